@@ -64,56 +64,56 @@ CLASSES = (
 )
 """Every kind of record and its parts."""
 EVENTS = {
-    "artifact_changed": "`model` changed on disk during the run",
-    "baseline_again": "the baseline was measured once more: `attempt`; `set_aside`: the sweep before it is left out",
-    "begin": "a process begins its part: `segment`, `run`, `by`, `build` (its CI job), and what it expects, in seconds",
-    "block": "answers with one model in memory begin: `block`, `resident` or `soak`, `answers`",
-    "busy": "other programs use `cores` `of` the processors, `before` or `during` a stage",
-    "closing": "the quality canaries are requested again after a soak: `soak`, `answers`",
+    "artifact_changed": "`model` changed on disk",
+    "baseline_again": "the baseline was measured again: `attempt`; `set_aside`: without the sweep before it",
+    "begin": "a process begins its part: `segment`, `run`, `by`, `build` (its CI job), expected seconds",
+    "block": "a block begins: `block`, `resident` or `soak`, `answers`",
+    "busy": "other programs use `cores` `of` all, `before` or `during` a stage",
+    "closing": "quality canaries again after a soak: `soak`, `answers`",
     "conditions": "`facts` of the host before and after a `soak`",
-    "continued": "a run that had ended with its sweep goes on",
+    "continued": "a run goes on after its sweep",
     "doubt": "nothing can be promoted, `because`",
-    "extended": "`--extend`: its soaks may last `soak_seconds` in all",
+    "extended": "`--extend`: soaks of `soak_seconds` in all",
     "interrupted": "Ctrl-C or SIGTERM",
-    "launch": "how the `servers` of a `soak` are launched, and what a `request` must carry",
+    "launch": "the `servers` of a `soak`, and what a `request` must carry",
     "load_died": "the background load of `soak` ended, `because`",
-    "point": "a `point` of the region of `workload`, or of the capacity of its `arm`, begins",
-    "resting": "no request is sent for `seconds`, for the power at rest before or after `soak`",
+    "point": "a `point` of the region of `workload`, or the capacity of its `arm`",
+    "resting": "`seconds` of power at rest, before or after `soak`",
     "sampler_died": "host sampling ended, `because`",
     "soaking": "a `soak` begins: at least `seconds`, at most `most`",
-    "stage": "a `stage` begins, with its `settings`; of a soak the seconds it is `expected` to take",
-    "stopped": "`trial` of `workload` needs no more answers, `because`; `kind`, and at which `look`",
-    "subject_died": "the system under test ended during an answer: `setting`, and how often `in_a_row`",
-    "subject_lost": "the system under test cannot be started any more, `because`",
-    "telemetry_failed": "the collector does not have the telemetry of `stage`, `because`",
-    "telemetry_sent": "it has: `spans`, `points`, `seconds`, `endpoint`",
-    "tries": "other runs of the same on this host: `finished`, `not_passed`; `at_least`: there may be more",
-    "warning": "what a person should know `about` something, `because`",
+    "stage": "a `stage` begins: its `settings`; of a soak `expected` seconds",
+    "stopped": "`trial` of `workload` needs no more answers, `because`; `kind`, `look`",
+    "subject_died": "the system under test ended: `setting`, how often `in_a_row`",
+    "subject_lost": "it cannot be started any more, `because`",
+    "telemetry_failed": "the collector lacks `stage`, `because`",
+    "telemetry_sent": "the collector has: `spans`, `points`, `seconds`, `endpoint`",
+    "tries": "other runs of the same here: `finished`, `not_passed`; `at_least`: maybe more",
+    "warning": "to know `about` something, `because`",
 }
 """Every kind of event, and the keys of its detail."""
 WATCH_ENTRIES = {
     "answering": "`workload` answers again",
-    "begun": "a watch begins: `policy_sha256`, `url`, `duty`, and the standing of each route",
+    "begun": "a watch begins: `policy_sha256`, `url`, `duty`, each route",
     "change": "a route changes: `workload`, `change`, `from_rung`, `to_rung`, `setting`, `because`, `evidence`",
     "command": "the command of `--on-change` ended: `workload`, `argv`, `code`, `seconds`, `output`, `fault`",
     "conditions": "the running server against its certificate: `parts`",
     "ended": "the watch ended, `because`",
     "fault": "`workload` gives no answer, `because`",
-    "gap": "the host slept or its clock was set: what was seen before does not count, `because`",
-    "lacking": "a guard has no evidence: `workload`, `metric`, `because`; after `off_in` seconds it turns off",
-    "look": "a round: its `load`, `seconds`, and by route its `rung` and `guards`: [outcome, center, lo, hi, n]",
+    "gap": "evidence is discarded, `because` the host slept or its clock was set",
+    "lacking": "a guard has no evidence: `workload`, `metric`, `because`; off after `off_in` seconds",
+    "look": "a round: `load`, `seconds`, by route `rung` and `guards`: [outcome, center, lo, hi, n]",
     "overlay_back": "the overlay can be written again",
     "overlay_failed": "it cannot be written, `because`",
-    "own_limit": "the watch reached a limit of its own process in this round, `because`",
-    "policy": "the policy was replaced: `policy_sha256`, `because`, and the standing of each route",
+    "own_limit": "the watch reached a limit of its own, `because`",
+    "policy": "the policy was replaced: `policy_sha256`, `because`, each route",
     "policy_back": "it can be read again",
     "policy_refused": "it cannot be read, or is another run's, `because`",
     "sampler_failed": "the host is no longer sampled, `because`",
-    "server": "another process answers: `pid`, and the models that it was started with",
-    "state": "the first line of a file: the standing that the file before led to",
+    "server": "another process answers: `pid`, its models",
+    "state": "the first line of a file: where the file before ended",
     "telemetry_failed": "a collector does not have a change, `because`",
     "textfile_failed": "the file for Prometheus cannot be written, `because`",
-    "unreadable": "the log or the overlay of an earlier watch is damaged, `because`",
+    "unreadable": "an earlier log or overlay is damaged, `because`",
 }
 """Every kind of line in watch.jsonl, and its keys."""
 UNIT_OF_SUFFIX = {"_ns": "ns", "_ms": "ms", "_tok_per_s": "tok/s", "_bytes": "B", "_seconds": "s", "_tokens": "tokens"}
@@ -198,10 +198,10 @@ def _files() -> Iterable[tuple[str, str, str]]:
     }
     answers = titles[kinds.Generation] = "an answer"
     yield "`baseline.jsonl`", "plain decoding, before the sweep", answers
-    yield "`null.jsonl`", "plain decoding once more: how much equal things differ", answers
+    yield "`null.jsonl`", "plain decoding once more", answers
     yield "`sweep-SETTING.jsonl`", "the sweep: a file a setting", answers
-    yield "`baseline-again-N.jsonl`", "the baseline once more, where it had no one speed", answers
-    yield "`soak-N.jsonl`, `soak-N.part-M.jsonl`", "a soak and its parts: one for each fallback step", answers
+    yield "`baseline-again-N.jsonl`", "the baseline again, where it had no one speed", answers
+    yield "`soak-N.jsonl`, `soak-N.part-M.jsonl`", "a soak and its parts, by fallback step", answers
     for after in PASSES:
         yield f"`{after.stem}-N.jsonl`", f"after soak N: {after.stage}", titles[after.kind]
     for final in FINAL_PASSES:

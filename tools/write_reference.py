@@ -5,24 +5,18 @@
 
 import argparse
 import importlib
-import inspect
 import json
-import re
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a script, Python looks in tools/ alone
 
-import click  # noqa: E402
 
 from gatekeeper.analysis.verdict import run_verdict  # noqa: E402
 from gatekeeper.backends.dialect import Dialect  # noqa: E402
-from gatekeeper.cli.common_options import GLOBAL_OPTIONS, GlobalOption  # noqa: E402
-from gatekeeper.cli.main import gatekeeper  # noqa: E402
 from gatekeeper.core import manifest, verdict  # noqa: E402
 from gatekeeper.core.backend_registry import SERVERS, backend_names  # noqa: E402
 from gatekeeper.core.errors import ExitCode  # noqa: E402
@@ -31,6 +25,7 @@ from gatekeeper.core.metrics.metric import Metric, Sight  # noqa: E402
 from gatekeeper.core.policy import Policy  # noqa: E402
 from gatekeeper.core.system import environment_variables  # noqa: E402
 from gatekeeper.report.data import glossary  # noqa: E402
+from tools.command_reference import commands  # noqa: E402
 from tools.record_reference import records  # noqa: E402
 from tools.reference_tables import attribute_docs, table  # noqa: E402
 
@@ -48,108 +43,12 @@ ELSEWHERE = "in an environment of its own; name it in subject.program"
 HEAD = "<!-- Written by tools/write_reference.py from the program: change it there. -->\n\n"
 
 
-TYPES = re.compile(r" (INTEGER( RANGE)?|TEXT|FLOAT|PATH)$")
-"""The type of an option's value, where its name says more."""
-IN_A_GROUP, IN_COMMANDS = 3, 2
-"""How many commands of a group, or of all, have an option alike that is described once."""
-
-
-def commands() -> str:
-    """Return the page of every command with its options."""
-    head = (
-        "# Commands\n\nEvery command; `--help` prints the same. `gatekeeper help COMMAND`, `version` and `completion "
-        "SHELL` are not listed."
-    )
-    context = click.Context(gatekeeper, info_name="gatekeeper", help_option_names=["-h", "--help"])
-    everywhere = _alike(((path[0], command) for path, command, _ in _walk(gatekeeper, context, ())), IN_COMMANDS)
-    rows = ((f"`{name}`", text) for name, text in GLOBAL_OPTIONS.items())
-    parts = [
-        f"{head}\n",
-        f"## Global options\n\n{table(('option', 'meaning'), rows)}",
-        f"## Options of several commands\n\nA command names them after *Also*.\n\n{_options(everywhere)}",
-    ]
-    shared: dict[tuple[str, ...], list[click.Option]] = {}
-    for path, command, above in _walk(gatekeeper, context, ()):
-        of_command = click.Context(command, info_name=path[-1], parent=above, help_option_names=[])
-        once = [*shared.get(path[:-1], ()), *everywhere]
-        own = [option for option in command.params if not any(_is_same(option, other) for other in once)]
-        parts.append(_section(path, command, of_command, own))
-        if also := [option.opts[0] for option in command.params if any(_is_same(option, one) for one in everywhere)]:
-            parts.append(f"Also: `{'`, `'.join(also)}`.\n")
-        if isinstance(command, click.Group):
-            members = [(name, command.get_command(of_command, name)) for name in command.list_commands(of_command)]
-            alike = _alike(((name, member) for name, member in members if member), IN_A_GROUP)
-            shared[path] = [option for option in alike if not any(_is_same(option, other) for other in everywhere)]
-            if shared[path]:
-                parts.append(f"Most of its commands have:\n\n{_options(shared[path])}")
-    return "\n".join(parts)
-
-
-def _section(
-    path: Sequence[str], command: click.Command, context: click.Context, own: Sequence[click.Parameter]
-) -> str:
-    """Return the heading of a command, its arguments, what it does, and its *own* options."""
-    is_group = isinstance(command, click.Group)
-    arguments = [] if is_group else [text for text in command.collect_usage_pieces(context) if text != "[OPTIONS]"]
-    texts = [
-        f"{'#' * (len(path) + 1)} {' '.join(path)}\n",
-        f"`{' '.join((path[-1], *arguments))}`\n" if arguments else "",
-    ]
-    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
-        fixed = paragraph.startswith("\b\n")
-        texts.append(f"```text\n{paragraph[2:]}\n```\n" if fixed else f"{' '.join(paragraph.split())}\n")
-    records = [record for option in own if (record := option.get_help_record(context)) and record[1]]
-    texts.append("".join(f"- `{TYPES.sub('', names)}`: {' '.join(text.split())}\n" for names, text in records))
-    return "\n".join(text for text in texts if text)
-
-
-def _alike(commands: Iterable[tuple[str, click.Command]], least: int) -> list[click.Option]:
-    """Return the options that *least* commands have alike; of a group that is named with each, all count as one."""
-    owners: dict[tuple[object, ...], set[str]] = defaultdict(set)
-    options: dict[tuple[object, ...], click.Option] = {}
-    for owner, command in commands:
-        for option in command.params:
-            if isinstance(option, click.Option) and option.help and not isinstance(option, GlobalOption):
-                owners[_signature(option)].add(owner)
-                options.setdefault(_signature(option), option)
-    return [option for signature, option in options.items() if len(owners[signature]) >= least]
-
-
-def _options(options: Iterable[click.Option]) -> str:
-    rows = ((f"`{', '.join((*option.opts, *option.secondary_opts))}`", option.help) for option in options)
-    return table(("option", "meaning"), rows)
-
-
-def _signature(option: click.Option) -> tuple[object, ...]:
-    """Return what a reader sees of an option."""
-    return tuple(option.opts), option.help, option.show_default and option.default, option.required
-
-
-def _is_same(option: click.Parameter, shown: click.Option) -> bool:
-    """Return whether *option* is the one that is *shown* already."""
-    return isinstance(option, click.Option) and _signature(option) == _signature(shown)
-
-
-def _walk(
-    group: click.Group, context: click.Context, path: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], click.Command, click.Context]]:
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if command is None or command.hidden:
-            continue
-        yield (*path, name), command, context
-        if not isinstance(command, click.Group):
-            loaded = getattr(command, "command", None)
-            command = loaded() if callable(loaded) else command
-        if isinstance(command, click.Group):
-            yield from _walk(command, click.Context(command, info_name=name, parent=context), (*path, name))
-
-
 def slo_keys() -> str:
     """Return the page of every key of an SLO file, from its JSON Schema."""
     schema = json.loads((ROOT / "slos" / "slo.schema.json").read_text("utf-8"))
     head = (
-        "From `slos/slo.schema.json`, which editors read too. How to write a file: [SLO files](../../slos/README.md)."
+        'From `slos/slo.schema.json`, which editors read too. A quantity is a number, or a text such as `"600 s"`. '
+        "How to write a file: [SLO files](../../slos/README.md)."
     )
     parts = [f"# Keys of an SLO file\n\n{head}\n", f"## Top level\n\n{_keys(schema)}"]
     knobs = schema["$defs"]["Knobs"]["properties"]
@@ -177,7 +76,7 @@ def _keys(schema: dict[str, Any]) -> str:
 
 def _default(schema: dict[str, Any]) -> str:
     default = schema.get("default")
-    empty = default in (None, "", []) or isinstance(default, dict) or default == schema.get("const", default is None)
+    empty = default is None or default in ("", []) or isinstance(default, dict) or "const" in schema
     return "" if empty else f" = `{json.dumps(default)}`"
 
 
@@ -187,6 +86,8 @@ def _type(schema: dict[str, Any]) -> str:
     if schema.get("enum") and set(backend_names()) <= {*schema["enum"]}:
         return "[a backend](backends.md)"
     if choices:
+        if [one.get("type") for one in choices] == ["number", "string"]:
+            return "quantity"
         named = any("const" in one for one in choices)
         return "one of the names" if named else " or ".join(dict.fromkeys(_type(one) for one in choices))
     name = str(schema.get("$ref", "")).rpartition("/")[2]

@@ -205,14 +205,14 @@ class FindingKind(StrEnum):
         "background_busy", "background jobs of the system used the processor", "wait until they have finished",
     )
     BUSY_MACHINE = (
-        "busy_machine", "other programs used the processor, which widens intervals or leaves a verdict unproven",
-        "close them, or measure when they have finished",
+        "busy_machine", "other programs used the processor, which widens intervals",
+        "close them, or measure later",
     )
     CLOCK_SET = ("clock_set", "the time of day was set back during the soak", "leave the clock alone during a run")
     COUNTER_BACKWARDS = ("counter_backwards", "a counter of the host fell", "run the soak again")
     COUNTER_LIE = (
         "counter_lie",
-        "counts of drafted and accepted tokens cannot be true, so acceptance is void",
+        "counts of drafted and accepted tokens cannot be true",
         "do not rely on the server's counters; report them to its developers",
     )
     DAMAGED_RECORDS = (
@@ -249,7 +249,7 @@ class FindingKind(StrEnum):
         "memory_contradiction", "two sensors disagree on the memory", "use a native Python and system tools",
     )
     MEMORY_EXHAUSTION = (
-        "memory_exhaustion", "memory grows, and would be used up before the certificate expires", _LEAK,
+        "memory_exhaustion", "memory would be used up before the certificate expires", _LEAK,
     )
     MODEL_SWAPPED = (
         "model_swapped", "answers of one arm came from different models", "keep one model loaded in the server",
@@ -258,7 +258,7 @@ class FindingKind(StrEnum):
     ON_BATTERY = ("on_battery", "the host ran on battery", 'connect the charger, or set power = "any"')
     ORDER_EFFECT = (
         "order_effect",
-        "one arm is faster right after the other's answer to the same prompt, so the interval of the ratio is wider",
+        "one arm is faster right after the other's answer to the same prompt",
         "switch off what one arm keeps from the other's answer",
     )
     OTHER_MODEL = ("other_model", "the two arms are served by different models", "serve the same target in both arms")
@@ -273,7 +273,7 @@ class FindingKind(StrEnum):
     )
     REPLAYED = (
         "replayed",
-        "repeats of a request are answered faster in one arm only, as from a cache",
+        "repeats are answered faster in one arm only, as from a cache",
         "switch the server's answer cache off",
     )
     SILENT_SPECULATION = (
@@ -284,7 +284,7 @@ class FindingKind(StrEnum):
     THERMAL_CONTRADICTION = ("thermal_contradiction", "no sensor reports throttling, but the GPU slowed down", _COOL)
     THERMALLY_DEGRADED = ("thermally_degraded", "the thermal level was 1 in some samples", _COOL)
     THERMALLY_THROTTLED = (
-        "thermally_throttled", "the thermal level was 2 or more in some samples, or 1 on a Mac without a fan", _COOL
+        "thermally_throttled", "the thermal level was 2 or more, or 1 on a Mac without a fan", _COOL
     )
     TRANSLATED = ("translated", "gatekeeper runs under Rosetta", "install a native Python")
     UNSTABLE_ARM = (

@@ -56,9 +56,7 @@ class Default(InputTable):
 class Policy(InputTable):
     """The whole file."""
 
-    schema_: Literal[1, 2] = Field(
-        alias="schema", description="2 where a route has a region, so that a reader that does not know of it refuses"
-    )
+    schema_: Literal[1, 2] = Field(alias="schema", description="2 where a route has a region")
     slo: str = Field(min_length=1)
     grade: Literal["certification", "demo"]
     manifest_sha256: str

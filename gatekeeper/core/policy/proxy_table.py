@@ -60,7 +60,7 @@ class Proxy(InputTable):
     speedup_at_least: float = Field(
         default=1.0,
         gt=0,
-        description="a decode speed proven lower than this, over plain decoding's, turns a route down",
+        description="a speed over plain decoding's proven lower turns a route down",
     )
     resume_at: float = Field(
         default=0.75, gt=0, lt=1, description="share of max_concurrency at which requests speculate again"

@@ -55,11 +55,11 @@ class Route(InputTable):
     )
     longest_prompt: int | None = Field(default=None, ge=1, description="tokens of the longest certified prompt")
     max_concurrency: int | None = Field(
-        default=None, ge=1, description="requests in flight up to which it may speculate; default that of [conditions]"
+        default=None, ge=1, description="requests in flight up to which it may speculate"
     )
     measured: MeasuredRoute = MeasuredRoute()
     region: RouteRegion | None = Field(
-        default=None, description="the requests it may speculate for; without it, [conditions] alone say so"
+        default=None, description="the requests it may speculate for, besides [conditions]"
     )
 
     @model_validator(mode="after")

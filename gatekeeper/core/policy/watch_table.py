@@ -18,9 +18,7 @@ class Guard(MetricBound):
     METRICS: ClassVar[Mapping[str, Metric]] = WATCHED
     UNKNOWN: ClassVar[str] = "guards cannot watch the metric"
 
-    for_: Seconds = Field(
-        alias="for", ge=0, description="how long the bound must be violated before the route goes one step down"
-    )
+    for_: Seconds = Field(alias="for", ge=0, description="how long the bound must be violated")
     over: Seconds | None = Field(default=None, gt=0, description="the time span that is judged; default [watch] window")
     missing_for: Seconds | None = Field(
         default=None, gt=0, description="how long data may be missing; default [watch] missing_for"

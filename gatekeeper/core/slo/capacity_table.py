@@ -9,12 +9,10 @@ from gatekeeper.core.subject import InputTable
 class Capacity(InputTable):
     """How many streams keep the latency objectives: what is tried to find out."""
 
-    streams: int | None = Field(
-        default=None, ge=1, le=64, description="the most requests in flight that are tried; unset: none are"
-    )
+    streams: int | None = Field(default=None, ge=1, le=64, description="the most requests in flight that are tried")
     answers: int = Field(
-        default=0, ge=0, le=10_000, description="answers of a probe that decides, at least; 0: as few as prove it"
+        default=0, ge=0, le=10_000, description="least answers of a probe that decides; 0: as few as prove it"
     )
     max_duration: Seconds = Field(
-        default=120.0, ge=0, le=86_400, description="probes that only narrow an arm's interval end after so long"
+        default=120.0, ge=0, le=86_400, description="longest time of probes that only narrow an interval"
     )

@@ -99,7 +99,7 @@ class Objective(MetricBound):
     source: Literal["ours", "claims", "timing"] = Field(
         default="ours",
         alias="from",
-        description="whose count of rounds: ours; claims: the server's; timing: inferred from gaps between arrivals",
+        description="whose count of rounds: ours; claims: the server's; timing: inferred from arrivals",
     )
     or_with: Literal["warm-up"] | None = Field(
         default=None,
@@ -108,7 +108,7 @@ class Objective(MetricBound):
     )
     against: Literal["certified"] | None = Field(
         default=None,
-        description="certified: the bound is on this run over the certified runs of the SLO, on the same canaries",
+        description="certified: the bound is on this run over the SLO's certified runs",
     )
     why: str = Field(min_length=1)
 

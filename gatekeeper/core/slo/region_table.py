@@ -22,7 +22,7 @@ class Region(InputTable):
     concurrency: tuple[int, ...] = Field(default=(), description="requests in flight at once")
     max_tokens: tuple[int, ...] = Field(default=(), description="limits of an answer's tokens")
     monotone: tuple[Literal["temperature", "context", "concurrency", "max_tokens"], ...] = Field(
-        default=(), description="axes declared to get worse with each value away from the certified one: bisected"
+        default=(), description="axes that only get worse away from the certified value: bisected"
     )
     canaries: int = Field(default=24, ge=8, le=1000, description="canaries of each workload at each point, at most")
     repeats: int = Field(default=2, ge=1, le=100, description="answers per arm to each of them, at most")

@@ -45,7 +45,7 @@ class Sampling(InputTable):
         default=None, description="reason before the answer; unset: the default of the model's template"
     )
     distribution_check: bool = Field(
-        default=False, description="above temperature 0: test whether both arms sample the first tokens alike"
+        default=False, description="above temperature 0: test whether both arms sample first tokens alike"
     )
 
 
@@ -60,7 +60,7 @@ class Workload(InputTable):
         default=None,
         ge=1,
         le=1_000_000,
-        description="lengthen each prompt to about this many tokens, with text made from a seed",
+        description="lengthen each prompt to about this many tokens",
     )
     speculation: Literal["required", "optional"] = "required"
 
@@ -118,7 +118,7 @@ class Slo(InputTable):
     host: Host = Host()
     subject: Subject
     max_duration: Seconds | None = Field(
-        default=None, gt=0, description="end a command after this time, whatever the system does; --resume continues it"
+        default=None, gt=0, description="end a command after this time; --resume continues it"
     )
     sampling: Sampling = Sampling()
     workload: tuple[Workload, ...] = Field(min_length=1, max_length=100)

@@ -22,7 +22,7 @@ class Soak(InputTable):
     max_duration: Seconds = Field(default=3600.0, gt=0, le=LONGEST_S)
     until: Literal["decided", "duration"] | None = Field(
         default=None,
-        description="decided: continue up to max_duration while a required workload is open; the default from 600 s on",
+        description="decided: continue up to max_duration while a required workload is open (default from 600 s)",
     )
     window: Seconds | None = Field(
         default=None, ge=0.001, le=LONGEST_S, description="acceptance windows; default duration / 5"
@@ -35,8 +35,7 @@ class Soak(InputTable):
         default=0,
         ge=0,
         le=1000,
-        description="at the end of the run, start both arms so often and time the first token from the start on; "
-        "5 give an interval",
+        description="start both arms so often at the end, timed to the first token; 5 give an interval",
     )
 
     @model_validator(mode="after")

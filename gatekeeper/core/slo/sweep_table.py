@@ -62,8 +62,7 @@ class Sweep(InputTable):
     budget: int = Field(default=400, ge=1, le=100_000, description="answers per arm and workload, at most")
     prefer: Literal["speed", "energy"] = Field(
         default="speed",
-        description="energy: of the settings that keep their bound of speed, the one with the fewest joules a token; "
-        "no setting is then stopped early",
+        description="energy: of the settings that keep their bound of speed, the one with the fewest joules a token",
     )
     stop: Literal["early", "never"] = Field(
         default="early", description="early: stop testing a setting once its answers decide"

@@ -70,22 +70,22 @@ OUTCOMES: dict[str, tuple[str, str]] = {
     "pass": ("the whole interval meets the bound", ""),
     "fail": ("the whole interval misses the bound", "see `gatekeeper explain METRIC`"),
     "unproven": (
-        "the evidence does not decide it: the bound lies inside the interval, or something was not measured",
+        "the evidence does not decide it: the bound lies inside the interval, or something is missing",
         "do what the report says under “What to do”; often `gatekeeper certify SLO --extend 30m --output RUN`",
     ),
     "promoted": (
         (
-            "drafting passes every check: the policy turns it on. A run in which no workload speculates, and none "
-            "must, is promoted, keep plain"
+            "drafting passes every check: the policy turns it on. Where nothing speculates, and nothing must: "
+            "promoted, keep plain"
         ),
         "`gatekeeper admit`, then deploy policy.toml",
     ),
     "graded_back": (
-        "drafting is off and plain decoding passes its checks; exit code 1 where the workload requires speculation",
-        'see which objective the settings given up did not meet, or set speculation = "optional"',
+        "drafting is off, plain decoding passes; exit code 1 where speculation is required",
+        'see which objective was not met, or set speculation = "optional"',
     ),
     "failed": ("even the last setting misses an objective", "change the setting, the model or the bound"),
-    "demo": ("a soak under 600 s: it shows that everything works, but is not a certificate", 'soak.duration = "600 s"'),
+    "demo": ("a soak under 600 s: not a certificate", 'soak.duration = "600 s"'),
     "certification": ("a soak of 600 s or more", ""),
 }
 """Words of checks, workloads, runs and grades: the meaning, and what to do."""
@@ -96,7 +96,7 @@ REASONS: dict[Reason, tuple[str, str]] = {
     Reason.NO_RUN: ("there is no run of this SLO file and these models", "gatekeeper certify SLO"),
     Reason.UNFINISHED: ("the run has not ended", "wait, or continue it with --resume"),
     Reason.TAMPERED: (
-        "a file of the run differs from its checksum or its records",
+        "a file differs from its checksum or its records",
         "restore the run, or certify again",
     ),
     Reason.UNREADABLE: ("the run cannot be read", "restore the run, or update gatekeeper"),
@@ -104,16 +104,16 @@ REASONS: dict[Reason, tuple[str, str]] = {
     Reason.EXPIRED: ("the certificate has ended", "gatekeeper certify SLO"),
     Reason.NOT_YET_VALID: (
         "the certificate was issued in the future",
-        "set the clock of this machine, or of the one that certified",
+        "set the clock",
     ),
     Reason.DEMO: ("the soak was shorter than 600 s", "certify with a longer soak, or accept it with --grade demo"),
-    Reason.OTHER_SLO: ("the run is of another SLO, or of another version of it", "gatekeeper certify SLO"),
+    Reason.OTHER_SLO: ("the run is of another SLO or version of it", "gatekeeper certify SLO"),
     Reason.OTHER_INPUTS: ("canaries or profile changed since the run", "gatekeeper certify SLO"),
     Reason.OTHER_ARTIFACTS: ("the models here are not the certified ones", "gatekeeper certify SLO"),
     Reason.OTHER_HOST: ("the run's host is not the one of [host]", "certify on a host that matches"),
     Reason.OTHER_SERVER: (
-        "the running server does not meet the conditions of the policy",
-        "start it as the policy's launch line says",
+        "the running server differs from the policy",
+        "start it by the policy's launch line",
     ),
     Reason.UNSIGNED: ("no allowed signer signed the certificate", "gatekeeper sign RUN --key KEY"),
     Reason.NO_ARTIFACTS: ("the models are not on this machine to hash", "download them, or run admit where they are"),
@@ -131,11 +131,11 @@ REASONS: dict[Reason, tuple[str, str]] = {
 """By the reason word of `admit` and of remote runs: the meaning, and what to do."""
 
 TERMS: dict[str, str] = {
-    "arm": "one of the two ways to decode in a comparison: plain, or speculative",
-    "answer": "the text that the model wrote for one request, with its times",
-    "baseline request": "a plain request next to a speculative one of the same canary; the two are a pair",
+    "arm": "a way to decode in a comparison: plain, or speculative",
+    "answer": "the text a model wrote for one request, with its times",
+    "baseline request": "a plain request paired with a speculative one of the same canary",
     "canary": "a fixed prompt that is measured; not a canary release",
-    "certificate": "an in-toto statement in the run directory: what was certified, by which records",
+    "certificate": "an in-toto statement: what was certified, by which records",
     "check": "the result of one objective: pass, fail or unproven",
     "draft, target": "the small model that proposes tokens; the model that verifies them",
     "draft length": "how many tokens the draft proposes in one round (`num_draft_tokens`)",
@@ -144,23 +144,20 @@ TERMS: dict[str, str] = {
     ),
     "frozen, population": "the scope of an interval: these canaries, or prompts like them",
     "guard": "a bound that `watch` checks after the promotion",
-    "inter-token latency (ITL)": (
-        "the time between tokens. Tokens of one round arrive together: "
-        "a burst of m tokens after a gap g counts m times g/m"
-    ),
+    "inter-token latency (ITL)": ("the time between tokens: a burst of m tokens after a gap g counts m times g/m"),
     "knob, setting": "one parameter that is swept; one combination of their values",
     "manifest": "what was frozen before the run: digests, versions, host, sampling",
-    "near-tie": "two tokens whose logits are so close that rounding decides between them",
+    "near-tie": "two tokens so close that rounding decides between them",
     "objective": "one `[[objective]]` of an SLO file: a metric, a bound, a reason",
     "optional, required": "whether a workload may decode plainly without failing the run",
     "plain decoding": "decoding without a draft",
     "policy": "`policy.toml`: what may be deployed, a route for each workload, guards",
-    "profile": "how the requests of a soak arrive, and what else keeps the machine busy",
+    "profile": "how a soak's requests arrive, and what else keeps the machine busy",
     "round": "one proposal of the draft and one verify pass of the target",
     "route": "what the policy says for one workload",
     "SLO file": "the system under test, the workloads, the objectives",
-    "soak": "the long measurement of the chosen setting; the verdict rests on it",
-    "sweep": "the short measurement of every setting; it chooses, and proves nothing",
+    "soak": "the long measurement of the chosen setting, on which the verdict rests",
+    "sweep": "the short measurement of every setting, which chooses and proves nothing",
     "TTFT": "time to first token",
     "workload": "a class of prompts with its own verdict and route",
 }
