@@ -110,13 +110,13 @@ def metrics() -> str:
             (
                 f"`{one.name}`",
                 f"{one.unit}, {'higher' if one.higher_is_better else 'lower'}",
-                _seen(one) if of_host else ", ".join(filter(None, (one.per.value, _seen(one)))),
-                f"{one.description}: `{one.formula}`",
+                _seen(one) if of_host else ": ".join(filter(None, (one.per.value, _seen(one)))),
+                one.description if one.formula in one.description else f"{one.description}: `{one.formula}`",
             )
             for one in ALL
             if one.host is of_host
         ]
-        head = ("metric", "unit, better", "read" if of_host else "a sample is, needs", "what it is, formula")
+        head = ("metric", "unit, better", "read" if of_host else "one sample: what it needs", "what it is, formula")
         parts.append(f"## {title}\n\n{table(head, rows)}")
     return "\n".join(parts)
 

@@ -156,7 +156,7 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
     Metric(
         name="ttft_after_pause_delta", unit="1", higher_is_better=False, per=Per.PAIR,
         needs=_TIMES | Sight.PLAIN | Sight.COLD,
-        description="the same after ten idle seconds",
+        description="relative change of the time to first token after ten idle seconds",
         formula="exp(mean over canaries of log(drafting TTFT / plain TTFT)) - 1",
         remedy="keep the models in memory while the server idles, send a request before the pause ends, or allow more",
         relative=True, soak_alone=True, measured_by="warm_up",
@@ -211,12 +211,12 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
     _pass_delta(
         "json_pass_delta", PassRate("json", "json_pass_rate"),
         "the same for canaries with a JSON schema",
-        "the same over canaries with a JSON schema",
+        "the same for canaries with a JSON schema",
     ),
     _pass_delta(
         "tool_call_pass_delta", PassRate("tool", "tool_call_pass_rate"),
         "the same for canaries with expected tool calls",
-        "the same over canaries with expected tool calls",
+        "the same for canaries with expected tool calls",
     ),
     _share(
         "token_agreement", Per.PAIR, _PAIRED_TEXT,
