@@ -151,7 +151,10 @@ def records() -> str:
     ]
     for title, kind, about in CLASSES:
         text = " ".join(filter(None, (about, (inspect.getdoc(kind) or "").partition("\n\n")[0])))
-        parts.append(f"## {title}\n\n{text}\n\n{_fields(kind)}")
+        counted = attribute_docs(kinds.Rounds) if kind is kinds.Claims else {}
+        if counted:
+            text += f" As in *Rounds*, null where unknown: {_named(kind, counted)}."
+        parts.append(f"## {title}\n\n{text}\n\n{_fields(kind, counted)}")
         if kind is kinds.Answer:
             rows = [(f"`{name}`", *row) for name, row in COLUMNS.items()]
             parts.append(f"## Arrivals\n\n{ABOUT_COLUMNS}\n\n{table(('column', 'type', 'means'), rows)}")
