@@ -16,16 +16,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gatekeeper.analysis.stats.intervals import Floats
+from gatekeeper.analysis.stats.intervals import Floats, bisected
 from gatekeeper.core.verdict import Estimate, Missing
 
 LEAST = 16
 """Fewer answers in an arm decide nothing: normal theory needs as many for skewed errors."""
 MIXTURE = 6.0
 """Precision of the mixture: the interval is narrowest once the smaller arm has about 60 answers."""
-MOST_WAITING = 256
-"""Rows that wait until they are added."""
-_BISECTIONS = 50
 
 
 @dataclass(slots=True)
@@ -34,47 +31,24 @@ class Moments:
 
     columns: int
     n: int = 0
-    _sums: Floats = field(init=False)
-    _products: Floats = field(init=False)
-    _waiting: list[tuple[float, ...]] = field(default_factory=list)
-    _removed: list[tuple[float, ...]] = field(default_factory=list)
+    sums: Floats = field(init=False)
+    """Of each column."""
+    products: Floats = field(init=False)
+    """Sums of the products of each two columns."""
 
     def __post_init__(self) -> None:
-        self._sums, self._products = np.zeros(self.columns), np.zeros((self.columns, self.columns))
+        self.sums, self.products = np.zeros(self.columns), np.zeros((self.columns, self.columns))
 
-    def add(self, row: tuple[float, ...]) -> None:
-        """Add a row."""
-        self.n += 1
-        self._waiting.append(row)
-        if len(self._waiting) == MOST_WAITING:
-            self._total()
+    def add(self, row: tuple[float, ...], times: int = 1) -> None:
+        """Add a row; with *times* = -1 take it out again."""
+        self.n += times
+        self.sums += times * np.asarray(row)
+        self.products += times * np.outer(row, row)
 
     def replace(self, earlier: tuple[float, ...], row: tuple[float, ...]) -> None:
         """Put a row in the place of an earlier one."""
-        self.n -= 1
-        self._removed.append(earlier)
+        self.add(earlier, -1)
         self.add(row)
-
-    def _total(self) -> None:
-        """Add the waiting rows: many at once take hardly longer than one."""
-        for waiting, sign in ((self._waiting, 1.0), (self._removed, -1.0)):
-            if waiting:
-                rows = np.asarray(waiting)
-                waiting.clear()
-                self._sums += sign * rows.sum(axis=0)
-                self._products += sign * (rows.T @ rows)
-
-    @property
-    def sums(self) -> Floats:
-        """Return the sums of the columns."""
-        self._total()
-        return self._sums
-
-    @property
-    def products(self) -> Floats:
-        """Return the sums of the products of each two columns."""
-        self._total()
-        return self._products
 
     def centred(self) -> Floats:
         """Return the products of deviations from the mean."""
@@ -136,11 +110,7 @@ def share(count: float, n: int, error: float) -> tuple[float, float]:
         fit = (count * math.log(p) if count else 0.0) + ((n - count) * math.log1p(-p) if n - count else 0.0)
         return mixture - fit > limit
 
-    def edge(inside: float, outside: float) -> float:
-        for _ in range(_BISECTIONS):
-            middle = (inside + outside) / 2
-            inside, outside = (inside, middle) if excluded(middle) else (middle, outside)
-        return outside
+    def edge(outside: float) -> float:
+        return bisected(lambda p: not excluded(p), min(max(count / n, 1e-12), 1 - 1e-12), outside, 50)
 
-    center = min(max(count / n, 1e-12), 1 - 1e-12)
-    return 0.0 if count == 0 else edge(center, 1e-300), 1.0 if count == n else edge(center, 1 - 1e-16)
+    return 0.0 if count == 0 else edge(1e-300), 1.0 if count == n else edge(1 - 1e-16)

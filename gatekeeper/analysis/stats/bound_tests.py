@@ -8,7 +8,7 @@ answers. Answers are taken to be independent; what slows several at once is not 
 """
 
 import math
-from collections.abc import Callable
+from bisect import bisect_left
 
 import numpy as np
 
@@ -79,20 +79,12 @@ def measured_quantile(values: WeightedValues, q: float) -> float:
 
 def quantile_bounds(values: WeightedValues, q: float, level: float) -> tuple[float | None, float | None]:
     """Return between which values the tests place the *q* quantile, each end at *level*; None where they cannot."""
-    ordered = np.unique(values.values)
-
-    def first(holds: Callable[[float], bool]) -> int:
-        low, high = 0, len(ordered)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if holds(float(ordered[middle])) else (middle + 1, high)
-        return low
-
-    lowest = first(lambda bound: not is_broken(values, bound, q, 1 - level))
-    highest = first(lambda bound: is_kept(values, bound, q, 1 - level))
+    ordered: list[float] = np.unique(values.values).tolist()
+    lowest = bisect_left(ordered, True, key=lambda bound: not is_broken(values, bound, q, 1 - level))
+    highest = bisect_left(ordered, True, key=lambda bound: is_kept(values, bound, q, 1 - level))
     return (
-        float(ordered[lowest]) if 0 < lowest < len(ordered) else None,
-        float(ordered[highest]) if highest < len(ordered) else None,
+        ordered[lowest] if 0 < lowest < len(ordered) else None,
+        ordered[highest] if highest < len(ordered) else None,
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gatekeeper.analysis.stats.intervals import Floats, Ints, WeightedValues, student_quantile
+from gatekeeper.analysis.stats.intervals import Floats, Ints, WeightedValues, numbered, student_quantile
 from gatekeeper.core.verdict import Estimate
 
 LEAST_DEGREES = 8
@@ -88,7 +88,7 @@ def mean_of_logs(
     `before` holds the logs of each canary in the sweep, and *weights* its share of the whole, for their noise. None
     where repeats are too few for bounds.
     """
-    names, owner = _numbered([name for name, _ in logs])
+    names, owner = numbered([name for name, _ in logs])
     values, earlier = _values(logs), _before(names, before)
     shares = np.array([weights[name] for name in names]) if weights else None
     noise = standard_error(owner, values, size, earlier, shares)
@@ -108,7 +108,7 @@ def proven_below(
 
     `logs` and `before` are as in `mean_of_logs`; all canaries have the same noise.
     """
-    names, owner = _numbered([name for name, _ in logs])
+    names, owner = numbered([name for name, _ in logs])
     values = _values(logs)
     noise = _noise(owner, values, _before(names, before))
     if noise is None:
@@ -145,7 +145,7 @@ def quantile(
     too few or a bound lies beyond all values.
     """
     columns = answers if isinstance(answers, WeightedValues) else WeightedValues.of(answers)
-    names, owner = _numbered(columns.canaries)
+    names, owner = numbered(columns.canaries)
     count, m = np.bincount(owner), len(names)
     order = np.argsort(columns.values, kind="stable")
     shares = (columns.weights / np.repeat(count[owner], columns.sizes))[order]
@@ -180,9 +180,3 @@ def quantile(
     if not (math.isfinite(lo) and math.isfinite(hi)):
         return None
     return Estimate(center, lo, hi, m, confidence=level, scope="frozen")
-
-
-def _numbered(names: Sequence[str]) -> tuple[list[str], Ints]:
-    """Return the distinct names, and the number of each of *names* among them."""
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return list(numbers), np.array([numbers[name] for name in names], dtype=np.int64)

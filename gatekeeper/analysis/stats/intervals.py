@@ -1,10 +1,11 @@
 """Estimates with bounds from samples. Every bound is one-sided at `level`, so [lo, hi] holds at 2 * level - 1."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,23 @@ RESAMPLES = 2000
 """Of a bootstrap: the Monte-Carlo error of a 98.3 % bound is then about 0.3 % of coverage."""
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Name = TypeVar("Name", bound=Hashable)
+
+
+def numbered(names: Iterable[Name]) -> tuple[list[Name], Ints]:
+    """Return the distinct names, in their order, and the number of each of *names* among them."""
+    numbers: dict[Name, int] = {}
+    owner = [numbers.setdefault(name, len(numbers)) for name in names]
+    return list(numbers), np.array(owner, dtype=np.int64)
+
+
+def bisected(below: Callable[[float], bool], lo: float, hi: float, steps: int = 60) -> float:
+    """Return where *below* stops to hold between *lo*, at which it does, and *hi*, at which it does not."""
+    for _ in range(steps):
+        middle = (lo + hi) / 2
+        lo, hi = (middle, hi) if below(middle) else (lo, middle)
+    return hi
 
 
 def samples_needed(quantile: float, level: float) -> int:
@@ -98,13 +116,10 @@ def _sum_of_products(factors: Floats) -> float:
 @lru_cache(maxsize=1024)
 def student_quantile(level: float, degrees: int) -> float:
     """Return t with P(T <= t) = level > 0.5, by bisection."""
-    lo, hi = 0.0, 1.0
+    hi = 1.0
     while student_cdf(hi, degrees) < level:
-        lo, hi = hi, 2 * hi
-    for _ in range(80):
-        middle = (lo + hi) / 2
-        lo, hi = (middle, hi) if student_cdf(middle, degrees) < level else (lo, middle)
-    return hi
+        hi *= 2
+    return bisected(lambda t: student_cdf(t, degrees) < level, hi / 2 if hi > 1 else 0.0, hi, 80)
 
 
 def expanded_percentile(level: float, n: int) -> float:
@@ -138,15 +153,22 @@ def mean_of_logs(logs: Mapping[str, Sequence[float]], level: float, *, least: in
     resampled canaries counts it twice (Davison & Hinkley 1997, section 3.8), a quarter to a third too wide where
     canaries do not differ, as in the null arm. Fewer than *least* canaries give Missing.
     """
-    repeats = [np.asarray(logs[name], dtype=np.float64) for name in sorted(logs) if len(logs[name])]
-    n = len(repeats)
+    return mean_log([float(np.mean(logs[name])) for name in sorted(logs) if len(logs[name])], level, least=least)
+
+
+def mean_log(logs: Sequence[float], level: float, *, least: int = 5, least_spread: float = 0.0) -> Estimate | Missing:
+    """Bound exp of the mean log of a ratio, of which *logs* has one a canary, by Student's interval.
+
+    The interval is no narrower than *least_spread* allows, a deviation known from elsewhere: these few may be alike by
+    chance. Fewer than *least* give Missing.
+    """
+    n = len(logs)
     if n < least:
         return Missing(f"too few canaries in both arms: {n}, need {least}", n)
-    if not all(np.isfinite(values).all() for values in repeats):
+    if not np.isfinite(logs).all():
         return Missing("a ratio is not a positive finite number", n)
-    means = np.array([values.mean() for values in repeats])
-    center = float(means.mean())
-    half = student_quantile(level, n - 1) * float(means.std(ddof=1)) / math.sqrt(n)
+    center, half = float(np.mean(logs)), student_quantile(level, n - 1) * float(np.std(logs, ddof=1))
+    half = max(half, NormalDist().inv_cdf(level) * least_spread) / math.sqrt(n)
     return Estimate(math.exp(center), math.exp(center - half), math.exp(center + half), n, confidence=level)
 
 
@@ -170,9 +192,6 @@ def ratio_of_sums(pairs: Mapping[str, Sequence[Sequence[float]]], level: float, 
     random = np.random.default_rng(seed)
     lo, hi = bootstrap_bounds(np.log(ratio(table[random.integers(n, size=(RESAMPLES, n))])), level, n)
     return Estimate(float(ratio(table)), math.exp(lo), math.exp(hi), n, confidence=level)
-
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,15 +230,12 @@ def pooled_quantile(
     clusters are needed as independent samples: one value of each bounds the quantile, so the outermost values do.
     """
     columns = clusters if isinstance(clusters, WeightedValues) else WeightedValues.of(clusters.items())
-    names = sorted(set(columns.canaries))
-    n = len(names)
-    need = samples_needed(q, level)
+    names, owner = numbered(columns.canaries)
+    n, need = len(names), samples_needed(q, level)
     if n < need:
         return _too_few_answers(n, need, level)
     if not np.isfinite(columns.values).all():
         return Missing("a gap is not a finite number", n)
-    number = {name: index for index, name in enumerate(names)}
-    owner = np.array([number[name] for name in columns.canaries])
     sizes = np.bincount(owner, columns.sums())
     order = np.argsort(columns.values)
     cumulative = columns.weights[order]
@@ -245,11 +261,7 @@ def proportion_bounds(successes: int, trials: int, level: float) -> tuple[float,
     """Return Clopper-Pearson bounds of a proportion, each one-sided at *level*, by bisection."""
 
     def solve(count: int, tail: float) -> float:
-        lo, hi = 0.0, 1.0
-        for _ in range(60):
-            middle = (lo + hi) / 2
-            lo, hi = (middle, hi) if binomial_cdf(count, trials, middle) > tail else (lo, middle)
-        return (lo + hi) / 2
+        return bisected(lambda chance: binomial_cdf(count, trials, chance) > tail, 0.0, 1.0)
 
     lower = 0.0 if successes == 0 else solve(successes - 1, level)
     upper = 1.0 if successes == trials else solve(successes, 1 - level)

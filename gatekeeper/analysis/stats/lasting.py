@@ -15,7 +15,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from gatekeeper.analysis.stats.intervals import Floats, Ints, student_quantile
+from gatekeeper.analysis.stats.intervals import Floats, Ints, bisected, numbered, student_quantile
 from gatekeeper.core.verdict import Estimate
 
 LENGTHS = (2.0, 5.0, 12.0, 30.0, 75.0, 200.0)
@@ -49,11 +49,11 @@ class TimedLogs:
     @classmethod
     def of(cls, soak: Sequence[tuple[Hashable, float]], before: Sequence[tuple[Hashable, float]] = ()) -> "TimedLogs":
         """Return the series of (canary, log value) in the soak and before it; only canaries of the soak count."""
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(name for name, _ in soak))}
-        earlier = [(name, value) for name, value in before if name in numbers]
-        owners = [np.array([numbers[name] for name, _ in part], dtype=np.int64) for part in (soak, earlier)]
-        logs = [np.array([value for _, value in part], dtype=np.float64) for part in (soak, earlier)]
-        return cls(owners[0], logs[0], owners[1], logs[1])
+        present, n = {name for name, _ in soak}, len(soak)
+        series = [*soak, *(pair for pair in before if pair[0] in present)]
+        _, owner = numbered(name for name, _ in series)
+        logs = np.array([value for _, value in series], dtype=np.float64)
+        return cls(owner[:n], logs[:n], owner[n:], logs[n:])
 
     def less(self, plain: "TimedLogs", share: float) -> "TimedLogs":
         """Return what is left of these values without a *share* of those of the *plain* arm."""
@@ -152,14 +152,12 @@ def _wider(half: float, level: float, noise: Lasting) -> float:
         return half
     weights: list[float] = noise.weights.tolist()
     cdf = NormalDist().cdf
-    least, most = half, max(half, z * max(errors)) * (1 + 1e-9)
-    for _ in range(40):
-        middle = (least + most) / 2
-        inside = sum(
-            weight * (cdf(middle / error) if error else 1.0) for weight, error in zip(weights, errors, strict=True)
-        )
-        least, most = (middle, most) if inside < level else (least, middle)
-    return most
+
+    def inside(width: float) -> float:
+        parts = zip(weights, errors, strict=True)
+        return sum(weight * (cdf(width / error) if error else 1.0) for weight, error in parts)
+
+    return bisected(lambda width: inside(width) < level, half, max(half, z * max(errors)) * (1 + 1e-9), 40)
 
 
 def _pruned(weights: Floats, more: Floats, degrees: int) -> Lasting:

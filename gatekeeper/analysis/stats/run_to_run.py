@@ -2,14 +2,14 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from gatekeeper.analysis.stats import fixed_canaries, lasting
-from gatekeeper.analysis.stats.intervals import student_quantile
+from gatekeeper.analysis.stats.intervals import numbered, student_quantile
 from gatekeeper.core.verdict import Estimate, Missing
 
 LEAST_CANARIES = 5
@@ -35,7 +35,7 @@ def ratio(now: Values, then: Values, level: float, size: int, *, logs: bool) -> 
     sample, and Student's interval of their differences holds the noise of both runs, too.
     """
     now_by_canary, then_by_canary = _by_canary(now), _by_canary(then)
-    common = [name for name in now_by_canary if name in then_by_canary]
+    common = dict.fromkeys(name for name in now_by_canary if name in then_by_canary)
     n = len(common)
     if n < LEAST_CANARIES:
         return Missing(f"{n} canaries were answered in both runs, {LEAST_CANARIES} are needed", n)
@@ -133,10 +133,8 @@ def _by_canary(values: Values) -> Mapping[str, list[float]]:
     return groups
 
 
-def _error(values: Values, common: Sequence[str], size: int) -> tuple[float, int] | None:
+def _error(values: Values, common: Collection[str], size: int) -> tuple[float, int] | None:
     """Return the standard error of one run's mean over the *common* canaries; None where repeats are too few."""
-    number = {name: index for index, name in enumerate(common)}
-    numbered = [(number[name], value) for name, value in values if name in number]
-    owner = np.array([index for index, _ in numbered], dtype=np.int64)
-    data = np.array([value for _, value in numbered], dtype=np.float64)
-    return fixed_canaries.standard_error(owner, data, max(size, len(common)))
+    shared = [(name, value) for name, value in values if name in common]
+    _, owner = numbered(name for name, _ in shared)
+    return fixed_canaries.standard_error(owner, np.array([value for _, value in shared]), max(size, len(common)))

@@ -109,35 +109,18 @@ def spending_errors(information: tuple[float, ...], spent: tuple[float, ...]) ->
 
 def _edge(grid: intervals.Floats, mass: intervals.Floats, step: float, share: float, top: float) -> float:
     """Return what a step of deviation *step* away from *grid* exceeds with probability *share*, by bisection."""
-    lo, hi = -top, top
-    for _ in range(40):
-        middle = (lo + hi) / 2
-        over = math.fsum(
-            m * math.erfc((middle - x) / (step * math.sqrt(2))) / 2 for x, m in zip(grid, mass, strict=True)
-        )
-        lo, hi = (middle, hi) if over > share else (lo, middle)
-    return hi
+
+    def over(edge: float) -> float:
+        return math.fsum(m * math.erfc((edge - x) / (step * math.sqrt(2))) / 2 for x, m in zip(grid, mass, strict=True))
+
+    return intervals.bisected(lambda edge: over(edge) > share, -top, top, 40)
 
 
 def interval(logs: Sequence[float], error: float, least_spread: float = 0.0) -> Estimate | Missing:
-    """Bound exp of the mean log of a ratio from one value a canary, each side with nominal *error* at this look.
-
-    Student's interval of the mean log: normal logs are ratios with log-normal tails. The interval is no narrower
-    than *least_spread* allows, a deviation known from elsewhere: these few may be alike by chance.
-    """
-    n = len(logs)
-    if n < MIN_CANARIES:
-        return Missing(f"too few canaries in both arms: {n}, need {MIN_CANARIES} to decide", n)
-    if not all(math.isfinite(value) for value in logs):
-        return Missing("a ratio is not a positive finite number", n)
+    """Bound exp of the mean log of a ratio from one value a canary, each side with nominal *error* at this look."""
     if not 0 < error < 0.5:
-        return Missing("this look has no error to spend", n)
-    center = math.fsum(logs) / n
-    spread = math.sqrt(math.fsum((value - center) ** 2 for value in logs) / (n - 1))
-    half = max(
-        intervals.student_quantile(1 - error, n - 1) * spread, -_NORMAL.inv_cdf(error) * least_spread
-    ) / math.sqrt(n)
-    return Estimate(math.exp(center), math.exp(center - half), math.exp(center + half), n, confidence=1 - error)
+        return Missing("this look has no error to spend", len(logs))
+    return intervals.mean_log(logs, 1 - error, least=MIN_CANARIES, least_spread=least_spread)
 
 
 def intersected(before: Estimate | Missing | None, now: Estimate | Missing) -> Estimate | Missing:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Literal
 
-from gatekeeper.analysis.stats.intervals import mean_of_logs
+from gatekeeper.analysis.stats.intervals import mean_log
 from gatekeeper.analysis.sweep.cost_model import break_even_chance
 from gatekeeper.core.records import PassTimes, Rounds
 from gatekeeper.core.verdict import Estimate, Missing, rounded
@@ -163,8 +163,7 @@ def ceiling_of(turns: Sequence[PassTimes], level: float) -> Ceiling | Missing:
     costs = []
     for length in lengths:
         timed = [(times[length], block.plain) for times, block in zip(rounds, blocks, strict=True) if length in times]
-        logs = {f"{number:04}": [math.log(time / plain)] for number, (time, plain) in enumerate(timed)}
-        cost = mean_of_logs(logs, 1 - (1 - level) / len(lengths), least=LEAST_BLOCKS)
+        cost = mean_log([math.log(time / plain) for time, plain in timed], 1 - (1 - level) / len(lengths))
         if isinstance(cost, Missing):
             return cost
         costs.append(LengthCost(length, median(time for time, _ in timed), cost))

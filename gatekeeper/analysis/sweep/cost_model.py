@@ -15,6 +15,7 @@ from statistics import fmean, median
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import bursts, decode_rate
+from gatekeeper.analysis.stats.intervals import bisected
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import DRAFT_LENGTHS
 from gatekeeper.core.verdict import Missing
@@ -89,11 +90,7 @@ def break_even_chance(cost: float, length: int) -> float | None:
     """
     if cost > length + 1:
         return None
-    lo, hi = 0.0, 1.0
-    for _ in range(60):
-        middle = (lo + hi) / 2
-        lo, hi = (middle, hi) if expected_tokens([middle] * length) < cost else (lo, middle)
-    return hi
+    return bisected(lambda chance: expected_tokens([chance] * length) < cost, 0.0, 1.0)
 
 
 def measure_rounds(setting: Setting, answers: Sequence[Generation], together_s: float) -> MeasuredRounds | Missing:

@@ -140,7 +140,7 @@ def _effect(results: Sequence[SettingResult], knob: str, base: Any, value: Any, 
         if base_result is not None and base_result.measure == result.measure:
             for canary in sorted(result.logs.keys() & base_result.logs.keys()):
                 apart[canary].append(result.logs[canary] - base_result.logs[canary])
-    return intervals.mean_of_logs({name: [fmean(logs)] for name, logs in apart.items()}, level)
+    return intervals.mean_log([fmean(apart[canary]) for canary in sorted(apart)], level)
 
 
 def concurrency_effect(sweep: SweepAnswers, chosen: Setting) -> ConcurrencyEffect | None:

@@ -82,7 +82,7 @@ class SettingResult:
     def over(self, rival: "SettingResult", level: float) -> Estimate | Missing:
         """Return its speed over a rival's, on the canaries that both have."""
         shared = sorted(self.logs.keys() & rival.logs.keys())
-        return intervals.mean_of_logs({name: [self.logs[name] - rival.logs[name]] for name in shared}, level)
+        return intervals.mean_log([self.logs[name] - rival.logs[name] for name in shared], level)
 
     @property
     def proposes_nothing(self) -> bool:
