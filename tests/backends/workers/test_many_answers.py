@@ -67,7 +67,14 @@ def arms() -> Arms:
 
 
 @pytest.mark.parametrize(
-    ("kind", "inner"), [*((kind, False) for kind in (None, *Kind)), (Kind.STALE, True), (Kind.GRAMMAR, True)]
+    ("kind", "inner"),
+    [
+        (None, False),
+        (Kind.STALE, True),
+        (Kind.GRAMMAR, False),
+        *(pytest.param(kind, False, marks=pytest.mark.nightly) for kind in sorted({*Kind} - {Kind.GRAMMAR})),
+        pytest.param(Kind.GRAMMAR, True, marks=pytest.mark.nightly),
+    ],
 )
 def test_numpy_writes_the_tokens_of_the_worker(arms: Arms, kind: Kind | None, inner: bool) -> None:
     """
