@@ -134,9 +134,9 @@ def serve(port: int) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize(
     ("file", "number"),
     [
-        pytest.param("baseline.jsonl", signal.SIGKILL, id="killed in the sweep"),
+        pytest.param("baseline.jsonl", signal.SIGKILL, id="killed in the sweep", marks=pytest.mark.nightly),
         pytest.param("soak-1.jsonl", signal.SIGKILL, id="killed in the soak"),
-        pytest.param("baseline.jsonl", signal.SIGSTOP, id="stopped in the sweep"),
+        pytest.param("baseline.jsonl", signal.SIGSTOP, id="stopped in the sweep", marks=pytest.mark.nightly),
     ],
 )
 def test_an_attached_server_that_is_lost_is_unproven_and_continued(

@@ -115,7 +115,7 @@ def dying(project: ProjectFolder, code: str) -> ProjectFolder:
 @pytest.mark.parametrize(
     ("number", "fault"),
     [
-        pytest.param("SIGKILL", "worker died: signal 9", id="killed"),
+        pytest.param("SIGKILL", "worker died: signal 9", id="killed", marks=pytest.mark.nightly),
         pytest.param("SIGSTOP", "timeout", id="stopped"),
     ],
 )

@@ -175,6 +175,7 @@ def test_a_longer_soak_takes_no_more_memory(tmp_path: Path, monkeypatch: pytest.
     assert (long[0] - short[0]) / (long[1] - short[1]) < 100
 
 
+@pytest.mark.nightly
 def test_judging_and_the_report_take_little_memory_for_each_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

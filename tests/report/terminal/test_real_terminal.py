@@ -58,7 +58,7 @@ def tmux(tmp_path: Path) -> Iterator[Tmux]:
     one.run("kill-server")
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 50)])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), pytest.param(200, 50, marks=pytest.mark.nightly)])
 def test_the_decision_is_whole_on_the_screen(tmux: Tmux, tmp_path: Path, width: int, height: int) -> None:
     """
     After the run the screen shows it from its title to the next step, and nothing of it has scrolled away.
