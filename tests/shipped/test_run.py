@@ -85,8 +85,10 @@ def test_an_environment_that_does_not_start_is_not_cleared_while_it_is_in_use(
     (checkout / "ps").chmod(0o755)
     program = checkout / ".venv-dev" / "bin" / "gatekeeper"
     program.write_text("#!/elsewhere/python\n")
-    shutil.copy("/bin/sleep", checkout / ".venv-dev" / "bin" / "sleep")
-    measuring = subprocess.Popen([checkout / ".venv-dev" / "bin" / "sleep", "60"])
+    waits = checkout / ".venv-dev" / "bin" / "waits"
+    waits.write_text("#!/bin/sh\nread -r line\n")
+    waits.chmod(0o755)
+    measuring = subprocess.Popen([waits], stdin=subprocess.PIPE)
     try:
         refused = run("unit")
     finally:
