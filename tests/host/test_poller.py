@@ -242,6 +242,22 @@ def test_tools_run_in_the_c_locale(healthy_mac: StandIn, monkeypatch: pytest.Mon
     assert ((found := readings()["swap_used"]).status, found.value) == ("ok", 1536.5 * 2**20)
 
 
+def test_each_key_of_sysctl_has_its_own_reason(healthy_mac: StandIn) -> None:
+    """
+    Where one key is missing and another is printed in no known format, each value has the words of its own call.
+    """
+    script = mac_tools.sysctl_script(vm__swapusage=mac_tools.swapusage(point=","), iogpu__wired_limit_mb=None)
+    healthy_mac("sysctl", script)
+
+    with Poller(sources(tuple), interval=1.0) as poller:
+        poller.settle(streams=False, limit=PATIENCE)
+        found, details = poller.readings(), poller.details()
+
+    reason = {name: details[found[name].source] for name in ("swap_used", "gpu_wired_limit")}
+    assert ["swap_used"] == [name for name, words in reason.items() if "iogpu" not in words]
+    assert found["memory_total"].source not in details
+
+
 @pytest.mark.parametrize(
     "message",
     [

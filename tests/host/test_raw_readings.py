@@ -33,7 +33,16 @@ def test_every_tool_of_a_mac_is_shown_with_what_its_parser_made_of_it() -> None:
     """
     readings = by_source()
 
-    assert {"vm_stat", "sysctl", "notifyutil", "powermetrics", "ioreg", "macmon", "ps", "facts"} <= readings.keys()
+    assert {
+        "vm_stat",
+        "sysctl hw.memsize",
+        "notifyutil",
+        "powermetrics",
+        "ioreg",
+        "macmon",
+        "ps",
+        "facts",
+    } <= readings.keys()
     (vm_stat,), (facts,), (powermetrics,) = (readings[name] for name in ("vm_stat", "facts", "powermetrics"))
     assert vm_stat["out"] == mac_tools.vm_stat()
     assert (["vm_stat"], 0, {}) == (vm_stat["argv"], vm_stat["code"], vm_stat["missing"])

@@ -88,7 +88,9 @@ def value_of(key: str, count: int) -> float | Status:
 
 
 def _tool(key: str, period: float) -> Tool:
-    return Tool("sysctl", (KEYS[key],), lambda: ["sysctl", "-n", key], partial(parse, keys=(key,)), period=period)
+    return Tool(
+        f"sysctl {key}", (KEYS[key],), lambda: ["sysctl", "-n", key], partial(parse, keys=(key,)), period=period
+    )
 
 
 # One call for each key, so that no value can be taken for that of another key on systems that lack one.

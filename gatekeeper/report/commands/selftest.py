@@ -67,7 +67,7 @@ def _device(device: Mapping[str, Any]) -> Row:
 
 def _telemetry(readings: Sequence[Mapping[str, Any]]) -> Row:
     silent = [
-        # A source of one value by the value's name: `sysctl` is run once for each of its keys.
+        # A source of one value by the value's name, which is shorter.
         f"{[*reading['missing'], reading['source']][0 if len(reading['missing']) == 1 else -1]} "
         f"({', '.join(sorted({*reading['missing'].values()})) or 'nothing'})"
         for reading in readings
