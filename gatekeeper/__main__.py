@@ -30,10 +30,8 @@ def _open_streams() -> None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (until the end)
 
 
-def main() -> None:
-    """Run the command line and leave with its exit code."""
-    _open_streams()
-    codecs.register_error("spelled", _spelled)
+def _run() -> int:
+    """Run the command line and return its exit code."""
     from gatekeeper.cli.main import run  # noqa: PLC0415 (so that importing this module costs nothing)
     from gatekeeper.core.errors import ExitCode  # noqa: PLC0415
 
@@ -49,6 +47,18 @@ def main() -> None:
         devnull = os.open(os.devnull, os.O_WRONLY)
         for descriptor in (1, 2):  # flushing the buffers must not fail again at exit
             os.dup2(devnull, descriptor)
+    return code
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    _open_streams()
+    codecs.register_error("spelled", _spelled)
+    try:
+        code = _run()
+    except KeyboardInterrupt:  # before the command line could catch it, or after
+        sys.stderr.write("gatekeeper: interrupted\n")
+        code = 130
     sys.exit(code)
 
 

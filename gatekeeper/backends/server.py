@@ -91,7 +91,7 @@ class Server(RunningSystem):
     def __init__(
         self, process: ServerProcess | None, root: Address, started_for: Setting, requests: RequestFormat
     ) -> None:
-        self.process, self.root = process, root
+        self.process, self.root, self.model = process, root, requests.model
         self._requests, self._started_for, self._draft = requests, started_for, dict(started_for).get("draft")
         self._closed = False
         self._slow_until: dict[str, float] = {}

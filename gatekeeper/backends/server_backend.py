@@ -12,7 +12,7 @@ from typing import Any
 from gatekeeper.backends.answer_limits import AnswerLimits
 from gatekeeper.backends.dialect import CONDITIONS, Dialect, Start
 from gatekeeper.backends.dialects import dialect_of
-from gatekeeper.backends.http import control
+from gatekeeper.backends.http import control, refused_request
 from gatekeeper.backends.http.chat import PLAIN
 from gatekeeper.backends.launch_line import shown_command, shown_environment, without_keys
 from gatekeeper.backends.listening_process import find_lossy_process, find_process, process_tree
@@ -33,7 +33,6 @@ from gatekeeper.backends.server_program import check_commands, installed_version
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import TIMEOUT, Setting
 from gatekeeper.core.slo import ADAPTIVE, CHOSEN, process_name
 from gatekeeper.core.subject import Address, Subject
@@ -205,8 +204,10 @@ class ServerBackend:
         Raise InputError where there is no server, UnresponsiveError where there is one that does not answer.
         """
         fault = server.ping(self._subject.start_timeout).fault
-        late = (fault or "").startswith(TIMEOUT)
-        if fault is None or (not late and control.status(server.root.at(self._dialect.health), self._headers) == 200):
+        late, mistake = (fault or "").startswith(TIMEOUT), self._mistake(server, fault)
+        if fault is None or (
+            not (late or mistake) and control.status(server.root.at(self._dialect.health), self._headers) == 200
+        ):
             # A fault of the answer is a result: the records will show that the draft does not work.
             return server
         process = server.process
@@ -217,8 +218,15 @@ class ServerBackend:
         if late and ended is None:
             hint = f"restart it, look in its log, or raise start_timeout in [subject] if it is still loading{log}"
             raise UnresponsiveError(message, hint=hint)
-        hint = "start it, or correct the url" if process is None else quoted_log(process.log)
+        hint = mistake or refused_request.start_hint(str(fault)) if process is None else quoted_log(process.log)
         raise InputError(message, hint=hint)
+
+    def _mistake(self, server: Server, fault: str | None) -> str:
+        """Return the hint for a fault that the SLO file causes: a running server with another key, model or address."""
+        if fault is None or server.process is not None:
+            return ""
+        listed = refused_request.listed_models(server.root, self._headers)
+        return refused_request.certain_mistake(fault, server.model, listed, self._subject.api_key_env)
 
     def launch(self, setting: Setting) -> dict[str, Any] | None:
         """Return the command and the environment of the server for *setting*, as it is to be deployed."""
@@ -289,7 +297,7 @@ class ServerBackend:
         if model is None and model_name == "path":
             model = self._place(subject.target)
         elif model is None and model_name == "listed":
-            listed = _listed(control.fetch(root.at("/v1/models"), self._headers))
+            listed = refused_request.listed_models(root, self._headers)
             model = listed[0] if len(listed) == 1 else subject.target
         return self._format(self._headers, model, cache=cache)
 
@@ -340,10 +348,3 @@ def _authorization(subject: Subject) -> dict[str, str]:
         hint = f"export {subject.api_key_env}=… before you start gatekeeper; keys are never read from a file"
         raise InputError(f"the variable {subject.api_key_env} (subject.api_key_env) is not set", hint=hint)
     return {"Authorization": f"Bearer {key}"}
-
-
-def _listed(models: str | None) -> list[str]:
-    try:
-        return [str(model["id"]) for model in json_value(models or "{}").get("data") or ()]
-    except (ParseError, AttributeError, KeyError, TypeError):
-        return []

@@ -24,6 +24,7 @@ from gatekeeper.core.records import Answer
 from gatekeeper.core.slo import CHOSEN, CONDITIONS, CONFIDENCE, Slo
 from gatekeeper.core.slo import parse as parse_slo
 from gatekeeper.core.system.inputs import find_canaries, read_text, shipped_folder
+from gatekeeper.core.system.run_directory import INPUTS, is_run
 
 Json = dict[str, Any]
 
@@ -81,6 +82,8 @@ def check(paths: Sequence[Path], *, limit: int, slo: Path | None = None, tokeniz
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [find_canaries(str(path), Path()) if not path.exists() and not path.suffix else path]
+    if is_run(path):
+        raise InputError(f"{path} is a run", hint=f"its canaries are in {path / INPUTS}")
     files = sorted(path.glob("*.jsonl"))
     if not files:
         raise InputError(f"{path} holds no canary file", hint="name a .jsonl file, or a folder of them")

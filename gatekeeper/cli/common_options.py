@@ -169,6 +169,9 @@ def _with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: b
             options["as_json"] = True
         if output is None:
             return callback(*words, **options)
+        from gatekeeper.core.system.run_directory import check_outside_of_runs
+
+        check_outside_of_runs(output)
         written = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", newline="")
         with redirect_stdout(written):
             code = callback(*words, **options)

@@ -145,7 +145,9 @@ def _usage_error(error: click.ClickException) -> tuple[str, str]:
     message = error.format_message()
     suggested = ""
     if isinstance(error, click.NoSuchOption):
-        near = did_you_mean(error.option_name, error.possibilities or ())
+        options = [name for option in error.ctx.command.params for name in option.opts] if error.ctx is not None else []
+        cased = [name for name in options if name.casefold() == error.option_name.casefold()]
+        near = did_you_mean(error.option_name, cased or error.possibilities or ())
         suggested = near.removeprefix("did you mean ").removesuffix("?") if near.endswith("?") else ""
         message = error.message
     choice = getattr(getattr(error, "param", None), "type", None)
@@ -159,8 +161,10 @@ def _usage_error(error: click.ClickException) -> tuple[str, str]:
     if isinstance(error, click.UsageError) and context is not None and " argument" in message:
         usage = " ".join(context.command.collect_usage_pieces(context))
         help_hint = f"usage: {context.command_path} {usage}; {help_hint}"
+        help_hint = f"what follows -- is no option: leave -- out; {help_hint}" if "(-" in message else help_hint
     if isinstance(error, click.NoSuchOption) and (key := _key_of_a_file(error)):
         suggested, help_hint = "", key
+    message = " ".join(message.split())
     message = message[:1].lower() + message[1:].removesuffix(".")
     help_hint = "check its permissions" if message.endswith("is not readable") else help_hint
     message = message.replace("is not a valid integer range", "is no whole number").replace(

@@ -44,7 +44,7 @@ def show_help(context: click.Context, words: Sequence[str]) -> None:
 @click.command()
 @click.option(
     "-o", "--output", "--out", "output", type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("slos/this-host.toml"), show_default=True, help="The file to write.",
+    help="The file to write [default: slos/this-host.toml, or this-host-2.toml where that exists].",
 )  # fmt: skip
 @click.option("--target", help="A folder or a name in a cache [default: the heaviest found].")
 @click.option("--draft", "drafts", multiple=True, help="A draft for --target; repeatable.")
@@ -52,7 +52,7 @@ def show_help(context: click.Context, words: Sequence[str]) -> None:
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @AS_JSON
 def init(
-    output: Path, target: str | None, drafts: Sequence[str], *, backend: str | None, force: bool, as_json: bool
+    output: Path | None, target: str | None, drafts: Sequence[str], *, backend: str | None, force: bool, as_json: bool
 ) -> int:
     """Write an SLO file for this machine, from the backends and models found on it.
 

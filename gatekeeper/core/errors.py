@@ -107,5 +107,6 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 (most commands need no hint)
 
     names = sorted(candidates)
-    near = get_close_matches(word, names, n=1, cutoff=0.6)
+    near = [name for name in names if name.casefold() == word.casefold()]
+    near = near or get_close_matches(word, names, n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'?" if near else f"allowed: {', '.join(names)}"

@@ -117,7 +117,7 @@ def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDet
         allowed = allowed_keys(model, path[:-1])
         if len(path) > 1 and path[-1] in allowed_keys(model, ()):
             return f"{where}: unknown key", f"{path[-1]} belongs to no table: write it above the first [table]"
-        return f"{where}: unknown key", did_you_mean(str(path[-1]), allowed)
+        return f"{where}: unknown key", _nearest_key(str(path[-1]), allowed, model)
     if kind == "missing":
         return f"{name}: line {line_of(text, path[:-1])}: {key}: missing", _missing_hint(model, path)
     if "\n" in reason:
@@ -125,6 +125,30 @@ def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDet
         return f"{where}: {reason}", hint
     reason, hint = _in_words(kind, str(path[-1]) if path else "", error["input"], context) or (reason, "")
     return f"{where}: {reason[:1].lower()}{reason[1:]}", hint
+
+
+_SYNONYMS = {
+    "at_least": {"min", "minimum", "threshold", "above", "lower"},
+    "at_most": {"max", "maximum", "below", "upper", "limit"},
+    "target": {"model", "target_model", "base_model"},
+    "drafts": {"draft_model", "draft_models", "assistant", "speculator"},
+    "canaries": {"prompts", "file", "dataset"},
+    "duration": {"length", "seconds"},
+}
+"""What other tools call our keys."""
+
+
+def _nearest_key(key: str, allowed: Sequence[str], model: type[BaseModel]) -> str:
+    """Return a hint for an unknown *key*: the same in other words, its own table, a key of like spelling, or all."""
+    synonym = next((ours for ours in allowed if key.lower() in _SYNONYMS.get(ours, ())), None)
+    if synonym is not None:
+        return f"did you mean '{synonym}'?"
+    tables = [table for table in model.model_fields if key in allowed_keys(model, (table,))]
+    like = did_you_mean(key, allowed)
+    if not tables or (like.endswith("?") and len(like.split("'")[1]) == len(key)):
+        return like
+    arrays = {table for table in tables if get_origin(model.model_fields[table].annotation) is tuple}
+    return f"{key} belongs to {' or '.join(f'[[{name}]]' if name in arrays else f'[{name}]' for name in tables)}"
 
 
 def _is_branch(part: int | str) -> bool:
@@ -146,6 +170,8 @@ def _in_words(kind: str, key: str, value: object, context: Mapping[str, Any]) ->
     for name, words in _LIMITS.items():
         if kind == name:
             limit = f"{next(iter(context.values())):.12g}"
+            if limit == "1" and isinstance(value, int | float) and 1 < value <= _PER_CENT:
+                return f"{literal} is out of range: must be {words} 1", f"for {literal} % write {value / _PER_CENT:g}"
             return f"{literal} is out of range: must be {words} {limit}", f"write a number that is {words} {limit}"
     if kind == "finite_number":
         return "must be a finite number", "write a number, without nan or inf"
@@ -159,6 +185,7 @@ def _in_words(kind: str, key: str, value: object, context: Mapping[str, Any]) ->
     return None
 
 
+_PER_CENT = 100
 _LONGEST = 60
 """Characters of a value that an error quotes."""
 _LIMITS = {
@@ -188,17 +215,23 @@ def _as_kind(kind: str, key: str, value: object, literal: str) -> str:
     if kind in {"model_type", "dict_type"}:
         return f"write a table: [{key}]"
     if kind == "string_type":
+        if isinstance(value, list | tuple) and len(value) == 1:
+            return f"it takes one: write {key} = {json.dumps(value[0], ensure_ascii=False, default=str)}"
         return f'write "{value}", in quotes' if isinstance(value, int | float) else "write it in quotes"
-    if kind in {"int_type", "float_type"} and isinstance(value, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value):
-        return f"write {value} without quotes"
-    if kind in {"int_type", "float_type"} and (
-        number := re.match(r"\s*([0-9]+(?:\.[0-9]+)?)\s*[A-Za-z]+\s*$", str(value))
-    ):
-        whole = _whole(str(value))
-        return f"write {number[1] if whole is None else whole}, without a unit and without quotes"
-    return {"bool_type": "write true or false, without quotes", "float_type": "for example 0.5"}.get(
-        kind, "for example 4"
-    )
+    return "write true or false, without quotes" if kind == "bool_type" else _as_number(kind, value)
+
+
+def _as_number(kind: str, value: object) -> str:
+    """Return how to write *value* as a number: a text with a number, with a unit or in per cent."""
+    example = "for example 0.5" if kind == "float_type" else "for example 4"
+    match = re.fullmatch(r"\s*(-?[0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*|%)\s*", value) if isinstance(value, str) else None
+    if match is None or (match[2] == "%" and kind != "float_type"):
+        return example
+    if match[2] == "%":
+        return f"write {float(match[1]) / _PER_CENT:g} without quotes"
+    whole = _whole(str(value))
+    number = match[1] if whole is None else whole
+    return f"write {number}, without a unit and without quotes" if match[2] else f"write {value} without quotes"
 
 
 def _whole(written: str) -> int | None:

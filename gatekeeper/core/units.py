@@ -54,6 +54,10 @@ def parse(written: object, units: dict[str, float]) -> float:
             raise ValueError(
                 f"cannot read {quote(written)!r}; write a number without a unit, or in %\n{_plain(written)}"
             )
+        near = [name for name in units if name.casefold() == unit.casefold()]
+        if match is not None and near:
+            spelled = f"{match.group(1)} {near[-1]}"
+            raise ValueError(f"cannot read {quote(written)!r}; units have capital letters\ndid you mean '{spelled}'?")
         allowed = f"write a number with one of these units: {', '.join(units)}"
         raise ValueError(f"cannot read {quote(written)!r}; {allowed}\nfor example {_example(units, unit)}")
     value = float(match.group(1)) * units.get(unit, 1.0)
@@ -68,7 +72,7 @@ def _example(units: dict[str, float], unit: str = "") -> str:
         return '"30 d"' if unit[:1] in {"w", "y", "M"} or unit.startswith("mo") else '"600 s"'
     if list(units) == ["%"]:
         return '0.5 or "50 %"'
-    return f'"1 {"ms" if "ms" in units else next(iter(units))}"'
+    return f'"1 {next((unit for unit in ("ms", "GB", "MB/h") if unit in units), next(iter(units)))}"'
 
 
 _SHARE = f"for example {_example({'%': 0.01})}"

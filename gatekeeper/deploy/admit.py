@@ -19,6 +19,7 @@ from gatekeeper.core.subject import Address
 from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.run_directory import POLICY, RunDirectory
+from gatekeeper.core.units import show_seconds
 from gatekeeper.deploy.running.running_server import check_server
 from gatekeeper.deploy.running.server_check import Compared, differences
 from gatekeeper.deploy.signing import keyless, sign, signatures
@@ -137,9 +138,13 @@ def _directories(run: Path | None, runs: Path | None) -> list[Path]:
         raise InputError("admit needs --run RUN_DIR or --runs DIR", hint="give exactly one of the two")
     if run is not None:
         if not run_directory.is_run(run):
-            raise InputError(f"{run} is not a run directory", hint="name one that gatekeeper certify wrote")
+            around = run_directory.run_around(run)
+            hint = "name one that gatekeeper certify wrote" if around is None else f"did you mean '{around}'?"
+            raise InputError(f"{run} is not a run directory", hint=hint)
         return [run]
     assert runs is not None
+    if run_directory.is_run(runs):
+        raise InputError(f"--runs {runs} is a run", hint=f"write --run {runs}")
     return run_directory.runs_in(runs)
 
 
@@ -206,7 +211,8 @@ def _examine(
     issued, valid_for = published.issued, slo.promote.valid_for
     until = admission.expiry(issued=issued, ended=run.ended, valid_for=valid_for, max_age=required.max_age)
     facts |= {"issued": stamp(issued), "counts_until": stamp(until)}
-    admission.in_time(until, issued, now)
+    oldest = required.max_age if required.max_age is not None and required.max_age < valid_for else None
+    admission.in_time(until, issued, now, limit=f" by --max-age {show_seconds(oldest)}" if oldest is not None else "")
     passed(("time", f"expires at {stamp(until)}"))
     admission.long_enough(run.verdict, demo=required.demo)
     passed(("grade", run.verdict.grade))

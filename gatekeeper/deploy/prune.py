@@ -140,6 +140,8 @@ class PruneResult:
 
 def prune(folder: Path, rules: RetentionRules, *, dry_run: bool, now: datetime) -> PruneResult:
     """Remove the runs of *folder* that no rule keeps, unless it is a *dry_run*; return what was done."""
+    if run_directory.is_run(folder):
+        raise InputError(f"{folder} is a run", hint=f"name the folder it is in: {folder.parent}")
     paths = run_directory.runs_in(folder)
     result = PruneResult(folder, dry_run)
     if not dry_run:

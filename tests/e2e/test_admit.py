@@ -495,7 +495,7 @@ def test_a_soak_alone_promotes_nothing(certified: ProjectFolder) -> None:
         ((), "--run RUN_DIR or --runs DIR"),
         (("--run", "runs/run-1", "--runs", "runs"), "--run RUN_DIR or --runs DIR"),
         (("--run", "nowhere"), "there is no run nowhere"),
-        (("--runs", "nowhere"), "is not a folder"),
+        (("--runs", "nowhere"), "there is no folder nowhere"),
         (("--run", "runs/run-1", "--max-age", "7 fortnights"), "--max-age"),
         (("--run", "runs/run-1", "--max-age", "0 s"), "--max-age"),
         (("--run", "runs/run-1", "--signed-by", "nowhere"), "no allowed-signers file nowhere"),

@@ -290,5 +290,5 @@ def test_a_folder_that_is_not_there_is_code_2(project: ProjectFolder) -> None:
     """
     A missing folder of runs, and a folder that is not a run, are exit code 2.
     """
-    assert "nowhere is not a folder" in project.run("history", "nowhere", code=2).err
+    assert "no folder nowhere" in project.run("history", "nowhere", code=2).err
     assert "a folder of" in project.run("compare", "runs", "runs", code=2).err

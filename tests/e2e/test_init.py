@@ -91,6 +91,15 @@ def test_nothing_is_overwritten_without_force(home: ProjectFolder) -> None:
     assert "mine" == slo.parse(path.read_text(), "mine.toml").name
 
 
+def test_what_other_commands_print_as_their_next_runs_twice(home: ProjectFolder) -> None:
+    """
+    Without --output a file that exists stays, and the new one is written beside it under a name that is free.
+    """
+    written = [home.run("init", "--json", code=3).document["written"] for _ in range(3)]
+
+    assert [FILE, "slos/this-host-2.toml", "slos/this-host-3.toml"] == written
+
+
 def test_without_a_pair_it_says_what_to_fetch(home: ProjectFolder) -> None:
     """
     The file names a public pair for machines of this size, the commands that fetch it are printed, and the exit code

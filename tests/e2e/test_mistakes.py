@@ -1,5 +1,6 @@
 """Mistakes that people make: each message names the file, the line and the key, and what to do next."""
 
+import gzip
 import os
 import pwd
 import shutil
@@ -141,6 +142,18 @@ MISTAKES: dict[str, tuple[str, str, str, str] | tuple[str, str, str, str, str]] 
     "a key in the wrong table": ("repeats = 1", "confidence = 0.9", "unknown key", "above the first [table]"),
     "a list and tables": ("schema = 1\n", "objective = []\n", "immutable", "write its entries as", "[[objective]]"),
     "a folder for canaries": ('"easy.jsonl"', '"folder"', "canary set folder is a folder", "such as folder/a.jsonl"),
+    "a key of another table": ("max_tokens = 160", "concurrency = 4", "sampling.concurrency: unknown key", "[soak]"),
+    "a key of an objective": ("max_tokens = 160", "at_most = 4", "sampling.at_most: unknown key", "[[objective]]"),
+    "a key of other tools": (BOUND, "threshold = 1.16", "objective[1].threshold: unknown key", "'at_least'"),
+    "a confidence of 95": ('name = "mine"', 'confidence = 95\nname = "mine"', "95 is out of range", "write 0.95"),
+    "a share in per cent": ("temperature = 0.0", 'temperature = "50 %"', "must be a number, not text", "write 0.5"),
+    "a list of one": ('"easy.jsonl"', '["easy.jsonl"]', "must be text, not a list", 'canaries = "easy.jsonl"'),
+    "an address for a file": ('"easy.jsonl"', '"https://x/a.jsonl"', "does not exist", "download the file"),
+    "a unit in small letters": (
+        f'{SECOND}\nat_least = 0.5\nworkloads = ["easy"]',
+        f'{SECOND.replace("acceptance_rate", "memory_headroom")}\nat_least = "2 gb"',
+        "cannot read '2 gb'", "'2 GB'", "at_least = 0.5",
+    ),
     "no quote at the end": ('"150 s"', '"150 s', "not TOML", "check quotes"),
 }  # fmt: skip
 
@@ -207,6 +220,17 @@ COMMANDS = {
         "name the file once",
     ),
     "no model in a folder": (("ceiling", "folder"), "has no config.json", "download it again"),
+    "a target alone": (("try", "--target", f"{ROOT}/models/little-target"), "needs --draft", "models/little-draft"),
+    "a choice that lacks": (("completion",), "from: bash, zsh, fish", "completion --help"),
+    "an option in capitals": (("certify", "slo.toml", "--OUT", "x"), "no such option '--OUT'", "'--out'"),
+    "a choice in capitals": (("certify", "slo.toml", "--grade", "DEMO"), "'DEMO' is not one of", "'demo'"),
+    "an option after --": (("certify", "slo.toml", "--", "--out", "x"), "extra arguments", "leave -- out"),
+    "a folder with files": (("certify", "slo.toml", "--out", "."), "is not empty", "an empty folder"),
+    "stdin for an SLO": (("plan", "-"), "- does not exist", "stdin is not read"),
+    "a home folder in quotes": (("plan", "~/slo.toml"), "does not exist", "$HOME"),
+    "a shipped SLO by its path": (("plan", "slos/smoke.toml"), "does not exist", "did you mean 'smoke'?"),
+    "an SLO for a run": (("report", "slo.toml"), "slo.toml is no run", "name a run directory"),
+    "no folder of runs": (("prune", "--keep", "1"), "there is no folder runs", "gatekeeper certify"),
     "no hosts": (("fleet", "plan", "smoke", "--hosts", "nope"), "hosts file nope", "soak/hosts.example.toml"),
 }
 
@@ -231,6 +255,97 @@ def test_a_mistake_on_the_command_line_has_a_next_step(mine: ProjectFolder, mist
     message, _, advice = refused.err.partition("hint:")
     assert says in message
     assert hint in advice
+
+
+UTF_16 = "name = 'x'".encode("utf-16")
+WRONG_FILES: dict[str, tuple[bytes | str, str, str]] = {
+    "text in UTF-16": (UTF_16, "is text in UTF-16", "iconv -f UTF-16"),
+    "an archive": (gzip.compress(b"name = 'x'"), "is compressed by gzip", "gzip -dc"),
+    "a program": (b"\x7fELF\xff\0", "is no text", "name a text file"),
+    "a link to nothing": ("gone.toml", "does not exist", "a link to gone.toml"),
+    "a link to itself": ("x.jsonl", "cannot read", "the link"),
+    "objects over several lines": (b'{\n "id": "a"\n}', "not JSON", "jq -c ."),
+    "prompts without JSON": (b"Hello\n", "not JSON", '{"id": "a", "messages"'),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG_FILES)
+def test_a_file_of_another_kind_is_named_as_what_it_is(mine: ProjectFolder, mistake: str) -> None:
+    """
+    Canaries that are no text, no file or no JSON lines: exit code 2, what the file is, and the command that mends it.
+    """
+    content, says, hint = WRONG_FILES[mistake]
+    path = mine.path / "x.jsonl"
+    path.write_bytes(content) if isinstance(content, bytes) else path.symlink_to(content)
+    (mine.path / "slo.toml").write_text(GOOD.replace("easy.jsonl", "x.jsonl"))
+
+    refused = mine.run("plan", "slo.toml", code=2)
+
+    message, _, advice = refused.err.partition("hint:")
+    assert says in message
+    assert hint in advice
+
+
+BOUNDS = {
+    "memory without a unit": ('metric = "memory_headroom"\nat_least = 2', "means 2 B", '"2 GB"'),
+    "milliseconds without a unit": ('metric = "ttft"\nat_most = 300', "means 5 min", '"300 ms"'),
+    "per cent of a speed": ('metric = "answer_throughput_ratio"\nat_least = 120', "means 120 times", "write 1.2"),
+    "the good side of a time": ('metric = "ttft"\nat_least = "300 ms"', "lower is better", "write at_most"),
+    "the good side of a speed": ('metric = "decode_throughput"\nat_most = 30', "higher is better", "write at_least"),
+}
+
+
+@pytest.mark.parametrize("mistake", BOUNDS)
+def test_a_bound_that_anything_meets_is_noted(mine: ProjectFolder, mistake: str) -> None:
+    """
+    A number in another unit than was meant, or the other bound, is planned, and a note says what it means.
+    """
+    bound, means, instead = BOUNDS[mistake]
+    (mine.path / "slo.toml").write_text(f"{GOOD}[[objective]]\n{bound}\nwhy = 'x'\n")
+
+    complaints = mine.run("plan", "slo.toml", "--json", code=0).document["complaints"]
+
+    noted = [complaint for complaint in complaints if complaint["about"].startswith("objective[3] ")]
+    assert [(True, True)] == [(means in note["message"], instead in note["hint"]) for note in noted]
+
+
+IN_A_RUN = {
+    "a policy for an SLO": (("certify", "run/policy.toml"), "is no SLO file", "run/inputs/slo.toml"),
+    "a page for a run": (("report", "run/report.html"), "is a part of a run", "the run's folder: run"),
+    "a folder of a run": (("judge", "run/inputs"), "is a part of a run", "the run's folder: run"),
+    "a run for its folder": (("admit", "slo.toml", "--runs", "run"), "run is a run", "--run run"),
+    "a policy for its run": (("admit", "slo.toml", "--run", "run/policy.toml"), "is a part of a run", "folder: run"),
+    "a run to prune": (("prune", "run", "--keep", "1"), "run is a run", "the folder it is in"),
+    "a run for canaries": (("canaries", "check", "run"), "run is a run", "run/inputs"),
+    "output over a record": (("export", "run", "-o", "run/host.jsonl"), "is a file of that run", "beside the run"),
+    "output over the policy": (("report", "run", "-o", "run/policy.toml"), "is a file of that run", "beside the run"),
+    "output into a finished run": (("report", "run", "-o", "run/logs/x.md"), "the deploy gate", "beside the run"),
+}
+
+
+def test_what_lies_in_a_run_is_no_input_and_no_output(demo: ProjectFolder) -> None:
+    """
+    A part of a run given for something else is exit code 2 with what was meant; nothing in the run is replaced.
+    """
+    files = {path: path.read_bytes() for path in (demo.path / "run").rglob("*") if path.is_file()}
+
+    for mistake, (words, says, hint) in IN_A_RUN.items():
+        message, _, advice = demo.run(*words, code=2).err.partition("hint:")
+        assert (True, True) == (says in message, hint in advice), mistake
+    demo.run("report", "run", "-o", "beside.md", code=0)
+
+    assert files == {path: path.read_bytes() for path in (demo.path / "run").rglob("*") if path.is_file()}
+
+
+def test_an_interrupt_before_the_command_line_is_read_is_no_traceback() -> None:
+    """
+    Ctrl-C while modules are imported ends with code 130 and one line.
+    """
+    script = "import gatekeeper.__main__ as m\ndef stop(): raise KeyboardInterrupt\nm._run = stop\nm.main()"
+
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert (130, "gatekeeper: interrupted\n") == (done.returncode, done.stderr)
 
 
 def test_files_without_a_mistake_are_counted(mine: ProjectFolder) -> None:

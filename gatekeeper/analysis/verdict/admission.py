@@ -125,8 +125,8 @@ def expiry(*, issued: datetime, ended: datetime, valid_for: float, max_age: floa
         return datetime.max.replace(tzinfo=issued.tzinfo)
 
 
-def in_time(until: datetime, issued: datetime, now: datetime) -> None:
-    """Refuse a run that has expired, or was issued in the future."""
+def in_time(until: datetime, issued: datetime, now: datetime, *, limit: str = "") -> None:
+    """Refuse a run that has expired, by its own validity or by a shorter *limit*, or was issued in the future."""
     if (issued - now).total_seconds() > CLOCKS_APART_S:
         raise NoProofError(
             Reason.NOT_YET_VALID,
@@ -135,7 +135,7 @@ def in_time(until: datetime, issued: datetime, now: datetime) -> None:
         )
     if now >= until:
         ago = show_seconds((now - until).total_seconds())
-        raise NoProofError(Reason.EXPIRED, f"expired at {stamp(until)}, {ago} ago", hint=CERTIFY)
+        raise NoProofError(Reason.EXPIRED, f"expired{limit} at {stamp(until)}, {ago} ago", hint=CERTIFY)
 
 
 def long_enough(verdict: Verdict, *, demo: bool) -> None:

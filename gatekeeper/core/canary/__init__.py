@@ -184,6 +184,12 @@ def _lines(text: str, name: str, context: dict[str, bool]) -> Iterator[Canary]:
             canary = Canary.model_validate(json_value(line), context=context)
         except ParseError as error:
             hint = "each line must hold one complete JSON object; was the file cut off?"
+            if line.strip() == "{":
+                hint = f"write each object on one line: jq -c . {name} > FILE"
+            elif not line.lstrip().startswith("{"):
+                hint = (
+                    'write a line of JSON for each prompt: {"id": "a", "messages": [{"role": "user", "content": "…"}]}'
+                )
             raise InputError(f"{where}: {error}", hint=hint) from error
         except ValidationError as error:
             raise InputError(f"{where}: {_problems(error)}", hint=_hint(line, error)) from error

@@ -18,7 +18,7 @@ from gatekeeper.core.manifest import File, Manifest, sha256
 from gatekeeper.core.slo import Profile, Slo, Workload
 from gatekeeper.core.slo import parse as parse_slo
 from gatekeeper.core.subject import hide_keys, key_in
-from gatekeeper.core.system import run_directory
+from gatekeeper.core.system import run_directory, wrong_file
 from gatekeeper.core.system.files import read_input
 
 MOST_BYTES = 64 << 20
@@ -55,17 +55,21 @@ def read_text(path: Path, kind: str) -> str:
         content = read_input(path, MOST_BYTES).removeprefix(BOM_UTF8)
         return content.decode().replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
-        raise InputError(f"{kind} {path} does not exist", hint=_near(path, kind)) from None
+        hint = wrong_file.describe_absence(path) or _near(path, kind)
+        raise InputError(f"{kind} {path} does not exist", hint=hint) from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{kind} {path} is not UTF-8 at byte {error.start}", hint="save it as UTF-8") from error
+        trouble, hint = wrong_file.describe_no_text(path, content, error.start)
+        raise InputError(f"{kind} {path} {trouble}", hint=hint) from error
     except IsADirectoryError as error:
         inside = sorted(file.name for file in path.glob("*.*") if file.suffix in {".toml", ".jsonl"})
         hint = f"name a file in it: {', '.join(inside[:_NAMED])}" if inside else "name a file"
         if (path / run_directory.MANIFEST).is_file():
             hint = f"it is a run directory: gatekeeper judge {path} derives its verdict again"
+            hint += f"; its SLO file is {path / SLO_NAME}"
         raise InputError(f"{kind} {path} is a folder", hint=hint) from error
     except OSError as error:
         hint = "name a file" if error.errno in {errno.EINVAL, errno.EFBIG} else "check its permissions"
+        hint = "name the file that the link should lead to" if error.errno == errno.ELOOP else hint
         raise InputError(f"cannot read {kind} {path}: {error.strerror}", hint=hint) from error
     except ValueError as error:  # the path itself holds a NUL or half a character
         raise InputError(f"cannot read {kind} {str(path)!r}: {error}", hint="check the path") from error
@@ -74,6 +78,8 @@ def read_text(path: Path, kind: str) -> str:
 def _near(path: Path, kind: str) -> str:
     """Return a hint for a file that does not exist: one of its folder with a similar name, or all of its kind."""
     folder = path.parent
+    if kind == SLO_FILE and folder.name == "slos" and (shipped_folder("slos") / path.name).is_file():
+        return f"did you mean '{path.stem}'? It is a shipped SLO file"
     if not folder.is_dir():
         return f"there is no folder {folder}"
     files = {
@@ -93,6 +99,10 @@ def _near(path: Path, kind: str) -> str:
 
 def read(path: Path) -> Inputs:
     """Read an SLO file and everything it names."""
+    run = run_directory.run_around(path)
+    if run is not None and path != run / SLO_NAME:
+        hint = f"the SLO file of that run is {run / SLO_NAME}"
+        raise InputError(f"{path} is no SLO file: it is a part of the run {run}", hint=hint)
     text = read_text(path, SLO_FILE)
     slo = parse_slo(text, str(path))
     text = _without_keys(slo, text, str(path))

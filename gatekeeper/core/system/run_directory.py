@@ -103,6 +103,7 @@ class RunDirectory:
             _check_folder(path)
             if not resume and path.is_dir() and not cls.nothing_measured(path):
                 hint = "continue that run with --resume, or choose another --output"
+                hint = hint if is_run(path) else "choose another --output: a run begins in an empty folder"
                 raise InputError(f"{path} is not empty", hint=hint)
             if resume and not (path / MANIFEST).is_file():
                 if is_run(path):
@@ -246,8 +247,29 @@ def is_run(path: Path) -> bool:
         return True
 
 
+def run_around(path: Path) -> Path | None:
+    """Return the run that *path* is inside of; None where there is none."""
+    return next((folder for folder in path.parents[:2] if folder != Path() and is_run(folder)), None)
+
+
+def check_outside_of_runs(path: Path) -> None:
+    """Raise InputError where writing *path* would replace a file of a run, or add one to a finished run."""
+    run = run_around(path.absolute())
+    if run is None or path.name in WATCH_FILES or not (path.exists() or RunDirectory(run).is_finished()):
+        return
+    inside = path.absolute().relative_to(run)
+    trouble = "is a file of that run" if path.exists() else "would be a file more, for which the deploy gate refuses it"
+    beside = run_around(path) or run
+    raise InputError(
+        f"--output {path} is inside a run: it {trouble}", hint=f"write it beside the run: {beside.parent / inside.name}"
+    )
+
+
 def runs_in(folder: Path) -> list[Path]:
     """Return the run directories in *folder*."""
+    if not folder.exists():
+        hint = "name the folder that contains the run directories; gatekeeper certify writes into runs"
+        raise InputError(f"there is no folder {folder}", hint=hint)
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder", hint="name the folder that contains the run directories")
     folders = (path for path in folder.iterdir() if not path.name.startswith(".") and path.suffix != PARTIAL_SUFFIX)
@@ -271,6 +293,11 @@ def newest_run(folder: Path) -> Path:
 
 def suggest_run(path: Path) -> None:
     """Raise InputError, which names a run that may be meant, where *path* is a folder of runs or does not exist."""
+    if (around := run_around(path)) is not None and not is_run(path):
+        raise InputError(f"{path} is a part of a run", hint=f"name the run's folder: {around}")
+    if path.is_file():
+        what = ": an SLO file is what runs are made of" if path.suffix == ".toml" else ""
+        raise InputError(f"{path} is no run{what}", hint="name a run directory, or latest")
     runs = runs_in(path) if path.is_dir() and not is_run(path) else []
     if runs:
         newest = newest_run(path)

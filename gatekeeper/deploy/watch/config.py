@@ -98,8 +98,11 @@ class WatchConfig:
         try:
             watch = Watch.model_validate({**policy.watch.model_dump(), **changes, "on_change": commands})
         except ValidationError as error:
-            message = error.errors()[0]["msg"].removeprefix("Value error, ").partition("\n")[0]
-            names = " and ".join(f"--{name}" for name in changes)
+            details = error.errors()[0]
+            message = details["msg"].removeprefix("Value error, ").partition("\n")[0]
+            message = message.replace("Input should be", "must be")
+            wrong = [name for name in changes if details["loc"] == (name,)] or list(changes)
+            names = " and ".join(f"--{name}" for name in wrong)
             raise InputError(f"{names}: {message}", hint="the other values come from [watch] of the policy") from error
         guards = policy.guard if self.host is not False else tuple(guard for guard in policy.guard if not guard.of.host)
         return policy.model_copy(update={"watch": watch, "guard": guards})

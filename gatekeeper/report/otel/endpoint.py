@@ -158,7 +158,8 @@ def _shown(signal: Signal, protocol: Protocol, variables: Mapping[str, str]) -> 
     except ValueError as error:
         raise InputError(f"the OTLP endpoint: {error}", hint="for example http://127.0.0.1:4318") from error
     if not url.hostname or (protocol == "http/protobuf" and url.scheme not in {"http", "https"}):
-        raise InputError("the OTLP endpoint is not a valid address", hint="for example http://127.0.0.1:4318")
+        shown = endpoint.rpartition("@")[2].partition("?")[0]  # no key
+        raise InputError(f"the OTLP endpoint {shown} is not an http address", hint="for example http://127.0.0.1:4318")
     host = url.netloc.rpartition("@")[2]
     return f"{url.scheme}://{host}" if url.scheme else host
 

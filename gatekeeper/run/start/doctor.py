@@ -61,9 +61,9 @@ def _summary(items: Sequence[Item]) -> dict[str, Any]:
     ready += [f"{sum(item.kind == 'host' for item in items) - len(lacking)} host objectives"]
     missing = [] if backends else ["certify: no serving system is installed"]
     if not models:
-        missing += [
-            f"a real run: no model is in the caches of Hugging Face, LM Studio and Ollama or in ./{locate.FOLDER}"
-        ]
+        absent = "" if locate.hub_cache().is_dir() else f" (there is no folder {locate.hub_cache()})"
+        places = f"the caches of Hugging Face{absent}, LM Studio and Ollama or in ./{locate.FOLDER}"
+        missing += [f"a real run: no model is in {places}"]
     elif not pairs:
         missing += ["a pair: no model here has the vocabulary of another one and a third of its size at most"]
     missing += [", ".join(lacking)] if lacking else []

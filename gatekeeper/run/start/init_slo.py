@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +29,29 @@ from gatekeeper.run.start.inspected_models import (
 )
 from gatekeeper.run.start.slo_writer import SOLD, PairNames, SloWriter, slo_name
 
+DEFAULT = Path("slos/this-host.toml")
+"""Where the file goes without --output."""
 MACHINES = ("m4-16gb", "m4-24gb", "m5-pro-48gb", "m2-ultra-64gb", "m3-ultra-512gb")
 """The shipped SLO files for one machine each, by its memory; their model pairs are public."""
 CLOSE = "close programs that use memory: the pair is installed, but does not fit into the available memory"
 
 
 def propose(
-    output: Path, *, force: bool, backend: str | None = None, target: str | None = None, drafts: Sequence[str] = ()
+    output: Path | None,
+    *,
+    force: bool,
+    backend: str | None = None,
+    target: str | None = None,
+    drafts: Sequence[str] = (),
 ) -> tuple[dict[str, Any], ExitCode]:
     """Write an SLO file for this machine to *output*; return what was found and chosen, and the exit code.
 
     It is for *target* and *drafts* if they are named, else for the heaviest pair of the models found; for *backend*, or
     else for one that is installed. The code is 0 where a pair is on this machine, 3 where a model has to be downloaded
-    or a backend to be installed first. A file that exists is an InputError without *force*.
+    or a backend to be installed first. A file that exists is an InputError without *force*; without *output* it is
+    written to DEFAULT, or beside it where that exists: what other commands print as their next one runs.
     """
+    output = output or (DEFAULT if force else _free(DEFAULT))
     if backend is not None and backend not in (names := backends_with_a_file()):
         hint = did_you_mean(backend, names)
         if backend in backend_names():
@@ -107,10 +117,10 @@ def _also(chosen: PairNames, installed: Sequence[str], *, named: bool) -> dict[s
     """Return the command that writes a file for each other backend that is installed here, for the pair if *named*."""
     names = [name for name in installed if name != chosen.backend and name in backends_with_a_file()]
     if not named:
-        return {name: f"gatekeeper init --backend {name} -o slos/{name}.toml" for name in names}
+        return {name: f"gatekeeper init --backend {name} -o {_free(_of_backend(name))}" for name in names}
     loads = facts_of(chosen.backend).loads
     return {
-        name: f"gatekeeper init {pair_words(name, chosen.target, chosen.drafts)} -o slos/{name}.toml"
+        name: f"gatekeeper init {pair_words(name, chosen.target, chosen.drafts)} -o {_free(_of_backend(name))}"
         for name in names
         if facts_of(name).loads == loads
     }
@@ -258,6 +268,15 @@ def _write(output: Path, text: str, *, force: bool) -> None:
 
 
 def _exists(output: Path) -> InputError:
-    beside = output.with_name(f"{output.stem}-2{output.suffix}")
-    hint = f"write one beside it and compare the two (-o {beside}), or overwrite it with --force"
+    hint = f"write one beside it and compare the two (-o {_free(output)}), or overwrite it with --force"
     return InputError(f"{output} already exists", hint=hint)
+
+
+def _of_backend(name: str) -> Path:
+    return DEFAULT.with_name(f"{name}.toml")
+
+
+def _free(output: Path) -> Path:
+    """Return *output*, or beside a file of that name the first that is free: this-host-2.toml."""
+    numbered = (output.with_name(f"{output.stem}-{number}{output.suffix}") for number in count(2))
+    return next(path for path in chain([output], numbered) if not path.exists())

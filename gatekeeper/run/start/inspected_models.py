@@ -150,7 +150,8 @@ def _fitting(draft: InspectedModel, target: InspectedModel) -> InspectedModel:
 
 def _fitting_drafts(target: InspectedModel) -> str:
     local = LocalModel(target.known, target.backend, chats=True)
-    others = [model for model in usable(find_models()) if model.model.name != target.known.name]
+    beside = map(inspect_model, locate.in_folder(target.path.parent) if target.stored.store == "folder" else ())
+    others = [model for model in usable([*find_models(), *beside]) if model.model.name != target.known.name]
     pairs = [pair for pair in model_pairs([local, *others]) if pair.target is target.model]
     if not pairs:
         return (

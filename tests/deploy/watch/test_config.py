@@ -21,7 +21,7 @@ from tests.builders.watch import context, guard
         (("--once", "--rounds", "2"), "cannot be combined"),
         (("--interval", "soon"), "--interval: cannot read 'soon'"),
         (("--interval", "2h", "--once"), "--interval: missing_for is shorter than interval"),
-        (("--duty", "2", "--once"), "--duty: Input should be less than or equal to 0.5"),
+        (("--duty", "2", "--once"), "--duty: must be less than or equal to 0.5"),
         (("--on-change", "'", "--once"), "--on-change ': No closing quotation"),
         (("--on-change", " ", "--once"), "--on-change names no program"),
         (("--run", "nowhere", "--once"), "there is no run nowhere"),

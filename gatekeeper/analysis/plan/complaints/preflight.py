@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
 from gatekeeper.analysis.plan.complaints.complaint import Complaint, about_objective
+from gatekeeper.analysis.plan.complaints.odd_bound import odd_bounds
 from gatekeeper.analysis.plan.complaints.too_few_canaries import too_few_canaries
 from gatekeeper.analysis.plan.objectives import Implicit, Terms, all_objectives
 from gatekeeper.analysis.plan.settings import defaults
@@ -63,7 +64,7 @@ def complaints(
         message = "tokens can only be compared at temperature 0, so every point above it stays open"
         hint = "remove the objective on token_agreement: at temperature 0 it is implicit"
         complaints.append(Complaint("weak", "region.temperature", message, hint))
-    complaints += _capacity(slo)
+    complaints += [*_capacity(slo), *odd_bounds(slo)]
     if slo.soak.duration < CERTIFICATION_S:
         message = f"a soak of {slo.soak.duration:g} s makes a demo; a certificate needs {CERTIFICATION_S:g} s"
         complaints.append(Complaint("weak", "soak.duration", message, 'set duration = "600 s" to certify'))

@@ -1,0 +1,48 @@
+"""Why a running server refuses its first request."""
+
+import pytest
+
+from gatekeeper.backends.http.refused_request import START, certain_mistake, start_hint
+
+LISTED = ("qwen3-8b", "llama-3")
+
+
+@pytest.mark.parametrize(
+    ("fault", "model", "key", "hint"),
+    [
+        ("HTTP 401: no", None, None, "set api_key_env in [subject]"),
+        ("HTTP 403: no", None, "MY_KEY", "refuses the key in MY_KEY"),
+        ("HTTP 404: no such model", "qwen3-8B", None, "did you mean 'qwen3-8b'?"),
+        ("HTTP 404: no such model", "other", None, "it lists qwen3-8b, llama-3"),
+        ("not an event stream: <!doctype html>", None, None, "a web page answers"),
+    ],
+)
+def test_a_wrong_key_model_or_address_is_named(fault: str, model: str | None, key: str | None, hint: str) -> None:
+    """
+    What no draft can cause is a mistake of the SLO file, with what to write there.
+    """
+    assert hint in certain_mistake(fault, model, LISTED, key)
+
+
+@pytest.mark.parametrize("fault", ["HTTP 404: generation failed", "HTTP 500: <html>", "not an event stream: {}"])
+def test_what_a_draft_may_cause_is_left_to_the_run(fault: str) -> None:
+    """
+    A server that lists the model and fails is a result.
+    """
+    assert "" == certain_mistake(fault, "llama-3", LISTED, None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "hint"),
+    [
+        ("HTTP 429, retry after 20: slow down", "it limits requests"),
+        ("HTTP 503: loading", "look in its log"),
+        ("no connection: [SSL: WRONG_VERSION_NUMBER] wrong version number", "http://"),
+        ("no connection: Connection refused", START),
+    ],
+)
+def test_a_server_that_cannot_be_used_has_a_next_step(fault: str, hint: str) -> None:
+    """
+    What to do follows from the status, or from what the connection said.
+    """
+    assert hint in start_hint(fault)
