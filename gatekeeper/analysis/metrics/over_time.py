@@ -2,18 +2,28 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
 from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, by_canary, pair_ratios, successful
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.analysis.stats.changes import ERROR, Change, Fits, end_below_mean, fit_changes, largest_change
+from gatekeeper.analysis.stats.changes import (
+    ERROR,
+    SUSPICION,
+    Change,
+    Fits,
+    end_below_mean,
+    fit_changes,
+    largest_change,
+)
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, StillChanging, fact
 
+_Row = tuple[str, float, float, float]
+"""Of a pair its canary, the log of its ratio, of its tokens a round and of plain decoding's speed."""
 ENOUGH_OF_SOAK = 0.95
 """Share of the soak's duration that a settled stretch has at least: the first pair is sent after it began."""
 REPEATED_SHARE = 1 / 3
@@ -167,33 +177,38 @@ def _fits_of_soak(paired: PairedAnswers) -> list[Fits | None]:
 
 
 def _fits(pairs: Iterable[Pair], paired: PairedAnswers) -> list[Fits | None]:
-    """Return the fits of changes to the log ratios of the pairs, and again less what their tokens a round explain.
+    """Return the fits of changes to the log ratios of the pairs, and again less what chance is known to add to them.
 
     How many drafted tokens happen to be accepted is most of what differs between the answers of a soak. Without it a
-    process that becomes slower shows after a few answers; with it a draft that is accepted less often does.
+    process that becomes slower shows after a few answers; with it a draft that is accepted less often does. Where
+    plain decoding shows no sign of a change, its noise is left out as well.
     """
     soak, before = (_with_tokens_a_round(part, paired) for part in (pairs, paired.before))
-    owners = [name for name, _, _ in soak]
-    fits = [fit_changes(owners, [log for _, log, _ in soak], [(name, log) for name, log, _ in before])]
+
+    def fitted(value: Callable[[_Row], float]) -> Fits | None:
+        return fit_changes([row[0] for row in soak], [*map(value, soak)], [(row[0], value(row)) for row in before])
+
+    fits = [fitted(lambda row: row[1])]
     rows = [row for part in (soak, before) for row in _centred(part)]
     squares = math.fsum(tokens * tokens for tokens, _ in rows)
     if paired.rules >= RULES_WITH_ROUNDS and math.isfinite(squares) and squares > 0:
         slope = math.fsum(tokens * log for tokens, log in rows) / squares
-        explained = [log - slope * tokens for _, log, tokens in soak]
-        fits.append(fit_changes(owners, explained, [(name, log - slope * tokens) for name, log, tokens in before]))
+        plain = fitted(lambda row: row[3])
+        steady = plain is not None and not plain.beyond_chance(SUSPICION).any()
+        fits.append(fitted(lambda row: row[1] - slope * row[2] + (row[3] if steady else 0.0)))
     return fits
 
 
-def _centred(part: Sequence[tuple[str, float, float]]) -> list[tuple[float, float]]:
+def _centred(part: Sequence[_Row]) -> list[tuple[float, float]]:
     if not part:
         return []
-    _, logs, tokens = zip(*part, strict=True)
+    _, logs, tokens, _ = zip(*part, strict=True)
     mean_log, mean_tokens = fmean(logs), fmean(tokens)
     return [(each - mean_tokens, log - mean_log) for log, each in zip(logs, tokens, strict=True)]
 
 
-def _with_tokens_a_round(pairs: Iterable[Pair], paired: PairedAnswers) -> list[tuple[str, float, float]]:
-    """Return canary, log ratio and log tokens a round of each pair; NaN where its rounds are not known."""
+def _with_tokens_a_round(pairs: Iterable[Pair], paired: PairedAnswers) -> list[_Row]:
+    """Return what is known of each pair; NaN for its tokens where its rounds are not known."""
     logs, rows = _logs(paired), []
     for pair in pairs:
         if (log := logs[id(pair)]) is None:
@@ -201,7 +216,7 @@ def _with_tokens_a_round(pairs: Iterable[Pair], paired: PairedAnswers) -> list[t
         answer = pair[0].answer
         rounds, tokens = answer.rounds.rounds if answer.rounds is not None else 0, answer.output_tokens or 0
         a_round = math.log(tokens / rounds) if min(tokens, rounds) > 0 else math.nan
-        rows.append((pair[0].canary, log, a_round))
+        rows.append((pair[0].canary, log, a_round, math.log(decode_or_answer_rate(pair[1].answer) or 1.0)))
     return rows
 
 

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gatekeeper.analysis.stats.intervals import Floats, Ints
+from gatekeeper.analysis.stats.intervals import Floats, Ints, numbered
 
 ERROR = 0.01
 """The chance that a series without any change shows one."""
@@ -69,10 +70,10 @@ class Fits:
         """Return the place of the shape that fits best."""
         return int(np.argmax(np.abs(self.along)))
 
-    def explains(self, error: float) -> bool:
-        """Return whether chance does not explain the best fit."""
+    def beyond_chance(self, error: float) -> NDArray[np.bool_]:
+        """Return which shapes fit better than the best one does in all but a share *error* of random orders."""
         chance = self.by_chance / np.sqrt(np.maximum(self.total - self.by_chance**2, TINY) / self.free)
-        return abs(float(self.along[self.best])) / self.noise > float(np.quantile(chance, 1 - error))
+        return np.abs(self.along) / self.noise > float(np.quantile(chance, 1 - error))
 
     @property
     def noise(self) -> float:
@@ -83,7 +84,7 @@ class Fits:
 
 def largest_change(fits: Fits | None, *, error: float = ERROR) -> Change | None:
     """Return the largest change of a series; None where chance explains all of them, or it is too short for *fits*."""
-    if fits is None or not fits.explains(error):
+    if fits is None or not fits.beyond_chance(error)[fits.best]:
         return None
     length = float(fits.lengths[fits.best])
     return Change(float(fits.along[fits.best]) / length, fits.noise / length)
@@ -92,15 +93,17 @@ def largest_change(fits: Fits | None, *, error: float = ERROR) -> Change | None:
 def end_below_mean(fits: Fits | None, *, margin: float = 0.0) -> float:
     """Return by how much the end of a series may lie below its mean, as a suspicion that proves nothing.
 
-    It is the larger one of the last tenth's distance with *margin* of its standard errors, and of the largest change
-    and its standard error where chance explains few such series.
+    It is the larger one of the last tenth's distance with *margin* of its standard errors, and of the largest of the
+    changes that chance explains in few series, with its standard error. Without a *margin* the best one alone counts.
     """
     if fits is None:
         return 0.0
-    last, best = (-fits.along[shape] / fits.lengths[shape] * fits.after[shape] for shape in (-1, fits.best))
-    of_last, of_best = (fits.noise / fits.lengths[shape] * abs(fits.after[shape]) for shape in (-1, fits.best))
-    below = float(best + of_best) if best > 0 and fits.explains(SUSPICION) else 0.0
-    return max(0.0, float(last + margin * of_last), below)
+    below, errors = -fits.along / fits.lengths * fits.after, fits.noise / fits.lengths * np.abs(fits.after)
+    suspected = fits.beyond_chance(SUSPICION) & (below > 0)
+    if not margin:
+        suspected &= np.arange(len(below)) == fits.best
+    last = float(below[-1] + margin * errors[-1])
+    return max(0.0, last, float(np.max((below + errors)[suspected], initial=0.0)))
 
 
 def fit_changes(
@@ -115,8 +118,7 @@ def fit_changes(
         return None
     shapes, present = _shapes(count), set(owners)
     earlier = [pair for pair in before if pair[0] in present]
-    names = {name: number for number, name in enumerate(dict.fromkeys(owners))}
-    owner = np.array([names[name] for name in (*owners, *(name for name, _ in earlier))], dtype=np.int64)
+    _, owner = numbered((*owners, *(name for name, _ in earlier)))
     series = np.array([*values, *(value for _, value in earlier)], dtype=np.float64)
     inside = np.arange(len(series)) < count
     levels = np.stack([np.ones(len(series)), ~inside]) if earlier else np.ones((1, len(series)))

@@ -369,6 +369,30 @@ def test_a_late_fall_is_seen_beneath_the_luck_of_the_draft() -> None:
     assert changes(evidence(ours, theirs, settled_s=600.0, rules=2)) is None
 
 
+def test_a_late_fall_is_seen_beneath_the_noise_of_plain_decoding() -> None:
+    """
+    Plain answers that vary by 15 % hide a fall of 12 % in the ratio, not in the draft's own speed; where plain decoding
+    falls as much, nothing is suspected.
+    """
+
+    def fallen(noise: float, plain_fall: float) -> PairedAnswers:
+        draw, count = random.Random(3), 36
+        ours, theirs = list[Generation](), list[Generation]()
+        for number in range(count):
+            rounds, sent, pair, late = 5 + number % 12, 600 * number / count, f"p{number}", number >= 0.75 * count
+            step = 0.008 * rounds * math.exp(draw.gauss(0, 0.02) + 0.12 * late)
+            answer = replace(steady(step, 20, sent_s=sent), rounds=Rounds(rounds, 4 * rounds, 20 - rounds))
+            plain = steady(0.1 * math.exp(noise * (-1) ** (number + number // 12) + plain_fall * late), 20, sent_s=sent)
+            ours.append(generation(answer, f"c-{number % 12}", pair=pair))
+            theirs.append(generation(plain, f"c-{number % 12}", role=Role.SENTINEL, pair=pair))
+        return evidence(ours, theirs, settled_s=600.0)
+
+    assert changes(fallen(0.15, 0.0)) is not None
+    assert changes(replace(fallen(0.15, 0.0), rules=2)) is None
+    assert changes(fallen(0.02, 0.12)) is None
+    assert likely_end(fallen(0.02, 0.12)) == 1.0
+
+
 def test_the_sweep_shows_a_smaller_change_of_canaries_that_are_paired_once() -> None:
     """
     A loss of 9 % in sixty pairs drowns in how far canaries lie apart, unless the sweep has the ratio of each.
