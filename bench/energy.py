@@ -9,8 +9,7 @@ from functools import partial
 import numpy as np
 
 from bench.simulated_answers import both_arms, simulated_answer
-from gatekeeper.analysis.metrics.host.answer_power import REST, answer_powers
-from gatekeeper.analysis.metrics.host.energy import energy_ratio
+from gatekeeper.analysis.metrics.host.energy import REST, answer_powers, energy_ratio
 from gatekeeper.analysis.metrics.host.host_series import Floats, HostSamples
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.plan.soak_schedule import REST_S

@@ -15,7 +15,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE
 from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.analysis.plan.settings import PLAIN, sampling_for
@@ -174,7 +173,7 @@ def _at_length(canary: Canary) -> str | None:
         : round(4 * WRITTEN * most) - len(short)
     ]
     around = (f"{short}\n{words}", f"{words}\n{short}")
-    return next((long for long in around if grade(canary, Answer(0, 1, text=long)) is not False), short)
+    return next((long for long in around if canary.grade(Answer(0, 1, text=long)) is not False), short)
 
 
 def _right(canary: Canary) -> str:
@@ -182,7 +181,7 @@ def _right(canary: Canary) -> str:
     try:
         return text_for(canary) or ""
     except InputError:
-        return next((text for text in _guesses(canary) if grade(canary, Answer(0, 1, text=text))), "I do not know.")
+        return next((text for text in _guesses(canary) if canary.grade(Answer(0, 1, text=text))), "I do not know.")
 
 
 def _guesses(canary: Canary) -> Iterator[str]:

@@ -9,7 +9,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.analysis.plan.complaints.preflight import BackendTraits, complaints
 from gatekeeper.analysis.stats.intervals import samples_needed
 from gatekeeper.canaries.near_duplicates import TextIndex
@@ -148,7 +147,7 @@ def _contaminated(canary: Canary) -> str | None:
     for message in canary.messages:
         if message["role"] == "assistant":
             earlier_answer = Answer(0, 0, text=_content(message), tool_calls=tuple(message.get("tool_calls") or ()))
-            if grade(canary, earlier_answer):
+            if canary.grade(earlier_answer):
                 return "an earlier answer in the prompt passes already: repeating it is enough"
     return None
 

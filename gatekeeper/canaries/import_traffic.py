@@ -12,10 +12,10 @@ from typing import Any, Literal
 import tomli_w
 
 from gatekeeper.canaries.conversation import Conversation, UnusableError, grown
-from gatekeeper.canaries.expectations import format_instruction, propose_expectation, requested_schema
 from gatekeeper.canaries.log_formats import UnfilledError, conversations
 from gatekeeper.canaries.near_duplicates import TextIndex
 from gatekeeper.canaries.personal_data import Replacer
+from gatekeeper.canaries.proposed_expectation import format_instruction, propose_expectation, requested_schema
 from gatekeeper.canaries.stratified_sample import LengthPair, compare_mixes, draw_sample
 from gatekeeper.canaries.traffic_log import records
 from gatekeeper.core.canary import parse as parse_canaries
@@ -74,6 +74,64 @@ def import_logs(
 
     Up to *conversations_most* conversations a workload become sets of their own, every turn a canary.
     """
+    _refuse_to_overwrite(logs, out, force=force)
+    replacer = Replacer() if replace_personal else None
+    groups, unusable = _grouped(logs, by, replacer, keep_all=conversations_most > 0)
+    if not groups:
+        reasons = "; ".join(f"{reason} ({first})" for reason, (_, first) in unusable[:3])
+        raise InputError(
+            f"no request in {', '.join(map(str, logs))} can become a canary: {reasons or _without_records(logs)}",
+            hint="one JSON object a line, such as what `gatekeeper proxy` or a server's log writes: "
+            "docs/your-canaries.md lists the formats",
+        )
+    requests = {name: sum(group.counts) for name, group in groups.items()}
+    total = sum(requests.values())
+    mix = {name: requests[name] / total for name in sorted(groups)}
+    sets, lengths, sampled, workloads = {}, {}, {}, []
+    for name, share in mix.items():
+        group = groups[name]
+        lengths[name] = group.lengths()
+        places = draw_sample(lengths[name], most, name)
+        sampled[name] = [lengths[name][place] for place in places]
+        canaries = [
+            _canary(group.distinct[place], f"{name}-{number:03d}", name, replacer)
+            for number, place in enumerate(places, start=1)
+        ]
+        sets[f"{name}.jsonl"] = canaries
+        workload = _summary(name, canaries, requests[name], share, len(group.distinct))
+        if chains := grown(group.requests)[:conversations_most]:
+            turns = [turn for number, chain in enumerate(chains, 1) for turn in _turns(chain, name, number, replacer)]
+            file = f"{name}{CONVERSATIONS}.jsonl"
+            sets[file] = turns
+            workload["conversations"] = {"file": file, "count": len(chains), "turns": len(turns)}
+        workloads.append(workload)
+    document: Json = {
+        "schema": 1,
+        "output": str(out),
+        "logs": [_clean_name(str(log), replacer) for log in logs],
+        "requests": total,
+        "unusable": [
+            {"why": reason, "count": count, "first": _clean_name(first, replacer)}
+            for reason, (count, first) in unusable
+        ],
+        "repeated": total - sum(len(group.distinct) for group in groups.values()),
+        "workloads": workloads,
+        "mirror": asdict(compare_mixes(lengths, sampled, mix)),
+        "personal_data": None if replacer is None else replacer.counts,
+        "profile": str(out / PROFILE),
+        "review": None if replacer is None else str(out / REVIEW),
+    }
+    texts = {file: _lines(canaries) for file, canaries in sets.items()}
+    for file, text in texts.items():
+        parse_canaries(text, file)
+    texts[PROFILE] = _profile(out, document, mix)
+    texts[REPORT] = inert_json(json.dumps(document, indent=1, ensure_ascii=False)) + "\n"
+    _write(out, texts, None if replacer is None else [asdict(value) for value in replacer.replaced.values()])
+    return document
+
+
+def _refuse_to_overwrite(logs: Sequence[Path], out: Path, *, force: bool) -> None:
+    """Raise InputError where the canaries would replace a log, or without *force* canaries of before."""
     if inside := [log for log in logs if log.resolve().parent == out.resolve() and log.suffix == ".jsonl"]:
         hint = "choose another -o: the files *.jsonl of that folder are replaced"
         raise InputError(f"the log {inside[0].name} is in {out}, where canaries are to be written", hint=hint)
@@ -82,66 +140,30 @@ def import_logs(
             f"{out} holds canaries already: {earlier[0].name}",
             hint="a frozen set must not change under a run: choose another -o, or --force to replace it",
         )
-    unusable: Counter[str] = Counter()
-    examples: dict[str, str] = {}
+
+
+def _grouped(
+    logs: Sequence[Path], by: By, replacer: Replacer | None, *, keep_all: bool
+) -> tuple[dict[str, _Group], list[tuple[str, tuple[int, str]]]]:
+    """Return the requests of the logs by workload, and why records can become no canary: how many, where the first is.
+
+    The commonest reason comes first.
+    """
     groups: dict[str, _Group] = defaultdict(_Group)
-    replacer = Replacer() if replace_personal else None
+    unusable: dict[str, tuple[int, str]] = {}
     for record, source in _read(logs):
         if isinstance(record, UnfilledError):
             hint = "run the benchmark's own prepare script and import what it writes: docs/your-canaries.md, Benchmarks"
             raise InputError(f"{source}: {record}", hint=hint)
         if isinstance(record, UnusableError):
-            unusable[str(record)] += 1
-            examples.setdefault(str(record), source)
-        else:
-            group, request = groups[_workload(record, by, source, replacer)], replace(record, source=source)
-            group.add(request)
-            group.requests += [request] * bool(conversations_most)
-    if not groups:
-        reasons = "; ".join(f"{reason} ({examples[reason]})" for reason, _ in unusable.most_common(3))
-        raise InputError(
-            f"no request in {', '.join(map(str, logs))} can become a canary: {reasons or _without_records(logs)}",
-            hint="one JSON object a line, such as what `gatekeeper proxy` or a server's log writes: "
-            "docs/your-canaries.md lists the formats",
-        )
-    requests = {name: sum(group.counts) for name, group in groups.items()}
-    mix = {name: requests[name] / sum(requests.values()) for name in sorted(groups)}
-    texts, lengths, sampled, workloads = {}, {}, {}, []
-    for name, share in mix.items():
-        lengths[name] = groups[name].lengths()
-        places = draw_sample(lengths[name], most, name)
-        sampled[name] = [lengths[name][place] for place in places]
-        canaries = [_canary(groups[name].distinct[place], f"{name}-{number:03d}", name, replacer)
-                    for number, place in enumerate(places, start=1)]  # fmt: skip
-        texts[f"{name}.jsonl"] = _lines(canaries)
-        parse_canaries(texts[f"{name}.jsonl"], f"{name}.jsonl")
-        workloads.append(_summary(name, canaries, requests[name], share, len(groups[name].distinct)))
-        if chains := grown(groups[name].requests)[:conversations_most]:
-            turns = [turn for number, chain in enumerate(chains, 1) for turn in _turns(chain, name, number, replacer)]
-            file = f"{name}{CONVERSATIONS}.jsonl"
-            texts[file] = _lines(turns)
-            parse_canaries(texts[file], file)
-            workloads[-1] |= {"conversations": {"file": file, "count": len(chains), "turns": len(turns)}}
-    document: Json = {
-        "schema": 1,
-        "output": str(out),
-        "logs": [_clean_name(str(log), replacer) for log in logs],
-        "requests": sum(requests.values()),
-        "unusable": [
-            {"why": reason, "count": count, "first": _clean_name(examples[reason], replacer)}
-            for reason, count in unusable.most_common()
-        ],
-        "repeated": sum(requests.values()) - sum(len(group.distinct) for group in groups.values()),
-        "workloads": workloads,
-        "mirror": asdict(compare_mixes(lengths, sampled, mix)),
-        "personal_data": None if replacer is None else replacer.counts,
-        "profile": str(out / PROFILE),
-        "review": None if replacer is None else str(out / REVIEW),
-    }
-    texts[PROFILE] = _profile(out, document, mix)
-    texts[REPORT] = inert_json(json.dumps(document, indent=1, ensure_ascii=False)) + "\n"
-    _write(out, texts, None if replacer is None else [asdict(value) for value in replacer.replaced.values()])
-    return document
+            count, first = unusable.get(str(record), (0, source))
+            unusable[str(record)] = count + 1, first
+            continue
+        group, request = groups[_workload(record, by, source, replacer)], replace(record, source=source)
+        group.add(request)
+        if keep_all:
+            group.requests.append(request)
+    return groups, sorted(unusable.items(), key=lambda reason: -reason[1][0])
 
 
 def _lines(canaries: Sequence[Json]) -> str:

@@ -15,10 +15,10 @@ import pytest
 from gatekeeper.canaries.canary_text import import_text
 from gatekeeper.canaries.check_set import check
 from gatekeeper.canaries.conversation import UnusableError
-from gatekeeper.canaries.expectations import propose_expectation
 from gatekeeper.canaries.import_traffic import import_logs
 from gatekeeper.canaries.log_formats import conversations
 from gatekeeper.canaries.personal_data import Replacer
+from gatekeeper.canaries.proposed_expectation import propose_expectation
 from gatekeeper.canaries.traffic_log import records
 from gatekeeper.core import canary, toml_file
 from gatekeeper.core.errors import InputError

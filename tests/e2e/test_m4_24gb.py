@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.backends.scripted.expected_texts import text_for
 from gatekeeper.core import canary
 from gatekeeper.core.metrics import ALL
@@ -78,7 +77,7 @@ def spoken_at_length(canaries: Mapping[str, Path]) -> dict[str, str]:
             for one in canary.parse(canaries[name].read_text(), name):
                 short = text_for(one)
                 for long in (f"{pad}\n{short}", f"{short}\n{pad}"):
-                    if grade(one, Answer(0, 1, text=long)):
+                    if one.grade(Answer(0, 1, text=long)):
                         found[one.id] = long
     return found
 

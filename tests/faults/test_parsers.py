@@ -20,7 +20,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.backends.counters import spec_decode
 from gatekeeper.backends.http.chat import read_answer
 from gatekeeper.backends.http.stream import RawResponse
@@ -29,7 +28,7 @@ from gatekeeper.backends.scripted.script import read_script
 from gatekeeper.backends.worker_backend import reading_lines, worker_protocol
 from gatekeeper.canaries import log_formats, traffic_log
 from gatekeeper.canaries.conversation import UnusableError
-from gatekeeper.canaries.expectations import format_instruction, propose_expectation
+from gatekeeper.canaries.proposed_expectation import format_instruction, propose_expectation
 from gatekeeper.core import canary, parse, policy, slo, toml_file, units
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.records import Answer, Generation, Role
@@ -168,7 +167,7 @@ def graded(raw: bytes) -> Any:
     said = answer(text=raw.decode("utf-8", "surrogateescape"))
     schema = {"properties": {"a": {"pattern": "^(2+)+6$"}, "b": {"items": {"multipleOf": 0.5}}}}
     asked = {"id": "a", "messages": [{"role": "user"}], "expect": {"json_schema": schema}}
-    return grade(canary.Canary.model_validate(asked), said)
+    return canary.Canary.model_validate(asked).grade(said)
 
 
 PARSERS = {

@@ -8,10 +8,10 @@ from statistics import median
 import numpy as np
 
 from gatekeeper.analysis.final_passes.point_probe import prompt_bytes
-from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.analysis.metrics.host.host_series import readings
+from gatekeeper.analysis.metrics.lost_pairs import Pair
 from gatekeeper.analysis.metrics.pair_speeds import pair_speed
-from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, by_canary, pair_answers, values_of
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, pair_answers, values_of
 from gatekeeper.analysis.metrics.readers import answer_reader
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate, ttft
@@ -116,7 +116,7 @@ def _bin(paired: PairedAnswers, least: float, error: float, footprints: Mapping[
     answers, _ = counted_or_claimed(tuple(pair[0] for pair in pairs))
     accepted = [value for _, value in values_of(answers, acceptance_rate)]
     first_tokens = [_medians(arm) for arm in zip(*pairs, strict=True)]
-    grades = [tuple(grade(canaries[answer.canary], answer.answer) for answer in pair) for pair in pairs]
+    grades = [tuple(canaries[answer.canary].grade(answer.answer) for answer in pair) for pair in pairs]
     graded = [pair for pair in grades if None not in pair]
     passed = [sum(map(bool, arm)) for arm in zip(*graded, strict=True)]
     peak = max((footprints[answer.key] for pair in pairs for answer in pair if answer.key in footprints), default=None)

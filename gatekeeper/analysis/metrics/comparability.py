@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from statistics import fmean, median, median_low, variance
 
+from gatekeeper.analysis.metrics.lost_pairs import similar_lengths
 from gatekeeper.analysis.metrics.pair_speeds import pair_speed
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary, similar_lengths, successful
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary, successful
 from gatekeeper.analysis.metrics.timing import FASTEST, answer_rate, decode_or_answer_rate, decode_rate
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.stats.total_time import ratio

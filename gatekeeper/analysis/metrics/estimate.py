@@ -10,6 +10,7 @@ from statistics import median
 import numpy as np
 
 from gatekeeper.analysis.metrics import older_ratios
+from gatekeeper.analysis.metrics.lost_pairs import pair_values
 from gatekeeper.analysis.metrics.order_effect import widened_by_order
 from gatekeeper.analysis.metrics.over_time import excessive_drift, settled
 from gatekeeper.analysis.metrics.pair_speeds import pair_logs, speeds_of
@@ -17,9 +18,7 @@ from gatekeeper.analysis.metrics.paired_answers import (
     PairedAnswers,
     by_canary,
     mean_ratio,
-    pair_values,
     successful,
-    too_many_lost,
     values_of,
     with_population,
 )
@@ -85,7 +84,7 @@ def logs_of_pairs(metric: Metric, paired: PairedAnswers, *, limited: bool) -> Pa
     Where they are *limited*, too many lost pairs leave none: then it is Missing, with the reason.
     """
     speeds, before, lost = speeds_of(metric.name, paired)
-    if limited and (reason := too_many_lost(lost, paired)) is not None:
+    if limited and (reason := paired.too_many_lost(lost)) is not None:
         whole = _arrived_at_once(answer_reader(metric.name), paired, chain.from_iterable(paired.pairs))
         return Missing(f"{reason}; {whole}" if whole else reason, len(paired.pairs))
     return pair_logs(speeds, before, total=metric.speed_ratio and paired.by_total_time)

@@ -4,7 +4,8 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 
-from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, by_canary, similar_lengths, too_many_lost
+from gatekeeper.analysis.metrics.lost_pairs import Pair, similar_lengths
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.verdict import Estimate, Missing
 
@@ -17,7 +18,7 @@ def system_ratio(paired: PairedAnswers) -> Estimate | Missing:
         for arm, (tokens, busy_ns) in zip(sums[name], arms, strict=True):
             arm[0] += tokens
             arm[1] += busy_ns
-    if (reason := too_many_lost(lost, paired)) is not None:
+    if (reason := paired.too_many_lost(lost)) is not None:
         return Missing(reason, len(paired.pairs))
     return intervals.ratio_of_sums(sums, paired.level, paired.seed)
 
@@ -28,7 +29,7 @@ def system_logs(paired: PairedAnswers) -> list[tuple[str, float]] | Missing:
     Each canary weighs the same. The parts are those of the delta method: their mean over canaries is zero.
     """
     work, lost = _pair_work(paired.pairs, least=paired.least_length)
-    if (reason := too_many_lost(lost, paired)) is not None:
+    if (reason := paired.too_many_lost(lost)) is not None:
         return Missing(reason, len(paired.pairs))
     rows = [(name, (*candidate, *plain)) for name, candidate, plain in work]
     grouped = by_canary(rows).values()

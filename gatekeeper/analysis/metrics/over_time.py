@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, by_canary, pair_ratios, successful
+from gatekeeper.analysis.metrics.lost_pairs import Pair, pair_ratios
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, successful
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.stats.changes import (

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
 
-from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, similar_lengths
+from gatekeeper.analysis.metrics.lost_pairs import Pair, similar_lengths
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.readers import Read, answer_reader
 from gatekeeper.analysis.metrics.timing import output_tokens
 from gatekeeper.analysis.stats.total_time import PairLogs, linearised

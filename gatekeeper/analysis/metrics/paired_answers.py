@@ -6,27 +6,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from gatekeeper.analysis.metrics import lost_pairs
+from gatekeeper.analysis.metrics.lost_pairs import MAX_LOST_SHARE, Pair
 from gatekeeper.analysis.metrics.timing import decode_rate, gaps_of
 from gatekeeper.analysis.stats import fixed_canaries, intervals
 from gatekeeper.analysis.stats.total_time import PairLogs
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records import Answer, Generation, Numerics, Replayed, Role, Scored, Tie
-from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing
 
-MAX_LOST_SHARE = 0.05
-"""With a larger share of lost pairs, ratios are unproven."""
 BURST_SHARE = 0.10
 """Arrivals closer together than this share of plain decoding's median gap are one burst."""
-MIN_LENGTH_RATIO = 0.9
-"""Greedy answers whose lengths differ more are different work: the speeds of such a pair are not compared."""
-MIN_LENGTH_RATIO_PARTED = 0.6
-"""The same since rules 3: numerics alone may turn a token, and the answer then ends elsewhere; not at its half."""
-MIN_LENGTH_RATIO_SAMPLED = 0.1
-"""Above temperature 0 lengths vary: only an answer under a tenth of its baseline counts as cut short."""
-
-Pair = tuple[Generation, Generation]
 T = TypeVar("T")
 
 
@@ -119,7 +110,11 @@ class PairedAnswers:
     @property
     def least_length(self) -> float:
         """Return the least ratio of two lengths at which the answers of a pair are the same work."""
-        return least_length(greedy=self.greedy, rules=self.rules)
+        return lost_pairs.least_length(greedy=self.greedy, rules=self.rules)
+
+    def too_many_lost(self, lost: int) -> str | None:
+        """Return why the pairs do not suffice; None where they do."""
+        return lost_pairs.too_many_lost(lost, len(self.pairs), self.lost_limit)
 
     @property
     def by_total_time(self) -> bool:
@@ -195,49 +190,6 @@ def total_time_counts(rules: int) -> bool:
     return rules > 2
 
 
-def least_length(*, greedy: bool, rules: int) -> float:
-    """Return the least ratio of the lengths of two answers that are the same work."""
-    if not greedy:
-        return MIN_LENGTH_RATIO_SAMPLED
-    return MIN_LENGTH_RATIO if rules < 3 else MIN_LENGTH_RATIO_PARTED
-
-
-def similar_lengths(pair: Pair, least: float) -> bool:
-    """Return whether two answers are of similar length, so that their speeds can be compared."""
-    length, other_length = pair[0].answer.output_tokens, pair[1].answer.output_tokens
-    if length is None or other_length is None:
-        return True
-    return min(length, other_length) >= least * max(length, other_length)
-
-
-def pair_ratios(
-    pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, least: float | None
-) -> tuple[list[tuple[str, float]], int]:
-    """Return the canary and candidate over plain of each pair, and how many are lost to faults or missing values.
-
-    Pairs of different lengths are lost as well, unless *least* is None: then lengths do not matter.
-    """
-    values, lost = pair_values(pairs, read, least=least)
-    return [(name, drafting / plain) for name, drafting, plain in values], lost
-
-
-def pair_values(
-    pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, least: float | None
-) -> tuple[list[tuple[str, float, float]], int]:
-    """Return the canary and both values of each pair, and how many pairs are lost, as `pair_ratios` does."""
-    rows: list[tuple[str, float, float]] = []
-    lost = 0
-    for pair in pairs:
-        candidate, baseline = pair[0].answer, pair[1].answer
-        drafting = read(candidate) if candidate.fault is None else None
-        plain = read(baseline) if baseline.fault is None else None
-        if drafting is None or not plain or (least is not None and not similar_lengths(pair, least)):
-            lost += 1
-        else:
-            rows.append((pair[0].canary, drafting, plain))
-    return rows, lost
-
-
 def by_canary(values: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
     """Group values by their canary."""
     groups: dict[str, list[T]] = defaultdict(list)
@@ -252,17 +204,6 @@ def has_no_decode_speed(paired: PairedAnswers) -> bool:
     sound = [pair for pair in paired.pairs if all(generation.answer.fault is None for generation in pair)]
     without = sum(any(decode_rate(generation.answer, together) is None for generation in pair) for pair in sound)
     return without > paired.lost_limit * len(sound)
-
-
-def too_many_lost(lost: int, paired: PairedAnswers) -> str | None:
-    """Return why the pairs do not suffice; None where they do."""
-    pairs, limit = len(paired.pairs), paired.lost_limit
-    if pairs == 0:
-        return "no answer of this workload is paired with a plain one"
-    if lost / pairs > limit:
-        allowed = percent(limit, ".3g")
-        return f"{lost} of {pairs} pairs are lost to faults, different lengths or missing speeds, {allowed} allowed"
-    return None
 
 
 def mean_ratio(logs: PairLogs, paired: PairedAnswers) -> Estimate | Missing:

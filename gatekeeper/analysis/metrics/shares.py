@@ -6,7 +6,6 @@ from dataclasses import replace
 from statistics import fmean
 from typing import NamedTuple
 
-from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, per_canary, successful
 from gatekeeper.analysis.metrics.timing import came_in_bursts
 from gatekeeper.analysis.metrics.words import exactness, warm_cache
@@ -140,7 +139,7 @@ def _with_expectation(paired: PairedAnswers, kind: str | None) -> set[str]:
 
 def _marks(paired: PairedAnswers, answers: Iterable[Generation]) -> dict[str, list[bool]]:
     grades = (
-        (generation.canary, grade(paired.canaries[generation.canary], generation.answer)) for generation in answers
+        (generation.canary, paired.canaries[generation.canary].grade(generation.answer)) for generation in answers
     )
     return by_canary((canary, right) for canary, right in grades if right is not None)
 

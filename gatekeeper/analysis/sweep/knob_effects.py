@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import MAX_LOST_SHARE
+from gatekeeper.analysis.metrics.lost_pairs import MAX_LOST_SHARE
 from gatekeeper.analysis.plan.settings import adapts, concurrency_of, defaults
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.sweep.setting_result import SettingResult

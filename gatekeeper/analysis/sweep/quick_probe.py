@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gatekeeper.analysis.metrics.paired_answers import MAX_LOST_SHARE
+from gatekeeper.analysis.metrics.lost_pairs import MAX_LOST_SHARE
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.cost_explanation import CostExplanation

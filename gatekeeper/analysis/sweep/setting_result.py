@@ -216,7 +216,7 @@ def _setting_result(
     # Answers that arrive whole, such as tool calls, have no decode speed.
     for pair_speed in PAIR_SPEEDS if measure == DECODE_RATIO else (ANSWER_RATIO,):
         speeds, lost = sweep.speeds(trial, answer_reader(pair_speed).on(pairs))
-        if (reason := paired_answers.too_many_lost(lost, pairs)) is None:
+        if (reason := pairs.too_many_lost(lost)) is None:
             break
     by_pair = pair_logs(speeds, total=pairs.by_total_time)
     if measure == SYSTEM_RATIO:

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
-from gatekeeper.analysis.metrics.host.answer_power import answer_powers
+from gatekeeper.analysis.metrics.host.energy import answer_powers
 from gatekeeper.analysis.metrics.host.host_series import HostSamples
-from gatekeeper.analysis.metrics.paired_answers import AnswerPowers, Pair, PairedAnswers, pair_answers
+from gatekeeper.analysis.metrics.lost_pairs import Pair
+from gatekeeper.analysis.metrics.paired_answers import AnswerPowers, PairedAnswers, pair_answers
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.ladder import bound_level, look_levels

@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from gatekeeper.analysis.metrics.lost_pairs import Pair
 from gatekeeper.analysis.metrics.over_time import running_seconds
-from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
 from gatekeeper.analysis.stats.intervals import Floats, student_quantile

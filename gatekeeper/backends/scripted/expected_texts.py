@@ -29,7 +29,8 @@ def text_for(canary: Canary) -> str | None:
         if (text := match_for(expect.regex)) is None:
             raise _beyond(canary, f"regex {expect.regex!r}")
         return text
-    assert expect.json_schema is not None
+    if expect.json_schema is None:
+        raise _beyond(canary, "expectation")
     try:
         instance = _instance(expect.json_schema, expect.json_schema)
     except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError, RecursionError) as error:

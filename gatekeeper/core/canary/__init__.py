@@ -1,69 +1,21 @@
 """Canary files: frozen prompts, each with what its answer is expected to be."""
 
 from collections.abc import Collection, Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-from gatekeeper.core.canary.pattern import compiled
+from gatekeeper.core.canary.expectation import Expect as Expect
+from gatekeeper.core.canary.expectation import ToolCall as ToolCall
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.subject import InputTable
 
+if TYPE_CHECKING:
+    from gatekeeper.core.records import Answer
+
 Tier = Literal["short", "medium", "long"]
-
-
-class ToolCall(InputTable):
-    """An expected call: the exact name; for each argument a value or a list of allowed values, where "" is optional."""
-
-    name: str
-    arguments: dict[str, Any] = Field(default={})
-
-
-class Expect(InputTable):
-    """What an answer must be to pass; exactly one of the fields is set."""
-
-    equals: str | None = None
-    regex: str | None = None
-    json_schema: dict[str, Any] | None = None
-    tool_call: ToolCall | None = None
-    tool_calls: tuple[ToolCall, ...] | None = None
-
-    @field_validator("regex")
-    @classmethod
-    def _compiles(cls, pattern: str | None) -> str | None:
-        if pattern is not None:
-            try:
-                compiled(pattern)
-            except ParseError as error:
-                raise ValueError(f"not a regular expression: {error}") from error
-        return pattern
-
-    @field_validator("json_schema")
-    @classmethod
-    def _is_schema(cls, schema: dict[str, Any] | None, information: ValidationInfo) -> dict[str, Any] | None:
-        if schema is not None and not (information.context or {}).get("checked"):
-            from gatekeeper.core.canary import json_schema  # noqa: PLC0415 (few canaries need its libraries)
-
-            try:
-                json_schema.check(schema)
-            except ParseError as error:
-                raise ValueError(f"not a JSON schema: {error}") from error
-        return schema
-
-    @model_validator(mode="after")
-    def _one_way(self) -> "Expect":
-        if len(self.model_fields_set) != 1:
-            raise ValueError("set exactly one of: equals, regex, json_schema, tool_call, tool_calls")
-        return self
-
-    @property
-    def kind(self) -> Literal["text", "json", "tool"]:
-        """Return which pass rate the answer counts for."""
-        if self.json_schema is not None:
-            return "json"
-        return "text" if self.equals is not None or self.regex is not None else "tool"
 
 
 class Canary(InputTable):
@@ -88,6 +40,12 @@ class Canary(InputTable):
         if (self.conversation is None) != (self.turn is None):
             raise ValueError("set conversation and turn together: they name one turn of a conversation")
         return self
+
+    def grade(self, answer: "Answer") -> bool | None:
+        """Return whether *answer* is what is expected, None where nothing is. A faulty answer is wrong."""
+        if self.expect is None or answer.fault is not None:
+            return None if self.expect is None else False
+        return self.expect.accepts(answer.text, answer.tool_calls)
 
     @field_validator("messages")
     @classmethod

@@ -9,9 +9,8 @@ from functools import lru_cache, partial
 from statistics import NormalDist
 from typing import Any, TypeVar
 
-from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.analysis.metrics.pair_speeds import pair_speed
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful, too_many_lost
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.readers import answer_reader
 from gatekeeper.analysis.metrics.server_claims import CLAIMS_NOTE, counted_or_claimed
 from gatekeeper.analysis.stats import intervals, sequential
@@ -170,7 +169,7 @@ def ratio_series(evidence: PairedAnswers, measured: MeasuredRoute, slack: float)
         bounded=partial(total_time_bounds, least_spread=certified_spread(measured.throughput_ratio)),
         least=lambda _: sequential.MIN_CANARIES,
         notes=("against paired plain requests",),
-        missing=too_many_lost(lost, evidence) or "",
+        missing=evidence.too_many_lost(lost) or "",
     )
 
 
@@ -279,7 +278,7 @@ def _of_kind(evidence: PairedAnswers, kind: str | None) -> dict[str, Canary]:
 def _graded(evidence: PairedAnswers, kind: str | None) -> Iterator[tuple[Generation, bool]]:
     canaries = _of_kind(evidence, kind)
     for generation in evidence.answers:
-        passed = grade(canaries[generation.canary], generation.answer) if generation.canary in canaries else None
+        passed = canaries[generation.canary].grade(generation.answer) if generation.canary in canaries else None
         if passed is not None:
             yield generation, passed
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_ratios
+from gatekeeper.analysis.metrics.lost_pairs import pair_ratios
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.readers import PAIR_RATIOS, PAIR_SPEEDS, Read, answer_reader
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.plan.sweep_plan import Trial

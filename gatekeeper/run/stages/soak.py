@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from gatekeeper.analysis.metrics.host.answer_power import REST
+from gatekeeper.analysis.metrics.host.energy import REST
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import (

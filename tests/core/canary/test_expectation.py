@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.core.canary import Canary
 from tests.builders.slo import answer, canary
 
 
 def right(expect: dict[str, Any], text: str = "", calls: tuple[dict[str, Any], ...] = (), **more: Any) -> bool:
-    found = grade(canary(expect=expect), answer(text=text, tool_calls=calls, **more))
+    found = canary(expect=expect).grade(answer(text=text, tool_calls=calls, **more))
     assert found is not None
     return found
 
@@ -27,7 +26,7 @@ def test_nothing_expected_is_not_graded() -> None:
     """
     A canary without `expect` is there for its speed.
     """
-    assert grade(canary(), answer(text="anything")) is None
+    assert canary().grade(answer(text="anything")) is None
 
 
 def test_a_faulty_answer_is_wrong() -> None:
@@ -260,7 +259,7 @@ def test_every_value_equals_itself(value: Any) -> None:
         }
     )
 
-    assert grade(wanted, answer(tool_calls=(call("f", x=value),)))
+    assert wanted.grade(answer(tool_calls=(call("f", x=value),)))
 
 
 @pytest.mark.parametrize(

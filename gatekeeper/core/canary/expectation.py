@@ -1,29 +1,77 @@
-"""Grades of answers: right or wrong, by what the canary expects."""
+"""What a canary expects of its answer, and whether an answer is that: each form of `expect`."""
 
 import json
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
-from gatekeeper.core.canary import Canary, ToolCall
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
 from gatekeeper.core.canary.pattern import compiled
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.core.records import Answer
+from gatekeeper.core.subject import InputTable
 
 
-def grade(canary: Canary, answer: Answer) -> bool | None:
-    """Return whether *answer* is what the canary expects; None where it expects nothing. A faulty answer is wrong."""
-    expect = canary.expect
-    if expect is None or answer.fault is not None:
-        return None if expect is None else False
-    if expect.equals is not None:
-        return answer.text.strip() == expect.equals.strip()
-    if expect.regex is not None:
-        return _matches(expect.regex, answer.text)
-    if expect.json_schema is not None:
-        return _valid(answer.text, json.dumps(expect.json_schema))
-    expected = (expect.tool_call,) if expect.tool_call is not None else expect.tool_calls or ()
-    return _calls_match(expected, answer.tool_calls)
+class ToolCall(InputTable):
+    """An expected call: the exact name; for each argument a value or a list of allowed values, where "" is optional."""
+
+    name: str
+    arguments: dict[str, Any] = Field(default={})
+
+
+class Expect(InputTable):
+    """What an answer must be to pass; exactly one of the fields is set."""
+
+    equals: str | None = None
+    regex: str | None = None
+    json_schema: dict[str, Any] | None = None
+    tool_call: ToolCall | None = None
+    tool_calls: tuple[ToolCall, ...] | None = None
+
+    @field_validator("regex")
+    @classmethod
+    def _compiles(cls, pattern: str | None) -> str | None:
+        if pattern is not None:
+            try:
+                compiled(pattern)
+            except ParseError as error:
+                raise ValueError(f"not a regular expression: {error}") from error
+        return pattern
+
+    @field_validator("json_schema")
+    @classmethod
+    def _is_schema(cls, schema: dict[str, Any] | None, information: ValidationInfo) -> dict[str, Any] | None:
+        if schema is not None and not (information.context or {}).get("checked"):
+            from gatekeeper.core.canary import json_schema  # noqa: PLC0415 (few canaries need its libraries)
+
+            try:
+                json_schema.check(schema)
+            except ParseError as error:
+                raise ValueError(f"not a JSON schema: {error}") from error
+        return schema
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "Expect":
+        if len(self.model_fields_set) != 1:
+            raise ValueError("set exactly one of: equals, regex, json_schema, tool_call, tool_calls")
+        return self
+
+    @property
+    def kind(self) -> Literal["text", "json", "tool"]:
+        """Return which pass rate the answer counts for."""
+        if self.json_schema is not None:
+            return "json"
+        return "text" if self.equals is not None or self.regex is not None else "tool"
+
+    def accepts(self, text: str, calls: Sequence[dict[str, Any]]) -> bool:
+        """Return whether an answer with this *text* and these tool *calls* is what is expected."""
+        if self.equals is not None:
+            return text.strip() == self.equals.strip()
+        if self.regex is not None:
+            return _matches(self.regex, text)
+        if self.json_schema is not None:
+            return _valid(text, json.dumps(self.json_schema))
+        return _calls_match((self.tool_call,) if self.tool_call is not None else self.tool_calls or (), calls)
 
 
 @lru_cache(maxsize=4096)

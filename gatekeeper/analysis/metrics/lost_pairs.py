@@ -1,0 +1,70 @@
+"""Lost pairs: two answers that cannot be compared, by a fault, their lengths or a missing value."""
+
+from collections.abc import Callable, Iterable
+
+from gatekeeper.core.records import Answer, Generation
+from gatekeeper.core.units import percent
+
+MAX_LOST_SHARE = 0.05
+"""With a larger share of lost pairs, ratios are unproven."""
+MIN_LENGTH_RATIO = 0.9
+"""Greedy answers whose lengths differ more are different work: the speeds of such a pair are not compared."""
+MIN_LENGTH_RATIO_PARTED = 0.6
+"""The same since rules 3: numerics alone may turn a token, and the answer then ends elsewhere; not at its half."""
+MIN_LENGTH_RATIO_SAMPLED = 0.1
+"""Above temperature 0 lengths vary: only an answer under a tenth of its baseline counts as cut short."""
+
+Pair = tuple[Generation, Generation]
+
+
+def least_length(*, greedy: bool, rules: int) -> float:
+    """Return the least ratio of the lengths of two answers that are the same work."""
+    if not greedy:
+        return MIN_LENGTH_RATIO_SAMPLED
+    return MIN_LENGTH_RATIO if rules < 3 else MIN_LENGTH_RATIO_PARTED
+
+
+def similar_lengths(pair: Pair, least: float) -> bool:
+    """Return whether two answers are of similar length, so that their speeds can be compared."""
+    length, other_length = pair[0].answer.output_tokens, pair[1].answer.output_tokens
+    if length is None or other_length is None:
+        return True
+    return min(length, other_length) >= least * max(length, other_length)
+
+
+def pair_ratios(
+    pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, least: float | None
+) -> tuple[list[tuple[str, float]], int]:
+    """Return the canary and candidate over plain of each pair, and how many are lost to faults or missing values.
+
+    Pairs of different lengths are lost as well, unless *least* is None: then lengths do not matter.
+    """
+    values, lost = pair_values(pairs, read, least=least)
+    return [(name, drafting / plain) for name, drafting, plain in values], lost
+
+
+def pair_values(
+    pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, least: float | None
+) -> tuple[list[tuple[str, float, float]], int]:
+    """Return the canary and both values of each pair, and how many pairs are lost, as `pair_ratios` does."""
+    rows: list[tuple[str, float, float]] = []
+    lost = 0
+    for pair in pairs:
+        candidate, baseline = pair[0].answer, pair[1].answer
+        drafting = read(candidate) if candidate.fault is None else None
+        plain = read(baseline) if baseline.fault is None else None
+        if drafting is None or not plain or (least is not None and not similar_lengths(pair, least)):
+            lost += 1
+        else:
+            rows.append((pair[0].canary, drafting, plain))
+    return rows, lost
+
+
+def too_many_lost(lost: int, pairs: int, limit: float) -> str | None:
+    """Return why the pairs do not suffice, *limit* being the share that may be lost; None where they do."""
+    if pairs == 0:
+        return "no answer of this workload is paired with a plain one"
+    if lost / pairs > limit:
+        allowed = percent(limit, ".3g")
+        return f"{lost} of {pairs} pairs are lost to faults, different lengths or missing speeds, {allowed} allowed"
+    return None
