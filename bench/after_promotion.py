@@ -29,7 +29,7 @@ from typing import Any
 import tomli_w
 
 from gatekeeper.backends.listening_process import find_process
-from gatekeeper.backends.process import free_port
+from gatekeeper.backends.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 MODELS = ROOT / "models"

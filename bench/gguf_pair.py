@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # so that it runs as a script, from anywhere
 
 from gatekeeper.backends.http import control  # noqa: E402
-from gatekeeper.backends.process import HOST, free_port, launch  # noqa: E402
+from gatekeeper.backends.ports import HOST, free_port  # noqa: E402
+from gatekeeper.backends.process import launch  # noqa: E402
 from models.corpus import WORKLOADS  # noqa: E402
 from tools import write_gguf  # noqa: E402
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,8 +15,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import IO
-
-import psutil
 
 from gatekeeper.backends.workers import loop
 from gatekeeper.core.errors import GatekeeperError, InputError, StartError
@@ -31,7 +28,6 @@ from gatekeeper.core.text import quote, quote_lines
 GRACE_S = 10.0
 """Seconds from SIGTERM to SIGKILL: a server that frees a large model needs a few."""
 
-HOST = "127.0.0.1"
 _POLL_S = 0.05
 _TAIL_LINES = 12
 _TAIL_BYTES = 4000
@@ -169,17 +165,6 @@ def _python_of(path: str | None) -> str | None:
     return None
 
 
-def free_port() -> int:
-    """Return a free port of this machine."""
-    try:
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            return int(probe.getsockname()[1])
-    except OSError as error:
-        check_own_limit(error)
-        raise
-
-
 class ServerProcess:
     """A server program under its guard, with its log."""
 
@@ -269,43 +254,6 @@ def launch(
         process.close()
         raise
     return process
-
-
-class PortTakenError(InputError):
-    """Another program listens on the port that a server was started for."""
-
-
-def is_own_port(pid: int, port: int) -> bool:
-    """Tell whether a program, or a child of it, listens on *port*; raise PortTakenError where another one does.
-
-    A server that could not have its port may go on without it: there is no use in waiting for its health.
-    """
-    with socket.socket() as probe:
-        probe.settimeout(_POLL_S)
-        if probe.connect_ex((HOST, port)) != 0:
-            return False
-    if listens(pid, port):
-        return True
-    raise PortTakenError(f"port {port} of {HOST} was taken by another program", hint="start it again")
-
-
-def listens(pid: int, port: int) -> bool:
-    """Tell whether a program or a child of it listens on *port*; True where the system does not show it.
-
-    Another program that took the port in the meantime would be measured instead.
-    """
-    try:
-        root = psutil.Process(pid)
-        connections = [
-            connection
-            for process in (root, *root.children(recursive=True))
-            for connection in process.net_connections("tcp")
-        ]
-    except psutil.NoSuchProcess:
-        return False
-    except (psutil.Error, RuntimeError):
-        return True
-    return any(connection.status == psutil.CONN_LISTEN and connection.laddr.port == port for connection in connections)
 
 
 def _await(process: ServerProcess, command: str, ready: Callable[[int], bool], start_timeout: float) -> None:

@@ -18,16 +18,8 @@ from gatekeeper.backends.launch_line import shown_command, shown_environment, wi
 from gatekeeper.backends.listening_process import find_lossy_process, find_process, process_tree
 from gatekeeper.backends.lossy_options import Lossy, find_lossy_setting
 from gatekeeper.backends.models.artifacts import local_path
-from gatekeeper.backends.process import (
-    HOST,
-    PortTakenError,
-    ServerProcess,
-    environment,
-    free_port,
-    is_own_port,
-    launch,
-    quoted_log,
-)
+from gatekeeper.backends.ports import HOST, PortTakenError, free_port, is_own_port
+from gatekeeper.backends.process import ServerProcess, environment, launch, quoted_log
 from gatekeeper.backends.server import RequestFormat, Server, shortest_request
 from gatekeeper.backends.server_program import check_commands, installed_versions, output_of, version_in
 from gatekeeper.core.clock import Clock, SystemClock

@@ -14,16 +14,8 @@ import pytest
 import gatekeeper
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.http import control
-from gatekeeper.backends.process import (
-    HOST,
-    PortTakenError,
-    ServerProcess,
-    find_program,
-    free_port,
-    installed_beside,
-    is_own_port,
-    launch,
-)
+from gatekeeper.backends.ports import HOST, PortTakenError, free_port, is_own_port
+from gatekeeper.backends.process import ServerProcess, find_program, installed_beside, launch
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.subject import Subject
 from tests.backends.conftest import ROOT

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx2
 
 from gatekeeper.backends.http import control
-from gatekeeper.backends.process import HOST, free_port
+from gatekeeper.backends.ports import HOST, free_port
 
 HELD_S = 0.1
 

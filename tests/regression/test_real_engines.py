@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.backends.http import control
-from gatekeeper.backends.process import HOST, ServerProcess, free_port, launch
+from gatekeeper.backends.ports import HOST, free_port
+from gatekeeper.backends.process import ServerProcess, launch
 from tests.builders.project_folder import ROOT, project_folder
 from tests.e2e.test_llama_server import real_program
 from tools import write_gguf

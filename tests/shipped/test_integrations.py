@@ -18,7 +18,7 @@ import requests
 
 import gatekeeper
 from gatekeeper.backends.http import control
-from gatekeeper.backends.process import free_port
+from gatekeeper.backends.ports import free_port
 from gatekeeper.deploy.watch import exposition
 from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
 from tests.builders.github import put_on_path

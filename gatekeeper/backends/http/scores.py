@@ -49,7 +49,7 @@ def _as_written(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def scored_from(document: Any, spell: Spell = _as_written) -> Scored | None:
+def scored_from(document: Any) -> Scored | None:
     """Return the answer in a chat completion with its log-probabilities; None where it has none.
 
     A place without a finite log-probability, or without likely tokens, tells nothing but its token.
@@ -68,7 +68,7 @@ def scored_from(document: Any, spell: Spell = _as_written) -> Scored | None:
     count = usage.get("prompt_tokens")
     return Scored(
         "", "", "", text=text_of(choice), tokens=tuple(tokens), logprobs=tuple(logprobs), likeliest=tuple(likeliest),
-        spelled=spelled_by(places, spell), prompt_tokens=count if _is_count(count) else None,
+        spelled=spelled_by(places, _as_written), prompt_tokens=count if _is_count(count) else None,
         finish=finish if isinstance(finish, str) else None,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ import pytest
 import tomli_w
 
 from bench import after_promotion
-from gatekeeper.backends.process import free_port
+from gatekeeper.backends.ports import free_port
 from gatekeeper.core.subject import Address
 from gatekeeper.deploy.running.running_server import check_server
 from tests.builders.deployment import seal
