@@ -223,7 +223,7 @@ def test_every_field_of_a_record_has_a_meaning() -> None:
     """
     code = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
     observed = {*re.findall(r"observe\(\s*\"(\w+)\"", code)} - RECORDED_ELSEWHERE
-    noted = {*re.findall(r"\.note\(\s*\"(\w+)\"", code), *re.findall(r"Alert\(\"(\w+)\"", code)}
+    noted = {*re.findall(r"\.note\(\s*\"(\w+)\"", code), *re.findall(r"EarlyWarning\(\"(\w+)\"", code)}
 
     assert [] == re.findall(r"^\| `.*\|\s+\|$", PAGES["records.md"](), re.MULTILINE)
     assert min(len(observed), len(noted)) > 15

@@ -18,10 +18,10 @@ from gatekeeper.deploy.running.model_identity import ModelIdentity
 from gatekeeper.deploy.running.running_server import seen_process
 from gatekeeper.deploy.running.server_check import ServerConditions
 from gatekeeper.deploy.watch import messages
-from gatekeeper.deploy.watch.alerts import Alert, Alerts
 from gatekeeper.deploy.watch.canary_round import CanaryRound, DutyBudget
 from gatekeeper.deploy.watch.config import WatchConfig, host_interval
 from gatekeeper.deploy.watch.detection_time import server_seconds
+from gatekeeper.deploy.watch.early_warnings import EarlyWarning, EarlyWarnings
 from gatekeeper.deploy.watch.guard_samples import RecentHost
 from gatekeeper.deploy.watch.guards import GuardContext, GuardResult
 from gatekeeper.deploy.watch.log import entries
@@ -66,7 +66,7 @@ class Session:
         self.budget = DutyBudget(policy.watch.duty, policy.watch.interval, now.now_ns)
         self._outputs = Outputs(config, certified, clock, url=self._url, say=say, write=write, state=self._snapshot)
         self._round = CanaryRound(slo, certified.inputs.canaries, server, clock)
-        self._alerts = Alerts(server.name)
+        self._early_warnings = EarlyWarnings(server.name)
         self._conditions = ServerConditions()
         self._host, self._sampling = RecentHost(), ExitStack()
         self._sampler: host.Sampler | None = None
@@ -150,7 +150,7 @@ class Session:
                 now = Instant.of(self._clock)
                 live = () if self._traffic is None else self._traffic.judge(name, policy, now)
                 changes = self.routes.judge(name, self._host, context, now, live)
-                self._alert(name, self._alerts.without_evidence(*self.routes.last_round(name), now.now_ns))
+                self._warn(name, self._early_warnings.without_evidence(*self.routes.last_round(name), now.now_ns))
                 self._apply(changes)
         for name in self.routes.rules if barred is not None else ():
             self._apply(self.routes.bar(name, str(barred), Instant.of(self._clock)))
@@ -223,8 +223,8 @@ class Session:
             other_model = self._identity.check_answer(generation.answer.claims.model, sound=is_sound)
             if other_model is not None:
                 return other_model
-            if (alert := self._alerts.answered(generation)) is not None:
-                self._alert(generation.workload, [alert])
+            if (warning := self._early_warnings.answered(generation)) is not None:
+                self._warn(generation.workload, [warning])
             self.routes.add(generation, counts=answer.counts)
             self._conditions.add_answer(generation.answer)
         now = Instant.of(self._clock)
@@ -266,10 +266,10 @@ class Session:
             interval=self._host_interval, phase="watch",
         )  # fmt: skip
 
-    def _alert(self, workload: str, alerts: Iterable[Alert]) -> None:
-        for alert in alerts:
-            self._outputs.note(alert.kind, workload=workload, **alert.detail)
-            self._outputs.say(alert.text, messages.GOOD if alert.kind == "answering" else messages.WARNING)
+    def _warn(self, workload: str, warnings: Iterable[EarlyWarning]) -> None:
+        for warning in warnings:
+            self._outputs.note(warning.kind, workload=workload, **warning.detail)
+            self._outputs.say(warning.text, messages.GOOD if warning.kind == "answering" else messages.WARNING)
 
     def _apply(self, changes: Sequence[RouteChange]) -> None:
         """Log changes, publish them, and then act on them."""

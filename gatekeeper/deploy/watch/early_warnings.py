@@ -1,4 +1,4 @@
-"""Alerts of a watch: answers that fail, and guards without evidence, before they change a route."""
+"""Early warnings of a watch: answers that fail, and guards without evidence, before they change a route."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from gatekeeper.deploy.watch.route_state import RouteRules, RouteState
 
 
 @dataclass(frozen=True, slots=True)
-class Alert:
+class EarlyWarning:
     """A condition that will change a route if it persists."""
 
     kind: str
@@ -26,8 +26,8 @@ class Alert:
     detail: dict[str, Any]
 
 
-class Alerts:
-    """Raises each alert once, until its condition ends."""
+class EarlyWarnings:
+    """Raises each warning once, until its condition ends."""
 
     def __init__(self, backend: str) -> None:
         """Give hints about the servers of *backend*."""
@@ -37,25 +37,25 @@ class Alerts:
         """By workload: whether any drafted answer reported its acceptance."""
         self._raised: set[tuple[str, str]] = set()
 
-    def answered(self, generation: Generation) -> Alert | None:
-        """Return an alert at the first failed answer of a workload, and at the next successful one."""
+    def answered(self, generation: Generation) -> EarlyWarning | None:
+        """Return a warning at the first failed answer of a workload, and at the next successful one."""
         name, fault = generation.workload, generation.answer.fault
         if fault is not None:
             first, reason = name not in self._failing, quote(fault)
             self._failing.add(name)
-            return Alert("fault", f"{name}: no answer: {reason}", {"because": reason}) if first else None
+            return EarlyWarning("fault", f"{name}: no answer: {reason}", {"because": reason}) if first else None
         if speculates(generation.setting):
             shares = (acceptance_rate(counted.answer) for counted in counted_or_claimed((generation,))[0])
             self._reports[name] = self._reports.get(name, False) or any(share is not None for share in shares)
         if name not in self._failing:
             return None
         self._failing.remove(name)
-        return Alert("answering", f"{name}: answers again", {})
+        return EarlyWarning("answering", f"{name}: answers again", {})
 
     def without_evidence(
         self, state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int
-    ) -> Iterator[Alert]:
-        """Yield an alert for each guard of a speculating route without evidence, with the time left until it is off."""
+    ) -> Iterator[EarlyWarning]:
+        """Yield a warning for each guard of a speculating route without evidence, with the time until it is off."""
         if state.standing.step >= rules.plain:
             return
         name = state.standing.workload
@@ -77,8 +77,8 @@ class Alerts:
             else:
                 self._raised.discard((name, metric))
 
-    def _once(self, name: str, metric: str, text: str, seconds_left: float) -> Iterator[Alert]:
+    def _once(self, name: str, metric: str, text: str, seconds_left: float) -> Iterator[EarlyWarning]:
         if (name, metric) not in self._raised:
             self._raised.add((name, metric))
             detail = {"metric": metric or None, "off_in": round(seconds_left, 3), "because": text}
-            yield Alert("lacking", f"{name}: {text}", detail)
+            yield EarlyWarning("lacking", f"{name}: {text}", detail)
