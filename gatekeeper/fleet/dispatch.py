@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import gatekeeper
 from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError
 from gatekeeper.fleet.cells import Cell
+from gatekeeper.fleet.fleet_cell import CellState
 from gatekeeper.fleet.task import Done, Task, certify_cell
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ PAUSE_S = (10.0, 300.0)
 CONNECT_S = 20.0
 """For a scheduler to answer."""
 Report = Callable[[str, str, Mapping[str, Any]], None]
-"""Takes the name of a cell, what happened (queued, running, event, retry, done) and the detail."""
+"""Takes the name of a cell, what happened (a CellState, or an event of its run) and the detail."""
 
 
 @dataclass(slots=True)
@@ -102,13 +103,13 @@ class _Loop:
             queue = self.queues[cell.host]
             if done.again and queue.tries < self.retries:
                 queue.tries += 1
-                self.report(cell.name, "retry", done.document() | {"tries": queue.tries})
+                self.report(cell.name, CellState.RETRY, done.document() | {"tries": queue.tries})
                 self._submit(cell.host, completed)
                 continue
             queue.waiting.popleft()
             queue.tries = 0
             self._done[cell.name] = done
-            self.report(cell.name, "done", done.document())
+            self.report(cell.name, CellState.DONE, done.document())
             self._submit(cell.host, completed)
         return self._done
 
@@ -123,7 +124,7 @@ class _Loop:
         future = self.client.submit(self.body, task, key=f"{cell.name}-{queue.tries}", pure=False, retries=0)
         self._under_way[future] = cell
         completed.add(future)
-        self.report(cell.name, "running", {})
+        self.report(cell.name, CellState.RUNNING, {})
 
 
 def _result(future: "Future", cell: Cell) -> Done:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,6 +71,21 @@ class CellVerdict:
     def document(self) -> dict[str, Any]:
         """Return it as plain JSON."""
         return asdict(self) | {"workloads": {name: workload.document() for name, workload in self.workloads.items()}}
+
+
+class CellState(StrEnum):
+    """What a cell that is run does while its fleet runs."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    RETRY = "retry"
+    """It failed for a reason that may pass, and is run again."""
+    DONE = "done"
+
+    @property
+    def is_under_way(self) -> bool:
+        """Return whether its host works on it, or is about to once more."""
+        return self in {CellState.RUNNING, CellState.RETRY}
 
 
 @dataclass(frozen=True, slots=True)

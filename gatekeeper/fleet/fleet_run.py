@@ -15,7 +15,7 @@ from gatekeeper.core.system.run_directory import new_run_id
 from gatekeeper.fleet import answer, dispatch, fleet_page, fleet_report
 from gatekeeper.fleet.answer import Fleet
 from gatekeeper.fleet.cells import Cell, cells_to_run, look_at_hosts, pair_slos_with_hosts, read_hosts, read_slos
-from gatekeeper.fleet.fleet_cell import FleetCell, ended_cell
+from gatekeeper.fleet.fleet_cell import CellState, FleetCell, ended_cell
 from gatekeeper.fleet.host_pairs import compare_hosts
 from gatekeeper.fleet.task import Done, FleetOptions, Task
 
@@ -45,14 +45,7 @@ def certify_fleet(
     entries = read_slos(slos)
     remotes = read_hosts(hosts, only)
     report("", "looking", {"hosts": len(remotes)})
-    lock = FileLock(runs / LOCK, remove=True)
-    runs.mkdir(parents=True, exist_ok=True)
-    try:
-        lock.acquire("fleet")
-    except LockHeldError:
-        message = f"another `fleet certify` uses {runs}"
-        raise HostLacksError(message, hint="wait for it, or use another --runs") from None
-    try:
+    with _locked(runs):
         cells = pair_slos_with_hosts(entries, look_at_hosts(remotes, entries))
         if not cells_to_run(cells):
             reasons = "; ".join(f"{cell.name}: {cell.excluded[0]}" for cell in cells)
@@ -63,7 +56,7 @@ def certify_fleet(
         file = FleetFile(runs, cells, earlier)
 
         def note(name: str, change: str, detail: Mapping[str, Any]) -> None:
-            if change == "done":
+            if change == CellState.DONE:
                 file.take(Done(**detail))
             report(name, change, detail)
 
@@ -72,7 +65,7 @@ def certify_fleet(
             return Task(cell.name, slo, cell.host, str(hosts.resolve()), folder, since=earlier.since, options=options)
 
         for done in done_by_cell.values():
-            report(done.cell, "done", done.document())
+            report(done.cell, CellState.DONE, done.document())
         if remaining := [cell for cell in cells_to_run(cells) if cell.name not in done_by_cell]:
             with _mark(runs) as mark:
                 dispatch.run(remaining, task_of, note, retries=retries, scheduler=scheduler, mark=str(mark))
@@ -80,6 +73,20 @@ def certify_fleet(
         (runs / "fleet.html").write_text(fleet_page.render(fleet), "utf-8")
         (runs / "fleet.md").write_text(fleet_report.markdown(fleet), "utf-8")
         return fleet
+
+
+@contextmanager
+def _locked(runs: Path) -> Iterator[None]:
+    """Hold the folder of runs; raise HostLacksError where another fleet does."""
+    runs.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(runs / LOCK, remove=True)
+    try:
+        lock.acquire("fleet")
+    except LockHeldError:
+        message = f"another `fleet certify` uses {runs}"
+        raise HostLacksError(message, hint="wait for it, or use another --runs") from None
+    try:
+        yield
     finally:
         lock.release()
 

@@ -15,20 +15,19 @@ from gatekeeper.core.records import Detail
 from gatekeeper.core.text import counted, printable_error
 from gatekeeper.core.units import show_seconds
 from gatekeeper.fleet.cells import Cell
+from gatekeeper.fleet.fleet_cell import CellState
 
 ROWS_MOST = 30
 """Rows of the table, if the terminal is high enough; cells that are queued are left out first."""
 OTHER_LINES = 3
 """The head of the table, its last line, and the prompt."""
-ORDER = {"running": 0, "retry": 0, "done": 1, "queued": 2}
 
 
 @dataclass(slots=True)
 class _CellRow:
     expected: float
-    state: str = "queued"
-    """queued, running, retry or done."""
-    words: str = "queued"
+    state: CellState = CellState.QUEUED
+    words: str = CellState.QUEUED
     """The state in words."""
     stage: str = ""
     started: float = 0.0
@@ -37,7 +36,7 @@ class _CellRow:
     forecast_at: float = 0.0
 
     def forecast(self, now: float) -> str:
-        if self.state == "done":
+        if self.state is CellState.DONE:
             return ""
         if self.remaining is None:
             return f"about {_time(self.expected)} in all"
@@ -79,7 +78,7 @@ class FleetView:
             if change == "event":
                 self._event(name, row, str(detail.get("kind")), detail["detail"])
             else:
-                self._change(name, row, change, detail)
+                self._change(name, row, CellState(change), detail)
 
     def _event(self, name: str, row: _CellRow, kind: str, detail: Detail) -> None:
         if kind == "progress":
@@ -89,11 +88,11 @@ class FleetView:
             if self._live is None:
                 self.note(f"{name}: {row.stage}")
 
-    def _change(self, name: str, row: _CellRow, change: str, detail: Detail) -> None:
-        if change == "running" and row.state != "retry":
+    def _change(self, name: str, row: _CellRow, state: CellState, detail: Detail) -> None:
+        if state is CellState.RUNNING and row.state is not CellState.RETRY:
             row.started = time.monotonic()
         before, row.stage = row.words, str(detail.get("error", "")).partition("\n")[0]
-        row.state, row.words = change, _words(change, detail)
+        row.state, row.words = state, _words(state, detail)
         if row.words != before and self._live is None:
             self.note(": ".join(filter(None, (name, row.words, row.stage))))
 
@@ -111,18 +110,21 @@ class FleetView:
         for head in ("run", "state", "time", "forecast", "stage"):
             table.add_column(head, no_wrap=True, overflow="ellipsis", ratio=1 if head == "stage" else None)
         now, rows = time.monotonic(), dict(self._rows)
-        names = sorted(rows, key=lambda name: ORDER[rows[name].state])
+        # Those under way first; those that are queued are left out first.
+        states = {name: row.state for name, row in rows.items()}
+        names = sorted(rows, key=lambda name: (not states[name].is_under_way, states[name] is CellState.QUEUED))
         most = max(1, min(ROWS_MOST, self._console.height - OTHER_LINES))
         for name in names[:most]:
             row = rows[name]
-            spent = _time(now - row.started) if row.state in {"running", "retry"} else ""
+            spent = _time(now - row.started) if row.state.is_under_way else ""
             cells = (name, row.words, spent, row.forecast(now), row.stage)
             table.add_row(*(printable_error(cell) for cell in cells))
         if rows:
-            states = Counter(row.state for row in rows.values())
+            counts = Counter(states.values())
             more = f"; {len(names) - most} not shown" if len(names) > most else ""
-            running = states["running"] + states["retry"]
-            table.caption = f"{running} running, {states['queued']} queued, {states['done']} done{more}"
+            running = sum(count for state, count in counts.items() if state.is_under_way)
+            queued, done = counts[CellState.QUEUED], counts[CellState.DONE]
+            table.caption = f"{running} running, {queued} queued, {done} done{more}"
             table.caption_justify = "left"
         return table
 
@@ -131,9 +133,9 @@ def _time(seconds: float) -> str:
     return show_seconds(round(seconds))
 
 
-def _words(change: str, detail: Detail) -> str:
-    if change == "retry":
+def _words(state: CellState, detail: Detail) -> str:
+    if state is CellState.RETRY:
         return f"retry {detail['tries']}"
-    if change == "done":
+    if state is CellState.DONE:
         return f"{(detail['outcome'] or 'no verdict').replace('_', ' ')} (exit code {detail['exit_code']})"
-    return change
+    return state
