@@ -12,16 +12,8 @@ from opentelemetry.sdk.metrics import export as sdk
 
 from gatekeeper.core.records import Generation, HostSample
 from gatekeeper.report.otel import metric_names
-from gatekeeper.report.otel.identity import (
-    RunIdentity,
-    Value,
-    error_type,
-    known,
-    shift_ns,
-    span_of,
-    speculation,
-    wall_ns,
-)
+from gatekeeper.report.otel.answer_attributes import error_type, shift_ns, span_of, speculation, wall_ns
+from gatekeeper.report.otel.identity import RunIdentity, Value, known
 from gatekeeper.report.otel.metric_names import Counter, Histogram
 from gatekeeper.report.otel.spans import stage_of
 

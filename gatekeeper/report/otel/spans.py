@@ -12,19 +12,8 @@ from gatekeeper.analysis.final_passes import FINAL_PASSES
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Event, Generation
-from gatekeeper.report.otel.identity import (
-    SCOPE,
-    RunIdentity,
-    Value,
-    context,
-    error_type,
-    known,
-    resource,
-    shift_ns,
-    span_of,
-    speculation,
-    wall_ns,
-)
+from gatekeeper.report.otel.answer_attributes import error_type, shift_ns, span_of, speculation, wall_ns
+from gatekeeper.report.otel.identity import SCOPE, RunIdentity, Value, context, known, resource
 
 RUN = "run"
 TRANSITION = "gatekeeper.transition"

@@ -16,9 +16,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from gatekeeper import host
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.system import record_files
+from gatekeeper.report.otel.answer_attributes import wall_ns
 from gatekeeper.report.otel.endpoint import Protocol
 from gatekeeper.report.otel.exporter import RunPart, SendOptions, export
-from gatekeeper.report.otel.identity import wall_ns
 from tests.builders.otlp import Receiver, events_of, over_grpc, over_http
 from tests.builders.otlp import told as read
 from tests.builders.project_folder import ProjectFolder

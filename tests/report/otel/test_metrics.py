@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Rounds, Setting, setting
 from gatekeeper.report.otel import metrics
-from gatekeeper.report.otel.identity import RunIdentity, error_type, shift_ns, speculation, wall_ns
+from gatekeeper.report.otel.answer_attributes import error_type, shift_ns, speculation, wall_ns
+from gatekeeper.report.otel.identity import RunIdentity
 from gatekeeper.report.otel.metric_names import Histogram
 from tests.builders.manifest import manifest
 from tests.builders.slo import slo
