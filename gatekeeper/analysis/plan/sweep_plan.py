@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -131,37 +131,77 @@ def sweep_plan(
     shuffle = random.Random(seed)
     trials = trials_of(slo)
     _check_length(slo, canaries, len(trials))
-    groups: dict[tuple[str, int], list[Trial]] = {}
+    groups = _groups(slo, canaries, trials, restart_knobs, shuffle)
+    restarts = len(groups) > 1 or not shares_process
+    looks = look_counts(slo, canaries, sequential.RESTARTED if restarts else sequential.GROWTH)
+    blocks = tuple(
+        block
+        for stretch in range(max(len(counts) for counts in looks.values()))
+        for group in groups
+        for block in _blocks(group, stretch, looks, shuffle, shares_process=shares_process)
+    )
+    return SweepPlan(trials, blocks, seed, shares_process, tuple(restart_knobs), looks=looks, terms=terms)
+
+
+@dataclass(frozen=True, slots=True)
+class _TrialGroup:
+    """Candidates that one process answers at one concurrency, and the plain trials they are compared with."""
+
+    number: int
+    """From 1."""
+    streams: int
+    plain: tuple[Trial, ...]
+    candidates: tuple[Trial, ...]
+    units: Sequence[Unit]
+
+    def sides(self, units: Sequence[Unit], *, shares_process: bool) -> list[tuple[str, tuple[Trial, ...], list[Unit]]]:
+        """Return the trials and units of each block by its letter: one block without a restart, else ABBA."""
+        if shares_process and self.streams == 1:
+            return [("", (*self.plain, *self.candidates), list(units))]
+        first, second = halves(self.units, units)
+        plain, candidates = self.plain, self.candidates
+        return [("a", plain, first), ("b", candidates, first), ("c", candidates, second), ("d", plain, second)]
+
+
+def _groups(
+    slo: Slo,
+    canaries: Mapping[str, Sequence[Canary]],
+    trials: Sequence[Trial],
+    restart_knobs: Sequence[str],
+    shuffle: random.Random,
+) -> list[_TrialGroup]:
+    """Return the candidates by their process and concurrency, each group with its own order of units."""
+    candidates: dict[tuple[str, int], list[Trial]] = {}
     for trial in trials:
         if trial.arm == "candidate":
             process = process_of(trial.setting, restart_knobs), concurrency_of(slo, trial.setting)
-            groups.setdefault(process, []).append(trial)
-    groups = groups or {("plain", concurrency_of(slo, trials[0].setting)): []}
-    restarts = len(groups) > 1 or not shares_process
-    looks = look_counts(slo, canaries, sequential.RESTARTED if restarts else sequential.GROWTH)
-    units = [shuffled_units(slo, canaries, shuffle) for _ in groups]
-    blocks: list[Block] = []
-    for stretch in range(max(len(counts) for counts in looks.values())):
-        for number, ((_, streams), group) in enumerate(groups.items(), start=1):
-            if streams > 1 and stretch:
-                continue
-            plain, candidates = _baselines(trials, group), tuple(group)
-            every = units[number - 1]
-            part = every if streams > 1 else units_between_looks(every, looks, stretch)
-            if shares_process and streams == 1:
-                sides = [("", (*plain, *candidates), part)]
-            else:
-                first, second = halves(every, part)
-                sides = [("a", plain, first), ("b", candidates, first), ("c", candidates, second), ("d", plain, second)]
-            for letter, side, side_units in sides:
-                if side and side_units:
-                    order = _in_order(side, side_units, streams, shuffle)
-                    requests = tuple(_request(trial, unit, number, streams) for trial, unit in order)
-                    resident = side[0].setting if letter or not candidates else candidates[0].setting
-                    name = f"{stretch + 1}.{number}{letter}"
-                    block = Block(name, resident, side, requests, streams, stretch, candidates=candidates)
-                    blocks.append(block)
-    return SweepPlan(trials, tuple(blocks), seed, shares_process, tuple(restart_knobs), looks=looks, terms=terms)
+            candidates.setdefault(process, []).append(trial)
+    candidates = candidates or {("plain", concurrency_of(slo, trials[0].setting)): []}
+    return [
+        _TrialGroup(number, streams, _baselines(trials, group), tuple(group), shuffled_units(slo, canaries, shuffle))
+        for number, ((_, streams), group) in enumerate(candidates.items(), start=1)
+    ]
+
+
+def _blocks(
+    group: _TrialGroup,
+    stretch: int,
+    looks: Mapping[str, tuple[int, ...]],
+    shuffle: random.Random,
+    *,
+    shares_process: bool,
+) -> Iterator[Block]:
+    """Yield the blocks of a group in a stretch, the order inside each drawn from *shuffle*."""
+    if group.streams > 1 and stretch:
+        return
+    units = group.units if group.streams > 1 else units_between_looks(group.units, looks, stretch)
+    for letter, trials, side_units in group.sides(units, shares_process=shares_process):
+        if trials and side_units:
+            order = _in_order(trials, side_units, group.streams, shuffle)
+            requests = tuple(_request(trial, unit, group.number, group.streams) for trial, unit in order)
+            resident = trials[0].setting if letter or not group.candidates else group.candidates[0].setting
+            name = f"{stretch + 1}.{group.number}{letter}"
+            yield Block(name, resident, trials, requests, group.streams, stretch, candidates=group.candidates)
 
 
 def baseline_alone(plan: SweepPlan) -> SweepPlan:

@@ -1,6 +1,6 @@
 """The verdict on one workload of a soak: its records examined, its objectives checked, its outcome."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gatekeeper.analysis.metrics.checks import check
@@ -29,6 +29,7 @@ from gatekeeper.analysis.verdict.run_verdict import PLAIN_SPEED, Measured, Workl
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.metrics import ANSWER_RATIO, BY_NAME, DECODE_RATIO, ENERGY_RATIO, MEASURED, PASS_RATES
 from gatekeeper.core.metrics.metric import Sight
+from gatekeeper.core.records import Generation
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome, StillChanging, fact, rounded, worst
 
@@ -46,18 +47,36 @@ def judge_workload(
         evidence, replays = examine_repeats(history(case, soak, name), evidence, about)
         findings = (*findings, *replays)
     lost = voided_metrics((*controls, *findings))
-    required = next(workload.speculation == "required" for workload in case.slo.workload if workload.name == name)
     *before, last = looks_at(case, soak, name)
     evidence = replace(evidence, level=last.level)
     earlier = [
         replace(soak_answers(case, soak, name, look.end), level=look.level) for look in (before if not replays else ())
     ]
-    looks = [*earlier, evidence]
-    applying = all_objectives(case.slo, name, speculating=speculating, terms=terms)
-    objectives = [measurable(objective, evidence) for objective in applying]
-    logits = Sight.LOGITS in terms.sight
-    beyond = [unseen(case, evidence) for evidence in looks] if speculating else looks
-    checks = tuple(
+    checks = _checks(case, [*earlier, evidence], lost, speculating=speculating)
+    if speculating and terms.rules > 1:
+        findings = (*findings, *differing_answers(evidence, checks, about))
+    outcome, because = _outcome(checks, choice, speculating=speculating, answered=bool(evidence.answers))
+    required = next(workload.speculation == "required" for workload in case.slo.workload if workload.name == name)
+    energy = energy_use(evidence) if any(check.metric == ENERGY_RATIO for check in checks) else None
+    seconds = rounded(soaked_seconds(case.soaks[soak.name].records))
+    measured = replace(_measured(evidence, lost), soak_seconds=seconds, energy=energy)
+    setting = setting_document(knobs)
+    verdict = WorkloadVerdict(name, outcome, setting, checks, required, because, measured=measured, choice=choice)
+    return verdict, findings
+
+
+def _checks(
+    case: Case, looks: Sequence[PairedAnswers], lost: Mapping[str, str], *, speculating: bool
+) -> tuple[Check, ...]:
+    """Check every objective that applies, by the evidence at each of the *looks*; metrics that are *lost* are open."""
+    evidence, terms = looks[-1], case.plan.terms
+    name, logits = evidence.workload, Sight.LOGITS in terms.sight
+    beyond = [unseen(case, look) for look in looks] if speculating else looks
+    objectives = [
+        measurable(objective, evidence)
+        for objective in all_objectives(case.slo, name, speculating=speculating, terms=terms)
+    ]
+    checks = [
         or_warmed(
             objective,
             _check(objective, beyond if objective.beyond_canaries else looks, lost, logits=logits),
@@ -65,33 +84,30 @@ def judge_workload(
             lost.get(objective.metric),
         )
         for objective in objectives
-    )
+    ]
     if speculating and not case.certified.none_yet:
-        against = (
-            check_against(objective, looks, case.certified, lost) for objective in case.slo.against_certified(name)
-        )
-        checks = (*checks, *against)
-    if speculating and terms.rules > 1:
-        findings = (*findings, *differing_answers(evidence, checks, about))
+        against = case.slo.against_certified(name)
+        checks += [check_against(objective, looks, case.certified, lost) for objective in against]
+    return tuple(checks)
+
+
+def _outcome(
+    checks: Sequence[Check], choice: Choice, *, speculating: bool, answered: bool
+) -> tuple[WorkloadOutcome, str]:
+    """Return the outcome that the checks give, and its reason."""
     outcome = worst(check.outcome for check in checks)
-    if not checks and not speculating and evidence.answers:
+    if not checks and not speculating and answered:
         outcome = Outcome.PASS  # no objective applies to plain decoding, and it has answers
-    word = {
-        Outcome.FAIL: WorkloadOutcome.FAILED,
-        Outcome.UNPROVEN: WorkloadOutcome.UNPROVEN,
-        Outcome.PASS: WorkloadOutcome.PROMOTED if speculating else WorkloadOutcome.GRADED_BACK,
-    }[outcome]
-    worst_checks = [check for check in checks if check.outcome is outcome and outcome is not Outcome.PASS]
-    because = "; ".join(f"{check.metric}: {check.because}" for check in worst_checks) or choice.because
-    if word is WorkloadOutcome.GRADED_BACK and choice.doubt is not None:
-        word = WorkloadOutcome.UNPROVEN
+    if outcome is not Outcome.PASS:
+        reasons = [f"{check.metric}: {check.because}" for check in checks if check.outcome is outcome]
+        failed = outcome is Outcome.FAIL
+        return WorkloadOutcome.FAILED if failed else WorkloadOutcome.UNPROVEN, "; ".join(reasons) or choice.because
+    if speculating:
+        return WorkloadOutcome.PROMOTED, choice.because
+    if choice.doubt is not None:
         because = f"plain decoding meets its objectives, but it is unproven whether a draft would help: {choice.doubt}"
-    seconds = soaked_seconds(case.soaks[soak.name].records)
-    setting = setting_document(knobs)
-    energy = energy_use(evidence) if any(check.metric == ENERGY_RATIO for check in checks) else None
-    measured = replace(_measured(evidence, lost), soak_seconds=rounded(seconds), energy=energy)
-    verdict = WorkloadVerdict(name, word, setting, checks, required, because, measured=measured, choice=choice)
-    return verdict, findings
+        return WorkloadOutcome.UNPROVEN, because
+    return WorkloadOutcome.GRADED_BACK, choice.because
 
 
 def unseen(case: Case, evidence: PairedAnswers) -> PairedAnswers:
@@ -102,13 +118,17 @@ def unseen(case: Case, evidence: PairedAnswers) -> PairedAnswers:
         for answer in generations
         if answer.workload == evidence.workload
     }
+
+    def kept(answers: Iterable[Generation]) -> tuple[Generation, ...]:
+        return tuple(answer for answer in answers if answer.canary not in swept)
+
     return replace(
         evidence,
         canaries={name: canary for name, canary in evidence.canaries.items() if name not in swept},
-        answers=tuple(answer for answer in evidence.answers if answer.canary not in swept),
-        plain=tuple(answer for answer in evidence.plain if answer.canary not in swept),
+        answers=kept(evidence.answers),
+        plain=kept(evidence.plain),
         pairs=tuple(pair for pair in evidence.pairs if pair[0].canary not in swept),
-        untimed=tuple(answer for answer in evidence.untimed if answer.canary not in swept),
+        untimed=kept(evidence.untimed),
         swept=((), ()),
     )
 

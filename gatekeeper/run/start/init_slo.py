@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -52,11 +53,8 @@ def propose(
     written to DEFAULT, or beside it where that exists: what other commands print as their next one runs.
     """
     output = output or (DEFAULT if force else _free(DEFAULT))
-    if backend is not None and backend not in (names := backends_with_a_file()):
-        hint = did_you_mean(backend, names)
-        if backend in backend_names():
-            hint = f"write [subject] yourself, as docs/servers.md says; init writes files for: {', '.join(names)}"
-        raise InputError(f"--backend {backend}: init writes no file for it", hint=hint)
+    if backend is not None:
+        _check_backend(backend)
     if output.exists() and not force:
         raise _exists(output)
     facts = host.conditions()
@@ -72,20 +70,20 @@ def propose(
     folder_backends = tuple(name for name in backends_that_load("folder") if name not in missing)
     by_name = {inspected.model.name: inspected for inspected in (*models, *named) if inspected.model is not None}
     writer = SloWriter(output, facts, lacks, by_name, folder_backends)
-    chosen, tight, reason = None, None, None
+    here, tight, reason = None, None, None
     if named:
-        chosen, tight = _named(writer, named, missing, available, backend)
+        here, tight = _named(writer, named, missing, available, backend)
+        proposal = here
     elif backend is not None and facts_of(backend).loads is None:
-        text, pair, fit, commands = _shipped(writer, backend, missing)
+        proposal = _shipped(writer, backend, missing)
         reason = f"{backend} serves models of its own, which the file names as an example"
     else:
-        chosen, tight = _choose(writer, models, missing, available, backend)
-        text, pair, fit, commands = chosen if chosen is not None else _to_download(writer, missing, memory, backend)
+        here, tight = _choose(writer, models, missing, available, backend)
+        proposal = here or _to_download(writer, missing, memory, backend)
         reason = _without_pair(models, backend, tight)
-    if chosen is not None:
-        text, pair, fit, commands = chosen
-    _write(output, text, force=force)
-    needed = fit.needed_now if fit is not None else needed_by_names(slo.parse(text, str(output)), 0.0)
+    pair, fit = proposal.pair, proposal.fit
+    _write(output, proposal.text, force=force)
+    needed = fit.needed_now if fit is not None else needed_by_names(slo.parse(proposal.text, str(output)), 0.0)
     (short,) = short_now(needed, headroom, host.memory_holders) or (None,)
     document = {
         "schema": 1,
@@ -95,16 +93,26 @@ def propose(
         "also": _also(pair, [name for name in installed if name not in missing], named=bool(named)),
         "models": [inspected.document() for inspected in models],
         "pair": {"backend": pair.backend, "target": pair.target, "drafts": list(pair.drafts)},
-        "here": chosen is not None,
-        "why_not_here": reason if chosen is None else None,
+        "here": here is not None,
+        "why_not_here": reason if here is None else None,
         "elsewhere": f"{tight}: gatekeeper remote certify {output} --on HOST runs it there" if tight else None,
         "memory": fit.document() if fit is not None else None,
         "short_of_memory": f"{short.message}: {short.hint}" if short is not None else None,
-        "left_out": {metric: reason for metric, reason in lacks.items() if f"# {metric} is left out" in text},
-        "do_first": list(commands),
+        "left_out": {metric: reason for metric, reason in lacks.items() if f"# {metric} is left out" in proposal.text},
+        "do_first": list(proposal.commands),
         "next": f"gatekeeper plan {output}",
     }
-    return document, ExitCode.OK if chosen is not None and not commands else ExitCode.UNPROVEN
+    return document, ExitCode.OK if here is not None and not proposal.commands else ExitCode.UNPROVEN
+
+
+def _check_backend(backend: str) -> None:
+    """Raise InputError for a backend that init writes no file for."""
+    names = backends_with_a_file()
+    if backend not in names:
+        hint = did_you_mean(backend, names)
+        if backend in backend_names():
+            hint = f"write [subject] yourself, as docs/servers.md says; init writes files for: {', '.join(names)}"
+        raise InputError(f"--backend {backend}: init writes no file for it", hint=hint)
 
 
 def backends_with_a_file() -> list[str]:
@@ -126,7 +134,14 @@ def _also(chosen: PairNames, installed: Sequence[str], *, named: bool) -> dict[s
     }
 
 
-_Chosen = tuple[str, PairNames, MemoryFit | None, tuple[str, ...]]
+@dataclass(frozen=True, slots=True)
+class _Proposal:
+    text: str
+    """Of the SLO file."""
+    pair: PairNames
+    fit: MemoryFit | None
+    commands: tuple[str, ...]
+    """What to do before it can be certified."""
 
 
 def _choose(
@@ -135,7 +150,7 @@ def _choose(
     missing: Mapping[str, str],
     available: float | None,
     requested: str | None,
-) -> tuple[_Chosen | None, str | None]:
+) -> tuple[_Proposal | None, str | None]:
     """Return the heaviest pair that fits into the available memory, for the backend that is *requested* or installed.
 
     Where none fits, also return in words which pair is here and what it needs.
@@ -147,9 +162,9 @@ def _choose(
             continue
         heaviest, *lighter = pair.drafts
         names = PairNames(backend, pair.target.name, (heaviest.name,), tuple(draft.name for draft in lighter))
-        chosen, needs = _fitted(writer, names, pair, missing, available)
+        proposal, needs = _fitted(writer, names, pair, missing, available)
         if needs is None:
-            return chosen, None
+            return proposal, None
         tight = tight or f"{needs}; write it into the file for a larger Mac"
     return None, tight
 
@@ -160,7 +175,7 @@ def _named(
     missing: Mapping[str, str],
     available: float | None,
     requested: str | None,
-) -> tuple[_Chosen, str | None]:
+) -> tuple[_Proposal, str | None]:
     """Return the pair that the user named, whatever it needs; where it does not fit, also say so."""
     target, *drafts = models
     backend = requested or target.backend
@@ -185,7 +200,7 @@ def _without_pair(models: Sequence[InspectedModel], backend: str | None, tight: 
 
 def _fitted(
     writer: SloWriter, names: PairNames, pair: ModelPair, missing: Mapping[str, str], available: float | None
-) -> tuple[_Chosen, str | None]:
+) -> tuple[_Proposal, str | None]:
     """Return the file of a pair, and in words what it needs where that is more than is *available*."""
     commands = (missing[names.backend],) if names.backend in missing else ()
     text = writer.text(names, commands)
@@ -196,10 +211,10 @@ def _fitted(
         needs += "here until other programs are closed"
     elif fit is not None and fit.wired_limit_is_known and fit.wired_limit is not None and fit.wired > fit.wired_limit:
         needs = f"{name} needs {show_bytes(fit.wired)} on the GPU, and {show_bytes(fit.wired_limit)} may be wired here"
-    return (text, names, fit, commands), needs
+    return _Proposal(text, names, fit, commands), needs
 
 
-def _shipped(writer: SloWriter, backend: str, missing: Mapping[str, str]) -> _Chosen:
+def _shipped(writer: SloWriter, backend: str, missing: Mapping[str, str]) -> _Proposal:
     """Return the shipped SLO file of a *backend* whose models are made for it, without the machine it names."""
     path = inputs.shipped_folder("slos") / f"{facts_of(backend).shipped}.toml"
     text = re.sub(r"(?m)^(#:schema .*\n)|\[host\]\n(?:.+\n)+\n", "", path.read_text("utf-8"))
@@ -211,7 +226,8 @@ def _shipped(writer: SloWriter, backend: str, missing: Mapping[str, str]) -> _Ch
         for example, name in ((subject.target, names.target), (subject.drafts[0], names.drafts[0])):
             text = text.replace(json.dumps(example), json.dumps(name))
     install = (missing[backend],) if backend in missing else ()
-    return text, names, None, (*install, f"check the models and addresses in {writer.output}: they are an example")
+    check = f"check the models and addresses in {writer.output}: they are an example"
+    return _Proposal(text, names, None, (*install, check))
 
 
 def _stored_pair(backend: str) -> tuple[str, tuple[str]] | None:
@@ -229,7 +245,9 @@ def _shipped_slo(name: str) -> slo.Slo:
     return slo.parse((inputs.shipped_folder("slos") / f"{name}.toml").read_text("utf-8"), name)
 
 
-def _to_download(writer: SloWriter, missing: Mapping[str, str], memory: float | None, requested: str | None) -> _Chosen:
+def _to_download(
+    writer: SloWriter, missing: Mapping[str, str], memory: float | None, requested: str | None
+) -> _Proposal:
     """Return the pair of the shipped SLO for the largest machine that is no larger than this one."""
     # By name: in a checkout the folder also has the user's own files, and those of an earlier init.
     shipped = [_shipped_slo(name) for name in MACHINES]
@@ -242,7 +260,7 @@ def _to_download(writer: SloWriter, missing: Mapping[str, str], memory: float | 
     absent = [name for name in (names.target, *names.drafts) if name not in writer.models]
     install = [missing[names.backend]] if names.backend in missing else []
     commands = (*install, *(f"hf download {_downloaded(name)}" for name in absent)) or (CLOSE,)
-    return writer.text(names, commands), names, None, commands
+    return _Proposal(writer.text(names, commands), names, None, commands)
 
 
 def _downloaded(name: str) -> str:
