@@ -265,6 +265,11 @@ def allowed_keys(model: type[BaseModel], path: Path) -> list[str]:
     return [field.alias or key for key, field in level.model_fields.items()]
 
 
+def table_with(key: str, model: type[BaseModel]) -> str | None:
+    """Return the first table of *model* that allows *key*; None where none does."""
+    return next((table for table in model.model_fields if key in allowed_keys(model, (table,))), None)
+
+
 def _model_in(annotation: object) -> object:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
