@@ -226,34 +226,23 @@ def _is_secret(view: str, match: re.Match[str], name: str, value: str) -> bool: 
     if _PLACEHOLDER.fullmatch(value) or lower in _NOT_VALUES or lower in name.lower().split("."):
         return False
     if (strong := _STRONG_NAME.search(name)) is None:
-        called_key = (
-            any(secret_parts(name)) or SECRET_NAME.match(name) is not None or re.search(rf"(?i)(?:^|\.){_WEAK}$", name)
-        )
-        return bool(called_key) and (match["sign"] or match["pair"]) is not None and looks_random(value)
+        return _is_called_key(name) and (match["sign"] or match["pair"]) is not None and looks_random(value)
     word = strong["strong"].lower()
     password = re.fullmatch(_PASSWORDS, word, re.IGNORECASE) is not None
     if match["option"] is not None and not (name.startswith(("-", "/")) or (quoted and password)):
         return (password or looks_random(value)) and bool(re.fullmatch(r"(?=.*[0-9])(?=.*[A-Za-z])\S{6,}", value))
-    if (
-        (match["sign"] or "")[-1:] == ">"
-        and match["sign"] not in {"=>", "->"}
-        and "<" not in view[max(0, match.start() - 60) : match.start()]
-    ):
+    if _is_comparison(view, match) or (not quoted and _EXPRESSION.fullmatch(value)):
         return False
-    if not quoted and _EXPRESSION.fullmatch(value):
-        return False
-    mixed = not value.isalpha()
     if _is_other_word(match, name, value) or (match["sign"] == "|" and not password):
         return False
+    mixed, has_digit = not value.isalpha(), any(map(str.isdigit, value))
     if value.isdigit() and not (password and len(value) >= 4):
         return word == "secret" and len(value) >= 6
     if match["call"] is not None:
-        return (
-            mixed and " " not in value and (any(map(str.isdigit, value)) or len(value) >= 20) and name.lower() != lower
-        )
+        return mixed and " " not in value and (has_digit or len(value) >= 20) and name.lower() != lower
     if " " in value:
         return _is_phrase(value, word)
-    if (mixed and any(map(str.isdigit, value))) or re.search(r"[^\w.-]", value):
+    if (mixed and has_digit) or re.search(r"[^\w.-]", value):
         return len(value) >= (3 if password else 6)
     if match["sentence"] is not None:
         if name.startswith("-"):
@@ -261,6 +250,18 @@ def _is_secret(view: str, match: re.Match[str], name: str, value: str) -> bool: 
         ends = quoted or _CLAUSE_ENDS.match(view, match.start("bare") + len(value)) is not None
         return ends and len(value) >= 4 and password
     return _is_word_secret(view, match, name, value, word, password=password)
+
+
+def _is_called_key(name: str) -> bool:
+    """Return whether a name that is no strong one may be that of a key."""
+    is_weak = re.search(rf"(?i)(?:^|\.){_WEAK}$", name) is not None
+    return any(secret_parts(name)) or SECRET_NAME.match(name) is not None or is_weak
+
+
+def _is_comparison(view: str, match: re.Match[str]) -> bool:
+    """Return whether the sign before the value compares: it ends in >, is no arrow, and closes no tag."""
+    sign = match["sign"] or ""
+    return sign[-1:] == ">" and sign not in {"=>", "->"} and "<" not in view[max(0, match.start() - 60) : match.start()]
 
 
 def _is_other_word(match: re.Match[str], name: str, value: str) -> bool:

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.backends.http.scores import choice_of
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.system.files import open_regular, write_all
 from gatekeeper.deploy.watch.log import Log
@@ -84,25 +85,25 @@ def answer_of(content: bytes, *, streamed: bool) -> dict[str, Any]:
     calls: dict[int, dict[str, str]] = {}
     finish = None
     for document in documents:
-        choices = document.get("choices") if isinstance(document, dict) else None
-        choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+        choice = choice_of(document)
         finish = choice.get("finish_reason") or finish
         part = choice.get("delta") or choice.get("message") or choice
-        if not isinstance(part, dict):
-            continue
-        for name, keys in (("text", REPLIES), ("reasoning", REASONING)):
-            texts[name] += [part[key] for key in keys if isinstance(part.get(key), str)]
-        tool_calls = part.get("tool_calls")
-        for number, call in enumerate(tool_calls if isinstance(tool_calls, list) else ()):
-            if isinstance(call, dict) and isinstance(function := call.get("function"), dict):
-                index = call.get("index")
-                call_texts = calls.setdefault(
-                    index if isinstance(index, int) else number, {"name": "", "arguments": ""}
-                )
-                for key in call_texts:
-                    call_texts[key] += str(function.get(key) or "")
+        if isinstance(part, dict):
+            for name, keys in (("text", REPLIES), ("reasoning", REASONING)):
+                texts[name] += [part[key] for key in keys if isinstance(part.get(key), str)]
+            _add_calls(calls, part.get("tool_calls"))
     answer: dict[str, Any] = {name: "".join(parts) for name, parts in texts.items()}
     return {**answer, "tool_calls": [calls[number] for number in sorted(calls)], "finish_reason": finish}
+
+
+def _add_calls(calls: dict[int, dict[str, str]], written: object) -> None:
+    """Append what a part says of tool calls to those so far; a part without numbers has them in their order."""
+    for number, call in enumerate(written if isinstance(written, list) else ()):
+        if isinstance(call, dict) and isinstance(function := call.get("function"), dict):
+            index = call.get("index")
+            texts = calls.setdefault(index if isinstance(index, int) else number, {"name": "", "arguments": ""})
+            for key in texts:
+                texts[key] += str(function.get(key) or "")
 
 
 def _parsed(text: bytes) -> Any:

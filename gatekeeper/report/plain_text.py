@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterable
 
 from gatekeeper.analysis.remedies import remedy
-from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome
+from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.text import counted, describe_setting, one_line, printable_error
 from gatekeeper.core.units import show_number
@@ -48,24 +48,7 @@ def render(decision: Decision, policy: Policy | None = None) -> str:
     """
     verdict = decision.verdict
     incomplete = bool(verdict.incomplete)
-    paragraphs = []
-    for workload in verdict.workloads:
-        lines = [f"{workload.name}: {spaced(workload.outcome)}, {describe_setting(workload.setting)}"]
-        judged = {check.metric for check in workload.checks if check.center is not None}
-        figures = [
-            f"{name} {interval(figure, metric)}"
-            for metric, name in FIGURES.items()
-            if metric not in judged and (figure := workload.measured.figures.get(metric)) is not None
-        ]
-        lines += [f"  measured, for prompts like these: {'; '.join(figures)}"] if figures else []
-        lines += [f"  prompts: {prompts}"] if (prompts := prompt_speeds(workload.measured)) else []
-        lines += [f"  {end_of_gain(workload.conversations)}"] if workload.conversations is not None else []
-        lines += [f"  {line}" for line in (*map(arms_compared, workload.at_end), *account(workload.choice))]
-        lines += _check_lines(workload.checks, incomplete=incomplete)
-        lines += _given_up(row for row in decision.rows if row.about == workload.name and row.abandoned)
-        if workload.outcome is not WorkloadOutcome.PROMOTED:
-            lines.append(f"  because {workload.because}")
-        paragraphs.append(lines)
+    paragraphs = [_workload_lines(workload, decision.rows, incomplete=incomplete) for workload in verdict.workloads]
     host = [row for row in decision.rows if row.about == "host" and row.abandoned]
     if verdict.host_checks or host:
         paragraphs.append(["host", *_check_lines(verdict.host_checks, incomplete=incomplete), *_given_up(host)])
@@ -78,6 +61,29 @@ def render(decision: Decision, policy: Policy | None = None) -> str:
     if policy is not None and (certified := conditions(policy)):
         paragraphs.append(certified)
     return "\n".join(printable_error(in_words("\n".join(lines))) + "\n" for lines in paragraphs)
+
+
+def _workload_lines(workload: WorkloadVerdict, rows: Iterable[ObjectiveRow], *, incomplete: bool) -> list[str]:
+    """Return the figures and checks of a workload, and of its settings that were given up."""
+    lines = [f"{workload.name}: {spaced(workload.outcome)}, {describe_setting(workload.setting)}"]
+    judged = {check.metric for check in workload.checks if check.center is not None}
+    figures = [
+        f"{name} {interval(figure, metric)}"
+        for metric, name in FIGURES.items()
+        if metric not in judged and (figure := workload.measured.figures.get(metric)) is not None
+    ]
+    if figures:
+        lines.append(f"  measured, for prompts like these: {'; '.join(figures)}")
+    if prompts := prompt_speeds(workload.measured):
+        lines.append(f"  prompts: {prompts}")
+    if workload.conversations is not None:
+        lines.append(f"  {end_of_gain(workload.conversations)}")
+    lines += [f"  {line}" for line in (*map(arms_compared, workload.at_end), *account(workload.choice))]
+    lines += _check_lines(workload.checks, incomplete=incomplete)
+    lines += _given_up(row for row in rows if row.about == workload.name and row.abandoned)
+    if workload.outcome is not WorkloadOutcome.PROMOTED:
+        lines.append(f"  because {workload.because}")
+    return lines
 
 
 def _given_up(rows: Iterable[ObjectiveRow]) -> list[str]:
