@@ -1,7 +1,7 @@
 """Comparability of two arms: an unstable plain arm, answers of different lengths, and the metrics these void."""
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from statistics import fmean, median, median_low, variance
@@ -31,8 +31,6 @@ OUTLIER_CANARIES = 3
 BIMODAL_ANSWERS, BIMODAL_REPEATS = 90, 4
 """Two modes are looked for in so many answers, so many to each canary: a normal arm is then taken for bimodal in under
 1 % of simulated runs at up to 20 % noise. With 12 answers, two to a canary, it was every third at 15 %."""
-BIMODAL_LOG_SD = math.log(MODE_RATIO) * math.sqrt(2 * OUTLIER_SHARE * (1 - OUTLIER_SHARE))
-"""Standard deviation of the log ratio of two plain answers from which on plain decoding may be bimodal."""
 LENGTH_SHIFT_ERROR = 0.01
 """The chance that answers of equal lengths are called longer or shorter."""
 MIN_ANSWERS = 8
@@ -156,12 +154,6 @@ def after_slow_start(plain: Iterable[Generation]) -> list[Generation]:
 
 def _length_class(generation: Generation) -> int:
     return (generation.answer.prompt_tokens or 0).bit_length()
-
-
-def may_show_modes(canaries: Iterable[str]) -> bool:
-    """Return whether plain answers to these canaries, each named once an answer, can show that decoding is bimodal."""
-    often = (count for count in Counter(canaries).values() if count >= BIMODAL_REPEATS)
-    return sum(often) >= BIMODAL_ANSWERS
 
 
 def _apart_from_others(measured: Iterable[Generation]) -> str | None:

@@ -43,8 +43,6 @@ class EarlyStops:
     """By candidate: those that were stopped early."""
     against_plain: dict[str, Estimate | Missing] = field(default_factory=dict)
     """The interval of a candidate's ratio that holds after all looks together."""
-    maybe_bimodal: bool = False
-    """Plain decoding varies so much that only all of its answers can show whether it is bimodal."""
 
     def wants(self, block: Block, trial: Trial) -> bool:
         """Return whether a trial needs more answers; a plain trial needs them for its candidates, or for itself."""
@@ -52,9 +50,7 @@ class EarlyStops:
             return trial.name not in self.stops
         baseline = BASELINE if trial.name == NULL else trial.name
         compared = [candidate for candidate in block.candidates if candidate.baseline == baseline]
-        if not compared or (self.maybe_bimodal and baseline == BASELINE):
-            return True
-        return any(candidate.name not in self.stops for candidate in compared)
+        return not compared or any(candidate.name not in self.stops for candidate in compared)
 
 
 def early_stops(sweep: SweepAnswers, before: int | None = None) -> EarlyStops:
@@ -74,7 +70,6 @@ def early_stops(sweep: SweepAnswers, before: int | None = None) -> EarlyStops:
             trial for trial in candidates if trial.name not in state.stops or state.stops[trial.name].look >= number
         ]
         seen = sweep.until(number)
-        state.maybe_bimodal = _maybe_bimodal(sweep, seen, together_s)
         rules, plain = sweep.plan.terms.rules, seen.plain_answers
         steady = comparability.after_slow_start(plain) if rules > 2 else plain
         if not live or comparability.instability(steady, rules) is not None:
@@ -90,23 +85,6 @@ def early_stops(sweep: SweepAnswers, before: int | None = None) -> EarlyStops:
             stops = _Look(seen, live, logs, state.against_plain).stops()
             state.stops |= {trial.name: Stop(kind, number, because) for trial, (kind, because) in stops.items()}
     return state
-
-
-def _maybe_bimodal(sweep: SweepAnswers, seen: SweepAnswers, burst_gap_s: float) -> bool:
-    """Return whether plain decoding varies as if it were bimodal, and only more of the planned answers can show it."""
-    plain = {BASELINE, NULL}
-    planned = (
-        request.canary.id
-        for block in sweep.plan.blocks
-        for request in block.requests
-        if request.trial in plain and request.workload == sweep.workload
-    )
-    if comparability.may_show_modes(answer.canary for answer in seen.plain_answers):
-        return False
-    if not comparability.may_show_modes(planned):
-        return False
-    noise = seen.plain_noise(burst_gap_s)
-    return noise is None or noise > comparability.BIMODAL_LOG_SD
 
 
 def competing(slo: Slo, plan: SweepPlan) -> tuple[Trial, ...]:

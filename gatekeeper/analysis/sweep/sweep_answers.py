@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Literal
 
 from gatekeeper.analysis.metrics.pair_speeds import PairSpeed, pair_logs, pair_speed
@@ -18,8 +18,6 @@ from gatekeeper.analysis.metrics.paired_answers import (
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS, answer_reader
 from gatekeeper.analysis.plan.settings import is_greedy
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
-from gatekeeper.analysis.stats import sequential
-from gatekeeper.analysis.stats.total_time import Logs
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.slo import Slo
@@ -124,22 +122,13 @@ class SweepAnswers:
 
         Answers that arrive whole, such as tool calls, have no decode speed. Empty where many pairs are lost.
         """
-        measure, logs = self._logs(trial, burst_gap_s)
-        return measure, {canary: fmean(values) for canary, values in sorted(by_canary(logs).items())}
-
-    def plain_noise(self, burst_gap_s: float) -> float | None:
-        """Return the standard deviation of the log of one plain answer over another; None with too few pairs."""
-        null = next((trial for trial in self.plan.trials if trial.name == NULL), None)
-        _, logs = self._logs(null, burst_gap_s) if null is not None else ("", [])
-        return stdev(log for _, log in logs) if len(logs) >= sequential.MIN_CANARIES else None
-
-    def _logs(self, trial: Trial, burst_gap_s: float) -> tuple[str, Logs]:
         total = total_time_counts(self.plan.terms.rules)
         for measure in PAIR_SPEEDS:
             speeds, lost = self.speeds(trial, answer_reader(measure).at(burst_gap_s))
             if speeds and lost <= MOST_LOST * (len(speeds) + lost):
-                return measure, pair_logs(speeds, total=total).logs
-        return "", []
+                logs = by_canary(pair_logs(speeds, total=total).logs)
+                return measure, {canary: fmean(values) for canary, values in sorted(logs.items())}
+        return "", {}
 
     def age_s(self, trial: Trial) -> float:
         """Return how old the process was on average, in seconds, when it answered for a trial."""

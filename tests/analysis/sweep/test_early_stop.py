@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from bench.rehearsal import canaries, slo
-from gatekeeper.analysis.metrics.comparability import BIMODAL_ANSWERS
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.sweep.choice import Choice, choose
 from gatekeeper.analysis.sweep.early_stop import competing, contests, early_stops
@@ -198,20 +197,6 @@ def test_below_the_slos_bound_a_setting_is_left_and_may_still_be_chosen() -> Non
     stops = early_stops(sweep_answers(written, plan, records, "work")).stops
     assert "below-the-bound" == stops["num_draft_tokens-2"].kind
     assert 2 == dict(chosen(written, plan, records).setting)["num_draft_tokens"]
-
-
-def test_a_restless_plain_arm_is_asked_until_its_heaps_would_show() -> None:
-    """
-    Settings stop, but where plain decoding scatters its own arms go on until the finding has the answers it needs.
-    """
-    written = promised()
-    truth = {**STEEP, "draft_token": 0.02, "noise": {"answer": 0.12}}
-    plan, records = run(written, truth)
-
-    plain = len(measured(records)["baseline"]) + len(measured(records)["null"])
-    assert len(LENGTHS) == len(early_stops(sweep_answers(written, plan, records, "work")).stops)
-    assert BIMODAL_ANSWERS <= plain
-    assert len(measured(records)["default"]) < plain / 4
 
 
 def test_a_knob_without_effect_is_swept_once() -> None:
