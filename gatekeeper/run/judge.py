@@ -34,7 +34,7 @@ from gatekeeper.core.system.run_directory import (
 )
 from gatekeeper.report.attestation.certificate import CERTIFICATE
 from gatekeeper.report.data.decision import Decision, decide
-from gatekeeper.report.data.page import PageData, page_data
+from gatekeeper.report.data.page import PageData, page_data, reached
 from gatekeeper.report.data.progress import Progress
 from gatekeeper.report.policy_toml import render
 from gatekeeper.run.load import load_case
@@ -50,9 +50,10 @@ def load_decision(path: Path, slo_path: Path | None = None) -> Decision:
     """Judge a stored run again, and return what to do: as `judge` does, with what its policy says."""
     directory = RunDirectory(path)
     case, _, events = _load(directory, slo_path)
-    verdict, unfinished = _conclude(case, path), events.trouble is not None
+    verdict, unfinished = _conclude(case, path), None if events.trouble is None else reached(events.records)
     extend = None if unfinished else extension(case, verdict)
-    return decide(verdict, policy=_policy_text(directory), extend=extend, alone=case.plan.fixed is not None)
+    policy, alone = _policy_text(directory), case.plan.fixed is not None
+    return decide(verdict, policy=policy, unfinished=unfinished, extend=extend, alone=alone)
 
 
 def _policy_text(directory: RunDirectory) -> str | None:

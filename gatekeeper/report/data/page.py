@@ -49,7 +49,7 @@ def page_data(
     case: Case, verdict: Verdict, happened: Sequence[Event], *, finished: bool, manifest: Manifest, policy: str | None
 ) -> PageData:
     """Compute what a page shows of a run; *finished*: its event log has a closing line."""
-    unfinished = None if finished else _reached(happened)
+    unfinished = None if finished else reached(happened)
     return PageData(
         slo=case.slo,
         verdict=verdict,
@@ -74,7 +74,8 @@ def page_data(
     )
 
 
-def _reached(happened: Sequence[Event]) -> str:
+def reached(happened: Sequence[Event]) -> str:
+    """Say how far an interrupted run came."""
     if not happened:
         return "before its first event was recorded"
     last = happened[-1]
