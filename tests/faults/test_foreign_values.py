@@ -15,8 +15,8 @@ from gatekeeper.backends.counters import spec_decode
 from gatekeeper.backends.dialect import Dialect, ServerRequest
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.http.chat import read_answer, resolve
+from gatekeeper.backends.http.refused_request import models_in
 from gatekeeper.backends.http.stream import RawResponse, post
-from gatekeeper.backends.server_backend import _listed
 from gatekeeper.backends.server_program import version_in
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.records import Answer, Generation, Role
@@ -298,7 +298,7 @@ def test_any_list_of_models_and_any_version_is_survived(name: str) -> None:
     """
     text = LISTS[name]
 
-    assert [] == _listed(text)
+    assert [] == models_in(text)
     assert version_in(text, "build_info") == "unknown"
     assert version_in(f"\x1b[31m{text}\n" * 3).isprintable()
 

@@ -16,9 +16,13 @@ _PAGE = re.compile(r"not an event stream: \s*(<|Ollama is running)|HTTP 404: \s*
 
 def listed_models(url: Address, headers: Mapping[str, str]) -> list[str]:
     """Return the names of the models that the server at *url* lists."""
+    return models_in(control.fetch(url.at("/v1/models"), headers) or "{}")
+
+
+def models_in(listed: str) -> list[str]:
+    """Return the names in a server's list of models; none where it is no such list."""
     try:
-        models = json_value(control.fetch(url.at("/v1/models"), headers) or "{}").get("data") or ()
-        return [str(model["id"]) for model in models]
+        return [str(model["id"]) for model in json_value(listed).get("data") or ()]
     except (ParseError, AttributeError, KeyError, TypeError):
         return []
 
