@@ -50,8 +50,10 @@ def load_decision(path: Path, slo_path: Path | None = None) -> Decision:
     """Judge a stored run again, and return what to do: as `judge` does, with what its policy says."""
     directory = RunDirectory(path)
     case, _, events = _load(directory, slo_path)
-    verdict, unfinished = _conclude(case, path), None if events.trouble is None else reached(events.records)
-    extend = None if unfinished else extension(case, verdict)
+    verdict, unfinished = _conclude(case, path), None
+    if events.trouble is not None and not directory.is_finished():
+        unfinished = reached(events.records)
+    extend = extension(case, verdict) if events.trouble is None else None
     policy, alone = _policy_text(directory), case.plan.fixed is not None
     return decide(verdict, policy=policy, unfinished=unfinished, extend=extend, alone=alone)
 
