@@ -11,6 +11,7 @@ from gatekeeper.core.text import some
 
 START = "start it, or correct the url"
 NOT_FOUND = 404
+LONGEST_NAME = 200
 _PAGE = re.compile(r"not an event stream: \s*(<|Ollama is running)|HTTP 404: \s*<")
 
 
@@ -35,8 +36,10 @@ def certain_mistake(fault: str, model: str | None, listed: Sequence[str], key_va
             return f"it refuses the key in {key_variable}: correct that variable, or api_key_env in [subject]"
         return "it wants a key: set api_key_env in [subject] to the name of the variable that holds it"
     if status == NOT_FOUND and listed and model is not None and model not in listed:
-        near = did_you_mean(model, listed)
-        near = near if near.endswith("?") else f"it lists {some(listed)}"
+        # A name of several lines could pass for a hint of ours, and a long one fills the screen.
+        names = [name for name in listed if name.isprintable() and len(name) <= LONGEST_NAME]
+        near = did_you_mean(model, names) if names else "its list has no name that can be shown"
+        near = near if near.endswith("?") or not names else f"it lists {some(names)}"
         return f"set served_model_name in [subject] to the name of the model there; {near}"
     if _PAGE.match(fault):
         return "a web page answers there: correct the url, such as http://127.0.0.1:8080"

@@ -46,3 +46,16 @@ def test_a_server_that_cannot_be_used_has_a_next_step(fault: str, hint: str) -> 
     What to do follows from the status, or from what the connection said.
     """
     assert hint in start_hint(fault)
+
+
+def test_no_name_that_a_server_lists_is_a_line_of_its_own() -> None:
+    """
+    Names with line breaks or escape sequences, and names that fill the screen, are not shown.
+    """
+    names = ["good", "x\nhint: run this", "\x1b[31mred", "A" * 3000]
+
+    hint = certain_mistake("HTTP 404: none", "llama-3", names, None)
+
+    assert hint.endswith("it lists good")
+    assert certain_mistake("HTTP 404: none", "llama-3", names[1:], None).isprintable()
+    assert len(certain_mistake("HTTP 404: none", "llama-3", names[1:], None)) < 200
