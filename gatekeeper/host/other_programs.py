@@ -14,6 +14,7 @@ from operator import itemgetter
 
 import psutil
 
+from gatekeeper.core.text import one_line
 from gatekeeper.core.units import show_bytes
 from gatekeeper.host import commands
 from gatekeeper.host.macos import footprint, ps, system_calls
@@ -121,7 +122,8 @@ def memory_holders() -> str:
     for process in psutil.process_iter():
         try:
             if process.pid not in own:
-                by_name[process.name()] = by_name.get(process.name(), 0.0) + held_by(process)
+                name = one_line(process.name())  # another user chose it
+                by_name[name] = by_name.get(name, 0.0) + held_by(process)
         except (psutil.Error, OSError):
             continue
     most = sorted(((name, held) for name, held in by_name.items() if held >= MUCH), key=itemgetter(1), reverse=True)
@@ -136,7 +138,7 @@ def _by_process() -> dict[int, tuple[str, float]]:
     for process in psutil.process_iter():
         try:
             times = process.cpu_times()
-            by_process[process.pid] = process.name(), float(times.user + times.system)
+            by_process[process.pid] = one_line(process.name()), float(times.user + times.system)
         except psutil.Error:
             continue
     return by_process

@@ -12,6 +12,7 @@ import pytest
 from gatekeeper.host.other_programs import (
     OtherPrograms,
     ProcessorUse,
+    _by_process,
     memory_holders,
     other_programs,
     processor_use,
@@ -103,3 +104,17 @@ def test_a_program_that_holds_memory_is_named(spinner: str) -> None:
 
     assert 1 <= len(holders.split(", ")) <= 5
     assert "spinner" not in holders
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the names come from another tool there")
+def test_a_program_named_in_two_lines_prints_none_of_its_own(tmp_path: Path) -> None:
+    """
+    Any user of the machine may start a program whose name has a line break: it is shown on one line.
+    """
+    program = tmp_path / "two\nlines"
+    program.symlink_to(Path(sys.executable).resolve())
+    with subprocess.Popen([str(program), "-S", "-c", SPIN]) as child:
+        name, _ = _by_process()[child.pid]
+        child.kill()
+
+    assert "two lines" == name
