@@ -15,7 +15,7 @@ from gatekeeper.core.policy import Guard, Policy
 from gatekeeper.core.units import show_ratio, show_seconds
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome
 from gatekeeper.deploy.watch.guards import GuardResult
-from gatekeeper.proxy.observation import KNOTS, Observation, Row
+from gatekeeper.proxy.observation import KNOTS, Observation, Row, Rows
 
 ARMS = ("speculative", "holdout")
 SHOWN_ERROR = 0.05
@@ -47,7 +47,7 @@ class _Mean:
 
     def add(self, row: Row | None, moments: Moments) -> None:
         """Add a row; in *moments* the mean takes the place of the one before."""
-        if row is None or not all(map(math.isfinite, row)):
+        if row is None:
             return
         earlier = self._mean()
         self.n, self.sums = self.n + 1, tuple(map(add, self.sums, row)) if self.n else row
@@ -85,7 +85,7 @@ class Arm:
         self.met = 0.0
         self._open: OrderedDict[str, _Conversation] = OrderedDict()
 
-    def add(self, observation: Observation) -> None:
+    def add(self, observation: Observation, rows: Rows) -> None:
         """Count one answer."""
         conversation = self._open.pop(observation.conversation, None)
         if conversation is None:
@@ -102,9 +102,9 @@ class Arm:
         self.in_flight[round(math.log2(max(1.0, observation.decoding.same)))] += 1
         self.met += observation.decoding.same
         self.untimed += observation.speed is None and not observation.failed
-        conversation.speed.add(observation.speed_row, self.speed)
-        conversation.whole.add(observation.whole_row, self.whole)
-        conversation.ttft.add(observation.ttft_row, self.ttft)
+        conversation.speed.add(rows.speed, self.speed)
+        conversation.whole.add(rows.whole, self.whole)
+        conversation.ttft.add(rows.ttft, self.ttft)
 
 
 @dataclass(slots=True)
@@ -115,11 +115,11 @@ class Span:
     begun_ns: int
     arms: dict[str, Arm] = field(default_factory=lambda: {name: Arm() for name in ARMS})
 
-    def add(self, observation: Observation, now_ns: int) -> None:
+    def add(self, observation: Observation, rows: Rows, now_ns: int) -> None:
         """Count one answer, in a new stretch where this one is over."""
         if now_ns - self.begun_ns >= self.seconds * 1e9:
             self.begun_ns, self.arms = now_ns, {name: Arm() for name in ARMS}
-        self.arms[observation.arm].add(observation)
+        self.arms[observation.arm].add(observation, rows)
 
     def ratio(self, name: str, error: float) -> Estimate | Missing:
         """Bound the ratio of `speed`, `whole` or `ttft`, speculative over holdout, for equally many in flight."""
@@ -218,10 +218,11 @@ class LiveEvidence:
 
     def add(self, observation: Observation, now_ns: int) -> None:
         """Count one answer, unless another setting has come into force since its arm was drawn."""
+        rows = observation.rows()
         with self._lock:
             if observation.epoch == self._epochs.get(observation.workload):
                 for span in self._spans[observation.workload]:
-                    span.add(observation, now_ns)
+                    span.add(observation, rows, now_ns)
 
     def benefit(self, workload: str) -> Benefit | None:
         """Return what is shown of a workload; None where nothing was drawn yet."""

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from gatekeeper.proxy.server_load import IDLE, LoadMet
 
@@ -33,27 +34,28 @@ class Observation:
     decoding: LoadMet = IDLE
     """The same after it."""
 
-    @property
-    def speed_row(self) -> Row | None:
-        """Return what its speed depends on, then the speed, as logarithms; None where it is not known."""
-        return self._row(self.speed)
+    def rows(self) -> "Rows":
+        """Return the rows of its speeds and of its time to the first token."""
+        prompt, decoding = math.log1p(self.prompt_chars), _in_flight(self.decoding)
+        covariates = prompt, float(self.streamed), *decoding
+        return Rows(
+            self._row(covariates, self.speed),
+            self._row(covariates, self.whole_speed),
+            self._row((prompt, *_in_flight(self.waiting)), self.ttft),
+        )
 
-    @property
-    def whole_row(self) -> Row | None:
-        """Return the same of the speed of the whole answer."""
-        return self._row(self.whole_speed)
+    def _row(self, covariates: Row, value: float | None) -> Row | None:
+        row = (*covariates, math.log(value)) if value and not self.failed else None
+        return row if row is not None and all(map(math.isfinite, row)) else None
 
-    def _row(self, speed: float | None) -> Row | None:
-        if self.failed or not speed:
-            return None
-        return math.log1p(self.prompt_chars), float(self.streamed), *_in_flight(self.decoding), math.log(speed)
 
-    @property
-    def ttft_row(self) -> Row | None:
-        """Return the same of its time to the first token."""
-        if self.failed or not self.ttft:
-            return None
-        return math.log1p(self.prompt_chars), *_in_flight(self.waiting), math.log(self.ttft)
+class Rows(NamedTuple):
+    """What a speed or a time depends on, then itself, as logarithms; None where it is not known."""
+
+    speed: Row | None
+    whole: Row | None
+    """Of the whole answer."""
+    ttft: Row | None
 
 
 def _in_flight(load: LoadMet) -> Row:

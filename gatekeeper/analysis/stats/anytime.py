@@ -12,7 +12,6 @@ Moments alone are kept, so memory does not grow with the answers.
 """
 
 import math
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,34 +24,51 @@ MIXTURE = 6.0
 """Precision of the mixture: the interval is narrowest once the smaller arm has about 60 answers."""
 
 
-@dataclass(slots=True)
+MOST_WAITING = 64
+"""Rows that are added at once: one by one each would cost ten times as much."""
+
+
 class Moments:
     """Count, sums and products of rows (covariates, then the logarithm that is compared)."""
 
-    columns: int
-    n: int = 0
-    sums: Floats = field(init=False)
-    """Of each column."""
-    products: Floats = field(init=False)
-    """Sums of the products of each two columns."""
+    __slots__ = ("_products", "_sums", "_waiting", "n")
 
-    def __post_init__(self) -> None:
-        self.sums, self.products = np.zeros(self.columns), np.zeros((self.columns, self.columns))
+    def __init__(self, columns: int) -> None:
+        self.n = 0
+        self._sums, self._products = np.zeros(columns), np.zeros((columns, columns))
+        self._waiting: list[tuple[float, ...]] = []
+        """Rows that are not in the sums yet, each with how often it counts as a last column."""
 
     def add(self, row: tuple[float, ...], times: int = 1) -> None:
         """Add a row; with *times* = -1 take it out again."""
         self.n += times
-        self.sums += times * np.asarray(row)
-        self.products += times * np.outer(row, row)
+        self._waiting.append((*row, times))
+        if len(self._waiting) >= MOST_WAITING:
+            self._add_waiting()
 
     def replace(self, earlier: tuple[float, ...], row: tuple[float, ...]) -> None:
         """Put a row in the place of an earlier one."""
         self.add(earlier, -1)
         self.add(row)
 
+    @property
+    def mean(self) -> Floats:
+        """Return the mean of each column."""
+        self._add_waiting()
+        return self._sums / self.n
+
     def centred(self) -> Floats:
         """Return the products of deviations from the mean."""
-        return self.products - np.outer(self.sums, self.sums) / self.n
+        self._add_waiting()
+        return self._products - np.outer(self._sums, self._sums) / self.n
+
+    def _add_waiting(self) -> None:
+        if self._waiting:
+            table = np.array(self._waiting)
+            rows, weighted = table[:, :-1], table[:, :-1] * table[:, -1:]
+            self._sums += weighted.sum(axis=0)
+            self._products += weighted.T @ rows
+            self._waiting = []
 
 
 def ratio(treated: Moments, control: Moments, error: float) -> Estimate | Missing:
@@ -60,7 +76,7 @@ def ratio(treated: Moments, control: Moments, error: float) -> Estimate | Missin
     n = min(treated.n, control.n)
     if n < LEAST:
         return Missing(f"{n} conversations in the smaller arm, {LEAST} needed", treated.n + control.n)
-    arms = [(arm.centred(), arm.n, arm.sums / arm.n) for arm in (treated, control)]
+    arms = [(arm.centred(), arm.n, arm.mean) for arm in (treated, control)]
     within = arms[0][0] + arms[1][0]
     inverse = np.linalg.pinv(within[:-1, :-1], rcond=1e-10, hermitian=True)
     contrast = np.append(-inverse @ within[:-1, -1], 1.0)
