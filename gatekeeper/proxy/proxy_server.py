@@ -258,6 +258,7 @@ class ProxyServer:
         answer: web.StreamResponse | None = None
         try:
             ended.request, ended.decision = await self._decide(request, body)
+            await asyncio.sleep(0)  # tokens that other streams wait for go first
             decision = ended.decision
             added = {WORKLOAD_HEADER: decision.workload, "x-gatekeeper-rule": decision.rule}
             targets = self._targets(decision)
@@ -313,6 +314,7 @@ class ProxyServer:
         """
         yield
         self._safely(partial(ended.measure, now_ns))
+        yield
         if ended.is_evidence:
             self._safely(lambda: self.routes.evidence.add(ended_request.observation(ended), now_ns))
             yield
