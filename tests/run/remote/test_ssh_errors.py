@@ -341,9 +341,9 @@ def test_an_agent_that_stops_answering_is_given_up(serve: Serve, monkeypatch: py
     A remote process that hangs while the connection lives ends the connection with the reason `silent`.
     """
     server = serve()
-    monkeypatch.setattr(ssh_module, "SILENCE_S", 0.5)
 
     with Connection("mini") as connection:
+        monkeypatch.setattr(ssh_module, "SILENCE_S", 0.5)
         agents = [pid for pid, words in server.commands().items() if "sys.stdin.buffer" in words]
         for agent in agents:
             os.kill(agent, signal.SIGSTOP)
