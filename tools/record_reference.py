@@ -18,9 +18,10 @@ from tools.reference_tables import attribute_docs, table
 HEAD = """# Record files
 
 A JSON object a line; the last line is `{"end": true, "records": N}`. Fields are added, never renamed. Unknown is null
-or empty, never 0. Times in `_ns` are of one monotonic clock of the machine: subtract them.
-`gatekeeper export RUN --format csv` writes [rows](#a-row-an-answer), and [`gatekeeper.load`](../python.md) gives them
-to Python. Other files: [fields of the files](files.md).
+or empty, never 0; `?` after a type: it may be null. A unit stands in the name, or beside the type. Times in `_ns` are
+of one monotonic clock of the machine: subtract them. `gatekeeper export RUN --format csv` writes
+[rows](#a-row-an-answer), and [`gatekeeper.load`](../python.md) gives them to Python. Other files:
+[fields of the files](files.md).
 """
 SHARED = {
     "workload": "As the SLO file names it.",
@@ -30,6 +31,14 @@ SHARED = {
     "fault": "Why nothing is known.",
 }
 """What these fields mean in every kind of record, unless its table says otherwise."""
+CLEAR = {
+    *("sent_ns", "ended_ns", "prompt_tokens", "completion_tokens", "concurrency", "claims", "answer", "kind"),
+    *("drafted", "accepted", "prompt_seconds", "decode_seconds", "at", "late_ns", "late_ms", "ended_at", "answer_ms"),
+    *("ttft_ms", "file", "run", "claimed_rounds", "claimed_drafted_tokens", "claimed_accepted_tokens"),
+    *("drafted_tokens", "accepted_tokens", "memory_active_bytes", "memory_peak_bytes", "cached_prompt_tokens"),
+    *("answer_tok_per_s", "decode_tok_per_s", "logprob"),
+}
+"""Fields that say by their names what they are."""
 ABOUT_COLUMNS = (
     "What no piece has is left out; an answer without pieces has an empty list. Before 0.3.0: a list "
     "`[at_ns, tokens, drafted, token_id]` a piece."
@@ -72,51 +81,50 @@ EVENTS = {
     "closing": "quality canaries again after a soak: `soak`, `answers`",
     "conditions": "`facts` of the host before and after a `soak`",
     "continued": "a run goes on after its sweep",
-    "doubt": "nothing can be promoted, `because`",
+    "doubt": "nothing can be promoted",
     "extended": "`--extend`: soaks of `soak_seconds` in all",
-    "interrupted": "Ctrl-C or SIGTERM",
+    "interrupted": "",
     "launch": "the `servers` of a `soak`, and what a `request` must carry",
-    "load_died": "the background load of `soak` ended, `because`",
+    "load_died": "the background load of `soak` ended",
     "point": "a `point` of the region of `workload`, or the capacity of its `arm`",
     "resting": "`seconds` of power at rest, before or after `soak`",
-    "sampler_died": "host sampling ended, `because`",
+    "sampler_died": "",
     "soaking": "a `soak` begins: at least `seconds`, at most `most`",
     "stage": "a `stage` begins: its `settings`; of a soak `expected` seconds",
-    "stopped": "`trial` of `workload` needs no more answers, `because`; `kind`, `look`",
+    "stopped": "`trial` of `workload` needs no more answers; `kind`, `look`",
     "subject_died": "the system under test ended: `setting`, how often `in_a_row`",
-    "subject_lost": "it cannot be started any more, `because`",
-    "telemetry_failed": "the collector lacks `stage`, `because`",
+    "subject_lost": "it cannot be started any more",
+    "telemetry_failed": "the collector lacks `stage`",
     "telemetry_sent": "the collector has: `spans`, `points`, `seconds`, `endpoint`",
     "tries": "other runs of the same here: `finished`, `not_passed`; `at_least`: maybe more",
-    "warning": "to know `about` something, `because`",
+    "warning": "to know `about` something",
 }
-"""Every kind of event, and the keys of its detail."""
+"""Every kind of event, and the keys of its detail besides `because`, the reason in words; empty: as its name says."""
 WATCH_ENTRIES = {
     "answering": "`workload` answers again",
     "begun": "a watch begins: `policy_sha256`, `url`, `duty`, each route",
-    "change": "a route changes: `workload`, `change`, `from_rung`, `to_rung`, `setting`, `because`, `evidence`",
+    "change": "a route changes: `workload`, `change`, `from_rung`, `to_rung`, `setting`, `evidence`",
     "command": "the command of `--on-change` ended: `workload`, `argv`, `code`, `seconds`, `output`, `fault`",
     "conditions": "the running server against its certificate: `parts`",
-    "ended": "the watch ended, `because`",
-    "fault": "`workload` gives no answer, `because`",
-    "gap": "evidence is discarded, `because` the host slept or its clock was set",
-    "lacking": "a guard has no evidence: `workload`, `metric`, `because`; off after `off_in` seconds",
+    "ended": "",
+    "fault": "`workload` gives no answer",
+    "gap": "evidence is discarded: the host slept, or its clock was set",
+    "lacking": "a guard has no evidence: `workload`, `metric`; off after `off_in` seconds",
     "look": "a round: `load`, `seconds`, by route `rung` and `guards`: [outcome, center, lo, hi, n]",
-    "overlay_back": "the overlay can be written again",
-    "overlay_failed": "it cannot be written, `because`",
-    "own_limit": "the watch reached a limit of its own, `because`",
-    "policy": "the policy was replaced: `policy_sha256`, `because`, each route",
-    "policy_back": "it can be read again",
-    "policy_refused": "it cannot be read, or is another run's, `because`",
-    "sampler_failed": "the host is no longer sampled, `because`",
+    "overlay_back": "",
+    "overlay_failed": "",
+    "own_limit": "the watch reached a limit of its own",
+    "policy": "the policy was replaced: `policy_sha256`, each route",
+    "policy_back": "",
+    "policy_refused": "it cannot be read, or is another run's",
+    "sampler_failed": "",
     "server": "another process answers: `pid`, its models",
     "state": "the first line of a file: where the file before ended",
-    "telemetry_failed": "a collector does not have a change, `because`",
-    "textfile_failed": "the file for Prometheus cannot be written, `because`",
-    "unreadable": "an earlier log or overlay is damaged, `because`",
+    "telemetry_failed": "",
+    "textfile_failed": "",
+    "unreadable": "an earlier log or overlay is damaged",
 }
-"""Every kind of line in watch.jsonl, and its keys."""
-UNIT_OF_SUFFIX = {"_ns": "ns", "_ms": "ms", "_tok_per_s": "tok/s", "_bytes": "B", "_seconds": "s", "_tokens": "tokens"}
+"""Every kind of line in watch.jsonl, and its keys, in the same way."""
 LENGTHS = ("block_size", "window", "draft_n_min")
 UNIT_OF_NAME = {
     **dict.fromkeys(("drafted", "accepted", "position", "positions", "altered", "width", "after", *LENGTHS), "tokens"),
@@ -167,13 +175,11 @@ def records() -> str:
     parts.append(
         f"## Roles\n\n{table(('role', 'means'), ((f'`{role.value}`', roles[role.name]) for role in kinds.Role))}"
     )
-    events = ((f"`{name}`", text) for name, text in EVENTS.items())
-    parts.append(f"## Kinds of events\n\n{table(('kind', 'what happened, and the keys of its detail'), events)}")
-    entries = ((f"`{name}`", text) for name, text in WATCH_ENTRIES.items())
-    about = "Each line has `at`, `kind`, and `crc`, the CRC-32 of the rest of it. There is no line that counts them."
-    parts.append(
-        f"## Lines of watch.jsonl\n\n{about}\n\n{table(('kind', 'what happened, and its further keys'), entries)}"
+    parts.append(f"## Kinds of events\n\nMany have `because`, the reason in words.\n\n{_kinds(EVENTS)}")
+    about = (
+        "Each line has `at`, `kind`, and `crc`, the CRC-32 of the rest of it; many have `because`. No line counts them."
     )
+    parts.append(f"## Lines of watch.jsonl\n\n{about}\n\n{_kinds(WATCH_ENTRIES)}")
     alike = {*OF_GENERATION, *OF_ANSWER, "role", "pair"}
     as_recorded = _named(AnswerRow, alike)
     knobs = _named(AnswerRow, {*OF_SETTING, *DRAFT_LENGTHS})
@@ -205,11 +211,14 @@ def _files() -> Iterable[tuple[str, str, str]]:
     yield "`sweep-SETTING.jsonl`", "the sweep: a file a setting", answers
     yield "`baseline-again-N.jsonl`", "the baseline again, where it had no one speed", answers
     yield "`soak-N.jsonl`, `soak-N.part-M.jsonl`", "a soak and its parts, by fallback step", answers
-    for after in PASSES:
-        yield f"`{after.stem}-N.jsonl`", f"after soak N: {after.stage}", titles[after.kind]
-    for final in FINAL_PASSES:
-        for name, kind in final.files.items():
-            yield f"`{name}`", f"at the end: {final.name}", titles[kind]
+    after = [(f"{one.stem}-N.jsonl", one.stage, one.kind) for one in PASSES]
+    final = [(name, "", kind) for one in FINAL_PASSES for name, kind in one.files.items()]
+    for when, files in (("passes after soak N", after), ("passes at the end", final)):
+        for kind in dict.fromkeys(kind for _, _, kind in files):
+            alike = [(name, stage) for name, stage, other in files if other is kind]
+            names = ", ".join(f"`{name}`" for name, _ in alike)
+            stages = ", ".join(stage for _, stage in alike if stage)
+            yield names, f"{when}: {stages}" if stages else when, titles[kind]
     yield "`host.jsonl`", "the machine while it measures", titles[kinds.HostSample]
     yield "`events.jsonl`", "what happened when", titles[kinds.Event]
     watch, proxy = "[an entry of a watch](#lines-of-watchjsonl)", "[a request](proxy.md#records)"
@@ -219,12 +228,21 @@ def _files() -> Iterable[tuple[str, str, str]]:
 
 def _fields(kind: type, leave_out: Iterable[str] = ()) -> str:
     docs = attribute_docs(kind)
-    rows = [
-        (f"`{name}`", ", ".join(filter(None, (_type(text), _unit(name)))), docs.get(name, ""))
+    fields = [
+        (f"`{name}`", ", ".join(filter(None, (_type(text), _unit(name)))), "" if name in CLEAR else docs.get(name, ""))
         for name, text in _annotations(kind)
         if name not in leave_out and docs.get(name) != SHARED.get(name, "-")
     ]
-    return table(("field", "type", "means"), rows)
+    clear = [f"{name} ({kind})" for name, kind, text in fields if not text]
+    shown = table(("field", "type", "means"), [field for field in fields if field[2]])
+    return "\n".join(filter(None, (shown, f"Further fields: {', '.join(clear)}.\n" if clear else "")))
+
+
+def _kinds(texts: dict[str, str]) -> str:
+    """Return a table of the kinds of events that need a text, and a line of the others."""
+    rows = [(f"`{name}`", text) for name, text in texts.items() if text]
+    clear = ", ".join(f"`{name}`" for name, text in texts.items() if not text)
+    return f"{table(('kind', 'what happened, and its further keys'), rows)}\nFurther kinds: {clear}.\n"
 
 
 def _annotations(kind: type) -> list[tuple[str, str]]:
@@ -240,9 +258,8 @@ def _type(annotation: str) -> str:
         return "columns"
     for word, json_word in JSON_WORDS.items():
         annotation = annotation.replace(word, json_word)
-    return annotation.replace(", ...]", "]")
+    return annotation.replace(", ...]", "]").replace("[str, Any]", "").replace(" | null", "?").replace(" | ", " or ")
 
 
 def _unit(name: str) -> str:
-    suffix = next((suffix for suffix in UNIT_OF_SUFFIX if name.endswith(suffix)), "")
-    return UNIT_OF_NAME.get(name, UNIT_OF_SUFFIX.get(suffix, ""))
+    return UNIT_OF_NAME.get(name, "")

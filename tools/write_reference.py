@@ -6,8 +6,9 @@
 import argparse
 import importlib
 import json
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,25 @@ def slo_keys() -> str:
     return "\n".join(parts)
 
 
+def _policy_tables(schema: dict[str, Any]) -> Iterator[str]:
+    """Yield each table of a policy; one whose keys need no text is a list of them where it is named first."""
+    tables = {name: inner for name, inner in schema["$defs"].items() if "properties" in inner}
+    plain = {name: ", ".join(f"`{key}`" for key in tables[name]["properties"]) for name in tables}
+    plain = {name: keys for name, keys in plain.items() if not _described(tables[name])}
+    plain["MeasuredRoute"] += f", each with {plain['MeasuredValue']}"
+    texts = {"policy.toml": _keys(schema)}
+    texts |= {name: _keys(inner) for name, inner in sorted(tables.items()) if name not in {*plain, *OF_THE_PROXY}}
+    for title, text in texts.items():
+        shown = text.replace("[Proxy](#proxy)", "[its keys](../proxy.md#which-workload)")
+        for name, keys in plain.items():
+            shown = shown.replace(f"[{name}](#{name.lower()})", f"table of {keys}")
+        yield f"## {title}\n\n{shown}"
+
+
+def _described(schema: dict[str, Any]) -> bool:
+    return any(inner.get("description") for inner in schema.get("properties", {}).values())
+
+
 def _keys(schema: dict[str, Any]) -> str:
     """Return a table of the keys that have a meaning of their own, and a line of the others."""
     rows, others = [], []
@@ -106,19 +126,25 @@ def metrics() -> str:
     """Return the page of every metric that an objective may name."""
     parts = ["# Metrics\n\nWhat an objective may name; `gatekeeper explain NAME` says what to do where one fails.\n"]
     for title, of_host in (("Metrics of a workload", False), ("Metrics of the host", True)):
-        rows = [
-            (
-                f"`{one.name}`",
-                f"{one.unit}, {'higher' if one.higher_is_better else 'lower'}",
-                _seen(one) if of_host else ": ".join(filter(None, (one.per.value, _seen(one)))),
-                one.description if one.formula in one.description else f"{one.description}: `{one.formula}`",
-            )
-            for one in ALL
-            if one.host is of_host
-        ]
+        rows: dict[tuple[str, ...], list[str]] = {}
+        for one in ALL:
+            if one.host is of_host:
+                unit = f"{one.unit}, {'higher' if one.higher_is_better else 'lower'}"
+                seen = _seen(one) if of_host else ": ".join(filter(None, (one.per.value, _seen(one))))
+                rows.setdefault((unit, seen, _meaning(one)), []).append(f"`{one.name}`")
+        shown = [(", ".join(names), *cells) for cells, names in rows.items()]
         head = ("metric", "unit, better", "read" if of_host else "one sample: what it needs", "what it is, formula")
-        parts.append(f"## {title}\n\n{table(head, rows)}")
+        parts.append(f"## {title}\n\n{table(head, shown)}")
     return "\n".join(parts)
+
+
+def _meaning(metric: Metric) -> str:
+    """Return what a metric is; the formula of a share follows from its words, and itl_* differ by their quantile."""
+    if metric.formula in metric.description or metric.description.startswith(("share of", "the same")):
+        return metric.description
+    text = f"{metric.description}: `{metric.formula}`"
+    quantile = rf"{metric.name[-2:]} % quantile|median"
+    return re.sub(quantile, "quantile", text) if metric.name.startswith("itl_") else text
 
 
 def _seen(metric: Metric) -> str:
@@ -198,21 +224,24 @@ VERDICT: tuple[tuple[str, Any, dict[str, str]], ...] = (
 FURTHER = {
     "schema": "version of this format; a reader refuses a newer one",
     "outcome": "promoted | graded_back | failed | unproven",
-    "exit_code": "what the command ends with",
     "from": "the setting before",
     "to": "the setting after",
     "host_checks": "checks of the objectives on the machine",
     "steps": "settings that were soaked and given up: see *An abandoned step*",
-    "because": "the reason in words; may change between versions",
 }
 """What has no line of its own in the code."""
+CLEAR = {"slo", "exit_code", "workloads", "n", "why", "because", "findings", "files", "name"}
+"""Keys that say by their names what they are."""
+OF_THE_PROXY = {"Proxy", "ProxyRule"}
+"""Tables that docs/proxy.md shows whole."""
 
 
 def files() -> str:
     """Return the page of the fields in a run's files."""
     head = (
         "# Fields of the files\n\nWhat a script may read of a run. Fields are added, never renamed; older runs "
-        "lack some ([the contract](../contract.md)). *Further keys* say by their names what they are.\n"
+        "lack some ([the contract](../contract.md)). *Further keys* say by their names what they are; `because` is the "
+        "reason in words, which may change between versions.\n"
     )
     parts = [head]
     for title, example, renamed in VERDICT:
@@ -224,17 +253,13 @@ def files() -> str:
         meanings = {field.alias or name: docs.get(name, "") for name, field in kind.model_fields.items()}
         parts.append(f"## {title}\n\n{_meanings(meanings)}")
     schema = Policy.model_json_schema(by_alias=True)
-    parts.append(f"## policy.toml\n\n{_keys(schema)}")
-    parts += [
-        f"## {name}\n\n{_keys(inner)}" for name, inner in sorted(schema["$defs"].items()) if "properties" in inner
-    ]
-    return "\n".join(parts)
+    return "\n".join((*parts, *_policy_tables(schema)))
 
 
 def _meanings(meanings: Mapping[str, str]) -> str:
     """Return a table of the keys that have a meaning of their own, and a line of the others."""
-    others = ", ".join(f"`{key}`" for key, text in meanings.items() if not text)
-    rows = [(f"`{key}`", text) for key, text in meanings.items() if text]
+    others = ", ".join(f"`{key}`" for key, text in meanings.items() if not text or key in CLEAR)
+    rows = [(f"`{key}`", text) for key, text in meanings.items() if text and key not in CLEAR]
     further = f"{'Further keys' if rows else 'Keys'}: {others}.\n" if others else ""
     shown = table(("key", "means"), rows) if rows else ""
     return "\n".join(filter(None, (shown, further)))
@@ -247,20 +272,23 @@ def words() -> str:
     every = [one for one in glossary.entries() if one.kind != "metric"]
     for kind in dict.fromkeys(one.kind for one in every):
         mine = [one for one in every if one.kind == kind]
-        formula = any(one.formula for one in mine)
         remedy = any(one.remedy for one in mine)
-        columns = ("word", "means", *(["formula"] if formula else []), *(["what to do"] if remedy else []))
-        rows = [
-            (
-                f"`{one.word}`" if one.kind != "term" else one.word,
-                one.means,
-                *([f"`{one.formula}`"] if formula else []),
-                *([one.remedy] if remedy else []),
-            )
-            for one in mine
-        ]
+        columns = ("word", "means", *(["what to do"] if remedy else []))
+        rows = []
+        for alike in _with_one_remedy(mine):
+            names = ", ".join(f"`{one.word}`" if one.kind != "term" else one.word for one in alike)
+            means = "; ".join(one.means for one in alike)
+            rows.append((names, means, *([alike[0].remedy] if remedy else [])))
         parts.append(f"## {kind.capitalize()}s\n\n{table(columns, rows)}")
     return "\n".join(parts)
+
+
+def _with_one_remedy(entries: Iterable[glossary.GlossaryEntry]) -> list[list[glossary.GlossaryEntry]]:
+    """Return two or three words for which the same helps together, in the place of the first of them."""
+    groups: dict[str, list[glossary.GlossaryEntry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.remedy or entry.word, []).append(entry)
+    return [part for group in groups.values() for part in ([group] if len(group) < 4 else [[one] for one in group])]
 
 
 PAGES = {
