@@ -56,13 +56,16 @@ SCRIPT = r"python (?:-m (?=bench))?(?=bench|models|tools)|\./run |tools/(?=\w+[`
 PROGRAM = re.compile(rf"(?:^ {{4}}|`)(?:[A-Z_]+=\S+ |chrt -r 5 )*((?:{SCRIPT})[^`#\n]+)", re.MULTILINE)
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 
+
 def text_of(document: str) -> str:
     return (ROOT / document).read_text().split(OLDER_VERSIONS)[0]
+
 
 @cache
 def package_and_tests() -> str:
     """Return the source of the package and its tests."""
     return "".join(path.read_text() for path in [*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")])
+
 
 @cache
 def names_below(root: Path) -> set[str]:
@@ -73,6 +76,7 @@ def names_below(root: Path) -> set[str]:
         names.update(folders, files)
     return names
 
+
 def exists(path: str, beside: Path) -> bool:
     """Say if *path* is in the repository, next to the document, or in the package; a mere name may be in any folder."""
     if path in MADE_LATER or PLACEHOLDER.search(path) or (ROOT / path).exists():
@@ -81,11 +85,13 @@ def exists(path: str, beside: Path) -> bool:
         return any((root / path).exists() for root in (beside, PACKAGE))
     return any(path.rstrip("/") in names_below(root) for root in (beside, PACKAGE))
 
+
 def anchors(document: Path) -> set[str]:
     """Return the anchors that GitHub gives the headings of *document*."""
     prose = re.sub(r"(?ms)^```.*?^```", "", document.read_text())
     headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
 
 def commands(line: str) -> list[click.Command]:
     """Return the commands that *line* names, several where it reads `list|attach`."""
@@ -100,8 +106,10 @@ def commands(line: str) -> list[click.Command]:
         assert len(found) == len(named), line
     return found
 
+
 def options(found: list[click.Command]) -> set[str]:
     return {name for command in found for one in command.params for name in (*one.opts, *one.secondary_opts)}
+
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_path_that_a_document_names_exists(document: str) -> None:
@@ -112,6 +120,7 @@ def test_every_path_that_a_document_names_exists(document: str) -> None:
     named = {*FILE.findall(text), *IN_REPOSITORY.findall(text)}
 
     assert [] == sorted(path for path in named if not exists(path, (ROOT / document).parent))
+
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_link_of_a_document_resolves(document: str) -> None:
@@ -129,6 +138,7 @@ def test_every_link_of_a_document_resolves(document: str) -> None:
 
     assert [] == lost
 
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_command_that_a_document_shows_exists(document: str) -> None:
     """
@@ -142,6 +152,7 @@ def test_every_command_that_a_document_shows_exists(document: str) -> None:
         lost += [f"{row}: {option}" for option in OPTION.findall(row) if option not in {*known, "--version"}]
 
     assert [] == lost
+
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_program_that_a_document_shows_exists(document: str) -> None:
@@ -159,6 +170,7 @@ def test_every_program_that_a_document_shows_exists(document: str) -> None:
 
     assert [] == lost
 
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_variable_that_a_document_names_is_read(document: str) -> None:
     """
@@ -172,6 +184,7 @@ def test_every_variable_that_a_document_names_is_read(document: str) -> None:
 
     assert [] == lost
 
+
 def test_the_patterns_find_what_they_look_for() -> None:
     """
     The checks above are not empty by mistake.
@@ -181,6 +194,7 @@ def test_the_patterns_find_what_they_look_for() -> None:
     assert len(FILE.findall(text_of("ARCHITECTURE.md"))) > 60
     assert min(len(pattern.findall(text)) for pattern in (IN_REPOSITORY, LINK, COMMAND)) > 20
     assert len(PROGRAM.findall(text)) > 5
+
 
 def test_every_section_that_a_message_names_exists() -> None:
     """
@@ -194,6 +208,7 @@ def test_every_section_that_a_message_names_exists() -> None:
     lost = [(page, section) for page, section in ours if section and f"\n## {section}\n" not in text_of(page)]
     assert [] == lost
 
+
 def test_the_reference_says_what_the_program_does() -> None:
     """
     Each page of docs/reference/ is what tools/write_reference.py writes of this version.
@@ -201,17 +216,19 @@ def test_the_reference_says_what_the_program_does() -> None:
     for name, page in PAGES.items():
         assert (FOLDER / name).read_text() == HEAD + page(), "run python tools/write_reference.py"
 
+
 def test_every_field_of_a_record_has_a_meaning() -> None:
     """
-    No cell of the page of the record files lacks its text, and each kind of event that a run records has a line.
+    No line of the page of the record files lacks its text, and each kind of event that a run records is on it.
     """
     code = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
     observed = {*re.findall(r"observe\(\s*\"(\w+)\"", code)} - RECORDED_ELSEWHERE
     noted = {*re.findall(r"\.note\(\s*\"(\w+)\"", code), *re.findall(r"EarlyWarning\(\"(\w+)\"", code)}
 
-    assert [] == re.findall(r"^\| `.*\|\s+\|$", PAGES["records.md"](), re.MULTILINE)
+    assert [] == re.findall(r"^- `.*:\s*$", PAGES["records.md"](), re.MULTILINE)
     assert min(len(observed), len(noted)) > 15
     assert set() == (observed - EVENTS.keys()) | (noted - WATCH_ENTRIES.keys())
+
 
 def test_the_readme_is_short_and_opens_with_two_commands() -> None:
     """
@@ -221,6 +238,7 @@ def test_the_readme_is_short_and_opens_with_two_commands() -> None:
 
     assert [line.split("#")[0].strip() for line in lines[2:4]] == ["./run quickstart", "./run tests"]
     assert len(lines) <= 150
+
 
 def test_the_site_leads_to_every_document(tmp_path: Path) -> None:
     """
@@ -246,6 +264,7 @@ def test_the_site_leads_to_every_document(tmp_path: Path) -> None:
     assert set() == {page for page in pages if page.startswith("docs/")} - reached
     assert (tmp_path / "slos" / "m4-24gb.toml").exists()
 
+
 def test_llms_txt_lists_the_sidebar() -> None:
     """
     llms.txt is what the sidebar says, with the first sentence of each page, and names files that exist.
@@ -253,10 +272,12 @@ def test_llms_txt_lists_the_sidebar() -> None:
     assert llms() == LLMS.read_text(), "run python tools/build_site.py --llms"
     assert [] == [path for path in LINK.findall(LLMS.read_text()) if not (ROOT / path).is_file()]
 
+
 def words_of(document: str) -> int:
     """Count the words of a document: what holds a letter or a digit, tables included, blocks of code left out."""
     prose = re.sub(r"(?ms)^```.*?^```", "", (ROOT / document).read_text())
     return sum(any(letter.isalnum() for letter in word) for word in prose.split())
+
 
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if not name.startswith(REFERENCE)])
 def test_a_page_is_short(document: str) -> None:
@@ -264,6 +285,7 @@ def test_a_page_is_short(document: str) -> None:
     A page outside the reference has at most 800 words; those that are longer may only become shorter.
     """
     assert words_of(document) <= LONGER_PAGES.get(document, MOST_WORDS), "move reference matter to docs/reference/"
+
 
 @pytest.mark.parametrize("document", LONGER_PAGES)
 def test_the_list_of_longer_pages_falls(document: str) -> None:
@@ -273,6 +295,7 @@ def test_the_list_of_longer_pages_falls(document: str) -> None:
     assert LONGER_PAGES[document] - 100 < words_of(document)
     assert words_of(document) > MOST_WORDS
 
+
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if Path(name).name not in PAGES])
 def test_a_line_is_short(document: str) -> None:
     """
@@ -281,6 +304,7 @@ def test_a_line_is_short(document: str) -> None:
     lines = enumerate((ROOT / document).read_text().splitlines(), 1)
 
     assert [] == [number for number, line in lines if len(line) > 120 and not line.startswith("|")]
+
 
 def test_the_tutorials_share_one_example() -> None:
     """
@@ -298,11 +322,13 @@ def test_the_tutorials_share_one_example() -> None:
     assert [] == [figure for figure in first if figure not in shown]
     assert set() < set(quoted) <= set(first)
 
+
 def test_the_timeline_is_what_its_script_draws() -> None:
     """
     The figure of a run shows the stages that `tools/write_experiment.py` names.
     """
     assert write_experiment.WHERE.read_text() == write_experiment.drawing()
+
 
 def test_the_changelog_begins_with_this_version() -> None:
     """
@@ -311,6 +337,7 @@ def test_the_changelog_begins_with_this_version() -> None:
     (first, *_) = re.findall(r"^## (.+)$", text_of("CHANGELOG.md"), re.MULTILINE)
 
     assert __version__ in first
+
 
 def test_a_floor_of_the_map_holds_what_its_row_names() -> None:
     """
@@ -323,6 +350,7 @@ def test_a_floor_of_the_map_holds_what_its_row_names() -> None:
     assert len(rows) > 6
     assert [] == lost
 
+
 def test_the_map_names_every_package() -> None:
     """
     A folder of the package that the map does not name is a folder that a reader cannot find.
@@ -333,6 +361,7 @@ def test_the_map_names_every_package() -> None:
     unnamed = [folder for folder in folders if folder != PACKAGE and f"{folder.name}/" not in text]
 
     assert {"agent"} >= {folder.name for folder in unnamed}
+
 
 @pytest.mark.parametrize("folder", ["bench", "tools"])
 def test_every_program_is_in_the_table_of_its_folder(folder: str) -> None:

@@ -9,7 +9,7 @@ import click
 
 from gatekeeper.cli.common_options import GLOBAL_OPTIONS, GlobalOption
 from gatekeeper.cli.main import gatekeeper
-from tools.reference_tables import table
+from tools.reference_tables import listing, table
 
 TYPES = re.compile(r" (INTEGER( RANGE)?|TEXT|FLOAT|PATH)$")
 """The type of an option's value, where its name says more."""
@@ -72,7 +72,8 @@ def _section(
         fixed = paragraph.startswith("\b\n")
         texts.append(f"```text\n{paragraph[2:]}\n```\n" if fixed else f"{' '.join(paragraph.split())}\n")
     records = [record for option in own if (record := option.get_help_record(context)) and record[1]]
-    texts.append("".join(f"- `{TYPES.sub('', names)}`: {' '.join(text.split())}\n" for names, text in records))
+    options = [(f"`{TYPES.sub('', names)}`", "", text) for names, text in records]
+    texts.append(listing(options))
     return "\n".join(text for text in texts if text)
 
 

@@ -13,7 +13,7 @@ from gatekeeper.core.slo import DRAFT_LENGTHS
 from gatekeeper.host.sources import UNITS
 from gatekeeper.report.data.answer_rows import OF_ANSWER, OF_GENERATION, OF_SETTING, AnswerRow
 from gatekeeper.report.data.sample_rows import SampleRow
-from tools.reference_tables import attribute_docs, table
+from tools.reference_tables import attribute_docs, listing, table
 
 HEAD = """# Record files
 
@@ -165,16 +165,14 @@ def records() -> str:
         parts.append(f"## {title}\n\n{text}\n\n{_fields(kind, counted)}")
         if kind is kinds.Answer:
             rows = [(f"`{name}`", *row) for name, row in COLUMNS.items()]
-            parts.append(f"## Arrivals\n\n{ABOUT_COLUMNS}\n\n{table(('column', 'type', 'means'), rows)}")
+            parts.append(f"## Arrivals\n\n{ABOUT_COLUMNS}\n\n{listing(rows)}")
         if kind is kinds.Reading:
             names = ", ".join(
                 f"`{name}`" + (f" ({unit})" if unit not in {"", "1"} else "") for name, unit in UNITS.items()
             )
             parts.append(f"## Names of readings\n\n`gatekeeper host` says what each is for: {names}.\n")
     roles = attribute_docs(kinds.Role)
-    parts.append(
-        f"## Roles\n\n{table(('role', 'means'), ((f'`{role.value}`', roles[role.name]) for role in kinds.Role))}"
-    )
+    parts.append(f"## Roles\n\n{listing((f'`{role.value}`', '', roles[role.name]) for role in kinds.Role)}")
     parts.append(f"## Kinds of events\n\nMany have `because`, the reason in words.\n\n{_kinds(EVENTS)}")
     about = (
         "Each line has `at`, `kind`, and `crc`, the CRC-32 of the rest of it; many have `because`. No line counts them."
@@ -234,15 +232,15 @@ def _fields(kind: type, leave_out: Iterable[str] = ()) -> str:
         if name not in leave_out and docs.get(name) != SHARED.get(name, "-")
     ]
     clear = [f"{name} ({kind})" for name, kind, text in fields if not text]
-    shown = table(("field", "type", "means"), [field for field in fields if field[2]])
+    shown = listing(field for field in fields if field[2])
     return "\n".join(filter(None, (shown, f"Further fields: {', '.join(clear)}.\n" if clear else "")))
 
 
 def _kinds(texts: dict[str, str]) -> str:
-    """Return a table of the kinds of events that need a text, and a line of the others."""
-    rows = [(f"`{name}`", text) for name, text in texts.items() if text]
+    """Return a list of the kinds of events that need a text, and a line of the others."""
+    rows = ((f"`{name}`", "", text) for name, text in texts.items() if text)
     clear = ", ".join(f"`{name}`" for name, text in texts.items() if not text)
-    return f"{table(('kind', 'what happened, and its further keys'), rows)}\nFurther kinds: {clear}.\n"
+    return f"{listing(rows)}\nFurther kinds: {clear}.\n"
 
 
 def _annotations(kind: type) -> list[tuple[str, str]]:

@@ -19,6 +19,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "".join(f"| {' | '.join(cell(one) for one in row)} |\n" for row in lines)
 
 
+def listing(rows: Iterable[tuple[object, object, object]]) -> str:
+    """Return a list in Markdown of names, each with its type, if any, and its meaning."""
+    lines = (f"- {name}{f' ({kind})' if kind else ''}: {' '.join(str(text).split())}\n" for name, kind, text in rows)
+    return "".join(lines)
+
+
 def attribute_docs(of: type | ModuleType) -> dict[str, str]:
     """Return the string below each attribute of a class or a module, which Python itself does not keep."""
     found = {}

@@ -28,7 +28,7 @@ from gatekeeper.core.system import environment_variables  # noqa: E402
 from gatekeeper.report.data import glossary  # noqa: E402
 from tools.command_reference import commands  # noqa: E402
 from tools.record_reference import records  # noqa: E402
-from tools.reference_tables import attribute_docs, table  # noqa: E402
+from tools.reference_tables import attribute_docs, listing, table  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 PROGRAMS = {
@@ -81,7 +81,7 @@ def _described(schema: dict[str, Any]) -> bool:
 
 
 def _keys(schema: dict[str, Any]) -> str:
-    """Return a table of the keys that have a meaning of their own, and a line of the others."""
+    """Return a list of the keys that have a meaning of their own, and a line of the others."""
     rows, others = [], []
     for name, inner in schema.get("properties", {}).items():
         key = f"`{name}`", f"{_type(inner)}{', required' if name in schema.get('required', ()) else _default(inner)}"
@@ -90,8 +90,7 @@ def _keys(schema: dict[str, Any]) -> str:
         else:
             others.append(f"{key[0]} ({key[1]})" if "](#" in key[1] else key[0])
     further = f"{'Further keys' if rows else 'Keys'}: {', '.join(others)}.\n" if others else ""
-    shown = table(("key", "type = default", "meaning"), rows) if rows else ""
-    return "\n".join(filter(None, (shown, further)))
+    return "\n".join(filter(None, (listing(rows), further)))
 
 
 def _default(schema: dict[str, Any]) -> str:
@@ -193,7 +192,13 @@ def exit_codes() -> str:
 def environment() -> str:
     """Return the page of every environment variable that is read."""
     docs = attribute_docs(environment_variables)
-    rows = {name: (f"`{name}`", text) for name, text in docs.items() if name != "FAMILIES"}
+    texts = {name: text for name, text in docs.items() if name != "FAMILIES"}
+    beside = {name: text.removeprefix("See ").rstrip(".") for name, text in texts.items() if text.startswith("See ")}
+    rows = {
+        name: (", ".join(f"`{one}`" for one in (name, *(other for other in beside if beside[other] == name))), text)
+        for name, text in texts.items()
+        if name not in beside
+    }
     of_gatekeeper = [row for name, row in rows.items() if name.startswith("GATEKEEPER_")]
     of_others = [row for name, row in rows.items() if not name.startswith("GATEKEEPER_")]
     head = ("variable", "what it is for")
@@ -257,12 +262,11 @@ def files() -> str:
 
 
 def _meanings(meanings: Mapping[str, str]) -> str:
-    """Return a table of the keys that have a meaning of their own, and a line of the others."""
+    """Return a list of the keys that have a meaning of their own, and a line of the others."""
     others = ", ".join(f"`{key}`" for key, text in meanings.items() if not text or key in CLEAR)
-    rows = [(f"`{key}`", text) for key, text in meanings.items() if text and key not in CLEAR]
+    rows = [(f"`{key}`", "", text) for key, text in meanings.items() if text and key not in CLEAR]
     further = f"{'Further keys' if rows else 'Keys'}: {others}.\n" if others else ""
-    shown = table(("key", "means"), rows) if rows else ""
-    return "\n".join(filter(None, (shown, further)))
+    return "\n".join(filter(None, (listing(rows), further)))
 
 
 def words() -> str:
