@@ -9,7 +9,7 @@ import click
 
 from gatekeeper.cli.common_options import GLOBAL_OPTIONS, GlobalOption
 from gatekeeper.cli.main import gatekeeper
-from tools.reference_tables import listing, table
+from tools.reference_tables import listing
 
 TYPES = re.compile(r" (INTEGER( RANGE)?|TEXT|FLOAT|PATH)$")
 """The type of an option's value, where its name says more."""
@@ -25,10 +25,10 @@ def commands() -> str:
     )
     context = click.Context(gatekeeper, info_name="gatekeeper", help_option_names=["-h", "--help"])
     everywhere = _alike(((path[0], command) for path, command, _ in _walk(gatekeeper, context, ())), IN_COMMANDS)
-    rows = ((f"`{name}`", text) for name, text in GLOBAL_OPTIONS.items())
+    rows = ((f"`{name}`", "", text) for name, text in GLOBAL_OPTIONS.items())
     parts = [
         f"{head}\n",
-        f"## Global options\n\n{table(('option', 'meaning'), rows)}",
+        f"## Global options\n\n{listing(rows)}",
         f"## Options of several commands\n\nA command names them after *Also*.\n\n{_options(everywhere)}",
     ]
     shared: dict[tuple[str, ...], list[click.Option]] = {}
@@ -99,8 +99,7 @@ def _alike(commands: Iterable[tuple[str, click.Command]], least: int) -> list[cl
 
 
 def _options(options: Iterable[click.Option]) -> str:
-    rows = ((f"`{', '.join((*option.opts, *option.secondary_opts))}`", option.help) for option in options)
-    return table(("option", "meaning"), rows)
+    return listing((f"`{', '.join((*one.opts, *one.secondary_opts))}`", "", one.help) for one in options)
 
 
 def _signature(option: click.Option) -> tuple[object, ...]:

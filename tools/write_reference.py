@@ -195,17 +195,16 @@ def environment() -> str:
     texts = {name: text for name, text in docs.items() if name != "FAMILIES"}
     beside = {name: text.removeprefix("See ").rstrip(".") for name, text in texts.items() if text.startswith("See ")}
     rows = {
-        name: (", ".join(f"`{one}`" for one in (name, *(other for other in beside if beside[other] == name))), text)
+        name: (", ".join(f"`{one}`" for one in (name, *(other for other in beside if beside[other] == name))), "", text)
         for name, text in texts.items()
         if name not in beside
     }
     of_gatekeeper = [row for name, row in rows.items() if name.startswith("GATEKEEPER_")]
     of_others = [row for name, row in rows.items() if not name.startswith("GATEKEEPER_")]
-    head = ("variable", "what it is for")
     return (
         "# Environment variables\n\nEvery environment variable that gatekeeper reads.\n\n"
-        f"## Of gatekeeper\n\n{table(head, of_gatekeeper)}\n## Of other programs\n\n{table(head, of_others)}\n"
-        f"## Families\n\n{table(('variables', 'what they are for'), environment_variables.FAMILIES.items())}"
+        f"## Of gatekeeper\n\n{listing(of_gatekeeper)}\n## Of other programs\n\n{listing(of_others)}\n"
+        f"## Families\n\n{listing((names, '', text) for names, text in environment_variables.FAMILIES.items())}"
     )
 
 
@@ -283,7 +282,8 @@ def words() -> str:
             names = ", ".join(f"`{one.word}`" if one.kind != "term" else one.word for one in alike)
             means = "; ".join(one.means for one in alike)
             rows.append((names, means, *([alike[0].remedy] if remedy else [])))
-        parts.append(f"## {kind.capitalize()}s\n\n{table(columns, rows)}")
+        shown = table(columns, rows) if remedy else listing((name, "", means) for name, means in rows)
+        parts.append(f"## {kind.capitalize()}s\n\n{shown}")
     return "\n".join(parts)
 
 
