@@ -128,7 +128,7 @@ def metrics() -> str:
         rows: dict[tuple[str, ...], list[str]] = {}
         for one in ALL:
             if one.host is of_host:
-                unit = f"{one.unit}, {'higher' if one.higher_is_better else 'lower'}"
+                unit = f"{one.unit}, ".removeprefix("1, ") + ("higher" if one.higher_is_better else "lower")
                 seen = _seen(one) if of_host else ": ".join(filter(None, (one.per.value, _seen(one))))
                 rows.setdefault((unit, seen, _meaning(one)), []).append(f"`{one.name}`")
         shown = [(", ".join(names), *cells) for cells, names in rows.items()]
