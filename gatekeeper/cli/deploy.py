@@ -49,7 +49,7 @@ def admit(
     """Admit a deploy only with a passing, unexpired, unchanged run of exactly these artifacts.
 
     With --url the running server is compared with the policy's [conditions] and [[launch]]. It also says how many
-    finished runs of the same SLO and artifacts did not pass, in the folder of the run and on this host.
+    finished runs of the same did not pass.
 
     \b
     Exit codes:

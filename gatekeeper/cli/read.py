@@ -158,7 +158,7 @@ def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
 def report(run_dir: Path, form: str, to: str | None, *, as_json: bool) -> None:
     """Show a finished or interrupted run again, in any format.
 
-    As text it is the last screen of certify; -v prints what it rests on. --to sends the same spans each time.
+    As text it is the last screen of certify; -v prints what it rests on.
     """
     if to is not None:
         _send(run_dir, to, as_json=as_json)
