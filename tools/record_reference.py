@@ -33,19 +33,10 @@ SHARED = {
 """What these fields mean in every kind of record, unless its table says otherwise."""
 CLEAR = {
     *("sent_ns", "ended_ns", "prompt_tokens", "completion_tokens", "concurrency", "claims", "answer", "kind"),
-    *("drafted", "accepted", "prompt_seconds", "decode_seconds", "at", "took_ns", "late_ns", "took_ms", "late_ms"),
-    *(
-        "ended_at",
-        "answer_ms",
-        "ttft_ms",
-        "file",
-        "run",
-        "claimed_rounds",
-        "claimed_drafted_tokens",
-        "claimed_accepted_tokens",
-    ),
-    *("drafted_tokens", "accepted_tokens", "memory_active_bytes", "memory_peak_bytes", "cached_prompt_tokens"),
-    *("answer_tok_per_s", "decode_tok_per_s", "logprob"),
+    *("drafted", "accepted", "prompt_seconds", "decode_seconds", "at", "took_ns", "late_ns", "took_ms"),
+    *("late_ms", "ended_at", "answer_ms", "ttft_ms", "file", "run", "claimed_rounds", "claimed_drafted_tokens"),
+    *("claimed_accepted_tokens", "drafted_tokens", "accepted_tokens", "memory_active_bytes"),
+    *("memory_peak_bytes", "cached_prompt_tokens", "answer_tok_per_s", "decode_tok_per_s", "logprob"),
 }
 """Fields that say by their names what they are."""
 ABOUT_COLUMNS = (
