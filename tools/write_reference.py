@@ -141,7 +141,7 @@ def _meaning(metric: Metric) -> str:
     """Return what a metric is; the formula of a share follows from its words, and itl_* differ by their quantile."""
     if metric.formula in metric.description or metric.description.startswith(("share of", "the same")):
         return metric.description
-    text = f"{metric.description}: `{metric.formula}`"
+    text = f"{metric.description}: `{metric.formula.removeprefix('95 % quantile over answers of ')}`"
     quantile = rf"{metric.name[-2:]} % quantile|median"
     return re.sub(quantile, "quantile", text) if metric.name.startswith("itl_") else text
 
