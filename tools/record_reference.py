@@ -56,7 +56,7 @@ changed; before 0.3.0, always. Between, a line has no `values` but `like`, the `
 `numbers`: in that line's order each value that is a number, then its age where it has one. `gatekeeper export` writes
 all in full."""
 CLASSES = (
-    ("A request and its answer", kinds.Generation, "A line of every file of answers."),
+    ("A request and its answer", kinds.Generation, ""),
     ("An answer", kinds.Answer, ""),
     ("Rounds", kinds.Rounds, ""),
     ("Claims", kinds.Claims, ""),
