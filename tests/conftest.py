@@ -7,6 +7,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from hypothesis import settings
 from tests.builders import golden_words
 
 # No deadline: this machine may be busy. The same examples each time, so that what passes once passes again; the night
-# draws others.
+# draws others. `./run unit` takes the first few.
 settings.register_profile("the same", deadline=None, derandomize=True)
+settings.register_profile("few", deadline=None, derandomize=True, max_examples=10)
 settings.register_profile("others", deadline=None, print_blob=True)
 settings.load_profile("the same")
 
@@ -42,6 +44,16 @@ WHOLE = ("e2e", "faults", "regression", "run/remote", "deploy/running", "deploy/
 WHOLE_FOLDERS = tuple(f"{Path(__file__).parent / folder}/" for folder in WHOLE)
 WHOLE_FIXTURES = {"dist", "fleet", "fresh", "llama_server", "scripted", "told"}
 """Elsewhere, a test that takes one of these does too: it builds a wheel, certifies a run, starts hosts or a server."""
+_BUILDERS = "background_server|browser|hostile_host|live_server|otlp|proxy_process|servers|small_run|tls"
+STARTS = re.compile(
+    rf"^import subprocess$|^from tests\.builders\.(?:{_BUILDERS}) |\b(?:ProjectFolder|fake_server|fake_llama_server)\b"
+    r"|\b(?:start_server|ThreadingHTTPServer|healthy_mac|stand_in)\b|import .*\bproject_folder\b",
+    re.MULTILINE,
+)
+"""What the source of a file has that starts a program, a server or a command: all its tests count as whole.
+
+A rule on files, because a file that is left out need not be imported.
+"""
 HEAVY = (*WHOLE, "backends")
 """Folders with files that take a minute."""
 TOGETHER = "tests/run/remote/"
@@ -79,8 +91,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return True
     if not left_out or collection_path.suffix != ".py":
         return None
+    if "whole" in left_out and _starts(collection_path):
+        return True
     marked = re.search(r"^pytestmark = (.+)", collection_path.read_text("utf-8"), re.MULTILINE)
     return True if marked and left_out & {*re.findall(r"\bmark\.(\w+)", marked[1])} else None
+
+
+@cache
+def _starts(path: Path) -> bool:
+    return path.name.startswith("test_") and STARTS.search(path.read_text("utf-8")) is not None
 
 
 def _left_out(config: pytest.Config) -> set[str]:
@@ -96,10 +115,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if without and item.get_closest_marker("mlx"):
             item.add_marker(pytest.mark.skip(reason="no mlx-lm here: the extra `mlx` is not installed"))
-        if str(item.path).startswith(WHOLE_FOLDERS) or WHOLE_FIXTURES & {*getattr(item, "fixturenames", ())}:
+        whole = str(item.path).startswith(WHOLE_FOLDERS) or _starts(item.path)
+        if whole or WHOLE_FIXTURES & {*getattr(item, "fixturenames", ())}:
             item.add_marker("whole")
     alone = {item.path for item in items if item.get_closest_marker("alone") and not item.get_closest_marker("nightly")}
-    items.sort(key=lambda item: _weight(item.path.as_posix(), alone=item.path in alone))
+    items.sort(key=lambda item: _weight(item.path, alone=item.path in alone))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -113,16 +133,18 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _weight(path: str, *, alone: bool) -> int:
+def _weight(path: Path, *, alone: bool) -> int:
     """Rank a file: the longest piece of work begins first, and small pieces fill the end of the run.
 
     A test that runs alone waits for what runs, and all others wait for it: before the small pieces that is not long.
     """
-    if TOGETHER in path:
+    if TOGETHER in path.as_posix():
         return 0
     if alone:
         return 2
-    return 1 if any(f"tests/{folder}/" in path for folder in HEAVY) else 3
+    if any(f"tests/{folder}/" in path.as_posix() for folder in HEAVY):
+        return 1
+    return 3 if _starts(path) else 4
 
 
 @pytest.fixture(scope="session", autouse=True)

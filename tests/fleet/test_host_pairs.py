@@ -47,6 +47,7 @@ def test_the_comparison_is_welchs_test_with_bonferroni(
     assert found.lo <= found.quotient <= found.hi
 
 
+@pytest.mark.whole
 def test_alike_hosts_are_rarely_called_different() -> None:
     """
     Among hosts with the same truth, at most one fleet in twenty has a pair that is called different.

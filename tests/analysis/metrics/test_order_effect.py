@@ -80,6 +80,7 @@ def test_older_rules_and_arms_that_ran_apart_are_judged_without_it() -> None:
     assert 1 == len(order_effects(biased, "work, soak-1"))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("noise", [0.05, 0.1])
 def test_noise_is_rarely_taken_for_an_effect(noise: float) -> None:
     """

@@ -161,6 +161,7 @@ def test_what_would_decide_it_is_a_longer_soak_or_more_canaries() -> None:
     assert "canaries instead of 12" in remedy(judged(seen, at_least=1.3, scope="population"))
 
 
+@pytest.mark.whole
 def test_a_bound_for_prompts_like_them_rests_on_canaries_the_choice_has_not_seen() -> None:
     """
     Of 24 canaries the sweep sends 12 and the objective on the population rests on the other 12, the one on the frozen

@@ -49,6 +49,7 @@ def test_one_value_never_decides() -> None:
     assert falls.detect(units([0.8, 0.0, 0.0, 0.0], weight=1000.0), BOUND, SPREAD, NEED) is not None
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("differ", [0.05, 0.10, 0.15])
 def test_months_at_the_bound_have_no_fall(differ: float) -> None:
     """

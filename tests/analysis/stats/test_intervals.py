@@ -451,6 +451,7 @@ def test_a_share_is_bounded_over_units(units: list[list[bool]], level: float) ->
     assert found.lo <= found.center <= found.hi
 
 
+@pytest.mark.whole
 @settings(max_examples=20, deadline=None)
 @given(st.data(), st.integers(1, 10), st.sampled_from([0.9, 0.95]))
 def test_a_share_of_units_holds_as_often_as_promised(data: Any, n: int, level: float) -> None:

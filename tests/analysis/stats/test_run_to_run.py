@@ -21,6 +21,7 @@ def simulated(
     ]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("repeats", [1, 4])
 def test_each_bound_holds_as_often_as_it_says(repeats: int) -> None:
     """
@@ -129,6 +130,7 @@ def test_figures_that_are_proven_leave_their_error_to_the_others() -> None:
     assert beside_noise["second"].lo < 0
 
 
+@pytest.mark.whole
 def test_any_of_several_figures_rarely_differs_where_none_does() -> None:
     """
     Five figures of equal systems: one of them is called changed in at most 1 of 20 comparisons.

@@ -181,6 +181,7 @@ def _two_heaps(random: np.random.Generator, shape: tuple[int, int]) -> np.ndarra
     return random.standard_normal(shape) + 4.0 * random.choice([-1, 1], shape)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("noise", "allowed"),
     [(_normal, 0.05), (_heavy, 0.05), (_two_heaps, 0.08)],

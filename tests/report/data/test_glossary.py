@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.verdict import FindingKind
@@ -24,6 +26,7 @@ def kinds_of_findings() -> set[str]:
     return kinds
 
 
+@pytest.mark.whole
 def test_every_word_that_a_run_can_say_is_explained() -> None:
     """
     Each metric with its formula, each finding the program can make and no other, each reason of the deploy gate.

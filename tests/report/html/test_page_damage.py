@@ -23,6 +23,7 @@ def rendered(report: Format, page: PageData, slo: Slo) -> str:
     )  # fmt: skip
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", CASES)
 @given(data=st.data())
 @settings(max_examples=6, deadline=None)

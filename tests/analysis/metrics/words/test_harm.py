@@ -61,6 +61,7 @@ def test_repetition_and_doubled_pieces_are_told_from_prose(text: str, expected: 
     assert expected == is_repetitive(text)
 
 
+@pytest.mark.whole
 def test_repetition_in_a_twentieth_of_the_answers_of_a_run_is_found_in_most_runs() -> None:
     """
     232 canaries in three workloads, of which 5 % repeat themselves by chance: 95 % of such runs fail somewhere.
@@ -135,6 +136,7 @@ def test_mid_p_is_that_of_the_binomial_distribution(worse: int, better: int) -> 
     assert mid_p(worse, signs) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("mean", [3.0, 6.0, 9.0, 14.0, 25.0])
 def test_a_harmless_kernel_keeps_the_level(mean: float) -> None:
     """

@@ -73,6 +73,7 @@ def test_a_greedy_shortcut_is_found() -> None:
     assert e_value(rows) > -math.log(ALARM)
 
 
+@pytest.mark.whole
 def test_the_stated_power_is_kept() -> None:
     """
     At the share of greedy tokens that is stated, at least nine of ten runs are found.
@@ -137,6 +138,7 @@ def test_other_answers_are_found_by_their_texts() -> None:
     assert differing.center < ALARM < 0.01 < equal.center
 
 
+@pytest.mark.whole
 def test_the_share_of_greedy_answers_that_is_stated_is_found() -> None:
     """
     A check that passes says which share of greedy answers it would have seen; so many of them planted are seen.
