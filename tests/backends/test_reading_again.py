@@ -166,7 +166,7 @@ def test_another_kernel_is_no_defect(perturbed: Callable[..., Worker]) -> None:
     "defect",
     [
         "unverified:0.02",
-        "dropped:0.02",
+        pytest.param("dropped:0.02", marks=pytest.mark.nightly),
         pytest.param("shifted:0.05", marks=pytest.mark.nightly),
         pytest.param("stale:0.05", marks=pytest.mark.nightly),
     ],

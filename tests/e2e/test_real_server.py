@@ -46,9 +46,8 @@ def warm_cache(project: ProjectFolder, **subject: Any) -> ProjectFolder:
     return project
 
 
-@pytest.mark.parametrize(
-    ("args", "outcome"), [([], "fail"), pytest.param(["--prompt-cache-size", "0"], "pass", marks=pytest.mark.nightly)]
-)
+@pytest.mark.nightly  # most of a minute; tests/backends/dialects/test_mlx_server.py resumes a cached conversation
+@pytest.mark.parametrize(("args", "outcome"), [([], "fail"), (["--prompt-cache-size", "0"], "pass")])
 def test_the_warm_cache_of_the_real_server_is_soaked(project: ProjectFolder, args: list[str], outcome: str) -> None:
     """
     mlx_lm.server with a draft and its prompt cache on changes greedy answers, without the cache it does not; the soak

@@ -55,7 +55,7 @@ def certified(project: ProjectFolder, *defect: str, temperature: float = 0.0) ->
     return project.verdict()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # tests/backends/test_reading_again.py reads answers of this kernel again, without a whole run
 def test_numerics_of_another_kernel_are_promoted(project: ProjectFolder) -> None:
     """
     Most answers differ from plain decoding's, each token is the target's choice in its own pass: the draft is promoted.

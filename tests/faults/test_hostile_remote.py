@@ -210,8 +210,8 @@ def test_junk_in_the_place_of_any_reply_is_one_clear_error(
         "remove": reply(removed=True),
     }
     job = RUNNING if request_ == "cancel" else JOB
-    for junk in JUNK:
-        for words in REQUESTS[request_]:
+    for number, words in enumerate(REQUESTS[request_]):
+        for junk in JUNK if number == 0 else JUNK[-1:]:  # commands differ little in how they read a reply
             lie(job=job, holds=FAILED, **{**there, request_: [[{"reply": junk, "item": junk}, ""], END]})
 
             done = project.run("remote", *words, *ON)

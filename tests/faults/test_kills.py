@@ -24,6 +24,8 @@ POINTS = (
     *PUBLISHED,
     "the record of tries",
 )
+FEW = 3
+"""Kills at each point: the night takes all, more than a hundred."""
 
 
 @dataclass(frozen=True)
@@ -126,22 +128,37 @@ def test_a_run_killed_there_ends_as_the_undisturbed_one(undisturbed: Undisturbed
     """
     Killed before or in any such write, --resume reaches the same verdict, and each whole record is still there.
     """
-    project, run = undisturbed.project, undisturbed.project.path / "run"
+    crashes = [crash for crash in undisturbed.crashes if crash.point == point]
+    for crash in crashes[:: -(-len(crashes) // FEW)]:
+        resumed(undisturbed, crash)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("point", POINTS)
+def test_a_run_killed_at_every_such_write_ends_so(undisturbed: Undisturbed, point: str) -> None:
+    """
+    The same of each write of the kind.
+    """
     for crash in undisturbed.crashes:
-        if crash.point != point:
-            continue
-        restored(run, crash.files)
+        if crash.point == point:
+            resumed(undisturbed, crash)
 
-        project.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
-        after = stored(run)
-        assert gist(undisturbed.files["verdict.json"]) == gist(after["verdict.json"])
-        for name in RECORDS:
-            before = lines(crash.files.get(name))
-            assert before == lines(after[name])[: len(before)]
-        for name in SWEEP:
-            assert keys(undisturbed.files[name]) == keys(after[name])
-        assert [] == run_directory.RunDirectory(run).changed_files()
+def resumed(undisturbed: Undisturbed, crash: Crash) -> None:
+    """Continue the run from what *crash* left, and compare it with the undisturbed one."""
+    project, run = undisturbed.project, undisturbed.project.path / "run"
+    restored(run, crash.files)
+
+    project.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
+
+    after = stored(run)
+    assert gist(undisturbed.files["verdict.json"]) == gist(after["verdict.json"])
+    for name in RECORDS:
+        before = lines(crash.files.get(name))
+        assert before == lines(after[name])[: len(before)]
+    for name in SWEEP:
+        assert keys(undisturbed.files[name]) == keys(after[name])
+    assert [] == run_directory.RunDirectory(run).changed_files()
 
 
 def keys(content: bytes | None) -> list[str]:
@@ -156,7 +173,7 @@ def test_a_new_start_takes_over_what_was_killed_before_its_manifest(undisturbed:
     """
     project, run = undisturbed.project, undisturbed.project.path / "run"
     early = [crash for crash in undisturbed.crashes if crash.point == "before the manifest"]
-    for crash in early[::4]:
+    for crash in early[:: -(-len(early) // FEW)]:
         restored(run, crash.files)
         assert not run_directory.is_run(run)  # it keeps no deploy from being admitted
 

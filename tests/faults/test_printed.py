@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,10 @@ def test_an_error_prints_no_command(tmp_path: Path, command: tuple[str, ...], na
     assert "##[" not in done.err
 
 
+FEW_STEPS: dict[str, Any] = {
+    "sweep": {"repeats": 1, "num_draft_tokens": [4]},
+    "fallback": {"ladder": ["autoregressive"]},
+}
 HOSTILE = (
     "a\n\ufe0f::set-env name=x::y\n:\x00:add-mask::z\n"
     "::stop-commands::z\r  ::set-output name=x::y\u2028::add-mask::q\x85::error::e"
@@ -59,7 +64,7 @@ def test_a_reason_of_the_slo_prints_no_command_in_any_format(tmp_path: Path, at_
     project = project_folder(tmp_path)
     project = project.with_environment(GITHUB_ACTIONS="true")
     objective = {"metric": "throughput_ratio", "at_least": at_least, "why": HOSTILE}
-    write_scripted(project, why=HOSTILE, objective=[objective], workload=EASY, soak={"duration": "20 s"})
+    write_scripted(project, why=HOSTILE, objective=[objective], workload=EASY, soak={"duration": "20 s"}, **FEW_STEPS)
 
     printed = [project.run("certify", "slo.toml", "--output", "run", "-v"), project.run("plan", "slo.toml")]
     printed += [project.run("report", "run", "--format", name) for name in FORMATS]
