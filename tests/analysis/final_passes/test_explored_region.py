@@ -149,6 +149,7 @@ def test_each_side_of_a_box_is_a_corner_unless_its_axis_is_monotone() -> None:
     assert [(("a", 2.0), ("b", 2.0), ("c", 2.0))] == one
 
 
+@pytest.mark.whole
 def test_noise_proves_no_point_outside_and_none_inside() -> None:
     """
     With 15 % of noise and a truth 4 % above the bound no point of thirty runs is outside; at the bound itself few are

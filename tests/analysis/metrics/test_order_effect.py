@@ -93,6 +93,7 @@ def test_noise_is_rarely_taken_for_an_effect(noise: float) -> None:
     assert alarms <= 4
 
 
+@pytest.mark.whole
 def test_most_soaks_of_a_hundred_pairs_show_a_gain_of_six_per_cent() -> None:
     """
     At 5 % noise of an answer six of ten soaks or more have the finding.

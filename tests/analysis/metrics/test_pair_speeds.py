@@ -72,6 +72,7 @@ def test_long_prompts_weigh_more(metric: str) -> None:
     assert known(estimate(metric, evidence(ours, theirs))).center < 0.9
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("metric", SPEED_RATIOS)
 def test_sampled_lengths_favour_neither_arm(metric: str) -> None:
     """

@@ -22,6 +22,7 @@ def drawn(random: np.random.Generator, count: int, gaps: int, apart: float) -> W
     return answers(share + random.normal(0, 1, (count, gaps)) * np.sqrt(1 - apart) - 1.644854)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("gaps", "apart"), [(1, 0.0), (20, 0.0), (20, 0.5), (20, 0.99)])
 @pytest.mark.parametrize("count", [12, 116])
 def test_a_quantile_at_its_bound_is_rarely_called_kept_or_broken(gaps: int, apart: float, count: int) -> None:

@@ -153,6 +153,7 @@ SIMULATIONS = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", SIMULATIONS)
 def test_each_bound_holds_as_often_as_promised(name: str) -> None:
     """

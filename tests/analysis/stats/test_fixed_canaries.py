@@ -212,6 +212,7 @@ def test_single_answers_show_no_noise_of_a_quantile() -> None:
     assert fixed_canaries.quantile(latencies(1, 60, 1), 0.5, 0.95, 60) is None
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", ["one pair and the sweep's", "two pairs", "heavy tails", "noise of both arms lasts"])
 def test_each_bound_for_these_canaries_holds_as_often_as_promised(kind: str) -> None:
     """

@@ -107,6 +107,7 @@ def test_the_ends_are_in_order(capacity: int, spread: float, random_numbers: ran
     assert len(probes) <= MOST_SHORT + MOST_FULL
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("longest", [0.0, pytest.param(1e9, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("spread", [0.05, 0.3])
 def test_the_planted_boundary_lies_inside(spread: float, longest: float) -> None:

@@ -49,6 +49,7 @@ def source_a(seed: int, **script: Any) -> Rehearsed:
     return replay(workloads, "num_draft_tokens", [3, 4, 5, 6], seed, **script)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seed", SEEDS)
 def test_source_a_promotes_reasoning_only(seed: int) -> None:
     """
@@ -62,6 +63,7 @@ def test_source_a_promotes_reasoning_only(seed: int) -> None:
     assert 6 == ran.verdict.workloads[1].setting["num_draft_tokens"]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_baseline_of_two_minds_is_unproven(seed: int) -> None:
     """
@@ -76,6 +78,7 @@ def test_a_baseline_of_two_minds_is_unproven(seed: int) -> None:
     assert "unstable_arm" in {one.kind for one in ran.verdict.findings}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("speeds", [{"4": 0.999, "8": 1.008}, SPEEDS_C])
 def test_source_c_promotes_nothing(seed: int, speeds: Mapping[str, float]) -> None:
@@ -87,6 +90,7 @@ def test_source_c_promotes_nothing(seed: int, speeds: Mapping[str, float]) -> No
     assert {"chat": "graded_back"} == outcomes(ran)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_block_sweep_like_source_b_picks_16(seed: int) -> None:
     """

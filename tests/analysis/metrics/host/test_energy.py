@@ -19,6 +19,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("world", SOUND)
 def test_a_planted_ratio_is_inside_the_interval(world: str) -> None:
     """

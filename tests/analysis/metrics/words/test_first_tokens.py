@@ -65,6 +65,7 @@ def test_the_p_value_is_near_the_asymptotic_one(seed: int) -> None:
     assert ours == pytest.approx(stats.chi2_contingency(table, correction=False).pvalue, abs=0.03)
 
 
+@pytest.mark.whole
 def test_alike_arms_are_seldom_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Arms of one distribution give p-values spread as chance spreads them: about five of a hundred below 0.05.
@@ -77,6 +78,7 @@ def test_alike_arms_are_seldom_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(one <= 0.05 for one in seen) <= stats.binom.ppf(0.999, 100, 0.05)
 
 
+@pytest.mark.whole
 def test_a_shift_of_the_stated_size_is_seen() -> None:
     """
     A start whose share moves by what `detectable` says is refused at least eight times in ten.
