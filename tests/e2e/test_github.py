@@ -262,7 +262,7 @@ def commented(runner: Callable[..., Runner], found: str, status: int, **inputs: 
 @pytest.mark.parametrize(
     ("found", "call"),
     [
-        ("", "--method POST repos/o/r/issues/7/comments"),
+        pytest.param("", "--method POST repos/o/r/issues/7/comments", marks=pytest.mark.nightly),
         ("42\n43", "--method PATCH repos/o/r/issues/comments/42"),
     ],
 )

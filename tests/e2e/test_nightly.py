@@ -78,7 +78,10 @@ def test_a_promotion_is_one_line(night: Callable[..., Night]) -> None:
         (9.0, 1, "graded back (exit code 1, demo): Demo: easy fails throughput_ratio"),
         # 4.1 tokens in a round of 150 ms against one in 100 ms: 2.73x. The same canaries differ alike every night: of
         # 14, either end lay six deviations or more from the bound.
-        (2.73, 3, "unproven (exit code 3, demo): Demo: easy is not proven; easy: throughput_ratio 2."),
+        pytest.param(
+            *(2.73, 3, "unproven (exit code 3, demo): Demo: easy is not proven; easy: throughput_ratio 2."),
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_other_verdicts_are_one_line_too(night: Callable[..., Night], bound: float, code: int, line: str) -> None:
@@ -256,7 +259,7 @@ exit $status
 """
 
 
-@pytest.mark.parametrize("room", ["8k", "64k"])
+@pytest.mark.parametrize("room", [pytest.param("8k", marks=pytest.mark.nightly), "64k"])
 def test_a_full_disk_is_exit_code_4(night: Callable[..., Night], room: str) -> None:
     """
     No room for the run, or not even for its beginning: exit code 4 and a line that says so, though the log and

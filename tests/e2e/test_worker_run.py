@@ -112,7 +112,11 @@ def test_what_a_worker_does_not_see_is_said_first(project: ProjectFolder) -> Non
 
 
 @pytest.mark.parametrize(
-    ("drafting", "end"), [(True, (0, "graded_back")), (False, (3, "unproven"))], ids=["with the draft", "plain"]
+    ("drafting", "end"),
+    [
+        pytest.param(True, (0, "graded_back"), id="with the draft"),
+        pytest.param(False, (3, "unproven"), id="plain", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_worker_that_dies_in_the_soak_is_a_fault_and_not_promoted(
     project: ProjectFolder, *, drafting: bool, end: tuple[int, str]

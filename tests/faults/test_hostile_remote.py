@@ -426,6 +426,20 @@ def test_a_run_with_damaged_files_proves_nothing(
     assert 3 == fetch(project).code
 
 
+def test_a_record_that_was_changed_there_is_no_verdict(lie: Lie, project: ProjectFolder, tmp_path: Path) -> None:
+    """
+    One word of a record, changed before the run was fetched: exit 3 that names its file.
+    """
+    shutil.copytree(PROMOTED, tmp_path / "run")
+    record = tmp_path / "run" / "soak-1.jsonl"
+    record.write_text(record.read_text().replace('"fault":null', '"fault":"gone"', 1))
+    lie(holds=tmp_path / "run")
+
+    done = fetch(project)
+
+    assert (3, True) == (done.code, "differs from SHA256SUMS: soak-1.jsonl" in done.err), done.err
+
+
 @pytest.mark.parametrize("verb", ["soak", "sweep", "probe", "certify", "nonsense"])
 def test_the_command_that_a_host_names_decides_no_exit_code(lie: Lie, project: ProjectFolder, verb: str) -> None:
     """

@@ -162,6 +162,7 @@ def soaked(folder: Path, seconds: int, script: dict[str, Any] = SCRIPT) -> tuple
         return *seen[0], tracemalloc.get_traced_memory()[1]
 
 
+@pytest.mark.nightly  # test_a_record_that_is_written_is_not_kept finds what grows with the answers
 def test_a_longer_soak_takes_no_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     While the machine is measured, gatekeeper holds the same few megabytes, however many answers there were.

@@ -37,7 +37,7 @@ def shared(shared_backend: Callable[[str], SharedBackend]) -> SharedBackend:
     return shared_backend("mlx-server")
 
 
-@pytest.mark.parametrize("draft_tokens", [1, 4])
+@pytest.mark.parametrize("draft_tokens", [pytest.param(1, marks=pytest.mark.nightly), 4])
 def test_the_tap_counts_what_the_worker_counts(
     shared: SharedBackend, shared_backend: Callable[[str], SharedBackend], draft_tokens: int
 ) -> None:
@@ -90,7 +90,7 @@ def test_the_tap_sums_the_whole_traffic(shared: SharedBackend) -> None:
     assert (gained(rounds.drafted + 1).drafted or 0) > rounds.drafted
 
 
-@pytest.mark.parametrize("which", [PLAIN, DRAFTING])
+@pytest.mark.parametrize("which", [pytest.param(PLAIN, marks=pytest.mark.nightly), DRAFTING], ids=["plain", "drafting"])
 def test_many_threads_may_send_requests(shared: SharedBackend, which: Any) -> None:
     """
     Concurrent requests each get their own answer and, when drafting, their own rounds.

@@ -114,7 +114,13 @@ def test_noise_behind_a_layer_enters_the_cache(plain: Answers) -> None:
     assert plain != pair.plain(target)
 
 
-@pytest.mark.parametrize("kind", sorted(set(Kind) - {Kind.GRAMMAR, Kind.SHORTCUT}))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[] if kind is Kind.UNVERIFIED else pytest.mark.nightly)
+        for kind in sorted(set(Kind) - {Kind.GRAMMAR, Kind.SHORTCUT})
+    ],
+)
 def test_each_defect_changes_answers(pair: Pair, plain: Answers, kind: Kind) -> None:
     """
     A planted defect that changes no answer would prove nothing. A shortcut at temperature 0 is none.
