@@ -87,6 +87,7 @@ def losses(draw: st.DrawFn, case: Case) -> Case:
     )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", CASES)
 def test_the_cases_end_as_they_should(name: str) -> None:
     """
@@ -95,6 +96,7 @@ def test_the_cases_end_as_they_should(name: str) -> None:
     assert CASES[name][1] == verdict_of(name).outcome
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", CASES)
 @given(data=st.data())
 @settings(max_examples=8, deadline=None)
