@@ -25,10 +25,16 @@ from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.regression import package_environments
 from gatekeeper.regression.bisect_result import BisectResult, KeptEnvironments, Step
-from gatekeeper.regression.bisection_order import Interval, Word, interval, next_version
 from gatekeeper.regression.mlx_requirements import check_oldest, complete_requirements, parse_requirements
 from gatekeeper.regression.symptom import Symptom, is_linear
-from gatekeeper.regression.version_comparison import ROUNDS, VersionComparison
+from gatekeeper.regression.version_comparison import (
+    ROUNDS,
+    Interval,
+    VersionComparison,
+    Word,
+    interval,
+    next_version,
+)
 from gatekeeper.regression.version_probe import probe_version
 from gatekeeper.regression.version_under_test import with_one_workload
 from gatekeeper.run.prepare import hold_host

@@ -7,8 +7,8 @@ from typing import Any
 from gatekeeper.analysis.stats.run_to_run import Values
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.verdict import Estimate, Missing, figures
-from gatekeeper.regression.bisection_order import Word
 from gatekeeper.regression.symptom import Symptom
+from gatekeeper.regression.version_comparison import Word
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from gatekeeper.analysis.stats.run_to_run import Values
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.verdict import Estimate, Missing, fact
-from gatekeeper.regression.bisection_order import Word
+from gatekeeper.regression.version_comparison import Word
 
 MEMORY = "footprint_peak"
 BOTH_ARMS = frozenset({*PAIR_RATIOS, "token_agreement"})

@@ -1,22 +1,25 @@
-"""Versions compared canary by canary: with the good end, with the bad end, and the two on both sides of the change.
+"""The word for each version of a bisection: which one is tested next, and how it is compared, canary by canary.
 
-The spread between canaries is the same in all versions and cancels, so only the noise of answers is left. A version is
-bad where it is proven worse than the good end, and good where the bad end is proven worse than it. Where neither is
-proven, its canaries are answered again.
+A version is compared with both ends, and the two on both sides of the change with each other. The spread between
+canaries is the same in all versions and cancels, so only the noise of answers is left. A version is bad where it is
+proven worse than the good end, and good where the bad end is proven worse than it. Where neither is proven, its
+canaries are answered again.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Literal
 
 from gatekeeper.analysis.metrics.paired_answers import by_canary
 from gatekeeper.analysis.stats import run_to_run, sequential
 from gatekeeper.analysis.stats.run_to_run import Values
 from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO
 from gatekeeper.core.verdict import Estimate, Missing
-from gatekeeper.regression.bisection_order import Interval, Word, interval, next_version
 
+Word = Literal["good", "bad", "unclear"]
+"""What a version is; the search passes over one that is neither good nor bad."""
 ROUNDS = (1, 2, 4, 6)
 """How often each canary was answered when the values are looked at. With six, 24 canaries prove a loss of 10 % at 10 %
 noise of an answer in 99 of 100 searches (bench/bisection.py)."""
@@ -28,6 +31,37 @@ shows on which side it is."""
 
 Measure = Callable[[int, int], Values | Missing]
 """Return the values of a version, given its position, after so many rounds or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What is known of an ordered list of versions, of which the first is good and the last is bad."""
+
+    last_good: int
+    first_bad: int
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether nothing lies between the two: the first bad version is known."""
+        return self.first_bad == self.last_good + 1
+
+
+def interval(words: Mapping[int, Word]) -> Interval:
+    """Return the last good version before the first bad one, by what was tested so far; raise ValueError without."""
+    first_bad = min(position for position, word in words.items() if word == "bad")
+    last_good = max(position for position, word in words.items() if word == "good" and position < first_bad)
+    return Interval(last_good, first_bad)
+
+
+def next_version(words: Mapping[int, Word]) -> int | None:
+    """Return the untested version nearest to the middle between good and bad, or None where none is left.
+
+    As `git bisect skip` does: an unclear version is passed over for its nearest neighbour.
+    """
+    bounds = interval(words)
+    middle = (bounds.last_good + bounds.first_bad) / 2
+    untested = [position for position in range(bounds.last_good + 1, bounds.first_bad) if position not in words]
+    return min(untested, key=lambda position: abs(position - middle), default=None)
 
 
 @dataclass(frozen=True, slots=True)

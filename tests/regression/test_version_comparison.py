@@ -7,8 +7,7 @@ import pytest
 
 from gatekeeper.analysis.stats.run_to_run import Values
 from gatekeeper.core.verdict import Estimate, Missing
-from gatekeeper.regression.bisection_order import Interval
-from gatekeeper.regression.version_comparison import ROUNDS, VersionComparison
+from gatekeeper.regression.version_comparison import ROUNDS, Interval, VersionComparison
 
 CANARIES = 24
 
