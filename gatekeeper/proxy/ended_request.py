@@ -1,13 +1,11 @@
-"""A live request and what became of it: its line in live.jsonl, what is kept of it, and what it is evidence of."""
+"""A live request and what became of it, and what it is evidence of; its record: `live_records.py`."""
 
 import secrets
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gatekeeper.core.clock import stamp
 from gatekeeper.proxy.answer_meter import AnswerMeter
-from gatekeeper.proxy.live_records import answer_of
 from gatekeeper.proxy.live_request import LiveRequest
 from gatekeeper.proxy.observation import Observation
 from gatekeeper.proxy.request_routes import RequestDecision
@@ -88,55 +86,6 @@ def observation(ended: EndedRequest) -> Observation:
         waiting=meter.served.waiting if meter.served is not None else IDLE,
         decoding=ended.decoding,
     )
-
-
-def record_line(ended: EndedRequest) -> dict[str, Any]:
-    """Return the line of a request in live.jsonl, which holds no prompt."""
-    decision, meter = ended.decision, ended.meter
-    return _head(ended) | {
-        "rule": decision.rule,
-        "because": f"{decision.because}; {ended.failed}" if ended.failed else decision.because,
-        "arm": decision.arm,
-        "conversation": decision.conversation or None,
-        "in_flight": ended.decoding.same,
-        "in_flight_elsewhere": ended.decoding.elsewhere,
-        "method": ended.method,
-        "path": ended.request.path,
-        "stream": meter.streamed,
-        "status": ended.status,
-        "fault": ended.fault,
-        "prompt_chars": ended.request.prompt_chars,
-        "answer_chars": meter.chars,
-        "duration_s": ended.seconds,
-        "bytes": meter.size,
-        "digest": meter.digest,
-    }
-
-
-def completion(ended: EndedRequest) -> dict[str, Any] | None:
-    """Return a request and its answer, to be kept; None where the answer is not whole or was not kept."""
-    request, meter = ended.request, ended.meter
-    is_whole = meter.keeps and ended.fault is None and ended.status == 200
-    if not is_whole or request.body is None or not (content := meter.body()):
-        return None
-    # An uncertified workload keeps its name here: it may be the next to be certified.
-    head = _head(ended) | {"workload": request.workload or ended.decision.workload}
-    answer = answer_of(content, streamed=meter.streamed)
-    return {"schema": 1, "kind": "completion", **head, "request": request.body, "response": answer}
-
-
-def _head(ended: EndedRequest) -> dict[str, Any]:
-    tokens, decode_s = ended.tokens, ended.meter.decode_s
-    return {
-        "id": ended.id,
-        "time": stamp(ended.arrived),
-        "workload": ended.decision.workload,
-        "route": ended.target,
-        "prompt_tokens": ended.prompt_tokens,
-        "completion_tokens": tokens,
-        "ttft_s": ended.ttft,
-        "decode_tok_s": (tokens - 1) / decode_s if tokens and tokens > 1 and decode_s else None,
-    }
 
 
 def _count(value: Any) -> int | None:

@@ -3,15 +3,17 @@
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from gatekeeper.backends.http.scores import choice_of
+from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.system.files import open_regular, write_all
 from gatekeeper.deploy.watch.log import Log
+from gatekeeper.proxy.ended_request import EndedRequest
 
 LIMIT = 64_000_000
 """Bytes after which live.jsonl is renamed to live.jsonl.1: about 100,000 requests a file."""
@@ -40,9 +42,10 @@ class LiveRecords:
         except GatekeeperError as error:
             self._fail(error.message)
 
-    def keep(self, record: Mapping[str, Any]) -> None:
-        """Append a request and its answer to the private file."""
-        if self._prompts is None:
+    def write_request(self, ended: EndedRequest) -> None:
+        """Append the line of a request, and its texts to the private file where prompts are kept."""
+        self.write("request", **record_line(ended))
+        if self._prompts is None or (record := completion(ended)) is None:
             return
         try:
             write_all(self._prompts, json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
@@ -64,6 +67,55 @@ class LiveRecords:
         self._log.__exit__(None, None, None)
         if self._prompts is not None:
             os.close(self._prompts)
+
+
+def record_line(ended: EndedRequest) -> dict[str, Any]:
+    """Return the line of a request in live.jsonl, which holds no prompt."""
+    decision, meter = ended.decision, ended.meter
+    return _head(ended) | {
+        "rule": decision.rule,
+        "because": f"{decision.because}; {ended.failed}" if ended.failed else decision.because,
+        "arm": decision.arm,
+        "conversation": decision.conversation or None,
+        "in_flight": ended.decoding.same,
+        "in_flight_elsewhere": ended.decoding.elsewhere,
+        "method": ended.method,
+        "path": ended.request.path,
+        "stream": meter.streamed,
+        "status": ended.status,
+        "fault": ended.fault,
+        "prompt_chars": ended.request.prompt_chars,
+        "answer_chars": meter.chars,
+        "duration_s": ended.seconds,
+        "bytes": meter.size,
+        "digest": meter.digest,
+    }
+
+
+def completion(ended: EndedRequest) -> dict[str, Any] | None:
+    """Return a request and its answer, to be kept; None where the answer is not whole or was not kept."""
+    request, meter = ended.request, ended.meter
+    is_whole = meter.keeps and ended.fault is None and ended.status == 200
+    if not is_whole or request.body is None or not (content := meter.body()):
+        return None
+    # An uncertified workload keeps its name here: it may be the next to be certified.
+    head = _head(ended) | {"workload": request.workload or ended.decision.workload}
+    answer = answer_of(content, streamed=meter.streamed)
+    return {"schema": 1, "kind": "completion", **head, "request": request.body, "response": answer}
+
+
+def _head(ended: EndedRequest) -> dict[str, Any]:
+    tokens, decode_s = ended.tokens, ended.meter.decode_s
+    return {
+        "id": ended.id,
+        "time": stamp(ended.arrived),
+        "workload": ended.decision.workload,
+        "route": ended.target,
+        "prompt_tokens": ended.prompt_tokens,
+        "completion_tokens": tokens,
+        "ttft_s": ended.ttft,
+        "decode_tok_s": (tokens - 1) / decode_s if tokens and tokens > 1 and decode_s else None,
+    }
 
 
 def _private(path: Path) -> int:

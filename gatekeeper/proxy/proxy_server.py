@@ -321,12 +321,7 @@ class ProxyServer:
         self._safely(partial(self.exposition.ended, ended))
         self._safely(partial(self._day.add, ended, now_ns))
         yield
-        self._safely(partial(self._write, ended))
-
-    def _write(self, ended: EndedRequest) -> None:
-        self._records.write("request", **ended_request.record_line(ended))
-        if self._records.keeps_prompts and (record := ended_request.completion(ended)) is not None:
-            self._records.keep(record)
+        self._safely(partial(self._records.write_request, ended))
 
 
 def _error(status: int, reason: str) -> web.Response:

@@ -12,10 +12,9 @@ from gatekeeper.proxy.ended_request import (
     OWN_LIMIT,
     UNREADABLE,
     EndedRequest,
-    completion,
     observation,
-    record_line,
 )
+from gatekeeper.proxy.live_records import completion, record_line
 from gatekeeper.proxy.live_request import LiveRequest
 from gatekeeper.proxy.request_routes import RequestDecision
 
