@@ -37,7 +37,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from gatekeeper.backends.http.chat import ChatResponse, read_answer
+from gatekeeper.backends.http.chat_answer import ChatResponse, read_answer
 from gatekeeper.backends.http.stream import RawResponse, post
 from gatekeeper.core.records import Answer
 

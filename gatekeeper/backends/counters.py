@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from gatekeeper.backends.dialect import Counters, ServerRequest
-from gatekeeper.backends.http.chat import ChatResponse
+from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.core.parse import COUNTS, WHOLE, ParseError, integer
 from gatekeeper.core.records import Answer
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gatekeeper.backends.backend_facts import BackendFacts
-from gatekeeper.backends.http.chat import ChatResponse, ResolvedRequest, request_fields
+from gatekeeper.backends.http.chat_answer import ChatResponse
+from gatekeeper.backends.http.chat_request import ResolvedRequest, request_fields
 from gatekeeper.backends.http.scores import Ask, Beginning, scored_from, with_scores
 from gatekeeper.backends.lossy_options import Lossy, LossyOption, Written, find_lossy, in_command, in_variables
 from gatekeeper.backends.ports import HOST

@@ -10,7 +10,8 @@ from typing import Any
 from gatekeeper.backends.answer_limits import AnswerLimits, most_bytes
 from gatekeeper.backends.dialect import Counters, Dialect, ServerRequest
 from gatekeeper.backends.http import control
-from gatekeeper.backends.http.chat import CUT_OFF, EMPTY, PLAIN, read_answer, resolve
+from gatekeeper.backends.http.chat_answer import CUT_OFF, EMPTY, read_answer
+from gatekeeper.backends.http.chat_request import PLAIN, resolve
 from gatekeeper.backends.http.keys import Keys
 from gatekeeper.backends.http.response import parse_response
 from gatekeeper.backends.http.scores import Beginning

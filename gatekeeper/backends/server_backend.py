@@ -13,7 +13,7 @@ from gatekeeper.backends.answer_limits import AnswerLimits
 from gatekeeper.backends.dialect import CONDITIONS, Dialect, Start
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.http import control, refused_request
-from gatekeeper.backends.http.chat import PLAIN
+from gatekeeper.backends.http.chat_request import PLAIN
 from gatekeeper.backends.launch_line import shown_command, shown_environment, without_keys
 from gatekeeper.backends.listening_process import find_lossy_process, find_process, process_tree
 from gatekeeper.backends.lossy_options import Lossy, find_lossy_setting

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gatekeeper.backends.http.chat import ChatResponse
+from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.canaries import responses_api
 from gatekeeper.core.canary.filler import CHARACTERS
 from gatekeeper.core.parse import COUNTS, ParseError, json_value

@@ -14,7 +14,8 @@ from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.backends.counters import spec_decode
 from gatekeeper.backends.dialect import Dialect, ServerRequest
 from gatekeeper.backends.dialects import dialect_of
-from gatekeeper.backends.http.chat import read_answer, resolve
+from gatekeeper.backends.http.chat_answer import read_answer
+from gatekeeper.backends.http.chat_request import resolve
 from gatekeeper.backends.http.refused_request import models_in
 from gatekeeper.backends.http.stream import RawResponse, post
 from gatekeeper.backends.server_program import version_in

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from gatekeeper.backends.counters import spec_decode
-from gatekeeper.backends.http.chat import read_answer
+from gatekeeper.backends.http.chat_answer import read_answer
 from gatekeeper.backends.http.stream import RawResponse
 from gatekeeper.backends.models import artifacts, gguf, locate
 from gatekeeper.backends.scripted.script import read_script

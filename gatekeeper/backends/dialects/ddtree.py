@@ -8,7 +8,7 @@ from typing import Any
 
 from gatekeeper.backends.counters import by_length, claiming, count, within
 from gatekeeper.backends.dialect import Dialect, ServerRequest, chat_body
-from gatekeeper.backends.http.chat import ChatResponse
+from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.backends.lossy_options import ACCEPTS, LossyOption
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer

@@ -26,7 +26,8 @@ from gatekeeper.backends.dialect import (
     scored,
     thinking,
 )
-from gatekeeper.backends.http.chat import ChatResponse, request_fields
+from gatekeeper.backends.http.chat_answer import ChatResponse
+from gatekeeper.backends.http.chat_request import request_fields
 from gatekeeper.backends.http.scores import LIKELIEST, Ask, Beginning, scored_from
 from gatekeeper.backends.lossy_options import INVENTS, LossyOption
 from gatekeeper.backends.models import gguf

@@ -20,7 +20,8 @@ from gatekeeper.backends.dialect import (
     option,
     thinking,
 )
-from gatekeeper.backends.http.chat import ChatResponse, request_fields
+from gatekeeper.backends.http.chat_answer import ChatResponse
+from gatekeeper.backends.http.chat_request import request_fields
 from gatekeeper.backends.http.scores import (
     Ask,
     Beginning,

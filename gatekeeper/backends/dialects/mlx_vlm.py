@@ -11,7 +11,7 @@ from functools import partial
 from gatekeeper.backends.continued_answers import by_template
 from gatekeeper.backends.counters import claiming, count, seconds, within
 from gatekeeper.backends.dialect import STREAMED, Dialect, Start, option, scored
-from gatekeeper.backends.http.chat import ChatResponse
+from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.backends.http.scores import LIKELIEST
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer

@@ -10,7 +10,7 @@ from typing import Any
 
 from gatekeeper.backends.counters import claiming, claims_at, count, decode_seconds, within
 from gatekeeper.backends.dialect import STREAMED, Dialect, Get, ServerRequest, Start, chat_body, option
-from gatekeeper.backends.http.chat import ChatResponse
+from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer

@@ -11,7 +11,8 @@ from typing import Any
 from gatekeeper.backends.backend_facts import ModelStore
 from gatekeeper.backends.counters import claiming, number_of
 from gatekeeper.backends.dialect import Dialect, ServerRequest, StatedWindow
-from gatekeeper.backends.http.chat import ChatResponse, request_fields
+from gatekeeper.backends.http.chat_answer import ChatResponse
+from gatekeeper.backends.http.chat_request import request_fields
 from gatekeeper.backends.models import locate
 from gatekeeper.core.records import Answer
 

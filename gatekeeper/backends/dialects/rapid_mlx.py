@@ -13,7 +13,7 @@ from typing import Any
 from gatekeeper.backends.counters import claiming, count, dropped_prompt, speculative_decoding, within
 from gatekeeper.backends.dialect import STREAMED, Dialect, Start
 from gatekeeper.backends.dialects import ddtree, vllm_mlx
-from gatekeeper.backends.http.chat import ChatResponse
+from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.backends.lossy_options import DROPS, LossyOption
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight

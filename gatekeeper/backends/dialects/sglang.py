@@ -21,7 +21,7 @@ from gatekeeper.backends.dialect import (
     option,
     scored,
 )
-from gatekeeper.backends.http.chat import ChatResponse
+from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.backends.lossy_options import ACCEPTS, GREEDY, INVENTS, LossyOption
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight

@@ -19,7 +19,7 @@ from gatekeeper.backends.counters import (
     within,
 )
 from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, Start, StatedWindow, scored
-from gatekeeper.backends.http.chat import ChatResponse
+from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight

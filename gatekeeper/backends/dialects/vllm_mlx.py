@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from gatekeeper.backends.counters import claims_at, count, dropped_prompt, within
 from gatekeeper.backends.dialect import STREAMED, Dialect, Start
-from gatekeeper.backends.http.chat import ChatResponse
+from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.backends.lossy_options import ACCEPTS, DROPS, LossyOption
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer

@@ -1,4 +1,4 @@
-"""Chat requests and responses of OpenAI-compatible servers and Ollama: a request's fields, an answer from the bytes."""
+"""Chat answers of OpenAI-compatible servers and Ollama: an answer, as it is recorded, from the bytes."""
 
 import json
 import threading
@@ -8,86 +8,17 @@ from typing import Any, NamedTuple
 
 from gatekeeper.backends.http.response import HttpResponse, excerpt, parse_response
 from gatekeeper.backends.http.stream import RawResponse, quiet
-from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.parse import COUNTS, ParseError, json_value, json_values
 from gatekeeper.core.records import Answer, Claims
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.text import quote
 
-PLAIN = "plain"
-"""The residence of plain decoding."""
 CUT_OFF, EMPTY = "cut off", "empty answer"
 """Kinds of faults: the answer ended too early; it has no body."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedRequest:
-    """A request with every option decided: a knob of the setting wins over the canary, the canary over the SLO."""
-
-    draft: str | None
-    draft_tokens: int | None
-    """Proposed per round; None: the server's own default."""
-    max_tokens: int
-    temperature: float
-    top_p: float | None
-    top_k: int | None
-    min_p: float | None
-    seed: int | None
-    thinking: bool | None
-    messages: tuple[dict[str, Any], ...]
-    tools: tuple[dict[str, Any], ...]
-
-    @property
-    def greedy(self) -> bool:
-        """Tell whether the same prompt must give the same tokens."""
-        return self.temperature == 0
-
-
-def resolve(request: DecodeRequest) -> ResolvedRequest:
-    """Return *request* with every option decided."""
-    knobs, sampling, canary = dict(request.setting), request.sampling, request.canary
-    length = knobs.get("num_draft_tokens")  # "adaptive" is set at the server's start
-
-    def option(knob: str, otherwise: Any) -> Any:
-        value = knobs.get(knob)
-        return otherwise if value is None else value
-
-    return ResolvedRequest(
-        draft=request.draft,
-        draft_tokens=length if isinstance(length, int) and request.draft is not None else None,
-        max_tokens=option("max_tokens", canary.max_tokens or sampling.max_tokens),
-        temperature=option("temperature", sampling.temperature),
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        min_p=sampling.min_p,
-        seed=sampling.seed,
-        thinking=option("thinking", sampling.thinking),
-        messages=canary.messages,
-        tools=canary.tools,
-    )
-
-
 TokensOf = Callable[[Mapping[str, Any]], int | None]
 """Reads from a chunk how many tokens the answer has up to and with it; None where the chunk does not show it."""
-
-
-def request_fields(request: ResolvedRequest, **more: Any) -> dict[str, Any]:
-    """Return the fields that every server knows; for None the server's default holds."""
-    fields: dict[str, Any] = {
-        "messages": list(request.messages),
-        "tools": list(request.tools) or None,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        "max_tokens": request.max_tokens,
-        "temperature": request.temperature,
-        "top_p": request.top_p,
-        "top_k": request.top_k,
-        "min_p": request.min_p,
-        # A seed takes some servers out of batching, and at temperature 0 it draws nothing.
-        "seed": None if request.greedy else request.seed,
-        **more,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 class Chunk(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
-from gatekeeper.backends.http.chat import ResolvedRequest
+from gatekeeper.backends.http.chat_request import ResolvedRequest
 from gatekeeper.backends.scripted.behaviour import Behaviour
 from gatekeeper.backends.scripted.expected_texts import calls_for, text_for
 from gatekeeper.backends.scripted.script import Arm, Script

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.backends.backend_facts import BackendFacts
-from gatekeeper.backends.http.chat import PLAIN, resolve
+from gatekeeper.backends.http.chat_request import PLAIN, resolve
 from gatekeeper.backends.scripted.answers import EMIT_S, AnswerContext, Cause, plan_answer, prompt_tokens
 from gatekeeper.backends.scripted.script import Arm, Script, read_script
 from gatekeeper.backends.scripted.scripted_target import ScriptedTarget

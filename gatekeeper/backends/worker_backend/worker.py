@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from gatekeeper.backends.answer_limits import AnswerLimits
-from gatekeeper.backends.http.chat import PLAIN, resolve
+from gatekeeper.backends.http.chat_request import PLAIN, resolve
 from gatekeeper.backends.worker_backend.reading_lines import (
     forced_from,
     gap_from,

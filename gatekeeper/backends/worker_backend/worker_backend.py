@@ -13,7 +13,7 @@ from typing import Any
 
 from gatekeeper.backends.answer_limits import AnswerLimits
 from gatekeeper.backends.backend_facts import BackendFacts
-from gatekeeper.backends.http.chat import PLAIN
+from gatekeeper.backends.http.chat_request import PLAIN
 from gatekeeper.backends.launch_line import without_keys
 from gatekeeper.backends.models.artifacts import local_path, relative_paths
 from gatekeeper.backends.process import error_line, find_program, quoted_log

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gatekeeper.backends.http.chat import ResolvedRequest
+from gatekeeper.backends.http.chat_request import ResolvedRequest
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import COUNTS, ParseError, json_object

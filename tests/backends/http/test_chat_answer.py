@@ -4,7 +4,8 @@ import json
 from itertools import accumulate
 from typing import Any
 
-from gatekeeper.backends.http.chat import ChatResponse, TokensOf, read_answer, request_fields, resolve
+from gatekeeper.backends.http.chat_answer import ChatResponse, TokensOf, read_answer
+from gatekeeper.backends.http.chat_request import request_fields, resolve
 from gatekeeper.backends.http.stream import RawResponse
 from gatekeeper.core.records import Answer
 from tests.backends.conftest import DRAFTING, make_request

@@ -10,7 +10,7 @@ import pytest
 
 from gatekeeper.backends.answer_limits import AnswerLimits, most_bytes
 from gatekeeper.backends.http import control
-from gatekeeper.backends.http.chat import read_answer
+from gatekeeper.backends.http.chat_answer import read_answer
 from gatekeeper.backends.http.stream import MOST_BYTES, post
 from gatekeeper.core.errors import ExitCode, InputError
 from gatekeeper.core.records import Answer

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.backends.http import receive_times
-from gatekeeper.backends.http.chat import read_answer
+from gatekeeper.backends.http.chat_answer import read_answer
 from gatekeeper.backends.http.receive_times import ReceiveTimes, received_times
 from gatekeeper.backends.http.stream import RawResponse, post
 from tests.backends.fake_server import HEAD, FakeServer

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gatekeeper.backends.http.chat import read_answer
+from gatekeeper.backends.http.chat_answer import read_answer
 from gatekeeper.backends.http.response import parse_response
 from gatekeeper.backends.http.stream import RawResponse
 from tests.backends.fake_server import HEAD

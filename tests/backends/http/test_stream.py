@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.backends.http import stream
-from gatekeeper.backends.http.chat import ChatResponse, read_answer
+from gatekeeper.backends.http.chat_answer import ChatResponse, read_answer
 from gatekeeper.backends.http.stream import post
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import Answer
