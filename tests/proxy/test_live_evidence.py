@@ -10,8 +10,8 @@ import pytest
 
 from gatekeeper.core.clock import Instant
 from gatekeeper.core.verdict import Missing, Outcome
-from gatekeeper.deploy.watch import route_state
-from gatekeeper.deploy.watch.route_state import RouteRules, Standing
+from gatekeeper.deploy.watch import route_moves
+from gatekeeper.deploy.watch.route_moves import RouteRules, Standing
 from gatekeeper.proxy.live_evidence import LiveEvidence
 from gatekeeper.proxy.observation import Observation
 from gatekeeper.proxy.server_load import LoadMet
@@ -60,7 +60,7 @@ def test_a_benefit_proven_gone_moves_the_route_down_through_the_state_machine() 
     policy = live_policy()
     (found,) = fed(0.7, 60).judge("easy", policy, NOW)
     rules = RouteRules(policy.route_of("easy").steps, policy.watch, True)
-    state, changes = route_state.after_round(route_state.start(Standing(workload="easy"), 0), [found], rules, NOW)
+    state, changes = route_moves.after_round(route_moves.start(Standing(workload="easy"), 0), [found], rules, NOW)
 
     assert Outcome.FAIL is found.outcome
     assert ("down", 1) == (changes[0].kind, state.standing.step)

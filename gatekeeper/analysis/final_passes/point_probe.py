@@ -12,9 +12,9 @@ from gatekeeper.analysis.plan.objectives import NO_LOSS, Implicit, all_objective
 from gatekeeper.analysis.plan.region_points import REGION, REGION_TIES, PointPlan
 from gatekeeper.analysis.plan.settings import is_greedy
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.verdict.answer_findings import examine
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.certified_region import PointProbe
-from gatekeeper.analysis.verdict.findings import examine
 from gatekeeper.analysis.verdict.host_checks import host_checks
 from gatekeeper.analysis.verdict.workload import measurable, objective_estimate, unseen
 from gatekeeper.core.canary import Canary

@@ -22,8 +22,8 @@ from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
 from gatekeeper.analysis.sweep import cost_model
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.against_certified import check_against
+from gatekeeper.analysis.verdict.answer_findings import differing_answers, examine
 from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers
-from gatekeeper.analysis.verdict.findings import differing_answers, examine
 from gatekeeper.analysis.verdict.replays import examine_repeats, history
 from gatekeeper.analysis.verdict.run_verdict import PLAIN_SPEED, Measured, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds

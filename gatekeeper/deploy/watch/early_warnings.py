@@ -11,9 +11,9 @@ from gatekeeper.backends.dialects import running_dialect
 from gatekeeper.core.records import Generation
 from gatekeeper.core.text import quote
 from gatekeeper.core.units import show_seconds
-from gatekeeper.deploy.watch import route_state
+from gatekeeper.deploy.watch import route_moves
 from gatekeeper.deploy.watch.guards import GuardResult
-from gatekeeper.deploy.watch.route_state import RouteRules, RouteState
+from gatekeeper.deploy.watch.route_moves import RouteRules, RouteState
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class EarlyWarnings:
         if state.standing.step >= rules.plain:
             return
         name = state.standing.workload
-        silences = list(route_state.without_evidence(state, results, rules, now_ns))
+        silences = list(route_moves.without_evidence(state, results, rules, now_ns))
         if not silences:
             limit = rules.watch.missing_for
             text = f"no guard applies, so speculation is turned off after {show_seconds(limit)}"

@@ -9,7 +9,7 @@ from gatekeeper.core.text import counted, describe_setting
 from gatekeeper.core.units import percent, show, show_seconds
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.deploy.watch.guards import GuardResult
-from gatekeeper.deploy.watch.route_state import RouteChange, RouteRules, Standing
+from gatekeeper.deploy.watch.route_moves import RouteChange, RouteRules, Standing
 
 Style = Mapping[str, Any]
 """Terminal style of a line; without a terminal it is plain text."""

@@ -20,7 +20,7 @@ from gatekeeper.deploy.watch import overlay as overlay_file
 from gatekeeper.deploy.watch.config import HOOK_LIMIT_S, WatchConfig
 from gatekeeper.deploy.watch.log import Log
 from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
-from gatekeeper.deploy.watch.route_state import RouteChange
+from gatekeeper.deploy.watch.route_moves import RouteChange
 from gatekeeper.report import otel
 
 HOOK_GRACE_S = 2.0

@@ -9,13 +9,13 @@ from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.records import Generation
 from gatekeeper.core.verdict import Outcome
-from gatekeeper.deploy.watch import guards, restore, route_state
+from gatekeeper.deploy.watch import guards, restore, route_moves
 from gatekeeper.deploy.watch.canary_round import PAIRED_METRICS, RoundRequest
 from gatekeeper.deploy.watch.guard_samples import GuardEvidence, RecentAnswers, RecentHost
 from gatekeeper.deploy.watch.guards import GuardContext, GuardResult
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.deploy.watch.restore import LoggedRoutes, PublishedRoutes
-from gatekeeper.deploy.watch.route_state import RouteChange, RouteRules, RouteState, Standing
+from gatekeeper.deploy.watch.route_moves import RouteChange, RouteRules, RouteState, Standing
 
 
 class LiveTraffic(Protocol):
@@ -47,7 +47,7 @@ class Routes:
         self.states: dict[str, RouteState] = {}
         for name, rules in self.rules.items():
             standing = restore.restored_standing(name, rules, logged, published, stamp(now.wall))
-            self.states[name] = route_state.start(standing, now.now_ns)
+            self.states[name] = route_moves.start(standing, now.now_ns)
         self._answers = {name: RecentAnswers(now.now_ns) for name in self.rules}
 
     def _rules(self, remembered: Iterable[str]) -> dict[str, RouteRules]:
@@ -84,25 +84,25 @@ class Routes:
         changes: list[RouteChange] = []
         for name, rules in self.rules.items():
             if name not in states:  # a route that is new in the file starts at plain decoding
-                self.states[name] = route_state.start(Standing(workload=name, step=rules.plain), now.now_ns)
+                self.states[name] = route_moves.start(Standing(workload=name, step=rules.plain), now.now_ns)
                 self._answers[name] = RecentAnswers(now.now_ns)
                 continue
             self.states[name] = states[name]
-            changes += self._set_state(name, *route_state.after_edit(states[name], before[name], rules, now))
+            changes += self._set_state(name, *route_moves.after_edit(states[name], before[name], rules, now))
         return changes
 
     def forget(self, now: Instant) -> None:
         """Drop the evidence from before a gap."""
         for answers in self._answers.values():
             answers.forget(now.now_ns)
-        self.states = {name: route_state.start(state.standing, now.now_ns) for name, state in self.states.items()}
+        self.states = {name: route_moves.start(state.standing, now.now_ns) for name, state in self.states.items()}
 
     def requests(self) -> list[RoundRequest]:
         """Return the requests of a round."""
         return [
             RoundRequest(
                 name,
-                route_state.judged_setting(self.states[name], self.rules[name]),
+                route_moves.judged_setting(self.states[name], self.rules[name]),
                 self.rules[name].ladder[0],
                 paired=any(guard.metric in PAIRED_METRICS for guard in self.policy.guards_of(name)),
             )
@@ -126,10 +126,10 @@ class Routes:
             now.now_ns, answers.since_ns, answers.within(now.now_ns, window), host.samples(now.now_ns, host_window),
             host.counter_gains(now.now_ns, window),
         )  # fmt: skip
-        canaries = guards.judge_guards(name, evidence, context, route_state.judged_setting(state, rules))
+        canaries = guards.judge_guards(name, evidence, context, route_moves.judged_setting(state, rules))
         results = (*canaries, *live)
         self.results[name] = results
-        return self._set_state(name, *route_state.after_round(state, results, rules, now))
+        return self._set_state(name, *route_moves.after_round(state, results, rules, now))
 
     def last_round(self, name: str) -> tuple[RouteState, tuple[GuardResult, ...], RouteRules]:
         """Return a route's state after its last round, its guards' results, and its rules."""
@@ -144,12 +144,12 @@ class Routes:
     def bar(self, name: str, reason: str, now: Instant) -> tuple[RouteChange, ...]:
         """Turn one route off until another certificate."""
         self.results[name] = ()
-        return self._set_state(name, *route_state.bar(self.states[name], self.rules[name], reason, now))
+        return self._set_state(name, *route_moves.bar(self.states[name], self.rules[name], reason, now))
 
     def hold(self, name: str, reason: str, now: Instant) -> tuple[RouteChange, ...]:
         """Turn one route off while the server contradicts the policy's conditions."""
         self.results[name] = ()
-        return self._set_state(name, *route_state.hold(self.states[name], self.rules[name], reason, now))
+        return self._set_state(name, *route_moves.hold(self.states[name], self.rules[name], reason, now))
 
     def _set_state(self, name: str, state: RouteState, changes: tuple[RouteChange, ...]) -> tuple[RouteChange, ...]:
         before = self.states[name]
@@ -161,7 +161,7 @@ class Routes:
     def overlay_route(self, name: str) -> OverlayRoute:
         """Return a route's entry in the overlay."""
         state = self.states[name]
-        setting = route_state.active_setting(state, self.rules[name])
+        setting = route_moves.active_setting(state, self.rules[name])
         speculating = speculates(setting)
         reason = state.standing.because or state.standing.barred
         if not reason:

@@ -28,7 +28,7 @@ from gatekeeper.deploy.watch.log import entries
 from gatekeeper.deploy.watch.outputs import Outputs, Say, Write
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.deploy.watch.restore import LoggedRoutes, PublishedRoutes, read_log, read_overlay
-from gatekeeper.deploy.watch.route_state import RouteChange
+from gatekeeper.deploy.watch.route_moves import RouteChange
 from gatekeeper.deploy.watch.routes import LiveTraffic, Routes
 
 SLACK_S = 15.0

@@ -15,7 +15,7 @@ from gatekeeper.analysis.metrics.server_claims import (
     labelled_as_claims,
     with_claimed_rounds,
 )
-from gatekeeper.analysis.verdict.findings import examine
+from gatekeeper.analysis.verdict.answer_findings import examine
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Rounds, setting
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.verdict import Estimate, fact

@@ -14,7 +14,7 @@ from bench.rehearsal import Rehearsed, canaries, rehearse, slo
 from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.metrics import comparability
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
-from gatekeeper.analysis.verdict import findings
+from gatekeeper.analysis.verdict import answer_findings as findings
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Rounds, setting
 from gatekeeper.core.records.arrivals import Arrival
 from tests.builders.golden_words import says

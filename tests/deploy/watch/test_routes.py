@@ -8,7 +8,7 @@ import pytest
 from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Policy
 from gatekeeper.deploy.watch.restore import LoggedRoutes, PublishedRoutes, read_log
-from gatekeeper.deploy.watch.route_state import Standing, start
+from gatekeeper.deploy.watch.route_moves import Standing, start
 from gatekeeper.deploy.watch.routes import Routes
 
 NOW = Instant(0, datetime(2026, 1, 1, tzinfo=UTC))
