@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -13,7 +13,6 @@ from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 
-from gatekeeper.core.policy import WORKLOAD_HEADER
 from gatekeeper.core.subject import Address
 from gatekeeper.core.system.host_names import HostNames
 from gatekeeper.core.system.own_limits import OwnLimitError
@@ -24,7 +23,7 @@ from gatekeeper.proxy.http import client_limits, forward
 from gatekeeper.proxy.http.client_limits import RefusedBodyError
 from gatekeeper.proxy.http.exchange import origin_of
 from gatekeeper.proxy.http.forward import BrokenAnswerError, ServerFailedError, Target
-from gatekeeper.proxy.http.headers import is_from_foreign_page
+from gatekeeper.proxy.http.headers import answer_headers, is_from_foreign_page
 from gatekeeper.proxy.http.upstream import Upstream
 from gatekeeper.proxy.live_records import LiveRecords
 from gatekeeper.proxy.live_request import LiveRequest, generates, read_request, unread
@@ -154,7 +153,7 @@ class ProxyServer:
         content = client_limits.pieces(request) if request.can_read_body else b""
         meter = AnswerMeter(time.monotonic_ns())
         try:
-            return (await self._first_that_answers(request, targets, content, meter, {}))[0]
+            return (await self._first_that_answers(request, targets, content, meter))[0]
         except ServerFailedError as error:
             return web.Response(status=502, text=f"{error}\n")
         except OwnLimitError as error:
@@ -170,19 +169,19 @@ class ProxyServer:
         targets: Sequence[Target],
         content: Any,
         meter: AnswerMeter,
-        added: Mapping[str, str],
-        live_request: LiveRequest | None = None,
+        ended: EndedRequest | None = None,
     ) -> tuple[web.StreamResponse, Target, str]:
         """Try one server after another while nothing was sent to the client; return also the last failure."""
         failed = ""
         for number, target in enumerate(targets):
             may_retry = number + 1 < len(targets)
             body = content
-            if live_request is not None and (target.fields or live_request.drafting or target.must_be_read):
-                body = await self._long.merge(content, live_request, target.fields)
-            headers = {**added, "x-gatekeeper-route": target.name} if added else added
-            if live_request is not None:
-                meter.served = self.routes.load.begin(target.url, live_request.answers)
+            headers: dict[str, str] = {}
+            if ended is not None:
+                if target.fields or ended.request.drafting or target.must_be_read:
+                    body = await self._long.merge(content, ended.request, target.fields)
+                headers = answer_headers(ended.decision, target.name)
+                meter.served = self.routes.load.begin(target.url, ended.request.answers)
             try:
                 answer = await forward.forward(
                     request, self._upstream, target, body, meter, added=headers, may_retry=may_retry
@@ -259,13 +258,9 @@ class ProxyServer:
         try:
             ended.request, ended.decision = await self._decide(request, body)
             await asyncio.sleep(0)  # tokens that other streams wait for go first
-            decision = ended.decision
-            added = {WORKLOAD_HEADER: decision.workload, "x-gatekeeper-rule": decision.rule}
-            targets = self._targets(decision)
+            targets = self._targets(ended.decision)
             ended.target = targets[0].name
-            answer, target, ended.failed = await self._first_that_answers(
-                request, targets, body, meter, added, ended.request
-            )
+            answer, target, ended.failed = await self._first_that_answers(request, targets, body, meter, ended)
             ended.target = target.name
             ended.fault = f"status {answer.status}" if answer.status >= 500 else None
         except asyncio.CancelledError:

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from gatekeeper.core.policy import WORKLOAD_HEADER
 from gatekeeper.core.system.host_names import HostNames
+from gatekeeper.proxy.request_routes import RequestDecision
 
 HOP_BY_HOP = frozenset({
     "connection", "expect", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te",
@@ -28,6 +30,11 @@ def forwarded_headers(
         if (lower := name.lower()) not in dropped and not lower.startswith(OURS):
             pairs.append((name, value))
     return CIMultiDict(pairs)
+
+
+def answer_headers(decision: RequestDecision, route: str) -> dict[str, str]:
+    """Return what an answer says of its request: the workload, the rule, and the server that answered."""
+    return {WORKLOAD_HEADER: decision.workload, f"{OURS}rule": decision.rule, f"{OURS}route": route}
 
 
 def is_from_foreign_page(headers: CIMultiDictProxy[str], names: HostNames) -> bool:

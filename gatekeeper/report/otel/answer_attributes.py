@@ -7,10 +7,43 @@ from datetime import UTC, datetime, timedelta
 from gatekeeper.analysis.verdict.soak_time import clock_ran_backwards
 from gatekeeper.backends import facts_of
 from gatekeeper.core.records import Generation
-from gatekeeper.report.otel.identity import Value
+from gatekeeper.report.otel.identity import RunIdentity, Value
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CLASS = re.compile(r"[A-Za-z]+(?: [A-Za-z]+){0,3}")
+
+
+def answer_attributes(identity: RunIdentity, generation: Generation) -> dict[str, Value]:
+    """Return the attributes of an answer's span: the conventions of OpenTelemetry, then gatekeeper's own."""
+    answer = generation.answer
+    first = (answer.arrivals[0].at_ns - answer.sent_ns) / 1e9 if answer.arrivals else None
+    return {
+        **identity.model,
+        **identity.server(generation.arm),
+        **identity.sampling(generation),
+        "gen_ai.request.stream": True,
+        "gen_ai.response.model": answer.claims.model,
+        "gen_ai.response.finish_reasons": [answer.finish] if answer.finish is not None else None,
+        "gen_ai.response.time_to_first_chunk": first,
+        "gen_ai.usage.input_tokens": answer.prompt_tokens,
+        "gen_ai.usage.output_tokens": answer.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": answer.claims.cached_tokens,
+        "error.type": None if answer.fault is None else error_type(answer.fault),
+        "gatekeeper.trial": generation.trial,
+        "gatekeeper.arm": generation.arm,
+        "gatekeeper.workload": generation.workload,
+        "gatekeeper.canary": generation.canary,
+        "gatekeeper.role": generation.role.value,
+        "gatekeeper.pair": generation.pair or None,
+        "gatekeeper.repeat": generation.repeat,
+        "gatekeeper.segment": generation.segment,
+        "gatekeeper.concurrency": generation.concurrency,
+        **{f"gatekeeper.setting.{knob}": value for knob, value in generation.setting},
+        **{
+            f"gatekeeper.speculative.{name}": value
+            for name, value in speculation(generation, identity.manifest.backend).items()
+        },
+    }
 
 
 def speculation(generation: Generation, backend: str) -> dict[str, Value]:

@@ -12,7 +12,7 @@ from gatekeeper.analysis.final_passes import FINAL_PASSES
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Event, Generation
-from gatekeeper.report.otel.answer_attributes import error_type, shift_ns, span_of, speculation, wall_ns
+from gatekeeper.report.otel.answer_attributes import answer_attributes, error_type, shift_ns, span_of, wall_ns
 from gatekeeper.report.otel.identity import SCOPE, RunIdentity, Value, context, known, resource
 
 RUN = "run"
@@ -34,38 +34,10 @@ def request(identity: RunIdentity, file: str, generation: Generation, *, rounds:
     if shift is None:
         return None
     answer, fault = generation.answer, generation.answer.fault
-    first = (answer.arrivals[0].at_ns - answer.sent_ns) / 1e9 if answer.arrivals else None
     return _span(
         identity,
         (answer.sent_ns + shift, answer.ended_ns + shift),
-        {
-            **identity.model,
-            **identity.server(generation.arm),
-            **identity.sampling(generation),
-            "gen_ai.request.stream": True,
-            "gen_ai.response.model": answer.claims.model,
-            "gen_ai.response.finish_reasons": [answer.finish] if answer.finish is not None else None,
-            "gen_ai.response.time_to_first_chunk": first,
-            "gen_ai.usage.input_tokens": answer.prompt_tokens,
-            "gen_ai.usage.output_tokens": answer.output_tokens,
-            "gen_ai.usage.cache_read.input_tokens": answer.claims.cached_tokens,
-            "error.type": None if fault is None else error_type(fault),
-            "gatekeeper.stage": stage_of(file),
-            "gatekeeper.trial": generation.trial,
-            "gatekeeper.arm": generation.arm,
-            "gatekeeper.workload": generation.workload,
-            "gatekeeper.canary": generation.canary,
-            "gatekeeper.role": generation.role.value,
-            "gatekeeper.pair": generation.pair or None,
-            "gatekeeper.repeat": generation.repeat,
-            "gatekeeper.segment": generation.segment,
-            "gatekeeper.concurrency": generation.concurrency,
-            **{f"gatekeeper.setting.{knob}": value for knob, value in generation.setting},
-            **{
-                f"gatekeeper.speculative.{name}": value
-                for name, value in speculation(generation, identity.manifest.backend).items()
-            },
-        },
+        {**answer_attributes(identity, generation), "gatekeeper.stage": stage_of(file)},
         identity.context("stage", stage_of(file)),
         context=identity.context(file, generation.key, generation.segment, answer.sent_ns),
         name=f"{identity.model['gen_ai.operation.name']} {identity.model['gen_ai.request.model']}",
