@@ -33,6 +33,7 @@ from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.run.certify import sweep_alone
 from gatekeeper.run.load import load_case
+from gatekeeper.run.open_run import RunRequest
 from gatekeeper.run.stages.timed_turns import CONFIDENCE
 from gatekeeper.run.start.timed_passes import TimedTarget, time_target
 from tools import write_gguf
@@ -152,7 +153,7 @@ def predict(backend: str, folder: Path, arguments: argparse.Namespace) -> Iterat
         slo = write_slo(backend, workload, place, arguments.canaries, arguments.layers)
         turns = time_pair(backend, slo, arguments.seconds / 2, context)
         if not (place / "run").exists():
-            sweep_alone(slo, place / "run", observers=())
+            sweep_alone(RunRequest(slo, place / "run"))
         turns += time_pair(backend, slo, arguments.seconds / 2, context)
         ceiling = ceiling_of(turns, CONFIDENCE)
         if isinstance(ceiling, Missing):

@@ -111,7 +111,6 @@ def certify(
     slo: Path,
     out: Path | None,
     extend: str | None,
-    baseline: str | None,
     *,
     serve: int | None,
     resume: bool,
@@ -119,18 +118,20 @@ def certify(
     grade: str,
     as_json: bool,  # noqa: ARG001 (it sets the format)
     quiet: bool,
+    **options: Any,
 ) -> int:
     """Certify an SLO file: freeze, baseline, sweep, soak, judge, then promote or grade back."""
     from gatekeeper.run import certify as run
+    from gatekeeper.run.open_run import RunRequest
 
     out = run_folder(out) if out is not None and (resume or extend) else out
     with observers(slo, quiet=quiet, serve=serve) as watching:
         seconds = parse_duration(extend, "--extend", "30m")
+        request = RunRequest(slo, out, watching, **options)
         if seconds is not None:
-            finished = run.extend(slo, out, seconds, observers=watching)
+            finished = run.extend(request, seconds)
         else:
-            begin = run.resume if resume else run.certify
-            finished = begin(slo, out, baseline=baseline, observers=watching)
+            finished = run.resume(request) if resume else run.certify(request)
     if grade == "certification":
         finished = replace(finished, decision=finished.decision.requiring_certificate())
     annotate(finished.decision, finished.path, slo)
@@ -174,9 +175,10 @@ def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Run the sweep alone and show what it would choose. Exits 0 once finished, whatever the result."""
     from gatekeeper.report.commands.sweep import sweep_text
     from gatekeeper.run.certify import sweep_alone
+    from gatekeeper.run.open_run import RunRequest
 
     with observers(slo, quiet=quiet) as watching:
-        document = sweep_alone(slo, out, observers=watching)
+        document = sweep_alone(RunRequest(slo, out, watching))
     show(document, sweep_text(document), as_json=as_json)
 
 
@@ -189,9 +191,10 @@ def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> None:
 def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Soak one setting alone and print its checks. Exits 0 once finished, whatever the result."""
     from gatekeeper.run.certify import soak_alone
+    from gatekeeper.run.open_run import RunRequest
 
     with observers(slo, quiet=quiet) as watching:
-        finished = soak_alone(slo, out, knobs=_parse_knobs(knobs), observers=watching)
+        finished = soak_alone(RunRequest(slo, out, watching), knobs=_parse_knobs(knobs))
     _show_finished(finished, slo, "json" if as_json else "text")
 
 

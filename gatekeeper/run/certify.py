@@ -1,9 +1,8 @@
 """`gatekeeper certify`: prepare, sweep, soak, judge and publish; every step is stored, so a run can be resumed."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from gatekeeper import host
@@ -12,7 +11,6 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import compared_in_sweep
 from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.records import Generation
 from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.record_files import ANSWERS, RecordWriter
@@ -20,7 +18,7 @@ from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.finished_run import open_extended, reopen, verify_finished
 from gatekeeper.run.load import CONTINUED
-from gatekeeper.run.open_run import open_new, open_stored
+from gatekeeper.run.open_run import RunRequest, open_new, open_stored
 from gatekeeper.run.plan import soak_outlook
 from gatekeeper.run.publish import Finished, publish
 from gatekeeper.run.requests import Client
@@ -34,57 +32,49 @@ from gatekeeper.run.run_passes import (
 from gatekeeper.run.stages.soak import soak
 
 
-def certify(
-    slo_path: Path, out: Path | None, *, baseline: str | None = None, observers: Sequence[Observer]
-) -> Finished:
-    """Make a whole run in *out*; *baseline* names the certified run that objectives compare it with.
-
-    Without a name, the certified runs beside *out* count together.
-    """
+def certify(request: RunRequest) -> Finished:
+    """Make a whole run."""
     with ExitStack() as stack:
-        run = open_new(stack, read_inputs(slo_path), out, observers, compared=True, baseline=baseline)
-        return _run_to_end(run)
+        return _run_to_end(open_new(stack, request, compared=True))
 
 
-def resume(slo_path: Path, out: Path | None, *, baseline: str | None = None, observers: Sequence[Observer]) -> Finished:
-    """Continue the run in *out*: one that has measured nothing yet begins anew, and a finished one is verified.
+def resume(request: RunRequest) -> Finished:
+    """Continue a run: one that has measured nothing yet begins anew, and a finished one is verified.
 
     One that ended with its sweep, because plain decoding had no one speed, measures its baseline once more.
     """
-    inputs = read_inputs(slo_path)
+    inputs, out = read_inputs(request.slo), request.out
     if out is None:
         raise InputError("--resume needs --output RUN_DIR", hint="name the directory of the run to continue")
     if RunDirectory(out).is_finished():
-        finished = verify_finished(slo_path, inputs, out)
+        finished = verify_finished(request.slo, inputs, out)
         if not finished.verdict.ended_with_sweep:
             return finished
+    if RunDirectory.nothing_measured(out):
+        return certify(request)
     with ExitStack() as stack:
-        if RunDirectory.nothing_measured(out):
-            return _run_to_end(open_new(stack, inputs, out, observers, compared=True, baseline=baseline))
-        run = open_stored(stack, inputs, out, observers)
+        run = open_stored(stack, inputs, out, request.observers)
         if run.directory.is_finished():
             reopen(run, CONTINUED)
         return _run_to_end(run)
 
 
-def extend(slo_path: Path, out: Path | None, seconds: float, *, observers: Sequence[Observer]) -> Finished:
-    """Continue the soaks of the finished, unproven run in *out* for *seconds*."""
+def extend(request: RunRequest, seconds: float) -> Finished:
+    """Continue the soaks of a finished, unproven run for *seconds*."""
     with ExitStack() as stack:
-        return _run_to_end(open_extended(stack, slo_path, read_inputs(slo_path), out, seconds, observers))
+        return _run_to_end(open_extended(stack, request, seconds))
 
 
-def soak_alone(
-    slo_path: Path, out: Path | None, *, knobs: Mapping[str, Any], observers: Sequence[Observer]
-) -> Finished:
+def soak_alone(request: RunRequest, *, knobs: Mapping[str, Any]) -> Finished:
     """Soak the SLO's default setting, changed by *knobs*, and judge only that: no sweep, no ladder, no policy."""
     with ExitStack() as stack:
-        return _run_to_end(open_new(stack, read_inputs(slo_path), out, observers, knobs=knobs))
+        return _run_to_end(open_new(stack, request, knobs=knobs))
 
 
-def sweep_alone(slo_path: Path, out: Path | None, *, observers: Sequence[Observer]) -> dict[str, Any]:
+def sweep_alone(request: RunRequest) -> dict[str, Any]:
     """Make the sweep in a run directory and return what it would choose, per workload."""
     with ExitStack() as stack:
-        run = open_new(stack, read_inputs(slo_path), out, observers)
+        run = open_new(stack, request)
         run.begin(alone="sweep")
         weighs = run.slo.sweep.prefer == "energy"
         with run.measuring(), run.client() as client, run.sampling(client) if weighs else host.keep_awake():

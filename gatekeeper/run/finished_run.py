@@ -1,6 +1,5 @@
 """A finished run: verified as the deploy gate does against what is given now, or opened again for more soak."""
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +10,16 @@ from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import ExitCode, InputError, NoProofError
-from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.system.inputs import Inputs
+from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.run_directory import CHECKSUMS, POLICY, RunDirectory
 from gatekeeper.report import verdict_json
 from gatekeeper.report.data.decision import decide
 from gatekeeper.run import try_count, verify
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.load import fixed_setting_of
-from gatekeeper.run.open_run import open_stored
+from gatekeeper.run.open_run import RunRequest, open_stored
 from gatekeeper.run.prepare import measures_real_time
 from gatekeeper.run.publish import Finished
 
@@ -67,18 +66,17 @@ def _verify(inputs: Inputs, directory: RunDirectory) -> tuple[verify.VerifiedRun
     return run, True
 
 
-def open_extended(
-    stack: ExitStack, slo_path: Path, inputs: Inputs, out: Path | None, seconds: float, observers: Sequence[Observer]
-) -> ActiveRun:
+def open_extended(stack: ExitStack, request: RunRequest, seconds: float) -> ActiveRun:
     """Open a finished, unproven run so that its soaks continue for *seconds*; what it measured counts with the rest."""
+    inputs, out = read_inputs(request.slo), request.out
     if out is None or not RunDirectory(out).is_finished():
         hint = "an unfinished run is continued with --resume"
         raise InputError("--extend continues a finished run, which --output names", hint=hint)
-    before = verify_finished(slo_path, inputs, out).verdict
+    before = verify_finished(request.slo, inputs, out).verdict
     if before.exit_code != ExitCode.UNPROVEN:
         hint = "only an unproven run can be extended; start a new run"
         raise InputError(f"{out} is decided: {before.outcome}", hint=hint)
-    run = open_stored(stack, inputs, out, observers)
+    run = open_stored(stack, inputs, out, request.observers)
     case = run.case()
     allowed = seconds + max((soaked_seconds(recorded.records) for recorded in case.soaks.values()), default=0.0)
     if not any(soak.part > 1 for soak in conclude(replace(case, extended=allowed)).needs):

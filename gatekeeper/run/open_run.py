@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from gatekeeper.core.records import Setting, setting
 from gatekeeper.core.slo import CHOSEN, ChosenKnobs, Slo
 from gatekeeper.core.system import run_directory
 from gatekeeper.core.system.inputs import Inputs, load_manifest
+from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.run_directory import MANIFEST, PLAN, RunDirectory
 from gatekeeper.core.text import json_text
 from gatekeeper.run.active_run import ActiveRun
@@ -26,29 +28,34 @@ from gatekeeper.run.load import CERTIFIED_NAME, fixed_setting_of
 from gatekeeper.run.prepare import Prepared, hold_host, prepare
 
 
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A run that the user wants, with the options of the command line that its stages read."""
+
+    slo: Path
+    out: Path | None = None
+    observers: Sequence[Observer] = ()
+    baseline: str | None = None
+    """The certified runs that objectives compare with: see `find_baseline`."""
+
+
 def open_new(
-    stack: ExitStack,
-    inputs: Inputs,
-    out: Path | None,
-    observers: Sequence[Observer],
-    *,
-    knobs: Mapping[str, Any] | None = None,
-    compared: bool = False,
-    baseline: str | None = None,
+    stack: ExitStack, request: RunRequest, *, knobs: Mapping[str, Any] | None = None, compared: bool = False
 ) -> ActiveRun:
-    """Prepare a run and make its directory *out*; nothing is written before the objectives can be proven.
+    """Prepare a run and make its directory; nothing is written before the objectives can be proven.
 
     With *knobs* it soaks the SLO's default setting, changed by them, and nothing else. A *compared* run is held
-    against a certified one where its objectives say so; *baseline* names that one.
+    against a certified one where its objectives say so.
     """
+    inputs = read_inputs(request.slo)
     fixed = None if knobs is None else fixed_setting(inputs.slo, knobs)
-    path = out or run_directory.RUNS / run_directory.new_run_id(inputs.slo.name, SystemClock().wall())
+    path = request.out or run_directory.RUNS / run_directory.new_run_id(inputs.slo.name, SystemClock().wall())
     run_directory.check_writable(path)
     remark = stack.enter_context(hold_host(inputs, path))
-    prepared = prepare(inputs, path, fixed=fixed, compared=compared, baseline=baseline)
+    prepared = prepare(inputs, path, fixed=fixed, compared=compared, baseline=request.baseline)
     directory = _directory(stack, path, resume=False)
     _write_frozen(prepared, directory)
-    return stack.enter_context(ActiveRun(prepared, directory, observers, remark))
+    return stack.enter_context(ActiveRun(prepared, directory, request.observers, remark))
 
 
 def open_stored(stack: ExitStack, inputs: Inputs, path: Path, observers: Sequence[Observer]) -> ActiveRun:

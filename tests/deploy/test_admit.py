@@ -18,6 +18,7 @@ from gatekeeper.core.system import files, inputs
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.deploy.admit import Requirements, admit
 from gatekeeper.run.certify import resume
+from gatekeeper.run.open_run import RunRequest
 from tests.builders.golden_words import says
 from tests.builders.manifest import manifest
 
@@ -116,12 +117,12 @@ def test_a_finished_run_does_not_count_for_other_models(place: Path) -> None:
         file.write(b"\1")
 
     with pytest.raises(InputError) as refused:
-        resume(place / "slo.toml", place / "run", observers=())
+        resume(RunRequest(place / "slo.toml", place / "run"))
     says("deploy", "a finished run does not count for other models", refused.value.message)
 
     (place / "big").rename(place / "moved")
     with pytest.raises(InputError, match="big"):
-        resume(place / "slo.toml", place / "run", observers=())
+        resume(RunRequest(place / "slo.toml", place / "run"))
 
 
 def test_a_missing_model_is_no_proof(place: Path) -> None:

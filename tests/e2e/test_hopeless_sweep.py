@@ -13,6 +13,7 @@ import pytest
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.records import Event
 from gatekeeper.run.certify import certify
+from gatekeeper.run.open_run import RunRequest
 from tests.builders.project_folder import ProjectFolder
 from tests.builders.real_pair import smoke
 from tests.builders.scripted_slo import EASY
@@ -69,7 +70,7 @@ def test_a_baseline_that_is_steady_once_more_begins_the_sweep_again(scripted: Sc
         if event.kind == "warning" and event.detail["about"] == "the sweep":
             busy.unlink()
 
-    finished = certify(made.path / "slo.toml", made.path / "run", observers=[calm_down])
+    finished = certify(RunRequest(made.path / "slo.toml", made.path / "run", [calm_down]))
 
     assert ExitCode.OK == finished.decision.exit_code
     assert "an earlier sweep" in {finding.about for finding in finished.verdict.findings}
@@ -128,7 +129,7 @@ def test_a_run_that_is_killed_while_it_sweeps_again_counts_nothing_of_before(scr
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        certify(made.path / "slo.toml", run, observers=[kill])
+        certify(RunRequest(made.path / "slo.toml", run, [kill]))
 
     made.run("certify", "slo.toml", "--resume", "--output", "run", code=0)
 

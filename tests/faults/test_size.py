@@ -14,6 +14,7 @@ from gatekeeper.core.records import Answer, Event, Generation, HostSample, Readi
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.system.record_files import ANSWERS, SAMPLES, RecordWriter, read_records
 from gatekeeper.run.certify import certify
+from gatekeeper.run.open_run import RunRequest
 from tests.builders.slo import FAST
 
 TOKENS = 100
@@ -158,7 +159,7 @@ def soaked(folder: Path, seconds: int, script: dict[str, Any] = SCRIPT) -> tuple
                 seen.append((held(), answers))
                 tracemalloc.reset_peak()
 
-        certify(folder / "slo.toml", folder / "run", observers=[observe])
+        certify(RunRequest(folder / "slo.toml", folder / "run", [observe]))
         return *seen[0], tracemalloc.get_traced_memory()[1]
 
 

@@ -24,6 +24,7 @@ from gatekeeper.core.system import inputs
 from gatekeeper.core.verdict import FindingKind
 from gatekeeper.host.commands import run_for
 from gatekeeper.run.certify import certify
+from gatekeeper.run.open_run import RunRequest
 from gatekeeper.run.prepare import hold_host
 
 SOAK = "4 s"
@@ -49,7 +50,7 @@ def certify_little(backend: str, folder: Path) -> dict[str, Any]:
 
     Findings that name the user's programs are left out: the file is for others to read.
     """
-    finished = certify(_slo_file(backend, folder), folder / "run", observers=())
+    finished = certify(RunRequest(_slo_file(backend, folder), folder / "run"))
     verdict = json.loads(finished.text)
     workload = verdict["workloads"][0]
     return {
