@@ -87,6 +87,14 @@ class CellState(StrEnum):
         """Return whether its host works on it, or is about to once more."""
         return self in {CellState.RUNNING, CellState.RETRY}
 
+    def words(self, detail: Mapping[str, Any]) -> str:
+        """Return it as the live table shows it, with the *detail* that was reported."""
+        if self is CellState.RETRY:
+            return f"retry {detail['tries']}"
+        if self is CellState.DONE:
+            return f"{(detail['outcome'] or 'no verdict').replace('_', ' ')} (exit code {detail['exit_code']})"
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class FleetCell:

@@ -92,7 +92,7 @@ class FleetView:
         if state is CellState.RUNNING and row.state is not CellState.RETRY:
             row.started = time.monotonic()
         before, row.stage = row.words, str(detail.get("error", "")).partition("\n")[0]
-        row.state, row.words = state, _words(state, detail)
+        row.state, row.words = state, state.words(detail)
         if row.words != before and self._live is None:
             self.note(": ".join(filter(None, (name, row.words, row.stage))))
 
@@ -131,11 +131,3 @@ class FleetView:
 
 def _time(seconds: float) -> str:
     return show_seconds(round(seconds))
-
-
-def _words(state: CellState, detail: Detail) -> str:
-    if state is CellState.RETRY:
-        return f"retry {detail['tries']}"
-    if state is CellState.DONE:
-        return f"{(detail['outcome'] or 'no verdict').replace('_', ' ')} (exit code {detail['exit_code']})"
-    return state

@@ -8,9 +8,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gatekeeper.analysis.final_passes import FINAL_PASSES
-from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.plan.plan_document import plan_document
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, defaults
 from gatekeeper.core import toml_file
 from gatekeeper.core.clock import SystemClock
@@ -21,11 +18,11 @@ from gatekeeper.core.slo import CHOSEN, ChosenKnobs, Slo
 from gatekeeper.core.system import run_directory
 from gatekeeper.core.system.inputs import Inputs, load_manifest
 from gatekeeper.core.system.inputs import read as read_inputs
-from gatekeeper.core.system.run_directory import MANIFEST, PLAN, RunDirectory
-from gatekeeper.core.text import json_text
+from gatekeeper.core.system.run_directory import MANIFEST, RunDirectory
 from gatekeeper.run.active_run import ActiveRun
-from gatekeeper.run.load import CERTIFIED_NAME, fixed_setting_of
-from gatekeeper.run.prepare import Prepared, hold_host, prepare
+from gatekeeper.run.load import fixed_setting_of
+from gatekeeper.run.prepare import hold_host, prepare
+from gatekeeper.run.stages.freeze import frozen_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,9 @@ def open_new(
     remark = stack.enter_context(hold_host(inputs, path))
     prepared = prepare(inputs, path, fixed=fixed, compared=compared, baseline=request.baseline)
     directory = _directory(stack, path, resume=False)
-    _write_frozen(prepared, directory)
+    copy = prepared.certified.text if prepared.certified is not None else None
+    for name, content in frozen_files(inputs, prepared.plan, copy, prepared.text):
+        directory.write(name, content)
     return stack.enter_context(ActiveRun(prepared, directory, request.observers, remark))
 
 
@@ -74,18 +73,6 @@ def _directory(stack: ExitStack, path: Path, *, resume: bool) -> RunDirectory:
     directory = RunDirectory.open(path, resume=resume)
     stack.callback(directory.close)
     return directory
-
-
-def _write_frozen(prepared: Prepared, directory: RunDirectory) -> None:
-    for name, text in prepared.inputs.texts.items():
-        directory.write(name, text)
-    if prepared.certified is not None and prepared.certified.text is not None:
-        directory.write(CERTIFIED_NAME, prepared.certified.text)
-    slo = prepared.inputs.slo
-    finals = (final for final in FINAL_PASSES if final.is_planned(slo, prepared.inputs.canaries))
-    pass_files = [*(f"{after.stem}-1*.jsonl" for after in PASSES), *(name for final in finals for name in final.files)]
-    directory.write(PLAN, json_text(plan_document(slo, prepared.plan, pass_files)))
-    directory.write(MANIFEST, prepared.text)  # the last: with it, there is a run to resume
 
 
 def fixed_setting(slo: Slo, knobs: Mapping[str, Any]) -> Setting:

@@ -1,7 +1,7 @@
 """The freeze: everything a verdict depends on is recorded before the first token."""
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,10 @@ from typing import Any
 import numpy as np
 
 from gatekeeper import __version__, host
+from gatekeeper.analysis.final_passes import FINAL_PASSES
+from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.plan.plan_document import plan_document
+from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
 from gatekeeper.backends.scripted.backend import ScriptedBackend
@@ -19,8 +23,11 @@ from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.slo import Host
 from gatekeeper.core.system.files import HashCache, user_hash_cache
 from gatekeeper.core.system.inputs import Inputs
+from gatekeeper.core.system.run_directory import MANIFEST, PLAN
+from gatekeeper.core.text import json_text
 from gatekeeper.core.units import show_number, sold_gigabytes
 from gatekeeper.core.verdict import Finding
+from gatekeeper.run.load import CERTIFIED_NAME
 
 MEMORY_TOLERANCE = 0.07
 """The kernel and the firmware reserve a few percent of a machine's memory."""
@@ -99,6 +106,19 @@ def freeze(
         frozen_at=stamp(backend.clock.wall()),
         seed=backend.script.seed if isinstance(backend, ScriptedBackend) else None,
     )
+
+
+def frozen_files(
+    inputs: Inputs, plan: SweepPlan, certified: str | None, manifest: str
+) -> Iterator[tuple[str, str | bytes]]:
+    """Yield the files that a run has before it measures; the manifest last, as with it there is a run to resume."""
+    yield from inputs.texts.items()
+    if certified is not None:
+        yield CERTIFIED_NAME, certified
+    finals = (final for final in FINAL_PASSES if final.is_planned(inputs.slo, inputs.canaries))
+    pass_files = [*(f"{after.stem}-1*.jsonl" for after in PASSES), *(name for final in finals for name in final.files)]
+    yield PLAN, json_text(plan_document(inputs.slo, plan, pass_files))
+    yield MANIFEST, manifest
 
 
 def host_doubts(required: Host, host: Mapping[str, Any]) -> list[str]:
