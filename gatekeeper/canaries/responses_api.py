@@ -10,7 +10,9 @@ _COPIED = ("model", "workload", "metadata")
 
 def as_chat(request: Mapping[str, Any]) -> Json:
     """Return a request with `input` as one with `messages`; an earlier response that it continues is not in a log."""
-    messages = [_message(item) for item in _items(request["input"]) if _is_message(item)]
+    written = request["input"]
+    items = [{"role": "user", "content": written}] if isinstance(written, str) else _listed(written)
+    messages = [_message(item) for item in items if _is_message(item)]
     if isinstance(system := request.get("instructions"), str) and system.strip():
         messages.insert(0, {"role": "system", "content": system})
     chat: Json = {key: request[key] for key in _COPIED if key in request}
@@ -35,10 +37,6 @@ def as_completion(response: Mapping[str, Any]) -> Json:
     message = {"role": "assistant", "content": text or None, "tool_calls": calls}
     is_complete = bool(text or calls) and not failed
     return {"choices": [{"message": message}] if is_complete else [], "usage": {"completion_tokens": count}}
-
-
-def _items(input_value: Any) -> list[Any]:
-    return [{"role": "user", "content": input_value}] if isinstance(input_value, str) else _listed(input_value)
 
 
 def _is_message(item: Any) -> bool:

@@ -88,7 +88,9 @@ def versus(
 def _slo_of_servers(folder: Path, names: Sequence[str], target: str | None) -> Path:
     """Write the SLO of two running servers: greedy, on the first canaries of each of the files."""
     files = [find_canaries(name, Path()) for name in names]
-    prompts = [prompt for file in files for prompt in _first_prompts(file, MOST_CANARIES // len(files) or 1)]
+    texts = (read_text(file, "canary file").splitlines() for file in files)
+    most = MOST_CANARIES // len(files) or 1
+    prompts = [line for lines in texts for line in [line for line in lines if line.strip()][:most]]
     (folder / "canaries.jsonl").write_text("\n".join(prompts), encoding="utf-8")
     served = {} if target is None else {"served_model_name": target}
     slo = {
@@ -101,10 +103,6 @@ def _slo_of_servers(folder: Path, names: Sequence[str], target: str | None) -> P
     path = folder / "servers.toml"
     path.write_text(tomli_w.dumps(slo), encoding="utf-8")
     return path
-
-
-def _first_prompts(file: Path, most: int) -> list[str]:
-    return [line for line in read_text(file, "canary file").splitlines() if line.strip()][:most]
 
 
 def _check_alike(first: Inputs, second: Inputs) -> None:

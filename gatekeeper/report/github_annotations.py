@@ -1,7 +1,5 @@
 """The annotations of a run as GitHub's workflow commands on lines of the SLO file."""
 
-from collections.abc import Sequence
-
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.text import printable_error
 from gatekeeper.report.annotations import annotations
@@ -21,19 +19,12 @@ def render(decision: Decision, slo: Slo, text: str, file: str) -> str:
 def command(kind: str, message: str, file: str, line: int, title: str) -> str:
     """Write one workflow command: `%` and line ends are escaped everywhere, `:` and `,` as well before the message."""
     properties = (("file", file), ("line", str(line)), ("title", title))
-    return f"::{kind} {','.join(f'{key}={_property(value)}' for key, value in properties)}::{_escaped(message)}"
+    pairs = (f"{key}={_escaped(value, (':', '%3A'), (',', '%2C'))}" for key, value in properties)
+    return f"::{kind} {','.join(pairs)}::{_escaped(message)}"
 
 
-def _escaped(text: str) -> str:
-    lines = "\n".join(text.splitlines())  # whatever else ends a line
-    return _replaced(printable_error(lines), (("%", "%25"), ("\n", "%0A")))
-
-
-def _property(text: str) -> str:
-    return _replaced(_escaped(text), ((":", "%3A"), (",", "%2C")))
-
-
-def _replaced(text: str, pairs: Sequence[tuple[str, str]]) -> str:
-    for char, code in pairs:
+def _escaped(text: str, *more: tuple[str, str]) -> str:
+    text = printable_error("\n".join(text.splitlines()))  # whatever else ends a line
+    for char, code in (("%", "%25"), ("\n", "%0A"), *more):
         text = text.replace(char, code)
     return text

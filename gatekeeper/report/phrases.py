@@ -8,9 +8,8 @@ from gatekeeper.analysis.metrics.prompt_speeds import EACH
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.knob_effects import KnobEffect
 from gatekeeper.analysis.sweep.routing import Routing
-from gatekeeper.analysis.verdict.arms_compared import ArmsCompared
 from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
-from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdict
+from gatekeeper.analysis.verdict.run_verdict import ArmsCompared, Measured, Transition, Verdict
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
 from gatekeeper.core.units import percent, show, show_interval, show_ratio, show_seconds

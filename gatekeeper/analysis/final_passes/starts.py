@@ -14,9 +14,8 @@ from gatekeeper.analysis.passes.definition import RunAhead
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.analysis.stats.intervals import geometric_mean_ratio
-from gatekeeper.analysis.verdict.arms_compared import ArmsCompared
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.run_verdict import Verdict
+from gatekeeper.analysis.verdict.run_verdict import ArmsCompared, Verdict
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Slo

@@ -8,7 +8,6 @@ from gatekeeper.analysis.metrics.host.energy import EnergyUse
 from gatekeeper.analysis.metrics.prompt_speeds import PromptSpeeds
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing import Routing
-from gatekeeper.analysis.verdict.arms_compared import ArmsCompared
 from gatekeeper.analysis.verdict.certified_region import CertifiedRegion
 from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
 from gatekeeper.analysis.verdict.stream_capacity import StreamCapacity
@@ -19,6 +18,24 @@ from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome, 
 
 PLAIN_SPEED = "plain_decode_throughput"
 """The decode throughput of the plain arm, beside the one of the speculating arm."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmsCompared:
+    """A time that a pass at the end of a run measured in both arms; no objective names it."""
+
+    title: str
+    """What it is, for a reader: first token after a start."""
+    plain: Estimate | Missing
+    """Seconds."""
+    drafting: Estimate | Missing
+    ratio: Estimate | Missing
+    """Drafting over plain decoding."""
+
+    def document(self) -> dict[str, object]:
+        """Return it as verdict.json writes it."""
+        arms = {"plain": self.plain, "drafting": self.drafting, "ratio": self.ratio}
+        return {"title": self.title, **{name: figures("center", estimate) for name, estimate in arms.items()}}
 
 
 @dataclass(frozen=True, slots=True)

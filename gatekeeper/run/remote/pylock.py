@@ -6,7 +6,7 @@ install from the lock file itself.
 
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,10 @@ def _pin(package: Mapping[str, Any]) -> str:
 
 
 def _hashes(package: Mapping[str, Any]) -> str:
-    return " \\\n    ".join(f"--hash=sha256:{digest}" for digest in sorted(set(_digests(package))))
-
-
-def _digests(package: Mapping[str, Any]) -> Iterator[str]:
-    for file in (*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else [])):
-        yield file["hashes"]["sha256"]
+    files = (*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else []))
+    return " \\\n    ".join(
+        f"--hash=sha256:{digest}" for digest in sorted({file["hashes"]["sha256"] for file in files})
+    )
 
 
 if __name__ == "__main__":

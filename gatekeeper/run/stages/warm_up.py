@@ -31,17 +31,14 @@ def send(task: PassTask[Generation]) -> None:
         if not missing:
             continue
         if missing[0].role is not Role.LOADED:
-            missing.insert(0, _warming(missing[0], soak.segment))
+            prefix = f"warmup-{soak.segment}-{missing[0].prefix}"
+            missing.insert(0, replace(missing[0], role=Role.WARMUP, prefix=prefix))
         with task.open_client() as client:
             client.open(resident)
             for request in missing:
                 if request.role is Role.IDLE:
                     task.backend.clock.sleep(PAUSE_S)
                 recorder(client.send(request))
-
-
-def _warming(request: PlannedRequest, segment: int) -> PlannedRequest:
-    return replace(request, role=Role.WARMUP, prefix=f"warmup-{segment}-{request.prefix}")
 
 
 def _requests(soak: SoakTask, arm: str) -> Iterator[PlannedRequest]:

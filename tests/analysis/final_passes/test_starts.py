@@ -5,8 +5,8 @@ from typing import Any
 
 from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.final_passes.starts import PASS, STARTS, start_requests
-from gatekeeper.analysis.verdict.arms_compared import ArmsCompared
 from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.analysis.verdict.run_verdict import ArmsCompared
 from gatekeeper.core.records import Generation, Role, StoredRecords
 from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.case import WINNING, bare, with_soak

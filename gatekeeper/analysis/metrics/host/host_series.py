@@ -281,11 +281,8 @@ def stuck(values: Floats, interval: float) -> int:
     """
     size = max(2, round(MINUTE / interval))
     minutes = np.split(values, range(size, len(values) - size // 2 + 1, size))
-    return sum(len(minute) for minute in minutes if 6 * len(minute) >= size and _mostly_equal(minute))
-
-
-def _mostly_equal(values: Floats) -> bool:
-    return 2 * int(np.unique(values, return_counts=True)[1].max()) > len(values)
+    whole = [minute for minute in minutes if 6 * len(minute) >= size]
+    return sum(len(minute) for minute in whole if 2 * np.unique(minute, return_counts=True)[1].max() > len(minute))
 
 
 def longest(part: Part, *, at_least: float) -> float:
