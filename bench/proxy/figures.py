@@ -34,7 +34,7 @@ import psutil
 import uvloop
 
 from bench.proxy.known_times import requests
-from gatekeeper.core.subject import Address
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.proxy.live_evidence import LiveEvidence
 from gatekeeper.proxy.live_records import LiveRecords
 from gatekeeper.proxy.proxy_server import ProxyServer

@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
-from gatekeeper.core.subject import Address
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.proxy.http.exchange import origin_of
 from gatekeeper.proxy.http.upstream import Upstream
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.backend_registry import SERVERS
-from gatekeeper.core.subject import hide_keys, secret_parts
+from gatekeeper.core.hidden_keys import hide_keys, secret_parts
 
 HIDDEN = "hidden"
 _HEADER = re.compile(r"([\w-]+):\s*\S")

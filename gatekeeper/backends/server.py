@@ -21,10 +21,11 @@ from gatekeeper.backends.server_passes import CHARACTERS, PATH, FreshTokens
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, SamplingParameters
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import NO_CONNECTION, Answer, Claims, PassTimes, Scored, Setting
-from gatekeeper.core.subject import Address, Subject
+from gatekeeper.core.subject import Subject
 from gatekeeper.core.verdict import Missing
 
 GREEDY_HINT = "set temperature = 0 in [sampling], and remove other temperatures, or use another backend"

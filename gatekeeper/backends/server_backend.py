@@ -24,10 +24,11 @@ from gatekeeper.backends.server import RequestFormat, Server, shortest_request
 from gatekeeper.backends.server_program import check_commands, installed_versions, output_of, version_in
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import InputError, UnresponsiveError
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import TIMEOUT, Setting
 from gatekeeper.core.slo import ADAPTIVE, CHOSEN, process_name
-from gatekeeper.core.subject import Address, Subject
+from gatekeeper.core.subject import Subject
 
 PORT = "{port}"
 """The port in a launch line: it differs with every start."""

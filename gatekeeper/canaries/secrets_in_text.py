@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from gatekeeper.canaries.service_keys import SERVICE_KEY
-from gatekeeper.core.subject import SECRET_NAME, secret_parts
+from gatekeeper.core.hidden_keys import SECRET_NAME, secret_parts
 
 Span = tuple[int, int, str]
 """Start and stop of a value in its text, and its kind."""

@@ -58,7 +58,7 @@ def admit(
       3    no proof, or the server differs: the reason and the next step are printed
     """
     from gatekeeper.core.clock import SystemClock
-    from gatekeeper.core.subject import address_of
+    from gatekeeper.core.hidden_keys import address_of
     from gatekeeper.deploy import admit as gate
     from gatekeeper.deploy.signing.keyless import KeylessSigner
     from gatekeeper.report.commands.admit import admit_text

@@ -88,7 +88,7 @@ def ceiling(
     It times passes over 1 to 16 tokens. TARGET is a folder, a .gguf file or a hub id in the local cache. Exits 3 where
     passes cannot be timed, for instance behind a server without a prompt cache.
     """
-    from gatekeeper.core.subject import address_of
+    from gatekeeper.core.hidden_keys import address_of
     from gatekeeper.report.commands.ceiling import ceiling_text
     from gatekeeper.run.start.timed_passes import TimedTarget, backend_for, measure_ceiling
 

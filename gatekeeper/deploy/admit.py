@@ -12,10 +12,10 @@ from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import ExitCode, InputError, NoProofError
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.subject import Address
 from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.run_directory import POLICY, RunDirectory

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gatekeeper.core.clock import SystemClock, stamp
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.subject import Address
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.deploy.watch.config import WatchConfig
 from gatekeeper.deploy.watch.outputs import Say
 from gatekeeper.deploy.watch.overlay import locked

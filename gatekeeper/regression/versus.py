@@ -20,11 +20,11 @@ from gatekeeper.analysis.sweep.quick_probe import MOST_CANARIES
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.backends.dialects.openai import AS_SERVED, DIALECT
 from gatekeeper.core.errors import InputError, StartError, UnresponsiveError
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import differences
 from gatekeeper.core.metrics import PASS_RATES
 from gatekeeper.core.records import Role, setting
-from gatekeeper.core.subject import Address
 from gatekeeper.core.system.inputs import Inputs, find_canaries, read_text
 from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.run_directory import MANIFEST

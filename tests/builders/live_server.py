@@ -11,8 +11,8 @@ from typing import Any
 
 from aiohttp import ClientSession, web
 
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.policy import Policy, RouteRegion
-from gatekeeper.core.subject import Address
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.proxy.live_evidence import LiveEvidence
 from gatekeeper.proxy.live_records import LiveRecords

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.core.subject import Address
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.deploy.running.running_server import check_server
 from tests.builders.deployment import Answering, Deployed, seal
 from tests.builders.golden_words import says

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from gatekeeper.core.subject import Address, hide_keys
+from gatekeeper.core.hidden_keys import Address, hide_keys
 from gatekeeper.core.system import inputs
 from tests.builders.background_server import BackgroundServer, QuietHandler
 from tests.builders.deployment import Deployed

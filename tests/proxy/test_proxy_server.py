@@ -16,7 +16,7 @@ import pytest
 from aiohttp import ClientError
 from yarl import URL
 
-from gatekeeper.core.subject import Address
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.proxy.live_evidence import LiveEvidence
 from gatekeeper.proxy.live_records import LiveRecords
 from gatekeeper.proxy.proxy_server import ProxyServer

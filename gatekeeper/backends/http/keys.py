@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import lru_cache
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from gatekeeper.core.hidden_keys import SECRET_NAME
 from gatekeeper.core.records import Answer
-from gatekeeper.core.subject import SECRET_NAME
 
 _SECRET_HEADER = re.compile(r"(?i).*(?:authorization|key|token|secret)")
 _SHORTEST = 6

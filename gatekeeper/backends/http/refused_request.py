@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from gatekeeper.backends.http import control
 from gatekeeper.core.errors import did_you_mean
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.core.subject import Address
 from gatekeeper.core.text import some
 
 START = "start it, or correct the url"

@@ -6,10 +6,11 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, Field, model_validator
 
 from gatekeeper.core.errors import did_you_mean
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.policy.proxy_table import Proxy
 from gatekeeper.core.policy.route import Route
 from gatekeeper.core.policy.watch_table import Guard, Watch
-from gatekeeper.core.subject import Address, InputTable
+from gatekeeper.core.subject import InputTable
 from gatekeeper.core.toml_file import located
 from gatekeeper.core.toml_file import parse as parse_toml
 

@@ -7,13 +7,14 @@ from pydantic import Field, field_validator, model_validator
 
 from gatekeeper.core.canary import Tier
 from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.quantities import Seconds
 from gatekeeper.core.slo.capacity_table import Capacity
 from gatekeeper.core.slo.objective import Objective
 from gatekeeper.core.slo.region_table import AXES, Region
 from gatekeeper.core.slo.soak_table import Soak
 from gatekeeper.core.slo.sweep_table import MOST_TOKENS, Sweep
-from gatekeeper.core.subject import Address, InputTable, Subject
+from gatekeeper.core.subject import InputTable, Subject
 from gatekeeper.core.toml_file import located
 from gatekeeper.core.toml_file import parse as parse_toml
 

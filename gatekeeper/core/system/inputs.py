@@ -14,10 +14,10 @@ from gatekeeper.core import canary, toml_file
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.canary.filler import with_context
 from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.hidden_keys import hide_keys, key_in
 from gatekeeper.core.manifest import File, Manifest, sha256
 from gatekeeper.core.slo import Profile, Slo, Workload
 from gatekeeper.core.slo import parse as parse_slo
-from gatekeeper.core.subject import hide_keys, key_in
 from gatekeeper.core.system import run_directory, wrong_file
 from gatekeeper.core.system.files import read_input
 

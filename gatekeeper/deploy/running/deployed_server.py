@@ -12,11 +12,11 @@ from gatekeeper.backends.server import Server
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.backend_registry import SCRIPTED, SERVERS
 from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Setting
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.subject import Address
 from gatekeeper.core.system.own_limits import OwnLimitError
 
 _START_TIMEOUT_S = 30.0

@@ -10,8 +10,8 @@ from gatekeeper.backends.listening_process import ListeningProcess, find_process
 from gatekeeper.backends.models import artifacts, locate
 from gatekeeper.backends.models.artifacts import Hashes
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.manifest import Manifest
-from gatekeeper.core.subject import Address
 from gatekeeper.core.system.own_limits import check_own_limit
 from gatekeeper.core.text import quote
 

@@ -14,11 +14,11 @@ from gatekeeper.backends.listening_process import ListeningProcess, find_lossy_p
 from gatekeeper.backends.process import installed_beside
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.records import Answer, Setting
-from gatekeeper.core.subject import Address
 from gatekeeper.core.system import files
 from gatekeeper.deploy.running import certified_run
 from gatekeeper.deploy.running.certified_run import CertifiedRun

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from gatekeeper.backends.listening_process import is_local
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.hidden_keys import Address, address_of
 from gatekeeper.core.policy import Policy, Watch
-from gatekeeper.core.subject import Address, address_of
 from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.deploy.watch import guard_samples
 

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import httptools
 from multidict import CIMultiDict
 
-from gatekeeper.core.subject import Address
+from gatekeeper.core.hidden_keys import Address
 
 MOST_BUFFERED = 1 << 16
 """Bytes of an answer that wait for a slow client; then the server is not read from."""

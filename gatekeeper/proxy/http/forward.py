@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from aiohttp import web
 
-from gatekeeper.core.subject import Address
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.proxy.answer_meter import AnswerMeter
 from gatekeeper.proxy.http.exchange import Exchange, Origin, UpstreamError
 from gatekeeper.proxy.http.headers import forwarded_headers

@@ -14,8 +14,8 @@ from typing import Any
 
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.slo import Telemetry
-from gatekeeper.core.subject import Address
 from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.core.text import QUOTED, one_line
 from gatekeeper.report.otel.endpoint import Destination, RefusedError, Signal, UnsentError, destination

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.core.subject import Address
+from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.proxy.http.exchange import MOST_HEAD, Exchange, Origin, UpstreamError, origin_of
 from gatekeeper.proxy.http.upstream import Upstream

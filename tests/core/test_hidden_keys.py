@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.subject import key_in
+from gatekeeper.core.hidden_keys import key_in
 from gatekeeper.core.system import inputs
 
 KEY = "sk-8Xk2Qz71"
