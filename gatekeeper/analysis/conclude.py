@@ -16,20 +16,10 @@ from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document,
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.answer_findings import cache_findings
-from gatekeeper.analysis.verdict.case import (
-    Case,
-    damage_after_soak,
-    is_due,
-)
+from gatekeeper.analysis.verdict.case import Case, damage_after_soak, is_due
 from gatekeeper.analysis.verdict.host_checks import host_checks
 from gatekeeper.analysis.verdict.ladder_state import LadderState
-from gatekeeper.analysis.verdict.run_verdict import (
-    SETTLED,
-    Verdict,
-    WorkloadOutcome,
-    WorkloadVerdict,
-    no_soak_decides,
-)
+from gatekeeper.analysis.verdict.run_verdict import SETTLED, Verdict, WorkloadOutcome, WorkloadVerdict, no_soak_decides
 from gatekeeper.analysis.verdict.soak_time import clock_ran_backwards, soaked_seconds, too_short
 from gatekeeper.analysis.verdict.sweep_result import negative_controls, sweep_choices, sweep_lies
 from gatekeeper.analysis.verdict.workload import judge_baseline, judge_workload, no_gain_proven

@@ -27,14 +27,7 @@ from gatekeeper.regression import package_environments
 from gatekeeper.regression.bisect_result import BisectResult, KeptEnvironments, Step
 from gatekeeper.regression.mlx_requirements import check_oldest, complete_requirements, parse_requirements
 from gatekeeper.regression.symptom import Symptom, is_linear
-from gatekeeper.regression.version_comparison import (
-    ROUNDS,
-    Interval,
-    VersionComparison,
-    Word,
-    interval,
-    next_version,
-)
+from gatekeeper.regression.version_comparison import ROUNDS, Interval, VersionComparison, Word, interval, next_version
 from gatekeeper.regression.version_probe import probe_version
 from gatekeeper.regression.version_under_test import with_one_workload
 from gatekeeper.run.prepare import hold_host

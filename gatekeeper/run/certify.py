@@ -22,13 +22,7 @@ from gatekeeper.run.open_run import RunRequest, open_new, open_stored
 from gatekeeper.run.plan import soak_outlook
 from gatekeeper.run.publish import Finished, publish
 from gatekeeper.run.requests import Client
-from gatekeeper.run.run_passes import (
-    after_soak,
-    finish_run,
-    run_sweep,
-    sweep_once_more,
-    time_rounds,
-)
+from gatekeeper.run.run_passes import after_soak, finish_run, run_sweep, sweep_once_more, time_rounds
 from gatekeeper.run.stages.soak import soak
 
 

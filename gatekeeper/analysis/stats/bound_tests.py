@@ -12,13 +12,7 @@ from bisect import bisect_left
 
 import numpy as np
 
-from gatekeeper.analysis.stats.intervals import (
-    Floats,
-    WeightedValues,
-    binomial_cdf,
-    samples_needed,
-    student_quantile,
-)
+from gatekeeper.analysis.stats.intervals import Floats, WeightedValues, binomial_cdf, samples_needed, student_quantile
 
 EVEN = 24
 """Answers from which the mean of their shares is near enough to normal for Student's bound."""

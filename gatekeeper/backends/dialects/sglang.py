@@ -11,16 +11,7 @@ from typing import Any
 
 from gatekeeper.backends.continued_answers import by_final_message
 from gatekeeper.backends.counters import claims_at
-from gatekeeper.backends.dialect import (
-    STREAMED,
-    Dialect,
-    ServerRequest,
-    Start,
-    StatedWindow,
-    chat_body,
-    option,
-    scored,
-)
+from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, Start, StatedWindow, chat_body, option, scored
 from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.backends.lossy_options import ACCEPTS, GREEDY, INVENTS, LossyOption
 from gatekeeper.core.errors import InputError

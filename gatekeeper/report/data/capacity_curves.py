@@ -4,12 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gatekeeper.analysis.stats.stream_search import Reach
-from gatekeeper.analysis.verdict.stream_capacity import (
-    ArmCapacity,
-    Gain,
-    MeasuredLatency,
-    StreamCapacity,
-)
+from gatekeeper.analysis.verdict.stream_capacity import ArmCapacity, Gain, MeasuredLatency, StreamCapacity
 from gatekeeper.core.text import counted
 
 

@@ -2,12 +2,7 @@
 
 from dataclasses import dataclass
 
-from gatekeeper.analysis.verdict.run_verdict import (
-    PLAIN_SPEED,
-    AbandonedStep,
-    WorkloadOutcome,
-    WorkloadVerdict,
-)
+from gatekeeper.analysis.verdict.run_verdict import PLAIN_SPEED, AbandonedStep, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.metrics import SPEED_RATIOS
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.text import describe_setting
