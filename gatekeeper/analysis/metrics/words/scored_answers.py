@@ -17,12 +17,16 @@ class Continuation(NamedTuple):
     """To write at most."""
 
 
-AT_ONCE = 32
-"""Tokens that plain decoding writes before it is compared: what follows a difference is of no use."""
-ANSWERS = 2
-"""As many times the tokens of the answer are written at most, whatever differs.
+FEWEST, AT_ONCE = 4, 32
+"""Tokens that plain decoding writes before it is compared, twice as many as lay between two differences so far.
 
-So a draft that writes other words takes no longer than two answers, and one in twenty other tokens is read to the end.
+What follows a difference is of no use: pieces of 32 tokens would read no more than the beginning of an answer that
+differs at every fifth one.
+"""
+ANSWERS, READING = 4, 16
+"""As many times the tokens of the answer are written at most, whatever differs; to read a beginning counts as 16.
+
+So a draft that writes other words takes no longer than four answers, and one in eight other tokens is read to the end.
 """
 UNREADABLE = 12
 """Beginnings of an answer that are tried although the server could not read them."""
@@ -73,7 +77,7 @@ def left_to_continue(records: Sequence[Scored]) -> Continuation | None:
     """Return what of a drafted answer is to be compared next, of the *records* of its canary.
 
     A beginning that the server cannot read, because its text ends within a word that it splits otherwise, is made
-    longer by a token. None where plain decoding was held against all tokens, has written twice as many, or cannot.
+    longer by a token. None where plain decoding was held against all tokens, has taken its share of time, or cannot.
     """
     drafting = next((record for record in records if record.arm == "candidate"), None)
     plain = max((record for record in records if record.arm == "plain"), key=lambda record: record.after, default=None)
@@ -81,19 +85,25 @@ def left_to_continue(records: Sequence[Scored]) -> Continuation | None:
     unread = sum(record.fault is not None for record in continued)
     if drafting is None or plain is None or drafting.fault is not None or unread > UNREADABLE:
         return None
-    shared, written = _shared(plain, drafting), sum(len(record.tokens) for record in continued)
+    shared, spent = _shared(plain, drafting), sum(READING + len(record.tokens) for record in continued)
+    differences = sum(_shared(record, drafting) < len(record.tokens) for record in records if record.arm == "plain")
     if plain.after and plain.fault is not None:
         read = plain.after + 1
     elif shared < len(plain.tokens):
         read = plain.after + shared + 1
-    elif plain.after and shared == AT_ONCE:
+    elif plain.after and shared >= _piece(plain.after, differences):
         read = plain.after + shared
     else:
         return None  # plain decoding ended, or writes the rest of the answer too
     left = len(drafting.tokens) - read
-    if left <= 0 or written >= ANSWERS * len(drafting.tokens):
+    if left <= 0 or spent >= ANSWERS * len(drafting.tokens):
         return None
-    return Continuation(drafting, read, min(left, AT_ONCE))
+    return Continuation(drafting, read, min(left, _piece(read, differences)))
+
+
+def _piece(read: int, differences: int) -> int:
+    """Return how many tokens to write at once where so many of those *read* differ."""
+    return min(AT_ONCE, max(FEWEST, 2 * read // max(1, differences)))
 
 
 def leads_of(scored: tuple[Scored, ...], continued: tuple[Scored, ...]) -> Mapping[str, tuple[float, ...]]:

@@ -3,7 +3,10 @@
 import pytest
 
 from gatekeeper.analysis.metrics.words.scored_answers import (
+    ANSWERS,
     AT_ONCE,
+    FEWEST,
+    READING,
     later_leads,
     leads_of,
     left_to_continue,
@@ -72,32 +75,54 @@ def test_a_beginning_that_cannot_be_read_is_made_longer() -> None:
     drafting, plain = answer("candidate", "abX" + "d" * 40), answer("plain", "abcd")
     unread = [Scored("w", "c", "plain", after=after, fault="unread") for after in range(3, 16)]
 
-    assert (drafting, 5, AT_ONCE) == left_to_continue([drafting, plain, *unread[:2]])
+    assert (drafting, 5, 10) == left_to_continue([drafting, plain, *unread[:2]])
     assert left_to_continue([drafting, plain, *unread]) is None
+
+
+def continue_to_the_end(drafting: Scored, plain: Scored) -> list[Scored]:
+    """Return what plain decoding writes after beginnings of an answer, where it would write the words of *plain*."""
+    records: list[Scored] = []
+    while (left := left_to_continue([drafting, plain, *records])) is not None:
+        text = "".join(plain.tokens[left.after : left.after + left.tokens])
+        records.append(answer("plain", text, after=left.after))
+    return records
 
 
 def test_a_long_answer_is_continued_piece_by_piece() -> None:
     """
-    Where nothing differs for a whole piece, the next one begins behind it.
+    Where nothing differs for a whole piece, the next one begins behind it and is longer, up to a limit.
     """
-    drafting, plain = answer("candidate", "X" + "d" * 2 * AT_ONCE), answer("plain", "a")
+    drafting, plain = answer("candidate", "X" + "d" * 100), answer("plain", "a" + "d" * 100)
 
-    pieces = [answer("plain", "d" * AT_ONCE, after=1 + AT_ONCE * number) for number in range(2)]
+    pieces = continue_to_the_end(drafting, plain)
 
-    assert (drafting, 1, AT_ONCE) == left_to_continue([drafting, plain])
-    assert (drafting, 1 + AT_ONCE, AT_ONCE) == left_to_continue([drafting, plain, pieces[0]])
-    assert left_to_continue([drafting, plain, *pieces]) is None
+    assert [1, 5, 15, 45, 77] == [piece.after for piece in pieces]
+    assert [FEWEST, 10, 30, AT_ONCE, 24] == [len(piece.tokens) for piece in pieces]
 
 
-def test_a_draft_that_writes_other_words_takes_no_longer_than_two_answers() -> None:
+def test_a_piece_where_plain_decoding_ends_is_the_last_one() -> None:
     """
-    However often both arms part, plain decoding writes about twice as many tokens as the answer has.
+    Fewer tokens than were to be written: there is nothing more to compare.
     """
-    drafting, records = answer("candidate", "X" * 400), [answer("plain", "a" * 400)]
-    while (left := left_to_continue([drafting, *records])) is not None:
-        records.append(answer("plain", "a" * left.tokens, after=left.after))
+    drafting, plain = answer("candidate", "X" + "d" * 100), answer("plain", "a" + "d" * 8)
 
-    assert 800 <= sum(len(record.tokens) for record in records[1:]) < 800 + AT_ONCE
+    assert [1, 5] == [piece.after for piece in continue_to_the_end(drafting, plain)]
+
+
+@pytest.mark.parametrize(("every", "compared"), [(8, 400), (6, 340), (1, 80)])
+def test_tokens_that_often_differ_are_read_to_the_end_and_take_no_longer_than_some_answers(
+    every: int, compared: int
+) -> None:
+    """
+    Pieces are as long as what lies between differences, so that what follows one is short.
+    """
+    words = "abcdefghijklmnopqrst" * 20
+    drafting = answer("candidate", "".join("X" if place % every == 0 else word for place, word in enumerate(words)))
+
+    pieces = continue_to_the_end(drafting, answer("plain", words))
+
+    assert compared <= pieces[-1].after + every
+    assert sum(READING + len(piece.tokens) for piece in pieces) < ANSWERS * len(words) + READING + AT_ONCE
 
 
 def test_leads_after_a_beginning_are_those_of_the_drafted_answers_own_places() -> None:
