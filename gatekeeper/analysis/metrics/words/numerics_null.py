@@ -17,6 +17,11 @@ POSITIONS_UNSTEADY = 7000
 """The same where rounds read again give other bits, so that the tolerance decides: enough to cover CONTENT."""
 FALSE_ALARM = 0.001
 """The chance at which a sound draft's divergences count as too many: four workloads have one each, in every run."""
+SPARE = 3
+"""With too few places for CONTENT, so many changes are larger than the one from which larger ones are foretold.
+
+The largest of some 240 changes is often twice as large in one run as in the next, and its fourth power 16 times.
+"""
 DOUBLINGS = 8
 """Leads at which divergences are counted: the tolerance, twice, four times … that."""
 MOST_NAMED = 50
@@ -49,15 +54,17 @@ class Null:
     tolerance: float
     """The lead up to which a divergence is numerics, in logits or in nats."""
     larger: float
-    """Upper bound on the share of positions whose lead moves by more than the tolerance."""
+    """Upper bound on the share of positions whose lead moves by more than `reference`."""
     level: float
     """The confidence of both."""
+    reference: float | None = None
+    """None: the tolerance."""
 
     def refutes(self, own: ComparedLeads, elsewhere: ComparedLeads | None = None) -> bool:
         """Return whether divergences at leads beyond the tolerance are too many, or too large, for numerics.
 
-        A divergence at a place needs a change as large as plain decoding's lead there. Its chance is `larger` at the
-        tolerance, and falls with the fourth power of the lead, as Markov's bound does for any noise with a fourth
+        A divergence at a place needs a change as large as plain decoding's lead there. Its chance is `larger` at
+        `reference`, and falls with the fourth power of the lead, as Markov's bound does for any noise with a fourth
         moment, which rounding has. Such events are rare and many, so that their number is Poisson's. The number beyond
         each of DOUBLINGS leads is held against it, each at its share of the error.
 
@@ -78,20 +85,21 @@ class Null:
             room = sum(lead > bound for lead in places)
             expected = self._expected(places, bound)
             counts = range(1, min(room, MOST_NAMED) + 1)
-            fewest = next((n for n in counts if _chance_of_so_many(n, expected) < FALSE_ALARM / (2 * DOUBLINGS)), None)
+            fewest = next((n for n in counts if chance_of_so_many(n, expected) < FALSE_ALARM / (2 * DOUBLINGS)), None)
             seen += [] if fewest is None else [(fewest, bound)]
         return min(seen, default=None)
 
     def _expected(self, places: Sequence[float], bound: float) -> float:
-        return sum(self.larger * (self.tolerance / lead) ** 4 for lead in places if lead > bound)
+        reference = self.tolerance if self.reference is None else self.reference
+        return sum(self.larger * (reference / lead) ** 4 for lead in places if lead > bound)
 
     def _chance(self, leads: ComparedLeads, bound: float) -> float:
         """Return the chance of as many divergences beyond a lead of *bound* by numerics alone."""
         number = sum(lead > bound for lead in leads.unexplained)
-        return _chance_of_so_many(number, self._expected(leads.places, bound))
+        return chance_of_so_many(number, self._expected(leads.places, bound))
 
 
-def _chance_of_so_many(number: int, expected: float) -> float:
+def chance_of_so_many(number: int, expected: float) -> float:
     """Return the chance of *number* or more events where *expected* are, by Poisson's distribution."""
     if number == 0 or expected <= 0:
         return float(number == 0)
@@ -102,7 +110,7 @@ def _chance_of_so_many(number: int, expected: float) -> float:
 def null_of(records: Iterable[Numerics], level: float) -> Null | Missing:
     """Return the null that *records* show: an order statistic bounds the change that CONTENT of the positions keep.
 
-    With too few positions for that, the tolerance is the largest change, and `larger` says how little is covered.
+    With too few positions for that, the tolerance is the largest change, and `larger` is that of the fourth largest.
     """
     read = [record for record in records if record.fault is None]
     pairs = [pair for record in read for pair in zip(record.gaps, record.other_gaps, strict=True)]
@@ -111,12 +119,15 @@ def null_of(records: Iterable[Numerics], level: float) -> Null | Missing:
     # Where a third token leads, the lead of the first over the second is lost: it moved by at least all of itself.
     changes = [abs(gap - other) if other is not None else gap for gap, other in pairs]
     bound = intervals.quantile(changes, CONTENT, level)
-    largest = max(changes) if isinstance(bound, Missing) or not math.isfinite(bound.hi) else bound.hi
-    tolerance = max(largest, UNITS * max(record.unit for record in read))
-    beyond = sum(change > tolerance for change in changes)
+    ordered, least = sorted(changes), UNITS * max(record.unit for record in read)
+    if isinstance(bound, Missing) or not math.isfinite(bound.hi):
+        tolerance, reference = max(ordered[-1], least), max(ordered[-1 - min(SPARE, len(ordered) - 1)], least)
+    else:
+        tolerance = reference = max(bound.hi, least)
+    beyond = sum(change > reference for change in changes)
     _, larger = intervals.proportion_bounds(beyond, len(changes), level)
     flips = sum(other is None or other < 0 for _, other in pairs)
-    return Null(len(pairs), flips, tolerance, larger, level)
+    return Null(len(pairs), flips, tolerance, larger, level, reference)
 
 
 def answers_to_read(paired: PairedAnswers) -> tuple[Generation, ...]:
