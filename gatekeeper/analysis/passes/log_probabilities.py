@@ -18,8 +18,6 @@ CANARIES = 12
 """For each workload; where the answers of one workload alone differ, most are its own. Three take some minutes."""
 DIFFERING = 24
 """For each workload, where so many answers differ: a defect that few of them have hides among those that numerics turn.
-
-At 2 % of flips a token a stale cache row in 2 % of rounds is found in 36 of 40 runs.
 """
 LEAST = 4
 """Of each workload."""
