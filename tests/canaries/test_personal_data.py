@@ -339,6 +339,7 @@ WRAPPED: dict[str, Callable[[str], str]] = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("wrapped", WRAPPED)
 def test_no_promised_value_is_left(wrapped: str) -> None:
     """
@@ -369,6 +370,7 @@ BESIDE: dict[str, Callable[[str], str]] = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("beside", BESIDE)
 def test_a_value_is_found_beside_anything(beside: str) -> None:
     """
@@ -649,6 +651,7 @@ def test_a_secret_is_replaced_wherever_its_canary_has_it() -> None:
     assert "abc123def" not in json.dumps(cleaned)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "unit",
     [
