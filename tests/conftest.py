@@ -39,8 +39,8 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)
 
-WHOLE = ("e2e", "faults", "regression", "run/remote", "deploy/running", "deploy/watch")
-"""Folders whose tests run whole commands; `./run unit` leaves them out."""
+WHOLE = ("e2e", "faults", "regression", "run/remote", "deploy/running", "deploy/watch", "shipped")
+"""Folders whose tests run whole commands, or read all that is shipped; `./run unit` leaves them out."""
 WHOLE_FOLDERS = tuple(f"{Path(__file__).parent / folder}/" for folder in WHOLE)
 WHOLE_FIXTURES = {"dist", "fleet", "fresh", "llama_server", "scripted", "told"}
 """Elsewhere, a test that takes one of these does too: it builds a wheel, certifies a run, starts hosts or a server."""

@@ -64,6 +64,7 @@ def annotations_of(name: str) -> str:
     return github_annotations.render(data_of(name).decision, parse(text, str(file)), text, str(file))
 
 
+@pytest.mark.whole
 @each_run
 def test_every_format_shows_the_value_of_a_check(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """

@@ -64,6 +64,7 @@ def sentences(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, text
 
 
+@pytest.mark.whole
 def test_no_sentence_of_the_program_has_an_identifier() -> None:
     """
     Every word with an underscore in a text of the package is a key that a person writes, a metric, or another

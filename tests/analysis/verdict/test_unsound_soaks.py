@@ -99,6 +99,7 @@ COUNTED = bare(
 )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", UNPROVEN)
 def test_a_soak_that_shows_too_little_proves_nothing(name: str) -> None:
     """
