@@ -1,8 +1,8 @@
 """The page of a run under way, on 127.0.0.1: served by a process of its own, which only reads the run directory.
 
-Run as a program it is that process: `python -m gatekeeper.run.live_page FD`. FD is a socket that listens already; the
-run directory comes as a line on stdin, and the end of stdin is the end of the run. It renders only while a browser
-fetches it, takes at most a tenth of one core, at the lowest priority, and so disturbs no measurement.
+Run as a program it is that process: `python -m gatekeeper.run.live_page FD NICENESS`. FD is a socket that listens
+already; the run directory comes as a line on stdin, and the end of stdin is the end of the run. It renders only while a
+browser fetches it, takes at most a tenth of one core, at the lowest priority, and so disturbs no measurement.
 """
 
 import os
@@ -26,6 +26,8 @@ LEAST_S, DUTY = 5.0, 0.1
 """At least this long from one rendering to the next, and at most this share of a core."""
 WATCHED_S = 30.0
 """A browser that sent no request for this long is gone."""
+LOWEST = 19
+"""The niceness of its process: a busy machine measures first, and the page may come a minute late."""
 LINGER_S = 6.0
 """How long the finished page waits for a browser that is still there; it sends a request every two seconds."""
 WAITING = (
@@ -38,7 +40,7 @@ WAITING = (
 
 
 @contextmanager
-def served(port: int) -> Iterator[tuple[Observer, str]]:
+def served(port: int, *, niceness: int = LOWEST) -> Iterator[tuple[Observer, str]]:
     """Serve the page while the context is open; yield the observer that tells where the run is, and the address."""
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -49,7 +51,7 @@ def served(port: int) -> Iterator[tuple[Observer, str]]:
             raise InputError(message, hint="choose another port, or --serve 0 for any that is free") from error
         listening.listen(MOST)
         address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
-        command = [sys.executable, "-m", "gatekeeper.run.live_page", str(listening.fileno())]
+        command = [sys.executable, "-m", "gatekeeper.run.live_page", str(listening.fileno()), str(niceness)]
         server = subprocess.Popen(
             command,
             pass_fds=(listening.fileno(),),
@@ -169,9 +171,9 @@ class PageServer(SmallServer):
         self.socket, self.page = listening, page
 
 
-def main(number: int) -> None:
+def main(number: int, niceness: int) -> None:
     """Serve until stdin ends."""
-    os.nice(19)
+    os.nice(niceness)
     page = LivePage()
     server = PageServer(socket.socket(fileno=number), page)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -186,4 +188,4 @@ def _read_run(page: LivePage) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -34,7 +34,7 @@ def under_way(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(under_way: Path) -> Iterator[str]:
-    with served(0) as (tell, address):
+    with served(0, niceness=0) as (tell, address):
         tell(Event(AT, "begin", {"run": str(under_way)}))
         yield urlsplit(address).netloc
 
@@ -138,7 +138,7 @@ def test_the_end_of_the_run_ends_the_server(under_way: Path) -> None:
     A browser that still asks gets the report; then the server ends.
     """
     report, pages = under_way / "report.html", [""]
-    with served(0) as (tell, address):
+    with served(0, niceness=0) as (tell, address):
         place = urlsplit(address).netloc
         tell(Event(AT, "begin", {"run": str(under_way)}))
         until(lambda: "Running:" in fetched(place)[1])
@@ -166,7 +166,7 @@ def test_a_dead_server_harms_nothing(under_way: Path, monkeypatch: pytest.Monkey
     """
     monkeypatch.setattr(sys, "executable", shutil.which("true"))
 
-    with served(0) as (tell, _):
+    with served(0, niceness=0) as (tell, _):
         for _ in range(20):
             tell(Event(AT, "begin", {"run": str(under_way)}))
             time.sleep(0.05)
