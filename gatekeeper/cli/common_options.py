@@ -172,6 +172,9 @@ def _with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: b
         from gatekeeper.core.system.run_directory import check_outside_of_runs
 
         check_outside_of_runs(output)
+        if not output.parent.is_dir():  # said before the work, not after it
+            hint = f"make it: mkdir -p {shlex.quote(str(output.parent))}; or choose another --output"
+            raise InputError(f"cannot write {output}: there is no folder {output.parent}", hint=hint)
         written = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", newline="")
         with redirect_stdout(written):
             code = callback(*words, **options)
@@ -190,9 +193,6 @@ def _write(output: Path, content: bytes) -> None:
     """Write a file, whole or not at all; raise what is wrong with its place."""
     try:
         output.write_bytes(content)
-    except FileNotFoundError:
-        hint = f"make it: mkdir -p {shlex.quote(str(output.parent))}; or choose another --output"
-        raise GatekeeperError(f"cannot write {output}: there is no folder {output.parent}", hint=hint) from None
     except IsADirectoryError:
         raise InputError(f"--output {output} is a folder", hint="name a file in it") from None
     except OSError as error:

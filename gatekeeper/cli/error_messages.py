@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
@@ -42,7 +43,8 @@ def _described(error: BaseException, arguments: Sequence[str], root: click.Group
     if isinstance(error, GatekeeperError):
         return error.message, error.hint, error.exit_code
     if isinstance(error, click.ClickException):
-        return *_usage_error(error), ExitCode.BAD_INPUT
+        message, hint = _usage_error(error)
+        return message, _knob_and_value(arguments) or hint, ExitCode.BAD_INPUT
     if isinstance(error, KeyboardInterrupt | click.Abort):
         hints = (getattr(failure, "hint", None) for failure in (error, error.__cause__))  # click makes an Abort of it
         hint = next(filter(None, hints), None) or _after_interrupt(arguments, root)
@@ -76,7 +78,17 @@ def _usage_error(error: click.ClickException) -> tuple[str, str]:
     message = message[:1].lower() + message[1:].removesuffix(".")
     message = message.replace("is not a valid integer range", "is no whole number")
     message = message.replace("is not a valid float range", "is no number")
+    message = re.sub(r"is not in the range x>=(\S+)$", r"must be at least \1", message)
+    message = re.sub(r"is not in the range (\S+)<=x<=(\S+)$", r"must be from \1 to \2", message)
     return message, f"did you mean {suggested}? {hint}" if suggested else hint
+
+
+def _knob_and_value(arguments: Sequence[str]) -> str:
+    """Return how to write `--set KNOB VALUE`; empty where nobody did."""
+    for option, knob, value in zip(arguments, arguments[1:], arguments[2:], strict=False):
+        if option == "--set" and "=" not in knob and not value.startswith("-"):
+            return f"a knob and its value are one word: --set {knob}={value}"
+    return ""
 
 
 def _nearest(word: str, allowed: Iterable[str]) -> str:

@@ -121,6 +121,8 @@ def certify(
     **options: Any,
 ) -> int:
     """Certify an SLO file: freeze, baseline, sweep, soak, judge, then promote or grade back."""
+    if sys.stderr.isatty() and not quiet:
+        click.echo("starting\r", nl=False, err=True)  # loading takes ten seconds on a busy machine; overwritten
     from gatekeeper.run import certify as run
     from gatekeeper.run.open_run import RunRequest
 

@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.parse import ParseError, toml_table
+from gatekeeper.core.units import show_seconds
 
 Model = TypeVar("Model", bound=BaseModel)
 Path = Sequence[str | int]
@@ -123,10 +124,15 @@ def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDet
     if "\n" in reason:
         reason, hint = reason.split("\n", 1)
         return f"{where}: {reason}", hint
+    if kind in _LIMITS and (written := _DURATION.search(text.splitlines()[line_of(text, path) - 1])):
+        limit = show_seconds(end) if (end := next(iter(context.values()))) else "0"
+        return f"{where}: {written[1]} is out of range: must be {_LIMITS[kind]} {limit}", "for example 600 s"
     reason, hint = _in_words(kind, str(path[-1]) if path else "", error["input"], context) or (reason, "")
     return f"{where}: {reason[:1].lower()}{reason[1:]}", hint
 
 
+_DURATION = re.compile(r'= *"(-?[0-9.]+ *(?:ns|us|ms|s|min|m|h|d))"')
+"""A duration as it is written: its author does not think in seconds."""
 _SYNONYMS = {
     "at_least": {"min", "minimum", "threshold", "above", "lower"},
     "at_most": {"max", "maximum", "below", "upper", "limit"},

@@ -69,7 +69,7 @@ def parse(written: object, units: dict[str, float]) -> float:
 def _example(units: dict[str, float], unit: str = "") -> str:
     """Return a quantity as an SLO file writes it; of a calendar's *unit*, one in days."""
     if units is SECONDS:
-        return '"30 d"' if unit[:1] in {"w", "y", "M"} or unit.startswith("mo") else '"600 s"'
+        return '"30 d"' if unit[:1] in {"w", "y"} or unit.lower() in {"m", "mo", "month", "months"} else '"600 s"'
     if list(units) == ["%"]:
         return '0.5 or "50 %"'
     return f'"1 {next((unit for unit in ("ms", "GB", "MB/h") if unit in units), next(iter(units)))}"'

@@ -136,13 +136,21 @@ def exit_code(comparisons: Sequence[RunComparison], *, fail_on_worse: bool) -> E
     if "worse" in results:
         return ExitCode.OBJECTIVE_FAILED
     lost = any(workload.a is not None and workload.not_comparable for workload in workloads)
+    lost = lost or any(_same_run(comparison.a, comparison.b) for comparison in comparisons)
     return ExitCode.UNPROVEN if lost or "not measured in B" in results else ExitCode.OK
+
+
+def _same_run(first: ComparedRun, second: ComparedRun) -> bool:
+    return Path(first.run).resolve() == Path(second.run).resolve()
 
 
 def _compare(first: _Side, second: _Side, metrics: Sequence[str]) -> RunComparison:
     matter, causes = compare_inputs(first.manifest, second.manifest, first.slo, second.slo)
     notes = across_backends(first.manifest, second.manifest)
-    if notes:
+    across = bool(notes)
+    if _same_run(first.head, second.head):
+        notes = ["A and B are the same run: name another one (`gatekeeper history` lists them)"]
+    if across:
         if not same_family(first.manifest.target, second.manifest.target):
             matter.append("target family")
         else:
@@ -156,7 +164,7 @@ def _compare(first: _Side, second: _Side, metrics: Sequence[str]) -> RunComparis
     for name in names:
         refusals = [*incomplete, *(difference for difference in matter if concerns(difference, name))]
         refusals += [f"{side.head.run} has no such workload" for side in sides if name not in side.workloads]
-        rows = [_called(contrasts[name, metric], called=not refusals, across=bool(notes)) for metric in metrics]
+        rows = [_called(contrasts[name, metric], called=not refusals, across=across) for metric in metrics]
         workloads.append(ComparedWorkload(name, tuple(refusals), first.result(name), second.result(name), tuple(rows)))
     return RunComparison(
         a=first.head, b=second.head, not_comparable=(*incomplete, *matter), differences=tuple(causes),

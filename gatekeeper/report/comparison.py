@@ -176,8 +176,8 @@ def _rows(parts: Sequence[ComparedWorkload | None]) -> Iterator[tuple[str, ...]]
 
 
 def _cell(row: Contrast | None) -> str:
-    if row is None:
-        return "-"
+    if row is None or row.b is None:
+        return row.says if row is not None else "-"
     sign = f"{SIGNS[row.says]} " if row.says in SIGNS else ""
     size = f"{change(row)}, " if row.change is not None else ""
     proven = ", proven" if row.proven else f" ({row.because})" if row.because else ""

@@ -27,7 +27,7 @@ LEAST_S, DUTY = 5.0, 0.1
 WATCHED_S = 30.0
 """A browser that sent no request for this long is gone."""
 LOWEST = 19
-"""The niceness of its process: a busy machine measures first, and the page may come a minute late."""
+"""The niceness of its process: a busy machine measures first, and the page may come a minute late, and says so."""
 LINGER_S = 6.0
 """How long the finished page waits for a browser that is still there; it sends a request every two seconds."""
 WAITING = (
@@ -35,7 +35,8 @@ WAITING = (
     '<meta name="viewport" content="width=device-width, initial-scale=1"><title>gatekeeper</title>'
     "<style>body { margin: 3rem auto; max-width: 40rem; padding: 0 1.5rem; font: 1rem/1.55 system-ui, sans-serif; "
     "color-scheme: light dark; } h1 { font-size: 1.45rem; }</style>"
-    "<main><h1>Nothing has been measured yet</h1><p>This page reloads by itself.</p></main></html>"
+    "<main><h1>The page of this run comes soon</h1><p>It is drawn at the lowest priority, so that it does not disturb "
+    "the run: on a busy machine that takes a minute. This page reloads by itself.</p></main></html>"
 )
 
 

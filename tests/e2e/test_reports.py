@@ -59,7 +59,7 @@ def test_a_path_that_cannot_be_written_is_an_error(demo: ProjectFolder) -> None:
     """
     The error names the file and what to do.
     """
-    refused = demo.run("report", "run", "--format", "html", "-o", "no/such/folder.html", code=4)
+    refused = demo.run("report", "run", "--format", "html", "-o", "no/such/folder.html", code=2)
 
     assert "no/such/folder.html" in refused.err
     assert "hint" in refused.err
@@ -118,6 +118,15 @@ def test_damaged_inputs_make_a_run_unproven(demo: ProjectFolder, file: str, dama
     assert "Traceback" not in judged.err + compared.err + shown.err
     assert shown.code in {0, code}  # what can still be drawn is a page, which says what is missing
     assert (code == 0) == ("drafting gained for" in shown.out)
+
+
+def test_a_run_compared_with_itself_proves_nothing(demo: ProjectFolder) -> None:
+    """
+    Whoever names one run twice is told, and a gate that does so is unproven.
+    """
+    compared = demo.run("compare", "run", "./run/", "--fail-on", "worse", code=3)
+
+    assert "the same run" in compared.out
 
 
 def test_an_interrupted_run_renders_in_every_format(scripted: Scripted) -> None:

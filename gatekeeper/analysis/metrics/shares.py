@@ -1,6 +1,7 @@
 """Estimates that count: pass rates, agreement, faults, drafting and endings, as shares of answers or of canaries."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -14,12 +15,15 @@ from gatekeeper.analysis.metrics.words.first_tokens import distribution_test
 from gatekeeper.analysis.metrics.words.harm import CUT_SHORT, HARMS
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Answer, Generation
+from gatekeeper.core.text import counted, quote
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 BURSTY_LENGTH = 16
 """Shorter answers have too few bursts to tell drafting from a stall."""
 BURSTS_SHOWN, BURSTS_STRAY = 0.2, 0.05
 """At least this share of the drafting arm's answers must come in bursts, and at most this share of the plain arm's."""
+LONGEST_FAULT = 120
+"""Characters of a fault in the reason of a check; events.jsonl and the records have all of it."""
 COMPLETE = frozenset({"stop", "tool_calls"})
 """Finish reasons of an answer that is not cut short."""
 
@@ -212,7 +216,19 @@ def first_tokens(paired: PairedAnswers) -> Estimate | Missing:
 def error_rate(paired: PairedAnswers) -> Estimate | Missing:
     """Return the share of answers that failed."""
     failed = per_canary(paired.answers, lambda answer: answer.fault is not None)
-    return _share_of_answers(failed, paired, "had an answer that failed")
+    share = _share_of_answers(failed, paired, "had an answer that failed")
+    notes = share.notes if isinstance(share, Estimate) else ()
+    return _noted(share, *notes, *_commonest_fault(paired.answers))
+
+
+def _commonest_fault(answers: Sequence[Generation]) -> list[str]:
+    """Describe the kind of fault that most failed answers have, by its commonest wording; nothing where none failed."""
+    faults = [generation.answer.fault for generation in answers if generation.answer.fault is not None]
+    if not faults:
+        return []
+    kind, count = Counter(fault.partition(":")[0] for fault in faults).most_common(1)[0]
+    wording = Counter(fault for fault in faults if fault.partition(":")[0] == kind).most_common(1)[0][0]
+    return [f"most often {quote(wording)[:LONGEST_FAULT]} ({count} of {counted(len(faults), 'failed answer')})"]
 
 
 def engaged(paired: PairedAnswers) -> Estimate | Missing:

@@ -55,9 +55,17 @@ class Canary(InputTable):
                 raise ValueError("every message needs a 'role'")
             if (role := ROLES.get(message["role"])) is not None:
                 raise ValueError(f"role '{message['role']}' is of another format: write '{role}'")
+            if message["role"] not in KNOWN_ROLES and (near := did_you_mean(message["role"], KNOWN_ROLES)).endswith(
+                "?"
+            ):
+                raise ValueError(f"role '{message['role']}': {near}")
+            if message["role"] == "user" and str(message.get("content") or "").strip() == "":
+                raise ValueError("a user's message has no content")
         return messages
 
 
+KNOWN_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+"""A chat template may know others, so only those that look like a mistyped one are refused."""
 ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "ai": "assistant"}
 """Words for a role in other formats, such as ShareGPT's, and what chat templates call it."""
 
@@ -76,6 +84,10 @@ def _in_words(problem: ErrorDetails) -> str:
     if problem["type"] == "extra_forbidden":
         near = did_you_mean(str(problem["loc"][-1]), Canary.model_fields)
         return f"unknown key; {near}" if len(problem["loc"]) == 1 and near.endswith("?") else "unknown key"
+    if problem["type"] in {"string_too_short", "too_short"}:
+        return "must not be empty"
+    if problem["type"] == "greater_than_equal":
+        return f"must be at least {problem['ctx']['ge']}"
     kind = next((kind for begin, kind in _KINDS.items() if problem["type"].startswith(begin)), None)
     return f"must be {kind}" if kind else problem["msg"].removeprefix("Value error, ")
 

@@ -61,7 +61,8 @@ def read_text(path: Path, kind: str) -> str:
         trouble, hint = wrong_file.describe_no_text(path, content, error.start)
         raise InputError(f"{kind} {path} {trouble}", hint=hint) from error
     except IsADirectoryError as error:
-        inside = sorted(file.name for file in path.glob("*.*") if file.suffix in {".toml", ".jsonl"})
+        ending = ".jsonl" if kind.startswith("canar") else ".toml"
+        inside = sorted(file.name for file in path.glob(f"*{ending}"))
         hint = f"name a file in it: {', '.join(inside[:_NAMED])}" if inside else "name a file"
         if (path / run_directory.MANIFEST).is_file():
             hint = f"it is a run directory: gatekeeper judge {path} derives its verdict again"

@@ -11,7 +11,8 @@ CHECKS = {"seals": "checksums", "papers": "certificate"}
 def admit_text(document: Document) -> str:
     """Return the first reason in the first line, then what to do next and what was checked."""
     code = document["exit_code"]
-    reason = f"{spaced(document['reason'])}: " if code == 3 else ""
+    word = spaced(document["reason"])
+    reason = f"{word}: " if code == 3 and not document["because"].startswith(word) else ""
     run = f" ({document['run']})" if document["run"] else ""
     lines = [f"{document['slo']}: {WORDS[code]}: {reason}{document['because']}{run}", f"  next: {document['next']}"]
     lines += [f"  {CHECKS.get(check['check'], check['check']):<11} {check['detail']}" for check in document["checks"]]

@@ -19,10 +19,16 @@ def render(pairs: Sequence[RunComparison]) -> str:
 def _runs(pairs: Sequence[RunComparison]) -> Markup:
     heads = ("Side", *comparison.RUN_HEADS, "Run")
     remarks = [el("li", remark) for remark in comparison.remarks(pairs)]
-    return section("Runs", table(heads, comparison.runs(pairs), "plainly"), el("ul", *remarks) if remarks else None)
+    return section(
+        "Runs",
+        table(heads, comparison.runs(pairs), "plainly"),
+        el("ul", *remarks, class_="events") if remarks else None,
+    )
 
 
 def _workload(workload: comparison.WorkloadTable) -> Markup:
     refusals = [el("p", f"Not compared: {refusal}", class_="dim") for refusal in workload.refusals]
-    rows = table(("Metric", *workload.heads), workload.rows, "plainly") if workload.rows else None
-    return section(workload.name, *refusals, rows)
+    runs = [el("p", head, class_="dim") for head in workload.heads]
+    letters = (head.partition(":")[0] for head in workload.heads)
+    rows = table(("Metric", *letters), workload.rows, "plainly") if workload.rows else None
+    return section(workload.name, *runs, *refusals, rows)

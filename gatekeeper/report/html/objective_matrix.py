@@ -53,6 +53,7 @@ def _card(row: ObjectiveRow) -> Markup:
         el("h3", f"{phrases.CHECK_GLYPHS[check.outcome]} {row.about}: ", breakable(check.metric)),
         el("p", el("strong", f"{states(check)}."), f" {given_up}." if given_up else "", class_="lead"),
         charts.interval(check),
+        el("p", el("b", "Seen: "), one_line(notes), ".") if (notes := check.because.partition("; ")[2]) else None,
         el("p", el("b", "Why it matters: "), one_line(check.why)),
         el("p", el("b", "What to do: "), f"{passes}{row.remedy}."),
         el("details", el("summary", "Other settings that failed it"), el("ul", *other_settings))
@@ -79,7 +80,10 @@ def matrix(page: PageData) -> Markup | None:
     lines = [_line(row, names) for row in rows]
     lines += [_line(row, ["host"], span=len(names)) for row in host]
     proven = "" if page.gaps or page.progress is not None else ", nothing is unproven"
-    count = f"{phrases.passed(checks)} of {len(checks)} checks passed{proven}"
+    given_up = any(setting is not None for row in rows for _, setting in row.cells.values())
+    count = (
+        f"{phrases.passed(checks)} of {len(checks)} checks{' of what is deployed' if given_up else ''} passed{proven}"
+    )
     about = (
         f"{count if checks else 'No objective applies to plain decoding; shown are the settings that were given up'}. "
         "A check passes where its whole interval lies on the right side of the bound. Click a cell for its chart."

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.system.own_command import as_typed
 from gatekeeper.core.system.run_directory import RUNS
@@ -99,6 +100,7 @@ def _fitted(console: Console, decision: Decision, end: Sequence[Text], height: i
     details = (0,) if decision.verdict.incomplete else (2, 1, 0)
     described = {detail: [_row(console, row, detail) for row in blocking] for detail in details}
     nonblocking = [line for row in rows if not row.blocking for line in _row(console, row, 0)]
+    nonblocking += _without_checks(console, decision) if blocking else []
 
     def lines(most: int, parts: Sequence[Sequence[Text]], rest: Sequence[Text]) -> list[Text]:
         left_out = len(blocking) - len(parts)
@@ -159,6 +161,17 @@ def _row(console: Console, row: ObjectiveRow, detail: int) -> list[Text]:
     if detail > 1 and row.blocking and check.why:
         lines += _paragraph(console, f"why it matters: {check.why}", style="dim", indent=4)
     return lines
+
+
+def _without_checks(console: Console, decision: Decision) -> list[Text]:
+    """Return why a workload is unproven of which no objective is open, which is said above where none is."""
+    return [
+        line
+        for workload in decision.verdict.workloads
+        if workload.outcome is WorkloadOutcome.UNPROVEN
+        and not any(check.outcome is Outcome.UNPROVEN for check in workload.checks)
+        for line in _paragraph(console, f"? {workload.name}: {in_words(workload.because)}", style="dim")
+    ]
 
 
 def _remarks(console: Console, decision: Decision) -> list[Text]:

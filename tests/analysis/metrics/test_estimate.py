@@ -577,8 +577,8 @@ def test_a_fault_makes_its_canary_fail() -> None:
     prompts like them as many may fail as 2 of 5 leave open, and at least as many do as 1 of 5 that always failed shows.
     """
     answers = spread(5, lambda _: answer(), repeats=2)
-    for failed in (0, 1, 2):
-        answers[failed] = replace(answers[failed], answer=answer(fault="cut off"))
+    for failed, fault in enumerate(("cut off: at 3", "cut off: at 3", "timeout: 60 s")):
+        answers[failed] = replace(answers[failed], answer=answer(fault=fault))
 
     counted_, guessed = (known(estimate("error_rate", evidence(answers, frozen=frozen))) for frozen in (True, False))
 

@@ -22,6 +22,11 @@ SLEEP_GAP = 2.0
 """Seconds by which the time of day may differ from the monotonic clock between two samples; more means sleep."""
 REBOOT_SHIFT = 60.0
 """Seconds by which the boot time may change without a restart: the system derives it from the time of day."""
+GROWING = {
+    "memory_uncompressed_demand": "the memory that programs need",
+    "subject_footprint": "the memory of the system under test",
+}
+"""What may use up the free memory, in words."""
 BUSY_CORES = 0.25
 """Cores that background jobs of the system may use on average before they are reported."""
 DISQUALIFYING = frozenset(
@@ -223,7 +228,7 @@ def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float)
     free = medians(headroom.segments[-1].last(10), HEADROOM_WINDOW)[0] if headroom.segments else 0.0
     if free <= 0:
         return
-    for name in ("memory_uncompressed_demand", "subject_footprint"):
+    for name, words in GROWING.items():
         values = sampled.series(name)
         if not values.segments or values.uncovered():
             continue
@@ -235,7 +240,7 @@ def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float)
         if soon > horizon:
             continue
         detail = (
-            f"{name} grows by {show(growth.center, 'B/s')}; at that rate the headroom of {show(free, 'B')} is used "
+            f"{words} grows by {show(growth.center, 'B/s')}; at that rate the headroom of {show(free, 'B')} is used "
             f"up in {show_interval(*(show(seconds, 's') for seconds in (center, soon, late)))}"
         )
         yield Finding(FindingKind.MEMORY_EXHAUSTION, name, detail, "find and fix the leak before you deploy")
