@@ -22,8 +22,6 @@ BURSTY_LENGTH = 16
 """Shorter answers have too few bursts to tell drafting from a stall."""
 BURSTS_SHOWN, BURSTS_STRAY = 0.2, 0.05
 """At least this share of the drafting arm's answers must come in bursts, and at most this share of the plain arm's."""
-LONGEST_FAULT = 120
-"""Characters of a fault in the reason of a check; events.jsonl and the records have all of it."""
 COMPLETE = frozenset({"stop", "tool_calls"})
 """Finish reasons of an answer that is not cut short."""
 
@@ -216,9 +214,7 @@ def first_tokens(paired: PairedAnswers) -> Estimate | Missing:
 def error_rate(paired: PairedAnswers) -> Estimate | Missing:
     """Return the share of answers that failed."""
     failed = per_canary(paired.answers, lambda answer: answer.fault is not None)
-    share = _share_of_answers(failed, paired, "had an answer that failed")
-    notes = share.notes if isinstance(share, Estimate) else ()
-    return _noted(share, *notes, *_commonest_fault(paired.answers))
+    return _noted(_share_of_answers(failed, paired, "had an answer that failed"), *_commonest_fault(paired.answers))
 
 
 def _commonest_fault(answers: Sequence[Generation]) -> list[str]:
@@ -228,7 +224,7 @@ def _commonest_fault(answers: Sequence[Generation]) -> list[str]:
         return []
     kind, count = Counter(fault.partition(":")[0] for fault in faults).most_common(1)[0]
     wording = Counter(fault for fault in faults if fault.partition(":")[0] == kind).most_common(1)[0][0]
-    return [f"most often {quote(wording)[:LONGEST_FAULT]} ({count} of {counted(len(faults), 'failed answer')})"]
+    return [f"most often {quote(wording)} ({count} of {counted(len(faults), 'failed answer')})"]
 
 
 def engaged(paired: PairedAnswers) -> Estimate | Missing:
@@ -351,4 +347,4 @@ def _share_of_answers(
 
 
 def _noted(share: Estimate | Missing, *notes: str) -> Estimate | Missing:
-    return replace(share, notes=notes) if isinstance(share, Estimate) else share
+    return replace(share, notes=(*share.notes, *notes)) if isinstance(share, Estimate) else share
