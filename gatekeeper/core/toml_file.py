@@ -124,7 +124,7 @@ def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDet
     if "\n" in reason:
         reason, hint = reason.split("\n", 1)
         return f"{where}: {reason}", hint
-    if kind in _LIMITS and (written := _DURATION.search(text.splitlines()[line_of(text, path) - 1])):
+    if kind in _LIMITS and (written := _DURATION.search("".join(text.splitlines()[line_of(text, path) - 1 :][:1]))):
         limit = show_seconds(end) if (end := next(iter(context.values()))) else "0"
         return f"{where}: {written[1]} is out of range: must be {_LIMITS[kind]} {limit}", "for example 600 s"
     reason, hint = _in_words(kind, str(path[-1]) if path else "", error["input"], context) or (reason, "")

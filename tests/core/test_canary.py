@@ -244,10 +244,13 @@ def test_turns_of_a_conversation_are_canaries() -> None:
 @pytest.mark.parametrize(("text", "says", "hint"), [
     (lines({**GOOD, "messages": "hi"}), "messages: must be a list", "write messages = ["),
     (json.dumps([GOOD]), "must be an object in braces", "one object a line"),
+    (lines({**GOOD, "messages": [{"role": "usr", "content": "hi"}]}), "did you mean 'user'?", "write messages = ["),
+    (lines({**GOOD, "messages": [{"role": "user", "content": " "}]}), "message has no content", "write messages = ["),
 ])  # fmt: skip
 def test_a_line_of_another_shape_is_named_in_words_of_json(text: str, says: str, hint: str) -> None:
     """
-    A text in the place of the list of messages, and a list around all canaries, as other tools have them.
+    A text in the place of the list of messages, and a list around all canaries, as other tools have them; a message
+    whose role is mistyped, and one that is empty.
     """
     error = refused(text)
 

@@ -59,7 +59,7 @@ class Canary(InputTable):
                 "?"
             ):
                 raise ValueError(f"role '{message['role']}': {near}")
-            if message["role"] == "user" and str(message.get("content") or "").strip() == "":
+            if message["role"] == "user" and isinstance(content := message.get("content"), str) and not content.strip():
                 raise ValueError("a user's message has no content")
         return messages
 
