@@ -85,7 +85,7 @@ class Null:
             room = sum(lead > bound for lead in places)
             expected = self._expected(places, bound)
             counts = range(1, min(room, MOST_NAMED) + 1)
-            fewest = next((n for n in counts if chance_of_so_many(n, expected) < FALSE_ALARM / (2 * DOUBLINGS)), None)
+            fewest = next((n for n in counts if _chance_of_so_many(n, expected) < FALSE_ALARM / (2 * DOUBLINGS)), None)
             seen += [] if fewest is None else [(fewest, bound)]
         return min(seen, default=None)
 
@@ -96,10 +96,10 @@ class Null:
     def _chance(self, leads: ComparedLeads, bound: float) -> float:
         """Return the chance of as many divergences beyond a lead of *bound* by numerics alone."""
         number = sum(lead > bound for lead in leads.unexplained)
-        return chance_of_so_many(number, self._expected(leads.places, bound))
+        return _chance_of_so_many(number, self._expected(leads.places, bound))
 
 
-def chance_of_so_many(number: int, expected: float) -> float:
+def _chance_of_so_many(number: int, expected: float) -> float:
     """Return the chance of *number* or more events where *expected* are, by Poisson's distribution."""
     if number == 0 or expected <= 0:
         return float(number == 0)

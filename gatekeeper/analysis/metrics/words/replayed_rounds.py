@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, successful
 from gatekeeper.analysis.metrics.words.exactness import NOT_CORRECT
-from gatekeeper.analysis.metrics.words.moved_leads import moves_of, ordinary_move, too_far
 from gatekeeper.analysis.metrics.words.near_ties import known_tokens
 from gatekeeper.analysis.metrics.words.numerics_null import null_of
 from gatekeeper.analysis.metrics.words.scored_answers import parted, tells_its_passes
@@ -132,10 +131,7 @@ def _share(right: Sequence[bool], *notes: str) -> Estimate:
 
 
 def _told_agreement(paired: PairedAnswers) -> Estimate | Missing:
-    """Return the share of answers each token of which is the likeliest, by what the server tells of its own passes.
-
-    A pass may itself rest on a wrong cache: then its leads are others than plain decoding's after the same beginning.
-    """
+    """Return the share of answers each token of which is the likeliest, by what the server tells of its own passes."""
     drafted = [record for record in paired.scored if record.arm == "candidate"]
     told = [record for record in drafted if tells_its_passes(record)]
     if len(told) < len(drafted) or not told:
@@ -147,16 +143,7 @@ def _told_agreement(paired: PairedAnswers) -> Estimate | Missing:
         canary, places = next(iter(wrong.items()))
         place = f"token {places[0].position + 1}, where another one leads by {show_number(places[0].gap or 0)} nats"
         notes.append(f"{len(wrong)} have a token that is not the likeliest, first {canary} at {place}")
-    moves = moves_of((*paired.scored, *paired.continued, *paired.scored_elsewhere))
-    moved = {move.canary: move for move in too_far(moves, paired.level) if move.workload == paired.workload}
-    if moved:
-        move, ordinary = max(moved.values(), key=lambda move: move.nats), ordinary_move(moves, paired.level)
-        notes.append(
-            f"{len(moved)} rest on passes that plain decoding's do not explain, as {move.canary} at token "
-            f"{move.position + 1}: a lead moved by {show_number(move.nats)} nats, of 99 % of the tokens by at most "
-            f"{show_number(ordinary)}"
-        )
-    return _share([record.canary not in wrong and record.canary not in moved for record in told], *notes)
+    return _share([record.canary not in wrong for record in told], *notes)
 
 
 def _beyond(parted: tuple[Parting, ...], tolerance: float) -> tuple[Parting, ...]:

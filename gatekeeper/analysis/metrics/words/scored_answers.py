@@ -56,7 +56,7 @@ def plain_lead(plain: Scored, drafting: Scored) -> tuple[float | None, str]:
     It is at least so much: a token that the server does not name is less likely than the last one that it names. None
     where neither answer has another token, or the server shows nothing of the place.
     """
-    shared = shared_length(plain, drafting)
+    shared = _shared(plain, drafting)
     parting = plain.after + shared
     place = f"at token {parting + 1}"
     if shared >= len(plain.tokens) or parting >= len(drafting.tokens) or not plain.likeliest[shared]:
@@ -85,10 +85,8 @@ def left_to_continue(records: Sequence[Scored]) -> Continuation | None:
     unread = sum(record.fault is not None for record in continued)
     if drafting is None or plain is None or drafting.fault is not None or unread > UNREADABLE:
         return None
-    shared, spent = shared_length(plain, drafting), sum(READING + len(record.tokens) for record in continued)
-    differences = sum(
-        shared_length(record, drafting) < len(record.tokens) for record in records if record.arm == "plain"
-    )
+    shared, spent = _shared(plain, drafting), sum(READING + len(record.tokens) for record in continued)
+    differences = sum(_shared(record, drafting) < len(record.tokens) for record in records if record.arm == "plain")
     if plain.after and plain.fault is not None:
         read = plain.after + 1
     elif shared < len(plain.tokens):
@@ -126,13 +124,13 @@ def leads_of(scored: tuple[Scored, ...], continued: tuple[Scored, ...]) -> Mappi
 def _compared_leads(plain: Scored, drafting: Scored) -> tuple[float, ...]:
     places = zip(plain.tokens, plain.logprobs, plain.likeliest, strict=True)
     leads = []
-    for token, logprob, likeliest in islice(places, shared_length(plain, drafting) + 1):
+    for token, logprob, likeliest in islice(places, _shared(plain, drafting) + 1):
         others = [likely.logprob for likely in likeliest if likely.name != token]
         leads += [logprob - max(others)] if others else []
     return tuple(leads)
 
 
-def shared_length(plain: Scored, drafting: Scored) -> int:
+def _shared(plain: Scored, drafting: Scored) -> int:
     """Return how many tokens of a plain answer are the drafted one's at the same places."""
     pairs = zip(plain.tokens, drafting.tokens[plain.after :], strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -166,7 +166,7 @@ def test_prompts_are_chosen_for_entropy() -> None:
     """
     Of the shortest prompts those are taken whose answers start in the most ways; scouts are no samples of the test.
     """
-    canaries = [Canary(id=f"c-{at:02}", messages=({"role": "user", "content": "?" * at},)) for at in range(20)]
+    canaries = [Canary(id=f"c-{at:02}", messages=({"role": "user", "content": "?" * (at + 1)},)) for at in range(20)]
     kinds = {3: 8, 7: 4, 11: 2}
     scouts = [
         replace(record("plain", at % kinds.get(number, 1), f"c-{number:02}"), pair=SCOUT)
