@@ -101,8 +101,7 @@ def test_the_first_line_is_the_answer(certified: ProjectFolder) -> None:
 
     first, second, *checks = shown.out.splitlines()
     assert {"checksums", "certificate"} <= {line.split()[0] for line in checks}
-    assert ["scripted", "refused", "expired"] == first.split(": ")[:3]
-    assert "2026-01-08T00:1" in first
+    assert first.startswith("scripted: refused: expired by --max-age 7 d at 2026-01-08T00:1")
     says("commands", "the first line is the answer", second)
 
 

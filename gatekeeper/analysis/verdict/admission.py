@@ -135,7 +135,7 @@ def in_time(until: datetime, issued: datetime, now: datetime, *, limit: str = ""
         )
     if now >= until:
         ago = show_seconds((now - until).total_seconds())
-        raise NoProofError(Reason.EXPIRED, f"expired{limit} at {stamp(until)[:16]}Z, {ago} ago", hint=CERTIFY)
+        raise NoProofError(Reason.EXPIRED, f"expired{limit} at {stamp(until)[:19]}Z, {ago} ago", hint=CERTIFY)
 
 
 def long_enough(verdict: Verdict, *, demo: bool) -> None:

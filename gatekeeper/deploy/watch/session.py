@@ -194,7 +194,7 @@ class Session:
         """Return why the policy is not valid at *now*; None if it is."""
         policy = self.routes.policy
         if policy.expired(now.wall):
-            return f"the policy expired at {stamp(policy.expires)[:16]}Z"
+            return f"the policy expired at {stamp(policy.expires)[:19]}Z"
         if now.wall < policy.issued - UNISSUED:
             return (
                 f"the clock shows {stamp(now.wall)}, more than a day before the policy was issued at "
