@@ -1,6 +1,7 @@
 """One proxy from its start to its end: the watch, the server, the records and the signals."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -111,6 +112,8 @@ async def _serve(
     host = f"[{config.host}]" if ":" in config.host else config.host
     address = Address(f"http://{host}:{port}")
     records.write("begun", url=str(address))
+    gc.collect()
+    gc.freeze()  # a full collection would walk all that was loaded, while no token is passed on
     listening(str(address))
     await ended.wait()
     waiting = server.routes.in_flight
