@@ -55,10 +55,10 @@ class Canary(InputTable):
                 raise ValueError("every message needs a 'role'")
             if (role := ROLES.get(message["role"])) is not None:
                 raise ValueError(f"role '{message['role']}' is of another format: write '{role}'")
-            if message["role"] not in KNOWN_ROLES and (near := did_you_mean(message["role"], KNOWN_ROLES)).endswith(
-                "?"
-            ):
-                raise ValueError(f"role '{message['role']}': {near}")
+            if message["role"] not in KNOWN_ROLES:
+                near = did_you_mean(message["role"], KNOWN_ROLES)
+                if near.endswith("?"):
+                    raise ValueError(f"role '{message['role']}': {near}")
             if message["role"] == "user" and isinstance(content := message.get("content"), str) and not content.strip():
                 raise ValueError("a user's message has no content")
         return messages
