@@ -101,7 +101,8 @@ def test_the_first_line_is_the_answer(certified: ProjectFolder) -> None:
 
     first, second, *checks = shown.out.splitlines()
     assert {"checksums", "certificate"} <= {line.split()[0] for line in checks}
-    assert first.startswith("scripted: refused: expired by --max-age 7 d at 2026-01-08T00:1")
+    assert ["scripted", "refused"] == first.split(": ")[:2]
+    assert "2026-01-08T00:1" in first.partition("expired by")[2]
     says("commands", "the first line is the answer", second)
 
 
