@@ -122,7 +122,7 @@ def test_damaged_inputs_make_a_run_unproven(demo: ProjectFolder, file: str, dama
 
 def test_a_run_compared_with_itself_proves_nothing(demo: ProjectFolder) -> None:
     """
-    Whoever names one run twice is told, and a gate that does so is unproven.
+    A run compared with itself is named as such, and for a gate it is unproven.
     """
     compared = demo.run("compare", "run", "./run/", "--fail-on", "worse", code=3)
 
