@@ -10,16 +10,15 @@ from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from tests.builders import golden_words
 
-# No deadline: this machine may be busy. The same examples each time, so that what passes once passes again; the night
-# draws others. `./run unit` takes the first few.
-settings.register_profile("the same", deadline=None, derandomize=True)
+# No deadline: this machine may be busy. The same examples each time, so that what passes once passes again, and so no
+# more than thirty; the night draws a hundred others. `./run unit` takes the first few.
+settings.register_profile("the same", deadline=None, derandomize=True, max_examples=30)
 settings.register_profile("few", deadline=None, derandomize=True, max_examples=10)
 settings.register_profile("others", deadline=None, print_blob=True)
 settings.load_profile("the same")
@@ -56,8 +55,6 @@ A rule on files, because a file that is left out need not be imported.
 """
 HEAVY = (*WHOLE, "backends")
 """Folders with files that take a minute."""
-TOGETHER = "tests/run/remote/"
-"""One environment is installed for the whole folder."""
 MOST_WORKERS = 4
 """Each imports numpy and starts real programs; tests that run alone keep all of them waiting."""
 
@@ -68,18 +65,6 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     # each worker imports all of them, which in a fresh clone takes half a minute.
     processors = os.cpu_count() or 1
     return min(MOST_WORKERS, processors if "whole" in _left_out(config) else processors + 2)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a file's tests on one worker, and a folder's where they share what takes a minute to install."""
-    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415  only where several workers are asked for
-
-    class Together(LoadFileScheduling):  # type: ignore[misc]  # xdist carries no types
-        def _split_scope(self, nodeid: str) -> str:
-            return TOGETHER if TOGETHER in nodeid.partition("::")[0] else super()._split_scope(nodeid)
-
-    return Together(config, log)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -138,13 +123,11 @@ def _weight(path: Path, *, alone: bool) -> int:
 
     A test that runs alone waits for what runs, and all others wait for it: before the small pieces that is not long.
     """
-    if TOGETHER in path.as_posix():
-        return 0
     if alone:
-        return 2
-    if any(f"tests/{folder}/" in path.as_posix() for folder in HEAVY):
         return 1
-    return 3 if _starts(path) else 4
+    if any(f"tests/{folder}/" in path.as_posix() for folder in HEAVY):
+        return 0
+    return 2 if _starts(path) else 3
 
 
 @pytest.fixture(scope="session", autouse=True)

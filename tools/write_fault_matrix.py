@@ -34,7 +34,16 @@ def results(nodes: set[str]) -> dict[str, set[str]]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "junit.xml"
         pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "", *sorted(nodes)]
-        options = ["-o", "junit_family=xunit1", f"--junitxml={report}", "-n", "auto", "--no-loadscope-reorder"]
+        options = [
+            "-o",
+            "junit_family=xunit1",
+            f"--junitxml={report}",
+            "-n",
+            "auto",
+            "--dist",
+            "loadfile",
+            "--no-loadscope-reorder",
+        ]
         # Run in several processes, pytest names no node that is missing.
         if subprocess.run([*pytest, "-n", "0", "--collect-only", "-qq"], cwd=ROOT, check=False).returncode:
             sys.exit("write_fault_matrix: a node of the matrix is no test; pytest names it above")

@@ -36,7 +36,7 @@ def answered(one: SharedBackend, name: str, which: Any, **sampling: Any) -> Answ
 
 
 @pytest.mark.parametrize("which", ARMS)
-@pytest.mark.parametrize("name", ["json", "list", "prose"])
+@pytest.mark.parametrize("name", ["json", "list", pytest.param("prose", marks=pytest.mark.nightly)])
 def test_both_arms_answer(one: SharedBackend, name: str, which: Any) -> None:
     """
     An ordinary answer is complete: text, a finish reason, no fault.
@@ -76,7 +76,7 @@ def test_token_counts_agree(one: SharedBackend, which: Any) -> None:
         assert answer.output_tokens == sum(counts)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["json", "code", "prose", "tools"])
+@pytest.mark.parametrize("name", ["json", pytest.param("code", marks=pytest.mark.nightly), "prose", "tools"])
 def test_greedy_arms_answer_the_same(one: SharedBackend, name: str) -> None:
     """
     At temperature 0 drafting changes when tokens come, never which.

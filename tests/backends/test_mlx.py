@@ -102,6 +102,7 @@ def test_hung_amid_an_answer(fresh: Callable[..., Worker]) -> None:
     assert not psutil.pid_exists(system.pids()[0])
 
 
+@pytest.mark.nightly
 @pytest.mark.alone
 def test_a_long_answer_is_no_silence(fresh: Callable[..., Worker]) -> None:
     """
@@ -209,6 +210,7 @@ def gone(process: psutil.Process) -> bool:
     return False
 
 
+@pytest.mark.nightly
 def test_the_gap_explains_a_choice(shared: SharedBackend) -> None:
     """
     The gap of the target's logits after a prefix is known, never negative, and wide where the answer is copied.

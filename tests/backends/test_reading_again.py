@@ -76,7 +76,7 @@ def is_sound(system: Worker, request: DecodeRequest) -> bool:
         return False
 
 
-@pytest.mark.parametrize("workload", ["json", "prose", "random"])
+@pytest.mark.parametrize("workload", ["json", "prose", pytest.param("random", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("max_tokens", [96, 5, 1])
 def test_an_answer_is_what_its_rounds_verified(system: Worker, workload: str, max_tokens: int) -> None:
     """

@@ -219,6 +219,7 @@ def test_what_the_proxy_could_not_sort_is_sorted_by_its_kind(name: str) -> None:
     assert (None, name) == (kept.workload, other.workload)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_sample_mirrors_the_traffic(tmp_path: Path) -> None:
     """
@@ -522,11 +523,14 @@ except InputError as error:
 @pytest.mark.parametrize(
     ("begin", "unit", "end", "message"),
     [
-        pytest.param("[", "[],", "[]]", "more than 2000000 records", marks=pytest.mark.nightly),  # half a minute
-        ("[[", "[],", "[]]]", "record 1: more than 2000000 values"),
-        ('[{"messages": [', "{},", "{}]}]", "record 1: more than 2000000 values"),
+        # These take a minute together.
+        pytest.param("[", "[],", "[]]", "more than 2000000 records", marks=pytest.mark.nightly),
+        pytest.param("[[", "[],", "[]]]", "record 1: more than 2000000 values", marks=pytest.mark.nightly),
+        pytest.param(
+            '[{"messages": [', "{},", "{}]}]", "record 1: more than 2000000 values", marks=pytest.mark.nightly
+        ),
         ("[[", "[", "", "record 1: more than 2000000 values"),
-        ('[{"content": "', "abc", '"}]', "record 1: longer than 64 MB"),
+        pytest.param('[{"content": "', "abc", '"}]', "record 1: longer than 64 MB", marks=pytest.mark.nightly),
         ('{"messages": [', "[],", "[]]}", "a line longer than 64 MB"),
         ('{"messages":\n[', "1,", "1]}", "record 1: longer than 64 MB"),
         ("", "\n[],", "\n", "more than 2000000 lines"),
@@ -619,6 +623,7 @@ def turns_of(name: str, count: int) -> list[dict[str, Any]]:
     return requests
 
 
+@pytest.mark.nightly
 def test_conversations_are_kept_whole(tmp_path: Path) -> None:
     """
     With --conversations each turn is a canary whose prompt begins the next one, the longest conversations first, and

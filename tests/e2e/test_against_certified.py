@@ -120,6 +120,7 @@ def test_without_a_certified_run_nothing_is_measured(project: ProjectFolder) -> 
     assert not (project.path / "runs/second").exists()
 
 
+@pytest.mark.nightly
 def test_another_sampling_or_a_changed_copy_leaves_it_unproven(project: ProjectFolder) -> None:
     """
     A run at other conditions is not comparable, and a copy of the figures that was changed proves nothing.
@@ -137,6 +138,7 @@ def test_another_sampling_or_a_changed_copy_leaves_it_unproven(project: ProjectF
     assert "tampered" in project.run("admit", "slo.toml", "--run", "runs/third", code=3).out
 
 
+@pytest.mark.nightly
 def test_certified_runs_of_the_same_system_count_together(twice: ProjectFolder) -> None:
     """
     A run is compared with the newest certified run and with the older ones of the same system, so with no lucky one;

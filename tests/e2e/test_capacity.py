@@ -77,6 +77,7 @@ def test_a_run_finds_the_capacity_of_its_script(scripted: Scripted) -> None:
     assert "capacity" in project.run("plan", "slo.toml", "--json").document["expected_seconds"]
 
 
+@pytest.mark.nightly
 def test_a_route_ends_where_plain_decoding_overtakes(scripted: Scripted) -> None:
     """
     A loose bound on the latency keeps many streams, but a draft is slower than plain decoding from some number on: the

@@ -168,6 +168,7 @@ def test_an_objective_on_the_warm_cache_replaces_the_implicit_one(scripted: Scri
     assert "repeated answers" in because(project, "warm_cache_agreement")
 
 
+@pytest.mark.nightly
 def test_the_warm_cache_is_compared_greedily_above_temperature_zero(scripted: Scripted) -> None:
     """
     Where the SLO samples, the warm answers are still asked for greedily: a cache that changes them is found.
@@ -218,6 +219,7 @@ def test_a_missing_warm_file_never_helps(scripted: Scripted) -> None:
     assert "warm-1.jsonl: missing" in judged["incomplete"]
 
 
+@pytest.mark.nightly
 def test_a_resumed_run_asks_only_what_is_missing(scripted: Scripted) -> None:
     """
     Stopped in the middle of the warm pass, a run resumes there: the soak is not repeated and no request is sent twice.
@@ -335,7 +337,11 @@ BETWEEN = ("shared_prefix_agreement", "model_switch_agreement")
 
 @pytest.mark.parametrize(
     ("truth", "broken"),
-    [({}, set()), ({"shared": 0.4}, {BETWEEN[0]}), ({"switched": 0.4}, {BETWEEN[1]})],
+    [
+        ({}, set()),
+        ({"shared": 0.4}, {BETWEEN[0]}),
+        pytest.param({"switched": 0.4}, {BETWEEN[1]}, marks=pytest.mark.nightly),
+    ],
     ids=["exact", "another user", "another model"],
 )
 def test_what_stands_between_two_answers_may_not_change_them(

@@ -315,6 +315,7 @@ def test_no_comment_unless_it_is_wanted(runner: Callable[..., Runner]) -> None:
     assert "not a pull request" in made.run().log
 
 
+@pytest.mark.nightly
 def test_the_summary_says_what_became_better_or_worse(runner: Callable[..., Runner]) -> None:
     """
     With an earlier run to compare with, the summary and the comment hold the table of both.
@@ -330,6 +331,7 @@ def test_the_summary_says_what_became_better_or_worse(runner: Callable[..., Runn
     assert "no difference shown" in done.summary
 
 
+@pytest.mark.nightly
 def test_a_demo_is_no_certificate(runner: Callable[..., Runner]) -> None:
     """
     By default a soak under 600 s ends the job with code 3, although it was promoted; the soak's line says why.
@@ -344,6 +346,7 @@ def test_a_demo_is_no_certificate(runner: Callable[..., Runner]) -> None:
     assert "Demo: drafting gained" in done.summary
 
 
+@pytest.mark.nightly
 def test_an_old_run_is_not_taken_for_a_new_one(runner: Callable[..., Runner]) -> None:
     """
     A run directory that exists already is exit code 2, and neither its policy nor its verdict is passed on.
@@ -425,7 +428,8 @@ def test_admission_runs_as_it_is_documented(
     assert done.uploaded is None
 
 
-@pytest.mark.parametrize(("grade", "code"), [pytest.param("demo", 0, marks=pytest.mark.nightly), ("", 3)])
+@pytest.mark.nightly
+@pytest.mark.parametrize(("grade", "code"), [("demo", 0), ("", 3)])
 def test_what_was_certified_is_admitted(runner: Callable[..., Runner], grade: str, code: int) -> None:
     """
     The run of the first job is the proof of the second; a demo only where it is allowed.

@@ -106,7 +106,14 @@ def assert_swept_again(run: Path, attempt: int) -> None:
         assert again.read_bytes() != (run / name).read_bytes()
 
 
-@pytest.mark.parametrize("moment", ["the baseline once more", "the first file is set aside", "the sweep begins again"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("the baseline once more", marks=pytest.mark.nightly),
+        pytest.param("the first file is set aside", marks=pytest.mark.nightly),
+        "the sweep begins again",
+    ],
+)
 def test_a_run_that_is_killed_while_it_sweeps_again_counts_nothing_of_before(scripted: Scripted, moment: str) -> None:
     """
     Whenever it is killed, --resume ends with a whole sweep of after the busy time, or still with none.

@@ -29,7 +29,10 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-@pytest.mark.parametrize(("number", "options"), [(signal.SIGINT, ["--serve", "0"]), (signal.SIGTERM, [])])
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [(signal.SIGINT, ["--serve", "0"]), pytest.param(signal.SIGTERM, [], marks=pytest.mark.nightly)],
+)
 def test_an_interrupt_is_130_and_resumable(
     scripted: Scripted, ended: Ended, number: signal.Signals, options: list[str]
 ) -> None:
@@ -58,6 +61,7 @@ def test_an_interrupt_is_130_and_resumable(
     assert "promoted" == project.verdict()["outcome"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("words", "file", "outcome"),
     [

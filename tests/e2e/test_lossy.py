@@ -97,7 +97,10 @@ def test_doctor_names_a_variable_that_makes_speculation_lossy(project: ProjectFo
     assert "make speculation lossy" not in other.out
 
 
-@pytest.mark.parametrize("words", [("plan", "slo.toml"), ("certify", "slo.toml", "--out", "run", "--quiet")])
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param(("plan", "slo.toml"), marks=pytest.mark.nightly), ("certify", "slo.toml", "--out", "run", "--quiet")],
+)
 def test_a_running_server_is_refused_by_how_it_was_started(project: ProjectFolder, words: tuple[str, ...]) -> None:
     """
     A server that is attached to shows a lossy option on its command line: exit 2, and no request is sent.
@@ -157,6 +160,7 @@ def test_a_deployed_server_is_compared(
     assert all("; remove " in detail or "; unset " in detail for detail in differing)
 
 
+@pytest.mark.nightly
 def test_a_watch_turns_off_a_server_with_a_lossy_option(tmp_path: Path) -> None:
     """
     The route is off for as long as the server that answers has the option, and the change names it.
@@ -170,6 +174,7 @@ def test_a_watch_turns_off_a_server_with_a_lossy_option(tmp_path: Path) -> None:
     assert not tomllib.loads(deployed.overlay)["route"][0]["speculation"]
 
 
+@pytest.mark.nightly
 def test_a_plain_server_with_a_lossy_option_is_no_baseline(tmp_path: Path) -> None:
     """
     A watch or a proxy with such a server at --plain-url does not begin: its answers are not plain decoding's.

@@ -158,8 +158,8 @@ BROKEN: dict[str, tuple[str, dict[str, Any]]] = {
 """For each objective on workloads, which workload misses it and why."""
 
 
-EVERY_TIME = {"ttft_delta", "answer_throughput_ratio", "tool_call_pass_delta at_least", "error_rate"}
-"""The others take a minute together: they run with the nightly tests."""
+EVERY_TIME = {"ttft_delta", "tool_call_pass_delta at_least"}
+"""The others take minutes together: they run with the nightly tests."""
 
 
 @pytest.mark.parametrize(

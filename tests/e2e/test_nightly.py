@@ -72,16 +72,14 @@ def test_a_promotion_is_one_line(night: Callable[..., Night]) -> None:
     assert "kept  " in log.read_text()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("bound", "code", "line"),
     [
         (9.0, 1, "graded back (exit code 1, demo): Demo: easy fails throughput_ratio"),
         # 4.1 tokens in a round of 150 ms against one in 100 ms: 2.73x. The same canaries differ alike every night: of
         # 14, either end lay six deviations or more from the bound.
-        pytest.param(
-            *(2.73, 3, "unproven (exit code 3, demo): Demo: easy is not proven; easy: throughput_ratio 2."),
-            marks=pytest.mark.nightly,
-        ),
+        (2.73, 3, "unproven (exit code 3, demo): Demo: easy is not proven; easy: throughput_ratio 2."),
     ],
 )
 def test_other_verdicts_are_one_line_too(night: Callable[..., Night], bound: float, code: int, line: str) -> None:
@@ -223,6 +221,7 @@ def test_every_signal_ends_gatekeeper_once(night: Callable[..., Night], number: 
     assert ["ended", "gone"] == (made.project.path / "signals.txt").read_text().split()
 
 
+@pytest.mark.nightly
 def test_two_nights_at_once(night: Callable[..., Night]) -> None:
     """
     The second finds the host locked, names the owner and exits with 3; the first continues to its own verdict.

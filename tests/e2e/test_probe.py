@@ -150,6 +150,7 @@ def test_an_slo_without_a_draft_has_nothing_to_probe(scripted: Scripted) -> None
     assert "subject.drafts" in refused.err
 
 
+@pytest.mark.nightly
 @pytest.mark.mlx
 def test_a_real_pair_is_probed_without_an_slo_file(project: ProjectFolder) -> None:
     """

@@ -207,6 +207,7 @@ def test_two_processes_are_compared_in_blocks(scripted: Scripted) -> None:
     assert {"easy": "promoted", "hard": "graded_back"} == outcomes(project.verdict())
 
 
+@pytest.mark.nightly
 def test_concurrency_is_judged_by_the_system(scripted: Scripted) -> None:
     """
     With eight clients, plain decoding that batches beats a draft that queues, although each answer looks faster.
@@ -365,6 +366,7 @@ def test_the_soak_keeps_the_conditions_of_the_sweep(scripted: Scripted) -> None:
     assert {0.3} == {dict(json.loads(line)["setting"])["temperature"] for line in lines}
 
 
+@pytest.mark.nightly
 def test_a_soak_that_goes_on_keeps_its_process(scripted: Scripted) -> None:
     """
     A process that warms up over 1000 s would begin again with every part of a soak, and never settle.

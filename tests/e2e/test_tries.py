@@ -64,6 +64,7 @@ def without_reason(document: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name != "because"}
 
 
+@pytest.mark.nightly
 def test_the_tries_beside_a_run_are_counted(tried: ProjectFolder) -> None:
     """
     `admit --run`, which certify names as the next step, shows the same tries as `admit --runs`.

@@ -72,6 +72,7 @@ def test_the_example_is_certified(project: ProjectFolder) -> None:
     assert "file my_worker.py" in manifest
 
 
+@pytest.mark.nightly
 def test_a_worker_with_impossible_times_is_never_promoted(project: ProjectFolder) -> None:
     """
     Impossible times are faults of the answers, and a run of them proves nothing.

@@ -30,6 +30,7 @@ if len(starts.read_text()) > int(Path("allowed").read_text()):
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.whole
 def test_a_worker_that_dies_at_each_start_is_unproven_and_continued(project: ProjectFolder) -> None:
     """

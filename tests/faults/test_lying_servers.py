@@ -354,6 +354,7 @@ def test_a_real_server_that_replays_is_not_promoted(project: ProjectFolder) -> N
     assert "replayed" in {one["kind"] for one in verdict["findings"]}
 
 
+@pytest.mark.nightly
 @pytest.mark.alone
 def test_a_real_server_that_writes_other_words_is_not_promoted(project: ProjectFolder) -> None:
     """

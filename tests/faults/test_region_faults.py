@@ -43,6 +43,7 @@ def promoted(project: ProjectFolder, done: Done) -> dict[str, Any]:
     return region
 
 
+@pytest.mark.nightly
 def test_a_server_that_refuses_longer_prompts_limits_the_region_alone(
     project: ProjectFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +138,7 @@ def test_a_system_that_dies_of_a_point_is_started_for_the_next_one(
     assert f'"fault":"{fault}' in (project.path / "run" / "region.jsonl").read_text()
 
 
+@pytest.mark.nightly
 def test_a_system_that_never_starts_again_leaves_the_rest_open(project: ProjectFolder) -> None:
     """
     It dies of a point and its program is broken then: a warning, the point and all later ones are open, and what was

@@ -120,6 +120,7 @@ def fail_twice(task: Task) -> Done:
     return Done(task.cell, 3, error="lost", again=True) if count < 2 else Done(task.cell, 0, "promoted")
 
 
+@pytest.mark.nightly
 def test_a_host_has_one_cell_at_a_time_and_the_longest_first(carry_out: Run, tmp_path: Path) -> None:
     """
     Three cells on each of three hosts: those of a host follow each other by falling duration, hosts overlap.

@@ -25,6 +25,7 @@ ABSENT: Mapping[str, Any] = {
 }
 
 
+@pytest.mark.nightly
 def test_trouble_on_one_host_is_not_that_of_another(fleet: Make, ended: Ended) -> None:
     """
     One host works, one loses its line, one dies in the middle of its run, and one refuses the key: the first two end
@@ -109,6 +110,7 @@ def test_a_plan_says_what_fits_and_what_each_host_needs(fleet: Make) -> None:
     assert [("absent.toml", "a"), ("one.toml", "a")] == sorted((one["slo"], one["host"]) for one in matrix["include"])
 
 
+@pytest.mark.nightly
 def test_a_host_whose_models_are_missing_is_named_at_once(fleet: Make) -> None:
     """
     The cell ends with the missing model and what to do, before anything is measured, and is not tried again.

@@ -50,6 +50,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.nightly
 def test_real_requests_are_routed_by_each_rule(tmp_path: Path) -> None:
     """
     Header, path, tools, format, model, key, system prompt, length and default each choose a workload; those whose route

@@ -64,6 +64,7 @@ def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None
     assert "ended" == kinds[-1] or "holdout" == kinds[-1]
 
 
+@pytest.mark.nightly
 def test_a_server_that_cannot_decode_plainly_needs_a_second_one(tmp_path: Path) -> None:
     """
     Without a field that switches drafting and without --plain-url nothing is served, and no canary is sent: exit code

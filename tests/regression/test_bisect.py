@@ -4,6 +4,8 @@ import json
 import shlex
 from pathlib import Path
 
+import pytest
+
 from gatekeeper.regression import package_environments as environments
 from tests.builders.project_folder import ProjectFolder, project_folder
 from tests.builders.scripted_slo import write_scripted
@@ -42,6 +44,7 @@ def test_the_change_is_named_with_both_intervals_and_the_command_repeats_it(work
     assert "echo-worker==1.3" == again["first_bad"]
 
 
+@pytest.mark.nightly
 def test_packages_that_are_locked_together_are_one_step(worker: ProjectFolder) -> None:
     """
     The worker stays and the package it drafts with changes: the step that brings it is the first bad one.
@@ -54,6 +57,7 @@ def test_packages_that_are_locked_together_are_one_step(worker: ProjectFolder) -
     assert (steps[0], steps[1]) == (found["last_good"], found["first_bad"])
 
 
+@pytest.mark.nightly
 def test_memory_is_a_symptom(worker: ProjectFolder) -> None:
     """
     The resident memory of the processes, as this machine shows it: the version that holds 300 MB more.

@@ -62,6 +62,7 @@ def project(worker: ProjectFolder, index: str) -> ProjectFolder:
     return made
 
 
+@pytest.mark.nightly
 @linux
 def test_releases_get_what_their_metadata_leave_out(project: ProjectFolder) -> None:
     """
@@ -81,6 +82,7 @@ def test_releases_get_what_their_metadata_leave_out(project: ProjectFolder) -> N
     assert "--with" in found["hint"]
 
 
+@pytest.mark.nightly
 @linux
 def test_an_end_that_does_not_start_is_named_with_its_error(project: ProjectFolder) -> None:
     """

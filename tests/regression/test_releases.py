@@ -172,6 +172,7 @@ def test_the_first_bad_revision_of_a_draft_is_found(drafts: ProjectFolder) -> No
     assert ("./draft-rev1", "./draft-rev2") == (found["last_good"], found["first_bad"])
 
 
+@pytest.mark.nightly
 def test_two_drafts_are_compared_and_an_interrupted_comparison_continues(drafts: ProjectFolder) -> None:
     """
     Two drafts of the SLO: the worse one is proven worse. After Ctrl-C --resume sends only what is missing, and a

@@ -160,7 +160,10 @@ def test_every_folder_is_a_model_mlx_lm_can_run(load: Any, folder: str) -> None:
 
 
 @pytest.mark.mlx
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize(
+    "workload",
+    [pytest.param(name, marks=[] if name in {"json", "tools"} else [pytest.mark.nightly]) for name in WORKLOADS],
+)
 def test_greedy_drafting_changes_no_token(target: Any, draft: Any, workload: str) -> None:
     """
     At temperature 0 an answer with a draft has exactly the tokens of the answer without one.
@@ -178,6 +181,7 @@ def test_the_draft_knows_json_and_cannot_guess_codes(target: Any, draft: Any) ->
     assert acceptance(target, draft, "random", 4) < 0.2
 
 
+@pytest.mark.nightly
 @pytest.mark.mlx
 def test_the_bad_draft_is_a_negative_control(load: Any, target: Any) -> None:
     """

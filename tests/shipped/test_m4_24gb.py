@@ -132,7 +132,7 @@ def outcomes(verdict: Verdict) -> dict[str, str]:
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("name", ["m4-24gb", "m4-24gb-inprocess"])
+@pytest.mark.parametrize("name", ["m4-24gb", pytest.param("m4-24gb-inprocess", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("truth", [None, 1.3])
 def test_a_draft_that_is_worth_it_is_promoted_within_the_hour(name: str, truth: float | None) -> None:
     """
@@ -145,6 +145,7 @@ def test_a_draft_that_is_worth_it_is_promoted_within_the_hour(name: str, truth: 
     assert minutes(run) <= 75
 
 
+@pytest.mark.nightly
 @pytest.mark.whole
 def test_the_ratio_of_a_rehearsal_is_what_it_is_called() -> None:
     """
@@ -189,6 +190,7 @@ def test_the_first_token_is_late_and_a_warm_up_is_required() -> None:
     assert check.lo > 0.08
 
 
+@pytest.mark.nightly
 @pytest.mark.whole
 def test_without_the_cost_of_a_pause_the_late_first_token_is_not_excused() -> None:
     """
@@ -204,7 +206,7 @@ def test_without_the_cost_of_a_pause_the_late_first_token_is_not_excused() -> No
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("truth", [0.9, 1.0])
+@pytest.mark.parametrize("truth", [pytest.param(0.9, marks=pytest.mark.nightly), 1.0])
 def test_a_draft_that_is_not_worth_it_is_graded_back_sooner(truth: float) -> None:
     """
     Below plain decoding's speed every workload decodes plainly within 100 minutes: by the sweep's proof, or the soak's
@@ -222,7 +224,11 @@ def test_a_draft_that_is_not_worth_it_is_graded_back_sooner(truth: float) -> Non
 @pytest.mark.whole
 @pytest.mark.parametrize(
     ("fault", "metric"),
-    [("leak", "footprint_growth"), ("throttle", "throttle_time"), ("squeeze", "memory_headroom")],
+    [
+        pytest.param("leak", "footprint_growth", marks=pytest.mark.nightly),
+        ("throttle", "throttle_time"),
+        pytest.param("squeeze", "memory_headroom", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_host_in_trouble_fails_for_that_reason(fault: str, metric: str) -> None:
     """
@@ -246,6 +252,7 @@ def test_wrong_tool_calls_turn_drafting_off_for_tools_alone() -> None:
     assert "tool_call_pass_delta: " in run.verdict.transitions[-1].because
 
 
+@pytest.mark.nightly
 @pytest.mark.whole
 def test_a_host_that_shows_no_gpu_is_unproven() -> None:
     """
@@ -258,6 +265,7 @@ def test_a_host_that_shows_no_gpu_is_unproven() -> None:
     assert [("throttle_time", Outcome.UNPROVEN)] == [(one.metric, one.outcome) for one in open_checks]
 
 
+@pytest.mark.nightly
 @pytest.mark.whole
 @pytest.mark.slow
 def test_a_night_decides_chat_and_long_prompts_too() -> None:

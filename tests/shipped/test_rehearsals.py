@@ -17,11 +17,14 @@ SLOWER = "no draft setting is faster than plain decoding"
 @pytest.mark.parametrize(
     ("name", "truth", "code", "back"),
     [
-        ("m4-16gb", None, 0, {}),
+        pytest.param("m4-16gb", None, 0, {}, marks=pytest.mark.nightly),
         ("m4-16gb", 0.9, 1, dict.fromkeys(("json", "tools", "chat"), SLOWER)),
-        ("m2-ultra-64gb-4b", None, 0, {"chat": SLOWER, "random": SLOWER}),
-        ("m2-ultra-64gb-4b", 0.9, 0, dict.fromkeys(("code", "json", "chat", "random"), SLOWER)),
-        ("llama-server", GAIN, 0, {"random": SLOWER}),
+        pytest.param("m2-ultra-64gb-4b", None, 0, {"chat": SLOWER, "random": SLOWER}, marks=pytest.mark.nightly),
+        pytest.param(
+            *("m2-ultra-64gb-4b", 0.9, 0, dict.fromkeys(("code", "json", "chat", "random"), SLOWER)),
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param("llama-server", GAIN, 0, {"random": SLOWER}, marks=pytest.mark.nightly),
     ],
     ids=lambda value: str(value) if isinstance(value, str | float) else "",
 )
@@ -40,6 +43,7 @@ def test_a_shipped_slo_ends_for_the_reason_meant(
     assert [] == [name for name, because in back.items() if because not in steps[name]]
 
 
+@pytest.mark.nightly
 @pytest.mark.whole
 def test_where_memory_stays_wired_a_warm_up_saves_nothing() -> None:
     """

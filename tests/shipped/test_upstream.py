@@ -35,6 +35,7 @@ def differing_repeats(folder: Path) -> int:
     return int(count)
 
 
+@pytest.mark.nightly
 def test_the_released_server_changes_repeated_answers(tmp_path: Path) -> None:
     """
     The installed mlx_lm.server answers a repeated greedy request differently, because of its prompt cache.
@@ -42,6 +43,7 @@ def test_the_released_server_changes_repeated_answers(tmp_path: Path) -> None:
     assert differing_repeats(tmp_path) > 0
 
 
+@pytest.mark.nightly
 def test_the_patched_server_repeats_its_answers(tmp_path: Path) -> None:
     """
     Both patches apply to the installed mlx-lm; their own tests pass, and every repeat gets the first answer.

@@ -164,6 +164,7 @@ def test_sampled_answers_that_are_longer_are_a_finding_with_what_they_take() -> 
     assert longer[0] in findings.examine(sampled(4, 1.25), HEAVY, "w")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_equal_lengths_are_rarely_called_unequal() -> None:
     """

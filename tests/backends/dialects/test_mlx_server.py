@@ -90,7 +90,8 @@ def test_the_tap_sums_the_whole_traffic(shared: SharedBackend) -> None:
     assert (gained(rounds.drafted + 1).drafted or 0) > rounds.drafted
 
 
-@pytest.mark.parametrize("which", [pytest.param(PLAIN, marks=pytest.mark.nightly), DRAFTING], ids=["plain", "drafting"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("which", [PLAIN, DRAFTING], ids=["plain", "drafting"])
 def test_many_threads_may_send_requests(shared: SharedBackend, which: Any) -> None:
     """
     Concurrent requests each get their own answer and, when drafting, their own rounds.
@@ -238,6 +239,7 @@ def said(system: Server, workload: str, **fields: Any) -> str:
     return str(json.loads(client.getresponse().read())["choices"][0]["message"]["content"])
 
 
+@pytest.mark.nightly
 def test_no_draft_tokens_are_not_plain_decoding(shared: SharedBackend) -> None:
     """
     With `num_draft_tokens: 0` the server that drafts proposes nothing and writes plain decoding's words, but not where

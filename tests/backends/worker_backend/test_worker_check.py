@@ -199,6 +199,7 @@ def test_the_command_ends_in_0_1_or_2(tmp_path: Path) -> None:
     assert "no-such-worker" in none.err
 
 
+@pytest.mark.nightly
 @pytest.mark.mlx
 @pytest.mark.slow
 def test_our_own_worker_declares_what_its_answers_hold() -> None:

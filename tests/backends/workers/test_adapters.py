@@ -60,7 +60,10 @@ def tokens(answer: Answer) -> list[int | None]:
     return [arrival.token_id for arrival in answer.arrivals]
 
 
-@pytest.mark.parametrize("workload", ["json", "list", "prose"])
+@pytest.mark.parametrize(
+    "workload",
+    ["json", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("list", "prose"))],
+)
 def test_both_arms_answer_the_same(opened: Opened, name: str, workload: str) -> None:
     """
     Drafting and plain answers have the same tokens and text, with rounds on one side and none on the other.

@@ -71,6 +71,7 @@ def plain(pair: Pair) -> Answers:
     return pair.plain(pair.target)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scale", [0.0, 1.0])
 def test_an_engine_without_a_defect_writes_the_tokens_of_mlx_lm(pair: Pair, scale: float) -> None:
     """
@@ -81,6 +82,7 @@ def test_an_engine_without_a_defect_writes_the_tokens_of_mlx_lm(pair: Pair, scal
     assert pair.answers(target, speculative_generate_step) == pair.answers(target, speculating_with(None))
 
 
+@pytest.mark.nightly
 def test_passes_of_one_token_have_no_noise(pair: Pair, plain: Answers) -> None:
     """
     Plain decoding is the reference: noise changes answers of a draft, and no plain answer.

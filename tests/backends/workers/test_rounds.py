@@ -74,6 +74,7 @@ class Counting:
         return getattr(self._model, name)
 
 
+@pytest.mark.nightly
 @pytest.mark.mlx
 def test_drafted_is_what_the_draft_computed() -> None:
     """

@@ -29,12 +29,13 @@ def run(tmp_path: Path) -> Path:
     return promoted_run(tmp_path / "run", guards=GUARDS)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)  # servers that start, and a watch that judges: each has minutes of its own
 @pytest.mark.parametrize(
     ("case", "pattern"),
     [
         ("draft", "was started with .*little-draft-bad, which was not certified"),
-        pytest.param("slow", "decode_throughput: .* tok/s", marks=pytest.mark.nightly),
+        ("slow", "decode_throughput: .* tok/s"),
     ],
 )
 def test_speculation_is_turned_off_while_it_is_watched(tmp_path: Path, run: Path, case: str, pattern: str) -> None:

@@ -68,6 +68,7 @@ def test_a_warm_up_that_the_policy_requires_is_said(tmp_path: Path) -> None:
     says("watch", "a warm up that the policy requires is said", said)
 
 
+@pytest.mark.nightly
 def test_it_comes_back_after_a_quiet_time(tmp_path: Path) -> None:
     """
     A draft that recovers steps up again, one step at a time after each quiet time, until it is as certified.
@@ -119,6 +120,7 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
     assert route(deployed)["speculation"] is False
 
 
+@pytest.mark.nightly
 def test_state_outlives_a_rotated_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A route that was turned off stays off when the log's lines about it were rotated away long ago.

@@ -240,6 +240,7 @@ def found(request: Any) -> list[Any]:
     return [*one.spans, *(point for name in {metric.name for metric in one.metrics} for point in one.points(name))]
 
 
+@pytest.mark.nightly
 def test_a_resumed_run_has_no_twins(told: Told, tmp_path: Path) -> None:
     """
     A run that was cut in its soak and went on tells each answer once, under the ids of the first time.
@@ -263,6 +264,7 @@ def test_a_resumed_run_has_no_twins(told: Told, tmp_path: Path) -> None:
     assert len(kept) == len({span.span_id for span in spans} & told.receiver.by_id().keys())
 
 
+@pytest.mark.nightly
 def test_telemetry_does_not_touch_the_verdict(fresh: Lay, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     verdict.json has the same bytes with a collector and without one.

@@ -27,6 +27,7 @@ def exported(told: Told, **variables: str) -> Receiver:
     return receiver
 
 
+@pytest.mark.nightly
 def test_the_latest_names_are_asked_for(told: Told) -> None:
     """
     OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental renames the client's histograms, and sends no old name.

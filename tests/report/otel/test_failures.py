@@ -55,11 +55,11 @@ def test_a_collector_that_hangs_costs_its_time_limit(fresh: Lay) -> None:
     [
         (over_http, "refuse", "HTTP 400"),
         (over_http, "busy", "HTTP 503"),
-        (over_http, "move", "HTTP 302"),
+        pytest.param(over_http, "move", "HTTP 302", marks=pytest.mark.nightly),
         (over_http, "chat", "not OTLP"),
         (over_http, "partial", "rejected 2: too old"),
         (over_grpc, "refuse", "gRPC UNAVAILABLE: come back later"),
-        (over_grpc, "partial", "rejected 2: too old"),
+        pytest.param(over_grpc, "partial", "rejected 2: too old", marks=pytest.mark.nightly),
     ],
 )
 def test_a_refusal_is_told(

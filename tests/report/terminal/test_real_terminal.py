@@ -84,6 +84,7 @@ def heads_table(width: int, line: str) -> bool:
 SIZES = ((60, 24), (120, 24), (200, 50), (40, 12), (80, 24))
 
 
+@pytest.mark.nightly
 def test_a_resize_leaves_no_stale_lines(tmux: Tmux, tmp_path: Path) -> None:
     """
     After each change of size the screen has one view, and each line above it once; at most what tmux had pushed off a

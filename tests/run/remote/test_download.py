@@ -147,6 +147,7 @@ def test_a_damaged_file_is_downloaded_again(pair: Make, tmp_path: Path) -> None:
     assert "promoted" == made.project.verdict()["outcome"]
 
 
+@pytest.mark.nightly
 def test_a_network_that_always_damages_downloads_nothing(pair: Make, tmp_path: Path) -> None:
     """
     A file that never arrives whole is exit 3 and there is no run; a better network downloads it all.

@@ -33,6 +33,7 @@ from tests.builders.ssh_server import stand_in
 from tests.run.remote.conftest import CERTIFY, LEFT, Installed, Make, Serve
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_a_bare_host_gets_gatekeeper_and_pinned_libraries(installed: Installed) -> None:
     """
@@ -89,6 +90,7 @@ def test_another_gatekeeper_is_refused(serve: Serve, environment: Path) -> None:
         changed.write_bytes(before)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_an_installation_that_was_cut_is_made_anew(installed: Installed) -> None:
     """

@@ -91,6 +91,7 @@ def test_a_job_that_fills_the_remote_disk_still_says_how_it_ended(
     assert ("finished", 4) == (ended["state"], ended["exit"]["code"])
 
 
+@pytest.mark.nightly
 @ON_LINUX
 def test_a_full_remote_disk_during_the_run(pair: Make, ended: Ended) -> None:
     """
@@ -114,6 +115,7 @@ def test_a_full_remote_disk_during_the_run(pair: Make, ended: Ended) -> None:
     assert (made.project.path / "run/soak-1.jsonl").read_text().startswith(partial.rpartition("\n")[0])
 
 
+@pytest.mark.nightly
 @ON_LINUX
 def test_a_full_local_disk_leaves_the_run_there(pair: Make) -> None:
     """

@@ -144,6 +144,7 @@ def test_remote_models_against_local_ones(
     assert all(message in one.message for one in found)
 
 
+@pytest.mark.nightly
 def test_a_clock_apart_is_noticed_for_real(pair: Make) -> None:
     """
     A clock that is a minute ahead is a remark; on a host ten minutes behind no run is started, exit 3.

@@ -13,6 +13,7 @@ from tests.builders.waiting import until
 from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, Ended, Make
 
 
+@pytest.mark.nightly
 def test_a_soak_a_sweep_and_a_probe_answer_as_here(pair: Make) -> None:
     """
     The same verdict, choice and probe as the local commands; a probe leaves no run behind.
@@ -91,6 +92,7 @@ def test_a_key_the_slo_needs_has_to_be_named(pair: Make) -> None:
     assert "--send-env MY_KEY" in done.err
 
 
+@pytest.mark.nightly
 def test_a_named_key_is_there_during_the_preflight(pair: Make) -> None:
     """
     A run with a named key gets as far as its server, which is down: the inventory does not miss the key.

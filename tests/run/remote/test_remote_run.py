@@ -38,6 +38,7 @@ def test_a_remote_run_is_downloaded_and_judged_again(pair: Make) -> None:
     assert f"numpy=={version('numpy')}" in entry["installed"]
 
 
+@pytest.mark.nightly
 def test_a_cut_connection_changes_nothing(pair: Make, ended: Ended) -> None:
     """
     Every session is killed in the middle of the soak: the loss is reported once, the client reconnects, and the
@@ -57,6 +58,7 @@ def test_a_cut_connection_changes_nothing(pair: Make, ended: Ended) -> None:
     assert 1 == len(list(made.jobs.iterdir()))
 
 
+@pytest.mark.nightly
 def test_a_pulled_cable_is_noticed(pair: Make, ended: Ended) -> None:
     """
     Nothing passes any more, without an error: ssh finds out, and the run is followed over a new connection.
@@ -96,6 +98,7 @@ def test_the_same_command_attaches_after_a_kill_here(pair: Make, ended: Ended) -
     assert f"attached to {before['run_id']}" in done.err
 
 
+@pytest.mark.nightly
 def test_a_run_is_found_without_the_registry(pair: Make, ended: Ended) -> None:
     """
     With its registry deleted this machine still finds its own run in the remote list, and downloads it.
@@ -179,6 +182,7 @@ def test_a_run_started_on_that_host_locks_it_too(pair: Make, ended: Ended) -> No
     assert [] == list(made.jobs.iterdir())
 
 
+@pytest.mark.nightly
 def test_a_killed_gatekeeper_there_is_reported_and_its_run_resumed(pair: Make, ended: Ended) -> None:
     """
     Kill -9 on the remote gatekeeper: exit 3 with that reason, the partial run is downloaded; --resume continues it.
@@ -204,6 +208,7 @@ def test_a_killed_gatekeeper_there_is_reported_and_its_run_resumed(pair: Make, e
     assert 1 == len(list(made.jobs.iterdir()))
 
 
+@pytest.mark.nightly
 def test_a_run_whose_supervisor_is_killed_continues(pair: Make, ended: Ended) -> None:
     """
     Kill -9 on the supervisor: the run finishes and writes its checksums, its verdict holds, and a remark says why.
@@ -221,6 +226,7 @@ def test_a_run_whose_supervisor_is_killed_continues(pair: Make, ended: Ended) ->
     assert not (made.job() / "exit.json").exists()
 
 
+@pytest.mark.nightly
 def test_a_restart_of_the_machine_is_found(pair: Make, ended: Ended, tmp_path: Path) -> None:
     """
     All remote processes die and the host boots with another boot id: exit 3 reports the restart.
@@ -245,6 +251,7 @@ def test_a_restart_of_the_machine_is_found(pair: Make, ended: Ended, tmp_path: P
     assert [("closed", "rebooted")] == [(one["state"], one["outcome"]) for one in made.registry(".")]
 
 
+@pytest.mark.nightly
 def test_waiting_ends_with_patience(pair: Make, ended: Ended) -> None:
     """
     With the host gone for longer than --patience: exit 3, and what to do; the host returns, and so does the run.

@@ -4,6 +4,8 @@ import json
 import shutil
 from typing import Any
 
+import pytest
+
 from tests.builders.waiting import until
 from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, Ended, Make
 
@@ -34,6 +36,7 @@ def test_a_run_is_listed_and_fetched(pair: Make, ended: Ended) -> None:
     assert "report: copy/report.html" in again.out
 
 
+@pytest.mark.nightly
 def test_a_run_of_another_owner_is_cancelled_only_by_name(pair: Make, ended: Ended) -> None:
     """
     Cancel without a name ends no run of another owner: the error names the owner and how to end it anyway.

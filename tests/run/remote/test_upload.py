@@ -238,6 +238,7 @@ def test_models_that_are_only_there_are_found_by_the_hosts_file(echo: Pair, tmp_
     assert "drafts" in second.err
 
 
+@pytest.mark.nightly
 def test_another_model_of_the_same_name_is_refused(echo: Pair, tmp_path: Path) -> None:
     """
     The same name with other remote bytes is exit 3: the verdict would be about another model.

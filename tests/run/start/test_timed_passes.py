@@ -138,6 +138,7 @@ def test_mistakes_are_errors_before_anything_is_timed(tmp_path: Path) -> None:
         measure_ceiling(TimedTarget("x", "mlx", draft="d", url="http://127.0.0.1:9"), seconds=1)
 
 
+@pytest.mark.nightly
 @pytest.mark.mlx
 def test_the_little_target_is_timed_in_process(tmp_path: Path) -> None:
     """

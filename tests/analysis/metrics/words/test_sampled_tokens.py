@@ -45,6 +45,7 @@ def test_each_ratio_has_mean_one(weights: list[float]) -> None:
     assert mean == pytest.approx(1.0, abs=1e-4)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_lossless_tokens_accuse_nobody_at_any_time() -> None:
     """

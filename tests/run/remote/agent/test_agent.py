@@ -109,7 +109,7 @@ def _older(version: str) -> Path | None:
     return Path(found)
 
 
-@pytest.mark.parametrize("version", OLDER)
+@pytest.mark.parametrize("version", [OLDER[0], *(pytest.param(one, marks=pytest.mark.nightly) for one in OLDER[1:])])
 def test_the_remote_host_does_everything_on_an_old_python(serve: Serve, tmp_path: Path, version: str) -> None:
     """
     With a real old Python at the remote host files go and come, a job is started, followed and cancelled, and the newer

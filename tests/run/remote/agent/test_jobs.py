@@ -180,6 +180,7 @@ def test_cancel_terminates_first(serve: Serve, tmp_path: Path) -> None:
     assert gone(served)
 
 
+@pytest.mark.nightly
 def test_cancel_kills_what_does_not_end(serve: Serve, tmp_path: Path) -> None:
     """
     A process that ignores SIGTERM is killed after the grace, a server in its own session too; the response says so.
@@ -267,6 +268,7 @@ def test_a_reboot_is_found(serve: Serve, tmp_path: Path) -> None:
     assert "finished" == then["state"]
 
 
+@pytest.mark.nightly
 def test_an_orderly_reboot_is_no_interruption_by_the_user(serve: Serve, tmp_path: Path) -> None:
     """
     A shutdown terminates the processes of a machine; a run that it terminated was rebooted, not finished.
