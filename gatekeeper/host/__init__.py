@@ -2,11 +2,12 @@
 
 from gatekeeper.host.background_load import apply_load
 from gatekeeper.host.capabilities import METRIC_VALUES, metric_hint, survey, unavailable_metrics
-from gatekeeper.host.conditions import conditions, idle_sleep_seconds, keep_awake
 from gatekeeper.host.device import device, wired_limit
+from gatekeeper.host.host_facts import facts
 from gatekeeper.host.host_lock import hold_host, lock_holder, this_owner
 from gatekeeper.host.other_programs import OtherPrograms, memory_holders, other_programs, processor_use, used_between
 from gatekeeper.host.sampler import SAMPLE_INTERVAL_S, Sampler, watch
+from gatekeeper.host.sleep import idle_sleep_seconds, keep_awake
 
 __all__ = [
     "METRIC_VALUES",
@@ -14,8 +15,8 @@ __all__ = [
     "OtherPrograms",
     "Sampler",
     "apply_load",
-    "conditions",
     "device",
+    "facts",
     "hold_host",
     "idle_sleep_seconds",
     "keep_awake",

@@ -11,7 +11,6 @@ import psutil
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import PLAIN
-from gatekeeper.analysis.sweep.quick_probe import MOST_CANARIES
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.interfaces import Observer
@@ -23,7 +22,7 @@ from gatekeeper.core.system.run_directory import EVENTS_FILE, RunDirectory
 from gatekeeper.run.events import EventRecorder
 from gatekeeper.run.prepare import prepare
 from gatekeeper.run.requests import Client
-from gatekeeper.run.start.quick_probe import default_alone
+from gatekeeper.run.start.quick_probe import MOST_CANARIES, default_alone
 
 ANSWERS = "answers.jsonl"
 MOST_LOST = 0.25

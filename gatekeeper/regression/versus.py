@@ -16,7 +16,6 @@ from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.shares import pass_rate
-from gatekeeper.analysis.sweep.quick_probe import MOST_CANARIES
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.backends.dialects.openai import AS_SERVED, DIALECT
 from gatekeeper.core.errors import InputError, StartError, UnresponsiveError
@@ -35,7 +34,7 @@ from gatekeeper.regression.package_environments import MADE, PackageEnvironment
 from gatekeeper.regression.version_under_test import VersionUnderTest, with_one_workload
 from gatekeeper.regression.versus_result import ComparedSide, MetricComparison, VersusResult
 from gatekeeper.run.prepare import hold_host
-from gatekeeper.run.start.quick_probe import CANARIES
+from gatekeeper.run.start.quick_probe import CANARIES, MOST_CANARIES
 
 DOCUMENT = "versus.json"
 UNNAMED = "default_model"

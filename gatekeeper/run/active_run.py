@@ -214,7 +214,7 @@ class ActiveRun:
                 self.observe("load_died", {"soak": soak_plan.name, "because": fault})
 
     def _observe_conditions(self, soak_plan: SoakPlan) -> None:
-        facts = host.conditions()
+        facts = host.facts()
         self.observe("conditions", {"soak": soak_plan.name, "segment": self.segment, "facts": facts})
 
     def end(self, verdict: Callable[[], Verdict]) -> None:

@@ -98,7 +98,7 @@ def prepare(
     if isinstance(backend, ServerBackend):
         backend.check_running()
     _refuse_unknown_knobs(inputs.slo, backend, fixed or ())
-    host_facts = host.conditions()
+    host_facts = host.facts()
     problems, memory = preflight(inputs, models, backend, host_facts)
     system, complaints_of_program = _versions(backend, needed=measuring)
     problems = (*complaints_of_models, *complaints_of_program, *problems)

@@ -29,7 +29,7 @@ from gatekeeper.cli.main import run as run_command
 from gatekeeper.host.sources import DirectSource, Status, Values
 from tests.builders.host_samples import replace_samples, stored_samples
 
-FACTS = dict.fromkeys(host.conditions()) | {
+FACTS = dict.fromkeys(host.facts()) | {
     "platform": "linux",
     "chip": "made-up chip",
     "cores": 8,

@@ -42,7 +42,7 @@ def test_a_mac_computes_with_metal(healthy_mac: StandIn, limit: str, expected: t
     """
     healthy_mac("sysctl", mac_tools.sysctl_script(iogpu__wired_limit_mb=limit))
 
-    found = host.device(host.conditions("macos"))
+    found = host.device(host.facts("macos"))
 
     assert ("metal", "Apple M4") == (found["kind"], found["name"])
     assert expected == (found["wired_limit"], found["wired_limit_from"])
@@ -64,7 +64,7 @@ def test_metal_is_asked_through_mlx(
     metal_says = "import types\nmetal = types.SimpleNamespace(device_info=device_info)\ndel device_info\n"
     (tmp_path / "mlx" / "core.py").write_text(says + (metal_says if told_by == "mx.metal" else ""))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    facts = host.conditions("macos")
+    facts = host.facts("macos")
     monkeypatch.setattr(sys, "platform", "darwin")
     _told_by_mlx.cache_clear()
 

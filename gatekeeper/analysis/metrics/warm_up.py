@@ -1,6 +1,5 @@
 """The first token after a start, after a pause and right after another request: what a warm-up is worth."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from statistics import median
@@ -8,27 +7,12 @@ from statistics import median
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary, successful
 from gatekeeper.analysis.metrics.timing import ttft
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Role
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Estimate, Missing
 
-CANARIES = 10
-"""Per workload: enough for an interval on a ratio, and four minutes a workload with both arms."""
-PAUSE_S = 10.0
-"""Before a request that counts as one after a pause. macOS unwires the weights of an idle process after about a second
-(llama.cpp's pull requests 11427 and 17766), and a reader pauses for longer than ten."""
-ANSWER_TOKENS = 32
-"""Of an answer in this pass, at most: only its first token is judged, and the first round must draft in full."""
-
 ROLES = (Role.LOADED, Role.IDLE, Role.FOLLOWING)
 """Of its requests: after a start, after a pause, right after another."""
-
-
-def sent_after_pauses(canaries: Sequence[Canary]) -> list[Canary]:
-    """Return evenly picked canaries of a workload for this pass."""
-    number = min(CANARIES, len(canaries))
-    return [canaries[index * len(canaries) // number] for index in range(number)]
 
 
 def delta_after_pause(paired: PairedAnswers, drafting: Role) -> Estimate | Missing:

@@ -3,22 +3,36 @@
 The policy then requires the warm-up.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.warm_up import ANSWER_TOKENS, PAUSE_S, delta_after_pause, sent_after_pauses
+from gatekeeper.analysis.metrics.warm_up import delta_after_pause
 from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.objectives import workloads_measured_by
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.analysis.plan.settings import speculates
+from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.verdict import Check, Missing, Outcome
 
 WARM_UP = "warm-up"
+CANARIES = 10
+"""Per workload: enough for an interval on a ratio, and four minutes a workload with both arms."""
+PAUSE_S = 10.0
+"""Before a request that counts as one after a pause. macOS unwires the weights of an idle process after about a second
+(llama.cpp's pull requests 11427 and 17766), and a reader pauses for longer than ten."""
+ANSWER_TOKENS = 32
+"""Of an answer in this pass, at most: only its first token is judged, and the first round must draft in full."""
+
+
+def sent_after_pauses(canaries: Sequence[Canary]) -> list[Canary]:
+    """Return evenly picked canaries of a workload for this pass."""
+    number = min(CANARIES, len(canaries))
+    return [canaries[index * len(canaries) // number] for index in range(number)]
 
 
 def _needs(soak: Soaked) -> Needs:

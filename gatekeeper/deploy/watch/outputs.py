@@ -15,7 +15,7 @@ from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.system import child_process
 from gatekeeper.deploy.running.certified_run import CertifiedRun
-from gatekeeper.deploy.watch import exposition, messages, restore
+from gatekeeper.deploy.watch import exposition, restore, terminal_lines
 from gatekeeper.deploy.watch import overlay as overlay_file
 from gatekeeper.deploy.watch.config import HOOK_LIMIT_S, WatchConfig
 from gatekeeper.deploy.watch.log import Log
@@ -102,7 +102,7 @@ def _tail(out: IO[bytes]) -> str:
     return out.read().decode("utf-8", "replace")[-OUTPUT_KEPT:]
 
 
-Say = Callable[[str, messages.Style], None]
+Say = Callable[[str, terminal_lines.Style], None]
 """Shows a line on the terminal."""
 Write = Callable[[Mapping[str, Any]], None]
 """Prints an entry of the log as JSON."""
@@ -150,14 +150,14 @@ class Outputs:
                 address = stack.enter_context(
                     exposition.served(*config.listen, lambda: self._metrics, names=config.host_names)
                 )
-                self.say(f"metrics: {address}", messages.GOOD)
+                self.say(f"metrics: {address}", terminal_lines.GOOD)
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def say(self, text: str, style: messages.Style = messages.QUIET) -> None:
+    def say(self, text: str, style: terminal_lines.Style = terminal_lines.QUIET) -> None:
         """Show a line on the terminal."""
         self._say(text, style)
 
@@ -184,10 +184,10 @@ class Outputs:
         self.overlay_fault = fault = overlay_file.write(path, overlay)
         if fault is not None and before is None:
             self.note("overlay_failed", because=fault)
-            self.say(f"{fault}: readers fall back to plain decoding when the old overlay expires", messages.BAD)
+            self.say(f"{fault}: readers fall back to plain decoding when the old overlay expires", terminal_lines.BAD)
         elif fault is None and before is not None:
             self.note("overlay_back")
-            self.say(f"{path} can be written again", messages.GOOD)
+            self.say(f"{path} can be written again", terminal_lines.GOOD)
         if self._expires is not None:
             self._metrics = exposition.render(overlay, self._expires)
         self._write_textfile(overlay)
@@ -200,12 +200,12 @@ class Outputs:
         self._textfile_fault = exposition.write(self._config.textfile, overlay, self._expires)
         if self._textfile_fault is not None and before is None:
             self.note("textfile_failed", because=self._textfile_fault)
-            self.say(self._textfile_fault, messages.WARNING)
+            self.say(self._textfile_fault, terminal_lines.WARNING)
 
     def changed(self, change: RouteChange) -> None:
         """Log and show a change, before acting on it."""
         self.note(restore.CHANGE, **change.document())
-        self.say(*messages.route_changed(change))
+        self.say(*terminal_lines.route_changed(change))
 
     def act(self, change: RouteChange, route: OverlayRoute, commands: Sequence[Sequence[str]]) -> None:
         """Run the commands, unless the setting stays the same, and export the change to the collector."""
@@ -215,10 +215,10 @@ class Outputs:
             result = run_hook(argv, facts, limit=self._config.limit)
             self.note("command", workload=change.workload, **result.document())
             if result.fault is not None:
-                self.say(f"{' '.join(argv)}: {result.fault}", messages.WARNING)
+                self.say(f"{' '.join(argv)}: {result.fault}", terminal_lines.WARNING)
         if (fault := self._export(change)) is not None:
             self.note("telemetry_failed", because=fault)
-            self.say(f"telemetry was not delivered: {fault}", messages.WARNING)
+            self.say(f"telemetry was not delivered: {fault}", terminal_lines.WARNING)
 
     def _export(self, change: RouteChange) -> str | None:
         """Send a change to the SLO's collector, linked to the certified run; return why that failed."""

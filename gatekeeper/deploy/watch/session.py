@@ -17,7 +17,7 @@ from gatekeeper.deploy.running.deployed_server import DeployedServer
 from gatekeeper.deploy.running.model_identity import ModelIdentity
 from gatekeeper.deploy.running.running_server import seen_process
 from gatekeeper.deploy.running.server_check import ServerConditions
-from gatekeeper.deploy.watch import messages
+from gatekeeper.deploy.watch import terminal_lines
 from gatekeeper.deploy.watch.canary_round import CanaryRound, DutyBudget
 from gatekeeper.deploy.watch.config import WatchConfig, host_interval
 from gatekeeper.deploy.watch.detection_time import server_seconds
@@ -83,12 +83,15 @@ class Session:
             routes = self.routes
             routes.restore(*self._read_routes(), self._last)
             watch = routes.policy.watch
-            self._outputs.say(messages.started(self._url, routes.policy.slo, routes.standings, routes.rules))
+            self._outputs.say(terminal_lines.started(self._url, routes.policy.slo, routes.standings, routes.rules))
             if (edited := self._policy_file.edited) is not None:
-                self._outputs.say(edited, messages.WARNING)
-            self._outputs.say(messages.canary_cost(watch.duty, watch.interval))
+                self._outputs.say(edited, terminal_lines.WARNING)
+            self._outputs.say(terminal_lines.canary_cost(watch.duty, watch.interval))
             seconds = server_seconds(routes.policy, both_arms=self.both_arms)
-            for line in (messages.time_to_half(seconds, watch.duty), messages.warm_ups(routes.policy.route)):
+            for line in (
+                terminal_lines.time_to_half(seconds, watch.duty),
+                terminal_lines.warm_ups(routes.policy.route),
+            ):
                 if line is not None:
                     self._outputs.say(line)
             digest = self._policy_file.sha256
@@ -114,7 +117,7 @@ class Session:
         published = read_overlay(self._config.overlay_path, certificate)
         for damage in filter(None, (logged.damage, published.damage)):
             self._outputs.note("unreadable", because=damage)
-            self._outputs.say(f"{damage}: what it may have turned off stays off", messages.WARNING)
+            self._outputs.say(f"{damage}: what it may have turned off stays off", terminal_lines.WARNING)
         return logged, published
 
     @property
@@ -142,7 +145,7 @@ class Session:
             contradiction = None if barred is not None else self._contradiction()
         except OwnLimitError as error:  # no fault of the server: without evidence for long the routes are turned off
             self._outputs.note("own_limit", because=error.message)
-            self._outputs.say(f"no evidence in this round: {error.message}", messages.WARNING)
+            self._outputs.say(f"no evidence in this round: {error.message}", terminal_lines.WARNING)
         if barred is None and contradiction is None:
             self._keep_sampling()
             context, policy = self._context(), self.routes.policy
@@ -170,7 +173,7 @@ class Session:
         if gap is None:
             return False
         self._outputs.note("gap", because=gap)
-        self._outputs.say(f"{gap}: earlier evidence is dropped", messages.WARNING)
+        self._outputs.say(f"{gap}: earlier evidence is dropped", terminal_lines.WARNING)
         self._host.forget()
         self.routes.forget(Instant.of(self._clock))
         return True
@@ -180,7 +183,7 @@ class Session:
         news = file.reread()
         if news is None:
             return
-        self._outputs.say(news, messages.WARNING)
+        self._outputs.say(news, terminal_lines.WARNING)
         if file.sha256 == before:
             self._outputs.note("policy_refused" if file.trouble is not None else "policy_back", because=news)
             return
@@ -256,7 +259,7 @@ class Session:
             return
         if self._sampler is not None:
             self._outputs.note("sampler_failed", because=self._sampler.fault)
-            self._outputs.say(f"the host is not sampled: {self._sampler.fault}", messages.WARNING)
+            self._outputs.say(f"the host is not sampled: {self._sampler.fault}", terminal_lines.WARNING)
         self._sampling.close()
         self._sampler = self._sampling.enter_context(self._new_sampler())
 
@@ -269,7 +272,9 @@ class Session:
     def _warn(self, workload: str, warnings: Iterable[EarlyWarning]) -> None:
         for warning in warnings:
             self._outputs.note(warning.kind, workload=workload, **warning.detail)
-            self._outputs.say(warning.text, messages.GOOD if warning.kind == "answering" else messages.WARNING)
+            self._outputs.say(
+                warning.text, terminal_lines.GOOD if warning.kind == "answering" else terminal_lines.WARNING
+            )
 
     def _apply(self, changes: Sequence[RouteChange]) -> None:
         """Log changes, publish them, and then act on them."""
@@ -314,7 +319,7 @@ class Session:
         rows = [
             (standing, routes.rules[name], routes.results.get(name, ())) for name, standing in routes.standings.items()
         ]
-        self._outputs.say(messages.round_result(stamp(self._last.wall), rows, load, routes.answered))
+        self._outputs.say(terminal_lines.round_result(stamp(self._last.wall), rows, load, routes.answered))
 
     def _snapshot(self) -> dict[str, Any]:
         return self.routes.snapshot(self._certified.verdict_sha256)

@@ -172,7 +172,7 @@ def inventory(slo_path: Path) -> dict[str, Any]:
     holder = host.lock_holder()
     document: dict[str, Any] = {
         "schema": 1,
-        "host": host.conditions(),
+        "host": host.facts(),
         "sleeps_after": host.idle_sleep_seconds(),
         "occupant": holder.document() if holder is not None else None,
         "models": _models(slo_inputs),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gatekeeper.analysis.metrics.warm_up import ANSWER_TOKENS, PAUSE_S, sent_after_pauses
+from gatekeeper.analysis.passes.warm_up import ANSWER_TOKENS, PAUSE_S, sent_after_pauses
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.canary import Canary

@@ -57,7 +57,7 @@ def propose(
         _check_backend(backend)
     if output.exists() and not force:
         raise _exists(output)
-    facts = host.conditions()
+    facts = host.facts()
     readings, lacks = host.survey()
     free = readings["memory_headroom"].value
     memory = facts.get("memory_bytes")

@@ -14,8 +14,9 @@ import tomli_w
 from gatekeeper import host
 from gatekeeper.analysis.plan import sweep_plan
 from gatekeeper.analysis.plan.settings import defaults, setting_document
-from gatekeeper.analysis.sweep import quick_probe
+from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.ceiling import Ceiling
+from gatekeeper.analysis.sweep.probe_result import ProbeResult, next_step_text, probe_result
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, UnprovableError
@@ -30,6 +31,10 @@ from gatekeeper.run.requests import Client, Recorder
 from gatekeeper.run.stages.sweep import sweep
 from gatekeeper.run.stages.timed_turns import ceiling_beside
 
+MOST_CANARIES = 24
+"""A probe is quick; what needs more canaries than this needs a sweep."""
+LOOKS = sequential.looks(MOST_CANARIES)
+"""Numbers of canaries after which the records are compared."""
 TOKENS = 48
 """Tokens after which an answer is cut: enough for a dozen rounds."""
 DRAFT_LENGTH = 4
@@ -126,7 +131,7 @@ def _cut(slo: Slo, canaries: Sequence[Canary]) -> tuple[Canary, ...]:
     """Return the first canaries, with answers of at most TOKENS tokens."""
     return tuple(
         canary.model_copy(update={"max_tokens": min(canary.max_tokens or slo.sampling.max_tokens, TOKENS)})
-        for canary in canaries[: quick_probe.MOST_CANARIES]
+        for canary in canaries[:MOST_CANARIES]
     )
 
 
@@ -144,7 +149,7 @@ class _Probe:
         self._events = directory.writer("events.jsonl", record_files.EVENTS)
         self._observe = EventRecorder(self._events, self._backend.clock, observers)
         self._setting = next(trial.setting for trial in prepared.plan.trials if trial.arm == "candidate")
-        self._found: dict[str, quick_probe.ProbeResult] = {}
+        self._found: dict[str, ProbeResult] = {}
         self._begun = self._backend.clock.now_ns()
         self._took = 0.0
         self._ceiling: Ceiling | None = None
@@ -176,7 +181,7 @@ class _Probe:
         """Sweep part after part, and look at the records after each of the planned counts."""
         # Arms that share a process cost nothing to alternate; others are measured in blocks, a restart each.
         fine = self._backend.shares_process and self._slo.soak.concurrency == 1
-        stops = list(range(1, quick_probe.MOST_CANARIES + 1)) if fine else list(quick_probe.LOOKS)
+        stops = list(range(1, MOST_CANARIES + 1)) if fine else list(LOOKS)
         begin = 0
         for end in stops:
             undecided = [workload for workload in self._slo.workload if not self._decided(workload.name)]
@@ -187,7 +192,7 @@ class _Probe:
             begin = end
             if self._elapsed() * (end + 1) / end > self._seconds:
                 break
-            if end in quick_probe.LOOKS:
+            if end in LOOKS:
                 self._look(end)
         self._look(begin)
 
@@ -218,7 +223,7 @@ class _Probe:
             if self._decided(workload.name) or (before is not None and before.looks[-1] == answered):
                 continue
             answers = sweep_answers(self._slo, self._prepared.plan, self._records, workload.name, canaries)
-            self._found[workload.name] = quick_probe.probe_result(answers, answered, before)
+            self._found[workload.name] = probe_result(answers, answered, before)
 
     def _speeds(self, workload: str) -> dict[str, float | None]:
         """Return the recent speeds of both arms in tokens per second, as the live view shows them."""
@@ -239,9 +244,7 @@ class _Probe:
             "confidence": self._slo.confidence,
             "tokens_at_most": TOKENS,
             "workloads": {
-                name: result.document()
-                | self._speeds(name)
-                | {"next": quick_probe.next_step_text(result, self._took, again)}
+                name: result.document() | self._speeds(name) | {"next": next_step_text(result, self._took, again)}
                 for name, result in self._found.items()
             },
             "notes": [

@@ -36,7 +36,7 @@ Section = Callable[[Path], Any]
 WORKER, SERVER = PROBED
 SECTIONS: Mapping[str, Section] = {
     "versions": lambda _: versions(),
-    "conditions": lambda _: host.conditions(),
+    "conditions": lambda _: host.facts(),
     "telemetry": lambda _: raw_readings(),
     "device": lambda _: device(),
     "doctor": lambda _: installed(),

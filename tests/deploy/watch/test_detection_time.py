@@ -3,7 +3,7 @@
 import pytest
 
 from gatekeeper.analysis.stats import falls
-from gatekeeper.deploy.watch import messages
+from gatekeeper.deploy.watch import terminal_lines
 from gatekeeper.deploy.watch.detection_time import answers_until_seen, server_seconds
 from gatekeeper.deploy.watch.guard_samples import acceptance_spread
 from gatekeeper.deploy.watch.guards import ANSWER_TOKENS, fall_error
@@ -38,7 +38,7 @@ def test_nothing_is_stated_that_is_not_known(measured: dict[str, object]) -> Non
     made = policy(guard("acceptance_rate", at_least=0.4), measured=measured)
 
     assert {} == server_seconds(made, both_arms=True)
-    assert messages.time_to_half({}, 0.02) is None
+    assert terminal_lines.time_to_half({}, 0.02) is None
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_duty_for_two_windows_is_stated(seconds: dict[str, float], duty: flo
     """
     The line names the time at the duty in force and the duty that shows the fall within two windows of five minutes.
     """
-    line = messages.time_to_half(seconds, duty)
+    line = terminal_lines.time_to_half(seconds, duty)
 
     assert line is not None
     assert told in line

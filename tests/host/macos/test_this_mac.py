@@ -67,7 +67,7 @@ def test_sizes_fit_together(readings: list[dict[str, Any]]) -> None:
         values |= reading["values"]
 
     assert values["memory_headroom"] + values["memory_wired"] < values["memory_total"]
-    assert values["memory_total"] == host.conditions()["memory_bytes"]
+    assert values["memory_total"] == host.facts()["memory_bytes"]
 
 
 def test_calls_and_commands_agree(readings: list[dict[str, Any]]) -> None:
@@ -91,7 +91,7 @@ def test_the_facts_of_the_machine_are_known() -> None:
     """
     Chip, model, version and build, whether it is virtual, what it runs on: all that a report compares.
     """
-    facts = host.conditions()
+    facts = host.facts()
 
     assert facts["platform"] == "macos"
     assert (facts["chip"] or "").startswith("Apple")

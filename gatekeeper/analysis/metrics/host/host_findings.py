@@ -41,7 +41,7 @@ DISQUALIFYING = frozenset(
 )
 """Kinds of findings that make a soak unproven, whatever was measured."""
 Conditions = Sequence[Mapping[str, Any]]
-"""The host's facts before and after the soak, as `gatekeeper.host.conditions` gives them."""
+"""The host's facts before and after the soak, as `gatekeeper.host.facts` gives them."""
 
 
 def findings(

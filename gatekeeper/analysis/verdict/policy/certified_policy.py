@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gatekeeper.analysis.metrics.warm_up import PAUSE_S
-from gatekeeper.analysis.passes.warm_up import WARM_UP
+from gatekeeper.analysis.passes.warm_up import PAUSE_S, WARM_UP
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.settings import defaults, speculates
 from gatekeeper.analysis.verdict.policy.certified_guards import CertifiedGuard, guards

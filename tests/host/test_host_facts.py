@@ -18,7 +18,7 @@ def test_conditions_of_a_mac_name_the_machine_and_not_its_owner() -> None:
     """
     Chip, memory, system, power and jobs are recorded; keys that could hold a serial number are never read.
     """
-    facts = host.conditions("macos")
+    facts = host.facts("macos")
 
     expected = {
         "platform": "macos",
@@ -49,7 +49,7 @@ def test_a_virtual_mac_is_recognised(healthy_mac: StandIn) -> None:
     """
     healthy_mac("sysctl", mac_tools.sysctl_script(hw__model="VirtualMac2,1", kern__hv_vmm_present=None))
 
-    assert host.conditions("macos")["virtual"] is True
+    assert host.facts("macos")["virtual"] is True
 
 
 def test_conditions_without_tools_are_unknown(stand_in: StandIn) -> None:
@@ -58,7 +58,7 @@ def test_conditions_without_tools_are_unknown(stand_in: StandIn) -> None:
     """
     stand_in("nothing", "exit 0")
 
-    facts = host.conditions("macos")
+    facts = host.facts("macos")
 
     assert {key: value for key, value in facts.items() if value is not None} == {"platform": "macos"}
 
@@ -85,7 +85,7 @@ def test_conditions_of_this_host_are_known() -> None:
     """
     Platform, memory, kernel and boot time are known on any Linux.
     """
-    facts = host.conditions()
+    facts = host.facts()
 
     assert facts["platform"] == "linux"
     assert all(facts[key] is not None for key in ("memory_bytes", "kernel", "booted_at", "uptime_s", "cores"))

@@ -1,4 +1,4 @@
-"""Messages of a watch on the terminal: when it starts, after each round, for each change."""
+"""Lines of a watch on the terminal: when it starts, after each round, for each change."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

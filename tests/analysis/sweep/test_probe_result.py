@@ -3,7 +3,7 @@
 import pytest
 
 from gatekeeper.analysis.plan.sweep_plan import Trial
-from gatekeeper.analysis.sweep.quick_probe import ProbeResult, next_step_text
+from gatekeeper.analysis.sweep.probe_result import ProbeResult, next_step_text
 from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.core.records import setting
 from gatekeeper.core.verdict import Estimate, Missing

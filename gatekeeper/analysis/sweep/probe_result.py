@@ -14,10 +14,6 @@ from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.units import show_comparison, show_ratio
 from gatekeeper.core.verdict import Estimate, Missing, rounded
 
-MOST_CANARIES = 24
-"""A probe is quick; what needs more canaries than this needs a sweep."""
-LOOKS = sequential.looks(MOST_CANARIES)
-"""Numbers of canaries after which the records are compared."""
 LEAST_CANARIES = sequential.MIN_CANARIES
 SMALL_EFFECT = 1.1
 """An interval within this factor of 1, either way, means that the effect is small."""
@@ -57,7 +53,7 @@ def probe_result(sweep: SweepAnswers, answered: int, before: ProbeResult | None)
     *before* is the result of the previous look. A look may come at any count, for instance when the time is over.
     """
     looks = (*(before.looks if before is not None else ()), answered)
-    most = max(answered, min(MOST_CANARIES, len(sweep.canaries)))
+    most = max(answered, len(sweep.canaries))
     results = setting_results(sweep)
     name, ratio = results[0].trial.name, results[0].ratio
     model = cost_models(sweep, results)[name]

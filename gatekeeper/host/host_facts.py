@@ -1,12 +1,10 @@
-"""The conditions of a run: facts about the host for the manifest, None where unknown, never a serial number."""
+"""Facts about the host for the manifest and around each soak, None where unknown, never a serial number."""
 
-import contextlib
 import os
 import platform as python_platform
 import re
-import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,9 +12,7 @@ from typing import Any
 from gatekeeper.core.system.environment_variables import GATEKEEPER_HOST_AS
 from gatekeeper.core.system.system_names import linux_names, text_of, this_platform
 from gatekeeper.host import linux
-from gatekeeper.host.commands import run, running
 from gatekeeper.host.macos import facts as macos_facts
-from gatekeeper.host.macos import pmset
 from gatekeeper.host.sources import Status
 
 KEYS = (
@@ -25,18 +21,18 @@ KEYS = (
 )  # fmt: skip
 
 
-def conditions(platform: str | None = None) -> dict[str, Any]:
+def facts(platform: str | None = None) -> dict[str, Any]:
     """Return the facts as plain JSON. Taken before and after a soak, they show what changed during it."""
     name = platform or this_platform()
     tool_facts: Mapping[str, Any] = macos_facts.facts() if name == "macos" else _linux() if name == "linux" else {}
-    facts: dict[str, Any] = dict.fromkeys(KEYS) | {"platform": name} | dict(tool_facts)
+    host_facts: dict[str, Any] = dict.fromkeys(KEYS) | {"platform": name} | dict(tool_facts)
     if os.environ.get(GATEKEEPER_HOST_AS):
-        facts["replayed"] = True  # the tools are a test's: the facts describe no real machine
-    if facts["booted_at"] is not None and facts["uptime_s"] is None:
-        facts["uptime_s"] = round(datetime.now(UTC).timestamp() - facts["booted_at"], 1)
-    if isinstance(facts["booted_at"], float | int):
-        facts["booted_at"] = datetime.fromtimestamp(facts["booted_at"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return facts
+        host_facts["replayed"] = True  # the tools are a test's: the facts describe no real machine
+    if host_facts["booted_at"] is not None and host_facts["uptime_s"] is None:
+        host_facts["uptime_s"] = round(datetime.now(UTC).timestamp() - host_facts["booted_at"], 1)
+    if isinstance(host_facts["booted_at"], float | int):
+        host_facts["booted_at"] = datetime.fromtimestamp(host_facts["booted_at"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return host_facts
 
 
 def _linux(proc: Path = linux.PROC, sysfs: Path = linux.SYS, etc: Path = Path("/etc")) -> dict[str, Any]:
@@ -76,23 +72,3 @@ def _virtual(cpuinfo: str, vendor: str) -> bool | None:
     if re.search(r"QEMU|KVM|VMware|VirtualBox|Xen|Virtual Machine|Google Compute|Amazon EC2|Parallels", vendor):
         return True
     return False if vendor or re.search(r"^flags\s*:", cpuinfo, re.MULTILINE) else None
-
-
-@contextlib.contextmanager
-def keep_awake(platform: str | None = None) -> Iterator[None]:
-    """Hold `caffeinate` for this process on macOS; nothing elsewhere.
-
-    It watches our process id, so it ends with us even if we are killed. If the host sleeps all the same, the samples
-    show it: the time of day jumps against the monotonic clock.
-    """
-    if (platform or this_platform()) != "macos" or shutil.which("caffeinate") is None:
-        yield
-        return
-    with running(["caffeinate", "-i", "-m", "-s", "-w", str(os.getpid())]):
-        yield
-
-
-def idle_sleep_seconds() -> float | None:
-    """Return the idle seconds after which this host goes to sleep; None for never and for unknown."""
-    output = run(["pmset", "-g"]) if this_platform() == "macos" else None
-    return (pmset.parse_sleep(output) or None) if output is not None else None
