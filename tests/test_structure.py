@@ -218,7 +218,6 @@ SAME_THING = {
     "capacity": "the pass that measures it at the end of a run, and its stage",
     "region": "the pass that explores it at the end of a run, and its stage",
     "routing": "the pass at the end of a run, its stage, and what the routes gain",
-    "quick_probe": "`gatekeeper try`: its statistics, and the command",
     "soak": "the soak: the stage, and its part of the page",
     "starts": "the pass that times them at the end of a run, and its stage",
     "sweep": "the sweep: the stage, and its data on the page",
