@@ -129,12 +129,32 @@ def total_rounds(answers: Sequence[Generation]) -> Rounds:
     return Rounds(*(sum(getattr(rounds, name) for rounds in counted) for name in ("rounds", "drafted", "accepted")))
 
 
+def predicted_ratio(ceiling: Ceiling, rounds: Rounds) -> float | None:
+    """Return the speed over plain decoding's of an answer with known *rounds*; None beyond the measured lengths.
+
+    A round costs what one of the mean drafted length does, between measured lengths by a straight line.
+    """
+    if not rounds.rounds:
+        return None
+    drafted = rounds.drafted / rounds.rounds
+    cost_by_length = {0: ceiling.pass_s[1] / ceiling.plain_s} | {
+        cost.length: cost.cost.center for cost in ceiling.rounds
+    }
+    below = max((length for length in cost_by_length if length <= drafted), default=None)
+    above = min((length for length in cost_by_length if length >= drafted), default=None)
+    if below is None or above is None:
+        return None
+    share = (drafted - below) / (above - below) if above > below else 0.0
+    cost = cost_by_length[below] + share * (cost_by_length[above] - cost_by_length[below])
+    return (1 + rounds.accepted / rounds.rounds) / cost
+
+
 def predictions(backend: str, case: Case, workload: str, ceiling: Ceiling) -> Iterator[Prediction]:
     """Yield a prediction for each setting of a sweep whose ratio was measured."""
     sweep = case.sweep_answers(workload)
     for result in setting_results(sweep):
         rounds = total_rounds(sweep.of(result.trial.name))
-        predicted = ceiling.predicted(rounds)
+        predicted = predicted_ratio(ceiling, rounds)
         if predicted is not None and isinstance(result.ratio, Estimate):
             ratio = result.ratio
             length = int(dict(result.trial.setting)["num_draft_tokens"])

@@ -229,4 +229,3 @@ class Backend(Protocol):
 
 
 Observer = Callable[[Event], None]
-Record = Callable[[Any], None]

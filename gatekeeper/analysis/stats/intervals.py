@@ -53,12 +53,6 @@ def binomial_cdf(successes: int, trials: int, chance: float) -> float:
     return 1.0 if successes >= trials else float(np.sum(_binomial(trials, chance)[: successes + 1]))
 
 
-def binomial_cdfs(trials: int, chance: float) -> list[float]:
-    """Return P(X <= k) for every k from 0 to *trials*."""
-    below: list[float] = np.cumsum(_binomial(trials, chance)).tolist()
-    return below
-
-
 def _binomial(trials: int, chance: float) -> Floats:
     """Return P(X = k) for every k from 0 to *trials*; by logarithms, which thousands of trials do not overflow."""
     k = np.arange(trials + 1, dtype=np.float64)
@@ -83,7 +77,7 @@ def quantile(values: Sequence[float], q: float, level: float) -> Estimate | Miss
     if n < need:
         return _too_few_answers(n, need, level)
     # P(X_(k) <= quantile) = P(at least k samples fall below it) = 1 - cdf(k - 1); order statistics count from 1.
-    cdf = binomial_cdfs(n, q)
+    cdf: list[float] = np.cumsum(_binomial(n, q)).tolist()
     below = [k for k in range(1, n + 1) if 1 - cdf[k - 1] >= level]
     above = [k for k in range(1, n + 1) if cdf[k - 1] >= level]
     lo = ordered[below[-1] - 1] if below else -math.inf

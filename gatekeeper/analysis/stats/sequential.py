@@ -56,11 +56,6 @@ def looks(budget: int, growth: float = GROWTH, canaries: int | None = None) -> t
     return tuple(counts)
 
 
-def error_spent(share: float, error: float) -> float:
-    """Return the error spent once *share* of the budget is used: Pocock's kind of spending (Lan & DeMets 1983)."""
-    return error * math.log(1 + (math.e - 1) * min(1.0, share))
-
-
 def error_spent_by(share: float, error: float) -> float:
     """Return the error that a soak has spent after *share* of its longest duration; beyond 1 it was extended.
 
@@ -77,7 +72,8 @@ def nominal_errors(counts: tuple[int, ...], budget: int, error: float) -> tuple[
     error is smaller (Slepian 1962).
     """
     shares = tuple(min(1.0, count / budget) for count in counts)
-    return spending_errors(shares, tuple(error_spent(share, error) for share in shares))
+    # Pocock's kind of spending (Lan & DeMets 1983).
+    return spending_errors(shares, tuple(error * math.log(1 + (math.e - 1) * share) for share in shares))
 
 
 @lru_cache(maxsize=256)

@@ -15,7 +15,7 @@ from typing import Literal
 
 from gatekeeper.analysis.stats.intervals import mean_log
 from gatekeeper.analysis.sweep.cost_model import break_even_chance
-from gatekeeper.core.records import PassTimes, Rounds
+from gatekeeper.core.records import PassTimes
 from gatekeeper.core.verdict import Estimate, Missing, rounded
 
 LENGTHS = range(1, 16)
@@ -107,23 +107,6 @@ class Ceiling:
         best = self.best.most
         lo, hi = (max(getattr(cost.most, bound) for cost in self.rounds) for bound in ("lo", "hi"))
         return Estimate(best.center, lo, hi, best.n, confidence=best.confidence)
-
-    def predicted(self, rounds: Rounds) -> float | None:
-        """Return the speed over plain decoding's of an answer with known *rounds*; None beyond the measured lengths.
-
-        A round costs what one of the mean drafted length does, between measured lengths by a straight line.
-        """
-        if not rounds.rounds:
-            return None
-        drafted = rounds.drafted / rounds.rounds
-        cost_by_length = {0: self.pass_s[1] / self.plain_s} | {cost.length: cost.cost.center for cost in self.rounds}
-        below = max((length for length in cost_by_length if length <= drafted), default=None)
-        above = min((length for length in cost_by_length if length >= drafted), default=None)
-        if below is None or above is None:
-            return None
-        share = (drafted - below) / (above - below) if above > below else 0.0
-        cost = cost_by_length[below] + share * (cost_by_length[above] - cost_by_length[below])
-        return (1 + rounds.accepted / rounds.rounds) / cost
 
     def document(self) -> dict[str, object]:
         """Return it as `ceiling --json` writes it."""

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.ceiling import predicted_ratio
 from gatekeeper.analysis.sweep.ceiling import LENGTHS, WIDTHS, Ceiling, ceiling_of
 from gatekeeper.core.records import PassTimes, Rounds
 from gatekeeper.core.verdict import Missing
@@ -57,7 +58,7 @@ def test_a_speed_is_predicted_for_any_acceptance_by_position(
     expected = emitted / (rounds.rounds * cost)
     at_length = ceiling.rounds[len(chances) - 1]
 
-    assert math.isclose(expected, ceiling.predicted(rounds) or 0, rel_tol=1e-9)
+    assert math.isclose(expected, predicted_ratio(ceiling, rounds) or 0, rel_tol=1e-9)
     assert math.isclose(expected, at_length.ratio(rounds.accepted / rounds.drafted), rel_tol=1e-9)
     assert expected <= at_length.most.center * (1 + 1e-9) <= ceiling.most.center * (1 + 2e-9)
 
@@ -121,8 +122,8 @@ def test_only_measured_lengths_are_claimed() -> None:
     ceiling = measured(*some)
 
     assert [1, 2, 4] == [cost.length for cost in ceiling.rounds]
-    assert ceiling.predicted(Rounds(10, 50, 5)) is None
-    assert ceiling.predicted(Rounds(0, 0, 0)) is None
+    assert predicted_ratio(ceiling, Rounds(10, 50, 5)) is None
+    assert predicted_ratio(ceiling, Rounds(0, 0, 0)) is None
 
 
 @pytest.mark.parametrize(

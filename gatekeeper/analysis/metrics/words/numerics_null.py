@@ -49,8 +49,6 @@ class Null:
     """What the arithmetic alone does to the lead of the best token."""
 
     positions: int
-    flips: int
-    """Positions with another best token in the other kind of pass."""
     tolerance: float
     """The lead up to which a divergence is numerics, in logits or in nats."""
     larger: float
@@ -126,8 +124,7 @@ def null_of(records: Iterable[Numerics], level: float) -> Null | Missing:
         tolerance = reference = max(bound.hi, least)
     beyond = sum(change > reference for change in changes)
     _, larger = intervals.proportion_bounds(beyond, len(changes), level)
-    flips = sum(other is None or other < 0 for _, other in pairs)
-    return Null(len(pairs), flips, tolerance, larger, level, reference)
+    return Null(len(pairs), tolerance, larger, level, reference)
 
 
 def answers_to_read(paired: PairedAnswers) -> tuple[Generation, ...]:
