@@ -9,7 +9,7 @@ import pytest
 
 from gatekeeper.cli import main
 from gatekeeper.cli.options import LazyCommand, styled_printer
-from gatekeeper.deploy.watch import messages
+from gatekeeper.deploy.watch import terminal_lines
 from gatekeeper.proxy.watch_thread import proof_of_gain
 from tests.builders.golden_words import lines_with, says
 from tests.builders.live_server import live_policy
@@ -294,8 +294,8 @@ def test_a_line_of_watch_and_proxy_breaks_between_words(
     Each event is a line, wrapped at the terminal's width with its words whole, and whole in a log.
     """
     lines = (
-        messages.canary_cost(0.02, 60.0),
-        str(messages.time_to_half({"json": 40.0}, 0.02)),
+        terminal_lines.canary_cost(0.02, 60.0),
+        str(terminal_lines.time_to_half({"json": 40.0}, 0.02)),
         proof_of_gain(live_policy()),
     )
     monkeypatch.setenv("COLUMNS", str(columns))
