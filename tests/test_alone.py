@@ -56,5 +56,5 @@ def test_what_measures_time_has_the_machine_to_itself(tmp_path: Path) -> None:
     alone = [span for span in spans if span[0] == "alone"]
     assert (0, 4, 16) == (ran.returncode, len(alone), len(spans)), ran.stdout
     for one in alone:
-        assert [one] == [other for other in spans if other[1] < one[2] and one[1] < other[2]]
-    assert any(one[1] < other[2] and other[1] < one[2] for one in spans for other in spans if one is not other)
+        assert [one] == [span for span in spans if span[1] < one[2] and one[1] < span[2]]
+    assert any(span[1] < other[2] and other[1] < span[2] for span in spans for other in spans if span is not other)

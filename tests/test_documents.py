@@ -108,7 +108,7 @@ def commands(line: str) -> list[click.Command]:
 
 
 def options(found: list[click.Command]) -> set[str]:
-    return {name for command in found for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    return {name for command in found for param in command.params for name in (*param.opts, *param.secondary_opts)}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -311,7 +311,7 @@ def test_the_tutorials_share_one_example() -> None:
     The figures of the first run are those of its recording, and other tutorials quote the same.
     """
     screen = html.unescape(re.sub("<[^>]+>", " ", (ROOT / "docs" / "quickstart.svg").read_text()))
-    shown = " ".join(screen.split())
+    text = " ".join(screen.split())
     interval = re.compile(r"\d\.\d\dx \[\d\.\d\d, \d\.\d\d\]")
     first = interval.findall(text_of("docs/first-run.md"))
     quoted = [
@@ -319,7 +319,7 @@ def test_the_tutorials_share_one_example() -> None:
     ]
 
     assert 3 == len(first)
-    assert [] == [figure for figure in first if figure not in shown]
+    assert [] == [figure for figure in first if figure not in text]
     assert set() < set(quoted) <= set(first)
 
 

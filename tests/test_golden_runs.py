@@ -117,7 +117,7 @@ def compared(name: str, check: Mapping[str, Any]) -> dict[str, Any]:
 
 def checks(name: str, document: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Return what is compared of every check of a run, beside the workload it belongs to."""
-    owned = [(one["name"], check) for one in document["workloads"] for check in one["checks"]]
+    owned = [(workload["name"], check) for workload in document["workloads"] for check in workload["checks"]]
     owned += [("the host", check) for check in document["host_checks"]]
     return [(owner, compared(name, check)) for owner, check in owned]
 
@@ -125,9 +125,13 @@ def checks(name: str, document: Mapping[str, Any]) -> list[tuple[str, dict[str, 
 def conclusions(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a verdict concludes from its checks, without its wording."""
     run = {key: document[key] for key in ("schema", "slo", "grade", "outcome", "exit_code", "manifest_sha256")}
-    workloads = [[one[key] for key in ("name", "outcome", "setting", "speculation")] for one in document["workloads"]]
-    transitions = [[one[key] for key in ("at", "workload", "from", "to")] for one in document["transitions"]]
-    kinds = [one["kind"] for one in document["findings"]]
+    workloads = [
+        [workload[key] for key in ("name", "outcome", "setting", "speculation")] for workload in document["workloads"]
+    ]
+    transitions = [
+        [transition[key] for key in ("at", "workload", "from", "to")] for transition in document["transitions"]
+    ]
+    kinds = [finding["kind"] for finding in document["findings"]]
     incomplete = "incomplete" in document
     return run | {"workloads": workloads, "transitions": transitions, "findings": kinds, "incomplete": incomplete}
 
@@ -227,10 +231,10 @@ def test_the_policy_does_the_same(copies: Copies, name: str) -> None:
     """
     The policy made again from a stored run has the same routes, settings, guards and times; its wording may differ.
     """
-    made = copies.policy(name)
+    policy = copies.policy(name)
 
     stored = tomllib.loads(expected(name, "policy.toml"))
-    assert without_wording(name, stored) == without_wording(name, tomllib.loads(made))
+    assert without_wording(name, stored) == without_wording(name, tomllib.loads(policy))
     assert datetime.fromisoformat(stored["issued"]) < datetime.fromisoformat(stored["expires"])
 
 

@@ -146,10 +146,10 @@ def test_every_command_is_found_in_the_module_that_is_named_for_it() -> None:
     `--help` knows commands by their names alone; each name leads to a command in its module, and none is left out.
     """
     context = click.Context(main.gatekeeper)
-    found = [main.gatekeeper.get_command(context, name) for name in main.gatekeeper.commands]
+    commands = [main.gatekeeper.get_command(context, name) for name in main.gatekeeper.commands]
     modules = [importlib.import_module(f"gatekeeper.cli.{name}") for name in main.MODULES]
 
-    assert list(main.gatekeeper.commands) == [command.name for command in found if command is not None]
+    assert list(main.gatekeeper.commands) == [command.name for command in commands if command is not None]
     assert sorted(main.gatekeeper.commands) == sorted(command.name for module in modules for command in module.COMMANDS)
 
 

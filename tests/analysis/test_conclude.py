@@ -21,7 +21,7 @@ LIGHT = setting(draft="light", num_draft_tokens=4)
 
 
 def outcomes(found: Conclusion) -> dict[str, str]:
-    return {one.name: one.outcome for one in found.verdict.workloads}
+    return {workload.name: workload.outcome for workload in found.verdict.workloads}
 
 
 def legs(found: Conclusion) -> list[tuple[str, dict[str, Setting]]]:
@@ -54,7 +54,7 @@ def test_a_soak_that_keeps_every_promise_promotes() -> None:
     found = concluded(bare({"easy": WINNING}))
 
     assert ((), 0, {"easy": "promoted"}) == (found.needs, found.verdict.exit_code, outcomes(found))
-    assert {Outcome.PASS} == {one.outcome for one in found.verdict.workloads[0].checks}
+    assert {Outcome.PASS} == {check.outcome for check in found.verdict.workloads[0].checks}
 
 
 def test_optional_plain_decoding_is_graded_back_and_fine() -> None:
@@ -91,12 +91,12 @@ def test_an_optional_workload_without_a_proven_gain_decodes_plainly() -> None:
         workload.outcome,
         workload.setting,
     )
-    assert [("error_rate", Outcome.PASS)] == [(one.metric, one.outcome) for one in workload.checks]
+    assert [("error_rate", Outcome.PASS)] == [(check.metric, check.outcome) for check in workload.checks]
     assert step.because == workload.because
     says("verdicts", "an optional workload without a proven gain decodes plainly", step.because)
     (given_up,) = workload.steps
     assert ("unproven", dict(FAST)) == (given_up.outcome, given_up.setting)
-    assert ["throughput_ratio"] == [one.metric for one in given_up.checks if one.outcome is Outcome.UNPROVEN]
+    assert ["throughput_ratio"] == [check.metric for check in given_up.checks if check.outcome is Outcome.UNPROVEN]
     ratio = given_up.measured.figures["throughput_ratio"]
     assert ratio.lo < 1.1 < ratio.hi
 
@@ -119,8 +119,8 @@ def test_a_ratio_that_was_not_measured_is_not_a_missing_gain() -> None:
     case = undecided()
     ((name, recorded),) = case.soaks.items()
     short = tuple(
-        replace(one, answer=replace(one.answer, output_tokens=3)) if one.arm == "plain" else one
-        for one in recorded.records
+        replace(record, answer=replace(record.answer, output_tokens=3)) if record.arm == "plain" else record
+        for record in recorded.records
     )
 
     assert "unproven" == conclude(replace(case, soaks={name: StoredRecords(short)})).verdict.outcome
@@ -151,17 +151,19 @@ def test_a_fail_steps_down_and_is_certified_again() -> None:
     verdict = conclude(case).verdict
     assert [FAST, SHORTER, LIGHTER, PLAIN] == asked
     assert ["shorter draft", "lighter draft", "drafting off"] == [
-        one.because.split(":")[0] for one in verdict.transitions
+        transition.because.split(":")[0] for transition in verdict.transitions
     ]
-    assert all(one.at for one in verdict.transitions)
-    assert all("throughput_ratio" in one.because for one in verdict.transitions)
+    assert all(transition.at for transition in verdict.transitions)
+    assert all("throughput_ratio" in transition.because for transition in verdict.transitions)
     assert (1, {"draft": None}) == (verdict.exit_code, verdict.workloads[0].setting)
     document: Any = verdict.document()
-    kept = document["workloads"][0]["steps"]
-    assert [(f"soak-{n}", "failed") for n in (1, 2, 3)] == [(one["soak"], one["outcome"]) for one in kept]
-    assert [dict(knobs) for knobs in asked[:3]] == [one["setting"] for one in kept]
-    assert all("throughput_ratio: 0." in one["because"] for one in kept)
-    assert {"fail"} == {seen["outcome"] for one in kept for seen in one["checks"] if seen["metric"] in one["because"]}
+    steps = document["workloads"][0]["steps"]
+    assert [(f"soak-{n}", "failed") for n in (1, 2, 3)] == [(one["soak"], one["outcome"]) for one in steps]
+    assert [dict(knobs) for knobs in asked[:3]] == [one["setting"] for one in steps]
+    assert all("throughput_ratio: 0." in one["because"] for one in steps)
+    assert {"fail"} == {
+        check["outcome"] for one in steps for check in one["checks"] if check["metric"] in one["because"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -307,8 +309,11 @@ def test_implicit_promises_are_checked() -> None:
     case = bare({"easy": WINNING})
     (leg,) = conclude(case).needs
     answers = soaked(case, leg, {"easy": WINNING})
-    lame = max((one for one in answers if one.arm == "candidate"), key=lambda one: one.answer.ended_ns)
-    broken = tuple(replace(one, answer=replace(one.answer, fault="timeout")) if one is lame else one for one in answers)
+    lame = max((answer for answer in answers if answer.arm == "candidate"), key=lambda one: one.answer.ended_ns)
+    broken = tuple(
+        replace(answer, answer=replace(answer.answer, fault="timeout")) if answer is lame else answer
+        for answer in answers
+    )
 
     (step,) = conclude(replace(case, soaks={leg.name: StoredRecords(broken)})).verdict.transitions
 
@@ -333,8 +338,12 @@ def test_a_failed_host_steps_every_speculating_workload_down() -> None:
     found = conclude(hosted(with_soak(case, leg, WINNING), leg, 5e9))
 
     assert [("soak-2", {"easy": SHORTER, "hard": SHORTER, "slow": PLAIN})] == legs(found)
-    assert {"easy", "hard", "slow"} == {one.workload for one in found.verdict.transitions}
-    assert all("footprint_peak" in one.because for one in found.verdict.transitions if one.workload != "slow")
+    assert {"easy", "hard", "slow"} == {transition.workload for transition in found.verdict.transitions}
+    assert all(
+        "footprint_peak" in transition.because
+        for transition in found.verdict.transitions
+        if transition.workload != "slow"
+    )
 
 
 def test_a_host_that_holds_at_the_lower_rung_promotes() -> None:
@@ -349,7 +358,10 @@ def test_a_host_that_holds_at_the_lower_rung_promotes() -> None:
 
     verdict = conclude(case).verdict
 
-    assert (0, [(Outcome.PASS, 3e9)]) == (verdict.exit_code, [(one.outcome, one.hi) for one in verdict.host_checks])
+    assert (0, [(Outcome.PASS, 3e9)]) == (
+        verdict.exit_code,
+        [(host_check.outcome, host_check.hi) for host_check in verdict.host_checks],
+    )
 
 
 def test_a_host_that_fails_beside_plain_decoding_fails_the_run() -> None:
@@ -375,9 +387,9 @@ def test_unmeasured_time_is_not_quiet_time(kept: int) -> None:
     (leg,) = conclude(case).needs
     whole = hosted(with_soak(case, leg, WINNING), leg, 3e9)
 
-    found = conclude(replace(whole, host_samples=whole.host_samples[:kept])).verdict
+    verdict = conclude(replace(whole, host_samples=whole.host_samples[:kept])).verdict
 
-    assert (3, [Outcome.UNPROVEN]) == (found.exit_code, [one.outcome for one in found.host_checks])
+    assert (3, [Outcome.UNPROVEN]) == (verdict.exit_code, [host_check.outcome for host_check in verdict.host_checks])
 
 
 def _without_last(answers: Sequence[Generation]) -> Sequence[Generation]:
@@ -393,7 +405,7 @@ TROUBLES: dict[str, Callable[[Case, str], Case]] = {
         case, sweep={**case.sweep, "baseline": StoredRecords((), "line 1 is damaged")}
     ),
     "a missing sweep file": lambda case, _: replace(
-        case, sweep={name: one for name, one in case.sweep.items() if name != "default"}
+        case, sweep={name: sweep for name, sweep in case.sweep.items() if name != "default"}
     ),
 }
 

@@ -21,7 +21,9 @@ def forecast(
     written: Slo, *, expect: bool = False, shares_process: bool = True, **assumed: Any
 ) -> dict[str, StageForecast]:
     """Return the stages of *written* on ten canaries whose answers are 100 tokens long at most."""
-    return {one.name: one for one in ahead(written, expect=expect, shares_process=shares_process, **assumed).stages()}
+    return {
+        stage.name: stage for stage in ahead(written, expect=expect, shares_process=shares_process, **assumed).stages()
+    }
 
 
 def ahead(written: Slo, *, expect: bool = False, shares_process: bool = True, **assumed: Any) -> Forecast:
@@ -51,10 +53,10 @@ def test_plain_blocks_lie_beside_a_soak_that_weaves_none_in(change: dict[str, An
     Where the arms cannot share a process, or several streams run at once, three blocks of ten and two warm-ups each.
     """
     streams: dict[str, Any] = {"soak": {"duration": "600 s", "concurrency": change.pop("concurrency", 1)}}
-    found = forecast(slo(RATIO, **streams), **change)["plain_blocks"]
+    plain_blocks = forecast(slo(RATIO, **streams), **change)["plain_blocks"]
 
-    assert found.answers == 36
-    assert found.seconds == pytest.approx(36 * (PROMPT + 2) / streams["soak"]["concurrency"])
+    assert plain_blocks.answers == 36
+    assert plain_blocks.seconds == pytest.approx(36 * (PROMPT + 2) / streams["soak"]["concurrency"])
 
 
 def test_quality_canaries_come_once_more() -> None:
@@ -70,10 +72,10 @@ def test_answers_are_forced_where_tokens_must_agree() -> None:
     near-ties are not counted beside them. Above temperature 0 there is none.
     """
     promised = (RATIO, objective("token_agreement", at_least=1.0))
-    found = forecast(slo(*promised))["forced_check"]
+    forced_check = forecast(slo(*promised))["forced_check"]
 
-    assert found.answers == 10
-    assert found.seconds == pytest.approx(23 * (PROMPT + 100 / PREFILL / SPEED))
+    assert forced_check.answers == 10
+    assert forced_check.seconds == pytest.approx(23 * (PROMPT + 100 / PREFILL / SPEED))
     assert "near_ties" not in forecast(slo(*promised))
     assert "forced_check" not in forecast(slo(*promised, sampling={"temperature": 0.7}))
     assert "near_ties" not in forecast(slo(*promised, sampling={"temperature": 0.7}))
@@ -84,21 +86,21 @@ def test_a_warm_cache_is_asked_nine_times_a_canary() -> None:
     Once plainly, three times drafting, twice as the control, and three second turns, which read two prompts each.
     """
     subject = {**slo().subject.model_dump(exclude_unset=True), "prompt_cache": "as-deployed"}
-    found = forecast(slo(RATIO, subject=subject))["warm_cache"]
+    warm_cache = forecast(slo(RATIO, subject=subject))["warm_cache"]
 
     turn = 2 * PROMPT + 100 / PREFILL / SPEED + 2
-    assert found.answers == 90
-    assert found.seconds == pytest.approx(10 * (6 * (PROMPT + 2) + 3 * turn))
+    assert warm_cache.answers == 90
+    assert warm_cache.seconds == pytest.approx(10 * (6 * (PROMPT + 2) + 3 * turn))
 
 
 def test_first_tokens_are_drawn_from_three_prompts() -> None:
     """
     Three prompts, two arms, 120 draws of three tokens, eight scouts a prompt, and the whole prompt every time.
     """
-    found = forecast(slo(RATIO, sampling={"temperature": 0.7, "distribution_check": True}))["first_tokens"]
+    first_tokens = forecast(slo(RATIO, sampling={"temperature": 0.7, "distribution_check": True}))["first_tokens"]
 
-    assert found.answers == 720 + 10 * 8
-    assert found.seconds == pytest.approx(800 * (PROMPT + 3 / SPEED))
+    assert first_tokens.answers == 720 + 10 * 8
+    assert first_tokens.seconds == pytest.approx(800 * (PROMPT + 3 / SPEED))
 
 
 def test_a_soak_lasts_until_every_canary_is_answered_in_both_arms() -> None:
@@ -106,9 +108,9 @@ def test_a_soak_lasts_until_every_canary_is_answered_in_both_arms() -> None:
     Ten canaries in both arms at 2 s an answer need 40 s and more where a fifth of the answers is plain, 100 s.
     """
     agreement = objective("token_agreement", at_least=1.0)
-    found = forecast(slo(agreement, soak={"duration": "20 s", "sentinel_share": 0.2}))["soak"]
+    soak = forecast(slo(agreement, soak={"duration": "20 s", "sentinel_share": 0.2}))["soak"]
 
-    assert 90 <= found.seconds <= 110
+    assert 90 <= soak.seconds <= 110
 
 
 def test_a_soak_never_lasts_longer_than_max_duration() -> None:
@@ -126,7 +128,7 @@ def test_each_fallback_step_adds_a_soak_and_its_passes() -> None:
     Shorter draft, lighter draft, plain decoding: the first two cost what the first soak did, the last has no near-ties.
     """
     found = ahead(slo(RATIO, objective("token_agreement", at_least=1.0)))
-    first = sum(one.seconds for one in found.stages() if one.name != "sweep")
+    first = sum(stage.seconds for stage in found.stages() if stage.name != "sweep")
     steps = {one.name: one.seconds for one in found.fallback()}
 
     assert list(steps) == ["shrink-draft", "lighter-draft", "autoregressive"]
@@ -146,9 +148,9 @@ def test_the_routing_pass_is_counted_where_there_is_something_to_route() -> None
     plan = sweep_plan(two, mine, shares_process=True, restart_knobs=("draft",), seed=1)
     assumed = Assumptions(SPEED, None, logits=False)
 
-    found = Forecast(two, plan, mine, Profile(schema_=1, name="steady"), assumed).stages()[-1]
+    stage = Forecast(two, plan, mine, Profile(schema_=1, name="steady"), assumed).stages()[-1]
 
-    assert ("routing", 2 * 8 * 2) == (found.name, found.answers)
+    assert ("routing", 2 * 8 * 2) == (stage.name, stage.answers)
     assert "routing" not in forecast(written)
 
 
@@ -156,9 +158,9 @@ def test_known_answer_times_replace_the_assumed_ones() -> None:
     """
     Where the time of an answer is known, its length and speed are not assumed.
     """
-    found = forecast(slo(RATIO), answer_seconds=lambda *_: 0.5)["sweep"]
+    sweep = forecast(slo(RATIO), answer_seconds=lambda *_: 0.5)["sweep"]
 
-    assert found.seconds == pytest.approx(0.5 * found.answers)
+    assert sweep.seconds == pytest.approx(0.5 * sweep.answers)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_only_what_is_not_proven_is_a_gap() -> None:
     """
     Kept and failed objectives are proven; what is open is named with its workload and its bound.
     """
-    assert ["easy: throughput_ratio ≥ 1.16x"] == [one.about for one in gaps(slo(), verdict(), resumable=False)]
+    assert ["easy: throughput_ratio ≥ 1.16x"] == [gap.about for gap in gaps(slo(), verdict(), resumable=False)]
 
 
 def test_the_runs_own_evidence_comes_first() -> None:
@@ -118,4 +118,4 @@ def test_a_proven_run_has_no_gap() -> None:
     kept = replace(verdict().workloads[0], outcome=WorkloadOutcome.PROMOTED, checks=())
 
     assert () == gaps(slo(), verdict(workloads=(kept,)), resumable=False)
-    assert ["the run"] == [one.about for one in gaps(slo(), verdict(workloads=(kept,)), resumable=True)]
+    assert ["the run"] == [gap.about for gap in gaps(slo(), verdict(workloads=(kept,)), resumable=True)]

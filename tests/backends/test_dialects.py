@@ -104,7 +104,7 @@ def test_an_answer_is_understood(servers: Servers) -> None:
 
     whole = (None, "".join(WORDS[: OUTPUT - lost]), "stop", PROMPT, OUTPUT)
     assert [whole, whole] == [
-        (one.fault, one.text, one.finish, one.prompt_tokens, one.output_tokens) for one in answers
+        (answer.fault, answer.text, answer.finish, answer.prompt_tokens, answer.output_tokens) for answer in answers
     ]
 
 
@@ -144,8 +144,8 @@ def test_only_what_carries_text_arrives(servers: Servers) -> None:
     fast, _ = both(servers)
 
     assert expected == len(fast.arrivals)
-    known = {arrival.tokens for arrival in fast.arrivals}
-    assert ({1} if expected in {OUTPUT, OUTPUT - 1} else {None}) == known
+    tokens = {arrival.tokens for arrival in fast.arrivals}
+    assert ({1} if expected in {OUTPUT, OUTPUT - 1} else {None}) == tokens
 
 
 @every_system
@@ -332,7 +332,7 @@ COMMANDS = {
 def line(written: str) -> tuple[str, ...]:
     """Return a command line, its models and its place filled in."""
     meant = {"BIG": (BIG,), "SMALL": (SMALL,), "HERE": ("--host", "127.0.0.1", "--port", "8123")}
-    return tuple(word for one in shlex.split(written) for word in meant.get(one, (one,)))
+    return tuple(word for part in shlex.split(written) for word in meant.get(part, (part,)))
 
 
 @pytest.mark.usefixtures("programs")
@@ -798,8 +798,8 @@ def test_a_port_that_was_taken_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp
     """
     program = "import http.server, sys; http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), None)"
     command = [sys.executable, "-c", program, "{port}"]
-    with RecordedServer(PROTOCOLS["openai"], drafting=False) as other:
-        monkeypatch.setattr("gatekeeper.backends.server_backend.free_port", lambda: int(other.url.rsplit(":", 1)[1]))
+    with RecordedServer(PROTOCOLS["openai"], drafting=False) as server:
+        monkeypatch.setattr("gatekeeper.backends.server_backend.free_port", lambda: int(server.url.rsplit(":", 1)[1]))
         subject = Subject.model_validate(
             {"backend": "openai", "target": "big", "drafts": ["small"], "command": command, "plain_command": command}
         )
@@ -808,7 +808,7 @@ def test_a_port_that_was_taken_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp
         with pytest.raises(PortTakenError):
             backend.start(PLAIN)
 
-    assert [] == other.requests
+    assert [] == server.requests
 
 
 @pytest.mark.parametrize(

@@ -87,13 +87,13 @@ def test_a_server_tells_how_it_is_launched(tmp_path: Path) -> None:
     subject = Subject(
         backend="mlx-server", target="big", drafts=("small",), program=("mlx_lm.server",), args=("--pipeline",)
     )
-    made = ServerBackend(subject, models, tmp_path, dialect_of("mlx-server"))
-    assert isinstance(made, StartsServers)
-    line = made.launch((("draft", "small"), ("num_draft_tokens", 4)))
+    backend = ServerBackend(subject, models, tmp_path, dialect_of("mlx-server"))
+    assert isinstance(backend, StartsServers)
+    line = backend.launch((("draft", "small"), ("num_draft_tokens", 4)))
 
     assert line is not None
     says("backends", "a server tells how it is launched", " ".join(line["command"]))
-    assert {} == made.required_fields()
+    assert {} == backend.required_fields()
 
 
 def test_a_cache_that_requests_switch_is_a_field_of_every_request(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_cache_that_requests_switch_is_a_field_of_every_request(tmp_path: Path
     llama-server switches its prompt cache with each request, so the policy names the field that clients must send.
     """
     subject = Subject(backend="llama-server", target="big.gguf", url="http://127.0.0.1:1")
-    made = ServerBackend(subject, {}, tmp_path, dialect_of("llama-server"))
+    backend = ServerBackend(subject, {}, tmp_path, dialect_of("llama-server"))
 
-    assert {"cache_prompt": False} == made.required_fields()
-    assert made.launch((("draft", None),)) is None
+    assert {"cache_prompt": False} == backend.required_fields()
+    assert backend.launch((("draft", None),)) is None

@@ -266,9 +266,11 @@ def test_prompts_are_read_in_chunks_and_cached_as_the_slo_says(
     chunked, narrow = fresh(prefill_chunk=16), fresh(kv_bits=8)
 
     for which in (PLAIN, DRAFTING):
-        asked = make_request("json", which)
-        usual = shared.system(DRAFTING).answer(asked)
-        assert [one.token_id for one in usual.arrivals] == [one.token_id for one in chunked.answer(asked).arrivals]
+        request = make_request("json", which)
+        usual = shared.system(DRAFTING).answer(request)
+        assert [arrival.token_id for arrival in usual.arrivals] == [
+            arrival.token_id for arrival in chunked.answer(request).arrivals
+        ]
     faults = [narrow.answer(make_request("json", which)).fault or "" for which in (PLAIN, DRAFTING)]
     assert [False, True] == ["group size 64" in fault for fault in faults]
 

@@ -143,7 +143,7 @@ def test_a_forecast_of_a_cold_prompt_is_kept(running: tuple[ServerBackend, Serve
     log = server.process.log.read_text("utf-8", "replace")
     assert not any("cache HIT" in line for line in log.splitlines())
     if Sight.COLD in confirmed_sight(ProbeAnswers(answers[-1], None), backend.sight, uncached=backend.uncached):
-        assert not any(one.claims.cached_tokens for one in answers)
+        assert not any(answer.claims.cached_tokens for answer in answers)
 
 
 @pytest.mark.parametrize("name", sorted(SYSTEMS))

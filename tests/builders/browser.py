@@ -91,7 +91,7 @@ class Tab:
         if method == "Runtime.exceptionThrown":
             self.complaints.append(str(params["exceptionDetails"].get("exception", params["exceptionDetails"])))
         elif method == "Runtime.consoleAPICalled" and params["type"] in {"error", "warning", "assert"}:
-            self.complaints.append(str([one.get("value", one.get("description")) for one in params["args"]]))
+            self.complaints.append(str([arg.get("value", arg.get("description")) for arg in params["args"]]))
         elif method == "Log.entryAdded" and params["entry"]["level"] in {"error", "warning"}:
             self.complaints.append(params["entry"]["text"])
         elif method == "Page.javascriptDialogOpening":

@@ -67,7 +67,7 @@ def bare(
             trial.name: StoredRecords(
                 tuple(
                     _answered(step.workload, step.canary.id, trial.setting, workloads[step.workload], number, step.pair)
-                    for number, step in enumerate(one for block in plan.blocks for one in block.requests)
+                    for number, step in enumerate(request for block in plan.blocks for request in block.requests)
                     if step.trial == trial.name
                 )
             )

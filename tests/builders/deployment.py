@@ -210,7 +210,7 @@ class _Handler(QuietHandler, BaseHTTPRequestHandler):
         if self.server.cached is not None:
             usage["prompt_tokens_details"] = {"cached_tokens": self.server.cached}
         pieces.append({"choices": [], "usage": usage, "timings": self._timings()})
-        lines = [f"data: {json.dumps({'id': 'x', 'model': self.server.model, **one})}\n\n" for one in pieces]
+        lines = [f"data: {json.dumps({'id': 'x', 'model': self.server.model, **piece})}\n\n" for piece in pieces]
         body = "".join([*lines, "data: [DONE]\n\n"]).encode()
         self.send(self.server.status, body, "text/event-stream")
 

@@ -37,9 +37,9 @@ def reply(**fields: Any) -> list[Any]:
 
 def items(*headers: Any, end: bool = True) -> list[Any]:
     """Return the frames of a reply in parts; an item may be a pair with its content."""
-    return [[{"item": one[0]}, one[1]] if isinstance(one, tuple) else [{"item": one}, ""] for one in headers] + (
-        [END] if end else []
-    )
+    return [
+        [{"item": header[0]}, header[1]] if isinstance(header, tuple) else [{"item": header}, ""] for header in headers
+    ] + ([END] if end else [])
 
 
 def hostile_ssh(folder: Path, *, endless: str = "", drip: str = "", holds: Path | None = None, **answers: Any) -> str:
@@ -105,7 +105,7 @@ def answer(known: dict[str, Any], request: dict[str, Any], sink: BinaryIO) -> No
 
 
 def main() -> None:
-    known = json.loads(Path(sys.argv[1]).read_text())
+    document = json.loads(Path(sys.argv[1]).read_text())
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     source.read(int(source.readline()))
     sink.write(b"\ngatekeeper-agent " + source.readline().strip() + b"\n")
@@ -120,7 +120,7 @@ def main() -> None:
             if "verb" not in request and request["more"] is not False:
                 continue  # a piece of an upload
             if last["verb"] != "put" or "more" in request:
-                answer(known, last, sink)
+                answer(document, last, sink)
     except BrokenPipeError:
         os._exit(0)  # nobody listens any more
 

@@ -123,7 +123,9 @@ class EntryLog(LogKey):
             name: {"algorithm": "sha256", "value": hashlib.sha256(content).hexdigest()}
             for name, content in digests.items()
         }
-        spec["signatures"] = [{"signature": one["sig"], "verifier": certificate} for one in signed["signatures"]]
+        spec["signatures"] = [
+            {"signature": signature["sig"], "verifier": certificate} for signature in signed["signatures"]
+        ]
         body = canonical({"apiVersion": "0.0.1", "kind": "dsse", "spec": spec})
         before = hashlib.sha256(b"\0an entry of somebody else").digest()
         root = hashlib.sha256(b"\1" + before + hashlib.sha256(b"\0" + body).digest()).digest()
@@ -140,7 +142,7 @@ def token(identity: str, issuer: str) -> str:
     now = int(time.time())
     claims = {"iss": issuer, "sub": identity, "aud": "sigstore", "iat": now, "exp": now + 600}
     parts = ({"alg": "none", "typ": "JWT"}, claims)
-    encoded = [base64.urlsafe_b64encode(canonical(one)).decode().rstrip("=") for one in parts]
+    encoded = [base64.urlsafe_b64encode(canonical(part)).decode().rstrip("=") for part in parts]
     return ".".join((*encoded, "eA"))
 
 
@@ -206,10 +208,10 @@ def local_sigstore(folder: Path) -> Iterator[Sigstore]:
             "trustedRoot": root,
             "signingConfig": signing,
         }
-        made = Sigstore(folder / "trust-config.json", folder / "trusted-root.json")
-        made.trust_config.write_text(json.dumps(config))
-        made.trusted_root.write_text(json.dumps(root))
+        sigstore = Sigstore(folder / "trust-config.json", folder / "trusted-root.json")
+        sigstore.trust_config.write_text(json.dumps(config))
+        sigstore.trusted_root.write_text(json.dumps(root))
         try:
-            yield made
+            yield sigstore
         finally:
             server.shutdown()

@@ -35,12 +35,12 @@ STATUS = {"refuse": 400, "busy": 503, "move": 302}
 def value_of(value: Any) -> Any:
     kind = value.WhichOneof("value")
     found = getattr(value, kind)
-    return [value_of(one) for one in found.values] if kind == "array_value" else found
+    return [value_of(value) for value in found.values] if kind == "array_value" else found
 
 
 def told(attributes: Any) -> dict[str, Any]:
     """Return attributes as a dict."""
-    return {one.key: value_of(one.value) for one in attributes}
+    return {attribute.key: value_of(attribute.value) for attribute in attributes}
 
 
 @dataclass
@@ -61,19 +61,21 @@ class Receiver:
 
     @property
     def spans(self) -> list[Span]:
-        some = [one for one in self.requests if isinstance(one, ExportTraceServiceRequest)]
+        some = [request for request in self.requests if isinstance(request, ExportTraceServiceRequest)]
         return [s for one in some for r in one.resource_spans for scoped in r.scope_spans for s in scoped.spans]
 
     @property
     def metrics(self) -> list[Metric]:
-        some = [one for one in self.requests if isinstance(one, ExportMetricsServiceRequest)]
+        some = [request for request in self.requests if isinstance(request, ExportMetricsServiceRequest)]
         return [m for one in some for r in one.resource_metrics for scoped in r.scope_metrics for m in scoped.metrics]
 
     @property
     def resources(self) -> list[dict[str, Any]]:
         found = []
-        for one in self.requests:
-            some = one.resource_spans if isinstance(one, ExportTraceServiceRequest) else one.resource_metrics
+        for request in self.requests:
+            some = (
+                request.resource_spans if isinstance(request, ExportTraceServiceRequest) else request.resource_metrics
+            )
             found += [told(each.resource.attributes) for each in some]
         return found
 

@@ -40,10 +40,12 @@ def smoke(
         if tokens is not None:
             canaries = (json.loads(line) | {"max_tokens": tokens} for line in file.read_text().splitlines())
             file = project.path / file.name
-            file.write_text("".join(json.dumps(one) + "\n" for one in canaries))
+            file.write_text("".join(json.dumps(canary) + "\n" for canary in canaries))
         workload["canaries"] = str(file)
     if only is not None:
-        slo["workload"] = [one | {"speculation": "optional"} for one in slo["workload"] if one["name"] == only]
+        slo["workload"] = [
+            workload | {"speculation": "optional"} for workload in slo["workload"] if workload["name"] == only
+        ]
         slo["sweep"] |= {"num_draft_tokens": [4]}
     slo["soak"] |= {"duration": f"{seconds} s"}
     slo["soak"].pop("max_duration", None)
@@ -96,7 +98,7 @@ def promoted_run(
 
 
 def outcomes(verdict: dict[str, Any]) -> dict[str, str]:
-    return {one["name"]: one["outcome"] for one in verdict["workloads"]}
+    return {workload["name"]: workload["outcome"] for workload in verdict["workloads"]}
 
 
 ATTEMPTS = 3
@@ -114,7 +116,7 @@ def certified_as(project: ProjectFolder, hoped: dict[str, str], *, slo: str | Pa
         shutil.rmtree(project.path / "run", ignore_errors=True)
         ran = project.run("certify", str(slo), "--out", "run")
         verdict = project.verdict()
-        checks = [one for work in verdict["workloads"] for one in work["checks"] if one["metric"] not in TIMES]
+        checks = [check for work in verdict["workloads"] for check in work["checks"] if check["metric"] not in TIMES]
         assert len(hoped) <= len(checks)
         assert {"pass"} == {one["outcome"] for one in (*checks, *verdict["host_checks"])}, ran.out
         assert ran.code == verdict["exit_code"]
@@ -128,13 +130,13 @@ def certified_as(project: ProjectFolder, hoped: dict[str, str], *, slo: str | Pa
 def quiet(run: Path) -> bool:
     """Tell whether the machine was quiet: nine of ten answers took as long as their like, in each arm."""
     paces: dict[str, dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
-    for one in (one for path in run.glob("*.jsonl") for one in records(path) if "role" in one):
+    for one in (record for path in run.glob("*.jsonl") for record in records(path) if "role" in record):
         answer = one["answer"]
         if one["role"] != "warmup" and not answer["fault"]:
             alike = one["canary"], json.dumps(one["setting"])
             paces[one["arm"]][alike].append(answer["output_tokens"] / (answer["ended_ns"] - answer["sent_ns"]))
     for groups in paces.values():
-        strayed = [abs(pace / median(seen) - 1) for seen in groups.values() if len(seen) > 2 for pace in seen]
+        strayed = [abs(pace / median(group) - 1) for group in groups.values() if len(group) > 2 for pace in group]
         if len(strayed) > 1 and quantiles(strayed, n=10)[-1] >= 0.15:
             return False
     return True

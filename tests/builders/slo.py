@@ -75,7 +75,7 @@ def answer(
 ) -> Answer:
     """Return an answer whose arrivals come at *times_s* after it was sent; it ends with the last one unless told."""
     last = ended_s if ended_s is not None else max(times_s, default=0.0)
-    counted = [many for many in (tokens or [1] * len(times_s)) if many is not None]
+    counted = [token for token in (tokens or [1] * len(times_s)) if token is not None]
     return Answer(
         sent_ns=round(sent_s * SECOND),
         ended_ns=round((sent_s + last) * SECOND),

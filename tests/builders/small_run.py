@@ -65,8 +65,13 @@ def gist(text: bytes | None) -> Any:
     """Return what a verdict says, without figures that another soak or another moment changes."""
     verdict = json.loads(text or b"{}")
     workloads = [
-        (one["name"], one["outcome"], one["setting"], [(check["metric"], check["outcome"]) for check in one["checks"]])
-        for one in verdict["workloads"]
+        (
+            workload["name"],
+            workload["outcome"],
+            workload["setting"],
+            [(check["metric"], check["outcome"]) for check in workload["checks"]],
+        )
+        for workload in verdict["workloads"]
     ]
     return verdict["outcome"], verdict["exit_code"], verdict.get("incomplete"), workloads
 

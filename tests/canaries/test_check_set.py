@@ -41,7 +41,7 @@ def good(count: int = 12) -> list[dict[str, Any]]:
 
 
 def kinds(document: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(found["weight"], found["kind"]) for found in document["problems"]]
+    return [(problem["weight"], problem["kind"]) for problem in document["problems"]]
 
 
 def test_a_good_set_has_no_problem(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def answered(text: str, tokens: int = 40) -> dict[str, Any]:
 
 def write_log(folder: Path, lines: list[Any]) -> Path:
     path = folder / "log.jsonl"
-    path.write_text("".join(json.dumps(one) + "\n" for one in lines), encoding="utf-8")
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return path
 
 
@@ -79,11 +79,11 @@ def test_a_call_is_expected_however_the_api_writes_it(name: str) -> None:
     """
     Functions of the time before tools, and the Responses API, give the prompt, the tool and the call that was made.
     """
-    (found,) = conversations(ROWS[name])
+    (conversation,) = conversations(ROWS[name])
 
-    assert not isinstance(found, UnusableError)
-    assert ("Weather in Oslo?", "weather") == (found.words, found.tools[0]["function"]["name"])
-    assert {"tool_call": {"name": "weather", "arguments": {"city": ["Oslo"]}}} == propose_expectation(found)
+    assert not isinstance(conversation, UnusableError)
+    assert ("Weather in Oslo?", "weather") == (conversation.words, conversation.tools[0]["function"]["name"])
+    assert {"tool_call": {"name": "weather", "arguments": {"city": ["Oslo"]}}} == propose_expectation(conversation)
 
 
 def test_a_conversation_of_the_responses_api_is_read_whole() -> None:
@@ -102,15 +102,15 @@ def test_a_conversation_of_the_responses_api_is_read_whole() -> None:
     body = {"instructions": "Be brief.", "input": items, "text": form, "max_output_tokens": 90}
     record = {"body": body, "response": {"output": output, "usage": {"output_tokens": 7}}}
 
-    (found,) = conversations(record)
+    (conversation,) = conversations(record)
     (cut,) = conversations({**record, "response": {"status": "incomplete", "output": output}})
 
-    assert not isinstance(found, UnusableError)
+    assert not isinstance(conversation, UnusableError)
     assert not isinstance(cut, UnusableError)
-    assert ["system", "user", "assistant", "tool"] == [one["role"] for one in found.messages]
-    assert "locate" == found.messages[2]["tool_calls"][0]["function"]["name"]
-    assert (90, 7, None) == (found.max_tokens, found.answer and found.answer.tokens, cut.answer)
-    assert {"json_schema": schema} == propose_expectation(found)
+    assert ["system", "user", "assistant", "tool"] == [message["role"] for message in conversation.messages]
+    assert "locate" == conversation.messages[2]["tool_calls"][0]["function"]["name"]
+    assert (90, 7, None) == (conversation.max_tokens, conversation.answer and conversation.answer.tokens, cut.answer)
+    assert {"json_schema": schema} == propose_expectation(conversation)
 
 
 def test_a_record_of_the_responses_api_may_hold_both_sides(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_the_proxys_kept_prompts_become_canaries(tmp_path: Path) -> None:
     assert call.expect is not None
     assert call.expect.tool_call is not None
     assert {"city": ["Oslo"]} == call.expect.tool_call.arguments
-    assert ["chat", "tools"] == [one["name"] for one in done["workloads"]]
+    assert ["chat", "tools"] == [workload["name"] for workload in done["workloads"]]
     assert "--keep-prompts" in done["unusable"][0]["why"]
 
 
@@ -212,11 +212,11 @@ def test_what_the_proxy_could_not_sort_is_sorted_by_its_kind(name: str) -> None:
     `unknown` and `default` are no workloads: a request with one of them counts as tools, json or chat.
     """
     (kept,) = conversations({"kind": "completion", "workload": name, "request": request("Say one.")})
-    (other,) = conversations({"workload": name, "request": request("Say one.")})
+    (conversation,) = conversations({"workload": name, "request": request("Say one.")})
 
     assert not isinstance(kept, UnusableError)
-    assert not isinstance(other, UnusableError)
-    assert (None, name) == (kept.workload, other.workload)
+    assert not isinstance(conversation, UnusableError)
+    assert (None, name) == (kept.workload, conversation.workload)
 
 
 @pytest.mark.nightly
@@ -239,7 +239,7 @@ def test_a_sample_mirrors_the_traffic(tmp_path: Path) -> None:
     done = import_logs([write_log(tmp_path, lines)], tmp_path / "mine", most=75)
 
     assert {"chat": 75, "code": 75, "prose": 75, "qa": 75} == {
-        one["name"]: one["canaries"] for one in done["workloads"]
+        workload["name"]: workload["canaries"] for workload in done["workloads"]
     }
     assert done["mirror"]["overlap"] > 0.95
     assert done["mirror"]["prompt_difference"] < 0.05
@@ -260,7 +260,7 @@ def test_near_repeats_count_as_one_prompt_and_keep_their_weight(tmp_path: Path) 
 
     done = import_logs([write_log(tmp_path, lines)], tmp_path / "mine")
 
-    assert [(1, 0.75), (10, 0.25)] == [(one["canaries"], one["share"]) for one in done["workloads"]]
+    assert [(1, 0.75), (10, 0.25)] == [(workload["canaries"], workload["share"]) for workload in done["workloads"]]
     assert 29 == done["repeated"]
 
 
@@ -379,7 +379,9 @@ def test_a_benchmark_becomes_a_workload_for_each_category(tmp_path: Path) -> Non
     """
     done = import_logs([LOGS / "speed-bench.jsonl"], tmp_path / "mine", replace_personal=False)
 
-    assert {"coding": 2, "low_entropy": 1, "writing": 1} == {one["name"]: one["canaries"] for one in done["workloads"]}
+    assert {"coding": 2, "low_entropy": 1, "writing": 1} == {
+        workload["name"]: workload["canaries"] for workload in done["workloads"]
+    }
     assert [3] == [reason["count"] for reason in done["unusable"]]
     assert "speed-bench.jsonl:3" == done["unusable"][0]["first"]
     (letter,) = made(tmp_path / "mine", "writing")
@@ -395,7 +397,7 @@ def test_requests_beside_a_benchmark_still_count_as_repeats(tmp_path: Path) -> N
 
     done = import_logs([path], tmp_path / "mine")
 
-    assert [(3, 4)] == [(one["canaries"], one["requests"]) for one in done["workloads"]]
+    assert [(3, 4)] == [(workload["canaries"], workload["requests"]) for workload in done["workloads"]]
 
 
 def test_a_benchmark_that_is_not_filled_in_is_refused(tmp_path: Path) -> None:
@@ -482,7 +484,7 @@ def test_workloads_are_separated_as_asked(tmp_path: Path, by: Any) -> None:
     done = import_logs([write_log(tmp_path, lines)], tmp_path / "mine", by=by)
 
     names = {"workload": ["my-load", "tools"], "model": ["a", "b"], "file": ["log"], "none": ["all"]}
-    assert names[by] == [one["name"] for one in done["workloads"]]
+    assert names[by] == [workload["name"] for workload in done["workloads"]]
     assert Counter({2: 1}) == Counter([done["requests"]])
 
 

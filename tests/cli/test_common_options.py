@@ -31,8 +31,8 @@ def commands(group: click.Group, path: str = "") -> dict[str, click.Command]:
     found: dict[str, click.Command] = {}
     for name, one in group.commands.items():
         command = one.load() if isinstance(one, LazyCommand) else one
-        mine = f"{path} {name}".strip()
-        found |= commands(command, mine) if isinstance(command, click.Group) else {mine: command}
+        text = f"{path} {name}".strip()
+        found |= commands(command, text) if isinstance(command, click.Group) else {text: command}
     return found
 
 

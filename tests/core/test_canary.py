@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2] / "canaries"
 
 
 def lines(*canaries: Any) -> str:
-    return "".join(json.dumps(one) + "\n" for one in canaries)
+    return "".join(json.dumps(canary) + "\n" for canary in canaries)
 
 
 def refused(text: str) -> InputError:
@@ -238,7 +238,7 @@ def test_turns_of_a_conversation_are_canaries() -> None:
     """
     canaries = parse(lines(turn(1), turn(2), GOOD), "talk.jsonl")
 
-    assert [("talk", 1), ("talk", 2), (None, None)] == [(one.conversation, one.turn) for one in canaries]
+    assert [("talk", 1), ("talk", 2), (None, None)] == [(canary.conversation, canary.turn) for canary in canaries]
 
 
 @pytest.mark.parametrize(("text", "says", "hint"), [

@@ -76,7 +76,7 @@ def test_a_good_file() -> None:
         found.confidence,
         found.objective[1].threshold,
     )
-    assert ["required", "required"] == [one.speculation for one in found.workload]
+    assert ["required", "required"] == [workload.speculation for workload in found.workload]
     assert ("shrink-draft", "lighter-draft", "autoregressive") == found.fallback.ladder
     assert (30 * 86400.0, 3600.0, 0.2) == (
         found.promote.valid_for,

@@ -32,7 +32,7 @@ def test_the_outcome_of_a_run(
     """
     checks = () if host is None else (Check("memory_headroom", "at_least", 1.0, host, "B", "b", "w"),)
     workloads = tuple(
-        WorkloadVerdict(str(at), WorkloadOutcome(one), {}, (), required, "b") for at, one in enumerate(outcomes)
+        WorkloadVerdict(str(at), WorkloadOutcome(outcome), {}, (), required, "b") for at, outcome in enumerate(outcomes)
     )
 
     verdict = Verdict("s", "demo", "m", workloads, checks, incomplete=incomplete)

@@ -20,11 +20,11 @@ def test_the_cost_model_finds_the_scripts_own_costs(scripted: Scripted) -> None:
 
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    models = [one["model"] for part in project.verdict()["workloads"] for one in part["choice"]["settings"]]
+    models = [setting["model"] for part in project.verdict()["workloads"] for setting in part["choice"]["settings"]]
     assert 3 <= len(models)
-    assert all(abs(one["seconds"]["verify"] / 0.11 - 1) < 0.1 for one in models)
-    assert all(abs(one["seconds"]["draft_step"] / 0.01 - 1) < 0.35 for one in models)
-    assert all("2, 4, 6" in one["cost_from"] for one in models)
+    assert all(abs(model["seconds"]["verify"] / 0.11 - 1) < 0.1 for model in models)
+    assert all(abs(model["seconds"]["draft_step"] / 0.01 - 1) < 0.35 for model in models)
+    assert all("2, 4, 6" in model["cost_from"] for model in models)
 
 
 def test_acceptance_is_told_by_position(scripted: Scripted) -> None:
@@ -63,12 +63,12 @@ def test_what_routing_wins_is_told_of_combined_knobs_too(scripted: Scripted) -> 
     project = scripted(sweep=TWO_KNOBS)
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    found = project.verdict()["routing"]
+    routing = project.verdict()["routing"]
 
     route = project.verdict()["workloads"][0]["setting"]
     assert {"draft": "light", "num_draft_tokens": 6} == route
-    assert found["gain"]["lo"] > 1
-    says("sweeps", "routing wins over every static setting", found["says"])
+    assert routing["gain"]["lo"] > 1
+    says("sweeps", "routing wins over every static setting", routing["says"])
     asked = (project.path / "run" / "routing.jsonl").read_text().splitlines()[:-1]
     assert {"route-0", "baseline"} <= {json.loads(line)["trial"] for line in asked}
     assert project.run("judge", "run", "--json", code=0).out == (project.path / "run" / "verdict.json").read_text()
@@ -80,10 +80,10 @@ def test_a_sweep_alone_names_a_lying_server(scripted: Scripted) -> None:
     """
     project = scripted({"claims": {"accepted": 9.0}})
 
-    found = project.run("sweep", "slo.toml", "--out", "run", "--json", code=0).document["findings"]
+    findings = project.run("sweep", "slo.toml", "--out", "run", "--json", code=0).document["findings"]
 
-    assert {"counter_lie"} == {one["kind"] for one in found}
-    assert {"easy", "hard"} == {one["about"].partition(",")[0] for one in found}
+    assert {"counter_lie"} == {one["kind"] for one in findings}
+    assert {"easy", "hard"} == {one["about"].partition(",")[0] for one in findings}
 
 
 def test_a_swept_concurrency_shows_where_the_sign_turns(scripted: Scripted) -> None:
@@ -98,11 +98,11 @@ def test_a_swept_concurrency_shows_where_the_sign_turns(scripted: Scripted) -> N
 
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    turned = project.verdict()["workloads"][0]["choice"]["concurrency"]
+    concurrency = project.verdict()["workloads"][0]["choice"]["concurrency"]
     text = project.run("report", "run", "-v").out
-    assert [[1, 8]] == turned["turns"]
-    assert [1, 8] == [one["concurrency"] for one in turned["by_concurrency"]]
-    assert f"concurrency: {turned['says']}" in text
+    assert [[1, 8]] == concurrency["turns"]
+    assert [1, 8] == [one["concurrency"] for one in concurrency["by_concurrency"]]
+    assert f"concurrency: {concurrency['says']}" in text
 
 
 def test_the_plan_shows_what_a_bound_implies(scripted: Scripted) -> None:

@@ -90,7 +90,7 @@ def test_a_passing_run_is_admitted(certified: ProjectFolder) -> None:
     assert (0, "admitted", True) == (code, reason, document["admitted"])
     assert str(policy.relative_to(certified.path)) == document["policy"]
     names = ["artifacts", "slo", "seals", "verdict", "papers", "time", "grade"]
-    assert names == [one["check"] for one in document["checks"]]
+    assert names == [check["check"] for check in document["checks"]]
 
 
 def test_the_first_line_is_the_answer(certified: ProjectFolder) -> None:
@@ -161,10 +161,10 @@ def test_runs_of_another_slo_are_passed_over(certified: ProjectFolder) -> None:
     edit(certified.path / "slo.toml", "1.16", "1.17")
     certified.run("certify", "slo.toml", "--out", "runs/run-2", code=0)
 
-    found = certified.run("admit", "slo.toml", "--runs", "runs", "--json", code=0).document
+    document = certified.run("admit", "slo.toml", "--runs", "runs", "--json", code=0).document
 
-    assert "runs/run-2" == found["run"]
-    assert ["runs/run-1"] == [one["run"] for one in found["passed_over"]]
+    assert "runs/run-2" == document["run"]
+    assert ["runs/run-1"] == [one["run"] for one in document["passed_over"]]
 
 
 def test_another_slo_is_refused_and_a_comment_is_not(certified: ProjectFolder) -> None:
@@ -426,11 +426,11 @@ def test_a_newer_schema_is_no_proof(certified: ProjectFolder) -> None:
     edit(runs / "run-0" / "manifest.json", '"schema": 1', '"schema": 99')
     rewrite_checksums(runs / "run-0")
 
-    found = certified.run("admit", "slo.toml", "--runs", "runs", "--json", code=3).document
+    document = certified.run("admit", "slo.toml", "--runs", "runs", "--json", code=3).document
 
-    assert ("unreadable", "runs/run-0") == (found["reason"], found["run"])
-    assert "update gatekeeper" in found["next"]
-    assert "choose a run with --run" in found["next"]
+    assert ("unreadable", "runs/run-0") == (document["reason"], document["run"])
+    assert "update gatekeeper" in document["next"]
+    assert "choose a run with --run" in document["next"]
 
 
 @pytest.mark.parametrize(
@@ -448,7 +448,7 @@ def test_a_lost_file_is_no_proof(certified: ProjectFolder, lost: str) -> None:
     assert [3, 3] == [first, admit(certified)[0]]
 
 
-@pytest.mark.parametrize("name", ["manifest.json", *(f"inputs/{one}" for one in KEPT_INPUTS)])
+@pytest.mark.parametrize("name", ["manifest.json", *(f"inputs/{kept_input}" for kept_input in KEPT_INPUTS)])
 def test_a_file_that_is_no_text_is_damage(certified: ProjectFolder, name: str) -> None:
     """
     A byte that is not UTF-8 in a run's file is no proof and no bug, for every command that reads it.
@@ -518,9 +518,9 @@ def test_an_empty_folder_is_no_proof(certified: ProjectFolder) -> None:
     """
     (certified.path / "none").mkdir()
 
-    found = certified.run("admit", "slo.toml", "--runs", "none", "--json", code=3).document
+    document = certified.run("admit", "slo.toml", "--runs", "none", "--json", code=3).document
 
-    assert ("no_run", None) == (found["reason"], found["run"])
+    assert ("no_run", None) == (document["reason"], document["run"])
 
 
 @needs_ssh
@@ -665,17 +665,17 @@ def test_admit_shows_who_made_each_step(certified: ProjectFolder) -> None:
     links = json.loads((run / "chain.intoto.json").read_text())["links"]
 
     code, _, document = admit(certified)
-    made = [{one["name"] for one in link["subject"]} for link in links]
-    taken = [{one["name"] for one in link["predicate"]["materials"]} for link in links]
+    names = [{one["name"] for one in link["subject"]} for link in links]
+    taken = [{material["name"] for material in link["predicate"]["materials"]} for link in links]
     edit(run / "chain.intoto.json", '"by": [', '"by": ["somebody@else", ')
     rewrite_checksums(run)
     changed = admit(certified)
 
     assert (0, ["freeze", "measure", "judge", "promote"]) == (code, [one["step"] for one in document["chain"]])
     assert all("@" in one["by"][0] and one["host"]["os"] for one in document["chain"])
-    assert made[0] <= taken[1]
-    assert made[1] <= taken[2]
-    assert made[2] == taken[3] == {"verdict.json"}
+    assert names[0] <= taken[1]
+    assert names[1] <= taken[2]
+    assert names[2] == taken[3] == {"verdict.json"}
     assert (3, "tampered") == changed[:2]
 
 

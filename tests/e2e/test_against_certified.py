@@ -64,7 +64,7 @@ def project(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
 def against(project: ProjectFolder, run: str) -> dict[str, dict[str, Any]]:
     (workload,) = project.verdict(run)["workloads"]
     checks = [*(step for one in workload["steps"] for step in one["checks"]), *workload["checks"]]
-    return {one["metric"]: one for one in reversed(checks) if one.get("against") == "certified"}
+    return {check["metric"]: check for check in reversed(checks) if check.get("against") == "certified"}
 
 
 def test_the_same_version_again_is_no_worse(twice: ProjectFolder) -> None:
@@ -72,7 +72,9 @@ def test_the_same_version_again_is_no_worse(twice: ProjectFolder) -> None:
     The newest certified run beside the output is found, verified, frozen by digest, and judged again byte for byte.
     """
     checks = against(twice, "runs/second")
-    assert {one["metric"]: "pass" for one in OBJECTIVES[1:]} == {name: one["outcome"] for name, one in checks.items()}
+    assert {objective["metric"]: "pass" for objective in OBJECTIVES[1:]} == {
+        name: check["outcome"] for name, check in checks.items()
+    }
     assert pytest.approx(1, abs=0.04) == checks["throughput_ratio"]["center"]
     frozen = json.loads((twice.path / "runs/second/manifest.json").read_text())["certified"]
     assert ("runs/first", 64) == (frozen["run"], len(frozen["sha256"]))
@@ -91,7 +93,7 @@ def test_a_slower_version_fails_although_it_still_beats_plain_decoding(project: 
     said = project.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=1).out
 
     (workload,) = project.verdict("runs/second")["workloads"]
-    tried = [one for step in workload["steps"] for one in step["checks"] if one["metric"] == "throughput_ratio"]
+    tried = [check for step in workload["steps"] for check in step["checks"] if check["metric"] == "throughput_ratio"]
     plain = max(one["center"] for one in tried if "against" not in one)
     assert f"{plain:.2f}x" in next(line for line in said.splitlines() if line.startswith("easy "))
     rows = " ".join(said.split())
@@ -163,12 +165,12 @@ def test_a_bound_that_two_soaks_cannot_tell_apart_is_refused(tmp_path: Path) -> 
     and the duration that would do, and the bound that it names is accepted.
     """
     project = project_folder(tmp_path)
-    (against_certified,) = (dict(one) for one in OBJECTIVES if one.get("at_least") == 0.95)
+    (against_certified,) = (dict(objective) for objective in OBJECTIVES if objective.get("at_least") == 0.95)
     close = {**against_certified, "at_least": 0.97}
     write(project, objective=[OBJECTIVES[0], close])
 
     refused = project.run("plan", "slo.toml", "--json", code=2).document
-    (complaint,) = [one for one in refused["complaints"] if one["weight"] == "never"]
+    (complaint,) = [complaint for complaint in refused["complaints"] if complaint["weight"] == "never"]
     bound, minutes = re.findall(r"at_least = (0\.\d+) or less, or duration = \"(\d+)m\"", complaint["hint"])[0]
 
     write(project, objective=[OBJECTIVES[0], {**close, "at_least": float(bound)}])

@@ -28,9 +28,9 @@ def test_it_is_judged_and_shown_as_any_other_metric(scripted: Scripted, bound: s
 
     (workload,) = project.verdict()["workloads"]
     checks = [*workload["checks"], *(check for step in workload["steps"] for check in step["checks"])]
-    found = {check["outcome"] for check in checks if check["metric"] == "answer_latency_p95"}
+    outcomes = {check["outcome"] for check in checks if check["metric"] == "answer_latency_p95"}
     text, page = (project.run("report", "run", "-v", "--format", name, code=0).out for name in ("text", "html"))
-    assert {outcome} == found
+    assert {outcome} == outcomes
     assert "answer_latency_p95" in text
     assert BY_NAME["answer_latency_p95"].description in page
     assert (SMALLER in page) == (outcome == "fail")

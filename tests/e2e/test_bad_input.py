@@ -251,7 +251,7 @@ def little(project: ProjectFolder, **subject: Any) -> dict[str, Any]:
         "subject": {"backend": "mlx", "target": "little-target", "drafts": ["little-draft"], **subject},
         "workload": [{"name": "json", "canaries": str(ROOT / "canaries" / "little" / "json.jsonl"), "first": 8}],
     }
-    slo["objective"] = [one for one in slo["objective"] if "workloads" not in one]
+    slo["objective"] = [objective for objective in slo["objective"] if "workloads" not in objective]
     project.write_slo(slo)
     return slo
 

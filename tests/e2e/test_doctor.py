@@ -34,13 +34,13 @@ def test_every_server_and_host_objective_is_looked_at(bare: ProjectFolder) -> No
     """
     items = bare.run("doctor", "--json", code=0).document["items"]
 
-    by_use = {one["needed_for"]: one for one in items}
+    by_use = {item["needed_for"]: item for item in items}
     server = by_use["backend llama-server"]
     assert (str(bare.path / "bin" / "llama-server"), None) == (server["found"], server["fix"])
     started = {name for name in SERVERS if dialect_of(name).program}
     assert {f"backend {name}" for name in started} <= by_use.keys()
     assert {f"objective {one.name}" for one in ALL if one.host} <= by_use.keys()
-    assert [] == [one["what"] for one in items if (one["found"] is None) != (one["fix"] is not None)]
+    assert [] == [item["what"] for item in items if (item["found"] is None) != (item["fix"] is not None)]
     assert dialect_of("mtplx").install == by_use["backend mtplx"]["fix"]
 
 
@@ -53,7 +53,7 @@ def test_a_mac_without_tools_hears_how_to_get_them(bare: ProjectFolder) -> None:
     done = mac.run("doctor", code=0)
 
     assert ["ready for: ", "missing for: ", "next: "] == [
-        one.partition(": ")[0] + ": " for one in done.out.splitlines()[-3:]
+        line.partition(": ")[0] + ": " for line in done.out.splitlines()[-3:]
     ]
     lacking = re.findall(r"^  for (.*):\n +`brew install macmon`", done.out, flags=re.MULTILINE)
     lacks_power = [f"objective {metric}" for metric in ("energy_ratio", "power_mean", "energy_per_token")]
@@ -72,7 +72,7 @@ def test_a_tool_that_prints_what_nothing_reads_is_not_put_on_path(bare: ProjectF
 
     items = bare.with_environment(GATEKEEPER_HOST_AS="macos").run("doctor", "--json", code=0).document["items"]
 
-    fix = {one["needed_for"].removeprefix("objective "): one["fix"] for one in items if one["kind"] == "host"}
+    fix = {item["needed_for"].removeprefix("objective "): item["fix"] for item in items if item["kind"] == "host"}
     assert "gatekeeper selftest" in fix["memory_headroom"]
     assert "system_power_mean" in fix["power_mean"]
     assert "brew install" not in fix["power_mean"]
@@ -142,7 +142,7 @@ def test_a_program_of_this_environment_counts(bare: ProjectFolder) -> None:
 
     items = bare.run("doctor", "--json", code=0).document["items"]
 
-    assert str(hf) == next(one["found"] for one in items if one["what"] == "hf")
+    assert str(hf) == next(item["found"] for item in items if item["what"] == "hf")
 
 
 @pytest.mark.skipif(any(Path("/sys/class/powercap").glob("intel-rapl:*/energy_uj")), reason="it has an energy counter")
@@ -174,7 +174,7 @@ def test_the_version_tells_what_a_bug_report_needs(project: ProjectFolder) -> No
     )
 
     lines = [line.split(" ", 1) for line in ran.stdout.splitlines()]
-    assert ["gatekeeper", "python", "mlx", "mlx-lm", "numpy", "os", "chip"] == [one[0] for one in lines[:-1]]
+    assert ["gatekeeper", "python", "mlx", "mlx-lm", "numpy", "os", "chip"] == [line[0] for line in lines[:-1]]
     assert {name: version(name) for name in PACKAGES} == {name: dict(lines[:-1])[name] for name in PACKAGES}
     assert ["0", "[]"] == lines[-1]
 

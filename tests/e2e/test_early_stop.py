@@ -22,17 +22,17 @@ def stopped(project: ProjectFolder) -> dict[tuple[str, str], str]:
     """Return why settings were stopped early, from events.jsonl, by workload and trial."""
     lines = (project.path / "run" / "events.jsonl").read_text().splitlines()[:-1]
     stops = [one["detail"] for line in lines if (one := json.loads(line))["kind"] == "stopped"]
-    return {(one["workload"], one["trial"]): one["because"] for one in stops}
+    return {(stop["workload"], stop["trial"]): stop["because"] for stop in stops}
 
 
 def written(project: ProjectFolder) -> dict[tuple[str, str], str]:
     """Return the same from verdict.json."""
     workloads = project.verdict()["workloads"]
     return {
-        (workload["name"], one["trial"]): one["stopped"]["because"]
+        (workload["name"], setting["trial"]): setting["stopped"]["because"]
         for workload in workloads
-        for one in workload["choice"]["settings"]
-        if "stopped" in one
+        for setting in workload["choice"]["settings"]
+        if "stopped" in setting
     }
 
 

@@ -31,8 +31,10 @@ def outcome(project: ProjectFolder) -> str:
 def because(project: ProjectFolder, metric: str) -> str:
     """Return what the first check of *metric* says, wherever it ended: in a workload or in a step down."""
     verdict = project.verdict()
-    checks = [one["because"] for work in verdict["workloads"] for one in work["checks"] if one["metric"] == metric]
-    steps = [one["because"] for one in verdict["transitions"] if metric in one["because"]]
+    checks = [
+        check["because"] for work in verdict["workloads"] for check in work["checks"] if check["metric"] == metric
+    ]
+    steps = [transition["because"] for transition in verdict["transitions"] if metric in transition["because"]]
     return str(next(iter([*checks, *steps])))
 
 
@@ -151,7 +153,7 @@ def test_a_warm_cache_that_changes_answers_is_graded_back(scripted: Scripted) ->
     assert "graded_back" == outcome(project)
     assert ["drafting off", "warm_cache_agreement"] == last["because"].split(": ")[:2]
     assert last["because"] == verdict["workloads"][0]["because"]
-    assert "warm_cache_changes_answers" in {one["kind"] for one in verdict["findings"]}
+    assert "warm_cache_changes_answers" in {finding["kind"] for finding in verdict["findings"]}
     assert "token_agreement" not in json.dumps(verdict["transitions"])
 
 
@@ -252,7 +254,7 @@ def sampled(scripted: Scripted, **truth: Any) -> ProjectFolder:
         objective=[{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}],
     )
     lines = [{"id": f"open-{at:02}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(12)]
-    (project.path / "open.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    (project.path / "open.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return project
 
 
@@ -287,7 +289,7 @@ def test_a_greedy_shortcut_is_caught(scripted: Scripted) -> None:
 
     steps = [step["because"] for step in project.verdict()["transitions"]]
     assert "graded_back" == outcome(project)
-    assert steps == [one for one in steps if "first_tokens_p_value" in one] != []
+    assert steps == [step for step in steps if "first_tokens_p_value" in step] != []
 
 
 def test_starts_that_are_all_alike_are_unproven(scripted: Scripted) -> None:
@@ -296,9 +298,9 @@ def test_starts_that_are_all_alike_are_unproven(scripted: Scripted) -> None:
     """
     project = sampled(scripted)
     lines = [json.loads(line) | {"expect": {"regex": "now"}} for line in (project.path / "open.jsonl").open()]
-    (project.path / "open.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    (project.path / "open.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     truth = json.loads((project.path / "truth.json").read_text())
-    truth["answers"] = {one["id"]: f"{one['id']} says: all is well for now. " * 4 for one in lines}
+    truth["answers"] = {line["id"]: f"{line['id']} says: all is well for now. " * 4 for line in lines}
     (project.path / "truth.json").write_text(json.dumps(truth))
 
     ran = project.run("certify", "slo.toml", "--out", "run", code=3)
@@ -359,11 +361,13 @@ def test_what_stands_between_two_answers_may_not_change_them(
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
     asked = records(project.path / "run" / "warm-1.jsonl")
-    steps = [one["because"].partition("; ")[0] for one in project.verdict()["transitions"]]
+    steps = [transition["because"].partition("; ")[0] for transition in project.verdict()["transitions"]]
     assert foreseen["expected_answers"]["warm_cache"] == len(asked) == 12 * (9 + 4 + 4)
     assert {"warm", "shared", "other_user", "switched", "other_model"} == {one["role"] for one in asked}
     assert ("graded_back" if broken else "promoted") == outcome(project)
-    assert broken == {name for name in (*BETWEEN, "warm_cache_agreement") if any(f": {name}: " in one for one in steps)}
+    assert broken == {
+        name for name in (*BETWEEN, "warm_cache_agreement") if any(f": {name}: " in step for step in steps)
+    }
     assert project.verdict() == project.run("judge", "run", "--json", code=0).document
 
 

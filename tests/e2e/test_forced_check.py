@@ -41,7 +41,7 @@ def workload(project: ProjectFolder) -> Any:
 
 
 def checks(project: ProjectFolder) -> dict[str, tuple[str, float | None]]:
-    return {one["metric"]: (one["outcome"], one["center"]) for one in workload(project)["checks"]}
+    return {check["metric"]: (check["outcome"], check["center"]) for check in workload(project)["checks"]}
 
 
 def passes(project: ProjectFolder, run: str = "run") -> list[Forced]:
@@ -89,7 +89,7 @@ def test_answers_that_part_are_decoded_plainly(scripted: Scripted, gap: float, o
     words = [json.loads(line) for line in (project.path / "run" / "words-1.jsonl").read_text().splitlines()]
     assert outcome == workload(project)["outcome"]
     assert parted
-    assert parted == {one["canary"] for one in words[:-1]}
+    assert parted == {word["canary"] for word in words[:-1]}
 
 
 def test_a_run_without_its_forced_passes_proves_nothing(scripted: Scripted) -> None:

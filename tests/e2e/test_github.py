@@ -116,15 +116,15 @@ def test_the_real_servers_are_tested_and_never_skipped(
     done = Runner(steps, tmp_path, tmp_path, values, environment).run()
 
     (call,) = (tmp_path / "calls.txt").read_text().splitlines()
-    named, *tests = call.split(" tests ")[0], *call.split(" tests ")[1].split()
+    part, *tests = call.split(" tests ")[0], *call.split(" tests ")[1].split()
     built = tmp_path.resolve() / build_llama_server().relative_to(ROOT)
     expected = {
         "llama-server": f"LLAMA_SERVER={built} VLLM_MLX=",
         "mlx-servers": "LLAMA_SERVER= VLLM_MLX=/temp/servers/vllm",
     }
-    assert (expected[job], code) == (named, done.code), done.log
+    assert (expected[job], code) == (part, done.code), done.log
     assert tests
-    assert [] == [one for one in tests if not (ROOT / one).is_file()]
+    assert [] == [test for test in tests if not (ROOT / test).is_file()]
 
 
 def build_llama_server() -> Path:
@@ -146,9 +146,9 @@ def test_every_backend_that_linux_runs_is_in_the_weekly_tests() -> None:
     """
     steps = document(REAL_SERVERS)["jobs"]["mlx-servers"]["steps"]
 
-    (named,) = re.findall(r"set \((.*)\) ", "".join(step.get("run", "") for step in steps))
+    (text,) = re.findall(r"set \((.*)\) ", "".join(step.get("run", "") for step in steps))
 
-    assert {one.variable for one in SYSTEMS.values() if one.starts} == set(named.split("|"))
+    assert {system.variable for system in SYSTEMS.values() if system.starts} == set(text.split("|"))
 
 
 def test_the_deploy_waits_for_the_certificate() -> None:
@@ -160,9 +160,9 @@ def test_the_deploy_waits_for_the_certificate() -> None:
     assert ("certify", ["self-hosted", "macOS", "ARM64"]) == (jobs["deploy"]["needs"], jobs["certify"]["runs-on"])
     modes = [step.get("with", {}).get("mode") for step in jobs["deploy"]["steps"]]
     assert modes.index("admit") < len(modes) - 1
-    known = document(ACTION)["inputs"]
+    inputs = document(ACTION)["inputs"]
     used = [step["with"] for job in jobs.values() for step in job["steps"] if step.get("uses") == "$/"]
-    assert all(known.keys() >= one.keys() for one in used)
+    assert all(inputs.keys() >= one.keys() for one in used)
 
 
 @pytest.fixture

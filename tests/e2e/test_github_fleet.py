@@ -26,7 +26,7 @@ def runner(job: str, folder: Path, **values: str) -> Runner:
         "github.repository": "some/where", **values,
     }  # fmt: skip
     path = put_on_path(folder / "bin", os.environ["PATH"], gatekeeper=GATEKEEPER)
-    steps = [one for one in WORKFLOW["jobs"][job]["steps"] if one.get("name") != "Install gatekeeper"]
+    steps = [step for step in WORKFLOW["jobs"][job]["steps"] if step.get("name") != "Install gatekeeper"]
     environment = {"PATH": path, "CALLS": str(folder / "calls.txt"), "MATRIX": MATRIX, "CODE": "1"}
     made = Runner(steps, folder, folder, known, environment)
     made.environment |= {name: made.fill(value) for name, value in WORKFLOW["env"].items()}

@@ -179,7 +179,7 @@ def test_the_key_is_read_by_this_job_alone(job: Callable[..., Job], key: str) ->
     known = "mini ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1sVpQmfZ0c5LZ0Zy5p5m1qVJmRr3nq9Wv8m9V0x3yH"
     secrets = {"secrets__SOAK_SSH_KEY": key.replace("\n", "\r\n"), "secrets__SOAK_KNOWN_HOSTS": known}
     made = job(**secrets)
-    step = next(one for one in made.steps if "key where" in one.get("name", ""))
+    step = next(step for step in made.steps if "key where" in step.get("name", ""))
     ssh_files = made.folder / "temp" / "nightly-soak-ssh"
 
     put = made.run_step(step)

@@ -44,8 +44,8 @@ def test_history_groups_runs_by_slo(project: ProjectFolder) -> None:
     """
     (slo,) = project.run("history", "--json", code=0).document["slos"]
 
-    assert ["runs/a-first", "runs/b-again", "runs/c-slower"] == [one["run"] for one in slo["runs"]]
-    ratios = [one["workloads"]["easy"]["throughput_ratio"]["center"] for one in slo["runs"]]
+    assert ["runs/a-first", "runs/b-again", "runs/c-slower"] == [run["run"] for run in slo["runs"]]
+    ratios = [run["workloads"]["easy"]["throughput_ratio"]["center"] for run in slo["runs"]]
     assert ratios[2] < min(ratios[:2])
     assert ("runs/b-again", "runs/c-slower") == (slo["trend"]["a"], slo["trend"]["b"])
     assert {"worse"} == {one["says"] for one in slo["trend"]["workloads"]["easy"]}
@@ -115,13 +115,13 @@ def test_history_hides_nothing(project: ProjectFolder) -> None:
     shutil.copytree(runs / "c-slower", runs / "d-lost")
     (runs / "d-lost" / "manifest.json").unlink()
 
-    found = project.run("history", "--json", code=0).document
+    document = project.run("history", "--json", code=0).document
     shown = project.run("history", code=0).out
 
-    (slo,) = found["slos"]
-    assert ["unfinished", "unfinished", "promoted"] == [one["outcome"] for one in slo["runs"]]
+    (slo,) = document["slos"]
+    assert ["unfinished", "unfinished", "promoted"] == [run["outcome"] for run in slo["runs"]]
     assert CHECKSUMS in slo["runs"][1]["trouble"]
-    assert ["runs/d-lost"] == [one["run"] for one in found["unreadable"]]
+    assert ["runs/d-lost"] == [one["run"] for one in document["unreadable"]]
     assert slo["trend"] is None
     assert all(word in shown for word in ("not trusted", "runs/d-lost", "two complete runs"))
 
@@ -130,12 +130,12 @@ def test_compare_calls_a_difference_only_where_the_intervals_part(project: Proje
     """
     The same run again shows no difference; lower acceptance shows as worse, and other differences are named.
     """
-    same = project.run("compare", "runs/a-first", "runs/b-again", "--json", code=0).document
+    document = project.run("compare", "runs/a-first", "runs/b-again", "--json", code=0).document
     worse = project.run("compare", "runs/a-first", "runs/c-slower", "--json", code=0).document
 
-    assert "no difference shown" == result(same, "throughput_ratio")
+    assert "no difference shown" == result(document, "throughput_ratio")
     assert ["worse", "worse"] == [result(worse, "throughput_ratio"), result(worse, "acceptance_rate")]
-    assert ([], ["versions.script"]) == (same["differences"], worse["differences"])
+    assert ([], ["versions.script"]) == (document["differences"], worse["differences"])
 
 
 def test_compare_refuses_another_machine(project: ProjectFolder) -> None:
@@ -226,13 +226,16 @@ def test_frameworks_stand_side_by_side(project: ProjectFolder) -> None:
     )
 
     runs = ("runs/a-first", "runs/b-again", "runs/c-slower")
-    found = project.run("compare", *runs, "--json", code=0).document["comparisons"]
+    comparisons = project.run("compare", *runs, "--json", code=0).document["comparisons"]
     shown = project.run("compare", *runs, code=0).out
 
-    assert ["backend" in one["differences"] for one in found] == [True, True]
-    assert ["not compared", "worse"] == [result(found[1], "throughput_ratio"), result(found[1], "decode_throughput")]
-    assert "no difference shown" == result(found[0], "decode_throughput")
-    assert any("big.gguf (Q4_K_M)" in note for note in found[1]["notes"])
+    assert ["backend" in one["differences"] for one in comparisons] == [True, True]
+    assert ["not compared", "worse"] == [
+        result(comparisons[1], "throughput_ratio"),
+        result(comparisons[1], "decode_throughput"),
+    ]
+    assert "no difference shown" == result(comparisons[0], "decode_throughput")
+    assert any("big.gguf (Q4_K_M)" in note for note in comparisons[1]["notes"])
     (row,) = (line for line in shown.splitlines() if line.startswith("  decode_throughput"))
     assert 3 == row.count("tok/s")
     assert "own plain decoding" in shown
@@ -262,9 +265,9 @@ def test_compare_trusts_no_damaged_run(project: ProjectFolder) -> None:
     soak = project.path / "runs" / "c-slower" / "soak-1.jsonl"
     soak.write_bytes(soak.read_bytes()[:-200])
 
-    found = project.run("compare", "runs/a-first", "runs/c-slower", "--json", code=3).document
+    document = project.run("compare", "runs/a-first", "runs/c-slower", "--json", code=3).document
 
-    assert "soak-1.jsonl" in found["not_comparable"][0]
+    assert "soak-1.jsonl" in document["not_comparable"][0]
 
 
 def test_compare_looks_at_workloads_one_by_one(project: ProjectFolder) -> None:
@@ -276,9 +279,9 @@ def test_compare_looks_at_workloads_one_by_one(project: ProjectFolder) -> None:
     project.write_slo(slo)
     project.run("certify", "slo.toml", "--out", "runs/d-more", "--quiet", code=0)
 
-    found = project.run("compare", "runs/c-slower", "runs/d-more", "--json", code=0).document
+    document = project.run("compare", "runs/c-slower", "runs/d-more", "--json", code=0).document
 
-    reasons = {one["name"]: one["not_comparable"] for one in found["workloads"]}
+    reasons = {workload["name"]: workload["not_comparable"] for workload in document["workloads"]}
     assert {"easy", "hard"} == reasons.keys()
     assert [] == reasons["easy"]
     different, missing = reasons["hard"]

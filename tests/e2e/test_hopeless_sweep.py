@@ -194,5 +194,9 @@ def test_a_program_that_runs_beside_the_real_pair_is_named_before_the_first_answ
     first, *_ = [line for line in done.err.splitlines() if line.startswith(("busy: ", "sweep: "))]
     said = r"busy: other programs use [\d.]+ of \d+ cores: .*batch-job [\d.]+.*; close them or wait; else"
     assert re.match(said, first)
-    looks = {one["about"]: one["detail"] for one in project.verdict()["findings"] if one["kind"] == "busy_machine"}
+    looks = {
+        finding["about"]: finding["detail"]
+        for finding in project.verdict()["findings"]
+        if finding["kind"] == "busy_machine"
+    }
     assert "batch-job" in looks["during the sweep"]

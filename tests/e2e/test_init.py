@@ -65,14 +65,14 @@ def test_the_heaviest_pair_of_the_hub_cache_is_proposed(home: ProjectFolder) -> 
     assert ("mlx", "gatekeeper/little-target") == (pair["backend"], pair["target"])
     assert ["gatekeeper/little-draft"] == pair["drafts"]
     assert 2 == (home.path / FILE).read_text().count('"gatekeeper/little-draft-lite"')
-    assert "truncated" in {one["name"]: one["left_out"] for one in document["models"]}["gatekeeper/cut-short"]
+    assert "truncated" in {model["name"]: model["left_out"] for model in document["models"]}["gatekeeper/cut-short"]
     planned = home.run("plan", FILE, "--json")
     assert planned.code in {0, 3}, planned.err
-    assert [] == [one for one in planned.document["complaints"] if one["weight"] == "never"]
+    assert [] == [complaint for complaint in planned.document["complaints"] if complaint["weight"] == "never"]
     assert [] == planned.document["doubts"]
     written = inputs.read(home.path / FILE)
     assert {"json", "code", "random"} == written.canaries.keys()
-    assert all(one.canaries == f"little/{one.name}" for one in written.slo.workload)
+    assert all(workload.canaries == f"little/{workload.name}" for workload in written.slo.workload)
 
 
 def test_nothing_is_overwritten_without_force(home: ProjectFolder) -> None:
@@ -83,10 +83,10 @@ def test_nothing_is_overwritten_without_force(home: ProjectFolder) -> None:
     path.write_text("mine")
 
     refused = home.run("init", "-o", "mine.toml", code=2)
-    kept = path.read_text()
+    text = path.read_text()
     forced = home.run("init", "-o", "mine.toml", "--force")
 
-    assert ("mine", True) == (kept, "--force" in refused.err)
+    assert ("mine", True) == (text, "--force" in refused.err)
     assert 3 == forced.code
     assert "mine" == slo.parse(path.read_text(), "mine.toml").name
 
@@ -125,7 +125,7 @@ def test_machines_are_listed_by_their_memory() -> None:
     """
     files = [slo.parse(path.read_text(), path.name) for path in (ROOT / "slos").glob("*-*gb.toml")]
 
-    assert [one.name for one in sorted(files, key=lambda one: one.host.memory_gb or 0)] == list(init_slo.MACHINES)
+    assert [file.name for file in sorted(files, key=lambda one: one.host.memory_gb or 0)] == list(init_slo.MACHINES)
 
 
 def test_other_files_beside_the_shipped_ones_do_not_matter(
@@ -158,12 +158,12 @@ def test_files_of_lm_studio_and_ollama_make_a_pair_for_llama_server(with_llama_s
 
     document = project.run("init", "--json", code=0).document
 
-    assert {"little:draft", "maker/target/little-target.gguf"} == {one["name"] for one in document["models"]}
+    assert {"little:draft", "maker/target/little-target.gguf"} == {model["name"] for model in document["models"]}
     pair = {"backend": "llama-server", "target": "maker/target/little-target.gguf", "drafts": ["little:draft"]}
     assert pair == document["pair"]
     written = slo.parse((project.path / FILE).read_text(), FILE)
     assert {"acceptance_rate": "claims"} == {
-        one.metric: one.source for one in written.objective if one.source == "claims"
+        objective.metric: objective.source for objective in written.objective if objective.source == "claims"
     }
     assert project.run("plan", FILE).code in {0, 3}
 
@@ -265,7 +265,7 @@ def test_models_that_can_not_be_drafted_for_are_left_out(home: ProjectFolder) ->
 
     document = home.run("init", "--json", code=3).document
 
-    reasons = {one["name"]: one["left_out"] for one in document["models"]}
+    reasons = {model["name"]: model["left_out"] for model in document["models"]}
     assert "not every layer" in reasons["org/windowed"]
     assert "gptq" in reasons["org/gptq"]
     assert "no token map" in reasons["org/mute"]
@@ -289,7 +289,7 @@ def test_canaries_are_named_and_the_schema_is_relative(home: ProjectFolder, monk
     text = (home.path / FILE).read_text()
     assert ["#:schema", "slo.schema.json"] == text.splitlines()[0].split()
     assert {f"little/{one}" for one in ("json", "code", "random")} == {
-        one["canaries"] for one in tomllib.loads(text)["workload"]
+        workload["canaries"] for workload in tomllib.loads(text)["workload"]
     }
     assert home.run("plan", FILE).code in {0, 3}
 
@@ -311,7 +311,9 @@ def test_a_mac_is_written_down_as_it_names_itself(home: ProjectFolder) -> None:
     assert document["host"]["available"] is not None
     written = tomllib.loads((home.path / FILE).read_text())
     assert {"chip": "Apple M4", "memory_gb": 24, "os": "26", "power": "ac"} == written["host"]
-    assert {"throttle_time", "memory_headroom", "swap_growth"} <= {one["metric"] for one in written["objective"]}
+    assert {"throttle_time", "memory_headroom", "swap_growth"} <= {
+        objective["metric"] for objective in written["objective"]
+    }
     assert document["left_out"].keys() <= {"footprint_growth"}  # the small scripts have no `footprint`
     assert [] == mini.run("plan", FILE, "--json").document["doubts"]
 
@@ -357,12 +359,12 @@ def test_first_token_and_memory_are_promised_with_a_control(home: ProjectFolder)
     document = home.run("init", "--json", code=0).document
 
     written = slo.parse((home.path / FILE).read_text(), FILE)
-    metrics = {one.metric: one for one in written.objective}
+    metrics = {objective.metric: objective for objective in written.objective}
     assert {"ttft_delta", "footprint_peak", "footprint_growth", "memory_headroom"} <= metrics.keys() | document[
         "left_out"
     ]
     assert "warm-up" == metrics["ttft_delta"].or_with
-    assert "random" in {one.name for one in written.workload}
+    assert "random" in {workload.name for workload in written.workload}
     assert document["backends"]["mlx-server"]
     words = ["gatekeeper", "init", "--backend", "mlx-server", "-o", "slos/mlx-server.toml"]
     assert words == document["also"]["mlx-server"].split()
@@ -383,7 +385,7 @@ def test_a_file_for_another_backend_is_planned(home: ProjectFolder, backend: str
     assert ("mlx-lm 0.23.2 to 0.32.2" in (home.path / "other.toml").read_text()) == (backend == "mlx-server")
     assert document["do_first"]
     planned = home.run("plan", "other.toml", "--json", code=3)
-    assert [] == [one for one in planned.document["complaints"] if one["weight"] == "never"]
+    assert [] == [complaint for complaint in planned.document["complaints"] if complaint["weight"] == "never"]
 
 
 def test_a_backend_without_a_proposal_is_refused(home: ProjectFolder) -> None:
@@ -430,8 +432,8 @@ def test_one_odd_model_does_not_hide_the_others(home: ProjectFolder) -> None:
 
     models = home.run("init", "--json", code=3).document["models"]
 
-    assert ["org/odd0", "org/odd1", "org/odd2"] == [one["name"] for one in models]
-    assert all(one["left_out"] for one in models)
+    assert ["org/odd0", "org/odd1", "org/odd2"] == [model["name"] for model in models]
+    assert all(model["left_out"] for model in models)
 
 
 def test_a_link_that_leads_nowhere_is_a_file_too(home: ProjectFolder) -> None:

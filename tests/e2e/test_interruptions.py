@@ -255,7 +255,7 @@ def test_damaged_records_are_never_better_than_unproven(scripted: Scripted) -> N
             shutil.copytree(project.path / "run", copy)
             damage(copy / path.name, dice)
             judged = project.run("judge", "copy", "--json")
-            outcomes = {one["outcome"] for one in judged.document["workloads"]}
+            outcomes = {workload["outcome"] for workload in judged.document["workloads"]}
             seen.append((path.name, damage.__name__, (judged.code, "promoted" in outcomes)))
 
     assert [] == [one for one in seen if one[2] != (3, False)]

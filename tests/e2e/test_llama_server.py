@@ -64,12 +64,12 @@ def test_the_real_server_is_soaked(project: ProjectFolder) -> None:
     project.run("soak", "slo.toml", "--set", "num_draft_tokens=4", "--out", "run", code=0)
 
     verdict = project.run("judge", "run", "--json").document
-    (json_workload,) = (one for one in verdict["workloads"] if one["name"] == "json")
+    (json_workload,) = (workload for workload in verdict["workloads"] if workload["name"] == "json")
     checks = {check["metric"]: check for check in json_workload["checks"]}
     assert ("pass", "pass") == (checks["token_agreement"]["outcome"], checks["acceptance_rate"]["outcome"])
     assert checks["acceptance_rate"]["center"] > 0.7
     assert "as the server reports" in checks["acceptance_rate"]["because"]
-    assert "counter_lie" not in {one["kind"] for one in verdict["findings"]}
+    assert "counter_lie" not in {finding["kind"] for finding in verdict["findings"]}
 
 
 @pytest.mark.nightly
@@ -86,15 +86,21 @@ def test_a_draft_that_ends_where_it_is_unsure_on_the_real_server(project: Projec
     ]
     lengths = {"num_draft_tokens": [4, 12], "draft_p_min": [0.0, 0.6]}
     slo["sweep"] = {"design": "grid", "repeats": 1, "budget": 8, "default": {"num_draft_tokens": 4}, **lengths}
-    slo["objective"] = [one for one in slo["objective"] if one["metric"] in {"throughput_ratio", "token_agreement"}]
+    slo["objective"] = [
+        objective for objective in slo["objective"] if objective["metric"] in {"throughput_ratio", "token_agreement"}
+    ]
     project.write_slo(slo)
 
     project.run("certify", "slo.toml", "--out", "run")
 
     for workload in project.verdict()["workloads"]:
         choice = workload["choice"]
-        rates = {one["trial"]: one["acceptance_rate"] for one in choice["settings"]}
-        known = {one["trial"]: one["setting"]["draft_p_min"] for one in choice["settings"] if one["ratio"] is not None}
+        rates = {setting["trial"]: setting["acceptance_rate"] for setting in choice["settings"]}
+        known = {
+            setting["trial"]: setting["setting"]["draft_p_min"]
+            for setting in choice["settings"]
+            if setting["ratio"] is not None
+        }
         unsure = {trial for trial, p_min in known.items() if p_min > 0}
         against = {one["trial"]: one["against"] for one in choice.get("adaptive", ())}
         whole, ended = (rates[f"num_draft_tokens-12_draft_p_min-{p_min}"] for p_min in (0.0, 0.6))
@@ -136,8 +142,8 @@ def test_what_cannot_be_certified_is_refused(
     A truncated file, a foreign or missing draft, uncounted and invented acceptance: exit code 2, no run.
     """
     smoke(project, fake, **changes)
-    whole = (project.path / "little-target.gguf").read_bytes()
-    (project.path / "cut.gguf").write_bytes(whole[:-1000])
+    content = (project.path / "little-target.gguf").read_bytes()
+    (project.path / "cut.gguf").write_bytes(content[:-1000])
 
     done = project.run("certify", "slo.toml", "--out", "run", code=2)
 

@@ -108,8 +108,8 @@ def test_a_running_server_is_refused_by_how_it_was_started(project: ProjectFolde
     with answering("--pflash", "always") as lossy, answering() as plain:
         refused = written(project, "openai", url=lossy, plain_url=plain).run(*words, code=2)
 
-    said = " ".join(refused.err.split())
-    assert all(word in said for word in ("--pflash = always", "remove --pflash"))
+    text = " ".join(refused.err.split())
+    assert all(word in text for word in ("--pflash = always", "remove --pflash"))
 
 
 @pytest.mark.parametrize("backend", ["dflash-mlx", "ddtree"])

@@ -85,7 +85,7 @@ def spoken_at_length(canaries: Mapping[str, Path]) -> dict[str, str]:
 def placed(project: ProjectFolder, slo: Mapping[str, Any], truth: Mapping[str, Any], **broken: str) -> ProjectFolder:
     """Put the SLO, the truth, the profile and the Mac's tools into a folder."""
     mac(project.path / "bin", **broken)
-    answers = spoken_at_length({one["name"]: Path(one["canaries"]) for one in slo["workload"]})
+    answers = spoken_at_length({workload["name"]: Path(workload["canaries"]) for workload in slo["workload"]})
     (project.path / "truth.json").write_text(json.dumps({**TRUTH, "answers": answers, **truth}))
     (project.path / "profiles").mkdir()
     (project.path / "profiles" / "desktop.toml").write_text('schema = 1\nname = "desktop"\n')
@@ -106,14 +106,17 @@ def shipped(*, only: str | None = None, first: int | None = None, **soak: str) -
     whose memory the host could show, so objectives on that are left out: tests/shipped/test_m4_24gb.py has them.
     """
     subject = {**SHIPPED["subject"], "backend": "scripted", "script": "truth.json"}
-    workloads = [{**one, "canaries": str(find_canaries(one["canaries"], ROOT / "slos"))} for one in SHIPPED["workload"]]
-    objectives = [one for one in SHIPPED["objective"] if one["metric"] not in OF_A_PROCESS]
+    workloads = [
+        {**workload, "canaries": str(find_canaries(workload["canaries"], ROOT / "slos"))}
+        for workload in SHIPPED["workload"]
+    ]
+    objectives = [objective for objective in SHIPPED["objective"] if objective["metric"] not in OF_A_PROCESS]
     slo = {**SHIPPED, "subject": subject, "workload": workloads, "objective": objectives}
     if only is None:
         return slo
-    kept = [one for one in objectives if only in one.get("workloads", [only])]
+    kept = [objective for objective in objectives if only in objective.get("workloads", [only])]
     return slo | {
-        "workload": [{**one, "first": first or 66} for one in workloads if one["name"] == only],
+        "workload": [{**workload, "first": first or 66} for workload in workloads if workload["name"] == only],
         "objective": [{**one, "workloads": [only]} if "workloads" in one else one for one in kept],
         "fallback": {"ladder": ["autoregressive"]},
         "sweep": {**SHIPPED["sweep"], "budget": 10},
@@ -130,11 +133,14 @@ def test_the_shipped_slo_can_be_met(project: ProjectFolder) -> None:
     run.run("certify", "slo.toml", "--out", "run", code=0)
 
     verdict = run.verdict()
-    checked = {(one["metric"], one["bound"]) for part in verdict["workloads"] for one in part["checks"]}
-    checked |= {(one["metric"], one["bound"]) for one in verdict["host_checks"]}
-    objectives = {(one["metric"], "at_least" if "at_least" in one else "at_most") for one in SHIPPED["objective"]}
-    assert {one for one in objectives if one[0] not in OF_A_PROCESS} <= checked
-    assert {"promoted"} == {one["outcome"] for one in verdict["workloads"]}
+    checked = {(check["metric"], check["bound"]) for part in verdict["workloads"] for check in part["checks"]}
+    checked |= {(host_check["metric"], host_check["bound"]) for host_check in verdict["host_checks"]}
+    objectives = {
+        (objective["metric"], "at_least" if "at_least" in objective else "at_most")
+        for objective in SHIPPED["objective"]
+    }
+    assert {objective for objective in objectives if objective[0] not in OF_A_PROCESS} <= checked
+    assert {"promoted"} == {workload["outcome"] for workload in verdict["workloads"]}
     assert ("promoted", "certification") == (verdict["outcome"], verdict["grade"])
 
 
@@ -173,7 +179,7 @@ def test_each_broken_bound_grades_its_workload_back(project: ProjectFolder, obje
     only, truth = BROKEN[objective]
     slo = shipped(only=only)
     # A soak of plain decoding has no baseline requests, and the stand-in's constant power confirms nothing.
-    slo["objective"] = [one for one in slo["objective"] if one["metric"] != "throttle_time"]
+    slo["objective"] = [objective for objective in slo["objective"] if objective["metric"] != "throttle_time"]
     run = placed(project, slo, truth)
 
     ran = run.run("certify", "slo.toml", "--out", "run")
@@ -223,7 +229,7 @@ def test_a_host_that_misses_an_objective_fails_the_run(project: ProjectFolder) -
     run.run("certify", "slo.toml", "--out", "run", code=1)
 
     verdict = run.verdict()
-    failed = [one["metric"] for one in verdict["host_checks"] if one["outcome"] == "fail"]
+    failed = [host_check["metric"] for host_check in verdict["host_checks"] if host_check["outcome"] == "fail"]
     assert ("failed", ["memory_headroom"]) == (verdict["outcome"], failed)
     assert "memory_headroom" in verdict["transitions"][-1]["because"]
 
@@ -272,11 +278,11 @@ def test_each_broken_host_bound_fails_a_plain_run(project: ProjectFolder) -> Non
         samples = json.loads(measured)
         for at, sample in enumerate(samples):
             working_gpu(at, sample)
-        for at, sample in enumerate(one for one in samples if one["phase"]):
+        for at, sample in enumerate(sample for sample in samples if sample["phase"]):
             change(at, sample["values"])
         replace_samples(folder, samples)
         verdict = run.run("judge", "run", "--json", code=code).document
-        return [one["metric"] for one in verdict["host_checks"] if one["outcome"] != "pass"]
+        return [host_check["metric"] for host_check in verdict["host_checks"] if host_check["outcome"] != "pass"]
 
     assert "gpu_power by " in stuck
     assert [] == judged(3, lambda _at, _values: None)  # without its checksums the run is incomplete
@@ -314,7 +320,7 @@ def test_every_shipped_bound_is_broken_above() -> None:
     """
     These tests cover every objective of the shipped file.
     """
-    objectives = {one["metric"] for one in SHIPPED["objective"]}
+    objectives = {objective["metric"] for objective in SHIPPED["objective"]}
 
     broken = {name.split()[0] for name in BROKEN} | set(HOST) | {"acceptance_window_min"}
     assert objectives == broken | OF_A_PROCESS

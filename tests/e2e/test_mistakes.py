@@ -384,9 +384,9 @@ def test_one_value_is_a_list_of_it(mine: ProjectFolder) -> None:
 
     planned = mine.run("plan", "slo.toml", "--json", code=0).document
 
-    assert {4} == {one["setting"].get("num_draft_tokens") for one in planned["trials"] if one["arm"] != "plain"} - {
-        None
-    }
+    assert {4} == {
+        trial["setting"].get("num_draft_tokens") for trial in planned["trials"] if trial["arm"] != "plain"
+    } - {None}
 
 
 def test_a_byte_order_mark_is_read_over(mine: ProjectFolder) -> None:
@@ -437,7 +437,7 @@ def test_the_draft_length_of_a_running_server_may_be_named(project: ProjectFolde
     nowhere = {"url": "http://127.0.0.1:9/v1", "plain_url": "http://127.0.0.1:9/v1"}
     slo["subject"] = {"backend": "openai", "target": target, "drafts": [draft], **nowhere, "start_timeout": "1 s"}
     slo["sweep"] = {"repeats": 1, "budget": 6, "default": {"num_draft_tokens": 4}}
-    slo["objective"] = [one for one in slo["objective"] if one["metric"] != "acceptance_rate"]
+    slo["objective"] = [objective for objective in slo["objective"] if objective["metric"] != "acceptance_rate"]
     project.write_slo(slo)
 
     refused = project.run("soak", "slo.toml", "--set", f"num_draft_tokens={length}", "--out", "run", code=2)
@@ -502,7 +502,7 @@ def test_a_folder_without_permission_to_write_is_refused_first(mine: ProjectFold
 
         project.path.chmod(0o755)
         assert {"in", "slo.toml", "truth.json", "easy.jsonl", "hard.jsonl"} == {
-            one.name for one in project.path.iterdir()
+            path.name for path in project.path.iterdir()
         }
     assert "no permission to write" in refused.err
     assert "--out" in refused.err.partition("hint:")[2]

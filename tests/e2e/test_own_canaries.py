@@ -20,7 +20,7 @@ def test_a_log_becomes_the_canaries_of_a_certificate(scripted: Callable[..., Pro
         for kind, count in (("easy", 36), ("hard", 12))
         for at in range(count)
     ]
-    (project.path / "requests.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    (project.path / "requests.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     done = project.run(
         "canaries", "import", "requests.jsonl", "-o", "canaries/mine", "-n", "12", "--json", code=0
@@ -36,7 +36,7 @@ def test_a_log_becomes_the_canaries_of_a_certificate(scripted: Callable[..., Pro
     project.run("canaries", "check", "canaries/mine", "--slo", "slo.toml", code=0)
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    assert [12, 12] == [one["canaries"] for one in done["workloads"]]
-    assert ["promoted", "graded_back"] == [one["outcome"] for one in project.verdict()["workloads"]]
+    assert [12, 12] == [workload["canaries"] for workload in done["workloads"]]
+    assert ["promoted", "graded_back"] == [workload["outcome"] for workload in project.verdict()["workloads"]]
     soaked = [json.loads(line).get("workload") for line in (project.path / "run" / "soak-1.jsonl").open()]
     assert soaked.count("easy") > 2 * soaked.count("hard")

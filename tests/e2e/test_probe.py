@@ -30,12 +30,12 @@ def test_it_tells_what_helps_from_what_hurts(scripted: Scripted) -> None:
     """
     The workload that drafts well is helped and the other hurt, each with its interval, acceptance and break-even.
     """
-    found = probed(scripted(QUICK), "--seconds", "60")["workloads"]
+    workloads = probed(scripted(QUICK), "--seconds", "60")["workloads"]
 
-    assert ("helps", "hurts") == (found["easy"]["answer"], found["hard"]["answer"])
-    assert found["easy"]["lo"] > 1 > found["hard"]["hi"]
-    assert found["easy"]["acceptance_rate"] > found["easy"]["break_even_acceptance"] > 0
-    assert found["hard"]["acceptance_rate"] < found["hard"]["break_even_acceptance"]
+    assert ("helps", "hurts") == (workloads["easy"]["answer"], workloads["hard"]["answer"])
+    assert workloads["easy"]["lo"] > 1 > workloads["hard"]["hi"]
+    assert workloads["easy"]["acceptance_rate"] > workloads["easy"]["break_even_acceptance"] > 0
+    assert workloads["hard"]["acceptance_rate"] < workloads["hard"]["break_even_acceptance"]
 
 
 def test_it_keeps_to_its_time_and_says_what_it_lacked(scripted: Scripted) -> None:
@@ -45,7 +45,7 @@ def test_it_keeps_to_its_time_and_says_what_it_lacked(scripted: Scripted) -> Non
     document = probed(scripted(QUICK), "--seconds", "4")
 
     assert document["seconds"] < 6
-    assert {"unclear"} == {one["answer"] for one in document["workloads"].values()}
+    assert {"unclear"} == {workload["answer"] for workload in document["workloads"].values()}
     assert all({"try", "--seconds"} <= {*workload["next"].split()} for workload in document["workloads"].values())
 
 
@@ -65,8 +65,8 @@ def test_no_effect_stays_unclear(scripted: Scripted) -> None:
 
     document = probed(project, "--seconds", "600")
 
-    assert {"unclear"} == {one["answer"] for one in document["workloads"].values()}
-    assert {24} == {one["n"] for one in document["workloads"].values()}
+    assert {"unclear"} == {workload["answer"] for workload in document["workloads"].values()}
+    assert {24} == {workload["n"] for workload in document["workloads"].values()}
 
 
 def test_an_interrupted_probe_points_to_no_resume(scripted: Scripted, ended: Ended) -> None:
@@ -90,10 +90,12 @@ def test_a_failing_draft_is_no_help(scripted: Scripted) -> None:
     """
     Where answers fail, lost pairs leave the ratio unproven, and the probe still ends well.
     """
-    found = probed(scripted({**QUICK, "faults": [{"every": 2, "arm": "candidate", "fault": "truncate"}]}))["workloads"]
+    workloads = probed(scripted({**QUICK, "faults": [{"every": 2, "arm": "candidate", "fault": "truncate"}]}))[
+        "workloads"
+    ]
 
-    assert {"unclear"} == {one["answer"] for one in found.values()}
-    assert "failed" in found["easy"]["because"]
+    assert {"unclear"} == {one["answer"] for one in workloads.values()}
+    assert "failed" in workloads["easy"]["because"]
 
 
 def test_it_writes_no_policy_and_leaves_nothing_behind(scripted: Scripted) -> None:
@@ -107,10 +109,10 @@ def test_it_writes_no_policy_and_leaves_nothing_behind(scripted: Scripted) -> No
     after = {path.name for path in project.path.iterdir()}
     document = probed(project, "--out", "run")
 
-    kept = {path.name for path in (project.path / "run").iterdir()}
+    names = {path.name for path in (project.path / "run").iterdir()}
     assert before == after
-    assert {"baseline.jsonl", "sweep-default.jsonl", "manifest.json", "probe.json"} <= kept
-    assert not {"policy.toml", "verdict.json"} & kept
+    assert {"baseline.jsonl", "sweep-default.jsonl", "manifest.json", "probe.json"} <= names
+    assert not {"policy.toml", "verdict.json"} & names
     assert document == json.loads((project.path / "run" / "probe.json").read_text())
 
 
@@ -118,9 +120,9 @@ def test_two_processes_are_probed_in_blocks(scripted: Scripted) -> None:
     """
     Where the arms cannot share a process the result is the same, with the arms in blocks.
     """
-    found = probed(scripted({**QUICK, "shares_process": False}), "--seconds", "60")["workloads"]
+    workloads = probed(scripted({**QUICK, "shares_process": False}), "--seconds", "60")["workloads"]
 
-    assert ("helps", "hurts") == (found["easy"]["answer"], found["hard"]["answer"])
+    assert ("helps", "hurts") == (workloads["easy"]["answer"], workloads["hard"]["answer"])
 
 
 @pytest.mark.parametrize(

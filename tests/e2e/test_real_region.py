@@ -44,8 +44,8 @@ def certified(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
 
 
 def region_of(project: ProjectFolder) -> dict[str, Any]:
-    found: dict[str, Any] = project.verdict()["workloads"][0]["region"]
-    return found
+    region: dict[str, Any] = project.verdict()["workloads"][0]["region"]
+    return region
 
 
 def measured(project: ProjectFolder, point: Mapping[str, float]) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ def check_inside(project: ProjectFolder) -> None:
         mine = measured(project, point["point"])
         assert point["answers"] == len(mine)
         if point["outcome"] == "inside":
-            assert {"pass"} == {one["outcome"] for one in point["checks"]}
+            assert {"pass"} == {check["outcome"] for check in point["checks"]}
             assert len(mine) >= 16
             assert not any(one["answer"]["fault"] for one in mine)
             assert acceptance(mine) > LEAST_ACCEPTANCE
@@ -79,7 +79,7 @@ def check_inside(project: ProjectFolder) -> None:
 
 def inside_but_for_time(point: Mapping[str, Any]) -> bool:
     """Tell whether a point is inside, or nothing but the speed, which a busy machine decides, left it open."""
-    lost = {one["metric"] for one in point["checks"] if one["outcome"] != "pass"}
+    lost = {check["metric"] for check in point["checks"] if check["outcome"] != "pass"}
     return point["outcome"] == "inside" or (point["outcome"] == "open" and lost <= TIMES)
 
 
@@ -91,11 +91,11 @@ def check_bounds(project: ProjectFolder) -> None:
     certified = {axis["axis"]: axis["certified"] for axis in region["axes"]}
     for axis in region["axes"]:
         name, values = axis["axis"], axis["values"]
-        inside = [one["value"] for one in values if one["outcome"] == "inside"]
+        inside = [value["value"] for value in values if value["outcome"] == "inside"]
         most = max([axis["certified"], *inside])
         assert most == route.axes[name].at_most
         assert route.beyond({**certified, name: most}) is None
-        for beyond in (one["value"] for one in values if one["outcome"] in {"outside", "open"}):
+        for beyond in (value["value"] for value in values if value["outcome"] in {"outside", "open"}):
             assert route.beyond({**certified, name: beyond}) is not None
 
 
@@ -107,7 +107,7 @@ def test_the_region_of_the_little_pair_is_what_its_answers_show(certified: Proje
     On a busy machine an unsteady speed leaves points open, and those behind them are not probed.
     """
     region = region_of(certified)
-    found = {json.dumps(one["point"]): one for one in region["points"]}
+    found = {json.dumps(point["point"]): point for point in region["points"]}
     hot, long, far = (found.get(point) for point in ('{"temperature": 2.0}', '{"context": 128}', '{"max_tokens": 192}'))
 
     check_inside(certified)

@@ -20,7 +20,7 @@ def test_the_real_server_is_certified(project: ProjectFolder) -> None:
 
     certified_as(project, {"json": "promoted"})
 
-    soaked = [one for path in (project.path / "run").glob("soak-*.jsonl") for one in records(path)]
+    soaked = [record for path in (project.path / "run").glob("soak-*.jsonl") for record in records(path)]
     drafting = [one for one in soaked if one["arm"] == "candidate" and not one["answer"]["fault"]]
     assert drafting
     assert all(one["answer"]["rounds"]["drafted"] > 0 for one in drafting if one["answer"]["output_tokens"] > 1)
@@ -54,15 +54,15 @@ def test_the_warm_cache_of_the_real_server_is_soaked(project: ProjectFolder, arg
     finds exactly that, at any speed of this machine.
     """
     slo = tomllib.loads((warm_cache(project, args=args).path / "slo.toml").read_text())
-    slo["workload"] = [one | {"first": 5} for one in slo["workload"] if one["name"] == "json"]
+    slo["workload"] = [workload | {"first": 5} for workload in slo["workload"] if workload["name"] == "json"]
     slo["sampling"]["max_tokens"] = 48
     slo["soak"] = {"duration": "2 s", "sentinel_drift": 0.9}
     project.write_slo(slo)
 
     project.run("soak", "slo.toml", "--set", "num_draft_tokens=3", "--out", "run", code=0)
 
-    (found,) = (one["checks"] for one in project.verdict()["workloads"])
-    timeless = {one["metric"]: one["outcome"] for one in found if one["metric"] not in TIMES}
+    (checks,) = (workload["checks"] for workload in project.verdict()["workloads"])
+    timeless = {one["metric"]: one["outcome"] for one in checks if one["metric"] not in TIMES}
     expected = dict.fromkeys(timeless, "pass") | {"warm_cache_agreement": outcome}
     assert expected == timeless
     assert {"token_agreement", "error_rate", "speculation_engaged"} < timeless.keys()
@@ -79,7 +79,7 @@ def test_users_and_models_that_share_the_real_server(project: ProjectFolder, arg
     """
     other = str(ROOT / "models" / "little-draft-lite")
     slo = tomllib.loads((warm_cache(project, args=args, other_model=other).path / "slo.toml").read_text())
-    slo["workload"] = [one | {"first": 5} for one in slo["workload"] if one["name"] == "code"]
+    slo["workload"] = [workload | {"first": 5} for workload in slo["workload"] if workload["name"] == "code"]
     slo["sampling"]["max_tokens"] = 48
     slo["soak"] = {"duration": "2 s", "sentinel_drift": 0.9}
     named = ("shared_prefix_agreement", "model_switch_agreement")
@@ -88,11 +88,11 @@ def test_users_and_models_that_share_the_real_server(project: ProjectFolder, arg
 
     project.run("soak", "slo.toml", "--set", "num_draft_tokens=3", "--out", "run")
 
-    (found,) = (one["checks"] for one in project.verdict()["workloads"])
+    (checks,) = (workload["checks"] for workload in project.verdict()["workloads"])
     asked = records(project.path / "run" / "warm-1.jsonl")
-    others = {one["answer"]["claims"]["model"] for one in asked if one["role"] == "other_model"}
-    assert {outcome} == {one["outcome"] for one in found if one["metric"] in named}
-    assert {other} == others
+    models = {one["answer"]["claims"]["model"] for one in asked if one["role"] == "other_model"}
+    assert {outcome} == {one["outcome"] for one in checks if one["metric"] in named}
+    assert {other} == models
 
 
 @pytest.mark.nightly
@@ -108,7 +108,7 @@ def test_the_warm_cache_of_the_real_server_is_caught(project: ProjectFolder) -> 
 
     verdict = project.verdict()
     broken = [step["because"].removeprefix("drafting off: ") for step in verdict["transitions"]]
-    advice = {one["advice"] for one in verdict["findings"] if one["kind"] == "warm_cache_changes_answers"}
+    advice = {finding["advice"] for finding in verdict["findings"] if finding["kind"] == "warm_cache_changes_answers"}
     assert 1 == verdict["exit_code"]
     assert ["warm_cache_agreement", "warm_cache_agreement"] == [one.partition(":")[0] for one in broken]
     assert not any("; token_agreement" in one or "; throughput_ratio" in one for one in broken)

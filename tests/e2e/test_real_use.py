@@ -95,7 +95,7 @@ def test_conversations_that_grow_are_certified(project: ProjectFolder, backend: 
 
     talk = promoted(project)
 
-    turns = [one for one in records(project.path / "run" / "conversations.jsonl") if one["role"] == "measured"]
+    turns = [record for record in records(project.path / "run" / "conversations.jsonl") if record["role"] == "measured"]
     read = {(turn["arm"], turn["canary"]): turn["answer"]["prompt_tokens"] for turn in turns}
     assert {"plain", "candidate"} == {turn["arm"] for turn in turns}
     for turn in turns:
@@ -137,4 +137,4 @@ def test_several_streams_of_a_real_server(project: ProjectFolder, backend: str) 
     assert max(1, capacity["max_concurrency"]) == route["max_concurrency"]
     assert capacity["max_concurrency"] == max([0, *(n for n, outcome in levels.items() if outcome == "faster")])
     answers = records(project.path / "run" / "capacity.jsonl")
-    assert not [one for one in answers if one["answer"]["fault"]]
+    assert not [answer for answer in answers if answer["answer"]["fault"]]

@@ -42,12 +42,12 @@ def with_region(scripted: Scripted, region: dict[str, Any] | None = None, **chan
 
 
 def region_of(project: ProjectFolder, run: str = "run") -> dict[str, Any]:
-    found: dict[str, Any] = project.verdict(run)["workloads"][0]["region"]
-    return found
+    region: dict[str, Any] = project.verdict(run)["workloads"][0]["region"]
+    return region
 
 
 def outcomes(project: ProjectFolder, run: str = "run") -> dict[str, list[str]]:
-    return {one["axis"]: [value["outcome"] for value in one["values"]] for one in region_of(project, run)["axes"]}
+    return {axis["axis"]: [value["outcome"] for value in axis["values"]] for axis in region_of(project, run)["axes"]}
 
 
 @pytest.fixture
@@ -145,4 +145,4 @@ def test_more_streams_must_pay_for_the_server_as_a_whole(scripted: Scripted) -> 
     (point,) = region_of(project)["points"]
     assert "outside" == point["outcome"]
     assert point["because"].startswith("system_throughput_ratio:")
-    assert ["pass"] == [one["outcome"] for one in point["checks"] if one["metric"] == "throughput_ratio"]
+    assert ["pass"] == [check["outcome"] for check in point["checks"] if check["metric"] == "throughput_ratio"]

@@ -51,7 +51,7 @@ def test_each_format_is_what_its_reader_expects(demo: ProjectFolder) -> None:
 
     assert "promoted" == json.loads(report("json"))["outcome"]
     assert "testsuites" == ET.fromstring(report("junit")).tag  # noqa: S314
-    assert {"openslo/v1"} == {json.loads(one)["apiVersion"] for one in report("openslo").split("---\n")}
+    assert {"openslo/v1"} == {json.loads(part)["apiVersion"] for part in report("openslo").split("---\n")}
     assert report("markdown").startswith("## ✓ scripted: promoted")
 
 

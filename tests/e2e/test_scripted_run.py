@@ -19,7 +19,7 @@ Scripted = Callable[..., ProjectFolder]
 
 
 def outcomes(verdict: dict[str, Any]) -> dict[str, str]:
-    return {one["name"]: one["outcome"] for one in verdict["workloads"]}
+    return {workload["name"]: workload["outcome"] for workload in verdict["workloads"]}
 
 
 def test_easy_is_promoted_and_hard_is_graded_back(scripted: Scripted) -> None:
@@ -290,7 +290,7 @@ def test_soak_alone_judges_the_setting_it_was_given(scripted: Scripted) -> None:
 
     ran = project.run("soak", "slo.toml", "--set", "num_draft_tokens=2", "--out", "run", "--json", code=0)
 
-    settings = {one["name"]: one["setting"] for one in ran.document["workloads"]}
+    settings = {workload["name"]: workload["setting"] for workload in ran.document["workloads"]}
     expected = {"draft": "heavy", "num_draft_tokens": 2}
     assert {"easy": expected, "hard": expected} == settings
     assert ran.out == project.run("judge", "run", "--json").out
@@ -347,7 +347,7 @@ def test_a_dozen_canaries_do_not_speak_for_all_prompts(scripted: Scripted) -> No
 
     # 3 steps: ln(0.05 / 3) / ln(0.999)
     assert "add canaries, to 4093" in refused.err
-    (check,) = (one for one in judged["workloads"][0]["checks"] if one["metric"] == "error_rate")
+    (check,) = (check for check in judged["workloads"][0]["checks"] if check["metric"] == "error_rate")
     assert ("unproven", 12, 0.0, 0.0) == tuple(check[key] for key in ("outcome", "n", "lo", "center"))
     assert 0.25 < check["hi"] < 0.35
 

@@ -66,7 +66,7 @@ def counted(tmp_path: Path) -> float:
         ]
     finally:
         system.close()
-    return fmean(one for one in lengths if one is not None)
+    return fmean(length for length in lengths if length is not None)
 
 
 def test_the_timing_of_a_real_server_shows_its_acceptance(project: ProjectFolder, tmp_path: Path) -> None:

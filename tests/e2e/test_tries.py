@@ -30,10 +30,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     project = project_folder(tmp_path_factory.mktemp("tries"))
     write_scripted(project, None, **PROVABLE)
     canaries = project.path / "easy.jsonl"
-    same = canaries.read_text()
-    canaries.write_text(same.replace("Say line", "Write line"))
+    text = canaries.read_text()
+    canaries.write_text(text.replace("Say line", "Write line"))
     project.run("certify", "slo.toml", "--out", "other/run", "--baseline", "none", "--quiet", code=0)
-    canaries.write_text(same)
+    canaries.write_text(text)
     for number in range(3):
         name = f"runs/n{number}"
         project.run("certify", "slo.toml", "--out", name, "--baseline", "other/run", "--quiet", code=3)
@@ -210,12 +210,12 @@ def test_a_run_killed_before_its_line_is_added_by_resume(tried: ProjectFolder) -
     """
     A finished run that the record lacks is in it after `certify --resume`.
     """
-    whole = record(tried).read_text()
-    record(tried).write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    text = record(tried).read_text()
+    record(tried).write_text("".join(text.splitlines(keepends=True)[:-1]))
 
     tried.run("certify", "slo.toml", "--resume", "--output", "runs/n3", "--quiet", code=0)
 
-    assert whole == record(tried).read_text()
+    assert text == record(tried).read_text()
 
 
 def test_a_soak_alone_is_a_try(tried: ProjectFolder) -> None:

@@ -31,7 +31,7 @@ def certified(scripted: Scripted, truth: dict[str, Any], objective: dict[str, An
 
 
 def check_of(verdict: dict[str, Any]) -> dict[str, Any]:
-    (found,) = [one for one in verdict["workloads"][0]["checks"] if one["metric"] == "ttft_delta"]
+    (found,) = [check for check in verdict["workloads"][0]["checks"] if check["metric"] == "ttft_delta"]
     return dict(found)
 
 
@@ -78,7 +78,9 @@ def test_an_objective_on_what_a_draft_adds_after_a_pause_has_it_measured(scripte
 
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    (check,) = (one for one in project.verdict()["workloads"][0]["checks"] if one["metric"] == after_pause["metric"])
+    (check,) = (
+        check for check in project.verdict()["workloads"][0]["checks"] if check["metric"] == after_pause["metric"]
+    )
     assert "pass" == check["outcome"]
     assert 0.2 <= check["center"] <= 0.28
     assert 21 == len([line for line in records(project.path / "run" / "pauses-1.jsonl") if line["arm"] == "plain"])

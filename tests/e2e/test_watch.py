@@ -26,7 +26,7 @@ def test_a_certified_run_is_watched(demo: ProjectFolder) -> None:
     assert {"easy": True, "hard": False} == {route["workload"]: route["speculation"] for route in live["route"]}
     assert ("begun", "look", "ended") == (entries[0]["kind"], entries[-2]["kind"], entries[-1]["kind"])
     guards = entries[-2]["routes"]["easy"]["guards"]
-    outcomes = {name.split()[0]: seen[0] for name, seen in guards.items()}
+    outcomes = {name.split()[0]: guard[0] for name, guard in guards.items()}
     assert ("pass", "pass") == (outcomes["throughput_ratio"], outcomes["acceptance_rate"])
     assert "fail" not in outcomes.values()
     after = demo.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json").document

@@ -82,7 +82,9 @@ def test_damage_costs_no_other_record(
     assert files[name] == after[f"{name}.damaged"]
     assert intact == lines(after[name])[: len(intact)]
     assert gist(whole["verdict.json"]) == gist(after["verdict.json"])
-    assert [name] == [one["about"] for one in project.verdict()["findings"] if one["kind"] == "damaged_records"]
+    assert [name] == [
+        finding["about"] for finding in project.verdict()["findings"] if finding["kind"] == "damaged_records"
+    ]
     assert project.run("judge", "run", "--json").out.encode() == after["verdict.json"]
 
 
@@ -180,7 +182,7 @@ def test_a_torn_last_line_is_no_damage(tmp_path: Path, tail: bytes) -> None:
     file.finish()
 
     assert file.damage is None
-    assert ["1", "2"] == [one.kind for one in read_records(tmp_path / "a.jsonl", EVENTS).records]
+    assert ["1", "2"] == [record.kind for record in read_records(tmp_path / "a.jsonl", EVENTS).records]
     assert [tmp_path / "a.jsonl"] == list(tmp_path.iterdir())
 
 

@@ -118,8 +118,8 @@ def half(run: Path) -> None:
 
 def event_times(run: Path, at: str) -> None:
     lines = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    lines = [{**one, "at": at} if "at" in one else one for one in lines]
-    (run / "events.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    lines = [{**line, "at": at} if "at" in line else line for line in lines]
+    (run / "events.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
 def append(path: Path, content: bytes) -> None:
@@ -215,5 +215,5 @@ def test_a_run_without_checksums_is_unproven(finished: ProjectFolder) -> None:
     admitted = finished.run("admit", "slo.toml", "--run", "run", "--json", code=3)
 
     assert "SHA256SUMS: missing" in judged.document["incomplete"]
-    assert {"unproven"} == {one["outcome"] for one in judged.document["workloads"]}
+    assert {"unproven"} == {workload["outcome"] for workload in judged.document["workloads"]}
     assert "unfinished" == admitted.document["reason"]

@@ -39,9 +39,9 @@ def received(*pieces: bytes, head: bytes = HEAD) -> RawResponse:
 
 def recorded(answer: Answer) -> Answer:
     """Write an answer as a record, and read it back."""
-    made = Generation("t", "k", "w", "c", "candidate", DRAFTING, Role.MEASURED, 0, "", 1, answer)
+    generation = Generation("t", "k", "w", "c", "candidate", DRAFTING, Role.MEASURED, 0, "", 1, answer)
     claimed_rounds(answer)
-    return ANSWERS.validate_json(ANSWERS.dump_json(made)).answer
+    return ANSWERS.validate_json(ANSWERS.dump_json(generation)).answer
 
 
 LEGAL = {

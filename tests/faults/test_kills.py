@@ -163,8 +163,8 @@ def resumed(undisturbed: Undisturbed, crash: Crash) -> None:
 
 def keys(content: bytes | None) -> list[str]:
     """Return what was measured: its order follows the manifest, and a resumed sweep may warm up once more."""
-    made = [json.loads(line) for line in lines(content)]
-    return sorted(one["key"] for one in made if one["role"] != "warmup")
+    documents = [json.loads(line) for line in lines(content)]
+    return sorted(one["key"] for one in documents if one["role"] != "warmup")
 
 
 def test_a_new_start_takes_over_what_was_killed_before_its_manifest(undisturbed: Undisturbed) -> None:

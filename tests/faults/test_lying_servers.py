@@ -38,11 +38,11 @@ def certified(
 
 
 def kinds(ran: Rehearsed) -> set[str]:
-    return {one.kind for one in ran.verdict.findings}
+    return {finding.kind for finding in ran.verdict.findings}
 
 
 def checked(ran: Rehearsed, metric: str) -> Check:
-    return next(one for one in ran.verdict.workloads[0].checks if one.metric == metric)
+    return next(check for check in ran.verdict.workloads[0].checks if check.metric == metric)
 
 
 @pytest.mark.parametrize("wording", ["other", "twice"])
@@ -351,7 +351,7 @@ def test_a_real_server_that_replays_is_not_promoted(project: ProjectFolder) -> N
     verdict = served(project, Liar(repeats=True), RATIO)
 
     assert ("unproven", 3) == (verdict["outcome"], verdict["exit_code"])
-    assert "replayed" in {one["kind"] for one in verdict["findings"]}
+    assert "replayed" in {finding["kind"] for finding in verdict["findings"]}
 
 
 @pytest.mark.nightly

@@ -130,8 +130,8 @@ def model_folder(name: str) -> Callable[[bytes, Path], Any]:
 
 
 def recorded(made: Answer) -> Answer:
-    one = Generation("t", "k", "w", "c", "candidate", (("draft", "d"),), Role.MEASURED, 0, "", 1, made)
-    return record_files.ANSWERS.validate_json(record_files.ANSWERS.dump_json(one)).answer
+    generation = Generation("t", "k", "w", "c", "candidate", (("draft", "d"),), Role.MEASURED, 0, "", 1, made)
+    return record_files.ANSWERS.validate_json(record_files.ANSWERS.dump_json(generation)).answer
 
 
 def worker_line(raw: bytes) -> Any:
@@ -148,7 +148,9 @@ def stream(raw: bytes) -> Any:
 
 def traffic(path: Path) -> list[Any]:
     """Read a log, and make of each request what an imported canary is made of."""
-    found = [one for _, record in traffic_log.records(path) for one in log_formats.conversations(record)]
+    found = [
+        conversation for _, record in traffic_log.records(path) for conversation in log_formats.conversations(record)
+    ]
     whole = [one for one in found if not isinstance(one, UnusableError)]
     return [
         [one.messages, one.tools, propose_expectation(one), format_instruction(one), one.length, one.max_tokens]

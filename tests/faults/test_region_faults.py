@@ -33,7 +33,7 @@ FAKE = ROOT / "tests" / "backends" / "fake_llama_server.py"
 def points(project: ProjectFolder) -> dict[str, tuple[str, str]]:
     """Return the outcome and the reason of each point that was probed."""
     region = project.verdict()["workloads"][0]["region"]
-    return {json.dumps(one["point"]): (one["outcome"], one["because"]) for one in region["points"]}
+    return {json.dumps(point["point"]): (point["outcome"], point["because"]) for point in region["points"]}
 
 
 def promoted(project: ProjectFolder, done: Done) -> dict[str, Any]:

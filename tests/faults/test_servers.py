@@ -82,7 +82,7 @@ def answers(project: ProjectFolder, names: str = "baseline.jsonl") -> list[dict[
 
 def faults(project: ProjectFolder) -> list[str]:
     """Return the faults in all records of the run."""
-    return [one["fault"] for one in answers(project, "*.jsonl") if one.get("fault") is not None]
+    return [answer["fault"] for answer in answers(project, "*.jsonl") if answer.get("fault") is not None]
 
 
 def test_a_server_that_begins_to_drip_is_a_result(project: ProjectFolder) -> None:

@@ -93,8 +93,8 @@ def sample(number: int) -> HostSample:
 
 def write(path: Path, kind: Any, records: Iterator[Any]) -> RecordWriter[Any]:
     file = RecordWriter(path, kind)
-    for one in records:
-        file(one)
+    for record in records:
+        file(record)
     file.finish()
     return file
 
@@ -119,9 +119,9 @@ def test_a_record_that_is_read_takes_little_memory(
         path = tmp_path / f"{count}.jsonl"
         write(path, kind, map(make, range(count)))
         with traced() as now:
-            found = read_records(path, kind)
+            records = read_records(path, kind)
             held[count] = now()
-            assert (count, None) == (len(found.records), found.trouble)
+            assert (count, None) == (len(records.records), records.trouble)
 
     assert (held[400] - held[100]) / 300 < most
 
@@ -147,7 +147,7 @@ def soaked(folder: Path, seconds: int, script: dict[str, Any] = SCRIPT) -> tuple
     folder.mkdir()
     (folder / "script.json").write_text(json.dumps(script))
     prompts = [{"id": f"c-{at}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(8)]
-    (folder / "chat.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in prompts))
+    (folder / "chat.jsonl").write_text("".join(f"{json.dumps(prompt)}\n" for prompt in prompts))
     (folder / "slo.toml").write_text(SLO.format(seconds=seconds))
     seen, answers = [], 0
     with traced() as held:

@@ -46,13 +46,13 @@ class Hosts:
     def clean(self) -> None:
         """Make every host what it was."""
         self.release()
-        for one in self.servers.values():
-            for process in one.left():
+        for server in self.servers.values():
+            for process in server.left():
                 process.kill()
-            shutil.rmtree(one.state / "jobs", ignore_errors=True)
-            shutil.copyfile(one.root / "user.pub", one.root / "authorized")
-            if one.process is None or one.process.poll() is not None:
-                one.start()
+            shutil.rmtree(server.state / "jobs", ignore_errors=True)
+            shutil.copyfile(server.root / "user.pub", server.root / "authorized")
+            if server.process is None or server.process.poll() is not None:
+                server.start()
 
 
 @pytest.fixture(scope="session")
@@ -93,8 +93,8 @@ class Fleet:
     servers: Mapping[str, Server]
 
     def answer(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.project.path / "runs/fleet/fleet.json").read_text())
-        return found
+        document: dict[str, Any] = json.loads((self.project.path / "runs/fleet/fleet.json").read_text())
+        return document
 
     def jobs(self, host: str) -> list[Path]:
         return list((self.servers[host].state / "jobs").glob("*"))
@@ -106,7 +106,7 @@ class Fleet:
     def spans(self, host: str) -> list[tuple[float, float]]:
         """Return when each measurement on a host began and ended, in seconds."""
         runs = [job / "run" for job in self.jobs(host)]
-        return sorted(((one / "manifest.json").stat().st_mtime, (one / "SHA256SUMS").stat().st_mtime) for one in runs)
+        return sorted(((run / "manifest.json").stat().st_mtime, (run / "SHA256SUMS").stat().st_mtime) for run in runs)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def fleet(tmp_path: Path, hosts: Hosts, scripted: Callable[..., ProjectFolder]) 
     ) -> Fleet:
         servers = {name: hosts.servers[name] for name in NAMES[:count]}
         hosts.release()
-        (tmp_path / "ssh_config").write_text("\n".join(one.config.read_text() for one in servers.values()))
+        (tmp_path / "ssh_config").write_text("\n".join(server.config.read_text() for server in servers.values()))
         for name, change in slos.items():
             project = scripted(truth, **{**SMALL, **changes, "name": name, **change})
             (project.path / "slo.toml").rename(project.path / f"{name}.toml")

@@ -129,13 +129,13 @@ def test_a_host_has_one_cell_at_a_time_and_the_longest_first(carry_out: Run, tmp
 
     done = carry_out(cells, body=note)
 
-    assert {one.name for one in cells} == done.keys()
+    assert {cell.name for cell in cells} == done.keys()
     spans = {
-        one.name: (
-            float((tmp_path / f"{one.name}.began").read_text()),
-            float((tmp_path / f"{one.name}.ended").read_text()),
+        cell.name: (
+            float((tmp_path / f"{cell.name}.began").read_text()),
+            float((tmp_path / f"{cell.name}.ended").read_text()),
         )
-        for one in cells
+        for cell in cells
     }
     for host in "abc":
         assert spans[f"s2@{host}"][1] <= spans[f"s1@{host}"][0]
@@ -201,8 +201,10 @@ def test_a_scheduler_that_is_not_there_is_an_error_with_a_hint(carry_out: Run, m
 
 def listening_ports() -> set[int]:
     """Return the TCP ports that this process and its children listen on."""
-    mine = psutil.Process()
-    sockets = [socket for each in (mine, *mine.children(recursive=True)) for socket in each.net_connections("inet")]
+    process = psutil.Process()
+    sockets = [
+        socket for each in (process, *process.children(recursive=True)) for socket in each.net_connections("inet")
+    ]
     return {socket.laddr.port for socket in sockets if socket.status == psutil.CONN_LISTEN}
 
 

@@ -42,7 +42,7 @@ def test_trouble_on_one_host_is_not_that_of_another(fleet: Make, ended: Ended) -
     made.hosts.release()
     done = ended(process)
 
-    found = {one["name"]: one for one in made.answer()["cells"]}
+    found = {cell["name"]: cell for cell in made.answer()["cells"]}
     assert 1 == done.code, done.err  # a failed objective is worse than no proof
     assert ["failed", "failed"] == [found[f"never@{host}"]["outcome"] for host in "ab"]
     assert ["promoted", "promoted"] == [found[f"one@{host}"]["outcome"] for host in "ab"]
@@ -96,7 +96,7 @@ def test_a_plan_says_what_fits_and_what_each_host_needs(fleet: Make) -> None:
     made.project.run("fleet", "plan", *slos, "--only", "a", code=0)
     matrix = json.loads(made.project.run("fleet", "matrix", *slos, "--only", "a", code=0).out)
 
-    cells = {f"{one['slo']}@{one['host']}": one for one in plan["cells"]}
+    cells = {f"{cell['slo']}@{cell['host']}": cell for cell in plan["cells"]}
     missing = {"some/Little-2B-4bit": 1_125_000_000, "./nowhere/draft": 1_000_000_000}
     assert missing == cells["absent@a"]["missing"] == plan["hosts"]["a"]["missing_models"]
     assert cells["one@b"]["needs"][0].startswith("an answer: ")
@@ -151,7 +151,7 @@ def test_whatever_is_killed_the_runs_continue(fleet: Make, ended: Ended) -> None
     assert "gatekeeper fleet cancel" in done.err
     assert [["running"], ["running"]] == [[run["state"] for run in runs] for runs in listed]
     assert 2 == cancelled.out.count(": cancelled")
-    assert ["open", "open"] == [one["state"] for one in made.answer()["cells"]]
+    assert ["open", "open"] == [cell["state"] for cell in made.answer()["cells"]]
 
 
 def _kill_connections(controller: subprocess.Popen[str]) -> None:

@@ -42,11 +42,11 @@ def test_three_slos_are_certified_on_four_hosts(fleet: Make, ended: Ended) -> No
     done = ended(process)
 
     assert 0 == done.code, done.err + done.out
-    assert 12 == [one["outcome"] for one in done.document["cells"]].count("promoted")
+    assert 12 == [cell["outcome"] for cell in done.document["cells"]].count("promoted")
     spans = {host: made.spans(host) for host in made.servers}
-    assert [3, 3, 3, 3] == [len(own) for own in spans.values()]
+    assert [3, 3, 3, 3] == [len(span) for span in spans.values()]
     assert not any(map(overlap, spans.values()))
-    assert max(own[0][0] for own in spans.values()) < min(own[0][1] for own in spans.values())
+    assert max(span[0][0] for span in spans.values()) < min(span[0][1] for span in spans.values())
     assert 18 == len(done.document["alike"])  # six pairs of hosts, three SLOs
 
 

@@ -71,8 +71,8 @@ class MadeHost(DirectSource):
         """Return the next reading."""
         self._number += 1
         return {
-            name: one if isinstance(one, Status) else one[0] + one[1] * self._number
-            for name, one in self._readings.items()
+            name: reading if isinstance(reading, Status) else reading[0] + reading[1] * self._number
+            for name, reading in self._readings.items()
         }
 
 
@@ -90,13 +90,15 @@ def _objects(prefix: str, count: int) -> list[dict[str, Any]]:
     """Return canaries whose answer is a JSON object."""
     properties = ({"word": {"const": WORDS[at]}, "size": {"enum": [at, at + 1]}} for at in range(count))
     schemas = ({"type": "object", "properties": one, "required": ["word", "size"]} for one in properties)
-    return [_canary(f"{prefix}-{at:03}", f"Describe {at}.", {"json_schema": one}) for at, one in enumerate(schemas)]
+    return [
+        _canary(f"{prefix}-{at:03}", f"Describe {at}.", {"json_schema": schema}) for at, schema in enumerate(schemas)
+    ]
 
 
 def _calls(prefix: str, count: int) -> list[dict[str, Any]]:
     """Return canaries whose answer is a tool call."""
     calls = ({"name": "look_up", "arguments": {"word": [WORDS[at]]}} for at in range(count))
-    return [_canary(f"{prefix}-{at:03}", f"Look {at} up.", {"tool_call": one}) for at, one in enumerate(calls)]
+    return [_canary(f"{prefix}-{at:03}", f"Look {at} up.", {"tool_call": call}) for at, call in enumerate(calls)]
 
 
 PROMOTED = Golden(
@@ -397,7 +399,7 @@ metric = "power_mean"
 at_most = "20 W"
 why = "no fan"
 """,
-    canaries={"chat.jsonl": [{**one, "expect": None} for one in _lines("chat", 6)]},
+    canaries={"chat.jsonl": [{**line, "expect": None} for line in _lines("chat", 6)]},
     script={
         "seed": 11,
         "shares_process": False,
@@ -528,7 +530,7 @@ def make(name: str, where: Path) -> None:
         Path("slo.toml").write_text(golden.slo)
         Path("script.json").write_text(json.dumps(golden.script))
         for file, canaries in golden.canaries.items():
-            known = ({key: value for key, value in one.items() if value is not None} for one in canaries)
+            known = ({key: value for key, value in canary.items() if value is not None} for canary in canaries)
             Path(file).write_text("".join(json.dumps(one) + "\n" for one in known))
         sampler = partial(host.Sampler, sources=(MadeHost(golden.readings),))
         with patch.multiple(host, conditions=lambda: dict(FACTS), Sampler=sampler):
@@ -575,7 +577,7 @@ def _slim(run: Path) -> None:
 
 def _shown(sample: dict[str, Any]) -> dict[str, Any]:
     """Return a host sample with what our source gave, and without how long this machine took to read it."""
-    values = {name: {**one, "age": 0} for name, one in sample["values"].items() if one["source"] != "none"}
+    values = {name: {**value, "age": 0} for name, value in sample["values"].items() if value["source"] != "none"}
     return {**sample, "values": values, "took_ns": 0}
 
 

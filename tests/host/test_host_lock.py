@@ -58,13 +58,13 @@ def test_a_second_run_gets_the_owner_and_age_of_the_lock(lock: Path) -> None:
         seen = lock_holder()
 
     with hold_host("mine") as remark:
-        mine = json.loads(lock.read_text())
+        document = json.loads(lock.read_text())
 
     assert 3 == refused.value.exit_code
     assert all(word in refused.value.message for word in ("anna@laptop", "theirs", f"process {process.pid}"))
     assert seen is not None
     assert ("anna@laptop", "theirs") == (seen.who, seen.run)
-    assert (None, "mine") == (remark, mine["run"])
+    assert (None, "mine") == (remark, document["run"])
     assert (None, "") == (lock_holder(), lock.read_text())
 
 

@@ -29,8 +29,10 @@ def reporting(path: Path, folder: Path | None, said: list[str]) -> LiveTelemetry
     for number in range(40):
         arm = "holdout" if number % 2 else "speculative"
         speed = (10.0 if number % 2 else 20.0) + number % 3
-        seen = Observation("easy", arm, routes.evidence.epoch("easy"), str(number), 9 + number, True, speed, 0.1, False)
-        routes.evidence.add(seen, number)
+        observation = Observation(
+            "easy", arm, routes.evidence.epoch("easy"), str(number), 9 + number, True, speed, 0.1, False
+        )
+        routes.evidence.add(observation, number)
     routes.begin()
     exposition = Exposition(routes)
     meter = AnswerMeter(0, first_ns=100_000_000)
@@ -68,7 +70,7 @@ def test_the_holdout_is_reported_as_gauges(tmp_path: Path, monkeypatch: pytest.M
         telemetry.report()
         seen = gauges(receiver)
 
-    (line,) = (json.loads(one) for one in (tmp_path / "live.jsonl").read_text().splitlines())
+    (line,) = (json.loads(line) for line in (tmp_path / "live.jsonl").read_text().splitlines())
     assert [] == said
     assert 1.0 == seen["gatekeeper.proxy.in_flight",]
     drawn = [seen["gatekeeper.proxy.drawn", "easy", arm] for arm in ("speculative", "holdout")]

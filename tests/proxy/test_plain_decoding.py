@@ -84,7 +84,7 @@ def test_no_body_reaches_a_server_that_switches_without_the_field_of_plain_decod
             assert {200, 400} == set(statuses.values()), statuses
             assert all(body["mode"] == "ar" and "MODE" not in body for body in server.bodies)
             assert list(statuses.values()).count(200) == len(server.requests)
-            routes = [(one["status"], one["route"]) for one in proxy.records]
+            routes = [(record["status"], record["route"]) for record in proxy.records]
             assert {(200, "plain"), (400, "none")} == set(routes)
             assert len(statuses) == len(routes)
             assert all(status == 200 for name, status in statuses.items() if "digits" in name and "5,000" not in name)
@@ -194,7 +194,7 @@ def test_no_path_leads_past_a_route_that_is_off(tmp_path: Path, method: str) -> 
 
                 assert list(PATHS) == [path for path, _, _ in plain.requests]
                 assert (200, ["/v1/embeddings"]) == (passed, [path for path, _, _ in server.requests])
-                assert ["plain"] * len(PATHS) == [one["route"] for one in proxy.records]
+                assert ["plain"] * len(PATHS) == [record["route"] for record in proxy.records]
 
     asyncio.run(main())
 

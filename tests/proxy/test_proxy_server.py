@@ -55,12 +55,12 @@ def test_no_byte_of_any_protocol_is_changed(tmp_path: Path) -> None:
             for name in PROTOCOLS:
                 server.pieces = pieces_of(name)
                 server.headers = {"Content-Type": "application/json" if name == "ddtree" else "text/event-stream"}
-                whole = b"".join(server.pieces)
+                text = b"".join(server.pieces)
                 _, received, _ = await proxy.chat()
                 record = proxy.records[-1]
 
-                assert whole == received, name
-                assert (hashlib.sha256(whole).hexdigest(), len(whole)) == (record["digest"], record["bytes"])
+                assert text == received, name
+                assert (hashlib.sha256(text).hexdigest(), len(text)) == (record["digest"], record["bytes"])
                 assert record["answer_chars"] > 0, name
 
     asyncio.run(main())
@@ -105,7 +105,7 @@ def test_the_fields_of_the_route_are_in_the_request(tmp_path: Path) -> None:
             await proxy.chat(given)
 
             assert [{**given, "mode": "mtp", "opts": {"k": 1, "n": 4}}, {**given, "mode": "ar"}] == server.bodies
-            assert ["speculative", "holdout"] == [one["arm"] for one in proxy.records]
+            assert ["speculative", "holdout"] == [record["arm"] for record in proxy.records]
 
     asyncio.run(main())
 
@@ -132,7 +132,7 @@ def test_a_long_request_is_read_in_another_process(tmp_path: Path, monkeypatch: 
             monkeypatch.undo()
 
             assert [long, {**long, "opts": {"k": 1, "n": 4}}] == server.bodies
-            seen = [(one["rule"], one["route"], one["prompt_chars"]) for one in proxy.records]
+            seen = [(record["rule"], record["route"], record["prompt_chars"]) for record in proxy.records]
             assert [("rule 1", "speculative", 1_000_000)] * 2 == seen
             assert [] == proxy.said
 
@@ -187,7 +187,7 @@ def test_an_answer_that_the_proxy_ends_itself_is_not_its_clients_doing(tmp_path:
                 await reader.readuntil(b"word0")
             writer.close()
 
-            assert ["the proxy was stopping"] == [one["fault"] for one in proxy.records]
+            assert ["the proxy was stopping"] == [record["fault"] for record in proxy.records]
             assert 0 == proxy.routes.in_flight
 
     asyncio.run(main())
@@ -500,7 +500,7 @@ def test_a_usage_that_cannot_be_switches_nothing_off(tmp_path: Path, count: byte
             assert benefit is not None
             assert 20 == benefit.answers["speculative"]
             assert [(200, None, None)] * 20 == [
-                (one["status"], one["fault"], one["completion_tokens"]) for one in proxy.records
+                (record["status"], record["fault"], record["completion_tokens"]) for record in proxy.records
             ]
             assert 20 == ended(metrics)
             assert [] == proxy.said
@@ -663,7 +663,7 @@ def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> None:
     call = {"index": 0, "function": {"name": "get", "arguments": '{"a"'}}
     more = {"index": 0, "function": {"arguments": ": 1}"}}
     deltas: list[dict[str, Any]] = [{"content": "Sure"}, {"tool_calls": [call]}, {"tool_calls": [more]}]
-    events = tuple(b"data: " + json.dumps({"choices": [{"delta": one}]}).encode() + b"\n\n" for one in deltas)
+    events = tuple(b"data: " + json.dumps({"choices": [{"delta": delta}]}).encode() + b"\n\n" for delta in deltas)
     kept = tmp_path / "kept.jsonl"
 
     async def main() -> None:
@@ -698,7 +698,7 @@ def test_an_answer_that_makes_no_sense_is_kept_all_the_same(tmp_path: Path, inde
     kept = tmp_path / "kept.jsonl"
 
     async def main() -> None:
-        async with listening(LiveServer(pieces=tuple(f"data: {one}\n\n".encode() for one in events))) as server:
+        async with listening(LiveServer(pieces=tuple(f"data: {event}\n\n".encode() for event in events))) as server:
             async with proxied(tmp_path, server, prompts=kept) as proxy:
                 await proxy.chat({"messages": [], "stream": True})
 
@@ -707,7 +707,7 @@ def test_an_answer_that_makes_no_sense_is_kept_all_the_same(tmp_path: Path, inde
     asyncio.run(main())
 
     response = json.loads(kept.read_text())["response"]
-    assert ("Sure", {"get"}) == (response["text"], {one["name"][:3] for one in response["tool_calls"]})
+    assert ("Sure", {"get"}) == (response["text"], {tool_call["name"][:3] for tool_call in response["tool_calls"]})
 
 
 @pytest.mark.parametrize("trusted", [True, False])

@@ -66,11 +66,11 @@ def test_real_requests_are_routed_by_each_rule(tmp_path: Path) -> None:
         records = pair.wait_for(len(REQUESTS))
 
     chosen = ["json", *(rule["workload"] for rule in RULES), "prose"]
-    assert list(zip(REQUESTS, chosen, strict=True)) == [(one["rule"], one["workload"]) for one in records]
-    assert [workload != "prose" for workload in chosen] == [one["arm"] is not None for one in records]
+    assert list(zip(REQUESTS, chosen, strict=True)) == [(record["rule"], record["workload"]) for record in records]
+    assert [workload != "prose" for workload in chosen] == [record["arm"] is not None for record in records]
     drafted = ['"speculative": {' in answer.text for answer in answers]
-    assert [one["arm"] == "speculative" for one in records] == drafted
-    assert [one["route"] for one in records] == [answer.headers["x-gatekeeper-route"] for answer in answers]
+    assert [record["arm"] == "speculative" for record in records] == drafted
+    assert [record["route"] for record in records] == [answer.headers["x-gatekeeper-route"] for answer in answers]
     assert any(drafted)
 
 
@@ -120,7 +120,7 @@ def test_a_real_server_killed_in_mid_stream_breaks_that_answer_and_no_other(pair
 
     assert "broke off" in records[-4]["fault"]
     assert [(200, "plain")] * 3 == [(one.status_code, one.headers["x-gatekeeper-route"]) for one in later]
-    assert any("speculative server" in one["because"] for one in records[-3:])
+    assert any("speculative server" in record["because"] for record in records[-3:])
 
 
 @pytest.mark.nightly
@@ -137,10 +137,10 @@ def test_a_real_server_killed_before_its_first_byte_is_replaced(pair: ProxiedPai
         answers = [one.result() for one in waiting]
     records = pair.wait_for(3)
 
-    assert [200] * 3 == [one.status_code for one in answers]
-    assert {4} == {one.json()["usage"]["completion_tokens"] for one in answers}
-    assert {"plain"} == {one["route"] for one in records}
-    assert any("speculative server" in one["because"] for one in records)
+    assert [200] * 3 == [answer.status_code for answer in answers]
+    assert {4} == {answer.json()["usage"]["completion_tokens"] for answer in answers}
+    assert {"plain"} == {record["route"] for record in records}
+    assert any("speculative server" in record["because"] for record in records)
 
 
 def metrics(pair: ProxiedPair) -> str:

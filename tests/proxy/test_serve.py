@@ -60,7 +60,7 @@ def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None
     assert "speculative" in routes
     assert "ended" in deployed.overlay
     kinds = [json.loads(line)["kind"] for line in (tmp_path / "live.jsonl").read_text().splitlines()]
-    assert ["begun", "request", "request", "request", "request"] == [one for one in kinds if one != "holdout"][:5]
+    assert ["begun", "request", "request", "request", "request"] == [kind for kind in kinds if kind != "holdout"][:5]
     assert "ended" == kinds[-1] or "holdout" == kinds[-1]
 
 

@@ -127,6 +127,6 @@ def test_bursts_that_a_system_marked_stay() -> None:
     told = in_rounds([4] * 8)
     told = replace(told, arrivals=[piece._replace(drafted=False) for piece in told.arrivals])
 
-    (kept,) = with_own_bursts([generation(told)])
+    (burst,) = with_own_bursts([generation(told)])
 
-    assert told.arrivals == kept.answer.arrivals
+    assert told.arrivals == burst.answer.arrivals

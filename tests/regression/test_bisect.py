@@ -18,15 +18,15 @@ def test_it_finds_the_first_bad_version_and_skips_one_that_does_not_start(worker
     """
     Versions come from the index; one that does not start is unclear, so the change is between 1.1 and 1.3 …
     """
-    found = worker.run(*SEARCH, *ENDS, "--out", "search", code=3).document
+    document = worker.run(*SEARCH, *ENDS, "--out", "search", code=3).document
 
-    answers = {step["name"]: step["answer"] for step in found["steps"]}
+    answers = {step["name"]: step["answer"] for step in document["steps"]}
     assert {f"echo-worker==1.{n}": word for n, word in enumerate(["good", "good", "unclear", "bad", "bad"])} == answers
-    assert ["echo-worker==1.2"] == found["unclear"]
-    assert ("echo-worker==1.1", None) == (found["last_good"], found["first_bad"])
-    changes = {step["name"][-3:]: step["change"]["hi"] for step in found["steps"] if "change" in step}
+    assert ["echo-worker==1.2"] == document["unclear"]
+    assert ("echo-worker==1.1", None) == (document["last_good"], document["first_bad"])
+    changes = {step["name"][-3:]: step["change"]["hi"] for step in document["steps"] if "change" in step}
     assert changes["1.1"] >= 1 > changes["1.3"] == changes["1.4"]
-    assert found["environments"]["bytes"] > 0
+    assert document["environments"]["bytes"] > 0
 
 
 def test_the_change_is_named_with_both_intervals_and_the_command_repeats_it(worker: ProjectFolder) -> None:
@@ -34,13 +34,13 @@ def test_the_change_is_named_with_both_intervals_and_the_command_repeats_it(work
     … and with 1.2 left out the first bad version is known; the printed command tests its two sides again.
     """
     listed = ("--versions", "1.0,1.1,1.3,1.4")
-    found = worker.run(*SEARCH, *listed, "--out", "search", code=0).document
-    again = worker.run(*shlex.split(found["reproduce"])[1:], "--out", "again", "--json", "--quiet", code=0).document
+    document = worker.run(*SEARCH, *listed, "--out", "search", code=0).document
+    again = worker.run(*shlex.split(document["reproduce"])[1:], "--out", "again", "--json", "--quiet", code=0).document
 
-    assert ("echo-worker==1.1", "echo-worker==1.3") == (found["last_good"], found["first_bad"])
-    steps = {step["name"]: step for step in found["steps"]}
+    assert ("echo-worker==1.1", "echo-worker==1.3") == (document["last_good"], document["first_bad"])
+    steps = {step["name"]: step for step in document["steps"]}
     assert steps["echo-worker==1.1"]["lo"] > steps["echo-worker==1.3"]["hi"]
-    assert found["threshold"] is None
+    assert document["threshold"] is None
     assert "echo-worker==1.3" == again["first_bad"]
 
 
@@ -50,11 +50,11 @@ def test_packages_that_are_locked_together_are_one_step(worker: ProjectFolder) -
     The worker stays and the package it drafts with changes: the step that brings it is the first bad one.
     """
     steps = [f"echo-worker==3.0 echo-drafter=={version}" for version in ("0.1", "0.2")]
-    named = [word for one in steps for word in ("--step", one)]
+    named = [word for step in steps for word in ("--step", step)]
 
-    found = worker.run("bisect", "slo.toml", *named, *SEARCH[4:], "--out", "search", code=0).document
+    document = worker.run("bisect", "slo.toml", *named, *SEARCH[4:], "--out", "search", code=0).document
 
-    assert (steps[0], steps[1]) == (found["last_good"], found["first_bad"])
+    assert (steps[0], steps[1]) == (document["last_good"], document["first_bad"])
 
 
 @pytest.mark.nightly
@@ -64,10 +64,10 @@ def test_memory_is_a_symptom(worker: ProjectFolder) -> None:
     """
     words = ("--versions", "2.0,2.1", "--metric", "footprint_peak", "--at-most", "200e6")
 
-    found = worker.run(*SEARCH[:4], *words, "--json", "--quiet", "--out", "search", code=0).document
+    document = worker.run(*SEARCH[:4], *words, "--json", "--quiet", "--out", "search", code=0).document
 
-    assert "echo-worker==2.1" == found["first_bad"]
-    small, large = (step["center"] for step in found["steps"])
+    assert "echo-worker==2.1" == document["first_bad"]
+    small, large = (step["center"] for step in document["steps"])
     assert large > small + 250e6
 
 
@@ -82,11 +82,11 @@ def test_a_search_goes_on_where_it_was_interrupted(worker: ProjectFolder) -> Non
     state["steps"] = {key: {**step, "seconds": 777} for key, step in state["steps"].items() if key != "1"}
     (worker.path / "search" / "bisect.json").write_text(json.dumps(state))
 
-    found = worker.run(*SEARCH, *listed, "--out", "search", "--resume", code=0).document
+    document = worker.run(*SEARCH, *listed, "--out", "search", "--resume", code=0).document
     other = worker.run(*SEARCH, "--versions", "1.0,1.4", "--out", "search", "--resume", code=2)
 
-    assert whole["first_bad"] == found["first_bad"]
-    assert 777 == found["steps"][int(last)]["seconds"] != found["steps"][1]["seconds"]
+    assert whole["first_bad"] == document["first_bad"]
+    assert 777 == document["steps"][int(last)]["seconds"] != document["steps"][1]["seconds"]
     assert "holds another search" in other.err
 
 
@@ -96,15 +96,15 @@ def test_ends_that_do_not_differ_are_said_and_nothing_is_searched(worker: Projec
     has a folder of its own, and --resume continues the latest.
     """
     words = (*SEARCH, "--versions", "1.0,1.1")
-    found = worker.run(*words, code=3).document
+    document = worker.run(*words, code=3).document
     resumed = worker.run(*words, "--resume", code=3).document
     again = worker.run(*words, code=3).document
 
-    assert "no difference" in found["because"]
-    assert "--at-least" in found["hint"]
-    assert 2 == len(found["steps"])
-    assert (found["run"], found["steps"]) == (resumed["run"], resumed["steps"])
-    assert ["runs/bisect-slo", "runs/bisect-slo-2"] == [found["run"], again["run"]]
+    assert "no difference" in document["because"]
+    assert "--at-least" in document["hint"]
+    assert 2 == len(document["steps"])
+    assert (document["run"], document["steps"]) == (resumed["run"], resumed["steps"])
+    assert ["runs/bisect-slo", "runs/bisect-slo-2"] == [document["run"], again["run"]]
 
 
 def test_a_small_loss_of_speed_is_found_by_answering_again(tmp_path: Path) -> None:
@@ -120,13 +120,13 @@ def test_a_small_loss_of_speed_is_found_by_answering_again(tmp_path: Path) -> No
     words = [word for draft in drafts for word in ("--draft", draft)]
     search = ("bisect", "slo.toml", *words, "--workload", "easy", "--out", "search", "--json", "--quiet")
 
-    found = project.run(*search, code=0).document
+    document = project.run(*search, code=0).document
     resumed = project.run(*search, "--resume", code=0).document
 
-    assert ("b", "c", None) == (found["last_good"], found["first_bad"], found["threshold"])
-    assert found["steps"][2]["change"]["hi"] < 1 < found["steps"][1]["change"]["hi"]
-    assert [False, True, False, True] == [step.get("rounds", 1) > 1 for step in found["steps"]]
-    assert found["steps"] == resumed["steps"]
+    assert ("b", "c", None) == (document["last_good"], document["first_bad"], document["threshold"])
+    assert document["steps"][2]["change"]["hi"] < 1 < document["steps"][1]["change"]["hi"]
+    assert [False, True, False, True] == [step.get("rounds", 1) > 1 for step in document["steps"]]
+    assert document["steps"] == resumed["steps"]
 
 
 def test_a_version_that_cannot_be_installed_is_said_with_the_installers_words(worker: ProjectFolder) -> None:
@@ -144,7 +144,7 @@ def test_a_version_that_cannot_be_installed_is_said_with_the_installers_words(wo
     assert "--with" in absent["hint"]
     assert ["unclear"] == [step["answer"] for step in absent["steps"]]
     folder = Path(worker.environment["XDG_CACHE_HOME"]) / "gatekeeper" / "environments"
-    made = [one for one in folder.iterdir() if one.is_dir()]
+    made = [path for path in folder.iterdir() if path.is_dir()]
     assert all((one / environments.MADE).exists() for one in made)
 
 
@@ -152,8 +152,8 @@ def test_an_end_that_answers_nothing_is_said(worker: ProjectFolder) -> None:
     """
     A bad version that does not even start ends the search with exit code 3, before anything between is tested.
     """
-    found = worker.run(*SEARCH, "--versions", "1.0,1.1,1.2", "--out", "search", code=3).document
+    document = worker.run(*SEARCH, "--versions", "1.0,1.1,1.2", "--out", "search", code=3).document
 
-    assert found["because"].startswith("the bad version ")
-    assert all(word in found["because"] for word in ("echo-worker==1.2", "exit code 5"))
+    assert document["because"].startswith("the bad version ")
+    assert all(word in document["because"] for word in ("echo-worker==1.2", "exit code 5"))
     assert not (worker.path / "search" / "step-001").exists()

@@ -103,10 +103,10 @@ def test_tool_calls_that_come_whole_are_left_out_of_the_decode_time() -> None:
 
     def with_calls(answers: list[Generation]) -> list[Generation]:
         call = ({"function": {"name": "f", "arguments": "{}"}},)
-        whole = [replace(steady(0.02, 1, sent_s=one.answer.sent_ns / 1e9), tool_calls=call) for one in answers]
+        whole = [replace(steady(0.02, 1, sent_s=answer.answer.sent_ns / 1e9), tool_calls=call) for answer in answers]
         return [
-            replace(one, answer=called) if one.canary < "c4" else one
-            for one, called in zip(answers, whole, strict=True)
+            replace(answer, answer=called) if answer.canary < "c4" else answer
+            for answer, called in zip(answers, whole, strict=True)
         ]
 
     ratio = rows(with_calls(side(0.02)), with_calls(side(0.01)))[0]
@@ -128,7 +128,7 @@ def test_worse_answers_are_proven_for_prompts_like_these() -> None:
 
     def says(wrong: int) -> dict[str, str]:
         a, b = (marked(marks, "candidate") for marks in (right, [False] * wrong + right[wrong:]))
-        paired_by = [[replace(one, pair="0") for one in answers] for answers in (a, b)]
+        paired_by = [[replace(answer, pair="0") for answer in answers] for answers in (a, b)]
         return compared(*paired_by, known=canaries)
 
     assert "worse" == says(20)["task_pass_delta"] == says(12)["task_pass_delta"]

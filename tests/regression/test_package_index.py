@@ -56,10 +56,10 @@ def project(worker: ProjectFolder, index: str) -> ProjectFolder:
     """The SLO of the packaged worker, now mlx-lm from the index alone."""
     other = {name: value for name, value in worker.environment.items() if not name.startswith(("PIP_", "UV_"))}
     urls = {"PIP_INDEX_URL": index, "UV_INDEX_URL": index, "PIP_CONFIG_FILE": "/dev/null", "NO_PROXY": "127.0.0.1"}
-    made = ProjectFolder(worker.path, {**other, **urls, "PIP_FIND_LINKS": "", "UV_FIND_LINKS": ""})
-    slo = (made.path / "slo.toml").read_text().replace("echo_worker", "mlx_lm")
-    (made.path / "slo.toml").write_text(slo)
-    return made
+    folder = ProjectFolder(worker.path, {**other, **urls, "PIP_FIND_LINKS": "", "UV_FIND_LINKS": ""})
+    slo = (folder.path / "slo.toml").read_text().replace("echo_worker", "mlx_lm")
+    (folder.path / "slo.toml").write_text(slo)
+    return folder
 
 
 @pytest.mark.nightly
@@ -69,17 +69,17 @@ def test_releases_get_what_their_metadata_leave_out(project: ProjectFolder) -> N
     Each release gets the library of the CPU, and 0.31.2 an mlx that it can decode with, which is said. The release that
     asks for a GPU build cannot be installed: it is unclear, with the installer's reason and what to try.
     """
-    found = project.run(*ENDS, *ACCEPTANCE, code=3).document
+    document = project.run(*ENDS, *ACCEPTANCE, code=3).document
 
-    answers = {step["name"].partition("==")[2]: step["answer"] for step in found["steps"]}
+    answers = {step["name"].partition("==")[2]: step["answer"] for step in document["steps"]}
     assert {"0.31.2": "good", "0.32.0": "unclear", "0.32.1": "bad"} == answers
-    assert ("mlx-lm==0.31.2", ["mlx-lm==0.32.0"]) == (found["last_good"], found["unclear"])
-    (difference,) = found["also_differs"]
+    assert ("mlx-lm==0.31.2", ["mlx-lm==0.32.0"]) == (document["last_good"], document["unclear"])
+    (difference,) = document["also_differs"]
     assert ["mlx", "0.31.1", "to", "0.32.4"] == difference.split()[1:]
-    because = found["steps"][1]["because"]
+    because = document["steps"][1]["because"]
     assert because.startswith("cannot be installed: ")
     assert all(word in because for word in ("mlx-lm==0.32.0", "mlx-cuda-12"))
-    assert "--with" in found["hint"]
+    assert "--with" in document["hint"]
 
 
 @pytest.mark.nightly
@@ -130,9 +130,9 @@ def test_what_no_release_could_show_is_refused_before_any_is_installed(case: str
 
     done = project.run("bisect", "slo.toml", "--package", "mlx-lm", "--versions", "0.27.1,0.28.0", *metric, code=2)
 
-    said = " ".join(done.err.split())
-    assert message in said
-    assert hint in said
+    text = " ".join(done.err.split())
+    assert message in text
+    assert hint in text
     assert not (project.path / "runs").exists()
 
 

@@ -99,7 +99,7 @@ def search(project: ProjectFolder, wheels: Path, steps: Sequence[str], *words: s
     """Search *steps* for the prompt cache that changes answers, with the changed wheels."""
     links = {"PIP_FIND_LINKS": str(wheels), "UV_FIND_LINKS": str(wheels)}
     project = project.with_environment(**links)
-    listed = [word for one in steps for word in ("--step", one)]
+    listed = [word for step in steps for word in ("--step", step)]
     command = ("bisect", "slo.toml", "--workload", "code", "--metric", "warm_cache_agreement", *listed, *words)
     return project.run(*command, "--out", "search", "--json", "--quiet", code=0).document
 
@@ -110,7 +110,7 @@ def wrong(step: Path) -> dict[bool, tuple[int, int]]:
     By whether the request before was of the same conversation, whose whole prompt is then in the cache.
     """
     lines = [json.loads(line) for line in (step / "answers.jsonl").read_text().splitlines()]
-    warm = [one for one in lines if one.get("role") == "warm"]
+    warm = [line for line in lines if line.get("role") == "warm"]
     plain = {one["canary"]: one["answer"]["text"] for one in warm if one["arm"] == "plain"}
     drafted = sorted((one for one in warm if one["arm"] != "plain"), key=lambda one: one["answer"]["sent_ns"])
     counts = {True: (0, 0), False: (0, 0)}
@@ -171,10 +171,10 @@ def test_releases_are_searched_as_a_user_types_it(project: ProjectFolder) -> Non
     slo = str(ROOT / "slos" / "quickstart.toml")
     ends = ("--package", "mlx-lm", "--good", "0.31.2", "--bad", "0.32.2")
 
-    found = project.run("bisect", slo, *ends, "--metric", "acceptance_rate", "--json", "--quiet", code=3).document
+    document = project.run("bisect", slo, *ends, "--metric", "acceptance_rate", "--json", "--quiet", code=3).document
 
-    assert found["because"].startswith("acceptance_rate shows no")
-    good, bad = found["steps"]
+    assert document["because"].startswith("acceptance_rate shows no")
+    good, bad = document["steps"]
     assert (24, 24) == (good["n"], bad["n"])
     assert good["center"] == pytest.approx(bad["center"], abs=0.01)
     assert "0.31.1" == good["versions"]["mlx"]
@@ -191,9 +191,9 @@ def test_releases_of_the_index_are_measured(versions: str, project: ProjectFolde
     counted = project.run("bisect", slo, *words, "--metric", "acceptance_rate", code=3).document
     cached = project.run("bisect", "slo.toml", *words, "--metric", "warm_cache_agreement", code=3).document
 
-    assert ["0.922", "0.922"] == [f"{one['center']:.3f}" for one in counted["steps"]]
-    assert [0.25 if "0.28.0" in one["name"] else 0.125 for one in cached["steps"]] == [
-        one["center"] for one in cached["steps"]
+    assert ["0.922", "0.922"] == [f"{step['center']:.3f}" for step in counted["steps"]]
+    assert [0.25 if "0.28.0" in step["name"] else 0.125 for step in cached["steps"]] == [
+        step["center"] for step in cached["steps"]
     ]
 
 
@@ -204,8 +204,8 @@ def test_the_lighter_draft_of_the_quickstart_is_accepted_less_often(project: Pro
     sides = ("../models/little-draft", "../models/little-draft-lite")
     slo = str(ROOT / "slos" / "quickstart.toml")
 
-    found = project.run("versus", *sides, "--slo", slo, "--seconds", "1", "--json", "--quiet", code=0).document
+    document = project.run("versus", *sides, "--slo", slo, "--seconds", "1", "--json", "--quiet", code=0).document
 
-    rows = {one["metric"]: one for one in found["metrics"]}
+    rows = {metric["metric"]: metric for metric in document["metrics"]}
     assert ("0.994", "worse") == (f"{rows['acceptance_rate']['center']:.3f}", rows["acceptance_rate"]["says"])
     assert 1.0 == rows["token_agreement"]["center"]

@@ -57,10 +57,10 @@ def test_the_first_bad_program_is_found_by_what_its_server_counts(releases: Proj
     """
     programs = [word for number in range(4) for word in ("--program", f"./b610{number}/llama-server")]
 
-    found = releases.run(*BISECT, "--metric", "acceptance_rate", *programs, code=0).document
+    document = releases.run(*BISECT, "--metric", "acceptance_rate", *programs, code=0).document
 
-    assert ("./b6101/llama-server", "./b6102/llama-server") == (found["last_good"], found["first_bad"])
-    again = found["reproduce"].split()
+    assert ("./b6101/llama-server", "./b6102/llama-server") == (document["last_good"], document["first_bad"])
+    again = document["reproduce"].split()
     assert ["./b6101/llama-server", "./b6102/llama-server"] == [
         value for option, value in pairwise(again) if option == "--program"
     ]
@@ -72,10 +72,10 @@ def test_two_programs_are_compared(releases: ProjectFolder) -> None:
     """
     sides = ("./b6100/llama-server", "./b6103/llama-server")
 
-    found = releases.run("versus", *sides, "--slo", "slo.toml", *QUICK, "--fail-on", "worse", code=1).document
+    document = releases.run("versus", *sides, "--slo", "slo.toml", *QUICK, "--fail-on", "worse", code=1).document
 
-    assert "worse" == row(found, "acceptance_rate")["says"]
-    assert 1.0 == row(found, "token_agreement")["center"]
+    assert "worse" == row(document, "acceptance_rate")["says"]
+    assert 1.0 == row(document, "token_agreement")["center"]
 
 
 def test_a_side_that_does_not_start_is_named(releases: ProjectFolder) -> None:
@@ -133,10 +133,10 @@ def test_two_running_servers_are_compared(releases: ProjectFolder) -> None:
     pair = releases.path / "little-target.gguf", releases.path / "little-draft.gguf"
     with ExitStack() as stack:
         a, b = (stack.enter_context(serving(releases.path / one / "llama-server", *pair)) for one in ("b6100", "b6103"))
-        found = releases.run("versus", a, b, "--slo", "slo.toml", *QUICK, "--out", "run", code=0).document
+        document = releases.run("versus", a, b, "--slo", "slo.toml", *QUICK, "--out", "run", code=0).document
 
-    assert "worse" == row(found, "acceptance_rate")["says"]
-    assert [a, b] == [found[key]["name"] for key in "ab"]
+    assert "worse" == row(document, "acceptance_rate")["says"]
+    assert [a, b] == [document[key]["name"] for key in "ab"]
 
 
 @pytest.fixture
@@ -167,9 +167,9 @@ def test_the_first_bad_revision_of_a_draft_is_found(drafts: ProjectFolder) -> No
     """
     named = [word for number in range(4) for word in ("--draft", f"./draft-rev{number}")]
 
-    found = drafts.run(*BISECT, "--metric", "acceptance_rate", *named, code=0).document
+    document = drafts.run(*BISECT, "--metric", "acceptance_rate", *named, code=0).document
 
-    assert ("./draft-rev1", "./draft-rev2") == (found["last_good"], found["first_bad"])
+    assert ("./draft-rev1", "./draft-rev2") == (document["last_good"], document["first_bad"])
 
 
 @pytest.mark.nightly
@@ -188,16 +188,16 @@ def test_two_drafts_are_compared_and_an_interrupted_comparison_continues(drafts:
     before = answers.read_text()
 
     refused = drafts.run(*words, "--seconds", "1", code=2)
-    found = drafts.run(*words, "--seconds", "1", "--resume", code=0).document
+    document = drafts.run(*words, "--seconds", "1", "--resume", code=0).document
     again = drafts.run(*words, "--seconds", "600", "--resume", code=2)
 
     assert (130, True) == (process.returncode, "--resume continues" in said)
     assert "interrupted comparison" in refused.err
     assert answers.read_text().startswith(before)
     records = [json.loads(line) for line in answers.read_text().splitlines()[:-1]]
-    measured = [one["key"] for one in records if one["role"] == "measured"]
-    assert len(measured) == len(set(measured)) == 8 * found["rounds"]
-    assert "worse" == row(found, "acceptance_rate")["says"]
+    measured = [record["key"] for record in records if record["role"] == "measured"]
+    assert len(measured) == len(set(measured)) == 8 * document["rounds"]
+    assert "worse" == row(document, "acceptance_rate")["says"]
     assert "finished comparison" in again.err
 
 
@@ -221,8 +221,8 @@ def test_a_later_first_token_is_found(scripted: Any) -> None:
     made: ProjectFolder = scripted({"draft_token": slow}, workload=[{"name": "easy", "canaries": "easy.jsonl"}])
     named = [word for name in slow for word in ("--draft", name)]
 
-    found = made.run(*BISECT, "--metric", "ttft", *named, code=0).document
+    document = made.run(*BISECT, "--metric", "ttft", *named, code=0).document
 
-    assert ("two", "three") == (found["last_good"], found["first_bad"])
-    assert "at_most" == found["bound"]
-    assert all(0.1 < step["center"] < 1 for step in found["steps"])
+    assert ("two", "three") == (document["last_good"], document["first_bad"])
+    assert "at_most" == document["bound"]
+    assert all(0.1 < step["center"] < 1 for step in document["steps"])

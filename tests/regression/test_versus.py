@@ -31,12 +31,12 @@ def test_two_environments_are_compared_request_by_request(worker: ProjectFolder)
     a, b = (installed[f"echo_worker-{version}.dist-info"] for version in ("1.1", "1.3"))
 
     words = ("versus", a, b, "--slo", "slo.toml", *QUICK, "--out", "run", "--fail-on", "worse")
-    found = worker.run(*words, code=1).document
+    document = worker.run(*words, code=1).document
 
-    accepted, speed = row(found, "acceptance_rate"), row(found, "throughput_ratio")
+    accepted, speed = row(document, "acceptance_rate"), row(document, "throughput_ratio")
     assert "worse" == accepted["says"]
     assert "better" != speed["says"]
-    assert 1.0 == row(found, "token_agreement")["center"]
+    assert 1.0 == row(document, "token_agreement")["center"]
     assert (worker.path / "run" / "a" / "answers.jsonl").is_file()
 
 
@@ -49,10 +49,10 @@ def test_a_system_against_itself_shows_no_difference(worker: ProjectFolder) -> N
     for name in ("one", "other"):
         worker.write_slo({**slo, "name": name}, f"{name}.toml")
 
-    found = worker.run("versus", "one.toml", "other.toml", *QUICK, code=0).document
+    document = worker.run("versus", "one.toml", "other.toml", *QUICK, code=0).document
 
-    assert "no difference shown" == row(found, "acceptance_rate")["says"]
-    assert 1.0 == row(found, "token_agreement")["center"]
+    assert "no difference shown" == row(document, "acceptance_rate")["says"]
+    assert 1.0 == row(document, "token_agreement")["center"]
 
 
 def test_a_side_that_is_nothing_known_is_refused(worker: ProjectFolder) -> None:

@@ -49,7 +49,9 @@ def known_intervals(data: PageData) -> set[str]:
     steps = [step for workload in data.verdict.workloads for step in workload.steps]
     checks = [check for _, check in checks_of(data)]
     checks += [check for step in steps for check in (*step.checks, *step.host_checks)]
-    texts = [measured(check) for check in checks] + [against_plain(one.speed) for one in data.decision.workloads]
+    texts = [measured(check) for check in checks] + [
+        against_plain(workload.speed) for workload in data.decision.workloads
+    ]
     texts += [routing(data.verdict), *(workload.because for workload in data.verdict.workloads)]
     return {interval for text in texts for interval in INTERVAL.findall(text)}
 

@@ -20,7 +20,7 @@ SHORTHAND = re.compile(r"[1-9][0-9]*[mhdwMQY]")
 
 
 def objects(text: str) -> list[dict[str, Any]]:
-    return [json.loads(one) for one in text.split("---\n")]
+    return [json.loads(part) for part in text.split("---\n")]
 
 
 def test_the_export_is_as_it_was() -> None:
@@ -35,14 +35,14 @@ def test_every_promise_is_one_object_with_a_name_of_its_own() -> None:
     As many SLOs as checks, each named by RFC 1123 and no two alike, all of one service.
     """
     seen = page_of(whole_case())
-    checks = [*(one for part in seen.verdict.workloads for one in part.checks), *seen.verdict.host_checks]
+    checks = [*(check for part in seen.verdict.workloads for check in part.checks), *seen.verdict.host_checks]
 
     service, *slos = objects(openslo.render(seen))
 
-    names = [one["metadata"]["name"] for one in slos]
+    names = [slo["metadata"]["name"] for slo in slos]
     assert (len(checks), len(checks)) == (len(slos), len(set(names)))
     assert [] == [one for one in (*names, service["metadata"]["name"]) if not LABEL.fullmatch(one)]
-    assert {service["metadata"]["name"]} == {one["spec"]["service"] for one in slos}
+    assert {service["metadata"]["name"]} == {slo["spec"]["service"] for slo in slos}
 
 
 def test_each_object_has_what_the_specification_requires() -> None:
@@ -72,15 +72,15 @@ def test_each_object_fits_the_schema_of_openslo() -> None:
     referencing = pytest.importorskip("referencing")
     jsonschema = pytest.importorskip("jsonschema")
     schemas = [json.loads(path.read_text()) for path in Path(os.environ["OPENSLO_SCHEMAS"]).rglob("*.schema.json")]
-    known = referencing.Registry().with_contents((one["$id"], one) for one in schemas)
-    (whole,) = [one for one in schemas if one["title"] == "OpenSLO"]
+    known = referencing.Registry().with_contents((schema["$id"], schema) for schema in schemas)
+    (whole,) = [schema for schema in schemas if schema["title"] == "OpenSLO"]
     check = jsonschema.Draft7Validator(whole, registry=known)
 
     made = objects(openslo.render(page_of(whole_case())))
     faults = [fault for one in made for fault in check.iter_errors(one)]
     del made[1]["spec"]["objectives"]
 
-    assert [] == [(list(one.absolute_path), one.message) for one in faults]
+    assert [] == [(list(fault.absolute_path), fault.message) for fault in faults]
     assert not check.is_valid(made[1])
 
 

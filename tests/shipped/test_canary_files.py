@@ -186,7 +186,7 @@ def test_a_mixed_language_chat_has_its_number() -> None:
     Facts in one language, the question in another: the right count passes inside a sentence, its neighbours do not.
     """
     for canary in load("languages"):
-        many, each, broken = (int(one) for one in re.findall(r"\d+", prompt(canary).split(": ", 1)[1])[:3])
+        many, each, broken = (int(text) for text in re.findall(r"\d+", prompt(canary).split(": ", 1)[1])[:3])
         right = many * each - broken
         shown = [
             text

@@ -58,7 +58,7 @@ def test_the_files_of_a_release_are_accepted(dist: Path) -> None:
     pytest.importorskip("twine")
     pytest.importorskip("check_wheel_contents")
     files = sorted(dist.iterdir())
-    wheels = [str(one) for one in files if one.suffix == ".whl"]
+    wheels = [str(file) for file in files if file.suffix == ".whl"]
     checks = (["twine", "check", "--strict", *map(str, files)], ["check_wheel_contents", *wheels])
 
     ran = [
@@ -68,7 +68,7 @@ def test_the_files_of_a_release_are_accepted(dist: Path) -> None:
         for check in checks
     ]
 
-    assert ["gatekeeper_slo", "gatekeeper_slo"] == [one.name.partition("-")[0] for one in files]
+    assert ["gatekeeper_slo", "gatekeeper_slo"] == [file.name.partition("-")[0] for file in files]
     assert [0, 0] == [one.returncode for one in ran], "".join(one.stdout + one.stderr for one in ran)
 
 
@@ -99,7 +99,7 @@ def test_a_light_installation() -> None:
     """
     markers = pytest.importorskip("packaging.markers")
 
-    needed = {one["name"] for one in packages(LOCKS[0]) if markers.Marker(one["marker"]).evaluate(LINUX)}
+    needed = {package["name"] for package in packages(LOCKS[0]) if markers.Marker(package["marker"]).evaluate(LINUX)}
 
     assert len(needed) + 1 <= PACKAGES_MOST
     assert {"numpy", "requests", "opentelemetry-exporter-otlp-proto-http"} <= needed
@@ -112,7 +112,11 @@ def test_lock_files_name_the_public_index_alone(lock: Path) -> None:
     Every file of a lock has its hash, and its address on the public index: never one of the machine that wrote it.
     """
     text = lock.read_text("utf-8")
-    files = [file for one in packages(lock) for file in (*one.get("wheels", ()), *filter(None, [one.get("sdist")]))]
+    files = [
+        file
+        for package in packages(lock)
+        for file in (*package.get("wheels", ()), *filter(None, [package.get("sdist")]))
+    ]
 
     assert {"https://files.pythonhosted.org/"} == set(re.findall(r"\w+://[^/]*/", text))
     assert all(re.fullmatch("[0-9a-f]{64}", file["hashes"]["sha256"]) for file in files)
@@ -123,7 +127,9 @@ def test_the_image_has_the_same_libraries_and_those_of_its_commands() -> None:
     """
     The proxy and every kind of signature work in it, and what gatekeeper alone needs has the same version.
     """
-    common, image = ({(one["name"], one["version"]) for one in packages(lock)} for lock in (LOCKS[0], IMAGE_LOCK))
+    common, image = (
+        {(package["name"], package["version"]) for package in packages(lock)} for lock in (LOCKS[0], IMAGE_LOCK)
+    )
 
     assert common <= image
     assert {"aiohttp", "uvloop", "prometheus-client", "securesystemslib", "sigstore"} <= {name for name, _ in image}
@@ -181,7 +187,9 @@ def test_the_wheel_alone_certifies_from_another_folder(dist: Path, tmp_path: Pat
 
     site = next((tmp_path / "venv" / "lib").glob("*/site-packages"))
     ours = [
-        one for one in site.rglob("*") if one.is_file() and not one.relative_to(site).parts[0].startswith(INSTALLERS)
+        path
+        for path in site.rglob("*")
+        if path.is_file() and not path.relative_to(site).parts[0].startswith(INSTALLERS)
     ]
     size = sum(one.stat().st_size for one in ours if one.suffix != ".pyc")
     (tmp_path / "elsewhere").mkdir()

@@ -76,16 +76,16 @@ def test_rules_and_dashboard_name_metrics_that_are_written() -> None:
     """
     Every name in an expression is a metric of the textfile, and each alert links to a section of its runbook.
     """
-    rules = [one for group in read(PROMETHEUS / "gatekeeper.rules.yml")["groups"] for one in group["rules"]]
+    rules = [rule for group in read(PROMETHEUS / "gatekeeper.rules.yml")["groups"] for rule in group["rules"]]
     board = json.loads((PROMETHEUS / "grafana-dashboard.json").read_text())
-    expressions = [one["expr"] for one in rules] + [one["targets"][0]["expr"] for one in board["panels"]]
+    expressions = [rule["expr"] for rule in rules] + [panel["targets"][0]["expr"] for panel in board["panels"]]
     runbook = (ROOT / "docs" / "alerts.md").read_text()
     sections = {head.lower().replace(" ", "-") for head in re.findall(r"^## (.+)$", runbook, re.MULTILINE)}
 
-    named = {name for one in expressions for name in re.findall(r"gatekeeper_watch_(\w+)", one)}
+    named = {name for expression in expressions for name in re.findall(r"gatekeeper_watch_(\w+)", expression)}
 
     assert set(exposition.METRICS) == named
-    assert sections == {one["annotations"]["runbook_url"].partition("docs/alerts.md#")[2] for one in rules}
+    assert sections == {rule["annotations"]["runbook_url"].partition("docs/alerts.md#")[2] for rule in rules}
 
 
 @pytest.mark.parametrize("path", YAML, ids=lambda path: path.name)
@@ -167,7 +167,7 @@ def test_actions_are_pinned_by_commit() -> None:
     paths = [ROOT / "action.yml", *(ROOT / ".github" / "workflows").glob("*.yml")]
     uses = [line.strip() for path in paths for line in path.read_text().splitlines() if re.match(r" +(- )?uses:", line)]
 
-    loose = [one for one in uses if not re.fullmatch(r"(- )?uses: (\$/|\S+@[0-9a-f]{40}  # v\d+\.\d+\.\d+)", one)]
+    loose = [use for use in uses if not re.fullmatch(r"(- )?uses: (\$/|\S+@[0-9a-f]{40}  # v\d+\.\d+\.\d+)", use)]
 
     assert len(uses) > 20
     assert [] == loose

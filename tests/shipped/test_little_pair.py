@@ -29,8 +29,8 @@ def canaries(workload: str) -> list[dict[str, Any]]:
 
 
 def vocabulary(folder: str) -> dict[str, int]:
-    known: dict[str, int] = json.loads((MODELS / folder / "tokenizer.json").read_bytes())["model"]["vocab"]
-    return known
+    vocab: dict[str, int] = json.loads((MODELS / folder / "tokenizer.json").read_bytes())["model"]["vocab"]
+    return vocab
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ def test_every_figure_of_the_brief_is_promised(name: str) -> None:
     """
     slo = inputs.read(SLOS / f"{name}.toml").slo
     promised: dict[tuple[str, str, float], Objective] = {
-        (one.metric, one.bound, one.threshold): one for one in slo.objective
+        (objective.metric, objective.bound, objective.threshold): objective for objective in slo.objective
     }
 
     assert BRIEF <= set(promised)
@@ -101,9 +101,9 @@ def test_the_server_is_certified_as_it_is_deployed() -> None:
     """
     subjects = {name: inputs.read(SLOS / f"{name}.toml").slo.subject for name in FILES}
 
-    assert ["mlx-server", "mlx", "mlx-server"] == [one.backend for one in subjects.values()]
-    assert {"off"} == {one.prompt_cache for one in subjects.values()}
-    assert 1 == len({(one.target, one.drafts) for one in subjects.values()})
+    assert ["mlx-server", "mlx", "mlx-server"] == [subject.backend for subject in subjects.values()]
+    assert {"off"} == {subject.prompt_cache for subject in subjects.values()}
+    assert 1 == len({(subject.target, subject.drafts) for subject in subjects.values()})
 
 
 def test_windows_below_the_bound_can_fire() -> None:
@@ -112,7 +112,7 @@ def test_windows_below_the_bound_can_fire() -> None:
     """
     soaks = {name: inputs.read(SLOS / f"{name}.toml").slo.soak for name in FILES}
 
-    assert all(3 * one.window_s <= one.duration for one in soaks.values())
+    assert all(3 * soak.window_s <= soak.duration for soak in soaks.values())
     assert 300 == soaks["m4-24gb-nightly"].window_s
 
 
@@ -128,7 +128,7 @@ def minutes(run: Rehearsed) -> float:
 
 
 def outcomes(verdict: Verdict) -> dict[str, str]:
-    return {one.name: one.outcome for one in verdict.workloads}
+    return {workload.name: workload.outcome for workload in verdict.workloads}
 
 
 @pytest.mark.whole
@@ -172,7 +172,9 @@ def test_a_soak_of_600_seconds_is_one(truth: float | None) -> None:
     """
     Ten minutes under load give every objective its canaries, with the host sampled once a second.
     """
-    soaking = [one for one in rehearsed("m4-24gb", truth).case.host_samples if one.phase == "soak-1"]
+    soaking = [
+        host_sample for host_sample in rehearsed("m4-24gb", truth).case.host_samples if host_sample.phase == "soak-1"
+    ]
 
     assert 600 <= len(soaking) <= 630
 
@@ -182,9 +184,9 @@ def test_the_first_token_is_late_and_a_warm_up_is_required() -> None:
     """
     On the M4 a draft's first token comes more than 8 % later, and is in time only with a warm-up.
     """
-    (code,) = [one for one in rehearsed("m4-24gb", None).verdict.workloads if one.name == "code"]
+    (code,) = [workload for workload in rehearsed("m4-24gb", None).verdict.workloads if workload.name == "code"]
 
-    (check,) = [one for one in code.checks if one.metric == "ttft_delta"]
+    (check,) = [check for check in code.checks if check.metric == "ttft_delta"]
     assert ("warm-up", Outcome.PASS) == (check.passed_with, check.outcome)
     assert check.lo is not None
     assert check.lo > 0.08
@@ -237,8 +239,10 @@ def test_a_host_in_trouble_fails_for_that_reason(fault: str, metric: str) -> Non
     run = rehearsed("m4-24gb", 1.3, fault)
 
     assert ("failed", 1) == (run.verdict.outcome, run.verdict.exit_code)
-    assert [metric] == [one.metric for one in run.verdict.host_checks if one.outcome is Outcome.FAIL]
-    assert all(one.because.startswith(f"drafting off: {metric}: ") for one in run.verdict.transitions)
+    assert [metric] == [
+        host_check.metric for host_check in run.verdict.host_checks if host_check.outcome is Outcome.FAIL
+    ]
+    assert all(transition.because.startswith(f"drafting off: {metric}: ") for transition in run.verdict.transitions)
 
 
 @pytest.mark.whole
@@ -261,8 +265,10 @@ def test_a_host_that_shows_no_gpu_is_unproven() -> None:
     run = rehearsed("m4-24gb", 1.3, "blind")
 
     assert ("unproven", 3) == (run.verdict.outcome, run.verdict.exit_code)
-    open_checks = [one for one in run.verdict.host_checks if one.outcome is not Outcome.PASS]
-    assert [("throttle_time", Outcome.UNPROVEN)] == [(one.metric, one.outcome) for one in open_checks]
+    open_checks = [host_check for host_check in run.verdict.host_checks if host_check.outcome is not Outcome.PASS]
+    assert [("throttle_time", Outcome.UNPROVEN)] == [
+        (open_check.metric, open_check.outcome) for open_check in open_checks
+    ]
 
 
 @pytest.mark.nightly
@@ -275,7 +281,7 @@ def test_a_night_decides_chat_and_long_prompts_too() -> None:
     run = rehearsed("m4-24gb-nightly", None)
 
     assert ("promoted", 0) == (run.verdict.outcome, run.verdict.exit_code)
-    steps = {one.workload: one.because for one in run.verdict.transitions}
+    steps = {transition.workload: transition.because for transition in run.verdict.transitions}
     assert {"chat", "long"} == set(steps)
     assert "acceptance_rate: " in steps["chat"]
     assert "answer_throughput_ratio" in steps["long"]

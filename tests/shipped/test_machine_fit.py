@@ -57,7 +57,7 @@ def test_the_memory_a_file_speaks_of_is_what_gatekeeper_estimates(name: str) -> 
     given = inputs.read(ROOT / "slos" / f"{name}.toml")
     subject = given.slo.subject
     shares = subject.backend in {"mlx", "zlab-dflash", "mtplx", "lmstudio"}
-    drafts = [published(one) for one in subject.drafts if "/" in one]
+    drafts = [published(draft) for draft in subject.drafts if "/" in draft]
 
     seen = estimate_fit(
         given.slo, given.canaries, published(subject.target), drafts,
@@ -69,7 +69,7 @@ def test_the_memory_a_file_speaks_of_is_what_gatekeeper_estimates(name: str) -> 
     assert said is not None
     pair = sum(part.bytes or 0.0 for part in seen.parts if part.name.startswith(("target", "draft")))
     assert pytest.approx(pair, rel=0.02) == parse(said[1], BYTES), seen.text()
-    assert [] == [one for one in complaints(seen) if one.weight == "never"]
+    assert [] == [complaint for complaint in complaints(seen) if complaint.weight == "never"]
 
 
 @pytest.mark.parametrize("name", SAID)

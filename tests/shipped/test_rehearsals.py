@@ -36,10 +36,10 @@ def test_a_shipped_slo_ends_for_the_reason_meant(
     """
     verdict = Rehearsal(name, truth).run().verdict
 
-    steps = {one.workload: one.because for one in verdict.transitions}  # the last of each
+    steps = {transition.workload: transition.because for transition in verdict.transitions}  # the last of each
     assert code == verdict.exit_code
-    assert set(back) == {one.name for one in verdict.workloads if one.outcome == "graded_back"}
-    assert set(back) == {one.name for one in verdict.workloads if one.outcome != "promoted"}
+    assert set(back) == {workload.name for workload in verdict.workloads if workload.outcome == "graded_back"}
+    assert set(back) == {workload.name for workload in verdict.workloads if workload.outcome != "promoted"}
     assert [] == [name for name, because in back.items() if because not in steps[name]]
 
 

@@ -288,9 +288,9 @@ def test_a_shipped_file_follows_the_schema(path: Path) -> None:
     """
     An editor that checks a shipped file against the schema finds nothing.
     """
-    found = [error.message for error in jsonschema.Draft202012Validator(schema()).iter_errors(table(path))]
+    messages = [error.message for error in jsonschema.Draft202012Validator(schema()).iter_errors(table(path))]
 
-    assert [] == found
+    assert [] == messages
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -328,7 +328,7 @@ def test_a_systems_file_can_certify(name: str) -> None:
 
     assert [] == complaints(given.slo, given.canaries, kind_of(given.slo.subject), {})
     assert given.slo.soak.duration >= 600
-    assert "random" in {one.name for one in given.slo.workload}
+    assert "random" in {workload.name for workload in given.slo.workload}
     assert given.slo.sampling.thinking is False
 
 
@@ -343,8 +343,8 @@ def test_every_file_is_planned_without_its_models(name: str, monkeypatch: pytest
 
     assert ExitCode.UNPROVEN == code
     assert document["expected_total_seconds"] > 600
-    assert "the models" in {one["about"] for one in document["complaints"]}
-    assert {"never"}.isdisjoint(one["weight"] for one in document["complaints"])
+    assert "the models" in {complaint["about"] for complaint in document["complaints"]}
+    assert {"never"}.isdisjoint(complaint["weight"] for complaint in document["complaints"])
 
 
 STARTED = [one for one in (*MACHINES, *SYSTEMS) if one not in {"m4-24gb", "lmstudio", "ollama"}]
@@ -357,7 +357,7 @@ def test_memory_may_not_grow_without_bound(name: str) -> None:
     """
     slo = read(SLOS / f"{name}.toml").slo
 
-    assert "footprint_growth" in {one.metric for one in slo.objective}
+    assert "footprint_growth" in {objective.metric for objective in slo.objective}
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -369,7 +369,9 @@ def test_a_census_fits_into_the_longest_soak(name: str) -> None:
     slo = given.slo
     draft: Setting = (("draft", slo.subject.drafts[0]),)
 
-    pairs = sum(canaries_needed(slo, one.name, draft, given.canaries[one.name]).paired for one in slo.workload)
+    pairs = sum(
+        canaries_needed(slo, workload.name, draft, given.canaries[workload.name]).paired for workload in slo.workload
+    )
 
     assert pairs / slo.soak.sentinel_share * 10 <= slo.soak.max_duration
 
@@ -396,11 +398,13 @@ def test_source_a_is_asked_workload_by_workload() -> None:
     slo = given.slo
     asked = [sampling_for(slo, one, PLAIN, 1) for one in given.canaries["reasoning"]]
     assert {(True, 2000)} == {(one.thinking, one.max_tokens) for one in asked}
-    assert {"long-prose": 20_000, "tools": 20_000} == {one.name: one.context for one in slo.workload if one.context}
+    assert {"long-prose": 20_000, "tools": 20_000} == {
+        workload.name: workload.context for workload in slo.workload if workload.context
+    }
 
     assert (3, 4, 5, 6) == slo.sweep.num_draft_tokens
-    assert ["reasoning"] == [one.name for one in slo.workload if one.speculation == "required"]
-    assert "tools" in [one.name for one in slo.workload]
+    assert ["reasoning"] == [workload.name for workload in slo.workload if workload.speculation == "required"]
+    assert "tools" in [workload.name for workload in slo.workload]
 
 
 def test_source_b_is_asked_in_seven_categories_and_three_temperatures() -> None:
@@ -409,7 +413,9 @@ def test_source_b_is_asked_in_seven_categories_and_three_temperatures() -> None:
     """
     slo = read(SLOS / "m5-pro-48gb.toml").slo
 
-    assert {"code", "instruction", "list", "math", "prose", "qa", "random"} == {one.name for one in slo.workload}
+    assert {"code", "instruction", "list", "math", "prose", "qa", "random"} == {
+        workload.name for workload in slo.workload
+    }
     assert (0.0, 0.3, 0.7) == slo.sweep.temperature
     assert {16, 24, 64} < {*slo.sweep.block_size}
     assert ("zlab-dflash", "Qwen/Qwen3-8B") == (slo.subject.backend, slo.subject.target)
@@ -422,7 +428,7 @@ def test_source_c_may_end_in_plain_decoding(name: str) -> None:
     """
     slo = read(SLOS / f"{name}.toml").slo
 
-    assert {"optional"} == {one.speculation for one in slo.workload}
+    assert {"optional"} == {workload.speculation for workload in slo.workload}
     assert "Qwen3-0.6B" in slo.subject.drafts[0]
     assert ("Qwen3-4B" if name.endswith("4b") else "Qwen3-Coder-30B-A3B") in slo.subject.target
     assert {4, 8} < {*slo.sweep.num_draft_tokens}
@@ -528,7 +534,7 @@ def test_every_key_of_the_format_is_read() -> None:
     validator = jsonschema.Draft202012Validator(schema())
     assert [[], [], [], []] == [list(validator.iter_errors(tomllib.loads(text))) for text in (EVERY_KEY, *others)]
     assert (1200.0, 5400.0, 240.0) == (slo.soak.duration, slo.soak.max_duration, slo.soak.window_s)
-    assert [0.55, -0.005] == [one.threshold for one in slo.objective[:2]]
+    assert [0.55, -0.005] == [objective.threshold for objective in slo.objective[:2]]
     assert pytest.approx(1e6 / 60) == slo.objective[2].threshold
 
 

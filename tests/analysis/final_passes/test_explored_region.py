@@ -68,7 +68,7 @@ def explored(case: Case, truth: Truth, noise: float = 0.02, seed: int = 0) -> tu
 
 
 def outcomes(found: Exploration) -> dict[Point, Outcome]:
-    return {one.point: one.outcome for one in found.probes}
+    return {probe.point: probe.outcome for probe in found.probes}
 
 
 def document(case: Case) -> dict[str, dict[str, Any]]:
@@ -86,9 +86,9 @@ def test_the_boundary_is_the_truths() -> None:
     )
 
     axis = document(case)["temperature"]
-    assert [Outcome.PASS, Outcome.PASS, Outcome.FAIL] == [one.outcome for one in found.probes]
+    assert [Outcome.PASS, Outcome.PASS, Outcome.FAIL] == [probe.outcome for probe in found.probes]
     assert (0.0, 0.0, 0.7) == (axis["certified"], axis["at_least"], axis["at_most"])
-    assert ["certified", "inside", "inside", "outside", "open"] == [one["outcome"] for one in axis["values"]]
+    assert ["certified", "inside", "inside", "outside", "open"] == [value["outcome"] for value in axis["values"]]
 
 
 @pytest.mark.parametrize("inside", [0, 1, 5, 8])
@@ -102,7 +102,7 @@ def test_an_axis_declared_monotone_is_bisected(inside: int) -> None:
     case, found = explored(case_of(region), lambda at: 1.5 if at["context"] <= last else 0.7)
 
     axis = document(case)["context"]
-    assert ["inside"] * inside + ["outside"] * (8 - inside) == [one["outcome"] for one in axis["values"]]
+    assert ["inside"] * inside + ["outside"] * (8 - inside) == [value["outcome"] for value in axis["values"]]
     assert (values[inside - 1] if inside else 12) == axis["at_most"]
     assert len(found.probes) <= 4
 
@@ -159,8 +159,8 @@ def test_noise_proves_no_point_outside_and_none_inside() -> None:
     above = [explored(case_of(region), lambda _: 1.144, 0.15, seed)[1] for seed in range(30)]
     below = [explored(case_of(region), lambda _: 1.08, 0.15, seed)[1] for seed in range(30)]
 
-    assert not any(one.outcome is Outcome.FAIL for found in above for one in found.probes)
-    assert sum(any(one.outcome is Outcome.PASS for one in found.probes) for found in below) <= 3
+    assert not any(probe.outcome is Outcome.FAIL for found in above for probe in found.probes)
+    assert sum(any(probe.outcome is Outcome.PASS for probe in found.probes) for found in below) <= 3
 
 
 def test_what_was_not_measured_is_open() -> None:
@@ -172,7 +172,7 @@ def test_what_was_not_measured_is_open() -> None:
 
     axis = document(cut)["temperature"]
 
-    assert ["certified", "open"] == [one["outcome"] for one in axis["values"]]
+    assert ["certified", "open"] == [value["outcome"] for value in axis["values"]]
     assert (0.0, 0.0) == (axis["at_least"], axis["at_most"])
 
 

@@ -60,9 +60,9 @@ def test_the_two_bounds_mirror_each_other(threshold: float, seen: Estimate) -> N
     mirrored = Estimate(-seen.center, -seen.hi, -seen.lo, seen.n)
 
     one = check(promised("at_least", threshold), seen).outcome
-    other = check(promised("at_most", -threshold), mirrored).outcome
+    outcome = check(promised("at_most", -threshold), mirrored).outcome
 
-    assert one is other
+    assert one is outcome
 
 
 @given(BOUNDS, FIGURES, st.text(max_size=20), st.integers(0, 99))

@@ -21,9 +21,9 @@ def test_pairs_by_their_pair() -> None:
     ]
     plain = [generation(steady(0.2, sent_s=101), "a", arm="plain", role=Role.SENTINEL, pair="p1")]
 
-    found = evidence(mine, plain).pairs
+    pairs = evidence(mine, plain).pairs
 
-    assert ["far"] == [ours.key for ours, _ in found]
+    assert ["far"] == [ours.key for ours, _ in pairs]
 
 
 def test_blocks_pair_with_the_nearest_answer_to_the_same_canary() -> None:
@@ -43,9 +43,9 @@ def test_blocks_pair_with_the_nearest_answer_to_the_same_canary() -> None:
         generation(steady(0.2, sent_s=290), "nobody", arm="plain", role=Role.BLOCK),
     ]
 
-    found = evidence(mine, plain).pairs
+    pairs = evidence(mine, plain).pairs
 
-    assert ["early", "late"] == [ours.key for ours, _ in found]
+    assert ["early", "late"] == [ours.key for ours, _ in pairs]
 
 
 def test_blocks_pair_inside_their_segment() -> None:

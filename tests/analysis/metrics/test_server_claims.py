@@ -105,8 +105,8 @@ def test_an_estimate_of_claims_says_so() -> None:
 
 
 def kinds(*answers: Generation) -> dict[str, frozenset[str]]:
-    mine = tuple(one for one in answers if one.arm == "candidate")
-    plain = tuple(one for one in answers if one.arm == "plain")
+    mine = tuple(answer for answer in answers if answer.arm == "candidate")
+    plain = tuple(answer for answer in answers if answer.arm == "plain")
     evidence = pair_answers(PairedAnswers("w", {}, mine, plain, 0.95, 1, greedy=True))
     return {finding.kind: finding.voids for finding in examine(evidence, HEAVY, "w")}
 

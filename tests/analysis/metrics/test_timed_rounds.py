@@ -67,7 +67,7 @@ def test_the_interval_holds_the_truth(*, joined: bool, drafted: int | None) -> N
 
 def flushed(made: Answer, seconds: float) -> Answer:
     """Return *made* as a server brings it that sends what has gathered each *seconds*."""
-    slots = sorted({-(-one.at_ns // round(seconds * 1e9)) * round(seconds * 1e9) for one in made.arrivals})
+    slots = sorted({-(-arrival.at_ns // round(seconds * 1e9)) * round(seconds * 1e9) for arrival in made.arrivals})
     return replace(made, arrivals=tuple(map(Arrival, slots)))
 
 

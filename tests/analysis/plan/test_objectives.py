@@ -27,7 +27,10 @@ IMPLICIT = (
 
 
 def implied(written: Slo, workload: str = "easy", terms: Terms = NEWEST) -> dict[str, Implicit]:
-    return {one.metric: one for one in implicit_objectives(written, workload, terms)}
+    return {
+        implicit_objective.metric: implicit_objective
+        for implicit_objective in implicit_objectives(written, workload, terms)
+    }
 
 
 def test_speculating_brings_implicit_objectives() -> None:
@@ -75,7 +78,7 @@ def test_host_objectives_belong_to_the_run() -> None:
     written = slo(objective("throughput_ratio"), objective("memory_headroom", at_least=1e9))
 
     assert "memory_headroom" not in {one.metric for one in all_objectives(written, "easy", speculating=True)}
-    assert ["memory_headroom"] == [one.metric for one in written.host_objectives]
+    assert ["memory_headroom"] == [host_objective.metric for host_objective in written.host_objectives]
 
 
 def test_objectives_of_other_workloads_are_theirs() -> None:

@@ -13,9 +13,9 @@ def test_each_item_comes_once_a_round(many: int, rounds: int, seed: str) -> None
     """
     Whatever the seed, whole rounds have every item alike often.
     """
-    asked = Counter(in_shuffled_rounds(range(many), number, seed) for number in range(many * rounds))
+    counter = Counter(in_shuffled_rounds(range(many), number, seed) for number in range(many * rounds))
 
-    assert dict.fromkeys(range(many), rounds) == {one: asked[one] for one in range(many)}
+    assert dict.fromkeys(range(many), rounds) == {number: counter[number] for number in range(many)}
 
 
 def test_rounds_are_shuffled_anew_and_always_alike() -> None:

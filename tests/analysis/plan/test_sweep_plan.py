@@ -21,7 +21,7 @@ SWEEP = {"repeats": 2, "num_draft_tokens": [2, 4, 6], "temperature": [0.0, 0.7],
 
 
 def laid(written: Slo, *, shares: bool = True, seed: int = 7, count: int = 6) -> SweepPlan:
-    frozen = {one.name: canaries(count, one.name) for one in written.workload}
+    frozen = {workload.name: canaries(count, workload.name) for workload in written.workload}
     restart = () if shares else ("draft", "num_draft_tokens")
     return sweep_plan(written, frozen, shares_process=shares, restart_knobs=restart, seed=seed)
 
@@ -77,7 +77,7 @@ def test_every_trial_has_its_own_file(drafts: list[str]) -> None:
     trials = planning.trials_of(slo(subject=subject, sweep={"draft": drafts}))
 
     # Plain decoding, its null arm, and a candidate for each of three drafts.
-    assert 5 == len(trials) == len({one.file.lower() for one in trials}) == len({one.name for one in trials})
+    assert 5 == len(trials) == len({trial.file.lower() for trial in trials}) == len({trial.name for trial in trials})
 
 
 def test_more_runs_than_allowed_are_refused() -> None:
@@ -102,7 +102,7 @@ def test_without_drafts_there_is_plain_decoding_alone() -> None:
 
     found = laid(slo(subject=subject, sweep={"repeats": 1}))
 
-    assert [("baseline", "plain")] == [(one.name, one.arm) for one in found.trials]
+    assert [("baseline", "plain")] == [(trial.name, trial.arm) for trial in found.trials]
     assert 6 == len(found.requests)
 
 
@@ -191,7 +191,7 @@ def test_every_step_comes_once_and_within_budget(
     found = laid(slo(sweep={**SWEEP, "repeats": repeats, "budget": budget}), shares=shares, seed=seed, count=count)
 
     for block in found.blocks:
-        assert len(block.requests) == len({(one.trial, one.key) for one in block.requests})
+        assert len(block.requests) == len({(request.trial, request.key) for request in block.requests})
     for trial in found.trials:
         if trial.arm == "candidate":
             sent = [request for block in found.blocks for request in block.requests if request.trial == trial.name]
@@ -234,7 +234,7 @@ def test_plan_json_names_trials_files_and_order() -> None:
     document: Any = plan_document(written, laid(written), ["forced-1*.jsonl", "routing.jsonl"])
 
     expected = [("baseline", "baseline.jsonl", 6), ("null", "null.jsonl", 6), ("default", "sweep-default.jsonl", 6)]
-    assert expected == [(one["name"], one["file"], one["answers"]) for one in document["trials"][:3]]
+    assert expected == [(trial["name"], trial["file"], trial["answers"]) for trial in document["trials"][:3]]
     assert 24 == sum(len(block["answers"]) for block in document["order"])
 
 
@@ -274,7 +274,7 @@ def test_the_sweep_leaves_canaries_for_a_bound_on_prompts_like_them(metric: str,
     bound = {"at_most": 0.5} if metric == "error_rate" else {"at_least": 1.1}
     plan = laid(slo(objective(metric, scope="population", **bound)), count=12)
 
-    names = {one.canary.id for one in plan.requests}
+    names = {request.canary.id for request in plan.requests}
 
     assert sent == len(names)
     assert {one.id for one in canaries(12, "easy")[:: 12 // sent]} == names

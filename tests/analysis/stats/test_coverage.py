@@ -183,6 +183,6 @@ def test_a_slope_within_the_noise_is_not_called_a_slope() -> None:
     random = np.random.default_rng(3)
     runs = [intervals.seasonal_slope(_groups(random, 0.0), LEVEL) for _ in range(150)]
 
-    inside = sum(isinstance(one, Estimate) and one.lo <= 0 <= one.hi for one in runs)
+    inside = sum(isinstance(run, Estimate) and run.lo <= 0 <= run.hi for run in runs)
 
     assert inside >= 0.85 * len(runs)

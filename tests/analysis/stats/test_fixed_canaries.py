@@ -73,7 +73,7 @@ def test_earlier_answers_show_the_noise_of_a_least_squares_fit(
     earlier = {one: value + shift for one, value in rounds(seed + 1, canaries, 1)}
     owner = np.array([one for one, _ in later])
     values = np.array([value for _, value in later])
-    before = np.array([[1.0, earlier[one]] for one in range(canaries)])
+    before = np.array([[1.0, earlier[number]] for number in range(canaries)])
 
     found = fixed_canaries.standard_error(owner, values, canaries, before)
 

@@ -160,7 +160,7 @@ def test_quantile_scales(values: list[float], factor: float) -> None:
     """
     Milliseconds instead of seconds change the figures, never the ranks.
     """
-    plain, scaled = (known(intervals.quantile([by * one for one in values], 0.95, 0.95)) for by in (1.0, factor))
+    plain, scaled = (known(intervals.quantile([by * value for value in values], 0.95, 0.95)) for by in (1.0, factor))
 
     assert pytest.approx((factor * plain.center, factor * plain.lo, factor * plain.hi), abs=1e-6) == (
         scaled.center,
@@ -439,14 +439,14 @@ def test_a_share_is_bounded_over_units(units: list[list[bool]], level: float) ->
     """
     Marks of one unit are one unit: its best and its worst are bounded as scipy bounds so many of so many.
     """
-    found = known(intervals.clustered_share({str(at): seen for at, seen in enumerate(units)}, level))
+    found = known(intervals.clustered_share({str(at): unit for at, unit in enumerate(units)}, level))
 
     whole, some = (sum(map(of, units)) for of in (all, any))
     lo = oracle.binomtest(whole, len(units), alternative="greater").proportion_ci(level).low
     hi = oracle.binomtest(some, len(units), alternative="less").proportion_ci(level).high
     assert pytest.approx((lo, hi), abs=1e-9) == (found.lo, found.hi)
     assert len(units) == found.n
-    assert pytest.approx(np.mean([np.mean(seen) for seen in units])) == found.center
+    assert pytest.approx(np.mean([np.mean(unit) for unit in units])) == found.center
     assert found.lo <= found.center <= found.hi
 
 

@@ -31,9 +31,9 @@ def test_each_bound_holds_as_often_as_it_says(repeats: int) -> None:
     for _ in range(trials):
         truth = rng.normal(0.4, 0.3, 12)
         then, now = (simulated(rng, truth, repeats, noise, shift) for noise, shift in ((0.05, 0.0), (0.1, -0.05)))
-        seen = run_to_run.ratio(now, then, 0.95, 12, logs=True)
-        assert isinstance(seen, Estimate)
-        missed += seen.lo > math.exp(-0.05), seen.hi < math.exp(-0.05)
+        ratio = run_to_run.ratio(now, then, 0.95, 12, logs=True)
+        assert isinstance(ratio, Estimate)
+        missed += ratio.lo > math.exp(-0.05), ratio.hi < math.exp(-0.05)
 
     # 1 in 20, and two and a half standard deviations of 400 trials more.
     assert (missed / trials <= 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / trials)).all()
@@ -45,10 +45,10 @@ def test_counts_are_compared_as_a_ratio_of_means() -> None:
     """
     then, now = ([(f"c{n}", value) for _ in range(3) for n in range(6)] for value in (0.8, 0.6))
 
-    seen = run_to_run.ratio(now, then, 0.95, 6, logs=False)
+    ratio = run_to_run.ratio(now, then, 0.95, 6, logs=False)
 
-    assert isinstance(seen, Estimate)
-    assert pytest.approx((0.75, 0.75, 0.75)) == (seen.center, seen.lo, seen.hi)
+    assert isinstance(ratio, Estimate)
+    assert pytest.approx((0.75, 0.75, 0.75)) == (ratio.center, ratio.lo, ratio.hi)
 
 
 def test_a_collapse_to_zero_is_a_ratio_of_zero() -> None:
@@ -57,10 +57,10 @@ def test_a_collapse_to_zero_is_a_ratio_of_zero() -> None:
     """
     then, now = ([(f"c{n}", value) for _ in range(3) for n in range(6)] for value in (0.8, 0.0))
 
-    seen = run_to_run.ratio(now, then, 0.95, 6, logs=False)
+    ratio = run_to_run.ratio(now, then, 0.95, 6, logs=False)
 
-    assert isinstance(seen, Estimate)
-    assert (0.0, 0.0, 0.0) == (seen.center, seen.lo, seen.hi)
+    assert isinstance(ratio, Estimate)
+    assert (0.0, 0.0, 0.0) == (ratio.center, ratio.lo, ratio.hi)
 
 
 def test_too_few_common_canaries_are_not_compared() -> None:

@@ -55,7 +55,7 @@ def test_all_looks_together_err_as_often_as_allowed(counts: tuple[int, ...], err
     """
     nominal = sequential.nominal_errors(counts, counts[-1], error)
     edges = [float(oracle.norm.isf(one)) for one in nominal]
-    ties = [[math.sqrt(min(one, two) / max(one, two)) for one in counts] for two in counts]
+    ties = [[math.sqrt(min(count, two) / max(count, two)) for count in counts] for two in counts]
 
     crossed = 1 - oracle.multivariate_normal(cov=ties, seed=1).cdf(edges)
 
@@ -74,9 +74,9 @@ def test_all_looks_at_a_soak_err_as_often_as_its_time_has_spent(
     The looks share answers, not seconds: by scipy's multivariate normal, some bound fails as often as was spent.
     """
     spent = tuple(sequential.error_spent_by(share, error) for share in shares)
-    nominal = sequential.spending_errors(tuple(one / answers[-1] for one in answers), spent)
+    nominal = sequential.spending_errors(tuple(answer / answers[-1] for answer in answers), spent)
 
-    ties = [[math.sqrt(min(one, two) / max(one, two)) for one in answers] for two in answers]
+    ties = [[math.sqrt(min(answer, two) / max(answer, two)) for answer in answers] for two in answers]
     edges = [float(oracle.norm.isf(one)) for one in nominal]
     crossed = 1 - oracle.multivariate_normal(cov=ties, seed=1).cdf(edges)
     assert pytest.approx(spent[-1], rel=0.02) == crossed
@@ -106,12 +106,12 @@ def test_the_interval_is_students(logs: list[float], error: float) -> None:
     """
     Against scipy's t, on the scale of ratios.
     """
-    found = sequential.interval(logs, error)
+    interval = sequential.interval(logs, error)
 
-    assert isinstance(found, Estimate)
+    assert isinstance(interval, Estimate)
     half = oracle.t.isf(error, len(logs) - 1) * np.std(logs, ddof=1) / math.sqrt(len(logs))
     expected = [math.exp(np.mean(logs) + side * half) for side in (-1, 0, 1)]
-    assert pytest.approx(expected, rel=1e-6) == [found.lo, found.center, found.hi]
+    assert pytest.approx(expected, rel=1e-6) == [interval.lo, interval.center, interval.hi]
 
 
 @pytest.mark.parametrize(
@@ -122,10 +122,10 @@ def test_what_is_missing_decides_nothing(logs: list[float], error: float) -> Non
     """
     Too few canaries, a value that is no number, no error to spend: the sweep continues.
     """
-    found = sequential.interval(logs, error)
+    interval = sequential.interval(logs, error)
 
-    assert isinstance(found, Missing)
-    assert {"continue"} == {sequential.decide(found, bound) for bound in (0.0, 1.0, 100.0)}
+    assert isinstance(interval, Missing)
+    assert {"continue"} == {sequential.decide(interval, bound) for bound in (0.0, 1.0, 100.0)}
 
 
 @given(st.lists(FINITE, min_size=30, max_size=30), st.floats(0.5, 2.0))
@@ -164,9 +164,9 @@ def test_a_higher_bound_is_never_easier(logs: list[float], bound: float, more: f
     """
     What passes a bound passes every lower one, and what fails it fails every higher one.
     """
-    seen, order = sequential.interval(logs, 0.01), {"fail": 0, "continue": 1, "pass": 2}
+    interval, order = sequential.interval(logs, 0.01), {"fail": 0, "continue": 1, "pass": 2}
 
-    assert order[sequential.decide(seen, bound + more)] <= order[sequential.decide(seen, bound)]
+    assert order[sequential.decide(interval, bound + more)] <= order[sequential.decide(interval, bound)]
 
 
 def _normal(random: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:

@@ -399,16 +399,16 @@ def test_conditions_are_reported_and_never_chosen() -> None:
     found = chosen(slo(sweep=sweep), {"default": 1.5, "num_draft_tokens-2": 1.1, "temperature-0.7": 3.0})
 
     assert {"draft": "heavy", "num_draft_tokens": 4} == dict(found.setting)
-    assert "temperature-0.7" in {one.trial.name for one in found.results}
+    assert "temperature-0.7" in {result.trial.name for result in found.results}
 
 
 def test_what_the_sweep_saw_is_reported() -> None:
     """
     Every setting is listed with its ratio, interval, count and acceptance, also the losers.
     """
-    found: Any = chosen(slo(sweep=LENGTHS), {"default": 1.5, "num_draft_tokens-6": 0.8}).document()
+    document: Any = chosen(slo(sweep=LENGTHS), {"default": 1.5, "num_draft_tokens-6": 0.8}).document()
 
-    by_name = {one["trial"]: one for one in found["settings"]}
+    by_name = {setting["trial"]: setting for setting in document["settings"]}
     assert {"default", "num_draft_tokens-2", "num_draft_tokens-3", "num_draft_tokens-6"} == by_name.keys()
     assert by_name["num_draft_tokens-6"]["hi"] < 1 < by_name["default"]["lo"] < by_name["default"]["ratio"]
     assert (16, 0.75) == (by_name["default"]["n"], by_name["default"]["acceptance_rate"])
@@ -450,14 +450,14 @@ def test_a_missing_ratio_is_written_with_its_reason() -> None:
     """
     trial = laid(slo(sweep=LENGTHS)).trials[1]
 
-    found = SettingResult(trial, Missing("too few canaries", 3), "throughput_ratio", {}, None).document()
+    document = SettingResult(trial, Missing("too few canaries", 3), "throughput_ratio", {}, None).document()
 
     assert (None, None, None, 3, "too few canaries") == (
-        found["ratio"],
-        found["lo"],
-        found["hi"],
-        found["n"],
-        found["because"],
+        document["ratio"],
+        document["lo"],
+        document["hi"],
+        document["n"],
+        document["because"],
     )
 
 
@@ -486,10 +486,10 @@ def test_beyond_noise_means_the_whole_interval(lo: float, draft: str | None) -> 
     """
     written = slo(sweep={"repeats": 1, "num_draft_tokens": [4]})
     plan = laid(written)
-    trial = next(one for one in plan.trials if one.arm == "candidate")
-    seen = SettingResult(trial, Estimate(1.2, lo, 1.5, 16), "throughput_ratio", {}, None)
+    trial = next(trial for trial in plan.trials if trial.arm == "candidate")
+    result = SettingResult(trial, Estimate(1.2, lo, 1.5, 16), "throughput_ratio", {}, None)
 
-    assert draft == dict(choose(written, [seen]).setting)["draft"]
+    assert draft == dict(choose(written, [result]).setting)["draft"]
 
 
 def with_null_arm(ratio: float, noise: float, *, repeats: int = 1, **script: Any) -> rehearsal.Rehearsed:

@@ -41,9 +41,9 @@ def counted(length: int, chance: float) -> Rounds:
 
 def seen(length: int, round_ms: float, *, chance: float = 0.8, draft: str = "d") -> cost_model.MeasuredRounds:
     knobs = setting(draft=draft, num_draft_tokens=length)
-    found = cost_model.measure_rounds(knobs, [spoken(counted(length, chance), gap_ms=round_ms)], 0.001)
-    assert isinstance(found, cost_model.MeasuredRounds)
-    return found
+    rounds = cost_model.measure_rounds(knobs, [spoken(counted(length, chance), gap_ms=round_ms)], 0.001)
+    assert isinstance(rounds, cost_model.MeasuredRounds)
+    return rounds
 
 
 @given(st.floats(0, 0.999), st.integers(1, 16))

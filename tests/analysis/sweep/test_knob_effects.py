@@ -93,10 +93,10 @@ def test_the_turning_point_lies_between_proven_signs() -> None:
     """
     Speculation that wins at 1, is unclear at 4 and loses at 8 turns between 1 and 8.
     """
-    found = ConcurrencyEffect(((1, known(1.5)), (4, known(1.0)), (8, known(0.7))))
+    effect = ConcurrencyEffect(((1, known(1.5)), (4, known(1.0)), (8, known(0.7))))
 
-    assert [[1, 8]] == found.turns
-    says("sweeps", "the turning point lies between proven signs", found.says)
+    assert [[1, 8]] == effect.turns
+    says("sweeps", "the turning point lies between proven signs", effect.says)
 
 
 def test_no_turning_point_is_made_up() -> None:
@@ -140,10 +140,10 @@ def answers(seconds: Mapping[tuple[str, str], float], fault: str | None = None) 
                 broken = fault if trial.name == fault and number == 3 else None
                 answer = Answer(0, round(took * 1e9), output_tokens=100, fault=broken)
                 canary = f"{workload}-{number}"
-                made = Generation(
+                generation = Generation(
                     trial.name, canary, workload, canary, trial.arm, trial.setting, Role.MEASURED, 0, "", 1, answer
                 )
-                found[trial.name].append(made)
+                found[trial.name].append(generation)
     return {name: tuple(made) for name, made in found.items()}
 
 
@@ -225,7 +225,7 @@ def test_what_the_sweep_lacks_is_asked_at_the_end() -> None:
     swept = only(whole, early)
 
     requests = routing_requests(slo(), plan, swept, EVEN, ROUTES)
-    wanted = {(one.trial.name, one.canary) for one in requests}
+    wanted = {(request.trial.name, request.canary) for request in requests}
     slow = answers({key: 2 * seconds for key, seconds in SECONDS.items()})
     asked = [one for many in slow.values() for one in many if (one.trial, one.canary) in wanted]
     before = routing(slo(), plan, swept, EVEN, ROUTES)

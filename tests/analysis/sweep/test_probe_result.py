@@ -31,6 +31,6 @@ def test_the_next_step_fits_the_answer(
     More time where canaries are left, more canaries where there are too few; a wide interval is not called small.
     """
     seen = SettingResult(TRIAL, ratio, "throughput_ratio", {}, None)
-    found = ProbeResult(word, seen, "", (asked,), most)  # type: ignore[arg-type]
+    result = ProbeResult(word, seen, "", (asked,), most)  # type: ignore[arg-type]
 
-    assert expected in next_step_text(found, 30.0, "again")
+    assert expected in next_step_text(result, 30.0, "again")

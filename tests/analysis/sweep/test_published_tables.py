@@ -38,7 +38,7 @@ def replay(
 
 
 def outcomes(ran: Rehearsed) -> dict[str, str]:
-    return {one.name: one.outcome for one in ran.verdict.workloads}
+    return {workload.name: workload.outcome for workload in ran.verdict.workloads}
 
 
 def source_a(seed: int, **script: Any) -> Rehearsed:
@@ -75,7 +75,7 @@ def test_a_baseline_of_two_minds_is_unproven(seed: int) -> None:
     ran = replay({"tool": tool}, "num_draft_tokens", [3], seed, modes=modes)
 
     assert {"tool": "unproven"} == outcomes(ran)
-    assert "unstable_arm" in {one.kind for one in ran.verdict.findings}
+    assert "unstable_arm" in {finding.kind for finding in ran.verdict.findings}
 
 
 @pytest.mark.whole
@@ -111,4 +111,4 @@ def test_truncated_answers_are_no_speed() -> None:
     ran = replay({"short": {"ratio": 3.0}}, "num_draft_tokens", [6], 1, faults=cut)
 
     assert {"short": "graded_back"} == outcomes(ran)
-    assert "length_mismatch" in {one.kind for one in ran.verdict.findings}
+    assert "length_mismatch" in {finding.kind for finding in ran.verdict.findings}

@@ -85,7 +85,7 @@ def test_the_system_ratio_is_that_of_tokens_over_busy_time() -> None:
 
     seen = checked(now, then, "system_throughput_ratio", at_least=0.97)
 
-    busy = [sum(one.answer.ended_ns - one.answer.sent_ns for one in some.answers) for some in (then, now)]
+    busy = [sum(answer.answer.ended_ns - answer.answer.sent_ns for answer in some.answers) for some in (then, now)]
     assert pytest.approx(busy[0] / busy[1], rel=1e-3) == seen.center
 
 
@@ -95,7 +95,9 @@ def test_a_certified_run_of_older_rules_is_read_by_those_of_now(metric: str) -> 
     A ratio of total times is never held against a mean of ratios: the same answers are no change.
     """
     unequal = run(token_s=0.05)
-    slower = [replace(one, answer=steady(0.15)) if one.canary == "c-000" else one for one in unequal.answers]
+    slower = [
+        replace(answer, answer=steady(0.15)) if answer.canary == "c-000" else answer for answer in unequal.answers
+    ]
     now = evidence(slower, unequal.plain, list(unequal.canaries.values()))
 
     assert pytest.approx(1.0) == checked(now, replace(now, rules=2), metric, at_least=0.97).center
@@ -116,7 +118,7 @@ def test_pass_rates_need_the_same_canaries() -> None:
     A canary that one of the runs did not answer, or a kind that no canary expects, leaves the change unproven.
     """
     short = run()
-    short = replace(short, answers=tuple(one for one in short.answers if one.canary != "c-005"))
+    short = replace(short, answers=tuple(answer for answer in short.answers if answer.canary != "c-005"))
 
     seen = checked(short, run(), "json_pass_delta", at_least=0.0)
     none = checked(run(), run(), "tool_call_pass_delta", at_least=0.0)
@@ -133,7 +135,8 @@ def test_a_servers_own_counters_are_compared_where_the_objective_says_so() -> No
     def uncounted(**truth: Any) -> PairedAnswers:
         whole = run(**truth)
         return replace(
-            whole, answers=tuple(replace(one, answer=replace(one.answer, rounds=None)) for one in whole.answers)
+            whole,
+            answers=tuple(replace(answer, answer=replace(answer.answer, rounds=None)) for answer in whole.answers),
         )
 
     bound: dict[str, Any] = {"at_least": 0.97, "from": "claims"}

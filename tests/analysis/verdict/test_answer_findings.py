@@ -43,8 +43,8 @@ def answered(
 
 
 def evidence(mine: list[Generation], plain: list[Generation] | None = None) -> PairedAnswers:
-    given = PairedAnswers("w", {}, tuple(mine), tuple(plain or ()), 0.95, 1, greedy=True)
-    return pair_answers(given)
+    answers = PairedAnswers("w", {}, tuple(mine), tuple(plain or ()), 0.95, 1, greedy=True)
+    return pair_answers(answers)
 
 
 def kinds(mine: list[Generation], plain: list[Generation] | None = None) -> set[str]:
@@ -310,7 +310,7 @@ def test_a_lie_makes_its_checks_unproven() -> None:
     honest, lying = (run({"claims": {"accepted": factor}}, promise) for factor in (1.0, 1.3))
 
     assert ("promoted", "unproven") == (honest.verdict.workloads[0].outcome, lying.verdict.workloads[0].outcome)
-    assert {"counter_lie"} == {one.kind for one in lying.verdict.findings}
+    assert {"counter_lie"} == {finding.kind for finding in lying.verdict.findings}
 
 
 def test_a_lie_in_the_sweep_is_named_though_plain_decoding_is_chosen() -> None:
@@ -323,8 +323,8 @@ def test_a_lie_in_the_sweep_is_named_though_plain_decoding_is_chosen() -> None:
     honest, lying = (run({**slow, "claims": {"accepted": factor}}, promise) for factor in (1.0, 9.0))
 
     assert ["graded_back"] * 2 == [one.verdict.workloads[0].outcome for one in (honest, lying)]
-    assert [] == [one for one in honest.verdict.findings if one.kind == "counter_lie"]
-    (found,) = (one for one in lying.verdict.findings if one.kind == "counter_lie")
+    assert [] == [finding for finding in honest.verdict.findings if finding.kind == "counter_lie"]
+    (found,) = (finding for finding in lying.verdict.findings if finding.kind == "counter_lie")
     assert found.about.startswith("work, sweep with ")
     assert "acceptance_rate" in found.voids
 
@@ -336,7 +336,7 @@ def test_the_unpredictable_is_the_negative_control(unforeseen: float, found: set
     """
     ran = run({}, {"metric": "acceptance_rate", "at_least": 0.05}, unforeseen=unforeseen)
 
-    assert found == {one.kind for one in ran.verdict.findings}
+    assert found == {finding.kind for finding in ran.verdict.findings}
 
 
 def test_findings_are_the_same_when_judged_again() -> None:

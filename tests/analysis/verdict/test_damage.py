@@ -111,7 +111,7 @@ def test_lost_records_never_improve_an_outcome(name: str, data: st.DataObject) -
 
     lost = hurt.sweep != case.sweep or hurt.soaks != case.soaks or bool(hurt.doubts)
     pairs = [(before.outcome, after.outcome)]
-    pairs += [(one.outcome, two.outcome) for one, two in zip(before.workloads, after.workloads, strict=True)]
+    pairs += [(workload.outcome, two.outcome) for workload, two in zip(before.workloads, after.workloads, strict=True)]
     for was, now in pairs:
         assert GOODNESS[now] <= max(GOODNESS[was], GOODNESS["unproven"])
     assert not lost or after.exit_code != 0

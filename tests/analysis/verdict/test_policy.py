@@ -61,8 +61,10 @@ def written(*workloads: WorkloadVerdict, host: tuple[Check, ...] = (), **changes
 
 def certified(*workloads: WorkloadVerdict, host: tuple[Check, ...] = (), **changes: Any) -> CertifiedPolicy:
     verdict = Verdict("made", "certification", "abc", workloads, host)
-    if any(one.name == "hard" for one in workloads):
-        changes |= {"workload": [{"name": one.name, "canaries": f"{one.name}.jsonl"} for one in workloads]}
+    if any(workload.name == "hard" for workload in workloads):
+        changes |= {
+            "workload": [{"name": workload.name, "canaries": f"{workload.name}.jsonl"} for workload in workloads]
+        }
     seen = manifest(backend="scripted", sight=("COLD",))
     return issue_policy(slo(**changes), verdict, seen, (), verdict_sha256="def", issued=ISSUED)
 
@@ -132,7 +134,7 @@ def test_promises_become_guards() -> None:
         {"metric": "acceptance_rate", "at_least": 0.4, "for": 120.0, "why": why, "workloads": ["easy"]},
         {"metric": "decode_throughput", "at_least": 20.0, "for": 120.0, "why": why},
     ] == found["guard"][:2]
-    assert ["error_rate"] == [one["metric"] for one in found["guard"][2:]]
+    assert ["error_rate"] == [guard["metric"] for guard in found["guard"][2:]]
 
 
 def test_promises_of_the_host_become_guards_with_their_own_stretch() -> None:
@@ -155,8 +157,8 @@ def test_promises_of_the_host_become_guards_with_their_own_stretch() -> None:
         ("swap_growth", 256e6, 600.0, 300.0),
         ("throttle_time", 0.0, 600.0, 300.0),
     ] == [
-        (one["metric"], one.get("at_least", one.get("at_most")), one.get("over"), one["missing_for"])
-        for one in found["guard"][:4]
+        (guard["metric"], guard.get("at_least", guard.get("at_most")), guard.get("over"), guard["missing_for"])
+        for guard in found["guard"][:4]
     ]
 
 
@@ -171,7 +173,7 @@ def test_what_nobody_promised_is_guarded_as_it_was_measured() -> None:
         "acceptance_rate": near(0.6975),
         "canary_pass_rate": near(0.9),
         "error_rate": near(0.05),
-    } == {one["metric"]: one.get("at_least", one.get("at_most")) for one in found["guard"]}
+    } == {guard["metric"]: guard.get("at_least", guard.get("at_most")) for guard in found["guard"]}
 
 
 def test_a_ratio_is_never_guarded_below_plain_decoding() -> None:
@@ -182,7 +184,7 @@ def test_a_ratio_is_never_guarded_below_plain_decoding() -> None:
 
     found = written(ended("easy", "promoted", measured=slow), objective=[objective("itl_p95", at_most=0.045)])
 
-    assert [1.0] == [one["at_least"] for one in found["guard"] if one["metric"] == "throughput_ratio"]
+    assert [1.0] == [guard["at_least"] for guard in found["guard"] if guard["metric"] == "throughput_ratio"]
 
 
 @pytest.mark.parametrize(("answers", "bound"), [(1000, 0.05), (20, 0.139108), (0, 0.05)])
@@ -192,7 +194,7 @@ def test_errors_are_guarded_at_what_the_soak_could_show(answers: int, bound: flo
     """
     found = written(ended("easy", "promoted", measured=Measured(answers=answers)))
 
-    assert [bound] == [one["at_most"] for one in found["guard"] if one["metric"] == "error_rate"]
+    assert [bound] == [guard["at_most"] for guard in found["guard"] if guard["metric"] == "error_rate"]
 
 
 @pytest.mark.parametrize("bounds", [(0.05, 0.2), (0.2, 0.05)])
@@ -200,13 +202,13 @@ def test_of_two_promises_the_tighter_is_guarded(bounds: tuple[float, float]) -> 
     """
     Whichever of them the SLO names first.
     """
-    promises = [objective("error_rate", at_most=one) for one in bounds]
-    floors = [objective("acceptance_rate", at_least=one) for one in bounds]
+    promises = [objective("error_rate", at_most=bound) for bound in bounds]
+    floors = [objective("acceptance_rate", at_least=bound) for bound in bounds]
 
-    found = written(ended("easy", "promoted", measured=SOAKED), objective=[*promises, *floors])["guard"]
+    guard = written(ended("easy", "promoted", measured=SOAKED), objective=[*promises, *floors])["guard"]
 
-    assert [0.05] == [one["at_most"] for one in found if one["metric"] == "error_rate"]
-    assert [0.2] == [one["at_least"] for one in found if one["metric"] == "acceptance_rate"]
+    assert [0.05] == [one["at_most"] for one in guard if one["metric"] == "error_rate"]
+    assert [0.2] == [one["at_least"] for one in guard if one["metric"] == "acceptance_rate"]
 
 
 def test_a_promised_error_rate_is_guarded_as_promised() -> None:
@@ -215,7 +217,7 @@ def test_a_promised_error_rate_is_guarded_as_promised() -> None:
     """
     found = written(ended("easy", "promoted"), objective=[objective("error_rate", at_most=0.01)])
 
-    assert [0.01] == [one["at_most"] for one in found["guard"] if one["metric"] == "error_rate"]
+    assert [0.01] == [guard["at_most"] for guard in found["guard"] if guard["metric"] == "error_rate"]
 
 
 def test_the_pooled_floor_gives_way_to_the_median_it_is_watched_by() -> None:
@@ -228,7 +230,7 @@ def test_the_pooled_floor_gives_way_to_the_median_it_is_watched_by() -> None:
         ended("easy", "promoted", measured=low), objective=[objective("acceptance_window_min", at_least=0.4)]
     )
 
-    assert [near(0.225)] == [one["at_least"] for one in found["guard"] if one["metric"] == "acceptance_rate"]
+    assert [near(0.225)] == [guard["at_least"] for guard in found["guard"] if guard["metric"] == "acceptance_rate"]
 
 
 def test_a_bound_of_the_other_side_guards_nothing() -> None:
@@ -237,7 +239,7 @@ def test_a_bound_of_the_other_side_guards_nothing() -> None:
     """
     found = written(ended("easy", "promoted"), objective=[objective("throughput_ratio", at_most=3.0)])
 
-    assert ["error_rate"] == [one["metric"] for one in found["guard"]]
+    assert ["error_rate"] == [guard["metric"] for guard in found["guard"]]
 
 
 def test_each_route_knows_the_steps_below_and_what_was_measured() -> None:
@@ -337,7 +339,9 @@ def test_the_policy_holds_the_launch_lines_of_the_last_soaks() -> None:
     """
 
     def launched(*servers: dict[str, Any]) -> Event:
-        return Event("now", "launch", {"servers": [{**LINE, **one} for one in servers], "request": {"cache": False}})
+        return Event(
+            "now", "launch", {"servers": [{**LINE, **server} for server in servers], "request": {"cache": False}}
+        )
 
     first = {"workloads": ["easy"], "speculation": True, "command": ["server", "--draft-model", "heavy"]}
     last = {"workloads": ["easy"], "speculation": True, "command": ["server", "--draft-model", "light"]}

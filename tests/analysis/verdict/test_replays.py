@@ -36,7 +36,7 @@ def told(answers: list[Generation]) -> History:
 
 
 def kinds(answers: list[Generation]) -> list[str]:
-    mine, plain = ([one for one in answers if one.arm == arm] for arm in ("candidate", "plain"))
+    mine, plain = ([answer for answer in answers if answer.arm == arm] for arm in ("candidate", "plain"))
     _, found = examine_repeats(told(answers), evidence(mine, plain), "easy, soak-1")
     return [one.kind for one in found]
 

@@ -34,16 +34,16 @@ def changed(change: Callable[[Answers], Answers], case: Case | None = None) -> V
 def each(arm: str, **fields: Any) -> Callable[[Answers], Answers]:
     """Change the answers of one arm."""
     return lambda answers: [
-        replace(one, answer=replace(one.answer, **fields)) if one.arm == arm else one for one in answers
+        replace(answer, answer=replace(answer.answer, **fields)) if answer.arm == arm else answer for answer in answers
     ]
 
 
 def without(arm: str) -> Callable[[Answers], Answers]:
-    return lambda answers: [one for one in answers if one.arm != arm]
+    return lambda answers: [answer for answer in answers if answer.arm != arm]
 
 
 def first_of_each_arm(answers: Answers) -> Answers:
-    return [next(one for one in answers if one.arm == arm) for arm in ("candidate", "plain")]
+    return [next(answer for answer in answers if answer.arm == arm) for arm in ("candidate", "plain")]
 
 
 def half(answers: Answers) -> Answers:
@@ -52,7 +52,10 @@ def half(answers: Answers) -> Answers:
 
 def of_two_minds(answers: Answers) -> Answers:
     """Let every other plain answer to a canary take three times as long."""
-    return [_slowed(one) if one.arm == "plain" and int(one.pair.split("-")[-1]) // 8 % 2 else one for one in answers]
+    return [
+        _slowed(answer) if answer.arm == "plain" and int(answer.pair.split("-")[-1]) // 8 % 2 else answer
+        for answer in answers
+    ]
 
 
 def _slowed(one: Generation) -> Generation:
@@ -108,7 +111,7 @@ def test_a_soak_that_shows_too_little_proves_nothing(name: str) -> None:
     verdict = changed(UNPROVEN[name], COUNTED)
 
     assert (3, "unproven") == (verdict.exit_code, verdict.outcome)
-    assert all(one.outcome != "promoted" for one in verdict.workloads)
+    assert all(workload.outcome != "promoted" for workload in verdict.workloads)
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -119,7 +122,7 @@ def test_a_candidate_that_does_nothing_is_not_promoted(name: str) -> None:
     verdict = changed(BROKEN[name])
 
     assert 0 != verdict.exit_code
-    assert ["easy"] == [one.workload for one in verdict.transitions]
+    assert ["easy"] == [transition.workload for transition in verdict.transitions]
 
 
 def test_a_clock_that_ran_backwards_is_said() -> None:
@@ -143,7 +146,7 @@ def test_answers_that_are_all_alike_have_no_spread() -> None:
     """
     verdict = concluded(bare({"easy": Made(1.5, 0.0)}), Made(1.5, 0.0)).verdict
 
-    (ratio,) = (one for one in verdict.workloads[0].checks if one.metric == "throughput_ratio")
+    (ratio,) = (check for check in verdict.workloads[0].checks if check.metric == "throughput_ratio")
     assert (0, 1.5, 1.5, 1.5) == (verdict.exit_code, ratio.lo, ratio.center, ratio.hi)
 
 

@@ -55,12 +55,12 @@ def test_the_tap_counts_what_the_worker_counts(
 
 def settled(system: Server) -> Counters:
     """Return the counters once they stand still: a request of the test before may still be counted."""
-    seen = system.counters()
+    counters = system.counters()
     while True:
         time.sleep(0.5)
-        before, seen = seen, system.counters()
-        if seen is not None and seen == before:
-            return seen
+        before, counters = counters, system.counters()
+        if counters is not None and counters == before:
+            return counters
 
 
 def test_the_tap_sums_the_whole_traffic(shared: SharedBackend) -> None:
@@ -98,13 +98,13 @@ def test_many_threads_may_send_requests(shared: SharedBackend, which: Any) -> No
     """
     system = shared.system(which)
     requests = [make_request(name, which) for name in WORKLOADS]
-    alone = [system.answer(one) for one in requests]
+    alone = [system.answer(request) for request in requests]
 
     with ThreadPoolExecutor(len(requests)) as pool:
         together = list(pool.map(system.answer, requests))
 
     def outcome(answers: Any) -> Any:
-        return [(one.fault, one.text, one.output_tokens, one.rounds) for one in answers]
+        return [(answer.fault, answer.text, answer.output_tokens, answer.rounds) for answer in answers]
 
     assert outcome(alone) == outcome(together)
 
@@ -161,11 +161,11 @@ def test_a_broken_model_is_an_input_error(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(MODELS["little-target"], broken)
     os.truncate(broken / "model.safetensors", 100_000)
-    here = SharedBackend("mlx-server", tmp_path)
-    here.backend._models = {**MODELS, "little-target": broken}  # type: ignore[attr-defined]
+    backend = SharedBackend("mlx-server", tmp_path)
+    backend.backend._models = {**MODELS, "little-target": broken}  # type: ignore[attr-defined]
 
     with pytest.raises(InputError) as caught:
-        here.backend.start(PLAIN)
+        backend.backend.start(PLAIN)
     says("backends", "a broken model is an input error", caught.value.message)
 
     assert "last lines of" in caught.value.hint

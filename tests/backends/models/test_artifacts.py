@@ -63,7 +63,7 @@ def test_a_real_folder_is_frozen(hashes: files.HashCache) -> None:
     """
     found = artifacts.freeze("little-target", MODELS / "little-target", hashes)
 
-    assert {one.name for one in (MODELS / "little-target").iterdir()} == found.files.keys()
+    assert {path.name for path in (MODELS / "little-target").iterdir()} == found.files.keys()
     assert sha256((MODELS / "little-target" / "config.json").read_bytes()) == found.files["config.json"]
     assert (MODELS / "little-target" / "model.safetensors").stat().st_size == found.bytes
     assert None not in {found.vocabulary, found.tokens_sha256, found.template_sha256, found.architecture}
@@ -324,9 +324,9 @@ def test_a_draft_for_other_weights_is_warned_about(target: str, draft: str, *, w
     """
     An unquantised draft with a quantised target was made for other weights: a finding, not an error.
     """
-    seen = artifacts.check_pair(frozen("t", quantisation=target), frozen("d", quantisation=draft))
+    pair = artifacts.check_pair(frozen("t", quantisation=target), frozen("d", quantisation=draft))
 
-    assert warned == ("quantisation_mismatch" in {one.kind for one in seen})
+    assert warned == ("quantisation_mismatch" in {one.kind for one in pair})
 
 
 @pytest.mark.parametrize(

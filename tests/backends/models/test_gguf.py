@@ -86,7 +86,9 @@ def test_added_layers_say_nothing(tmp_path: Path) -> None:
 
     read = reference.GGUFReader(tmp_path / "little-draft.gguf")
     loud = {
-        one.name for one in read.tensors if ("attn_output" in one.name or "ffn_down" in one.name) and one.data.any()
+        tensor.name
+        for tensor in read.tensors
+        if ("attn_output" in tensor.name or "ffn_down" in tensor.name) and tensor.data.any()
     }
     assert {"blk.0.attn_output.weight", "blk.0.ffn_down.weight"} == loud
     assert 3 == read.fields["qwen3.block_count"].contents()
@@ -99,12 +101,12 @@ def test_the_header_is_what_the_formats_own_library_reads(converted: Path) -> No
     path = converted / "little-target.gguf"
     theirs = reference.GGUFReader(path)
 
-    mine = gguf.read_header(path, "m")
+    header = gguf.read_header(path, "m")
 
     keys = {name: field.contents() for name, field in theirs.fields.items() if not name.startswith("GGUF.")}
-    assert keys == {key: list(value) if isinstance(value, tuple) else value for key, value in mine.keys.items()}
-    assert {one.name: tuple(map(int, one.shape)) for one in theirs.tensors} == mine.tensors
-    assert path.stat().st_size >= mine.least_size > path.stat().st_size - 32
+    assert keys == {key: list(value) if isinstance(value, tuple) else value for key, value in header.keys.items()}
+    assert {tensor.name: tuple(map(int, tensor.shape)) for tensor in theirs.tensors} == header.tensors
+    assert path.stat().st_size >= header.least_size > path.stat().st_size - 32
 
 
 def test_tensor_types_are_as_large_as_in_the_formats_own_library() -> None:

@@ -57,7 +57,7 @@ def test_every_store_is_searched(home: Path, draft: Path) -> None:
         laid_out.ollama(models, place, {"model": draft.read_bytes()})
     (home / ".lmstudio" / "models" / "maker" / "empty").mkdir()
 
-    found = {(one.name, one.store) for one in locate.all_models()}
+    found = {(model.name, model.store) for model in locate.all_models()}
 
     assert {
         ("org/target", "Hugging Face"),

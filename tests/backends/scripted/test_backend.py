@@ -62,14 +62,14 @@ def test_a_decreed_ratio_reads_as_decreed(
     names = [f"chat-{number}" for number in range(8)]
     requests = [(prompt(name), which) for name in names for which in (PLAIN, DRAFTING)]
     answers = give(script, *requests)
-    made = [
+    generations = [
         Generation(
             "soak-1", f"{canary.id}-{arm}", "chat", canary.id, arm, which, Role.MEASURED, 0, canary.id, 1, answer
         )
         for (canary, which), answer in zip(requests, answers, strict=True)
         for arm in ["candidate" if which == DRAFTING else "plain"]
     ]
-    mine, plain = (tuple(one for one in made if one.arm == arm) for arm in ("candidate", "plain"))
+    mine, plain = (tuple(one for one in generations if one.arm == arm) for arm in ("candidate", "plain"))
     evidence = pair_answers(
         PairedAnswers("chat", {name: prompt(name) for name in names}, mine, plain, 0.95, 1, greedy=True)
     )
@@ -121,7 +121,7 @@ def test_costs_make_the_ratio() -> None:
     (answer,) = give(script, (prompt(), DRAFTING))
 
     assert answer.rounds is not None
-    gaps = [one.at_ns for one in answer.arrivals[::5]]
+    gaps = [arrival.at_ns for arrival in answer.arrivals[::5]]
     assert math.isclose(0.028, (gaps[-1] - gaps[0]) / 1e9 / (len(gaps) - 1), rel_tol=1e-6)
     assert answer.rounds.drafted == 4 * answer.rounds.rounds
 
@@ -187,12 +187,12 @@ def test_modes_make_a_bimodal_baseline() -> None:
     script = {"modes": [{"share": 0.3, "slower": 1.4, "arm": "plain"}]}
     answers = give(script, *[(prompt(), which) for _ in range(500) for which in (PLAIN, DRAFTING)])
 
-    plain = [seconds(one) for one in answers[::2]]
+    plain = [seconds(answer) for answer in answers[::2]]
     slow = [one for one in plain if math.isclose(one, 1.4 * min(plain), rel_tol=1e-6)]
     assert abs(len(slow) / len(plain) - 0.3) < 0.07
     modes = 2
     assert modes == len({round(one, 6) for one in plain})
-    assert 1 == len({round(seconds(one), 6) for one in answers[1::2]})
+    assert 1 == len({round(seconds(answer), 6) for answer in answers[1::2]})
 
 
 def test_counters_can_lie() -> None:
@@ -224,7 +224,7 @@ def test_faults_strike_where_they_are_told() -> None:
 
     answers = give(script, *[(prompt(), PLAIN)] * 6)
 
-    kinds = [one.fault.split(":")[0] if one.fault else None for one in answers]
+    kinds = [answer.fault.split(":")[0] if answer.fault else None for answer in answers]
     expected = [None, "garbled stream", "cut off", None, "timeout", "not running"]
     assert expected == kinds
     assert (answers[3].finish, answers[3].output_tokens) == ("length", 32)
@@ -241,7 +241,7 @@ def test_quality_and_agreement_are_decreed_apart() -> None:
     requests = [(canary, which) for canary in canaries for which in (PLAIN, DRAFTING)]
 
     def right(answers: list[Answer]) -> list[bool]:
-        return [one.text.strip() == str(number) for number, one in enumerate(answers)]
+        return [answer.text.strip() == str(number) for number, answer in enumerate(answers)]
 
     spoiled = give(script, *requests)
     plain, drafting = right(spoiled[::2]), right(spoiled[1::2])
@@ -252,7 +252,7 @@ def test_quality_and_agreement_are_decreed_apart() -> None:
     assert abs(sum(drafting) / 300 - 0.8) < 0.06
     assert all(one or not other for one, other in zip(plain, drafting, strict=True))
     assert all(right(differing[1::2]))
-    equal = sum(one == other for one, other in zip(tokens[::2], tokens[1::2], strict=True))
+    equal = sum(token == other for token, other in zip(tokens[::2], tokens[1::2], strict=True))
     assert abs(equal / 300 - 0.5) < 0.1
 
 
@@ -267,8 +267,8 @@ def test_concurrent_streams_share_virtual_time() -> None:
         answers = list(pool.map(lambda _: system.answer(DecodeRequest(prompt(), four, SamplingParameters())), range(8)))
 
     alone = 64 * 0.02
-    assert {round(alone * 2.5, 6)} == {round(seconds(one), 6) for one in answers}
-    span = max(one.ended_ns for one in answers) - min(one.sent_ns for one in answers)
+    assert {round(alone * 2.5, 6)} == {round(seconds(answer), 6) for answer in answers}
+    span = max(answer.ended_ns for answer in answers) - min(answer.sent_ns for answer in answers)
     assert math.isclose(2 * 2.5 * alone, span / 1e9, rel_tol=1e-6)
 
 
@@ -331,8 +331,8 @@ def test_noise_wanders_as_much_as_decreed() -> None:
     """
     for kept in (0.0, 0.9):
         draws = [held(str(number), noise="10 MB", noise_kept=kept) for number in range(40)]
-        ends = [one[-1] - 1e9 for one in draws]
-        steps = [after - before for one in draws for before, after in pairwise(one)]
+        ends = [draw[-1] - 1e9 for draw in draws]
+        steps = [after - before for draw in draws for before, after in pairwise(draw)]
 
         assert statistics.pstdev(ends) == pytest.approx(10e6, rel=0.3)
         assert statistics.pstdev(steps) == pytest.approx(10e6 * (2 * (1 - kept)) ** 0.5, rel=0.05)

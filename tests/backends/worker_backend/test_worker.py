@@ -76,7 +76,7 @@ def test_both_arms_answer_the_same(echo: Worker) -> None:
     """
     drafting, plain = (echo.answer(make_request("prose", which)) for which in (DRAFTING, PLAIN))
 
-    assert [one.token_id for one in plain.arrivals] == [one.token_id for one in drafting.arrivals]
+    assert [arrival.token_id for arrival in plain.arrivals] == [arrival.token_id for arrival in drafting.arrivals]
     assert plain.rounds is None
 
 

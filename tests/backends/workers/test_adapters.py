@@ -43,8 +43,8 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
             return systems[name]
 
         yield get
-        for one in systems.values():
-            one.close()
+        for system in systems.values():
+            system.close()
 
 
 @pytest.fixture(params=LENGTH)

@@ -58,6 +58,6 @@ def test_reasoning_that_the_prompt_began_is_left_out(monkeypatch: pytest.MonkeyP
         has_thinking=True, think_start="<think>", think_end="</think>", decode=lambda _: "user hi <think>"
     )
 
-    found = parts.answer_parts(thinking, [1], [Piece("let me see</think>42", "stop")], [])
+    answer_parts = parts.answer_parts(thinking, [1], [Piece("let me see</think>42", "stop")], [])
 
-    assert ("42", []) == found
+    assert ("42", []) == answer_parts

@@ -21,7 +21,7 @@ def test_a_prompt_is_as_long_as_asked(name: str, tokens: int) -> None:
     Messages and tools together have about that many tokens; question, tools and expectation are those of the file.
     """
     for short, long in zip(some(name, 4), with_context(some(name, 4), tokens), strict=True):
-        size = sum(len(one["content"]) for one in long.messages) + len(str(long.tools or ""))
+        size = sum(len(message["content"]) for message in long.messages) + len(str(long.tools or ""))
         assert pytest.approx(tokens * CHARACTERS, rel=0.08) == size
         assert long.messages[-1]["content"].endswith(short.messages[-1]["content"])
         assert (short.id, short.tools, short.expect) == (long.id, long.tools, long.expect)
@@ -31,9 +31,9 @@ def test_the_text_is_the_same_on_every_machine() -> None:
     """
     It is drawn from a hash, so its digest never changes: a stored run's prompts can be made again.
     """
-    made = with_context(some("prose", 1), 1000)[0].messages[-1]["content"]
+    content = with_context(some("prose", 1), 1000)[0].messages[-1]["content"]
 
-    assert "37aaebd884927886" == hashlib.sha256(made.encode()).hexdigest()[:16]
+    assert "37aaebd884927886" == hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def test_no_two_prompts_share_a_beginning() -> None:

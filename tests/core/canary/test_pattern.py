@@ -86,7 +86,12 @@ def test_shipped_patterns_grade_as_re_does() -> None:
     """
     patterns = shipped()
 
-    wrong = [(one, text) for one in patterns for text in TEXTS if bool(re.search(one, text)) != compiled(one)(text)]
+    wrong = [
+        (pattern, text)
+        for pattern in patterns
+        for text in TEXTS
+        if bool(re.search(pattern, text)) != compiled(pattern)(text)
+    ]
 
     assert [] == wrong
     assert 100 < len(patterns)
@@ -173,7 +178,7 @@ def test_a_reference_to_few_words_is_written_out(pattern: str) -> None:
         "y",
     ]
 
-    assert [bool(re.search(pattern, one)) for one in texts] == [compiled(pattern)(one) for one in texts]
+    assert [bool(re.search(pattern, text)) for text in texts] == [compiled(pattern)(text) for text in texts]
 
 
 def test_references_that_multiply_are_refused() -> None:

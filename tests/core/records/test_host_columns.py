@@ -42,8 +42,8 @@ def line_of(sample: HostSample) -> bytes:
 def read(path: Path, lines: Sequence[bytes]) -> tuple[list[HostSample], str | None]:
     """Return the samples of a record file with these lines, and what is wrong with it."""
     path.write_bytes(b"".join(lines) + json.dumps({"end": True, "records": len(lines)}).encode() + b"\n")
-    found = record_files.read_records(path, SAMPLES)
-    return list(found.records), found.trouble
+    records = record_files.read_records(path, SAMPLES)
+    return list(records.records), records.trouble
 
 
 @given(st.lists(SAMPLE, max_size=6))

@@ -47,7 +47,7 @@ def test_everything_the_slo_names_is_read(folder: Path) -> None:
     """
     found = inputs.read(folder / "made.toml")
 
-    assert ["c-0", "c-1"] == [one.id for one in found.canaries["tools"]]
+    assert ["c-0", "c-1"] == [tool.id for tool in found.canaries["tools"]]
     assert {"inputs/slo.toml", "inputs/profile.toml", "inputs/canaries-tools.jsonl"} == found.texts.keys()
     assert {"slo": sha256(SLO), "workload tools": sha256((folder / "tools.jsonl").read_text())} == {
         name: found.files[name].sha256 for name in ("slo", "workload tools")

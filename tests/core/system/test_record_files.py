@@ -33,7 +33,7 @@ def test_records_come_back_as_they_were(tmp_path: Path) -> None:
     """
     A record with every field set is the same after writing and reading.
     """
-    made = Generation(
+    generation = Generation(
         trial="soak-1",
         key="1:easy/a",
         workload="easy",
@@ -59,11 +59,11 @@ def test_records_come_back_as_they_were(tmp_path: Path) -> None:
     )
     file = record_files.RecordWriter(tmp_path / "a.jsonl", record_files.ANSWERS)
 
-    file(made)
+    file(generation)
     file.finish()
 
     loaded = record_files.read_records(tmp_path / "a.jsonl", record_files.ANSWERS)
-    assert (None, (made,)) == (loaded.trouble, loaded.records)
+    assert (None, (generation,)) == (loaded.trouble, loaded.records)
     assert isinstance(loaded.records[0].answer.arrivals[0], Arrival)
 
 
@@ -161,13 +161,13 @@ def test_a_resumed_file_goes_on_after_its_last_whole_record(tmp_path: Path) -> N
     path.write_bytes(path.read_bytes()[:-5])
 
     file = record_files.RecordWriter(path, record_files.EVENTS)
-    before = [one.detail["number"] for one in file.records]
+    before = [record.detail["number"] for record in file.records]
     file(event(7))
     file.finish()
 
     loaded = record_files.read_records(path, record_files.EVENTS)
     assert ([0, 1], None) == (before, loaded.trouble)
-    assert [0, 1, 7] == [one.detail["number"] for one in loaded.records]
+    assert [0, 1, 7] == [record.detail["number"] for record in loaded.records]
 
 
 def test_host_samples_keep_their_statuses(tmp_path: Path) -> None:
@@ -193,8 +193,8 @@ def test_a_full_disk_keeps_what_was_written(tmp_path: Path) -> None:
         written(path, 100)
 
     assert (4, True) == (full.value.exit_code, "--resume" in full.value.hint)
-    kept = record_files.read_records(path, record_files.EVENTS)
-    assert (True, True) == (len(kept.records) >= 3, kept.trouble is not None)
+    records = record_files.read_records(path, record_files.EVENTS)
+    assert (True, True) == (len(records.records) >= 3, records.trouble is not None)
     file = record_files.RecordWriter(path, record_files.EVENTS)
     file.finish()
-    assert kept.records == record_files.read_records(path, record_files.EVENTS).records
+    assert records.records == record_files.read_records(path, record_files.EVENTS).records

@@ -320,11 +320,11 @@ def test_a_watched_server_is_compared_with_every_answer() -> None:
     """
     A warm cache counts for the round in which it showed: a server that is restarted without one is as certified again.
     """
-    known = ServerConditions()
-    known.check(policy(), SeenProcess(DRAFTED, {}), lambda _: None)
-    known.add_answer(answer(19))
+    conditions = ServerConditions()
+    conditions.check(policy(), SeenProcess(DRAFTED, {}), lambda _: None)
+    conditions.add_answer(answer(19))
 
-    first, second = known.difference, known.difference
+    first, second = conditions.difference, conditions.difference
 
     assert first is not None
     says("deployed_servers", "a watched server is compared with every answer", first)

@@ -78,4 +78,4 @@ def test_nothing_is_compared_across_a_sleep() -> None:
     host.forget()
     host.add_sample(HostSample("", 2 * SECOND, {}))
 
-    assert [1] == [one.segment for one in host.samples(3 * SECOND, 1e9)]
+    assert [1] == [sample.segment for sample in host.samples(3 * SECOND, 1e9)]

@@ -129,8 +129,8 @@ def test_pairs_of_unlike_length_carry_no_speed() -> None:
     """
     answers = pairs(at_ratio(1.5, 20))
     cut = [
-        replace(one, answer=steady(0.01, 10)) if one.canary == "c-000" and one.arm == "candidate" else one
-        for one in answers
+        replace(answer, answer=steady(0.01, 10)) if answer.canary == "c-000" and answer.arm == "candidate" else answer
+        for answer in answers
     ]
 
     found = judged(context(RATIO), evidence(cut))
@@ -272,7 +272,10 @@ def test_counters_of_all_routes_cross_the_lowest_floor_only() -> None:
 def failing(count: int, faulty: int) -> list[Any]:
     answers = [speed(1.4, 60.0 * number) for number in range(count)]
     return alone(
-        [replace(one, fault="timeout") if number >= count - faulty else one for number, one in enumerate(answers)]
+        [
+            replace(answer, fault="timeout") if number >= count - faulty else answer
+            for number, answer in enumerate(answers)
+        ]
     )
 
 
@@ -384,7 +387,7 @@ def test_a_sensor_that_vanished_is_missing(status: str) -> None:
     A host reading without a number is no evidence.
     """
     reading = Reading(9e9, "B", "made", status)
-    samples = [replace(one, values={"memory_headroom": reading}) for one in on_host(9e9).samples]
+    samples = [replace(sample, values={"memory_headroom": reading}) for sample in on_host(9e9).samples]
 
     found = judged(context(HEADROOM), evidence(samples=samples))
 
@@ -455,7 +458,7 @@ def test_counters_of_throttling_are_judged_where_there_is_no_level() -> None:
     Where a host counts throttle events instead, one more of them crosses a bound of none.
     """
     names = ("throttle_events", "throttle_total")
-    found = [
+    outcomes = [
         judged(
             context(THROTTLE),
             evidence(
@@ -469,7 +472,7 @@ def test_counters_of_throttling_are_judged_where_there_is_no_level() -> None:
         for grown in (0.0, 1.0)
     ]
 
-    assert [Outcome.PASS, Outcome.FAIL] == found
+    assert [Outcome.PASS, Outcome.FAIL] == outcomes
 
 
 @pytest.mark.parametrize("second", [{"cpu_speed_limit": 0.5}, {"thermal_level_powermetrics": 2.0}])
@@ -494,10 +497,10 @@ def test_while_plain_a_guard_of_speculation_sleeps() -> None:
     known = context(RATIO, ACCEPTANCE, ERRORS, guard("canary_pass_rate", at_least=0.9), HEADROOM, canaries=EXPECT_OK)
     answers = alone([speed(1.0, 30.0 * number, text="ok") for number in range(80)], knobs=PLAIN)
 
-    found = judge_guards("easy", evidence(answers, samples=on_host(9e9).samples), known, PLAIN)
+    guards = judge_guards("easy", evidence(answers, samples=on_host(9e9).samples), known, PLAIN)
 
-    assert [True, True, False, False, False] == [one.asleep for one in found]
-    assert [Outcome.PASS] * 3 == [one.outcome for one in found if not one.asleep]
+    assert [True, True, False, False, False] == [one.asleep for one in guards]
+    assert [Outcome.PASS] * 3 == [one.outcome for one in guards if not one.asleep]
 
 
 def test_answers_of_another_setting_are_no_evidence() -> None:

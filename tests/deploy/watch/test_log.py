@@ -54,10 +54,10 @@ def test_every_flipped_bit_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "watch.jsonl"
     with log(path) as kept:
         written = kept.write("change", to_rung=2)
-    whole = path.read_bytes()
+    content = path.read_bytes()
     seen = []
-    for place in range(8 * (len(whole) - 1)):
-        flipped = bytearray(whole)
+    for place in range(8 * (len(content) - 1)):
+        flipped = bytearray(content)
         flipped[place // 8] ^= 1 << place % 8
         path.write_bytes(flipped)
         seen += [entry for entry in entries(path) if entry["kind"] != "damaged"]
@@ -87,8 +87,8 @@ def test_a_full_log_is_put_aside_with_its_state(tmp_path: Path) -> None:
     first, *rest = entries(path)
     assert ("state", {"json": "plain"}) == (first["kind"], first["routes"])
     assert 999 == rest[-1]["number"]
-    assert {"watch.jsonl", "watch.jsonl.1"} == {one.name for one in tmp_path.iterdir()}
-    assert all(one.stat().st_size < 2200 for one in tmp_path.iterdir())
+    assert {"watch.jsonl", "watch.jsonl.1"} == {path.name for path in tmp_path.iterdir()}
+    assert all(path.stat().st_size < 2200 for path in tmp_path.iterdir())
 
 
 def test_a_private_log_stays_private(tmp_path: Path) -> None:
@@ -183,4 +183,4 @@ def test_what_is_no_number_is_null(tmp_path: Path) -> None:
     with log(path) as kept:
         kept.write("look", value=float("nan"), guards={"ratio": (1.5, float("inf"))})
 
-    assert [(None, [1.5, None])] == [(one["value"], one["guards"]["ratio"]) for one in entries(path)]
+    assert [(None, [1.5, None])] == [(entry["value"], entry["guards"]["ratio"]) for entry in entries(path)]

@@ -108,9 +108,9 @@ def test_a_server_left_in_the_background_is_not_waited_for() -> None:
 
     ran = outputs.run_hook(python(code), CHANGE, limit=100)
 
-    left = psutil.Process(int(ran.output))
-    assert (None, True) == (ran.fault, left.is_running())
-    left.kill()
+    process = psutil.Process(int(ran.output))
+    assert (None, True) == (ran.fault, process.is_running())
+    process.kill()
 
 
 def test_only_the_end_of_a_long_output_is_kept() -> None:

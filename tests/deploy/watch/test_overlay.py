@@ -261,4 +261,4 @@ def test_what_a_killed_watch_left_is_written_over(tmp_path: Path) -> None:
     (tmp_path / ".policy.live.toml.fresh").write_text("half an over")
     write(path, overlay())
 
-    assert {"policy.live.toml"} == {one.name for one in tmp_path.iterdir()}
+    assert {"policy.live.toml"} == {path.name for path in tmp_path.iterdir()}

@@ -71,8 +71,8 @@ def of_server(run: Path, *options: str, tapped: bool = True) -> dict[str, tuple[
     seal(run)
     port = free_port()
     with after_promotion.served("little-draft", port, options, tapped=tapped):
-        seen = check_server(run, ROOT / "bench" / "watched.toml", Address(f"http://127.0.0.1:{port}"))
-    return {one.part: (one.outcome, one.detail) for one in seen}
+        server = check_server(run, ROOT / "bench" / "watched.toml", Address(f"http://127.0.0.1:{port}"))
+    return {one.part: (one.outcome, one.detail) for one in server}
 
 
 @pytest.mark.timeout(600)

@@ -53,7 +53,7 @@ def instant(now_ns: int) -> Instant:
 def restored(changes: Sequence[RouteChange]) -> Standing:
     """Return where the route stands after *changes*, as a restart reads them from the log."""
     begun = {"kind": "begun", **restore.snapshot("verdict", {"easy": Standing(workload="easy")}, {"easy": rules()})}
-    entries = [begun, *({"kind": "change", **one.document()} for one in changes)]
+    entries = [begun, *({"kind": "change", **change.document()} for change in changes)]
     standing, _ = restore.read_log(json.loads(json.dumps(entries)), "verdict").routes["easy"]
     return standing
 
@@ -81,7 +81,7 @@ class Watched:
 
     @property
     def moves(self) -> list[tuple[str, int]]:
-        return [(one.kind, one.after) for one in self.changes]
+        return [(change.kind, change.after) for change in self.changes]
 
 
 @pytest.fixture
@@ -356,12 +356,12 @@ def test_the_state_is_what_its_log_says(rounds: list[tuple[tuple[str, str], int]
     """
     watched = lived(rounds)
 
-    lines = [json.dumps(one.document()) for one in watched.changes]
+    lines = [json.dumps(change.document()) for change in watched.changes]
 
     assert watched.changes == [RouteChange.model_validate_json(line) for line in lines]
     assert watched.state.standing == restored(watched.changes)
     assert Standing(workload="easy") == restored(
-        [one.model_copy(update={"workload": "hard"}) for one in watched.changes]
+        [change.model_copy(update={"workload": "hard"}) for change in watched.changes]
     )
 
 

@@ -26,7 +26,7 @@ def policy(*workloads: str) -> Policy:
             "verdict_sha256": VERDICT,
             "issued": "2026-01-01T00:00:00Z",
             "expires": "2026-02-01T00:00:00Z",
-            "route": [{"workload": one, "speculation": True, "setting": setting} for one in workloads],
+            "route": [{"workload": workload, "speculation": True, "setting": setting} for workload in workloads],
         }
     )
 
@@ -51,7 +51,7 @@ def test_a_route_that_is_taken_out_is_a_change() -> None:
 
     changes = kept.edit(policy("chat"), NOW)
 
-    assert [("json", "off")] == [(one.workload, one.kind) for one in changes]
+    assert [("json", "off")] == [(change.workload, change.kind) for change in changes]
     assert "the policy was edited" in changes[0].because
 
 
@@ -65,7 +65,7 @@ def test_a_route_that_is_put_back_has_to_earn_its_way(between: tuple[str, ...]) 
     again = restarted(kept, *between)
     changes = again.edit(policy("json", "chat"), NOW)
 
-    assert "try" not in {one.kind for one in changes}
+    assert "try" not in {change.kind for change in changes}
     assert [False, True] == [again.overlay_route(name).speculation for name in ("json", "chat")]
 
 

@@ -412,7 +412,7 @@ def test_commands_run_on_a_change(tmp_path: Path) -> None:
     assert ["down True True", "down False False"] == note.read_text().splitlines()
     faults = [one["fault"] for one in output.of("command")]
     assert (1, ["exit code 1", None, None] * 2) == (exit_code, faults)
-    kinds = [one["kind"] for one in output.entries]
+    kinds = [entry["kind"] for entry in output.entries]
     assert kinds.index("change") < kinds.index("command")
 
 

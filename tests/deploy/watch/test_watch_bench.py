@@ -35,9 +35,9 @@ def test_every_look_of_the_bench_is_the_guards_own(metric: str) -> None:
     After each pair of a route that turns bad the bench crosses the bound exactly where the guard does.
     """
     condition = watch.Condition("made", 0.15, 60.0, hard=0.4)
-    known = watch.policy(condition)
-    error, guard = watch.error_of(known), next(one for one in known.guard if one.metric == metric)
-    differ = certified_spread(known.route[0].measured.throughput_ratio)
+    policy = watch.policy(condition)
+    error, guard = watch.error_of(policy), next(guard for guard in policy.guard if guard.metric == metric)
+    differ = certified_spread(policy.route[0].measured.throughput_ratio)
     one = watch.drawn(
         [(watch.HEALTHY[2], 60), (WORSE, 100), (watch.HEALTHY[0], 80)], condition, np.random.default_rng(3)
     )

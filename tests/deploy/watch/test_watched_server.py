@@ -324,7 +324,7 @@ def test_a_server_that_contradicts_the_conditions_is_off_while_it_does(tmp_path:
     assert ["off 0>2"] == during
     assert "4 of 5 prompt tokens" in output.of("change")[0]["because"]
     assert "try 2>1" in output.changes
-    assert any("not checked: " in one and "launch line" in one for one in output.messages)
+    assert any("not checked: " in message and "launch line" in message for message in output.messages)
 
 
 def test_our_own_limits_are_no_fault_of_the_server(tmp_path: Path, server: Answering) -> None:

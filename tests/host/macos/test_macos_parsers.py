@@ -152,10 +152,10 @@ def test_lines_that_name_their_key_belong_to_it() -> None:
     A sysctl that prints its keys in spite of -n is read in any order; extra keys are ignored.
     """
     plain = "".join(f"{mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)
-    named = "".join(f"{key}: {mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)
+    text = "".join(f"{key}: {mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)
     turned = "".join(f"{key}: {mac_tools.SYSCTL[key]}\n" for key in reversed(sysctl.KEYS)) + "hw.ncpu: 18\n"
 
-    assert sysctl.parse(printed(plain)) == sysctl.parse(printed(named))
+    assert sysctl.parse(printed(plain)) == sysctl.parse(printed(text))
     assert sysctl.parse(printed(plain)) == sysctl.parse(printed(turned))
 
 

@@ -14,7 +14,7 @@ FIRST: dict[str, int | None] = {"cpu_total_mj": 1000, "gpu_mj": 5000, "ane_mj": 
 
 def counters(monkeypatch: pytest.MonkeyPatch, *readings: dict[str, int | None]) -> zeus.EnergyCounters:
     """Return the source on a chip with these readings, one a second."""
-    found = iter([SimpleNamespace(**one) for one in readings])
+    found = iter([SimpleNamespace(**reading) for reading in readings])
     stand_in = ModuleType(zeus.MODULE)
     stand_in.AppleEnergyMonitor = lambda: SimpleNamespace(get_cumulative_energy=lambda: next(found))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, zeus.MODULE, stand_in)
@@ -54,9 +54,9 @@ def test_it_is_a_source_only_where_it_is_installed(monkeypatch: pytest.MonkeyPat
     Without the package a Mac has the other sources; a package that cannot be loaded is an absent one.
     """
     monkeypatch.setattr(zeus, "find_spec", lambda _name: None)
-    without = [one.name for one in macos.sources(tuple)]
+    without = [source.name for source in macos.sources(tuple)]
     monkeypatch.setattr(zeus, "find_spec", lambda _name: object())
-    having = [one.name for one in macos.sources(tuple)]
+    having = [source.name for source in macos.sources(tuple)]
     monkeypatch.setitem(sys.modules, zeus.MODULE, None)
 
     with pytest.raises(OSError, match=zeus.MODULE):

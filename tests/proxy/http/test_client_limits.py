@@ -49,7 +49,7 @@ def test_a_process_without_descriptors_blames_no_server(tmp_path: Path) -> None:
                     benefit.answers,
                     benefit.error_share["speculative"][0],
                 )
-                assert ["none", "none", "speculative"] == [one["route"] for one in proxy.records]
+                assert ["none", "none", "speculative"] == [record["route"] for record in proxy.records]
                 assert 1 == len(proxy.said)
                 assert 0 == len(plain.requests)
 
@@ -95,9 +95,9 @@ def test_idle_connections_turn_no_speculation_off(tmp_path: Path, soft: int, har
             until(lambda: (tmp_path / "policy.live.toml").exists() or process.poll() is not None)
             assert process.poll() is None, url
             place = ("127.0.0.1", int(url.rpartition(":")[2]))
-            held = [socket.create_connection(place, timeout=60) for _ in range(idle)]
+            connections = [socket.create_connection(place, timeout=60) for _ in range(idle)]
             statuses = [status(url) for _ in range(12)]
-            for one in held:
+            for one in connections:
                 one.close()
             until(lambda: status(url) == 200)
             assert [200] * 3 == [status(url) for _ in range(3)]  # one request in a hundred is held out
@@ -106,11 +106,11 @@ def test_idle_connections_turn_no_speculation_off(tmp_path: Path, soft: int, har
             assert process.poll() is None
 
     records = [json.loads(line) for line in (tmp_path / "live.jsonl").read_text().splitlines()]
-    requests = [one for one in records if one["kind"] == "request"]
+    requests = [record for record in records if record["kind"] == "request"]
     assert ({200} if hard > 128 else {503}) == set(statuses)
-    assert [] == [one["fault"] for one in requests if one["fault"] is not None]
+    assert [] == [request["fault"] for request in requests if request["fault"] is not None]
     assert "gatekeeper_proxy_faults_total{" not in metrics
-    assert any(one["arm"] == "speculative" for one in requests)
+    assert any(request["arm"] == "speculative" for request in requests)
 
 
 def status(url: str) -> int:
@@ -256,11 +256,11 @@ def test_connections_beyond_the_limit_are_told_to_come_again(tmp_path: Path, mon
     async def main() -> None:
         async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
             place = ("127.0.0.1", proxy.port)
-            held = [await asyncio.open_connection(*place) for _ in range(2)]
+            connections = [await asyncio.open_connection(*place) for _ in range(2)]
             await asyncio.sleep(0.05)  # until the proxy has them
             reader, _ = await asyncio.open_connection(*place)
             answer = await asyncio.wait_for(reader.read(), 60)
-            held[0][1].close()
+            connections[0][1].close()
             await until_in_loop(lambda: _is_served(*place))
 
             assert answer.startswith(b"HTTP/1.1 503 ")

@@ -219,12 +219,12 @@ def test_answers_that_are_alike_are_quality() -> None:
     Agreement is counted in canaries.
     """
     alike = check("token_agreement", "at_least", 1.0, Outcome.PASS, 1.0, 1.0, 1.0)
-    one = WorkloadVerdict("easy", WorkloadOutcome.PROMOTED, DRAFTED, (alike,), True, "")
+    verdict = WorkloadVerdict("easy", WorkloadOutcome.PROMOTED, DRAFTED, (alike,), True, "")
 
     says(
         "reports",
         "answers that are alike are quality",
-        decide(replace(VERDICT, workloads=(one,))).workloads[0].quality,
+        decide(replace(VERDICT, workloads=(verdict,))).workloads[0].quality,
     )
 
 

@@ -200,7 +200,7 @@ def test_a_point_of_a_region_begins_with_figures_of_its_own() -> None:
     now = told(begin(), event(0, "stage", stage="region"), *before, point, event(3, "answer", generation=generation()))
 
     assert ("region", "temperature 0.7") == (now.stage, now.part)
-    assert [("json", None, 100.0, 1)] == [(one.workload, one.plain, one.drafting, one.answered) for one in now.rows]
+    assert [("json", None, 100.0, 1)] == [(row.workload, row.plain, row.drafting, row.answered) for row in now.rows]
 
 
 def test_figures_are_those_of_the_arm_they_stand_under() -> None:
@@ -213,7 +213,7 @@ def test_figures_are_those_of_the_arm_they_stand_under() -> None:
         generation(speed=1, role=Role.WARMUP),
     ]
 
-    row = told(begin(), *(event(1, "answer", generation=one) for one in answers)).rows[0]
+    row = told(begin(), *(event(1, "answer", generation=answer) for answer in answers)).rows[0]
 
     assert (50.0, 100.0, 0.75, 2) == (row.plain, row.drafting, row.acceptance, row.answered)
 

@@ -27,15 +27,18 @@ def test_every_answer_of_the_sweep_is_a_row() -> None:
     case = whole_case()
     seen = sweep_data(case, conclude(case).verdict.workloads)
 
-    answers = [one for recorded in case.sweep.values() for one in recorded.records]
+    answers = [record for recorded in case.sweep.values() for record in recorded.records]
     assert (len(answers), 0) == (len(seen.rows), seen.left_out)
-    recorded = {(one.workload, one.trial if one.arm == "plain" else "", one.canary, one.repeat) for one in answers}
+    recorded = {
+        (answer.workload, answer.trial if answer.arm == "plain" else "", answer.canary, answer.repeat)
+        for answer in answers
+    }
     assert {one.workload for one in seen.rows} == {one[0] for one in recorded}
     first = seen.rows[0]
     (mine,) = [
-        one
-        for one in case.sweep[first.trial].records
-        if (one.workload, one.canary, one.repeat) == (first.workload, first.canary, first.repeat)
+        record
+        for record in case.sweep[first.trial].records
+        if (record.workload, record.canary, record.repeat) == (first.workload, first.canary, first.repeat)
     ]
     assert pytest.approx(ttft(mine.answer)) == first.figures[METRICS.index("ttft")]
 
@@ -76,7 +79,9 @@ def test_a_fault_has_no_ratio_and_is_never_thinned_out() -> None:
     """
     case = whole_case()
     trial = next(iter(case.sweep))
-    broken = tuple(replace(one, answer=replace(one.answer, fault="timeout")) for one in case.sweep[trial].records)
+    broken = tuple(
+        replace(record, answer=replace(record.answer, fault="timeout")) for record in case.sweep[trial].records
+    )
     made = replace(case, sweep={**case.sweep, trial: StoredRecords(broken)})
 
     seen = sweep_data(made, conclude(made).verdict.workloads)
@@ -122,5 +127,5 @@ def test_a_setting_names_the_knobs_it_moves(design: str, moved: set[tuple[str, .
 
     seen = sweep_data(case, conclude(case).verdict.workloads)
 
-    assert moved == {one.moved for one in seen.settings if one.arm == "candidate"}
-    assert {()} == {one.moved for one in seen.settings if one.arm == "plain"}
+    assert moved == {setting.moved for setting in seen.settings if setting.arm == "candidate"}
+    assert {()} == {setting.moved for setting in seen.settings if setting.arm == "plain"}

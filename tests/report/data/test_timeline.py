@@ -57,8 +57,8 @@ def test_nan_is_no_point() -> None:
     A reading that is not a number is missing.
     """
     broken = [
-        replace(one, values={**one.values, "swap_used": Reading(float("nan"), "B", "made", "ok", 0.0)})
-        for one in samples("soak-1")
+        replace(sample, values={**sample.values, "swap_used": Reading(float("nan"), "B", "made", "ok", 0.0)})
+        for sample in samples("soak-1")
     ]
 
     lanes = {lane.name: lane for lane in timeline(host_samples=tuple(broken)).lanes}
@@ -88,7 +88,7 @@ def test_a_transition_ends_the_soak_it_came_from() -> None:
     """
     A step down is marked at the end of the soak whose check failed, with its reason.
     """
-    last = max(one.at for one in whole_case().soaks["soak-1"].records)
+    last = max(record.at for record in whole_case().soaks["soak-1"].records)
 
     (seen,) = timelines(whole_case(), (Transition(last, "easy", {}, {}, "too slow"),), ())
 
@@ -102,7 +102,7 @@ def test_a_pause_between_two_stretches_is_shortened() -> None:
     case = whole_case()
     answers = case.soaks["soak-1"].records
     half = len(answers) // 2
-    later = [replace(one, segment=1, at=one.at.replace("T00:", "T11:")) for one in answers[half:]]
+    later = [replace(answer, segment=1, at=answer.at.replace("T00:", "T11:")) for answer in answers[half:]]
 
     (seen,) = timelines(replace(case, soaks={"soak-1": StoredRecords((*answers[:half], *later))}), (), ())
 
@@ -116,9 +116,9 @@ def test_many_answers_are_thinned_and_no_fault_is_lost() -> None:
     Dots are at most so many, the number of answers is kept, and every fault is drawn.
     """
     case = whole_case()
-    one = case.soaks["soak-1"].records[0]
-    faulty = replace(one, answer=replace(one.answer, fault="timeout"))
-    answers = tuple(faulty if number % 100 == 7 else one for number in range(5000))
+    record = case.soaks["soak-1"].records[0]
+    faulty = replace(record, answer=replace(record.answer, fault="timeout"))
+    answers = tuple(faulty if number % 100 == 7 else record for number in range(5000))
 
     (seen,) = timelines(replace(case, soaks={"soak-1": StoredRecords(answers)}), (), ())
 
@@ -131,7 +131,7 @@ def test_answers_without_a_time_of_day_have_no_timeline() -> None:
     A stamp that is empty or damaged is no instant.
     """
     case = whole_case()
-    timeless = tuple(replace(one, at="") for one in case.soaks["soak-1"].records)
+    timeless = tuple(replace(record, at="") for record in case.soaks["soak-1"].records)
 
     assert () == timelines(replace(case, soaks={"soak-1": StoredRecords(timeless)}), (), ())
     assert (None, None, 0.0) == (wall_seconds(""), wall_seconds("yesterday"), wall_seconds("1970-01-01T00:00:00Z"))
@@ -143,17 +143,17 @@ def test_acceptance_is_drawn_by_window() -> None:
     """
     seen = timeline()
 
-    windows = [one for one in seen.windows if one.workload == "easy"]
+    windows = [window for window in seen.windows if window.workload == "easy"]
     assert 5 <= len(windows) <= 6
-    assert {"easy"} == {one.workload for one in seen.windows}
-    assert all(0 <= one.begin <= one.end <= seen.seconds for one in windows)
+    assert {"easy"} == {window.workload for window in seen.windows}
+    assert all(0 <= window.begin <= window.end <= seen.seconds for window in windows)
 
 
 def test_a_stretch_without_samples_says_why() -> None:
     """
     Where the closing pass has no samples of this soak, the lane has a gap with that name; elsewhere it has none.
     """
-    sampled = tuple(one for one in samples("soak-1") if one.at_ns < 500 * SECOND)
+    sampled = tuple(sample for sample in samples("soak-1") if sample.at_ns < 500 * SECOND)
 
     (gap,) = timeline(event(500, "closing", soak="soak-1"), host_samples=sampled).gaps
 

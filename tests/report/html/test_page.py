@@ -123,14 +123,14 @@ def test_every_check_has_its_value_its_bound_and_its_chart(mixed: PageData) -> N
     Each check is one cell: the measurement, and a chart of the interval against its bound; a failed one has a card too.
     """
     document = Document(page.render(mixed))
-    checks = [*(one for part in mixed.verdict.workloads for one in part.checks), *mixed.verdict.host_checks]
+    checks = [*(check for part in mixed.verdict.workloads for check in part.checks), *mixed.verdict.host_checks]
 
     charts_drawn = [
-        one for one in document.tags("svg") if str(one.get("aria-label")).startswith(("pass:", "fail:", "unproven:"))
+        tag for tag in document.tags("svg") if str(tag.get("aria-label")).startswith(("pass:", "fail:", "unproven:"))
     ]
 
     assert len(checks) == len(charts_drawn)
-    assert [] == [one.metric for one in checks if one.metric.replace("_", "_ ") not in document.text]
+    assert [] == [check.metric for check in checks if check.metric.replace("_", "_ ") not in document.text]
 
 
 def test_it_loads_nothing(mixed: PageData) -> None:
@@ -141,8 +141,8 @@ def test_it_loads_nothing(mixed: PageData) -> None:
     document = Document(text)
 
     links = [value for _, one in document.elements for key, value in one.items() if key in {"src", "href", "action"}]
-    pointing = [one for one in links if not str(one).startswith("#")]
-    (policy,) = [one["content"] for one in document.tags("meta") if one.get("http-equiv")]
+    pointing = [link for link in links if not str(link).startswith("#")]
+    (policy,) = [tag["content"] for tag in document.tags("meta") if tag.get("http-equiv")]
     outside = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+", text)) - {"http://www.w3.org"}
     assert ([], set(), []) == (pointing, outside, re.findall(r"@import|url\(", text))
     directives = dict(directive.split(" ", 1) for directive in str(policy).split("; "))
@@ -161,7 +161,7 @@ def test_the_policy_names_the_style_and_the_script_that_are_there(mixed: PageDat
     digests = [b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in found]
 
     assert 2 == len(digests)
-    assert [] == [one for one in digests if f"'sha256-{one}'".replace("'", "&#x27;") not in text]
+    assert [] == [digest for digest in digests if f"'sha256-{digest}'".replace("'", "&#x27;") not in text]
 
 
 def hostile() -> PageData:
@@ -171,16 +171,18 @@ def hostile() -> PageData:
     def with_hostile_text(recorded: StoredRecords[Generation]) -> StoredRecords[Generation]:
         answers = [
             replace(
-                one, canary=one.canary, answer=replace(one.answer, text=HOSTILE, fault=HOSTILE if number == 3 else None)
+                record,
+                canary=record.canary,
+                answer=replace(record.answer, text=HOSTILE, fault=HOSTILE if number == 3 else None),
             )
-            for number, one in enumerate(recorded.records)
+            for number, record in enumerate(recorded.records)
         ]
         return StoredRecords(tuple(answers), recorded.trouble)
 
-    case = replace(case, sweep={name: with_hostile_text(one) for name, one in case.sweep.items()})
-    case = replace(case, soaks={name: with_hostile_text(one) for name, one in case.soaks.items()})
+    case = replace(case, sweep={name: with_hostile_text(sweep) for name, sweep in case.sweep.items()})
+    case = replace(case, soaks={name: with_hostile_text(soak) for name, soak in case.soaks.items()})
     made = page_of(case, policy=HOSTILE)
-    workloads = tuple(replace(one, because=HOSTILE) for one in made.verdict.workloads)
+    workloads = tuple(replace(workload, because=HOSTILE) for workload in made.verdict.workloads)
     finding = Finding("made", HOSTILE, HOSTILE, HOSTILE)
     manifest = made.manifest.model_copy(update={"backend": HOSTILE, "host": {"chip": HOSTILE}})
     return replace(made, verdict=replace(made.verdict, workloads=workloads, findings=(finding,)), manifest=manifest)
@@ -331,7 +333,7 @@ def test_a_failed_host_is_named() -> None:
     seen = page_of(case, policy=None)
     text = Document(page.render(seen)).text
 
-    assert Outcome.FAIL in {one.outcome for one in seen.verdict.host_checks}
+    assert Outcome.FAIL in {host_check.outcome for host_check in seen.verdict.host_checks}
     says("reports", "a failed host is named", seen.decision.headline)
     assert seen.decision.headline in text
     assert text.index("Failed objectives") < text.index("would have passed") < text.rindex("Workloads")
@@ -355,9 +357,9 @@ def test_a_failed_workload_shows_what_is_deployed_and_its_best_try() -> None:
     """
     Headline, card and table have the same speeds: plain decoding is what runs, and the best try stands below it.
     """
-    seen = load_page_data(GOLDEN / "failed_0.3.0")
-    text = Document(page.render(seen)).text
-    (summary,) = seen.decision.workloads
+    page_data = load_page_data(GOLDEN / "failed_0.3.0")
+    text = Document(page.render(page_data)).text
+    (summary,) = page_data.decision.workloads
     card = text[text.index("Workloads", text.index("Policy and manifest")) : text.rindex("Objectives 3 of")]
 
     order = ("off plain 11 tok/s", "Policy plain decoding", "Best try", "heavy, draft length 4: 1.43x", "18 tok/s")
@@ -392,7 +394,7 @@ def test_a_run_under_way_shows_what_it_has_so_far() -> None:
     A card has the speed so far with its interval and its answers; sections that have nothing yet are left out.
     """
     document = Document(live_page())
-    titles = [one["id"] for one in document.tags("h2")]
+    titles = [tag["id"] for tag in document.tags("h2")]
 
     assert ["workloads", "settings", "latency", "files"] == titles
     assert 3 == document.text.count("measuring")

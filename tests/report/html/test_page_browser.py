@@ -222,7 +222,7 @@ def test_hostile_text_does_not_run(tab: Tab, tmp_path: Path) -> None:
     assert "undefined" == tab.run("typeof window.broken")
     written = tab.run("document.querySelectorAll('img, #tip *').length")
     assert 0 == written
-    assert any("</script>" in one for one in tips)
+    assert any("</script>" in tip for tip in tips)
     assert ([], [path.as_uri()]) == (tab.complaints, tab.requests)
 
 

@@ -59,8 +59,12 @@ def within(project: ProjectFolder, **variables: str) -> ProjectFolder:
 
 def answers(run: Path) -> list[tuple[str, Generation]]:
     """Return every answer of a run with its record file."""
-    files = [one for one in sorted(run.glob("*.jsonl")) if one.name not in NOT_ANSWERS]
-    return [(file.name, one) for file in files for one in record_files.read_records(file, record_files.ANSWERS).records]
+    files = [path for path in sorted(run.glob("*.jsonl")) if path.name not in NOT_ANSWERS]
+    return [
+        (file.name, record)
+        for file in files
+        for record in record_files.read_records(file, record_files.ANSWERS).records
+    ]
 
 
 @dataclass(frozen=True)

@@ -56,9 +56,9 @@ def test_every_record_is_one_span_of_one_trace(told: Told) -> None:
     roots = [span for span in spans if not span.parent_span_id]
     parents = Counter(ids[span.parent_span_id].name for span in spans if span.parent_span_id)
 
-    made = Counter("soak-1" if file.startswith("soak") else "sweep" for file, _ in answers(told.run))
+    counter = Counter("soak-1" if file.startswith("soak") else "sweep" for file, _ in answers(told.run))
     assert ["certify told"] == [span.name for span in roots]
-    assert {"certify told": 2, **made} == parents
+    assert {"certify told": 2, **counter} == parents
     assert (len(spans), 1) == (len(ids), len({span.trace_id for span in spans}))
 
 
@@ -150,7 +150,7 @@ def test_host_values_are_gauges(told: Told) -> None:
     samples = record_files.read_records(told.run / "host.jsonl", record_files.SAMPLES).records
     points = told.receiver.points("gatekeeper.host.memory_headroom")
 
-    headroom = [(wall_ns(one.at), one.values["memory_headroom"].value) for one in samples]
+    headroom = [(wall_ns(sample.at), sample.values["memory_headroom"].value) for sample in samples]
     assert headroom == [(point.time_unix_nano, point.as_double) for point in points]
     assert [] == told.receiver.points("hw.power"), "this host has no power meter"
 
@@ -162,7 +162,7 @@ def test_the_resource_is_the_host_and_the_manifest(told: Told) -> None:
     text = (told.run / "manifest.json").read_text()
     manifest = json.loads(text)
 
-    assert 1 == len({json.dumps(one, sort_keys=True) for one in told.receiver.resources})
+    assert 1 == len({json.dumps(resource, sort_keys=True) for resource in told.receiver.resources})
     assert {
         "service.name": "gatekeeper",
         "host.cpu.model.name": manifest["host"]["chip"],
@@ -236,8 +236,11 @@ def test_a_long_run_goes_out_in_many_requests(
 
 def found(request: Any) -> list[Any]:
     """Return the spans or the points of one request."""
-    one = Receiver(requests=[request])
-    return [*one.spans, *(point for name in {metric.name for metric in one.metrics} for point in one.points(name))]
+    receiver = Receiver(requests=[request])
+    return [
+        *receiver.spans,
+        *(point for name in {metric.name for metric in receiver.metrics} for point in receiver.points(name)),
+    ]
 
 
 @pytest.mark.nightly

@@ -83,7 +83,7 @@ def test_headers_and_compression_reach_the_collector(told: Told) -> None:
         told, OTEL_EXPORTER_OTLP_HEADERS="X-Key=a%20b,authorization=Bearer c", OTEL_EXPORTER_OTLP_COMPRESSION="gzip"
     )
 
-    received = {(one["x-key"], one["authorization"], one["content-encoding"]) for one in receiver.headers}
+    received = {(header["x-key"], header["authorization"], header["content-encoding"]) for header in receiver.headers}
     assert {("a b", "Bearer c", "gzip")} == received
 
 

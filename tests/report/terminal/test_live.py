@@ -185,7 +185,7 @@ def test_a_long_name_is_cut_before_the_knobs() -> None:
     for one in (begin(), event(1, "answer", generation=replace(generation(), setting=setting(**named)))):
         progress.update(one)
 
-    (line,) = [one for one in drawn(progress, 80).splitlines() if one.startswith("json")]
+    (line,) = [line for line in drawn(progress, 80).splitlines() if line.startswith("json")]
 
     assert "Qwen3-0\N{HORIZONTAL ELLIPSIS}, length 12" in line
 

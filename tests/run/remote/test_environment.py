@@ -127,16 +127,16 @@ def test_every_library_is_pinned_by_hash_and_no_index_is_named() -> None:
     requirements = pytest.importorskip("packaging.requirements")
     if not (ROOT / "pyproject.toml").is_file():
         pytest.skip("this is no checkout")
-    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     text = installation.lock().decode()
     blocks = re.split(r"^(?=[a-z])", text, flags=re.MULTILINE)[1:]
     pins: dict[str, set[str]] = {}
     for name, version_ in re.findall(r"^([a-z0-9-]+)==([^ \n]+)", text, re.MULTILINE):
         pins.setdefault(name, set()).add(version_)
 
-    for one in [*asked["dependencies"], *asked["optional-dependencies"]["mlx"]]:
-        wanted = requirements.Requirement(one)
-        assert all(pin in wanted.specifier for pin in pins[wanted.name]), one
+    for one in [*project["dependencies"], *project["optional-dependencies"]["mlx"]]:
+        requirement = requirements.Requirement(one)
+        assert all(pin in requirement.specifier for pin in pins[requirement.name]), one
     assert len(blocks) == len(re.findall("==", text)) - len(re.findall(" == '", text))
     assert all("--hash=sha256:" in block for block in blocks)
     assert not re.search("://|--index|--find-links|--extra", text)
@@ -202,8 +202,8 @@ def test_a_library_without_a_hash_is_never_installed(serve: Serve, monkeypatch: 
     """
     The remote pip takes nothing that is not pinned by hash; its output is passed on, and no environment is ready.
     """
-    server, made = serve(), build_wheel()
-    there = server.state / "parcels" / made.sha256 / made.name
+    server, wheel = serve(), build_wheel()
+    there = server.state / "parcels" / wheel.sha256 / wheel.name
     monkeypatch.setattr(installation, "lock", f"gatekeeper @ {there.as_uri()}\n".encode)
 
     with Connection("mini") as connection, pytest.raises(AgentError) as refused:
@@ -289,10 +289,10 @@ def test_pip_takes_it_and_what_it_holds_runs(tmp_path: Path) -> None:
     """
     A pip installs it, checking its record; the installed package is complete, its data included.
     """
-    made = build_wheel()
-    (tmp_path / made.name).write_bytes(made.content)
+    wheel = build_wheel()
+    (tmp_path / wheel.name).write_bytes(wheel.content)
     install = ["-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(tmp_path / "site")]
-    subprocess.run([sys.executable, *install, tmp_path / made.name], check=True, timeout=120)
+    subprocess.run([sys.executable, *install, tmp_path / wheel.name], check=True, timeout=120)
     slo = tmp_path / "mine.toml"
     slo.write_text((ROOT / "slos" / "quickstart.toml").read_text("utf-8"))  # it names its canaries
     ask = "import gatekeeper.core.system.inputs as i; print(i.shipped_folder('slos')); import gatekeeper.cli.main"

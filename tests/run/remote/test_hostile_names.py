@@ -207,8 +207,8 @@ def test_nothing_of_the_environment_travels_unless_named(
         ended = list(connection.stream("follow", run_id="one"))[-1]["job"]
 
     seen = json.loads(ended["log"])["env"]
-    kept = b"".join(path.read_bytes() for path in server.home.rglob("*") if path.is_file())
+    text = b"".join(path.read_bytes() for path in server.home.rglob("*") if path.is_file())
     assert ("NAMED_KEY" in seen, "UNNAMED_KEY" in seen) == (True, False)
     assert ["NAMED_KEY"] == ended["named"]
-    assert (False, False, True) == (b"named-4711" in kept, b"unnamed-4711" in kept, b"open-4711" in kept)
+    assert (False, False, True) == (b"named-4711" in text, b"unnamed-4711" in text, b"open-4711" in text)
     assert os.environ["UNNAMED_KEY"]

@@ -43,10 +43,10 @@ def test_clocks_that_are_apart(skew: float, round_trip: float, stops: list[bool]
     """
     More than two seconds apart is a remark, more than five minutes prevents the run, minus the error of the comparison.
     """
-    found = list(check_clock({"skew_s": skew, "round_trip_s": round_trip}))
+    clock = list(check_clock({"skew_s": skew, "round_trip_s": round_trip}))
 
-    assert stops == [one.stops for one in found]
-    assert all("clock" == one.about and one.hint for one in found)
+    assert stops == [one.stops for one in clock]
+    assert all("clock" == one.about and one.hint for one in clock)
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ def test_a_disk_too_small_stops_the_run(free: float, installed: bool, ships: flo
     """
     The environment, the uploaded models and the run itself must fit before anything is written.
     """
-    found = check_disk({"free_bytes": free}, installed=installed, upload_bytes=ships)
+    disk = check_disk({"free_bytes": free}, installed=installed, upload_bytes=ships)
 
-    assert (["disk"] if stops else []) == [one.about for one in found]
+    assert (["disk"] if stops else []) == [one.about for one in disk]
     assert 1e9 < ENVIRONMENT_BYTES
 
 

@@ -57,13 +57,15 @@ def test_the_quickstart_elsewhere_with_the_connection_cut(
     manifest = json.loads((local.path / "run/manifest.json").read_text())
     sums = (ROOT / "models/SHA256SUMS").read_text()
     assert cut > 0
-    checks = [one for work in json.loads(done)["workloads"] for one in work["checks"]]
-    timeless = {one["outcome"] for one in checks if one["metric"] not in {"throughput_ratio", "ttft_delta"}}
+    checks = [check for work in json.loads(done)["workloads"] for check in work["checks"]]
+    timeless = {check["outcome"] for check in checks if check["metric"] not in {"throughput_ratio", "ttft_delta"}}
     assert process.returncode in {0, 1, 3}, err  # in seconds a busy machine may prove nothing …
     assert {"pass"} <= timeless <= {"pass", "unproven"}, done  # … but nothing that holds at any speed may fail
     assert "reconnected" in err
     assert done == judged.out == there.read_text()
     assert process.returncode == judged.code
-    assert "certificate.intoto.json" in {one.name for one in (local.path / "run").iterdir()} or process.returncode == 3
+    assert (
+        "certificate.intoto.json" in {path.name for path in (local.path / "run").iterdir()} or process.returncode == 3
+    )
     assert manifest["target"]["files"]["model.safetensors"] in sums
     assert f"mlx-lm=={manifest['versions']['mlx-lm']}" in installed.environment.installed

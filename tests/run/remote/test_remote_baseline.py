@@ -31,19 +31,19 @@ def test_the_certified_runs_of_the_host_are_uploaded(pair: Make) -> None:
 
     assert "no certified run" in refused.err
     (workload,) = made.project.verdict("runs/second")["workloads"]
-    (check,) = [one for one in workload["checks"] if one.get("against") == "certified"]
+    (check,) = [check for check in workload["checks"] if check.get("against") == "certified"]
     assert ("acceptance_rate", "pass") == (check["metric"], check["outcome"])
     frozen = json.loads((made.project.path / "runs/second/manifest.json").read_text())["certified"]
     assert "baseline/first" == frozen["run"]
-    (job,) = [one for one in made.jobs.iterdir() if (one / "baseline").is_dir()]
+    (job,) = [path for path in made.jobs.iterdir() if (path / "baseline").is_dir()]
     assert job.name != first
     assert "no-such-run" in lines_with("no certified run", named.err)
 
     made.project.run(*CERTIFY, "--out", "runs/third", code=0)
 
-    both = json.loads((made.project.path / "runs/third/inputs/certified.json").read_text())
-    assert "baseline/second" == both["run"]
-    assert ["baseline/first"] == [run["run"] for run in both["pooled"]]
+    document = json.loads((made.project.path / "runs/third/inputs/certified.json").read_text())
+    assert "baseline/second" == document["run"]
+    assert ["baseline/first"] == [run["run"] for run in document["pooled"]]
 
 
 def test_a_run_on_the_host_is_named_by_its_id(tmp_path: Path) -> None:

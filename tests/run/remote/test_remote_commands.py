@@ -32,15 +32,18 @@ def test_a_soak_a_sweep_and_a_probe_answer_as_here(pair: Make) -> None:
         made.project.run("try", "slo.toml", "--seconds", "20", "--json", code=0),
     ]
 
-    outcomes = [[one["outcome"] for one in done.document["workloads"]] for done in (there[0], here[0])]
+    outcomes = [[workload["outcome"] for workload in done.document["workloads"]] for done in (there[0], here[0])]
     assert outcomes[0] == outcomes[1]
     assert "remote-sweep" == there[1].document["run"]
     choices = [
-        {name: one["setting"] for name, one in done.document["workloads"].items()} for done in (there[1], here[1])
+        {name: workload["setting"] for name, workload in done.document["workloads"].items()}
+        for done in (there[1], here[1])
     ]
     assert choices[0] == choices[1]
     assert here[2].document.keys() == there[2].document.keys()
-    assert not [one for one in (made.project.path / "runs").iterdir() if one.is_dir() and (one / "probe.json").exists()]
+    assert not [
+        path for path in (made.project.path / "runs").iterdir() if path.is_dir() and (path / "probe.json").exists()
+    ]
 
 
 def test_host_and_doctor_run_there(pair: Make) -> None:
@@ -104,7 +107,7 @@ def test_a_named_key_is_there_during_the_preflight(pair: Make) -> None:
     subject = {"backend": "openai", "target": "t", "drafts": ["d"], "url": down, "plain_url": down}
     further = {"api_key_env": "MY_KEY", "knobs": {"num_draft_tokens": {"field": "n"}}}
     slo = tomllib.loads((made.project.path / "slo.toml").read_text())
-    slo["objective"] = [one for one in slo["objective"] if one["metric"] != "token_agreement"]
+    slo["objective"] = [objective for objective in slo["objective"] if objective["metric"] != "token_agreement"]
     made.project.write_slo({**slo, "subject": {**subject, **further}})
 
     done = made.project.run("remote", "certify", "slo.toml", *ON, "--send-env", "MY_KEY", "--ship-models")

@@ -30,7 +30,7 @@ def test_a_remote_run_is_downloaded_and_judged_again(pair: Make) -> None:
     assert there.read_text() == done.out == judged.out == (made.project.path / "run/verdict.json").read_text()
     assert "the same verdict" in done.err
     assert "promoted" == done.document["outcome"]
-    assert {"policy.toml", "SHA256SUMS", "report.html"} <= {one.name for one in (made.project.path / "run").iterdir()}
+    assert {"policy.toml", "SHA256SUMS", "report.html"} <= {path.name for path in (made.project.path / "run").iterdir()}
     assert not (made.project.path / ".run.part").exists()
     assert [("finished", 0, True)] == [(one["state"], one["exit_code"], one["fetched"]) for one in listed]
     (entry,) = made.registry(".")

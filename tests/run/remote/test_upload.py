@@ -99,8 +99,8 @@ def test_models_by_path_have_digests() -> None:
     bundle = pack(ROOT / "slos/quickstart.toml")
 
     assert "inputs/slos/quickstart.toml" == bundle.slo
-    assert {"inputs/models/little-target", "inputs/models/little-draft"} <= {one.place for one in bundle.models}
-    assert all(one.model is not None and len(one.model.digest) == 64 for one in bundle.models)
+    assert {"inputs/models/little-target", "inputs/models/little-draft"} <= {model.place for model in bundle.models}
+    assert all(model.model is not None and len(model.model.digest) == 64 for model in bundle.models)
     assert not any("safetensors" in name for name in bundle.files)
     assert "model.safetensors" in {name for name, _, path in bundle.models[0].contents() if path.is_file()}
 
@@ -114,7 +114,9 @@ def test_a_model_that_is_not_here_is_only_named(folder: Path) -> None:
 
     models = pack(written(folder, document)).models
 
-    assert [("mlx-community/none-8B", None), ("../models/none", None)] == [(one.name, one.model) for one in models]
+    assert [("mlx-community/none-8B", None), ("../models/none", None)] == [
+        (model.name, model.model) for model in models
+    ]
     assert "inputs/models/none" == models[1].place
 
 
@@ -209,7 +211,7 @@ def test_models_are_shipped_once(echo: Pair) -> None:
     first = echo.project.run(*SWEEP, "--ship-models", "--json", code=0)
     second = echo.project.run(*SWEEP, "--json", code=0)
 
-    shelves = [one for one in (echo.server.state / "models").iterdir() if one.is_dir()]
+    shelves = [path for path in (echo.server.state / "models").iterdir() if path.is_dir()]
     weights = echo.project.path / "models/target/model.safetensors"
     assert 2 == len(shelves)
     assert weights.read_bytes() in [(one / "model.safetensors").read_bytes() for one in shelves]

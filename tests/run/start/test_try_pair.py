@@ -33,7 +33,7 @@ def test_a_pair_in_the_folder_models_is_found(empty: Path, monkeypatch: pytest.M
     pair = try_pair.find_pair()
 
     assert ("mlx", "models/little-target") == (pair.backend, pair.target.name)
-    assert "models/little-draft" in [one.name for one in pair.drafts]
+    assert "models/little-draft" in [draft.name for draft in pair.drafts]
 
 
 def test_no_pair_and_no_backend_are_said(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:

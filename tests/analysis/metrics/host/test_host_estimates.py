@@ -127,11 +127,11 @@ def test_less_than_95_per_cent_of_the_samples_proves_nothing(status: str, lost: 
         for number, sample in enumerate(soak(memory_headroom=9e9))
     ]
 
-    found = judged(samples)["memory_headroom"]
+    memory_headroom = judged(samples)["memory_headroom"]
 
-    assert proven == isinstance(found, Estimate)
+    assert proven == isinstance(memory_headroom, Estimate)
     if not proven:
-        says("estimates", "less than 95 % of the samples prove nothing", because(found), status=status)
+        says("estimates", "less than 95 % of the samples prove nothing", because(memory_headroom), status=status)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "9e9", None, True])
@@ -213,9 +213,11 @@ def test_critical_pressure_is_its_longest_run() -> None:
     """
     runs = {**dict.fromkeys(range(100, 130), 4.0), **dict.fromkeys(range(200, 261), 4.0), 230: None}
 
-    found = judged(soak(memory_pressure_level=lambda second: runs.get(second, 2.0)))["memory_pressure_critical"]
+    memory_pressure_critical = judged(soak(memory_pressure_level=lambda second: runs.get(second, 2.0)))[
+        "memory_pressure_critical"
+    ]
 
-    assert center(found) == 61.0
+    assert center(memory_pressure_critical) == 61.0
 
 
 @pytest.mark.parametrize("name", ["swapin_bytes", "swapout_bytes"])
@@ -586,10 +588,10 @@ def test_a_leak_is_a_slope_above_zero() -> None:
     """
     samples = soak(subject_footprint=lambda second: 4e9 + 1e6 * second + 2e7 * (second % 40 > 20))
 
-    found = judged(samples)["footprint_growth"]
+    footprint_growth = judged(samples)["footprint_growth"]
 
-    assert isinstance(found, Estimate)
-    assert 0 < found.lo <= 1e6 <= found.hi
+    assert isinstance(footprint_growth, Estimate)
+    assert 0 < footprint_growth.lo <= 1e6 <= footprint_growth.hi
 
 
 def test_growth_is_that_of_the_last_segment() -> None:
@@ -687,8 +689,10 @@ def test_a_leak_that_outlasts_the_certificate_is_no_worry() -> None:
 def shifted(samples: Sequence[HostSample], after: int, seconds: float) -> list[HostSample]:
     """Move the time of day of every sample from *after* on."""
     return [
-        replace(one, at=stamp(datetime.fromisoformat(one.at) + timedelta(seconds=seconds))) if number >= after else one
-        for number, one in enumerate(samples)
+        replace(sample, at=stamp(datetime.fromisoformat(sample.at) + timedelta(seconds=seconds)))
+        if number >= after
+        else sample
+        for number, sample in enumerate(samples)
     ]
 
 
@@ -793,11 +797,11 @@ def test_fewer_readings_never_prove_more(statuses: list[str], gaps: list[int]) -
         at += gap * SECOND
         samples.append(HostSample(stamp(START), at, {"memory_headroom": reading(1e9, status)}))
     end = at + SECOND
-    whole = judged(samples, spans={0: (0, end)})["memory_headroom"]
+    memory_headroom = judged(samples, spans={0: (0, end)})["memory_headroom"]
 
     fewer = judged(samples[::2], spans={0: (0, end)})["memory_headroom"]
 
-    assert isinstance(whole, Estimate) or isinstance(fewer, Missing)
+    assert isinstance(memory_headroom, Estimate) or isinstance(fewer, Missing)
 
 
 HIDDEN = {scenario.name: scenario.script for scenario in scenarios() if scenario.leaks}

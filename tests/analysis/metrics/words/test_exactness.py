@@ -80,7 +80,7 @@ def test_partings_come_once() -> None:
         answer([], "x"),
     ]
 
-    found = divergences([made("candidate", one) for one in candidates], plain)
+    found = divergences([made("candidate", candidate) for candidate in candidates], plain)
 
     assert (Divergence("a", (1, 2), 3, 4),) == found
 

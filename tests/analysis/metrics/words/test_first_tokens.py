@@ -174,9 +174,11 @@ def test_prompts_are_chosen_for_entropy() -> None:
         for at in range(SCOUTS)
     ]
 
-    assert [f"c-{number:02}" for number in range(12)] == [one.id for one in scouted_prompts(canaries)]
-    assert ["c-03", "c-07", "c-11"] == [one.id for one in chosen_prompts(canaries, scouts)]
-    assert ["c-00", "c-01", "c-02"] == [one.id for one in chosen_prompts(canaries, ())]
+    assert [f"c-{number:02}" for number in range(12)] == [
+        scouted_prompt.id for scouted_prompt in scouted_prompts(canaries)
+    ]
+    assert ["c-03", "c-07", "c-11"] == [chosen_prompt.id for chosen_prompt in chosen_prompts(canaries, scouts)]
+    assert ["c-00", "c-01", "c-02"] == [chosen_prompt.id for chosen_prompt in chosen_prompts(canaries, ())]
     assert [] == scouted_prompts(canaries[:3])
     assert isinstance(distribution_test(scouts, 3, 1), Missing)
 

@@ -113,7 +113,7 @@ def test_an_answer_that_runs_into_its_limit_alone_is_one_sign() -> None:
     Plain decoding ends by itself, the draft's answer only at its limit.
     """
     evidence = both_arms([OTHER] * 8, [FINE] * 8)
-    endless = tuple(replace(one, answer=replace(one.answer, finish="length")) for one in evidence.answers)
+    endless = tuple(replace(answer, answer=replace(answer.answer, finish="length")) for answer in evidence.answers)
 
     assert chance(replace(evidence, answers=endless)) < HARM_LEVEL
 

@@ -131,11 +131,11 @@ def test_the_gpu_may_not_wire_all_of_the_memory(chip: str | None, limit: float |
     lighter = [{"metric": "memory_headroom", "at_least": "1 GB", "why": "w"}]
     promised = slo(host={"chip": chip} if chip else {}, objective=lighter)
 
-    found = memory_fit.complaints(fitted(promised, model("t", 17.5e9), background=0.0, wired_limit=limit))
+    complaints = memory_fit.complaints(fitted(promised, model("t", 17.5e9), background=0.0, wired_limit=limit))
 
-    assert [one.weight for one in found] == [weight] * bool(weight)
-    assert all("iogpu.wired_limit_mb=" in one.hint for one in found)
-    assert all(("may let" in one.message) == (weight == "weak") for one in found)
+    assert [one.weight for one in complaints] == [weight] * bool(weight)
+    assert all("iogpu.wired_limit_mb=" in one.hint for one in complaints)
+    assert all(("may let" in one.message) == (weight == "weak") for one in complaints)
 
 
 def test_streams_multiply_the_cache() -> None:
@@ -153,24 +153,24 @@ def test_what_the_named_host_can_not_hold_is_refused_everywhere() -> None:
     """
     A pair that does not fit the SLO's own [host] is an objective no run could prove, and the parts are shown.
     """
-    (found,) = memory_fit.complaints(
+    (complaint,) = memory_fit.complaints(
         fitted(slo(host={"memory_gb": 16}), model("t", 4.6e9), model("d", 0.6e9), memory=64 * GIB)
     )
 
-    assert "never" == found.weight
-    says("complaints", "what the named host can not hold is refused everywhere", found.message)
+    assert "never" == complaint.weight
+    says("complaints", "what the named host can not hold is refused everywhere", complaint.message)
     short = 4.6e9 + 0.6e9 + 2 * CACHE + 1e9 + 4e9 + 10e9 - 16 * GIB
-    assert f"reduce it by {show_bytes(short)}: a smaller" in found.hint
+    assert f"reduce it by {show_bytes(short)}: a smaller" in complaint.hint
 
 
 def test_what_only_this_host_can_not_hold_is_not_here() -> None:
     """
     Where the named host is large enough, or none is named, this host alone is too small.
     """
-    (named,) = memory_fit.complaints(fitted(slo(host={"memory_gb": 24}), model("t", 4.6e9), memory=16 * GIB))
+    (complaint,) = memory_fit.complaints(fitted(slo(host={"memory_gb": 24}), model("t", 4.6e9), memory=16 * GIB))
     (unnamed,) = memory_fit.complaints(fitted(slo(), model("t", 4.6e9), memory=16 * GIB))
 
-    assert ["not-here", "not-here"] == [named.weight, unnamed.weight]
+    assert ["not-here", "not-here"] == [complaint.weight, unnamed.weight]
 
 
 def test_an_unknown_memory_or_cache_is_never_taken_for_enough() -> None:

@@ -35,7 +35,7 @@ def found(
     lacks: Mapping[str, str] | None = None,
 ) -> list[Complaint]:
     own = canaries(frozen) if isinstance(frozen, int) else frozen
-    return complaints(written, {one.name: own for one in written.workload}, kind, lacks or {})
+    return complaints(written, {workload.name: own for workload in written.workload}, kind, lacks or {})
 
 
 def only(seen: list[Complaint]) -> Complaint:
@@ -491,7 +491,9 @@ def test_a_region_that_cannot_be_explored_is_named_before_the_first_token() -> N
     written = slo(objective("token_agreement"), region=region)
 
     bare = BackendTraits("bare", EVERYTHING, 8, frozenset({"concurrency"}))
-    complained = {(one.weight, one.about) for one in complaints(written, {"easy": canaries(24)}, bare, {})}
+    complained = {
+        (complaint.weight, complaint.about) for complaint in complaints(written, {"easy": canaries(24)}, bare, {})
+    }
 
     assert {
         ("never", "region.temperature"),

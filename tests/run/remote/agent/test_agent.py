@@ -131,7 +131,7 @@ def test_the_remote_host_does_everything_on_an_old_python(serve: Serve, tmp_path
         back = io.BytesIO()
         connection.download("parcels/x", back, len(LARGE))
         connection.request("start", **job)
-        states = [one["state"] for one in connection.request("jobs")["jobs"]]
+        states = [job["state"] for job in connection.request("jobs")["jobs"]]
         first = next(item["lines"] for item in connection.stream("follow", run_id="one") if item["lines"])
     with Connection("mini") as connection:
         *_, cancelled = connection.stream("cancel", run_id="one", who="me")

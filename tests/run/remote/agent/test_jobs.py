@@ -65,8 +65,8 @@ def only_job(connection: Connection) -> dict[str, Any]:
 
 
 def pids(server: Server, run_id: str) -> dict[str, int]:
-    found: dict[str, int] = json.loads((server.state / "jobs" / run_id / "pids.json").read_text())
-    return found
+    document: dict[str, int] = json.loads((server.state / "jobs" / run_id / "pids.json").read_text())
+    return document
 
 
 def gone(pid: int) -> bool:
@@ -78,8 +78,8 @@ def waiting(connection: Connection, tmp_path: Path, server_does: str, end: str =
     start(connection, "one", stand_in(tmp_path / "waits", WAIT), server_does, end)
     for item in connection.stream("follow", run_id="one"):
         if item["lines"]:
-            found: int = json.loads(item["lines"][0])["server"]
-            return found
+            server: int = json.loads(item["lines"][0])["server"]
+            return server
     raise AssertionError(only_job(connection))
 
 
@@ -104,14 +104,14 @@ def test_a_job_that_never_began_is_reported_and_leaves_its_name_free(serve: Serv
     """
     serve()
     broken = stand_in(tmp_path / "broken", "")
-    whole = (broken / "bin" / "python").read_text()
+    text = (broken / "bin" / "python").read_text()
     (broken / "bin" / "python").write_text("#!/bin/sh\necho this Python is broken >&2\nexit 1\n")
 
     with Connection("mini") as connection:
         with pytest.raises(AgentError, match="this Python is broken") as refused:
             start(connection, "one", broken)
         assert {"jobs": []} == connection.request("jobs")
-        (broken / "bin" / "python").write_text(whole)
+        (broken / "bin" / "python").write_text(text)
         start(connection, "one", broken)
         job = ended(connection, "one")
 
@@ -259,7 +259,7 @@ def test_a_reboot_is_found(serve: Serve, tmp_path: Path) -> None:
     boot.write_text("second\n")
     with Connection("mini") as connection:
         job = until(
-            lambda: [one for one in connection.request("jobs")["jobs"] if one["state"] != "running"], "it has gone"
+            lambda: [job for job in connection.request("jobs")["jobs"] if job["state"] != "running"], "it has gone"
         )[0]
         start(connection, "two", stand_in(tmp_path / "done", ""))
         then = ended(connection, "two")
