@@ -123,17 +123,19 @@ def _type(schema: dict[str, Any]) -> str:
 
 def metrics() -> str:
     """Return the page of every metric that an objective may name."""
-    parts = ["# Metrics\n\nWhat an objective may name; `gatekeeper explain NAME` says what to do where one fails.\n"]
+    head = (
+        "# Metrics\n\nWhat an objective may name; `gatekeeper explain NAME` says what to do where one fails. In brackets: "
+        "the unit, which way is better, and one sample with what it needs (of the host: what is read).\n"
+    )
+    parts = [head]
     for title, of_host in (("Metrics of a workload", False), ("Metrics of the host", True)):
         rows: dict[tuple[str, ...], list[str]] = {}
         for one in ALL:
             if one.host is of_host:
                 unit = f"{one.unit}, ".removeprefix("1, ") + ("higher" if one.higher_is_better else "lower")
                 seen = _seen(one) if of_host else ": ".join(filter(None, (one.per.value, _seen(one))))
-                rows.setdefault((unit, seen, _meaning(one)), []).append(f"`{one.name}`")
-        shown = [(", ".join(names), *cells) for cells, names in rows.items()]
-        head = ("metric", "unit, better", "read" if of_host else "one sample: what it needs", "what it is, formula")
-        parts.append(f"## {title}\n\n{table(head, shown)}")
+                rows.setdefault((f"{unit}; {seen}", _meaning(one)), []).append(f"`{one.name}`")
+        parts.append(f"## {title}\n\n{listing((', '.join(names), *cells) for cells, names in rows.items())}")
     return "\n".join(parts)
 
 
@@ -162,19 +164,19 @@ def backends() -> str:
     rows = []
     for name in backend_names():
         if name not in SERVERS:
-            rows.append((f"`{name}`", "per request, as it declares", PROGRAMS[name]))
+            rows.append((f"`{name}`", "", PROGRAMS[name]))
             continue
         dialect: Dialect = importlib.import_module(SERVERS[name]).DIALECT
         per_request = dialect.switches or "num_draft_tokens" in dialect.by_request
         sees = sight(dialect.sight).replace("arrivals, token count, text", "").strip(", ")
-        seen = " · ".join(filter(None, ("per request" if per_request else "", sees)))
+        seen = "; ".join(filter(None, ("per request" if per_request else "", sees)))
         rows.append((f"`{name}`", seen, dialect.install.replace(ELSEWHERE, "").replace("()", "").strip()))
     return (
         "# Backends\n\nEvery name that `subject.backend` may have; what was tried: "
         "[Servers](../servers.md#what-can-be-certified-today). Plain decoding has its own server, unless it is *per "
-        "request*. Arrivals, token counts and text are seen of all that are servers, but no arrivals of `ddtree`. What "
-        "`pip` installs goes into an environment of its own: name it in `subject.program`.\n\n"
-        + table(("backend", "per request · what is seen", "how to install or start it"), rows)
+        "request*, as programs of ours may declare it. Arrivals, token counts and text are seen of all servers, but no "
+        "arrivals of `ddtree`; what else is seen stands in brackets. What `pip` installs goes into an environment of its "
+        "own: name it in `subject.program`.\n\n" + listing(rows)
     )
 
 
@@ -270,20 +272,20 @@ def _meanings(meanings: Mapping[str, str]) -> str:
 
 def words() -> str:
     """Return the page of every word of a verdict, as `gatekeeper explain` prints it."""
-    head = "What a verdict, a refusal or a page says: `gatekeeper explain WORD` prints the same. [Metrics](metrics.md)."
+    head = (
+        "What a verdict, a refusal or a page says, and *what to do*: `gatekeeper explain WORD` prints the same. "
+        "[Metrics](metrics.md)."
+    )
     parts = [f"# Words\n\n{head}\n"]
     every = [one for one in glossary.entries() if one.kind != "metric"]
     for kind in dict.fromkeys(one.kind for one in every):
         mine = [one for one in every if one.kind == kind]
-        remedy = any(one.remedy for one in mine)
-        columns = ("word", "means", *(["what to do"] if remedy else []))
         rows = []
         for alike in _with_one_remedy(mine):
             names = ", ".join(f"`{one.word}`" if one.kind != "term" else one.word for one in alike)
-            means = "; ".join(one.means for one in alike)
-            rows.append((names, means, *([alike[0].remedy] if remedy else [])))
-        shown = table(columns, rows) if remedy else listing((name, "", means) for name, means in rows)
-        parts.append(f"## {kind.capitalize()}s\n\n{shown}")
+            remedy = f"; *{alike[0].remedy}*" if alike[0].remedy else ""
+            rows.append((names, "", "; ".join(one.means for one in alike) + remedy))
+        parts.append(f"## {kind.capitalize()}s\n\n{listing(rows)}")
     return "\n".join(parts)
 
 

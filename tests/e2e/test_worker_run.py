@@ -11,7 +11,7 @@ import pytest
 from tests.builders.project_folder import ROOT, ProjectFolder, canary_lines
 from tests.builders.real_pair import records
 
-EXAMPLE = ROOT / "tests" / "backends" / "example_worker.py"
+EXAMPLE = ROOT / "integrations" / "example_worker.py"
 
 DIES = """
     answered = Path("run/soak-1.jsonl")

@@ -41,7 +41,7 @@ def test_a_system_that_dies_and_cannot_be_started_ends_the_run(
     saw, but ends the run so that it can be continued. Where the cause is a limit of ours, the error stays ours.
     """
     worker = tmp_path / "my_worker.py"
-    shutil.copy(ROOT / "tests" / "backends" / "example_worker.py", worker)
+    shutil.copy(ROOT / "integrations" / "example_worker.py", worker)
     command = [sys.executable, str(worker), "{target}", "{draft}"]
     backend = SharedBackend("worker", tmp_path, command=command).backend
     request = PlannedRequest("prose", canary("prose"), "candidate", DRAFTING, trial="soak-1", prefix="1")

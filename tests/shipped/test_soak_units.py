@@ -97,8 +97,8 @@ def test_launchd_does_not_throttle_what_is_measured() -> None:
     assert "--on" not in read["ProgramArguments"]
 
 
-def placed_by_the_readme(path: Path, word: str, home: Path) -> str:
-    """Run the README's block with *word* for this plist in a checkout in *home*; return what launchctl was given.
+def installed(*words: str, home: Path) -> str:
+    """Run `soak/launchd/install` with *words* in a checkout in *home*; return what launchctl was given.
 
     Root's commands are stand-ins: what is written to a place of the system is in `home/NAME`.
     """
@@ -111,9 +111,9 @@ def placed_by_the_readme(path: Path, word: str, home: Path) -> str:
         (home / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
         (home / "bin" / name).chmod(0o755)
     shutil.copytree(SOAK, home / "gatekeeper" / "soak")
-    script = re.sub(r"(?m)^name=.*$", f"name={path.stem}", shown("sh", word))
     environment = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}", "HOME": str(home)}
-    subprocess.run(["sh", "-euc", script], cwd=home / "gatekeeper", env=environment, check=True, timeout=60)
+    program = home / "gatekeeper" / "soak" / "launchd" / "install"
+    subprocess.run([program, *words], cwd=home, env=environment, check=True, timeout=60)
     return called.read_text()
 
 
@@ -128,14 +128,14 @@ def check_places(path: Path, placed: Path, home: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", [path for path in PLISTS if "proxy" in path.stem or path not in DAEMONS])
-def test_an_agent_is_put_in_place_as_the_readme_says(path: Path, tmp_path: Path) -> None:
+def test_an_agent_is_put_in_place(path: Path, tmp_path: Path) -> None:
     """
-    The README's commands, with launchctl standing in: every place is this user's, whatever stands in its name, and
-    what launchd is to start can be started.
+    With launchctl standing in: every place is this user's, whatever stands in its name, and what launchd is to start
+    can be started.
     """
     home = tmp_path / "Ann & Bob's home"
 
-    called = placed_by_the_readme(path, 'launchctl bootstrap "gui', home)
+    called = installed(path.stem, home=home)
 
     placed = home / "Library" / "LaunchAgents" / path.name
     check_places(path, placed, home)
@@ -143,13 +143,13 @@ def test_an_agent_is_put_in_place_as_the_readme_says(path: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("path", DAEMONS, ids=lambda path: path.stem)
-def test_a_daemon_is_put_in_place_as_the_readme_says(path: Path, tmp_path: Path) -> None:
+def test_a_daemon_is_put_in_place(path: Path, tmp_path: Path) -> None:
     """
     As root's file, which launchd demands, in the system's domain; it runs as the user who installs it.
     """
     home = tmp_path / "Ann & Bob's home"
 
-    called = placed_by_the_readme(path, "launchctl bootstrap system", home)
+    called = installed("--daemon", path.stem, home=home)
 
     place = f"/Library/LaunchDaemons/{path.name}"
     read = check_places(path, home / path.name, home)

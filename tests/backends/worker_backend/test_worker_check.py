@@ -16,7 +16,7 @@ from tests.builders.golden_words import says
 from tests.builders.project_folder import ProjectFolder
 
 HERE = Path(__file__).parents[1]
-BAD, EXAMPLE = str(HERE / "bad_worker.py"), HERE / "example_worker.py"
+BAD, EXAMPLE = str(HERE / "bad_worker.py"), HERE.parents[1] / "integrations" / "example_worker.py"
 
 
 def tried(*command: str, timeout: float = 60.0, start: float = 60.0, **models: str) -> WorkerCheck:

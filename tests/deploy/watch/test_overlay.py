@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -16,20 +17,19 @@ import pytest
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
 from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute, check_writable, locked, utc_seconds, write
 from tests.builders.deployment import Deployed, WatchOutput
-from tests.builders.documents import example
 
+ROOT = Path(__file__).parents[3]
 NOW = datetime.now(UTC)
 OWNER = {"since": "2026-01-01T00:00:00Z", "policy": "policy.toml"}
 
-EXAMPLE_CALL = {
-    "sh": "",
-    "python": """
+CALL = """
 import sys
 may = knobs(*sys.argv[1:])
 sys.exit(1 if may is None else print("\\n".join(f"{knob}={value}" for knob, value in may.items())))
-""",
-}
-"""What the tests add to the examples: Python's is a function, the shell's a program."""
+"""
+"""What makes a program of the function that the docs show."""
+(FUNCTION,) = re.findall(r"(?ms)^```python\n(.*?)^```", (ROOT / "docs" / "watch.md").read_text())
+READERS = {"sh": (ROOT / "integrations" / "may-speculate").read_text(), "python": FUNCTION}
 
 REQUEST = {"num_draft_tokens": 9, "options": {"workload": "chat", "next_look_before": "2000"}}
 """What a request may carry: words that mean something else where a route has them."""
@@ -50,9 +50,9 @@ def overlay(*, seconds: float = 3600.0, speculation: bool = True, ended: str | N
 
 @pytest.fixture(params=["sh", "python"])
 def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
-    """The example of the docs, run as it stands there."""
+    """One of our readers, run as it stands there."""
     script = tmp_path / f"reader.{request.param}"
-    script.write_text(example(request.param, "next_look_before") + EXAMPLE_CALL[request.param])
+    script.write_text(READERS[request.param] + (CALL if request.param == "python" else ""))
     program = {"sh": "sh", "python": sys.executable}[request.param]
 
     def read(workload: str, path: Path) -> str | None:
@@ -66,9 +66,9 @@ def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
 
 def test_the_examples_are_as_short_as_promised() -> None:
     """
-    Each reader in the docs has at most fifteen lines.
+    Each reader has at most fifteen lines.
     """
-    assert all(len(example(language, "next_look_before").splitlines()) <= 15 for language in ("sh", "python"))
+    assert all(len(text.splitlines()) <= 15 for text in READERS.values())
 
 
 def test_a_reader_gets_the_setting(reader: Reader, tmp_path: Path) -> None:

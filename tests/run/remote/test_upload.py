@@ -156,7 +156,7 @@ def echo(pair: Make) -> Pair:
     """The manual's worker with a target and a draft next to the local SLO; the remote host has neither."""
     made = pair()
     path = made.project.path
-    shutil.copy(ROOT / "tests/backends/example_worker.py", path / "my_worker.py")
+    shutil.copy(ROOT / "integrations/example_worker.py", path / "my_worker.py")
     for name, source in (("target", "little-draft"), ("draft", "little-draft-lite")):
         shutil.copytree(ROOT / "models" / source, path / "models" / name)
     canaries = [json.loads(line) for line in canary_lines("line", 8).splitlines()]
