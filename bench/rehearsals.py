@@ -2,7 +2,7 @@
 
     python -m bench.rehearsals                       # all of them: a few minutes on two cores
     python -m bench.rehearsals m3-ultra-512gb mtplx  # some
-    python -m bench.rehearsals --write               # also into bench/published/rehearsals.md
+    python -m bench.rehearsals --write               # also into bench/published/rehearsals.txt
 
 A row is a whole run of the real pipeline on the rates of `bench/machines`: on its own rates, or with times of drafting
 that are scaled so that the best swept setting decodes so many times as fast as plain decoding. Nothing ran on a Mac.
@@ -23,7 +23,7 @@ from gatekeeper.core.verdict import Outcome
 
 ROOT = Path(__file__).resolve().parents[1]
 SLOS = ROOT / "slos"
-PAGE = ROOT / "bench" / "published" / "rehearsals.md"
+PAGE = ROOT / "bench" / "published" / "rehearsals.txt"
 MACHINE_OF = {
     "m4-24gb": "m4",
     "m4-24gb-inprocess": "m4",
@@ -162,7 +162,9 @@ def main() -> None:
     """Rehearse and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("slo", nargs="*", choices=[*MACHINE_OF, []], help="names of shipped files; default: all")
-    parser.add_argument("--write", action="store_true", help="also write the tables into bench/published/rehearsals.md")
+    parser.add_argument(
+        "--write", action="store_true", help="also write the tables into bench/published/rehearsals.txt"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     with ProcessPoolExecutor(given.jobs) as pool:

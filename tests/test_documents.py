@@ -36,7 +36,7 @@ DOCUMENTS = [
 MOST_WORDS = 800
 REFERENCE = ("docs/reference/", "ARCHITECTURE.md", "CHANGELOG.md", "bench/README.md")
 """Pages to look something up in, which may be long."""
-LONGER_PAGES = {"METHODOLOGY.md": 3000}
+LONGER_PAGES = {"METHODOLOGY.md": 2900}
 """Pages with more than MOST_WORDS, and how many they may have: the list only falls."""
 OLDER_VERSIONS = "## [0.1.0]"
 """The changelog below this line names what existed then."""

@@ -13,6 +13,8 @@ from tools.reference_tables import listing
 
 TYPES = re.compile(r" (INTEGER( RANGE)?|TEXT|FLOAT|PATH)$")
 """The type of an option's value, where its name says more."""
+RANGE = re.compile(r"(; |\[)[\d.]+<=x<=\d+(\])|; x>=\d+(?=\])| \[x>=\d+\]")
+"""The limits of a number, which the message of a wrong one says."""
 IN_A_GROUP, IN_COMMANDS = 3, 2
 """How many commands of a group, or of all, have an option alike that is described once."""
 
@@ -72,7 +74,7 @@ def _section(
         fixed = paragraph.startswith("\b\n")
         texts.append(f"```text\n{paragraph[2:]}\n```\n" if fixed else f"{' '.join(paragraph.split())}\n")
     records = [record for option in own if (record := option.get_help_record(context)) and record[1]]
-    options = [(f"`{TYPES.sub('', names)}`", "", text) for names, text in records]
+    options = [(f"`{TYPES.sub('', names)}`", "", RANGE.sub("\\2", text).removesuffix(" ]")) for names, text in records]
     texts.append(listing(options))
     return "\n".join(text for text in texts if text)
 

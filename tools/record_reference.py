@@ -13,7 +13,7 @@ from gatekeeper.core.slo import DRAFT_LENGTHS
 from gatekeeper.host.sources import UNITS
 from gatekeeper.report.data.answer_rows import OF_ANSWER, OF_GENERATION, OF_SETTING, AnswerRow
 from gatekeeper.report.data.sample_rows import SampleRow
-from tools.reference_tables import attribute_docs, listing, table
+from tools.reference_tables import attribute_docs, listing
 
 HEAD = """# Record files
 
@@ -33,6 +33,7 @@ SHARED = {
 """What these fields mean in every kind of record, unless its table says otherwise."""
 CLEAR = {
     *("sent_ns", "ended_ns", "prompt_tokens", "completion_tokens", "concurrency", "claims", "answer", "kind"),
+    *("age", "detail"),
     *("drafted", "accepted", "prompt_seconds", "decode_seconds", "at", "took_ns", "late_ns", "took_ms"),
     *("late_ms", "ended_at", "answer_ms", "ttft_ms", "file", "run", "claimed_rounds", "claimed_drafted_tokens"),
     *("claimed_accepted_tokens", "drafted_tokens", "accepted_tokens", "memory_active_bytes"),
@@ -146,7 +147,7 @@ JSON_WORDS = {
 """How a type of Python is called in JSON."""
 
 
-OF_ANSWERS = "An *answer* is [a request and its answer](#a-request-and-its-answer)."
+OF_ANSWERS = "A line is [a request and its answer](#a-request-and-its-answer), or what stands in brackets."
 
 
 def records() -> str:
@@ -154,15 +155,16 @@ def records() -> str:
     shared = " ".join(f"`{name}`: {text}" for name, text in SHARED.items())
     parts = [
         HEAD,
-        f"## Which file holds what\n\n{OF_ANSWERS}\n\n{table(('file', 'what it holds', 'a line is'), _files())}",
+        f"## Which file holds what\n\n{OF_ANSWERS}\n\n{listing(_files())}",
         f"## Fields of several records\n\n{shared} Prompts are in `inputs/canaries-WORKLOAD.jsonl`.\n",
     ]
     for title, kind, about in CLASSES:
-        text = " ".join(filter(None, (about, (inspect.getdoc(kind) or "").partition("\n\n")[0])))
+        summary = (inspect.getdoc(kind) or "").partition("\n\n")[0]
+        text = " ".join(filter(None, (about, "" if summary.rstrip(".") == title else summary)))
         counted = attribute_docs(kinds.Rounds) if kind is kinds.Claims else {}
         if counted:
             text += f" As in *Rounds*, null where unknown: {_named(kind, counted)}."
-        parts.append(f"## {title}\n\n{text}\n\n{_fields(kind, counted)}")
+        parts.append("\n\n".join(filter(None, (f"## {title}", text, _fields(kind, counted)))))
         if kind is kinds.Answer:
             rows = [(f"`{name}`", *row) for name, row in COLUMNS.items()]
             parts.append(f"## Arrivals\n\n{ABOUT_COLUMNS}\n\n{listing(rows)}")
@@ -199,29 +201,27 @@ def _named(kind: type, names: Iterable[str]) -> str:
 
 
 def _files() -> Iterable[tuple[str, str, str]]:
-    """Yield the name of each record file, what it holds, and the kind of its lines."""
+    """Yield the name of each record file, the kind of its lines where they are no answers, and what it holds."""
     titles: dict[type, str] = {
         kind: f"[{title.lower()}](#{title.lower().replace(' ', '-')})" for title, kind, _ in CLASSES
     }
-    answers = titles[kinds.Generation] = "an answer"
-    yield "`baseline.jsonl`", "plain decoding, before the sweep", answers
-    yield "`null.jsonl`", "plain decoding once more", answers
-    yield "`sweep-SETTING.jsonl`", "the sweep: a file a setting", answers
-    yield "`baseline-again-N.jsonl`", "the baseline again, where it had no one speed", answers
-    yield "`soak-N.jsonl`, `soak-N.part-M.jsonl`", "a soak and its parts, by fallback step", answers
+    titles[kinds.Generation] = ""
+    yield "`baseline.jsonl`, `null.jsonl`", "", "plain decoding before the sweep, and once more"
+    yield "`sweep-SETTING.jsonl`", "", "the sweep: a file a setting"
+    yield "`baseline-again-N.jsonl`", "", "the baseline again, where it had no one speed"
+    yield "`soak-N.jsonl`, `soak-N.part-M.jsonl`", "", "a soak and its parts, by fallback step"
     after = [(f"{one.stem}-N.jsonl", one.stage, one.kind) for one in PASSES]
     final = [(name, "", kind) for one in FINAL_PASSES for name, kind in one.files.items()]
     for when, files in (("passes after soak N", after), ("passes at the end", final)):
         for kind in dict.fromkeys(kind for _, _, kind in files):
             alike = [(name, stage) for name, stage, other in files if other is kind]
-            names = ", ".join(f"`{name}`" for name, _ in alike)
             stages = ", ".join(stage for _, stage in alike if stage)
-            yield names, f"{when}: {stages}" if stages else when, titles[kind]
-    yield "`host.jsonl`", "the machine while it measures", titles[kinds.HostSample]
-    yield "`events.jsonl`", "what happened when", titles[kinds.Event]
+            yield ", ".join(f"`{name}`" for name, _ in alike), titles[kind], f"{when}: {stages}" if stages else when
+    yield "`host.jsonl`", titles[kinds.HostSample], "the machine while it measures"
+    yield "`events.jsonl`", titles[kinds.Event], "what happened when"
     watch, proxy = "[an entry of a watch](#lines-of-watchjsonl)", "[a request](proxy.md#records)"
-    yield "`watch.jsonl`", "beside a policy: what a watch or a proxy decided", watch
-    yield "`live.jsonl`", "beside a policy: the requests of a proxy", proxy
+    yield "`watch.jsonl`", watch, "beside a policy: what a watch or a proxy decided"
+    yield "`live.jsonl`", proxy, "beside a policy: the requests of a proxy"
 
 
 def _fields(kind: type, leave_out: Iterable[str] = ()) -> str:

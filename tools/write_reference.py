@@ -41,7 +41,7 @@ PROGRAMS = {
 """The backends that are programs of ours or of the user, not servers."""
 ELSEWHERE = "in an environment of its own; name it in subject.program"
 """How to install most servers, which their page says once."""
-HEAD = "<!-- Written by tools/write_reference.py from the program: change it there. -->\n\n"
+HEAD = "<!-- Written by tools/write_reference.py -->\n\n"
 
 
 def slo_keys() -> str:
@@ -51,13 +51,18 @@ def slo_keys() -> str:
         'From `slos/slo.schema.json`, which editors read too. A quantity is a number, or a text such as `"600 s"`. '
         "How to write a file: [SLO files](../../slos/README.md)."
     )
-    parts = [f"# Keys of an SLO file\n\n{head}\n", f"## Top level\n\n{_keys(schema)}"]
+    tables = {name for name, inner in schema["properties"].items() if "](#" in _type(inner)}
+    top = schema | {"properties": {name: inner for name, inner in schema["properties"].items() if name not in tables}}
+    further = "The other keys are the tables below, of which `subject`, `workload` and `objective` are required.\n"
+    parts = [f"# Keys of an SLO file\n\n{head}\n", f"## Top level\n\n{_keys(top)}\n{further}"]
     knobs = schema["$defs"]["Knobs"]["properties"]
     swept = schema["$defs"]["Sweep"]
     swept["properties"] = {name: inner for name, inner in swept["properties"].items() if name not in knobs}
     swept["description"] += " Each of the [knobs](#knobs) is a key too, with one value or a list of them."
-    tables = sorted(schema["$defs"].items())
-    parts += [f"## {name}\n\n{inner.get('description', '')}\n\n{_keys(inner)}" for name, inner in tables]
+    parts += [
+        f"## {name}\n\n{inner.get('description', '')}\n\n{_keys(inner)}"
+        for name, inner in sorted(schema["$defs"].items())
+    ]
     return "\n".join(parts)
 
 
@@ -114,11 +119,15 @@ def _type(schema: dict[str, Any]) -> str:
         (name, f"[{name}](#{name.lower()})"),
         ("enum" in schema, ", ".join(f"`{json.dumps(one)}`" for one in schema.get("enum", ()))),
         ("const" in schema, f"`{json.dumps(schema.get('const'))}`"),
-        ("items" in schema, f"list of {_type(schema.get('items', {}))}" if "items" in schema else ""),
+        ("items" in schema, _list_of(_type(schema["items"])) if "items" in schema else ""),
     ]
     values = schema.get("additionalProperties")
     kind = f"table of {_type(values)}" if isinstance(values, dict) else str(schema.get("type", "any"))
     return next((text for holds, text in found if holds), kind)
+
+
+def _list_of(kind: str) -> str:
+    return f"{kind}s" if kind in {"string", "integer", "number"} else f"list of {kind}"
 
 
 def metrics() -> str:
@@ -283,7 +292,7 @@ def words() -> str:
         rows = []
         for alike in _with_one_remedy(mine):
             names = ", ".join(f"`{one.word}`" if one.kind != "term" else one.word for one in alike)
-            remedy = f"; *{alike[0].remedy}*" if alike[0].remedy else ""
+            remedy = f"; *{alike[0].remedy}.*" if alike[0].remedy else ""
             rows.append((names, "", "; ".join(one.means for one in alike) + remedy))
         parts.append(f"## {kind.capitalize()}s\n\n{listing(rows)}")
     return "\n".join(parts)

@@ -48,8 +48,7 @@ def admit(
 ) -> int:
     """Admit a deploy only with a passing, unexpired, unchanged run of exactly these artifacts.
 
-    With --url the running server is compared with the policy's [conditions] and [[launch]]. It also says how many
-    finished runs of the same did not pass.
+    It also says how many finished runs of the same did not pass.
 
     \b
     Exit codes:
@@ -125,7 +124,7 @@ def sign(
 def history(runs_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG001 (--json sets the format)
     """List the runs of a folder by SLO, oldest first, with the trend of speed-up, acceptance and memory.
 
-    Stored verdicts are shown if the run's checksums match; `gatekeeper judge` derives a verdict again.
+    Stored verdicts are shown if the run's checksums match.
     """
     from gatekeeper.deploy import history as stored
     from gatekeeper.report.commands.history import history_text
@@ -161,7 +160,7 @@ def compare(
 ) -> int:
     """Compare runs with the first one, metric by metric: what is proven better or worse.
 
-    Runs of different backends need targets of one family and the same canaries; what cannot be compared is named.
+    Runs of different backends need targets of one family and the same canaries.
 
     \b
     Exit codes:
@@ -207,8 +206,7 @@ def prune(
 ) -> int:
     """Remove old runs from a folder; never deletes a run that the deploy gate needs.
 
-    For each set of objectives and artifacts, the newest run and the newest passing run stay until they expire. A run
-    that is being written, cannot be read or holds other files stays too.
+    The newest run and the newest passing run of the same stay until they expire. A run that is being written, cannot be read or holds other files stays too.
     """
     from gatekeeper.core.clock import SystemClock
     from gatekeeper.deploy import prune as pruning

@@ -199,7 +199,7 @@ def _send(run_dir: Path, to: str, *, as_json: bool) -> None:
 def export(run_dir: Path, form: str, kind: str, *, as_json: bool) -> int | None:  # noqa: ARG001 (--json sets the format)
     """Write a run as a table: a row an answer, or a row a host sample.
 
-    Units stand in the names of the columns; a missing value is empty: docs/reference/records.md.
+    The columns: docs/reference/records.md.
 
     \b
     Exit codes:

@@ -110,8 +110,7 @@ def versus(
 def bisect(slo: Path, *, resume: bool, out: Path | None, as_json: bool, quiet: bool, **options: Any) -> int:
     """Find the first version with a symptom: each step is a short probe in an environment of its own.
 
-    Unclear versions are skipped. Without a limit versions are compared with both ends, canary by canary. Environments
-    are made with uv or pip, and kept.
+    Unclear versions are skipped. Environments are made with uv or pip, and kept.
 
     \b
     Exit codes:

@@ -71,7 +71,7 @@ def certify(slo: Path, *, grade: str, as_json: bool, **options: Any) -> int:
 @click.option("--set", "knobs", multiple=True, metavar="KNOB=VALUE", help="A knob of the setting to soak; repeatable.")
 @starts_run
 def soak(slo: Path, knobs: Sequence[str], *, as_json: bool, **options: Any) -> None:
-    """Soak one setting on the remote host. Exits 0 once finished, whatever the result."""
+    """Soak one setting on the remote host."""
     result = _run(("soak", *(word for knob in knobs for word in ("--set", knob))), slo, **options)
     _show_verdict(result, slo, as_json=as_json)
 
@@ -80,7 +80,7 @@ def soak(slo: Path, knobs: Sequence[str], *, as_json: bool, **options: Any) -> N
 @SLO
 @starts_run
 def sweep(slo: Path, *, as_json: bool, **options: Any) -> None:
-    """Run the sweep alone on the remote host and show what it would choose. Exits 0 once finished."""
+    """Run the sweep alone on the remote host and show what it would choose."""
     from gatekeeper.report.commands.sweep import sweep_text
 
     document = _document(_run(("sweep",), slo, **options))
@@ -92,7 +92,7 @@ def sweep(slo: Path, *, as_json: bool, **options: Any) -> None:
 @seconds_option("30s")
 @starts_run
 def try_draft(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **options: Any) -> None:
-    """Measure for 30 seconds whether drafting helps on the remote host. Exits 0 once finished."""
+    """Measure for 30 seconds whether drafting helps on the remote host."""
     from gatekeeper.report.commands.probe import probe_text
 
     result = _run(("try", "--seconds", f"{seconds:g}"), slo, out=out, **options)

@@ -149,7 +149,7 @@ def certify(
 def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, as_json: bool) -> int:
     """Show every trial, the expected duration, and what this plan cannot prove.
 
-    Runs nothing, and needs no models: without --assume, the speed follows from the size of the target, or its name.
+    Runs nothing, and needs no models.
     """
     from gatekeeper.report.commands.plan import lint_text, plan_text
     from gatekeeper.run.plan import forecast

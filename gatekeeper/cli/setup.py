@@ -71,7 +71,7 @@ def init(
 def doctor(*, as_json: bool) -> int:
     """Show what this machine lacks, for which objective or backend, and the command that fixes it.
 
-    Exits 2 if a variable of the environment would make speculation lossy, otherwise 0.
+    Exits 2 if an environment variable would make speculation lossy.
     """
     from gatekeeper.report.commands.doctor import doctor_text
     from gatekeeper.run.start.doctor import examine
@@ -96,9 +96,7 @@ AFTER_INTERRUPT = {"selftest": "what was gathered until then is in the file of -
 def selftest(output: Path, *, file: Path | None, quiet: bool) -> None:
     """Try out gatekeeper on this machine and write one file for a bug report.
 
-    It takes three to five minutes, with the little pair that comes with gatekeeper. The file holds what each tool of
-    the host printed and short measurements, without names of users and hosts, home folders and serial numbers. Ctrl-C
-    leaves what was gathered.
+    It takes three to five minutes, with the little pair of models. The file holds what each tool of the host printed and short measurements, without names of users and hosts, home folders and serial numbers.
     """
     from gatekeeper.report.commands.selftest import selftest_text
     from gatekeeper.run.start import selftest as trying
