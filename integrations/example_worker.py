@@ -8,6 +8,7 @@ from typing import Any
 
 
 def send(**line: Any) -> None:
+    """Write a line to gatekeeper."""
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 

@@ -133,12 +133,12 @@ def _list_of(kind: str) -> str:
 def metrics() -> str:
     """Return the page of every metric that an objective may name."""
     head = (
-        "# Metrics\n\nWhat an objective may name; `gatekeeper explain NAME` says what to do where one fails. In brackets: "
-        "the unit, which way is better, and one sample with what it needs (of the host: what is read).\n"
+        "# Metrics\n\nWhat an objective may name; `gatekeeper explain NAME` says what to do where one fails. In "
+        "brackets: the unit, which way is better, and one sample with what it needs (of the host: what is read).\n"
     )
     parts = [head]
     for title, of_host in (("Metrics of a workload", False), ("Metrics of the host", True)):
-        rows: dict[tuple[str, ...], list[str]] = {}
+        rows: dict[tuple[str, str], list[str]] = {}
         for one in ALL:
             if one.host is of_host:
                 unit = f"{one.unit}, ".removeprefix("1, ") + ("higher" if one.higher_is_better else "lower")
@@ -184,8 +184,8 @@ def backends() -> str:
         "# Backends\n\nEvery name that `subject.backend` may have; what was tried: "
         "[Servers](../servers.md#what-can-be-certified-today). Plain decoding has its own server, unless it is *per "
         "request*, as programs of ours may declare it. Arrivals, token counts and text are seen of all servers, but no "
-        "arrivals of `ddtree`; what else is seen stands in brackets. What `pip` installs goes into an environment of its "
-        "own: name it in `subject.program`.\n\n" + listing(rows)
+        "arrivals of `ddtree`; what else is seen stands in brackets. What `pip` installs goes into an environment of "
+        "its own: name it in `subject.program`.\n\n" + listing(rows)
     )
 
 

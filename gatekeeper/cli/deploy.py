@@ -206,7 +206,8 @@ def prune(
 ) -> int:
     """Remove old runs from a folder; never deletes a run that the deploy gate needs.
 
-    The newest run and the newest passing run of the same stay until they expire. A run that is being written, cannot be read or holds other files stays too.
+    Of the same objectives and artifacts the newest run and the newest passing run stay until they expire. A run that is
+    being written, cannot be read or holds other files stays too.
     """
     from gatekeeper.core.clock import SystemClock
     from gatekeeper.deploy import prune as pruning

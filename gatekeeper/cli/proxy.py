@@ -49,7 +49,8 @@ def proxy(
 ) -> None:
     """Route live requests by the certificate: speculate where it holds, else decode plainly.
 
-    An OpenAI-compatible reverse proxy with `gatekeeper watch` built in. A random holdout is decoded plainly, to prove the gain on live traffic: see /, /metrics and live.jsonl.
+    An OpenAI-compatible reverse proxy with `gatekeeper watch` built in. A random holdout is decoded plainly, to prove
+    the gain on live traffic: see /, /metrics and live.jsonl.
 
     \b
     Exit codes:

@@ -96,7 +96,8 @@ AFTER_INTERRUPT = {"selftest": "what was gathered until then is in the file of -
 def selftest(output: Path, *, file: Path | None, quiet: bool) -> None:
     """Try out gatekeeper on this machine and write one file for a bug report.
 
-    It takes three to five minutes, with the little pair of models. The file holds what each tool of the host printed and short measurements, without names of users and hosts, home folders and serial numbers.
+    It takes three to five minutes, with the little pair of models. The file holds what each tool of the host printed
+    and short measurements, without names of users and hosts, home folders and serial numbers.
     """
     from gatekeeper.report.commands.selftest import selftest_text
     from gatekeeper.run.start import selftest as trying

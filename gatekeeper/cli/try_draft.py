@@ -42,7 +42,8 @@ def try_draft(
 ) -> None:
     """Measure for 30 seconds whether drafting helps on this machine.
 
-    It tries the models of an SLO file, or --target and --draft, or the heaviest pair found in the caches of Hugging Face, LM Studio and Ollama and in the folder models. Exits 3 if there is none.
+    It tries the models of an SLO file, or --target and --draft, or the heaviest pair found in the caches of Hugging
+    Face, LM Studio and Ollama and in the folder models. Exits 3 if there is none.
     """
     from gatekeeper.report.commands.probe import probe_text
     from gatekeeper.report.commands.try_pair import try_text
@@ -84,7 +85,8 @@ def ceiling(
 ) -> int:
     """Measure for 20 seconds the most that any draft can give on this machine.
 
-    TARGET is a folder, a .gguf file or a hub id in the local cache. Exits 3 where passes cannot be timed, as behind a server without a prompt cache.
+    TARGET is a folder, a .gguf file or a hub id in the local cache. Exits 3 where passes cannot be timed, as behind a
+    server without a prompt cache.
     """
     from gatekeeper.core.hidden_keys import address_of
     from gatekeeper.report.commands.ceiling import ceiling_text
