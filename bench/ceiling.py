@@ -35,7 +35,7 @@ from gatekeeper.run.certify import sweep_alone
 from gatekeeper.run.load import load_case
 from gatekeeper.run.open_run import RunRequest
 from gatekeeper.run.stages.timed_turns import CONFIDENCE
-from gatekeeper.run.start.timed_passes import TimedTarget, time_target
+from gatekeeper.run.start.measured_ceiling import TimedTarget, time_target
 from tools import write_gguf
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -9,7 +9,7 @@ from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.metrics.words.scored_answers import left_to_continue
 from gatekeeper.analysis.passes import log_probabilities, numerics, replay
-from gatekeeper.analysis.passes.definition import Recorded, Soaked
+from gatekeeper.analysis.passes.soak_pass import Recorded, Soaked
 from gatekeeper.analysis.plan.objectives import Terms, all_objectives
 from gatekeeper.analysis.verdict.workload import objective_estimate
 from gatekeeper.backends.dialects import llama_server, lmstudio, mlx_server

@@ -10,7 +10,7 @@ from typing import Any
 
 from gatekeeper.analysis.final_passes import FINAL_PASSES
 from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.passes.definition import Pass, RunAhead
+from gatekeeper.analysis.passes.soak_pass import Pass, RunAhead
 from gatekeeper.analysis.plan import soak_schedule
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.objectives import forced_workloads

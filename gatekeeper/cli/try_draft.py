@@ -90,7 +90,7 @@ def ceiling(
     """
     from gatekeeper.core.hidden_keys import address_of
     from gatekeeper.report.commands.ceiling import ceiling_text
-    from gatekeeper.run.start.timed_passes import TimedTarget, backend_for, measure_ceiling
+    from gatekeeper.run.start.measured_ceiling import TimedTarget, backend_for, measure_ceiling
 
     server = None if url is None else address_of("--url", url)
     timed = TimedTarget(target, backend or backend_for(target), draft, server)

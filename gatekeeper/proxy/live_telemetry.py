@@ -8,7 +8,7 @@ from typing import Any
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.verdict import Estimate, figures
 from gatekeeper.deploy.running import certified_run
-from gatekeeper.deploy.watch.exposition import replace_file
+from gatekeeper.deploy.watch.prometheus_text import replace_file
 from gatekeeper.proxy.live_evidence import Benefit
 from gatekeeper.proxy.live_records import LiveRecords
 from gatekeeper.proxy.prometheus import Exposition

@@ -10,7 +10,7 @@ from typing import Any, Self
 from pydantic import TypeAdapter
 
 from gatekeeper import host
-from gatekeeper.analysis.passes.definition import Needs
+from gatekeeper.analysis.passes.soak_pass import Needs
 from gatekeeper.analysis.plan.objectives import forced_workloads
 from gatekeeper.analysis.plan.settings import PLAIN, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from gatekeeper.analysis.final_passes import FINAL_PASSES
 from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.passes.definition import Pass
+from gatekeeper.analysis.passes.soak_pass import Pass
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.soak_schedule import PART
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan

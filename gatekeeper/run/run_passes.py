@@ -13,7 +13,7 @@ from gatekeeper.analysis.final_passes.final_pass import FinalPass
 from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, after_slow_start, instability
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.passes.definition import Needs, Pass
+from gatekeeper.analysis.passes.soak_pass import Needs, Pass
 from gatekeeper.analysis.plan.settings import PLAIN
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, baseline_alone

@@ -7,7 +7,7 @@ import pytest
 from gatekeeper.analysis.final_passes import FINAL_PASSES
 from gatekeeper.analysis.final_passes.final_pass import FinalPass
 from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.passes.definition import Pass
+from gatekeeper.analysis.passes.soak_pass import Pass
 from gatekeeper.run.run_passes import sender_of
 
 

@@ -19,7 +19,7 @@ import requests
 import gatekeeper
 from gatekeeper.backends.http import control
 from gatekeeper.backends.ports import free_port
-from gatekeeper.deploy.watch import exposition
+from gatekeeper.deploy.watch import prometheus_text
 from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
 from tests.builders.github import put_on_path
 from tests.builders.project_folder import ROOT, ProjectFolder
@@ -53,9 +53,9 @@ def test_the_textfile_is_what_the_node_exporter_reads(tmp_path: Path) -> None:
     """
     Every metric has its help and type, labels are escaped, promtool accepts it, and a file is replaced whole.
     """
-    text = exposition.render(STATE, AT)
-    fault = exposition.write(tmp_path, STATE, AT)
-    lost = exposition.write(tmp_path / "nowhere", STATE, AT)
+    text = prometheus_text.render(STATE, AT)
+    fault = prometheus_text.write(tmp_path, STATE, AT)
+    lost = prometheus_text.write(tmp_path / "nowhere", STATE, AT)
 
     assert 'gatekeeper_watch_speculation{slo="m4",workload="a \\"b\\""} 1.0\n' in text
     assert 'gatekeeper_watch_speculation{slo="m4",workload="c"} 0.0\n' in text
@@ -84,7 +84,7 @@ def test_rules_and_dashboard_name_metrics_that_are_written() -> None:
 
     named = {name for expression in expressions for name in re.findall(r"gatekeeper_watch_(\w+)", expression)}
 
-    assert set(exposition.METRICS) == named
+    assert set(prometheus_text.METRICS) == named
     assert sections == {rule["annotations"]["runbook_url"].partition("docs/alerts.md#")[2] for rule in rules}
 
 

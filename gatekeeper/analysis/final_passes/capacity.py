@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from gatekeeper.analysis.final_passes.explored_capacity import LevelCache, explore
 from gatekeeper.analysis.final_passes.final_pass import FinalPass, Routes, each_workload
-from gatekeeper.analysis.passes.definition import RunAhead
+from gatekeeper.analysis.passes.soak_pass import RunAhead
+from gatekeeper.analysis.plan.capacity_levels import CAPACITY, latency_objectives, stream_level
 from gatekeeper.analysis.plan.settings import speculates
-from gatekeeper.analysis.plan.stream_levels import CAPACITY, latency_objectives, stream_level
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import SETTLED, Verdict, WorkloadVerdict
 from gatekeeper.analysis.verdict.stream_capacity import StreamCapacity

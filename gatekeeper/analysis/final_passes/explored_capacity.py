@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from gatekeeper.analysis.final_passes.level_reading import level_evidence, read_gain, read_level
+from gatekeeper.analysis.plan.capacity_levels import CAPACITY, StreamLevel, stream_level
 from gatekeeper.analysis.plan.settings import speculates
-from gatekeeper.analysis.plan.stream_levels import CAPACITY, StreamLevel, stream_level
 from gatekeeper.analysis.stats.stream_search import Reach, Search, StreamProbe, StreamReading, most_streams
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.stream_capacity import (

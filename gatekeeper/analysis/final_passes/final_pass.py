@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gatekeeper.analysis.passes.definition import RunAhead
+from gatekeeper.analysis.passes.soak_pass import RunAhead
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadVerdict
 from gatekeeper.core.canary import Canary

@@ -9,9 +9,9 @@ from gatekeeper.analysis.metrics.estimate import estimate, pool_gaps
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers, successful, values_of
 from gatekeeper.analysis.metrics.readers import OfAnswer, OfGaps, reader_of
 from gatekeeper.analysis.metrics.timing import output_tokens
+from gatekeeper.analysis.plan.capacity_levels import StreamLevel
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.settings import is_greedy
-from gatekeeper.analysis.plan.stream_levels import StreamLevel
 from gatekeeper.analysis.stats.bound_tests import is_broken, is_kept, measured_quantile, quantile_bounds
 from gatekeeper.analysis.stats.intervals import WeightedValues, binomial_cdf, proportion_bounds
 from gatekeeper.analysis.stats.stream_search import StreamProbe, StreamReading

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gatekeeper.analysis.final_passes.explored_region import certified_region
 from gatekeeper.analysis.final_passes.final_pass import FinalPass, Routes, each_workload
-from gatekeeper.analysis.passes.definition import RunAhead
+from gatekeeper.analysis.passes.soak_pass import RunAhead
 from gatekeeper.analysis.plan.region_points import (
     REGION,
     REGION_TIES,

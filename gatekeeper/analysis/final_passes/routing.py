@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gatekeeper.analysis.final_passes.final_pass import FinalPass, Routes
-from gatekeeper.analysis.passes.definition import RunAhead
+from gatekeeper.analysis.passes.soak_pass import RunAhead
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, speculates
 from gatekeeper.analysis.plan.sweep_plan import ROUTED_CANARIES
 from gatekeeper.analysis.sweep.routing import RoutingRequest, routing, routing_requests

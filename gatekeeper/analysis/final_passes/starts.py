@@ -9,7 +9,7 @@ from dataclasses import replace
 from gatekeeper.analysis.final_passes.final_pass import FinalPass, Routes
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.metrics.timing import ttft
-from gatekeeper.analysis.passes.definition import RunAhead
+from gatekeeper.analysis.passes.soak_pass import RunAhead
 from gatekeeper.analysis.passes.warm_up import ANSWER_TOKENS
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of, speculates

@@ -18,7 +18,7 @@ from gatekeeper.analysis.passes import (
     warm_cache,
     warm_up,
 )
-from gatekeeper.analysis.passes.definition import Pass
+from gatekeeper.analysis.passes.soak_pass import Pass
 
 PASSES: tuple[Pass[Any], ...] = (
     forced_check.PASS,

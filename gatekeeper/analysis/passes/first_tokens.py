@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.first_tokens import SAMPLES, SCOUTS, TOKENS, chosen_prompts, scouted_prompts
-from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.objectives import first_token_workloads
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.core.records import Generation, Setting

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.forced import CONTROLS, CROSS_CHECKS, passes_wanted, stand_ins
-from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.objectives import forced_workloads
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.core.records import Forced, Setting

@@ -6,7 +6,7 @@ from itertools import islice, zip_longest
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.words.exactness import divergent_canaries
-from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.objectives import scored_workloads
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.analysis.plan.settings import plain_of

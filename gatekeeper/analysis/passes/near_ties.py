@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.exactness import divergences
-from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.objectives import forced_workloads, workloads_with
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.core.records import Setting, Tie

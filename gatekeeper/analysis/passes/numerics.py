@@ -8,7 +8,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.near_ties import known_tokens
 from gatekeeper.analysis.metrics.words.numerics_null import POSITIONS, answers_to_read, widest_pass
 from gatekeeper.analysis.metrics.words.scored_answers import by_canary_and_arm
-from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.objectives import scored_workloads, width_workloads
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.analysis.plan.settings import plain_of

@@ -1,6 +1,6 @@
 """Plain words: canaries decoded plainly after the soak, where no forced pass shows what plain decoding writes."""
 
-from gatekeeper.analysis.passes.definition import Needs, Pass, Soaked, add_untimed
+from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Soaked, add_untimed
 from gatekeeper.analysis.plan.objectives import forced_workloads
 from gatekeeper.core.records import Generation
 

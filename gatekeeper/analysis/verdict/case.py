@@ -10,7 +10,7 @@ from gatekeeper.analysis.metrics.host.host_series import HostSamples
 from gatekeeper.analysis.metrics.lost_pairs import Pair
 from gatekeeper.analysis.metrics.paired_answers import AnswerPowers, PairedAnswers, pair_answers
 from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.ladder import bound_level, look_levels
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.settings import concurrency_of, is_greedy, speculates

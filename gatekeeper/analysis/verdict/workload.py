@@ -24,7 +24,7 @@ from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.against_certified import check_against
 from gatekeeper.analysis.verdict.answer_findings import differing_answers, examine
 from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers
-from gatekeeper.analysis.verdict.replays import examine_repeats, history
+from gatekeeper.analysis.verdict.faster_repeats import examine_repeats, history
 from gatekeeper.analysis.verdict.run_verdict import PLAIN_SPEED, Measured, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.metrics import ANSWER_RATIO, BY_NAME, DECODE_RATIO, ENERGY_RATIO, MEASURED, PASS_RATES

@@ -15,8 +15,8 @@ from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.system import child_process
 from gatekeeper.deploy.running.certified_run import CertifiedRun
-from gatekeeper.deploy.watch import exposition, restore, terminal_lines
 from gatekeeper.deploy.watch import overlay as overlay_file
+from gatekeeper.deploy.watch import prometheus_text, restore, terminal_lines
 from gatekeeper.deploy.watch.config import HOOK_LIMIT_S, WatchConfig
 from gatekeeper.deploy.watch.log import Log
 from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
@@ -148,7 +148,7 @@ class Outputs:
             self.has_new_log = self._log.is_new
             if config.listen is not None:
                 address = stack.enter_context(
-                    exposition.served(*config.listen, lambda: self._metrics, names=config.host_names)
+                    prometheus_text.served(*config.listen, lambda: self._metrics, names=config.host_names)
                 )
                 self.say(f"metrics: {address}", terminal_lines.GOOD)
             self._stack = stack.pop_all()
@@ -189,7 +189,7 @@ class Outputs:
             self.note("overlay_back")
             self.say(f"{path} can be written again", terminal_lines.GOOD)
         if self._expires is not None:
-            self._metrics = exposition.render(overlay, self._expires)
+            self._metrics = prometheus_text.render(overlay, self._expires)
         self._write_textfile(overlay)
 
     def _write_textfile(self, overlay: Overlay) -> None:
@@ -197,7 +197,7 @@ class Outputs:
         if self._config.textfile is None or self._expires is None:
             return
         before = self._textfile_fault
-        self._textfile_fault = exposition.write(self._config.textfile, overlay, self._expires)
+        self._textfile_fault = prometheus_text.write(self._config.textfile, overlay, self._expires)
         if self._textfile_fault is not None and before is None:
             self.note("textfile_failed", because=self._textfile_fault)
             self.say(self._textfile_fault, terminal_lines.WARNING)

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from gatekeeper.analysis.passes.definition import Needs, Pass
+from gatekeeper.analysis.passes.soak_pass import Needs, Pass
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of, sampling_for
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan

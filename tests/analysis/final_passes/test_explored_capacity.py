@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.final_passes.explored_capacity import LevelCache, LevelNeed, explore
-from gatekeeper.analysis.plan.stream_levels import CAPACITY, StreamLevel
+from gatekeeper.analysis.plan.capacity_levels import CAPACITY, StreamLevel
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.stream_capacity import StreamCapacity
 from gatekeeper.core.records import Generation, StoredRecords

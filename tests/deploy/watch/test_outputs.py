@@ -17,7 +17,7 @@ import requests
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.system.small_server import MOST
-from gatekeeper.deploy.watch import exposition, outputs
+from gatekeeper.deploy.watch import outputs, prometheus_text
 from gatekeeper.deploy.watch.config import WatchConfig
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from tests.builders.golden_words import says
@@ -161,7 +161,7 @@ def test_prometheus_fetches_the_state_of_this_moment(tmp_path: Path) -> None:
 
     assert ("", 404) == (before.text, other.status_code)
     assert during.headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert all(f"# TYPE {exposition.PREFIX}{name} gauge\n" in during.text for name in exposition.METRICS)
+    assert all(f"# TYPE {prometheus_text.PREFIX}{name} gauge\n" in during.text for name in prometheus_text.METRICS)
     assert 'workload="json"} 1.0\n' in during.text
     ended = [one.text.partition("gatekeeper_watch_ended{")[2].split()[-1] for one in (during, after)]
     assert ["0.0", "1.0"] == ended

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
+from gatekeeper.analysis.plan.capacity_levels import latency_objectives
 from gatekeeper.analysis.plan.complaints.complaint import Complaint, about_objective
 from gatekeeper.analysis.plan.complaints.odd_bound import odd_bounds
 from gatekeeper.analysis.plan.complaints.too_few_canaries import too_few_canaries
 from gatekeeper.analysis.plan.objectives import Implicit, Terms, all_objectives
 from gatekeeper.analysis.plan.settings import defaults
-from gatekeeper.analysis.plan.stream_levels import latency_objectives
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import DECODE_RATIO, ENERGY_RATIO, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Metric, Per, Sight

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from gatekeeper.analysis.final_passes.explored_capacity import LevelCache, LevelNeed, explore
+from gatekeeper.analysis.plan.capacity_levels import CAPACITY, StreamLevel
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
-from gatekeeper.analysis.plan.stream_levels import CAPACITY, StreamLevel
 from gatekeeper.run.requests import Recorder
 from gatekeeper.run.stages.tasks import FinalTask
 

@@ -16,7 +16,7 @@ from gatekeeper.core.records import PassTimes, setting
 from gatekeeper.core.verdict import Missing
 from gatekeeper.report.commands.ceiling import ceiling_sentences, ceiling_text
 from gatekeeper.run.stages.timed_turns import TimedSystems, ceiling_document, ceiling_from, take_turns
-from gatekeeper.run.start.timed_passes import TimedTarget, measure_ceiling
+from gatekeeper.run.start.measured_ceiling import TimedTarget, measure_ceiling
 from tests.builders.golden_words import says
 from tests.builders.project_folder import ROOT, ProjectFolder
 

@@ -8,7 +8,7 @@ import pytest
 
 from gatekeeper.analysis.metrics.over_time import running_seconds
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
-from gatekeeper.analysis.verdict.replays import History, Repeat, _gains, examine_repeats
+from gatekeeper.analysis.verdict.faster_repeats import History, Repeat, _gains, examine_repeats
 from gatekeeper.core.records import Generation, setting
 from tests.builders.slo import evidence, generation, steady
 
