@@ -69,8 +69,8 @@ def test_what_routing_wins_is_told_of_combined_knobs_too(scripted: Scripted) -> 
     assert {"draft": "light", "num_draft_tokens": 6} == route
     assert routing["gain"]["lo"] > 1
     says("sweeps", "routing wins over every static setting", routing["says"])
-    asked = (project.path / "run" / "routing.jsonl").read_text().splitlines()[:-1]
-    assert {"route-0", "baseline"} <= {json.loads(line)["trial"] for line in asked}
+    measured_lines = (project.path / "run" / "routing.jsonl").read_text().splitlines()[:-1]
+    assert {"route-0", "baseline"} <= {json.loads(line)["trial"] for line in measured_lines}
     assert project.run("judge", "run", "--json", code=0).out == (project.path / "run" / "verdict.json").read_text()
 
 
@@ -82,8 +82,8 @@ def test_a_sweep_alone_names_a_lying_server(scripted: Scripted) -> None:
 
     findings = project.run("sweep", "slo.toml", "--out", "run", "--json", code=0).document["findings"]
 
-    assert {"counter_lie"} == {one["kind"] for one in findings}
-    assert {"easy", "hard"} == {one["about"].partition(",")[0] for one in findings}
+    assert {"counter_lie"} == {finding["kind"] for finding in findings}
+    assert {"easy", "hard"} == {finding["about"].partition(",")[0] for finding in findings}
 
 
 def test_a_swept_concurrency_shows_where_the_sign_turns(scripted: Scripted) -> None:
@@ -101,7 +101,7 @@ def test_a_swept_concurrency_shows_where_the_sign_turns(scripted: Scripted) -> N
     concurrency = project.verdict()["workloads"][0]["choice"]["concurrency"]
     text = project.run("report", "run", "-v").out
     assert [[1, 8]] == concurrency["turns"]
-    assert [1, 8] == [one["concurrency"] for one in concurrency["by_concurrency"]]
+    assert [1, 8] == [load["concurrency"] for load in concurrency["by_concurrency"]]
     assert f"concurrency: {concurrency['says']}" in text
 
 

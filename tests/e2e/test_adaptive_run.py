@@ -20,7 +20,7 @@ LOADS = {
 
 
 @pytest.mark.parametrize(
-    ("by_load", "length", "said"),
+    ("by_load", "length", "reason"),
     [
         ({"1": 6, "5": 1}, "adaptive", "only the fixed length is slower than plain decoding|proven faster"),
         ({"1": 6, "5": 12}, 6, r"at concurrency 8 it is 0\."),
@@ -28,7 +28,7 @@ LOADS = {
     ids=["shrinks under load", "grows under load"],
 )
 def test_a_length_that_follows_the_load(
-    scripted: Callable[..., ProjectFolder], by_load: dict[str, int], length: object, said: str
+    scripted: Callable[..., ProjectFolder], by_load: dict[str, int], length: object, reason: str
 ) -> None:
     """
     With 8 streams a long draft costs more than it saves. A server that then shortens it is as fast as the best fixed
@@ -45,7 +45,7 @@ def test_a_length_that_follows_the_load(
     choice = workload["choice"]
     (compared,) = choice["adaptive"]
     # For one stream both are alike: on a busy machine one may be proven a hundredth faster.
-    assert re.search(said, choice["because"])
+    assert re.search(reason, choice["because"])
     assert length == choice["setting"]["num_draft_tokens"] == workload["setting"]["num_draft_tokens"]
     assert ("default", length == "adaptive") == (compared["against"], compared["chosen"])
     written = tomllib.loads((project.path / "run" / "policy.toml").read_text())

@@ -43,7 +43,7 @@ needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-k
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
+def certified_once(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """One certified run, made once; tests work on copies of it."""
     project = project_folder(tmp_path_factory.mktemp("admit"))
     write_scripted(project, **CERTIFIED)
@@ -52,8 +52,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
 
 
 @pytest.fixture
-def certified(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
-    return made.copied_to(tmp_path / "b project")
+def certified(certified_once: ProjectFolder, tmp_path: Path) -> ProjectFolder:
+    return certified_once.copied_to(tmp_path / "b project")
 
 
 def rewrite_checksums(run: Path) -> None:
@@ -72,11 +72,11 @@ def admit(project: ProjectFolder, *words: str, run: str = "runs/run-1") -> tuple
     return done.code, done.document["reason"], done.document
 
 
-def key_pair(folder: Path, name: str, who: str = "deploy@example.com") -> tuple[Path, Path]:
+def key_pair(folder: Path, name: str, identity: str = "deploy@example.com") -> tuple[Path, Path]:
     """Make a real key without a passphrase, and the file that allows its owner to sign."""
     key, allowed = folder / name, folder / f"{name}.allowed"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key], check=True)
-    allowed.write_text(f'{who} namespaces="gatekeeper" {key.with_suffix(".pub").read_text()}')
+    allowed.write_text(f'{identity} namespaces="gatekeeper" {key.with_suffix(".pub").read_text()}')
     return key, allowed
 
 
@@ -97,9 +97,9 @@ def test_the_first_line_is_the_answer(certified: ProjectFolder) -> None:
     """
     The first line is the reason, the second the next step.
     """
-    shown = certified.run("admit", "slo.toml", "--run", "runs/run-1", "--max-age", "7d", code=3)
+    output = certified.run("admit", "slo.toml", "--run", "runs/run-1", "--max-age", "7d", code=3)
 
-    first, second, *checks = shown.out.splitlines()
+    first, second, *checks = output.out.splitlines()
     assert {"checksums", "certificate"} <= {line.split()[0] for line in checks}
     assert ["scripted", "refused"] == first.split(": ")[:2]
     assert "2026-01-08T00:1" in first.partition("expired by")[2]
@@ -164,7 +164,7 @@ def test_runs_of_another_slo_are_passed_over(certified: ProjectFolder) -> None:
     document = certified.run("admit", "slo.toml", "--runs", "runs", "--json", code=0).document
 
     assert "runs/run-2" == document["run"]
-    assert ["runs/run-1"] == [one["run"] for one in document["passed_over"]]
+    assert ["runs/run-1"] == [skipped["run"] for skipped in document["passed_over"]]
 
 
 def test_another_slo_is_refused_and_a_comment_is_not(certified: ProjectFolder) -> None:
@@ -268,18 +268,18 @@ def test_one_byte_of_any_file_is_noticed(certified: ProjectFolder) -> None:
     """
     run = certified.path / "runs" / "run-1"
     files = [line.partition("  ")[2] for line in (run / CHECKSUMS).read_text().splitlines()]
-    seen = {}
+    answers = {}
     for name in files:
         content = (run / name).read_bytes()
         if content:
             at = len(content) // 2
             (run / name).write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
             code, reason, _ = admit(certified)
-            seen[name] = (code, reason in {"tampered", "unreadable"})
+            answers[name] = (code, reason in {"tampered", "unreadable"})
             (run / name).write_bytes(content)
 
-    assert {"verdict.json", "policy.toml", "certificate.intoto.json", "soak-1.jsonl", "host.jsonl"} <= seen.keys()
-    assert {(3, True)} == set(seen.values())
+    assert {"verdict.json", "policy.toml", "certificate.intoto.json", "soak-1.jsonl", "host.jsonl"} <= answers.keys()
+    assert {(3, True)} == set(answers.values())
     assert 0 == admit(certified)[0]
 
 
@@ -333,9 +333,9 @@ def test_a_run_is_not_made_younger_by_its_policy(scripted: Scripted) -> None:
     chain = json.loads((run / "chain.intoto.json").read_text())
     chain["links"][3]["subject"][0]["digest"]["sha256"] = sha256((run / "policy.toml").read_bytes())
     (run / "chain.intoto.json").write_text(json_text(chain))
-    named = {one["name"]: one["digest"] for one in certificate["subject"]}
+    entries = {entry["name"]: entry["digest"] for entry in certificate["subject"]}
     for name in ("policy.toml", "chain.intoto.json"):
-        named[name]["sha256"] = sha256((run / name).read_bytes())
+        entries[name]["sha256"] = sha256((run / name).read_bytes())
     (run / "certificate.intoto.json").write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n")
     rewrite_checksums(run)
 
@@ -354,30 +354,30 @@ def test_a_policy_from_before_there_was_a_watch_still_holds(
     for key in ("watch", "guard"):
         policy.pop(key)
     policy["route"] = [
-        {key: value for key, value in one.items() if key not in {"ladder", "measured"}} | change
-        for one in policy["route"]
+        {key: value for key, value in route.items() if key not in {"ladder", "measured"}} | change
+        for route in policy["route"]
     ]
     (run / "policy.toml").write_text(tomli_w.dumps(policy))
     monkeypatch.setattr(verify, "__version__", "0.0.1")
     directory = RunDirectory(run)
-    known = verify.judge_again(directory, verify.read_manifest(directory))
+    judged = verify.judge_again(directory, verify.read_manifest(directory))
     issued = issue_policy(
-        known.slo,
-        known.verdict,
-        known.manifest,
-        known.events,
+        judged.slo,
+        judged.verdict,
+        judged.manifest,
+        judged.events,
         verdict_sha256=policy["verdict_sha256"],
         issued=moment(policy["issued"]),
     )
-    certificate = verify.certificate_of(directory, known.manifest, known.verdict, issued, known.events)
+    certificate = verify.certificate_of(directory, judged.manifest, judged.verdict, issued, judged.events)
     (run / "certificate.intoto.json").write_text(json_text(certificate))
 
     if refused:
         with pytest.raises(NoProofError, match=r"policy\.toml") as tampered:
-            verify.check_published(known)
+            verify.check_published(judged)
         assert Reason.TAMPERED is tampered.value.reason
     else:
-        assert policy == verify.check_published(known).policy
+        assert policy == verify.check_published(judged).policy
 
 
 def test_an_edited_policy_of_another_version_is_noticed(
@@ -396,7 +396,7 @@ def test_an_edited_policy_of_another_version_is_noticed(
     with_checksums = admit(certified)
 
     assert [(0, "admitted"), (3, "tampered"), (3, "tampered")] == [
-        one[:2] for one in (untouched, edited, with_checksums)
+        answer[:2] for answer in (untouched, edited, with_checksums)
     ]
     assert with_checksums[2]["because"].startswith("certificate.intoto.json")
 
@@ -458,10 +458,12 @@ def test_a_file_that_is_no_text_is_damage(certified: ProjectFolder, name: str) -
         file.write(b"\xff")
     rewrite_checksums(run)
 
-    found = [certified.run(*words, "runs/run-1") for words in (("judge",), ("report",), ("admit", "slo.toml", "--run"))]
+    refusals = [
+        certified.run(*words, "runs/run-1") for words in (("judge",), ("report",), ("admit", "slo.toml", "--run"))
+    ]
 
-    assert [3, 3, 3] == [one.code for one in found]
-    assert ["damaged" in one.err + one.out for one in found] == [True, True, True]
+    assert [3, 3, 3] == [refusal.code for refusal in refusals]
+    assert ["damaged" in refusal.err + refusal.out for refusal in refusals] == [True, True, True]
 
 
 def test_a_record_file_added_later_is_noticed(certified: ProjectFolder) -> None:
@@ -537,9 +539,9 @@ def test_a_signed_run_is_admitted_by_its_signer(certified: ProjectFolder) -> Non
     assert ((3, "unsigned"), (0, "admitted")) == (unsigned, (code, reason))
     assert "deploy@example.com" == document["signed_by"]
     run = certified.path / "runs" / "run-1"
-    who = ("-I", "deploy@example.com", "-n", "gatekeeper", "-s", str(run / "certificate.intoto.json.sig"))
+    verify_words = ("-I", "deploy@example.com", "-n", "gatekeeper", "-s", str(run / "certificate.intoto.json.sig"))
     checked = subprocess.run(
-        ["ssh-keygen", "-Y", "verify", "-f", str(allowed), *who],
+        ["ssh-keygen", "-Y", "verify", "-f", str(allowed), *verify_words],
         input=(run / "certificate.intoto.json").read_bytes(),
         capture_output=True,
         check=False,
@@ -555,20 +557,20 @@ def test_another_signer_or_signature_is_refused(certified: ProjectFolder) -> Non
     key, allowed = key_pair(certified.path, "key")
     stranger, _ = key_pair(certified.path, "stranger")
     run = certified.path / "runs" / "run-1"
-    seen = []
+    answers = []
     certified.run("sign", "runs/run-1", "--key", str(stranger), code=0)
-    seen.append(admit(certified, "--signed-by", str(allowed))[:2])
+    answers.append(admit(certified, "--signed-by", str(allowed))[:2])
     for namespace, content in (("file", (run / "certificate.intoto.json").read_bytes()), ("gatekeeper", b"else")):
         argv = ["ssh-keygen", "-Y", "sign", "-q", "-f", str(key), "-n", namespace]
-        made = subprocess.run(argv, input=content, capture_output=True, check=True).stdout
-        (run / "certificate.intoto.json.sig").write_bytes(made)
+        signature = subprocess.run(argv, input=content, capture_output=True, check=True).stdout
+        (run / "certificate.intoto.json.sig").write_bytes(signature)
         rewrite_checksums(run)
-        seen.append(admit(certified, "--signed-by", str(allowed))[:2])
+        answers.append(admit(certified, "--signed-by", str(allowed))[:2])
     (run / "certificate.intoto.json.sig").write_bytes(b"no signature")
     rewrite_checksums(run)
-    seen.append(admit(certified, "--signed-by", str(allowed))[:2])
+    answers.append(admit(certified, "--signed-by", str(allowed))[:2])
 
-    assert [(3, "unsigned")] * 4 == seen
+    assert [(3, "unsigned")] * 4 == answers
 
 
 def pem_keys(folder: Path, name: str) -> tuple[Path, Path]:
@@ -602,11 +604,11 @@ def test_a_key_file_signs_a_bundle_that_others_verify(certified: ProjectFolder) 
     the pre-authentication encoding are what the specification says, and admit accepts it by the public key alone.
     """
     private, public = pem_keys(certified.path, "key")
-    _, other = pem_keys(certified.path, "other")
+    _, stranger = pem_keys(certified.path, "other")
     run = certified.path / "runs" / "run-1"
     unsigned = admit(certified, "--signed-by", str(public))[:2]
     certified.run("sign", "runs/run-1", "--key", str(private), code=0)
-    taken, refused = (admit(certified, "--signed-by", str(one)) for one in (public, other))
+    taken, refused = (admit(certified, "--signed-by", str(key_file)) for key_file in (public, stranger))
     cosign(run, "--key", str(public), "--insecure-ignore-tlog")
     bundle = json.loads((run / BUNDLE).read_text())
     envelope = bundle["dsseEnvelope"]
@@ -646,7 +648,7 @@ def test_the_identity_of_a_job_signs(certified: ProjectFolder) -> None:
     certified.run("sign", "runs/run-1", "--bundle", "kept.json", code=0)
     signed = json.loads((run / BUNDLE).read_text())
     statement = json.loads(base64.b64decode(signed["dsseEnvelope"]["payload"]))
-    statement["subject"] = [one for one in statement["subject"] if one["name"] != "policy.toml"]
+    statement["subject"] = [entry for entry in statement["subject"] if entry["name"] != "policy.toml"]
     signed["dsseEnvelope"]["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
     (certified.path / "other.json").write_text(json.dumps(signed))
     attached = certified.run("sign", "runs/run-1", "--bundle", "other.json", code=2)
@@ -665,14 +667,14 @@ def test_admit_shows_who_made_each_step(certified: ProjectFolder) -> None:
     links = json.loads((run / "chain.intoto.json").read_text())["links"]
 
     code, _, document = admit(certified)
-    names = [{one["name"] for one in link["subject"]} for link in links]
+    names = [{product["name"] for product in link["subject"]} for link in links]
     taken = [{material["name"] for material in link["predicate"]["materials"]} for link in links]
     edit(run / "chain.intoto.json", '"by": [', '"by": ["somebody@else", ')
     rewrite_checksums(run)
     changed = admit(certified)
 
-    assert (0, ["freeze", "measure", "judge", "promote"]) == (code, [one["step"] for one in document["chain"]])
-    assert all("@" in one["by"][0] and one["host"]["os"] for one in document["chain"])
+    assert (0, ["freeze", "measure", "judge", "promote"]) == (code, [step["step"] for step in document["chain"]])
+    assert all("@" in step["by"][0] and step["host"]["os"] for step in document["chain"])
     assert names[0] <= taken[1]
     assert names[1] <= taken[2]
     assert names[2] == taken[3] == {"verdict.json"}
@@ -721,7 +723,7 @@ def test_a_missing_ssh_keygen_is_an_error(certified: ProjectFolder) -> None:
     signing = bare.run("sign", "runs/run-1", "--key", "slo.toml", code=2)
     asking = bare.run("admit", "slo.toml", "--run", "runs/run-1", "--signed-by", "allowed", code=2)
 
-    assert ["openssh-client" in one.err for one in (signing, asking)] == [True, True]
+    assert ["openssh-client" in refusal.err for refusal in (signing, asking)] == [True, True]
 
 
 @contextmanager
@@ -742,21 +744,21 @@ def test_a_running_server_is_compared_with_the_certificate(certified: ProjectFol
     """
     With --url the gate is open for a server that contradicts nothing, lists what it does not tell, and closes for one.
     """
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "config.json").write_text("{}")
-    (other / "model.safetensors").write_bytes(b"not the certified one")
+    other_model = tmp_path / "other"
+    other_model.mkdir()
+    (other_model / "config.json").write_text("{}")
+    (other_model / "model.safetensors").write_bytes(b"not the certified one")
     arguments = ("admit", "slo.toml", "--run", "runs/run-1", "--json", "--url")
     with listening(certified.path / "runs") as url:
         open_gate = json.loads(certified.run(*arguments, url, code=0).out)
-    with listening(other) as url:
+    with listening(other_model) as url:
         closed = json.loads(certified.run(*arguments, url, code=3).out)
         text = certified.run(*arguments[:-2], "--url", url, code=3).out
 
-    parts = {one["part"]: one["outcome"] for one in open_gate["server"]}
+    parts = {part["part"]: part["outcome"] for part in open_gate["server"]}
     assert "not checked" == parts["launch line"]
     assert ("other_server", 3) == (closed["reason"], closed["exit_code"])
-    assert f"{other}, " in closed["because"]
+    assert f"{other_model}, " in closed["because"]
     assert "not checked: launch line" in text
 
 

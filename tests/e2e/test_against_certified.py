@@ -35,7 +35,7 @@ def write(project: ProjectFolder, truth: Mapping[str, Any] | None = None, **chan
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
+def certified_once(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """A folder with the first certified run; made once, copied by each test."""
     project = project_folder(tmp_path_factory.mktemp("certified"))
     write(project)
@@ -44,9 +44,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
 
 
 @pytest.fixture(scope="module")
-def made_twice(made: ProjectFolder, tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
+def made_twice(certified_once: ProjectFolder, tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """A copy with a second run, which was compared with the first."""
-    project = made.copied_to(tmp_path_factory.mktemp("twice") / "copy")
+    project = certified_once.copied_to(tmp_path_factory.mktemp("twice") / "copy")
     project.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=0)
     return project
 
@@ -57,13 +57,13 @@ def twice(made_twice: ProjectFolder, tmp_path: Path) -> ProjectFolder:
 
 
 @pytest.fixture
-def project(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
-    return made.copied_to(tmp_path / "copy")
+def project(certified_once: ProjectFolder, tmp_path: Path) -> ProjectFolder:
+    return certified_once.copied_to(tmp_path / "copy")
 
 
 def against(project: ProjectFolder, run: str) -> dict[str, dict[str, Any]]:
     (workload,) = project.verdict(run)["workloads"]
-    checks = [*(step for one in workload["steps"] for step in one["checks"]), *workload["checks"]]
+    checks = [*(step for part in workload["steps"] for step in part["checks"]), *workload["checks"]]
     return {check["metric"]: check for check in reversed(checks) if check.get("against") == "certified"}
 
 
@@ -90,13 +90,13 @@ def test_a_slower_version_fails_although_it_still_beats_plain_decoding(project: 
     """
     write(project, SLOWER)
 
-    said = project.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=1).out
+    output = project.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=1).out
 
     (workload,) = project.verdict("runs/second")["workloads"]
     tried = [check for step in workload["steps"] for check in step["checks"] if check["metric"] == "throughput_ratio"]
-    plain = max(one["center"] for one in tried if "against" not in one)
-    assert f"{plain:.2f}x" in next(line for line in said.splitlines() if line.startswith("easy "))
-    rows = " ".join(said.split())
+    plain = max(check["center"] for check in tried if "against" not in check)
+    assert f"{plain:.2f}x" in next(line for line in output.splitlines() if line.startswith("easy "))
+    rows = " ".join(output.split())
     assert f"≥ 0.95x {AGAINST_CERTIFIED}" in rows
     assert f"≥ 0.97x {AGAINST_CERTIFIED}" in rows
     assert "run: against" not in rows

@@ -30,14 +30,14 @@ def edit(project: ProjectFolder, old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "wanted"),
+    ("old", "new", "words"),
     [
         ('name = "scripted"', 'name = "scripted"\nconfidense = 0.9', ("line 3", "confidense", "'confidence'")),
         ('"easy.jsonl"', '"essy.jsonl"', ("essy.jsonl", "does not exist", "'easy.jsonl'")),
         ('duration = "150 s"', 'duration = "150 s', ("slo.toml", "not TOML", "line")),
     ],
 )
-def test_a_wrong_slo_is_refused(scripted: Scripted, old: str, new: str, wanted: tuple[str, ...]) -> None:
+def test_a_wrong_slo_is_refused(scripted: Scripted, old: str, new: str, words: tuple[str, ...]) -> None:
     """
     A mistake in an SLO file is exit code 2, with its line and what is allowed; tests/core/test_slo.py has every kind.
     """
@@ -46,18 +46,18 @@ def test_a_wrong_slo_is_refused(scripted: Scripted, old: str, new: str, wanted: 
 
     refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
-    assert [] == [word for word in wanted if word not in refused.err]
+    assert [] == [word for word in words if word not in refused.err]
     assert not (project.path / "run").exists()
 
 
 @pytest.mark.parametrize(
-    ("line", "wanted"),
+    ("line", "word"),
     [
         ('{"id": "x", "messages": [{"role": "user", "con', "line 13"),
         ('{"id": "x", "messages": [], "expect": {"regex": "("}}', "regular expression"),
     ],
 )
-def test_a_wrong_canary_is_refused(scripted: Scripted, line: str, wanted: str) -> None:
+def test_a_wrong_canary_is_refused(scripted: Scripted, line: str, word: str) -> None:
     """
     Half a line or a bad pattern is exit code 2 with its line; tests/core/test_canary.py has every kind.
     """
@@ -68,11 +68,11 @@ def test_a_wrong_canary_is_refused(scripted: Scripted, line: str, wanted: str) -
     refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
     assert "line 13" in refused.err
-    assert wanted in refused.err
+    assert word in refused.err
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "wanted"),
+    ("old", "new", "words"),
     [
         pytest.param(
             NAME, NAME + "\nseed = " + "[" * 1500 + "]" * 1500, ("line 3", "100 levels"), id="nested-1500-deep"
@@ -114,7 +114,7 @@ def test_a_wrong_canary_is_refused(scripted: Scripted, line: str, wanted: str) -
     ],
 )
 def test_an_slo_without_bounds_is_refused_at_once(
-    scripted: Scripted, old: str, new: str, wanted: tuple[str, ...]
+    scripted: Scripted, old: str, new: str, words: tuple[str, ...]
 ) -> None:
     """
     Nesting, numbers, sizes and plans have limits: exit code 2 with the file and the line, before anything grows.
@@ -124,13 +124,13 @@ def test_an_slo_without_bounds_is_refused_at_once(
 
     refused = project.run("plan", "slo.toml", code=2)
 
-    assert [] == [word for word in wanted if word not in refused.err]
+    assert [] == [word for word in words if word not in refused.err]
     assert "Traceback" not in refused.err
 
 
-@pytest.mark.parametrize("named", ["slo", "canaries", "profile", "script"])
+@pytest.mark.parametrize("role", ["slo", "canaries", "profile", "script"])
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "loop", "larger-than-any"])
-def test_an_input_that_is_no_file_is_refused_at_once(scripted: Scripted, named: str, kind: str) -> None:
+def test_an_input_that_is_no_file_is_refused_at_once(scripted: Scripted, role: str, kind: str) -> None:
     """
     A pipe, an endless device, a folder, a loop of links and a file of gigabytes are exit code 2: none is waited for.
     """
@@ -140,7 +140,7 @@ def test_an_input_that_is_no_file_is_refused_at_once(scripted: Scripted, named: 
     project.run("plan", "slo.toml", code=0)
     path = (
         project.path
-        / {"slo": "slo.toml", "canaries": "easy.jsonl", "profile": "own.toml", "script": "truth.json"}[named]
+        / {"slo": "slo.toml", "canaries": "easy.jsonl", "profile": "own.toml", "script": "truth.json"}[role]
     )
     path.unlink()
     if kind == "pipe":
@@ -220,7 +220,7 @@ def test_a_used_directory_is_not_overwritten(scripted: Scripted) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "wanted"),
+    ("words", "phrase"),
     [
         (["certfy", "slo.toml"], "'certify'"),
         (["judge", "nowhere"], "nowhere"),
@@ -231,7 +231,7 @@ def test_a_used_directory_is_not_overwritten(scripted: Scripted) -> None:
         (["soak", "slo.toml", "--set", "fast"], "KNOB=VALUE"),
     ],
 )
-def test_a_wrong_command_line_is_refused(scripted: Scripted, words: list[str], wanted: str) -> None:
+def test_a_wrong_command_line_is_refused(scripted: Scripted, words: list[str], phrase: str) -> None:
     """
     A mistyped command, file or option is exit code 2 with a suggestion.
     """
@@ -239,7 +239,7 @@ def test_a_wrong_command_line_is_refused(scripted: Scripted, words: list[str], w
 
     refused = project.run(*words, code=2)
 
-    assert wanted in refused.err
+    assert phrase in refused.err
 
 
 def little(project: ProjectFolder, **subject: Any) -> dict[str, Any]:
@@ -362,11 +362,11 @@ def test_stdout_on_a_full_disk_is_one_clear_line(
     monkeypatch.undo()
     with contextlib.suppress(OSError):
         full.close()
-    said = capfd.readouterr().err
-    (line,) = (line for line in said.splitlines() if line.startswith("gatekeeper: "))
+    output = capfd.readouterr().err
+    (line,) = (line for line in output.splitlines() if line.startswith("gatekeeper: "))
     says("commands", "stdout on a full disk is one clear line", line)
     assert 4 == code
-    assert "Traceback" not in said
+    assert "Traceback" not in output
 
 
 LONG = "a" * 300
@@ -402,7 +402,7 @@ def test_a_path_that_is_too_long_is_named(scripted: Scripted, words: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "value", ["9" * 5000, "[" * 3000, "NaN", "1e999", "[1]", '"\\ud800"', "-1", str(10**30)], ids=lambda one: one[:9]
+    "value", ["9" * 5000, "[" * 3000, "NaN", "1e999", "[1]", '"\\ud800"', "-1", str(10**30)], ids=lambda text: text[:9]
 )
 def test_a_knob_that_is_no_number_is_refused(scripted: Scripted, value: str) -> None:
     """
@@ -448,9 +448,9 @@ def test_progress_that_cannot_be_written_does_no_harm(scripted: Scripted, kind: 
     elif kind == "link":
         (project.path / "other").write_text("kept")
         path.symlink_to("other")
-    named = {"long": "a" * 5000, "full": "/dev/full"}.get(kind, str(path))
+    progress_file = {"long": "a" * 5000, "full": "/dev/full"}.get(kind, str(path))
 
-    project.with_environment(GATEKEEPER_PROGRESS=named).run("sweep", "slo.toml", "--out", "run", code=0)
+    project.with_environment(GATEKEEPER_PROGRESS=progress_file).run("sweep", "slo.toml", "--out", "run", code=0)
 
     assert kind != "link" or (project.path / "other").read_text() == "kept"
 

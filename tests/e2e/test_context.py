@@ -29,12 +29,14 @@ def test_each_length_of_prompt_has_its_own_verdict_and_route(scripted: Callable[
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
     outcomes = {workload["name"]: workload["outcome"] for workload in project.verdict()["workloads"]}
-    routes = {one["workload"]: one for one in tomllib.loads((project.path / "run/policy.toml").read_text())["route"]}
+    routes = {
+        route["workload"]: route for route in tomllib.loads((project.path / "run/policy.toml").read_text())["route"]
+    }
     frozen = json.loads((project.path / "run/manifest.json").read_text())["canaries"]
     assert {"1k": "promoted", "4k": "promoted", "16k": "graded_back"} == outcomes
     assert {"1k": True, "4k": True, "16k": False} == {name: route["speculation"] for name, route in routes.items()}
     assert "answer_throughput_ratio" in routes["16k"]["because"]
-    assert TIERS == {name: one["context"] for name, one in frozen.items()}
+    assert TIERS == {name: workload["context"] for name, workload in frozen.items()}
     for name in ("1k", "4k"):
         # The simulated system counts words, which are longer than the tokens of a large vocabulary.
         assert 0.5 * TIERS[name] < routes[name]["longest_prompt"] < TIERS[name] * CHARACTERS

@@ -130,12 +130,12 @@ def test_a_finished_unproven_run_is_extended(scripted: Scripted) -> None:
     """
     near = [{"metric": "throughput_ratio", "at_least": 1.27, "why": "near the truth"}]
     project = scripted(**{**OPEN, "objective": near}, soak=SOAK)
-    shown = project.run("certify", "slo.toml", "--out", "run", "--quiet", code=3).out.splitlines()
+    output_lines = project.run("certify", "slo.toml", "--out", "run", "--quiet", code=3).out.splitlines()
     before = {name: (project.path / "run" / name).read_bytes() for name in PARTS}
-    offered = shown[-1].removeprefix("next: gatekeeper ")
+    offered = output_lines[-1].removeprefix("next: gatekeeper ")
 
     *extend, minutes, output, run = shlex.split(offered)
-    assert (["certify", "slo.toml", "--extend"], "--output", "run") == (extend, output, run), shown
+    assert (["certify", "slo.toml", "--extend"], "--output", "run") == (extend, output, run), output_lines
     assert re.fullmatch(r"\d+m", minutes)
     project.run(*extend, "5m", output, run, "--quiet", code=3)
     judged = project.run("judge", "run", "--json", code=3)
@@ -153,8 +153,8 @@ def test_an_extension_that_was_killed_is_resumed(scripted: Scripted) -> None:
     project = scripted(**OPEN, soak=SOAK)
     project.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
     added = project.path / "run" / "soak-1.part-4.jsonl"
-    held = project.held(f"run/{added.name}", after=5)
-    process = held.start("certify", "slo.toml", "--extend", "300 s", "--out", "run", "--quiet")
+    paused = project.held(f"run/{added.name}", after=5)
+    process = paused.start("certify", "slo.toml", "--extend", "300 s", "--out", "run", "--quiet")
     until(lambda: added.exists() and len(added.read_text().splitlines()) > 5)
 
     process.send_signal(signal.SIGKILL)

@@ -42,9 +42,9 @@ def folder(scripted: Callable[..., ProjectFolder]) -> ProjectFolder:
     }
     objective = [{"metric": "throughput_ratio", "at_least": 1.0, "why": "it must pay"}]
     sweep = {"num_draft_tokens": [4], "repeats": 1}
-    made = scripted(truth, workload=TALK, objective=objective, sweep=sweep, soak={"duration": "600 s"})
-    (made.path / "talk.jsonl").write_text(turn_lines())
-    return made
+    project = scripted(truth, workload=TALK, objective=objective, sweep=sweep, soak={"duration": "600 s"})
+    (project.path / "talk.jsonl").write_text(turn_lines())
+    return project
 
 
 def test_a_route_ends_where_its_gain_does(folder: ProjectFolder) -> None:
@@ -72,19 +72,19 @@ def test_a_run_killed_in_a_conversation_goes_on(folder: ProjectFolder) -> None:
     """
     folder.run("certify", "slo.toml", "--out", "run", code=0)
     path = folder.path / "run" / "conversations.jsonl"
-    whole = path.read_text().splitlines()
+    turns = path.read_text().splitlines()
     talk = folder.verdict("run")["workloads"][0]["conversations"]
     shutil.copytree(folder.path / "run", folder.path / "cut")
     for name in ("verdict.json", "policy.toml", "SHA256SUMS"):
         (folder.path / "cut" / name).unlink()
-    (folder.path / "cut" / "conversations.jsonl").write_text("\n".join([*whole[:40], whole[40][:30]]))
+    (folder.path / "cut" / "conversations.jsonl").write_text("\n".join([*turns[:40], turns[40][:30]]))
     events = (folder.path / "cut" / "events.jsonl").read_text().splitlines()
     (folder.path / "cut" / "events.jsonl").write_text("\n".join([*events[:-1], ""]))
 
     folder.run("certify", "slo.toml", "--resume", "--out", "cut", code=0)
 
     assert talk["reach"] == folder.verdict("cut")["workloads"][0]["conversations"]["reach"]
-    assert len((folder.path / "cut" / "conversations.jsonl").read_text().splitlines()) >= len(whole)
+    assert len((folder.path / "cut" / "conversations.jsonl").read_text().splitlines()) >= len(turns)
 
 
 def test_conversations_are_shown(folder: ProjectFolder) -> None:

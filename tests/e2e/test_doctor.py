@@ -39,7 +39,7 @@ def test_every_server_and_host_objective_is_looked_at(bare: ProjectFolder) -> No
     assert (str(bare.path / "bin" / "llama-server"), None) == (server["found"], server["fix"])
     started = {name for name in SERVERS if dialect_of(name).program}
     assert {f"backend {name}" for name in started} <= by_use.keys()
-    assert {f"objective {one.name}" for one in ALL if one.host} <= by_use.keys()
+    assert {f"objective {metric.name}" for metric in ALL if metric.host} <= by_use.keys()
     assert [] == [item["what"] for item in items if (item["found"] is None) != (item["fix"] is not None)]
     assert dialect_of("mtplx").install == by_use["backend mtplx"]["fix"]
 

@@ -21,7 +21,7 @@ def larger(project: ProjectFolder) -> ProjectFolder:
 def stopped(project: ProjectFolder) -> dict[tuple[str, str], str]:
     """Return why settings were stopped early, from events.jsonl, by workload and trial."""
     lines = (project.path / "run" / "events.jsonl").read_text().splitlines()[:-1]
-    stops = [one["detail"] for line in lines if (one := json.loads(line))["kind"] == "stopped"]
+    stops = [event["detail"] for line in lines if (event := json.loads(line))["kind"] == "stopped"]
     return {(stop["workload"], stop["trial"]): stop["because"] for stop in stops}
 
 
@@ -50,9 +50,9 @@ def test_early_stops_are_events_and_in_the_verdict(scripted: Scripted) -> None:
 
     project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
 
-    found = stopped(project)
-    assert found == written(project)
-    assert {("hard", "default"), ("hard", "num_draft_tokens-2")} <= found.keys()
+    reasons = stopped(project)
+    assert reasons == written(project)
+    assert {("hard", "default"), ("hard", "num_draft_tokens-2")} <= reasons.keys()
     assert measured(project) < 0.7 * 2 * 24 * 2 * 3
     assert (project.path / "run" / "verdict.json").read_text() == project.run("judge", "run", "--json", code=0).out
 
@@ -74,8 +74,8 @@ def test_a_kill_in_the_sweep_changes_no_decision(scripted: Scripted) -> None:
     Killed after the first look and resumed, what was stopped stays stopped, and the verdict re-derives to the byte.
     """
     project = larger(scripted({"shares_process": False}, sweep=SWEEP))
-    held = project.held("run/events.jsonl", word='"stopped"')
-    process: subprocess.Popen[str] = held.start("certify", "slo.toml", "--out", "run")
+    paused = project.held("run/events.jsonl", word='"stopped"')
+    process: subprocess.Popen[str] = paused.start("certify", "slo.toml", "--out", "run")
     until(lambda: (project.path / "run" / "events.jsonl").exists() and '"stopped"' in text(project))
     process.kill()
     process.communicate()

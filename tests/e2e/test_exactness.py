@@ -130,13 +130,13 @@ def test_a_warm_cache_that_changes_nothing_is_promoted(scripted: Scripted) -> No
     foreseen = project.run("plan", "slo.toml", "--json", code=0).document
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    asked = records(project.path / "run" / "warm-1.jsonl")
-    repeats = [one for one in asked if (one["arm"], one["canary"]) == ("candidate", one["pair"])]
-    later = [one for one in asked if one["canary"] != one["pair"]]
+    answers = records(project.path / "run" / "warm-1.jsonl")
+    repeats = [answer for answer in answers if (answer["arm"], answer["canary"]) == ("candidate", answer["pair"])]
+    later = [answer for answer in answers if answer["canary"] != answer["pair"]]
     assert "promoted" == outcome(project)
     assert (3 * 12, 3 * 12) == (len(repeats), len(later))
-    assert {"warm"} == {one["role"] for one in asked}
-    assert foreseen["expected_answers"]["warm_cache"] == len(asked)
+    assert {"warm"} == {answer["role"] for answer in answers}
+    assert foreseen["expected_answers"]["warm_cache"] == len(answers)
     assert project.verdict() == project.run("judge", "run", "--json", code=0).document
 
 
@@ -188,13 +188,13 @@ def test_the_warm_cache_is_compared_greedily_above_temperature_zero(scripted: Sc
 
 
 @pytest.mark.parametrize(
-    ("truth", "cache", "said"),
+    ("truth", "cache", "reason"),
     [
         ({"caches": True}, "off", 'set prompt_cache = "as-deployed"'),
         ({"caches": False}, "as-deployed", "no prompt cache that gatekeeper can switch on"),
     ],
 )
-def test_a_cache_that_is_not_on_is_refused(scripted: Scripted, truth: dict[str, Any], cache: str, said: str) -> None:
+def test_a_cache_that_is_not_on_is_refused(scripted: Scripted, truth: dict[str, Any], cache: str, reason: str) -> None:
     """
     An objective on a cache that is off, or that the backend does not have, is exit code 2 before the first token.
     """
@@ -204,7 +204,7 @@ def test_a_cache_that_is_not_on_is_refused(scripted: Scripted, truth: dict[str, 
 
     refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
-    assert said in refused.err
+    assert reason in refused.err
     assert not (project.path / "run" / "soak-1.jsonl").exists()
 
 
@@ -229,19 +229,22 @@ def test_a_resumed_run_asks_only_what_is_missing(scripted: Scripted) -> None:
     project = scripted({"caches": True}, workload=EASY, subject=DEPLOYED)
     project.run("certify", "slo.toml", "--out", "run", code=0)
     run = project.path / "run"
-    soaked, asked = (run / "soak-1.jsonl").read_bytes(), (run / "warm-1.jsonl").read_text().splitlines(keepends=True)
+    soaked, warm_lines = (
+        (run / "soak-1.jsonl").read_bytes(),
+        (run / "warm-1.jsonl").read_text().splitlines(keepends=True),
+    )
     for name in ("SHA256SUMS", "verdict.json", "policy.toml", "junit.xml"):
         (run / name).unlink()
     for name in ("events.jsonl", "host.jsonl"):
         (run / name).write_text("".join((run / name).read_text().splitlines(keepends=True)[:-1]))
-    (run / "warm-1.jsonl").write_text("".join(asked[:40]))
+    (run / "warm-1.jsonl").write_text("".join(warm_lines[:40]))
 
     project.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
     again = records(run / "warm-1.jsonl")
     assert soaked == (run / "soak-1.jsonl").read_bytes()
-    assert asked[:40] == (run / "warm-1.jsonl").read_text().splitlines(keepends=True)[:40]
-    assert len(asked) - 1 == len(again) == len({one["key"] for one in again})
+    assert warm_lines[:40] == (run / "warm-1.jsonl").read_text().splitlines(keepends=True)[:40]
+    assert len(warm_lines) - 1 == len(again) == len({record["key"] for record in again})
     assert "promoted" == outcome(project)
 
 
@@ -270,11 +273,11 @@ def test_an_honest_sampler_passes_the_distribution_check(scripted: Scripted) -> 
     drawn = records(project.path / "run" / "draws-1.jsonl")
     assert "promoted" == outcome(project)
     assert "90 % power" in because(project, "first_tokens_p_value")
-    scouts = [one for one in drawn if one["pair"] == "scout"]
+    scouts = [draw for draw in drawn if draw["pair"] == "scout"]
     assert 12 * 8 == len(scouts)
     assert 2 * 3 * 120 == len(drawn) - len(scouts)
-    assert len(drawn) == len({one["key"] for one in drawn})
-    assert {3} == {one["answer"]["output_tokens"] for one in drawn}
+    assert len(drawn) == len({draw["key"] for draw in drawn})
+    assert {3} == {draw["answer"]["output_tokens"] for draw in drawn}
     assert foreseen["expected_answers"]["first_tokens"] == len(drawn)
     assert project.verdict() == project.run("judge", "run", "--json", code=0).document
 
@@ -353,17 +356,17 @@ def test_what_stands_between_two_answers_may_not_change_them(
     Another user's conversation with the same beginning, and another model's request, are sent between a canary and its
     repeat; a server that mixes them up fails that objective alone, and nothing else shows it.
     """
-    objectives = [{"metric": one, "at_least": 1, "why": "users share the server"} for one in BETWEEN]
+    objectives = [{"metric": metric, "at_least": 1, "why": "users share the server"} for metric in BETWEEN]
     subject = DEPLOYED | {"other_model": "another"}
     project = scripted({"caches": True, **truth}, workload=EASY, subject=subject, objective=objectives)
 
     foreseen = project.run("plan", "slo.toml", "--json", code=0).document
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    asked = records(project.path / "run" / "warm-1.jsonl")
+    answers = records(project.path / "run" / "warm-1.jsonl")
     steps = [transition["because"].partition("; ")[0] for transition in project.verdict()["transitions"]]
-    assert foreseen["expected_answers"]["warm_cache"] == len(asked) == 12 * (9 + 4 + 4)
-    assert {"warm", "shared", "other_user", "switched", "other_model"} == {one["role"] for one in asked}
+    assert foreseen["expected_answers"]["warm_cache"] == len(answers) == 12 * (9 + 4 + 4)
+    assert {"warm", "shared", "other_user", "switched", "other_model"} == {answer["role"] for answer in answers}
     assert ("graded_back" if broken else "promoted") == outcome(project)
     assert broken == {
         name for name in (*BETWEEN, "warm_cache_agreement") if any(f": {name}: " in step for step in steps)
@@ -401,5 +404,5 @@ def test_a_test_of_whole_answers_says_what_it_would_have_seen(scripted: Scripted
     ran = project.run("certify", "slo.toml", "--out", "run", code=0)
 
     page = (project.path / "run" / "report.html").read_text()
-    for shown in (because(project, "sampled_answers_p_value"), " ".join(ran.out.split()), page):
-        assert "were greedy" in shown
+    for text in (because(project, "sampled_answers_p_value"), " ".join(ran.out.split()), page):
+        assert "were greedy" in text

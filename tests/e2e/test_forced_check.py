@@ -59,7 +59,7 @@ def test_forced_passes_stand_in_for_plain_answers(scripted: Scripted) -> None:
     """
     forced = forcing(scripted, {})
     forced.run("certify", "slo.toml", "--out", "run", code=0)
-    fewer, made, judged = plain_answers(forced), passes(forced), checks(forced)
+    fewer, forced_passes, judged = plain_answers(forced), passes(forced), checks(forced)
     again = forced.run("judge", "run", "--json", code=0).document
     assert forced.verdict() == again
     shutil.rmtree(forced.path / "run")
@@ -71,8 +71,8 @@ def test_forced_passes_stand_in_for_plain_answers(scripted: Scripted) -> None:
     assert checks(plainly)["token_agreement"] == judged["token_agreement"]
     assert checks(plainly)["task_pass_delta"] == judged["task_pass_delta"] == ("pass", 0.0)
     assert fewer < 0.8 * plain_answers(plainly)
-    assert not any(one.parted for one in made if one.altered is None)
-    assert 3 == sum(one.altered is not None for one in made)
+    assert not any(forced_pass.parted for forced_pass in forced_passes if forced_pass.altered is None)
+    assert 3 == sum(forced_pass.altered is not None for forced_pass in forced_passes)
     assert not (forced.path / "run" / "words-1.jsonl").exists()
 
 
@@ -85,7 +85,9 @@ def test_answers_that_part_are_decoded_plainly(scripted: Scripted, gap: float, o
 
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    parted = {one.canary for one in passes(project) if one.parted and one.altered is None}
+    parted = {
+        forced_pass.canary for forced_pass in passes(project) if forced_pass.parted and forced_pass.altered is None
+    }
     words = [json.loads(line) for line in (project.path / "run" / "words-1.jsonl").read_text().splitlines()]
     assert outcome == workload(project)["outcome"]
     assert parted
@@ -113,7 +115,7 @@ def test_an_interrupted_check_continues(scripted: Scripted) -> None:
     """
     project = forcing(scripted, {"agreement": 0.7, "gap": 0.01})
     project.run("certify", "slo.toml", "--out", "run", code=0)
-    before, made = project.verdict(), passes(project)
+    before, passes_before = project.verdict(), passes(project)
     run = project.path / "run"
     lines = (run / "forced-1.jsonl").read_bytes().splitlines(keepends=True)
     (run / "forced-1.jsonl").write_bytes(b"".join(lines[:5]))
@@ -124,7 +126,9 @@ def test_an_interrupted_check_continues(scripted: Scripted) -> None:
 
     project.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
-    assert [(one.canary, one.parted) for one in made] == [(one.canary, one.parted) for one in passes(project)]
+    assert [(before_kill.canary, before_kill.parted) for before_kill in passes_before] == [
+        (forced_pass.canary, forced_pass.parted) for forced_pass in passes(project)
+    ]
     assert before["workloads"][0]["checks"] == project.verdict()["workloads"][0]["checks"]
 
 
@@ -189,8 +193,10 @@ def test_a_cache_that_corrupts_later_answers_is_found(project: ProjectFolder, ri
 
     project.run("certify", "slo.toml", "--out", "run", code=1 if rigged else 0)
 
-    made = [one for one in passes(project) if one.altered is None]
-    parted = [one for one in made if one.parted and (one.parted[0].gap or 0) > 1]
+    forced_passes = [forced_pass for forced_pass in passes(project) if forced_pass.altered is None]
+    parted = [
+        forced_pass for forced_pass in forced_passes if forced_pass.parted and (forced_pass.parted[0].gap or 0) > 1
+    ]
     because = str(project.verdict()["transitions"]) if rigged else ""
     assert (rigged, rigged) == (bool(parted), "token_agreement" in because)
-    assert len({one.canary for one in made}) > 12
+    assert len({forced_pass.canary for forced_pass in forced_passes}) > 12

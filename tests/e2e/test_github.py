@@ -136,8 +136,8 @@ def build_llama_server() -> Path:
     loader.exec_module(tool)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tool, "_run", lambda _command: None)
-        made: Path = tool.build(Path("source"), ROOT / "build" / "llama-server")
-    return made
+        server_binary: Path = tool.build(Path("source"), ROOT / "build" / "llama-server")
+    return server_binary
 
 
 def test_every_backend_that_linux_runs_is_in_the_weekly_tests() -> None:
@@ -162,7 +162,7 @@ def test_the_deploy_waits_for_the_certificate() -> None:
     assert modes.index("admit") < len(modes) - 1
     inputs = document(ACTION)["inputs"]
     used = [step["with"] for job in jobs.values() for step in job["steps"] if step.get("uses") == "$/"]
-    assert all(inputs.keys() >= one.keys() for one in used)
+    assert all(inputs.keys() >= step_inputs.keys() for step_inputs in used)
 
 
 @pytest.fixture
@@ -173,9 +173,11 @@ def runner(scripted: Callable[..., ProjectFolder]) -> Callable[..., Runner]:
         project = scripted(**changes)
         path = put_on_path(project.path / "bin", project.environment["PATH"], gatekeeper=program or GATEKEEPER)
         (project.path / "runner").mkdir(exist_ok=True)
-        given = {name: one.get("default", "") for name, one in document(ACTION)["inputs"].items()}
-        given |= {"slo": "slo.toml", "install": "false", "grade": "demo", **(inputs or {})}
-        values = {f"inputs.{name}": value for name, value in given.items()}
+        input_values = {
+            name: input_document.get("default", "") for name, input_document in document(ACTION)["inputs"].items()
+        }
+        input_values |= {"slo": "slo.toml", "install": "false", "grade": "demo", **(inputs or {})}
+        values = {f"inputs.{name}": value for name, value in input_values.items()}
         values |= {f"steps.gate.outputs.{name}": "" for name in ("run", "exit-code", "outcome", "policy")}
         values |= {"runner.temp": str(project.path / "runner"), "github.action_path": str(ROOT)}
         values |= {
@@ -193,16 +195,16 @@ def test_a_promotion_goes_through(runner: Callable[..., Runner]) -> None:
     """
     Exit code 0, the verdict's word, the policy's path, the summary on the job's page and the run directory uploaded.
     """
-    made = runner(inputs={"run": "a run"})
+    action = runner(inputs={"run": "a run"})
 
-    done = made.run()
+    done = action.run()
 
     assert 0 == done.code, done.log
     expected = {"exit-code": "0", "outcome": "promoted", "policy": "a run/policy.toml", "run": "a run"}
     assert expected == done.outputs
     assert "scripted" in done.summary.splitlines()[0]
     assert "a run" == done.uploaded
-    assert (made.cwd / "a run" / "SHA256SUMS").is_file()
+    assert (action.cwd / "a run" / "SHA256SUMS").is_file()
 
 
 @pytest.mark.nightly  # each run of the action takes seconds; the others stay
@@ -210,12 +212,12 @@ def test_an_attestation_that_was_not_made_is_a_warning(runner: Callable[..., Run
     """
     With `attest: true` the bundle is kept in the run before it is uploaded; where there is none, the verdict stands.
     """
-    made = runner(inputs={"attest": "true"})
-    made.values["steps.attest.outputs.bundle-path"] = "nowhere.json"
+    action = runner(inputs={"attest": "true"})
+    action.values["steps.attest.outputs.bundle-path"] = "nowhere.json"
 
-    done = made.run()
+    done = action.run()
 
-    names = [step["name"] for step in made.steps]
+    names = [step["name"] for step in action.steps]
     assert names.index("Keep the signature in the run") < names.index("Upload the run directory")
     assert (0, "0") == (done.code, done.outputs["exit-code"]), done.log
     (warning,) = (line for line in done.log.splitlines() if line.startswith("::warning::"))
@@ -228,9 +230,9 @@ def test_a_failed_objective_ends_the_job(runner: Callable[..., Runner]) -> None:
     check that failed.
     """
     objective = [{"metric": "throughput_ratio", "at_least": 9.0, "why": "more than any draft gives"}]
-    made = runner(objective=objective)
+    action = runner(objective=objective)
 
-    done = made.run()
+    done = action.run()
 
     assert (1, "1", "graded_back") == (done.code, done.outputs["exit-code"], done.outputs["outcome"])
     annotations = [line for line in done.log.splitlines() if line.startswith("::error")]
@@ -246,31 +248,33 @@ exit "$STATUS"
 """
 
 
-def commented(runner: Callable[..., Runner], found: str, status: int, **inputs: str) -> tuple[Finished, list[str], str]:
-    """Run the action with a `gh` that finds the comment *found*; return how it ended, the calls and the comment."""
-    made = runner(inputs={"comment": "true", **inputs})
-    path = put_on_path(made.cwd / "tools", made.environment["PATH"], gh=GH)
-    made.environment |= {"PATH": path, "FOUND": found, "STATUS": str(status)}
+def commented(
+    runner: Callable[..., Runner], comment_id: str, status: int, **inputs: str
+) -> tuple[Finished, list[str], str]:
+    """Run the action with a `gh` that finds *comment_id*; return how it ended, the calls and the comment."""
+    action = runner(inputs={"comment": "true", **inputs})
+    path = put_on_path(action.cwd / "tools", action.environment["PATH"], gh=GH)
+    action.environment |= {"PATH": path, "FOUND": comment_id, "STATUS": str(status)}
 
-    done = made.run()
+    done = action.run()
 
-    files = (made.cwd / "calls.txt", made.cwd / "runner" / "gatekeeper-comment.md")
+    files = (action.cwd / "calls.txt", action.cwd / "runner" / "gatekeeper-comment.md")
     calls, comment = (file.read_text() if file.exists() else "" for file in files)
     return done, calls.splitlines(), comment
 
 
 @pytest.mark.parametrize(
-    ("found", "call"),
+    ("comment_id", "call"),
     [
         pytest.param("", "--method POST repos/o/r/issues/7/comments", marks=pytest.mark.nightly),
         ("42\n43", "--method PATCH repos/o/r/issues/comments/42"),
     ],
 )
-def test_the_summary_is_one_comment_that_is_updated(runner: Callable[..., Runner], found: str, call: str) -> None:
+def test_the_summary_is_one_comment_that_is_updated(runner: Callable[..., Runner], comment_id: str, call: str) -> None:
     """
     The first push writes a comment, a later one replaces it: it is found by its first line, which names the SLO.
     """
-    done, calls, comment = commented(runner, found, 0)
+    done, calls, comment = commented(runner, comment_id, 0)
 
     assert 0 == done.code, done.log
     assert call in calls[1]
@@ -310,9 +314,9 @@ def test_no_comment_unless_it_is_wanted(runner: Callable[..., Runner]) -> None:
     By default `gh` is not called at all; outside of a pull request neither.
     """
     assert [] == commented(runner, "", 0, comment="false")[1]
-    made = runner(inputs={"comment": "true", "run": "second"})
-    made.values["github.event.pull_request.number"] = ""
-    assert "not a pull request" in made.run().log
+    action = runner(inputs={"comment": "true", "run": "second"})
+    action.values["github.event.pull_request.number"] = ""
+    assert "not a pull request" in action.run().log
 
 
 @pytest.mark.nightly
@@ -320,12 +324,12 @@ def test_the_summary_says_what_became_better_or_worse(runner: Callable[..., Runn
     """
     With an earlier run to compare with, the summary and the comment hold the table of both.
     """
-    made = runner(inputs={"run": "before"})
-    assert 0 == made.run().code
-    (made.cwd / "summary.md").unlink()
-    made.values |= {"inputs.run": "after", "inputs.compare-with": "before"}
+    action = runner(inputs={"run": "before"})
+    assert 0 == action.run().code
+    (action.cwd / "summary.md").unlink()
+    action.values |= {"inputs.run": "after", "inputs.compare-with": "before"}
 
-    done = made.run()
+    done = action.run()
 
     assert 0 == done.code, done.log
     assert "no difference shown" in done.summary
@@ -351,12 +355,12 @@ def test_an_old_run_is_not_taken_for_a_new_one(runner: Callable[..., Runner]) ->
     """
     A run directory that exists already is exit code 2, and neither its policy nor its verdict is passed on.
     """
-    made = runner()
-    assert 0 == made.run().code
+    action = runner()
+    assert 0 == action.run().code
     for name in ("outputs.txt", "summary.md"):
-        (made.cwd / name).unlink()
+        (action.cwd / name).unlink()
 
-    again = made.run()
+    again = action.run()
 
     assert (2, {"exit-code": "2"}, None) == (again.code, again.outputs, again.uploaded)
     assert "exists" in again.log
@@ -379,14 +383,14 @@ def test_a_value_never_becomes_a_command(runner: Callable[..., Runner]) -> None:
     Inputs that look like shell are names of files and nothing else.
     """
     hostile = '"; touch hacked; $(touch hacked) `touch hacked`'
-    made = runner(
+    action = runner(
         inputs=dict.fromkeys(("slo", "run", "runs", "max-age", "grade", "signed-by", "issuer", "mode"), hostile)
     )
 
-    done = made.run()
+    done = action.run()
 
     assert 2 == done.code
-    assert not list(made.cwd.rglob("hacked"))
+    assert not list(action.cwd.rglob("hacked"))
 
 
 def test_a_dead_gate_is_no_pass(runner: Callable[..., Runner]) -> None:
@@ -434,13 +438,13 @@ def test_what_was_certified_is_admitted(runner: Callable[..., Runner], grade: st
     """
     The run of the first job is the proof of the second; a demo only where it is allowed.
     """
-    made = runner(promote={"valid_for": "3650 d"})  # the simulated clock stands in the past
-    assert 0 == made.run().code
+    action = runner(promote={"valid_for": "3650 d"})  # the simulated clock stands in the past
+    assert 0 == action.run().code
     for name in ("outputs.txt", "summary.md"):
-        (made.cwd / name).unlink()
+        (action.cwd / name).unlink()
 
-    made.values |= {"inputs.mode": "admit", "inputs.grade": grade}
-    done = made.run()
+    action.values |= {"inputs.mode": "admit", "inputs.grade": grade}
+    done = action.run()
 
     assert code == done.code, done.log
     assert {"exit-code": str(code)} == done.outputs
@@ -451,11 +455,11 @@ def test_the_deploy_step_reads_the_policy(runner: Callable[..., Runner]) -> None
     """
     The last step of the example shows the policy that was certified.
     """
-    made = runner()
-    assert 0 == made.run().code
+    action = runner()
+    assert 0 == action.run().code
     deploy = steps_of(ROOT / ".github" / "workflows" / "certify.yml")[-1]
 
-    ran = made.run_step(deploy)
+    ran = action.run_step(deploy)
 
     assert 0 == ran.returncode
     assert "[[route]]" in ran.stdout
@@ -466,18 +470,18 @@ def test_the_install_step_puts_the_command_on_path(runner: Callable[..., Runner]
     """
     A fresh environment from this checkout, found by the steps that follow, and whole without the checkout.
     """
-    made = runner(inputs={"install": "true", "python": sys.executable})
+    action = runner(inputs={"install": "true", "python": sys.executable})
     step = steps_of(ACTION)[0]
 
-    ran = made.run_step(step)
+    ran = action.run_step(step)
 
     assert 0 == ran.returncode, ran.stderr
-    folder = Path((made.cwd / "path.txt").read_text().strip())
-    alone = {"PATH": made.environment["PATH"], "HOME": str(made.cwd), "OLLAMA_MODELS": str(made.cwd)}
+    folder = Path((action.cwd / "path.txt").read_text().strip())
+    alone = {"PATH": action.environment["PATH"], "HOME": str(action.cwd), "OLLAMA_MODELS": str(action.cwd)}
     proposed, planned = (
         subprocess.run(
             [folder / "gatekeeper", *words],
-            cwd=made.cwd,
+            cwd=action.cwd,
             env=alone,
             capture_output=True,
             text=True,

@@ -21,16 +21,16 @@ pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash to
 
 
 def runner(job: str, folder: Path, **values: str) -> Runner:
-    known = {
+    expressions = {
         "inputs.slos": "", "inputs.hosts": "", "vars.FLEET_SLOS": "a.toml b.toml", "vars.FLEET_HOSTS": "my hosts.toml",
         "github.repository": "some/where", **values,
     }  # fmt: skip
     path = put_on_path(folder / "bin", os.environ["PATH"], gatekeeper=GATEKEEPER)
     steps = [step for step in WORKFLOW["jobs"][job]["steps"] if step.get("name") != "Install gatekeeper"]
     environment = {"PATH": path, "CALLS": str(folder / "calls.txt"), "MATRIX": MATRIX, "CODE": "1"}
-    made = Runner(steps, folder, folder, known, environment)
-    made.environment |= {name: made.fill(value) for name, value in WORKFLOW["env"].items()}
-    return made
+    workflow_job = Runner(steps, folder, folder, expressions, environment)
+    workflow_job.environment |= {name: workflow_job.fill(value) for name, value in WORKFLOW["env"].items()}
+    return workflow_job
 
 
 def test_the_cells_become_jobs(tmp_path: Path) -> None:

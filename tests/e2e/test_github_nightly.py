@@ -52,10 +52,10 @@ class Job(Runner):
 def key(tmp_path: Path) -> str:
     if shutil.which("ssh-keygen") is None:
         pytest.skip("ssh-keygen is not installed")
-    made = tmp_path / "made"
-    command: list[str | Path] = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "a test", "-f", made]
+    key_file = tmp_path / "made"
+    command: list[str | Path] = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "a test", "-f", key_file]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
-    return made.read_text()
+    return key_file.read_text()
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def job(tmp_path: Path) -> Callable[..., Job]:
         (folder / "checkout" / "soak").mkdir(parents=True)
         shutil.copy(ROOT / "soak" / "nightly.sh", folder / "checkout" / "soak")
         names = ("inputs.slo", "inputs.host", "vars.SOAK_SLO", "vars.SOAK_RUNNER", "secrets.SOAK_SSH_KEY")
-        known = dict.fromkeys((*names, "secrets.SOAK_KNOWN_HOSTS", "steps.night.outputs.exit-code"), "") | {
+        expressions = dict.fromkeys((*names, "secrets.SOAK_KNOWN_HOSTS", "steps.night.outputs.exit-code"), "") | {
             "vars.SOAK_HOST": "soak@mini",
             "runner.temp": str(folder / "temp"),
             "github.repository": "some/where",
@@ -74,14 +74,14 @@ def job(tmp_path: Path) -> Callable[..., Job]:
             "github.server_url": "https://github.example",
             "github.run_id": "17",
         }
-        known |= {name.replace("__", "."): value for name, value in values.items()}
+        expressions |= {name.replace("__", "."): value for name, value in values.items()}
         # The installation is tested with the action.
         steps = [step for step in steps_of(WORKFLOW) if step.get("name") != "Install gatekeeper"]
         environment = {"PATH": path, "CALLS": str(folder / "calls.txt"), "CODE": str(code), "OPEN": open_issue}
-        made = Job(steps, folder, folder / "checkout", known, environment)
+        soak_job = Job(steps, folder, folder / "checkout", expressions, environment)
         (job,) = document(WORKFLOW)["jobs"].values()
-        made.environment |= {name: made.fill(value) for name, value in job["env"].items()}
-        return made
+        soak_job.environment |= {name: soak_job.fill(value) for name, value in job["env"].items()}
+        return soak_job
 
     return lay
 
@@ -90,43 +90,43 @@ def test_a_good_night_opens_nothing(job: Callable[..., Job]) -> None:
     """
     The SLO and the host reach gatekeeper, line and report stand on the job's page, the runs are uploaded, exit code 0.
     """
-    made = job()
+    soak_job = job()
 
-    done = made.run()
+    done = soak_job.run()
 
     assert 0 == done.code, done.log
-    assert made.calls[0].startswith("<remote><certify><slos/m4-24gb-nightly.toml><--on><soak@mini><--out>")
-    assert "ssh:  owner: github.com/some/where" == made.calls[1]
-    assert not any(call.startswith("gh") for call in made.calls)
+    assert soak_job.calls[0].startswith("<remote><certify><slos/m4-24gb-nightly.toml><--on><soak@mini><--out>")
+    assert "ssh:  owner: github.com/some/where" == soak_job.calls[1]
+    assert not any(call.startswith("gh") for call in soak_job.calls)
     assert all(word in done.summary for word in ("m4-24gb: promoted", "exit code 0", "on soak@mini; "))
     assert "# a report" in done.summary
     assert "nightly-soak" == done.uploaded
-    assert (made.folder / "checkout" / "nightly-soak" / "last.txt").is_file()
+    assert (soak_job.folder / "checkout" / "nightly-soak" / "last.txt").is_file()
 
 
 def test_an_option_is_no_good_night(job: Callable[..., Job]) -> None:
     """
     An SLO that is an option, such as --help, measures nothing: the job fails.
     """
-    made = job(inputs__slo="--help")
+    soak_job = job(inputs__slo="--help")
 
-    done = made.run()
+    done = soak_job.run()
 
     assert 0 != done.code
     assert "slo is a path" in done.log
-    assert not any("<certify>" in call for call in made.calls)
+    assert not any("<certify>" in call for call in soak_job.calls)
 
 
 def test_a_bad_night_opens_an_issue(job: Callable[..., Job]) -> None:
     """
     The line and the job's page are in it, indented, so that a name in it mentions no user; the code ends the job.
     """
-    made = job(code=1, inputs__slo="my slos/a $(touch hacked).toml", inputs__host="mini; touch hacked")
+    soak_job = job(code=1, inputs__slo="my slos/a $(touch hacked).toml", inputs__host="mini; touch hacked")
 
-    done = made.run()
+    done = soak_job.run()
 
     assert 1 == done.code
-    calls = "\n".join(made.calls)
+    calls = "\n".join(soak_job.calls)
     title = "Nightly soak: a $(touch hacked) on mini; touch hacked"
     assert "gh<issue><list><--state><open><--label><nightly-soak>" in calls
     assert (
@@ -136,7 +136,7 @@ def test_a_bad_night_opens_an_issue(job: Callable[..., Job]) -> None:
     assert "https://github.example/some/where/actions/runs/17>" in calls
     assert calls.index("gh<label><create><nightly-soak><--force>") < calls.index("gh<issue><create>")
     assert "comment" not in calls
-    assert not list(made.folder.rglob("hacked"))
+    assert not list(soak_job.folder.rglob("hacked"))
 
 
 def test_a_second_bad_night_adds_to_it(job: Callable[..., Job]) -> None:
@@ -144,16 +144,16 @@ def test_a_second_bad_night_adds_to_it(job: Callable[..., Job]) -> None:
     Where an issue of the same title is open it gets a comment, and no second one is opened; the title is what the
     list is searched for.
     """
-    made = job(code=3, open_issue="42")
+    soak_job = job(code=3, open_issue="42")
 
-    done = made.run()
+    done = soak_job.run()
 
     assert 3 == done.code
-    calls = "\n".join(made.calls)
+    calls = "\n".join(soak_job.calls)
     assert (
         "gh<issue><comment><42><--body><    m4-24gb-nightly: unproven (exit code 3): @everyone no route to it" in calls
     )
-    assert "Nightly soak: m4-24gb-nightly on soak@mini" in made.calls
+    assert "Nightly soak: m4-24gb-nightly on soak@mini" in soak_job.calls
     assert "create" not in calls
 
 
@@ -161,14 +161,14 @@ def test_a_night_that_never_began_is_told(job: Callable[..., Job]) -> None:
     """
     The step before it fails: no success is made of that, an issue says so, and the job ends with 4.
     """
-    made = job()
+    soak_job = job()
 
-    done = made.run(without="Soak")
+    done = soak_job.run(without="Soak")
 
     assert 1 == done.code
     assert "The night did not start" in done.summary
-    assert "The night did not start" in "\n".join(made.calls)
-    assert 4 == made.run_step(made.steps[-1], CODE="").returncode
+    assert "The night did not start" in "\n".join(soak_job.calls)
+    assert 4 == soak_job.run_step(soak_job.steps[-1], CODE="").returncode
 
 
 def test_the_key_is_read_by_this_job_alone(job: Callable[..., Job], key: str) -> None:
@@ -176,36 +176,36 @@ def test_the_key_is_read_by_this_job_alone(job: Callable[..., Job], key: str) ->
     Key and host key lie in files of mode 600, ssh can read both and trusts no other host, nothing is printed, and
     nothing is left when the job has ended.
     """
-    known = "mini ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1sVpQmfZ0c5LZ0Zy5p5m1qVJmRr3nq9Wv8m9V0x3yH"
-    secrets = {"secrets__SOAK_SSH_KEY": key.replace("\n", "\r\n"), "secrets__SOAK_KNOWN_HOSTS": known}
-    made = job(**secrets)
-    step = next(step for step in made.steps if "key where" in step.get("name", ""))
-    ssh_files = made.folder / "temp" / "nightly-soak-ssh"
+    host_key = "mini ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1sVpQmfZ0c5LZ0Zy5p5m1qVJmRr3nq9Wv8m9V0x3yH"
+    secrets = {"secrets__SOAK_SSH_KEY": key.replace("\n", "\r\n"), "secrets__SOAK_KNOWN_HOSTS": host_key}
+    soak_job = job(**secrets)
+    step = next(step for step in soak_job.steps if "key where" in step.get("name", ""))
+    ssh_files = soak_job.folder / "temp" / "nightly-soak-ssh"
 
-    put = made.run_step(step)
+    put = soak_job.run_step(step)
 
     assert (0, "") == (put.returncode, put.stdout + put.stderr)
     assert {0o600} == {path.stat().st_mode & 0o777 for path in ssh_files.iterdir()}
     assert 0o700 == ssh_files.stat().st_mode & 0o777
-    assert f"ssh -F '{ssh_files}/config'" == made.environment["GATEKEEPER_SSH"]
+    assert f"ssh -F '{ssh_files}/config'" == soak_job.environment["GATEKEEPER_SSH"]
     public = subprocess.run(["ssh-keygen", "-y", "-f", ssh_files / "key"], capture_output=True, text=True, check=False)
     assert public.stdout.startswith("ssh-ed25519 "), public.stderr
     if shutil.which("ssh") is not None:
-        shown = subprocess.run(
+        ssh_options = subprocess.run(
             ["ssh", "-F", ssh_files / "config", "-G", "mini"], capture_output=True, text=True, check=False
         ).stdout.splitlines()
-        assert f"identityfile {ssh_files}/key" in [line.replace('"', "") for line in shown]
-        assert {"stricthostkeychecking true", "identitiesonly yes"} <= set(shown)
+        assert f"identityfile {ssh_files}/key" in [line.replace('"', "") for line in ssh_options]
+        assert {"stricthostkeychecking true", "identitiesonly yes"} <= set(ssh_options)
 
-    done = made.run()
+    done = soak_job.run()
 
     assert 0 == done.code, done.log
-    assert f"ssh: ssh -F '{ssh_files}/config' owner: github.com/some/where" in made.calls
+    assert f"ssh: ssh -F '{ssh_files}/config' owner: github.com/some/where" in soak_job.calls
     assert not ssh_files.exists()
     secret = key.splitlines()[1]
     assert secret not in done.log
     assert not [
-        path for path in made.folder.rglob("*") if path.is_file() and secret in path.read_text(errors="replace")
+        path for path in soak_job.folder.rglob("*") if path.is_file() and secret in path.read_text(errors="replace")
     ]
 
 
@@ -213,14 +213,14 @@ def test_a_host_key_is_never_taken_on_trust(job: Callable[..., Job]) -> None:
     """
     A key without known hosts ends the job before the night, with an issue.
     """
-    made = job(secrets__SOAK_SSH_KEY="a key")
+    soak_job = job(secrets__SOAK_SSH_KEY="a key")
 
-    done = made.run()
+    done = soak_job.run()
 
     assert 1 == done.code
     assert "SOAK_KNOWN_HOSTS" in done.log
-    assert not any("certify" in call for call in made.calls)
-    assert any(call.startswith("gh<issue><create>") for call in made.calls)
+    assert not any("certify" in call for call in soak_job.calls)
+    assert any(call.startswith("gh<issue><create>") for call in soak_job.calls)
 
 
 def test_without_a_host_nothing_is_done() -> None:

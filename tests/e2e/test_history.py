@@ -15,7 +15,7 @@ from tests.builders.scripted_slo import EASY, write_scripted
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
+def certified_once(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """Runs of one SLO: `first`, `again`, and `slower` with lower acceptance; made once, copied by each test."""
     project = project_folder(tmp_path_factory.mktemp("history"))
     write = partial(write_scripted, project, sweep={"repeats": 1, "num_draft_tokens": [4]})
@@ -28,14 +28,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
 
 
 @pytest.fixture
-def project(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
-    return made.copied_to(tmp_path / "copy")
+def project(certified_once: ProjectFolder, tmp_path: Path) -> ProjectFolder:
+    return certified_once.copied_to(tmp_path / "copy")
 
 
 def result(document: dict[str, Any], metric: str) -> str:
     (workload,) = document["workloads"]
-    (found,) = (one["says"] for one in workload["metrics"] if one["metric"] == metric)
-    return str(found)
+    (text,) = (metric_row["says"] for metric_row in workload["metrics"] if metric_row["metric"] == metric)
+    return str(text)
 
 
 def test_history_groups_runs_by_slo(project: ProjectFolder) -> None:
@@ -48,7 +48,7 @@ def test_history_groups_runs_by_slo(project: ProjectFolder) -> None:
     ratios = [run["workloads"]["easy"]["throughput_ratio"]["center"] for run in slo["runs"]]
     assert ratios[2] < min(ratios[:2])
     assert ("runs/b-again", "runs/c-slower") == (slo["trend"]["a"], slo["trend"]["b"])
-    assert {"worse"} == {one["says"] for one in slo["trend"]["workloads"]["easy"]}
+    assert {"worse"} == {row["says"] for row in slo["trend"]["workloads"]["easy"]}
 
 
 def test_history_says_what_changed_and_draws_a_line_of_each_workload(project: ProjectFolder) -> None:
@@ -56,17 +56,17 @@ def test_history_says_what_changed_and_draws_a_line_of_each_workload(project: Pr
     Each run names its host and what differs from the run before; the terminal has a sparkline with the bound.
     """
     (slo,) = project.run("history", "--json", code=0).document["slos"]
-    shown = project.run("history", code=0).out.splitlines()
+    output_lines = project.run("history", code=0).out.splitlines()
 
     changed = [run["changed"] for run in slo["runs"]]
     assert [] == changed[0] == changed[1]
     assert changed[2][0].startswith("script: ")
     assert 1 == len({run["host"] for run in slo["runs"]})
     assert {1.16} == {run["workloads"]["easy"]["bound"] for run in slo["runs"]}
-    words = shown[1].split()
+    words = output_lines[1].split()
     assert "easy" == words[0]
     assert "▁" == words[1][2]
-    assert all(word in shown[1] for word in ("bound 1.16x", "3 of 3 promoted"))
+    assert all(word in output_lines[1] for word in ("bound 1.16x", "3 of 3 promoted"))
 
 
 def test_history_says_that_the_display_went_to_sleep(project: ProjectFolder) -> None:
@@ -116,14 +116,14 @@ def test_history_hides_nothing(project: ProjectFolder) -> None:
     (runs / "d-lost" / "manifest.json").unlink()
 
     document = project.run("history", "--json", code=0).document
-    shown = project.run("history", code=0).out
+    output = project.run("history", code=0).out
 
     (slo,) = document["slos"]
     assert ["unfinished", "unfinished", "promoted"] == [run["outcome"] for run in slo["runs"]]
     assert CHECKSUMS in slo["runs"][1]["trouble"]
-    assert ["runs/d-lost"] == [one["run"] for one in document["unreadable"]]
+    assert ["runs/d-lost"] == [entry["run"] for entry in document["unreadable"]]
     assert slo["trend"] is None
-    assert all(word in shown for word in ("not trusted", "runs/d-lost", "two complete runs"))
+    assert all(word in output for word in ("not trusted", "runs/d-lost", "two complete runs"))
 
 
 def test_compare_calls_a_difference_only_where_the_intervals_part(project: ProjectFolder) -> None:
@@ -149,11 +149,11 @@ def test_compare_refuses_another_machine(project: ProjectFolder) -> None:
     RunDirectory(project.path / "runs" / "c-slower").write_checksums()
 
     done = project.run("compare", "runs/a-first", "runs/c-slower", "--json", code=3)
-    shown = project.run("compare", "runs/a-first", "runs/c-slower", code=3).out
+    output = project.run("compare", "runs/a-first", "runs/c-slower", code=3).out
 
     assert ["host.chip"] == done.document["not_comparable"]
     assert "not compared" == result(done.document, "throughput_ratio")
-    assert "host.chip" in shown
+    assert "host.chip" in output
 
 
 def test_compare_fails_on_worse_where_that_is_asked(project: ProjectFolder) -> None:
@@ -207,9 +207,9 @@ def of_backend(project: ProjectFolder, run: str, backend: str, **target: Any) ->
     """Make a run look as if its answers came from another backend, which served *target*."""
     path = project.path / "runs" / run / "manifest.json"
     shape = {"layers": 36, "kv_heads": 8, "head_dim": 128, "value_bytes": 2, "every_layer": True}
-    whole = {"name": "big", "digest": "1", "files": {}, "bytes": 1, "quantisation": "4-bit g64", "vocabulary": 9}
-    whole |= {"tokens_sha256": None, "template_sha256": None, "architecture": "Qwen3ForCausalLM", "shape": shape}
-    document = json.loads(path.read_text()) | {"backend": backend, "target": whole | target}
+    model = {"name": "big", "digest": "1", "files": {}, "bytes": 1, "quantisation": "4-bit g64", "vocabulary": 9}
+    model |= {"tokens_sha256": None, "template_sha256": None, "architecture": "Qwen3ForCausalLM", "shape": shape}
+    document = json.loads(path.read_text()) | {"backend": backend, "target": model | target}
     path.write_text(json.dumps(document))
     RunDirectory(path.parent).write_checksums()
 
@@ -227,31 +227,31 @@ def test_frameworks_stand_side_by_side(project: ProjectFolder) -> None:
 
     runs = ("runs/a-first", "runs/b-again", "runs/c-slower")
     comparisons = project.run("compare", *runs, "--json", code=0).document["comparisons"]
-    shown = project.run("compare", *runs, code=0).out
+    output = project.run("compare", *runs, code=0).out
 
-    assert ["backend" in one["differences"] for one in comparisons] == [True, True]
+    assert ["backend" in comparison["differences"] for comparison in comparisons] == [True, True]
     assert ["not compared", "worse"] == [
         result(comparisons[1], "throughput_ratio"),
         result(comparisons[1], "decode_throughput"),
     ]
     assert "no difference shown" == result(comparisons[0], "decode_throughput")
     assert any("big.gguf (Q4_K_M)" in note for note in comparisons[1]["notes"])
-    (row,) = (line for line in shown.splitlines() if line.startswith("  decode_throughput"))
+    (row,) = (line for line in output.splitlines() if line.startswith("  decode_throughput"))
     assert 3 == row.count("tok/s")
-    assert "own plain decoding" in shown
+    assert "own plain decoding" in output
     project.run("compare", *runs, "-o", "all.html", code=0)
     page = (project.path / "all.html").read_text()
     assert all(word in page for word in ("llama-server", "decode_throughput", "▼", "Content-Security-Policy"))
     assert "src=" not in page
 
 
-@pytest.mark.parametrize("other", [{"architecture": "LlamaForCausalLM"}, {"architecture": None}, {"shape": None}])
-def test_another_model_in_another_backend_is_not_compared(project: ProjectFolder, other: dict[str, Any]) -> None:
+@pytest.mark.parametrize("target", [{"architecture": "LlamaForCausalLM"}, {"architecture": None}, {"shape": None}])
+def test_another_model_in_another_backend_is_not_compared(project: ProjectFolder, target: dict[str, Any]) -> None:
     """
     Two backends that serve other models, or models whose family is unknown, are not comparable.
     """
     of_backend(project, "a-first", "mlx")
-    of_backend(project, "b-again", "llama-server", digest="2", **other)
+    of_backend(project, "b-again", "llama-server", digest="2", **target)
 
     refused = project.run("compare", "runs/a-first", "runs/b-again", "--json", code=3).document
 

@@ -28,13 +28,13 @@ def test_a_run_ends_with_a_sweep_that_no_soak_can_mend(scripted: Scripted) -> No
     Where plain decoding has no one speed in every workload, no soak is sent: unproven with the cause, exit code 3, and
     the same verdict from the stored run.
     """
-    made = scripted(UNSTABLE, soak={"duration": "600 s"})
+    project = scripted(UNSTABLE, soak={"duration": "600 s"})
 
-    done = made.run("certify", "slo.toml", "--out", "run", code=3)
-    made.run("judge", "run", code=3)
+    done = project.run("certify", "slo.toml", "--out", "run", code=3)
+    project.run("judge", "run", code=3)
 
-    assert not list((made.path / "run").glob("soak-*.jsonl"))
-    verdict = made.verdict()
+    assert not list((project.path / "run").glob("soak-*.jsonl"))
+    verdict = project.verdict()
     assert ["unproven", "unproven"] == [workload["outcome"] for workload in verdict["workloads"]]
     assert "unstable_arm" in {finding["kind"] for finding in verdict["findings"]}
     assert ["gatekeeper", "certify", "slo.toml", "--resume", "--output", "run"] == done.out.split()[-6:]
@@ -45,13 +45,13 @@ def test_a_run_ends_with_its_sweep_where_the_one_workload_that_must_draft_is_hop
     No soak of a workload that may decode plainly is sent for its own sake: the run would stay unproven.
     """
     uneven = {f"easy-{number:03}": {"token": "400 ms" if number % 3 == 0 else "100 ms"} for number in range(12)}
-    made = scripted({"canaries": {"hard-": {"acceptance": 0.05}, **uneven}}, soak={"duration": "600 s"})
+    project = scripted({"canaries": {"hard-": {"acceptance": 0.05}, **uneven}}, soak={"duration": "600 s"})
 
-    made.run("certify", "slo.toml", "--out", "run", code=3)
+    project.run("certify", "slo.toml", "--out", "run", code=3)
 
-    assert not list((made.path / "run").glob("soak-*.jsonl"))
-    assert ["unproven", "unproven"] == [workload["outcome"] for workload in made.verdict()["workloads"]]
-    assert "--resume" in made.run("report", "run", code=0).out
+    assert not list((project.path / "run").glob("soak-*.jsonl"))
+    assert ["unproven", "unproven"] == [workload["outcome"] for workload in project.verdict()["workloads"]]
+    assert "--resume" in project.run("report", "run", code=0).out
 
 
 PASSING = {"modes": [mode | {"file": "busy"} for mode in UNSTABLE["modes"]]}
@@ -62,20 +62,20 @@ def test_a_baseline_that_is_steady_once_more_begins_the_sweep_again(scripted: Sc
     """
     What was swept before is set aside, with a finding, and the run is promoted on what was measured since.
     """
-    made = scripted(PASSING, **CERTIFICATION)
-    busy = made.path / "busy"
+    project = scripted(PASSING, **CERTIFICATION)
+    busy = project.path / "busy"
     busy.touch()
 
     def calm_down(event: Event) -> None:
         if event.kind == "warning" and event.detail["about"] == "the sweep":
             busy.unlink()
 
-    finished = certify(RunRequest(made.path / "slo.toml", made.path / "run", [calm_down]))
+    finished = certify(RunRequest(project.path / "slo.toml", project.path / "run", [calm_down]))
 
     assert ExitCode.OK == finished.decision.exit_code
     assert "an earlier sweep" in {finding.about for finding in finished.verdict.findings}
-    assert_swept_again(made.path / "run", 1)
-    made.run("judge", "run", code=0)
+    assert_swept_again(project.path / "run", 1)
+    project.run("judge", "run", code=0)
 
 
 def test_a_run_that_ended_with_its_sweep_continues_when_the_machine_is_quiet(scripted: Scripted) -> None:
@@ -83,17 +83,17 @@ def test_a_run_that_ended_with_its_sweep_continues_when_the_machine_is_quiet(scr
     The command that the end names measures the baseline first: while that is no better the run ends there again, and
     then it sweeps anew and is promoted.
     """
-    made = scripted(PASSING, **CERTIFICATION)
-    (made.path / "busy").touch()
-    command = made.run("certify", "slo.toml", "--out", "run", code=3).out.split()[-5:]
+    project = scripted(PASSING, **CERTIFICATION)
+    (project.path / "busy").touch()
+    command = project.run("certify", "slo.toml", "--out", "run", code=3).out.split()[-5:]
 
-    still = made.run(*command, code=3)
-    (made.path / "busy").unlink()
-    done = made.run(*command, code=0)
+    still = project.run(*command, code=3)
+    (project.path / "busy").unlink()
+    done = project.run(*command, code=0)
 
     assert command == still.out.split()[-5:]
-    assert_swept_again(made.path / "run", 3)
-    assert made.run(*command, code=0).out == done.out
+    assert_swept_again(project.path / "run", 3)
+    assert project.run(*command, code=0).out == done.out
 
 
 def assert_swept_again(run: Path, attempt: int) -> None:
@@ -118,8 +118,8 @@ def test_a_run_that_is_killed_while_it_sweeps_again_counts_nothing_of_before(scr
     """
     Whenever it is killed, --resume ends with a whole sweep of after the busy time, or still with none.
     """
-    made = scripted(PASSING, **CERTIFICATION)
-    run, busy = made.path / "run", made.path / "busy"
+    project = scripted(PASSING, **CERTIFICATION)
+    run, busy = project.path / "run", project.path / "busy"
     busy.touch()
 
     def kill(event: Event) -> None:
@@ -136,9 +136,9 @@ def test_a_run_that_is_killed_while_it_sweeps_again_counts_nothing_of_before(scr
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        certify(RunRequest(made.path / "slo.toml", run, [kill]))
+        certify(RunRequest(project.path / "slo.toml", run, [kill]))
 
-    made.run("certify", "slo.toml", "--resume", "--output", "run", code=0)
+    project.run("certify", "slo.toml", "--resume", "--output", "run", code=0)
 
     assert_swept_again(run, 1)
 
@@ -149,7 +149,7 @@ def test_other_programs_that_keep_the_machine_busy_are_named(scripted: Scripted)
     Before the first request and before the soak by a line, and by a line and a finding for what they used during each.
     """
     real = {"time": "real", "token": "1 ms", "verify": "1.1 ms", "draft_token": "0.1 ms", "prefill": "1 ms"}
-    made = scripted(real, workload=EASY, soak={"duration": "1 s"})
+    project = scripted(real, workload=EASY, soak={"duration": "1 s"})
     words = [
         sys.executable,
         "-S",
@@ -162,12 +162,12 @@ def test_other_programs_that_keep_the_machine_busy_are_named(scripted: Scripted)
         for _ in range(2)
     ]
     try:
-        done = made.run("certify", "slo.toml", "--out", "run")
+        done = project.run("certify", "slo.toml", "--out", "run")
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
 
-    looks = [finding["about"] for finding in made.verdict()["findings"] if finding["kind"] == "busy_machine"]
+    looks = [finding["about"] for finding in project.verdict()["findings"] if finding["kind"] == "busy_machine"]
     assert ["during the sweep", "during soak-1"] == looks
     assert done.err.count("busy: ") == 4
 
@@ -192,8 +192,8 @@ def test_a_program_that_runs_beside_the_real_pair_is_named_before_the_first_answ
         os.killpg(int(started.stdout), signal.SIGKILL)
 
     first, *_ = [line for line in done.err.splitlines() if line.startswith(("busy: ", "sweep: "))]
-    said = r"busy: other programs use [\d.]+ of \d+ cores: .*batch-job [\d.]+.*; close them or wait; else"
-    assert re.match(said, first)
+    busy_line = r"busy: other programs use [\d.]+ of \d+ cores: .*batch-job [\d.]+.*; close them or wait; else"
+    assert re.match(busy_line, first)
     looks = {
         finding["about"]: finding["detail"]
         for finding in project.verdict()["findings"]

@@ -125,7 +125,9 @@ def test_machines_are_listed_by_their_memory() -> None:
     """
     files = [slo.parse(path.read_text(), path.name) for path in (ROOT / "slos").glob("*-*gb.toml")]
 
-    assert [file.name for file in sorted(files, key=lambda one: one.host.memory_gb or 0)] == list(init_slo.MACHINES)
+    assert [file.name for file in sorted(files, key=lambda machine: machine.host.memory_gb or 0)] == list(
+        init_slo.MACHINES
+    )
 
 
 def test_other_files_beside_the_shipped_ones_do_not_matter(
@@ -288,7 +290,7 @@ def test_canaries_are_named_and_the_schema_is_relative(home: ProjectFolder, monk
 
     text = (home.path / FILE).read_text()
     assert ["#:schema", "slo.schema.json"] == text.splitlines()[0].split()
-    assert {f"little/{one}" for one in ("json", "code", "random")} == {
+    assert {f"little/{name}" for name in ("json", "code", "random")} == {
         workload["canaries"] for workload in tomllib.loads(text)["workload"]
     }
     assert home.run("plan", FILE).code in {0, 3}

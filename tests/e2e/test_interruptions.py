@@ -201,7 +201,7 @@ def test_two_runs_never_measure_at_once(scripted: Scripted, ended: Ended) -> Non
     ended(process)
     after = project.run("try", "slo.toml", "--seconds", "1")
 
-    assert all("this host is locked by " in one and ", run run (process " in one for one in refused)
+    assert all("this host is locked by " in message and ", run run (process " in message for message in refused)
     assert not (project.path / "second").exists()
     assert 0 == after.code
 
@@ -220,9 +220,9 @@ def test_resuming_a_finished_run_measures_nothing(scripted: Scripted) -> None:
 
 
 def _drop_a_line(path: Path, dice: random.Random) -> None:
-    kept = path.read_text().splitlines(keepends=True)
-    del kept[dice.randrange(len(kept))]
-    path.write_text("".join(kept))
+    records_left = path.read_text().splitlines(keepends=True)
+    del records_left[dice.randrange(len(records_left))]
+    path.write_text("".join(records_left))
 
 
 def _cut(path: Path, dice: random.Random) -> None:
@@ -247,7 +247,7 @@ def test_damaged_records_are_never_better_than_unproven(scripted: Scripted) -> N
     project = scripted()
     project.run("certify", "slo.toml", "--out", "run", code=0)
     dice = random.Random(5)
-    seen: list[tuple[str, str, Any]] = []
+    outcomes_by_damage: list[tuple[str, str, Any]] = []
     for path in sorted((project.path / "run").glob("*.jsonl")):
         for damage in (_drop_a_line, _cut, _delete, _garble):
             copy = project.path / "copy"
@@ -256,9 +256,9 @@ def test_damaged_records_are_never_better_than_unproven(scripted: Scripted) -> N
             damage(copy / path.name, dice)
             judged = project.run("judge", "copy", "--json")
             outcomes = {workload["outcome"] for workload in judged.document["workloads"]}
-            seen.append((path.name, damage.__name__, (judged.code, "promoted" in outcomes)))
+            outcomes_by_damage.append((path.name, damage.__name__, (judged.code, "promoted" in outcomes)))
 
-    assert [] == [one for one in seen if one[2] != (3, False)]
+    assert [] == [outcome for outcome in outcomes_by_damage if outcome[2] != (3, False)]
 
 
 def test_new_checksums_do_not_hide_a_missing_record(scripted: Scripted) -> None:

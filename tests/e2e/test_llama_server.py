@@ -96,16 +96,16 @@ def test_a_draft_that_ends_where_it_is_unsure_on_the_real_server(project: Projec
     for workload in project.verdict()["workloads"]:
         choice = workload["choice"]
         rates = {setting["trial"]: setting["acceptance_rate"] for setting in choice["settings"]}
-        known = {
+        p_mins = {
             setting["trial"]: setting["setting"]["draft_p_min"]
             for setting in choice["settings"]
             if setting["ratio"] is not None
         }
-        unsure = {trial for trial, p_min in known.items() if p_min > 0}
-        against = {one["trial"]: one["against"] for one in choice.get("adaptive", ())}
-        whole, ended = (rates[f"num_draft_tokens-12_draft_p_min-{p_min}"] for p_min in (0.0, 0.6))
-        assert UNSURE[workload["name"]] == pytest.approx((whole, ended), abs=0.05)
-        assert (unsure if 0.0 in known.values() else set()) == against.keys()
+        unsure = {trial for trial, p_min in p_mins.items() if p_min > 0}
+        against = {adaptive["trial"]: adaptive["against"] for adaptive in choice.get("adaptive", ())}
+        full_rounds, ended = (rates[f"num_draft_tokens-12_draft_p_min-{p_min}"] for p_min in (0.0, 0.6))
+        assert UNSURE[workload["name"]] == pytest.approx((full_rounds, ended), abs=0.05)
+        assert (unsure if 0.0 in p_mins.values() else set()) == against.keys()
         assert not any("0.6" in rival for rival in against.values())
 
 

@@ -89,12 +89,12 @@ def test_doctor_names_a_variable_that_makes_speculation_lossy(project: ProjectFo
     """
     lossy = project.with_environment(SGLANG_SIMULATE_ACC_LEN="3.5")
 
-    named = lossy.run("doctor", code=2)
-    other = project.run("doctor", code=0)
+    lossy_report = lossy.run("doctor", code=2)
+    clean_report = project.run("doctor", code=0)
 
-    (backends,) = re.findall(r"^  for (.*):\n +unset SGLANG_SIMULATE_ACC_LEN", named.out, flags=re.MULTILINE)
+    (backends,) = re.findall(r"^  for (.*):\n +unset SGLANG_SIMULATE_ACC_LEN", lossy_report.out, flags=re.MULTILINE)
     assert ["backend openai", "backend sglang"] == backends.split(", ")
-    assert "make speculation lossy" not in other.out
+    assert "make speculation lossy" not in clean_report.out
 
 
 @pytest.mark.parametrize(

@@ -71,15 +71,15 @@ def mac(folder: Path, **broken: str) -> None:
 def spoken_at_length(canaries: Mapping[str, Path]) -> dict[str, str]:
     """Right answers of the length people get: the shortest right one, such as "63", would be no speed at all."""
     pads = {"code": " ".join(f"step {step} of the plan" for step in range(16))}
-    found = {}
+    texts = {}
     for name, pad in pads.items():
         if name in canaries:
-            for one in canary.parse(canaries[name].read_text(), name):
-                short = text_for(one)
+            for prompt in canary.parse(canaries[name].read_text(), name):
+                short = text_for(prompt)
                 for long in (f"{pad}\n{short}", f"{short}\n{pad}"):
-                    if one.grade(Answer(0, 1, text=long)):
-                        found[one.id] = long
-    return found
+                    if prompt.grade(Answer(0, 1, text=long)):
+                        texts[prompt.id] = long
+    return texts
 
 
 def placed(project: ProjectFolder, slo: Mapping[str, Any], truth: Mapping[str, Any], **broken: str) -> ProjectFolder:
@@ -114,10 +114,13 @@ def shipped(*, only: str | None = None, first: int | None = None, **soak: str) -
     slo = {**SHIPPED, "subject": subject, "workload": workloads, "objective": objectives}
     if only is None:
         return slo
-    kept = [objective for objective in objectives if only in objective.get("workloads", [only])]
+    workload_objectives = [objective for objective in objectives if only in objective.get("workloads", [only])]
     return slo | {
         "workload": [{**workload, "first": first or 66} for workload in workloads if workload["name"] == only],
-        "objective": [{**one, "workloads": [only]} if "workloads" in one else one for one in kept],
+        "objective": [
+            {**objective, "workloads": [only]} if "workloads" in objective else objective
+            for objective in workload_objectives
+        ],
         "fallback": {"ladder": ["autoregressive"]},
         "sweep": {**SHIPPED["sweep"], "budget": 10},
         "soak": {**SHIPPED["soak"], "duration": "180 s", "window": "30 s", **soak},
@@ -170,7 +173,7 @@ EVERY_TIME = {"ttft_delta", "tool_call_pass_delta at_least"}
 
 @pytest.mark.parametrize(
     "objective",
-    [pytest.param(one, marks=[] if one in EVERY_TIME else [pytest.mark.nightly]) for one in BROKEN],
+    [pytest.param(metric, marks=[] if metric in EVERY_TIME else [pytest.mark.nightly]) for metric in BROKEN],
 )
 def test_each_broken_bound_grades_its_workload_back(project: ProjectFolder, objective: str) -> None:
     """
@@ -250,10 +253,10 @@ def add(reading: dict[str, Any], more: float) -> None:
     reading["value"] += more
 
 
-def swap(at: int, value: Sample, name: str, moved: float) -> None:
+def swap(at: int, value: Sample, name: str, swapped_bytes: float) -> None:
     """Move bytes at the twentieth sample, under a warning of short memory."""
     add(value["memory_pressure_level"], float(at == 20))
-    add(value[name], moved if at > 20 else 0.0)
+    add(value[name], swapped_bytes if at > 20 else 0.0)
 
 
 def working_gpu(at: int, sample: dict[str, Any]) -> None:

@@ -160,31 +160,31 @@ MISTAKES: dict[str, tuple[str, str, str, str] | tuple[str, str, str, str, str]] 
 
 
 @pytest.fixture
-def mine(scripted: Callable[..., ProjectFolder]) -> ProjectFolder:
+def project(scripted: Callable[..., ProjectFolder]) -> ProjectFolder:
     project = scripted()
     (project.path / "slo.toml").write_text(GOOD)
     return project
 
 
-def test_the_file_without_a_mistake_is_planned(mine: ProjectFolder) -> None:
+def test_the_file_without_a_mistake_is_planned(project: ProjectFolder) -> None:
     """
     Each mistake below is the only one.
     """
-    mine.run("plan", "slo.toml", code=0)
+    project.run("plan", "slo.toml", code=0)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_named_with_its_line_and_the_next_step(mine: ProjectFolder, mistake: str) -> None:
+def test_a_mistake_is_named_with_its_line_and_the_next_step(project: ProjectFolder, mistake: str) -> None:
     """
     Exit code 2; file, line and key of the mistake, and a hint what to write instead.
     """
-    (mine.path / "folder").mkdir()
+    (project.path / "folder").mkdir()
     old, new, says, hint, *elsewhere = MISTAKES[mistake]
     assert GOOD.count(old) == 1
     line = GOOD[: GOOD.index(elsewhere[0] if elsewhere else old)].count("\n") + 1
-    (mine.path / "slo.toml").write_text(GOOD.replace(old, new))
+    (project.path / "slo.toml").write_text(GOOD.replace(old, new))
 
-    refused = mine.run("certify", "slo.toml", code=2)
+    refused = project.run("certify", "slo.toml", code=2)
 
     message, _, advice = refused.err.partition("hint:")
     assert "slo.toml: " in message
@@ -238,21 +238,21 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("mistake", COMMANDS)
-def test_a_mistake_on_the_command_line_has_a_next_step(mine: ProjectFolder, mistake: str) -> None:
+def test_a_mistake_on_the_command_line_has_a_next_step(project: ProjectFolder, mistake: str) -> None:
     """
     Exit code 2; what is wrong in the words of the person who typed it, and what to type instead.
     """
-    (mine.path / "prompt.jsonl").write_text('{"id": "a", "prompt": "hello"}\n')
-    (mine.path / "key.jsonl").write_text(
+    (project.path / "prompt.jsonl").write_text('{"id": "a", "prompt": "hello"}\n')
+    (project.path / "key.jsonl").write_text(
         '{"id": "a", "messages": [{"role": "user", "content": "x"}], "max_token": 5}\n'
     )
-    (mine.path / "sharegpt.jsonl").write_text('{"id": "a", "messages": [{"role": "human", "content": "x"}]}\n')
-    (mine.path / "empty.jsonl").touch()
-    (mine.path / "hosts.toml").write_text("[host.a]\n")
-    (mine.path / "folder").mkdir()
+    (project.path / "sharegpt.jsonl").write_text('{"id": "a", "messages": [{"role": "human", "content": "x"}]}\n')
+    (project.path / "empty.jsonl").touch()
+    (project.path / "hosts.toml").write_text("[host.a]\n")
+    (project.path / "folder").mkdir()
     words, says, hint = COMMANDS[mistake]
 
-    refused = mine.run(*words, code=2)
+    refused = project.run(*words, code=2)
 
     message, _, advice = refused.err.partition("hint:")
     assert says in message
@@ -272,16 +272,16 @@ WRONG_FILES: dict[str, tuple[bytes | str, str, str]] = {
 
 
 @pytest.mark.parametrize("mistake", WRONG_FILES)
-def test_a_file_of_another_kind_is_named_as_what_it_is(mine: ProjectFolder, mistake: str) -> None:
+def test_a_file_of_another_kind_is_named_as_what_it_is(project: ProjectFolder, mistake: str) -> None:
     """
     Canaries that are no text, no file or no JSON lines: exit code 2, what the file is, and the command that mends it.
     """
     content, says, hint = WRONG_FILES[mistake]
-    path = mine.path / "x.jsonl"
+    path = project.path / "x.jsonl"
     path.write_bytes(content) if isinstance(content, bytes) else path.symlink_to(content)
-    (mine.path / "slo.toml").write_text(GOOD.replace("easy.jsonl", "x.jsonl"))
+    (project.path / "slo.toml").write_text(GOOD.replace("easy.jsonl", "x.jsonl"))
 
-    refused = mine.run("plan", "slo.toml", code=2)
+    refused = project.run("plan", "slo.toml", code=2)
 
     message, _, advice = refused.err.partition("hint:")
     assert says in message
@@ -298,14 +298,14 @@ BOUNDS = {
 
 
 @pytest.mark.parametrize("mistake", BOUNDS)
-def test_a_bound_that_anything_meets_is_noted(mine: ProjectFolder, mistake: str) -> None:
+def test_a_bound_that_anything_meets_is_noted(project: ProjectFolder, mistake: str) -> None:
     """
     A number in another unit than was meant, or the other bound, is planned, and a note says what it means.
     """
     bound, means, instead = BOUNDS[mistake]
-    (mine.path / "slo.toml").write_text(f"{GOOD}[[objective]]\n{bound}\nwhy = 'x'\n")
+    (project.path / "slo.toml").write_text(f"{GOOD}[[objective]]\n{bound}\nwhy = 'x'\n")
 
-    complaints = mine.run("plan", "slo.toml", "--json", code=0).document["complaints"]
+    complaints = project.run("plan", "slo.toml", "--json", code=0).document["complaints"]
 
     noted = [complaint for complaint in complaints if complaint["about"].startswith("objective[3] ")]
     assert [(True, True)] == [(means in note["message"], instead in note["hint"]) for note in noted]
@@ -350,57 +350,57 @@ def test_an_interrupt_before_the_command_line_is_read_is_no_traceback() -> None:
     assert (130, "gatekeeper: interrupted\n") == (done.returncode, done.stderr)
 
 
-def test_files_without_a_mistake_are_counted(mine: ProjectFolder) -> None:
+def test_files_without_a_mistake_are_counted(project: ProjectFolder) -> None:
     """
     `--lint` is not silent: it says how many files it read, and in how many it found errors.
     """
-    (mine.path / "other.toml").write_text(GOOD.replace("schema = 1", "schema = 2"))
+    (project.path / "other.toml").write_text(GOOD.replace("schema = 1", "schema = 2"))
 
-    assert ["1", "SLO", "file,", "no", "errors"] == mine.run("plan", "--lint", "slo.toml", code=0).out.split()
-    last = mine.run("plan", "--lint", "slo.toml", "other.toml", code=2).out.splitlines()[-1]
+    assert ["1", "SLO", "file,", "no", "errors"] == project.run("plan", "--lint", "slo.toml", code=0).out.split()
+    last = project.run("plan", "--lint", "slo.toml", "other.toml", code=2).out.splitlines()[-1]
     assert ["2", "1"] == [word for word in last.split() if word.isdecimal()]
 
 
-def test_every_line_of_several_mistakes_has_its_own_remedy(mine: ProjectFolder) -> None:
+def test_every_line_of_several_mistakes_has_its_own_remedy(project: ProjectFolder) -> None:
     """
     Two mistakes in one file: the second line says its remedy too.
     """
-    (mine.path / "slo.toml").write_text(
+    (project.path / "slo.toml").write_text(
         GOOD.replace("[sampling]", "[samplng]").replace("at_least = 1.16", "at_leest = 1.16")
     )
 
-    refused = mine.run("certify", "slo.toml", code=2)
+    refused = project.run("certify", "slo.toml", code=2)
 
     assert "did you mean 'at_least'?" in refused.err
     assert "did you mean 'sampling'?" in refused.err
 
 
-def test_one_value_is_a_list_of_it(mine: ProjectFolder) -> None:
+def test_one_value_is_a_list_of_it(project: ProjectFolder) -> None:
     """
     `num_draft_tokens = 4` sweeps that one value, in a condition too.
     """
     text = GOOD.replace("[2, 4]", '4\ntemperature = 0.0\ndraft = "heavy"')
-    (mine.path / "slo.toml").write_text(text)
+    (project.path / "slo.toml").write_text(text)
 
-    planned = mine.run("plan", "slo.toml", "--json", code=0).document
+    planned = project.run("plan", "slo.toml", "--json", code=0).document
 
     assert {4} == {
         trial["setting"].get("num_draft_tokens") for trial in planned["trials"] if trial["arm"] != "plain"
     } - {None}
 
 
-def test_a_byte_order_mark_is_read_over(mine: ProjectFolder) -> None:
+def test_a_byte_order_mark_is_read_over(project: ProjectFolder) -> None:
     """
     Files that an editor of Windows saved are read, the SLO as well as the canaries.
     """
     for name in ("slo.toml", "easy.jsonl"):
-        (mine.path / name).write_bytes(b"\xef\xbb\xbf" + (mine.path / name).read_bytes().replace(b"\n", b"\r\n"))
+        (project.path / name).write_bytes(b"\xef\xbb\xbf" + (project.path / name).read_bytes().replace(b"\n", b"\r\n"))
 
-    mine.run("plan", "slo.toml", code=0)
+    project.run("plan", "slo.toml", code=0)
 
 
 @pytest.mark.parametrize(
-    ("named", "says", "hint"),
+    ("slo_name", "says", "hint"),
     [
         ("slo.tml", "slo.tml does not exist", "did you mean 'slo.toml'?"),
         ("slow.toml", "slow.toml does not exist", "did you mean 'slo.toml'?"),
@@ -411,16 +411,16 @@ def test_a_byte_order_mark_is_read_over(mine: ProjectFolder) -> None:
     ],
 )
 def test_a_file_that_is_not_it_is_named_with_what_is_there(
-    mine: ProjectFolder, named: str, says: str, hint: str
+    project: ProjectFolder, slo_name: str, says: str, hint: str
 ) -> None:
     """
     A mistyped file, a folder and an empty file: exit code 2, and what to name or run instead.
     """
-    (mine.path / "other.toml").write_text(GOOD)
-    if named == "empty.toml":
-        (mine.path / named).write_text("# nothing yet\n\n")
+    (project.path / "other.toml").write_text(GOOD)
+    if slo_name == "empty.toml":
+        (project.path / slo_name).write_text("# nothing yet\n\n")
 
-    refused = mine.run("certify", named, code=2)
+    refused = project.run("certify", slo_name, code=2)
 
     message, _, advice = refused.err.partition("hint:")
     assert says in message
@@ -446,7 +446,7 @@ def test_the_draft_length_of_a_running_server_may_be_named(project: ProjectFolde
 
 
 @pytest.mark.parametrize(
-    ("given", "says", "hint"),
+    ("setting", "says", "hint"),
     [
         ("num_draft_tokens=abc", "--set num_draft_tokens: must be a whole number, not text", "for example 4"),
         ('num_draft_tokens="3"', "must be a whole number, not text", "write 3 without quotes"),
@@ -457,16 +457,18 @@ def test_the_draft_length_of_a_running_server_may_be_named(project: ProjectFolde
         ("window=512", "--set window: backend scripted has no knob window", "its knobs"),
     ],
 )
-def test_a_setting_is_checked_before_anything_starts(mine: ProjectFolder, given: str, says: str, hint: str) -> None:
+def test_a_setting_is_checked_before_anything_starts(
+    project: ProjectFolder, setting: str, says: str, hint: str
+) -> None:
     """
     A value that is no length, and a knob of another backend: exit code 2, and no run begins.
     """
-    refused = mine.run("soak", "slo.toml", "--set", given, code=2)
+    refused = project.run("soak", "slo.toml", "--set", setting, code=2)
 
     message, _, advice = refused.err.partition("hint:")
     assert says in message
     assert hint in advice
-    assert not (mine.path / "runs").exists()
+    assert not (project.path / "runs").exists()
 
 
 @contextmanager
@@ -485,24 +487,24 @@ def without_permissions() -> Iterator[None]:
 @pytest.mark.parametrize(
     "words", ["certify slo.toml", "sweep slo.toml", "soak slo.toml", "certify slo.toml --out in/x"]
 )
-def test_a_folder_without_permission_to_write_is_refused_first(mine: ProjectFolder, words: str) -> None:
+def test_a_folder_without_permission_to_write_is_refused_first(project: ProjectFolder, words: str) -> None:
     """
     In a folder that may only be read a run is exit code 4 with what to do, before anything starts; no traceback.
     """
     with TemporaryDirectory() as folder:  # pytest's own folders may not be entered by another user
-        shutil.copytree(mine.path, folder, dirs_exist_ok=True)
-        project = ProjectFolder(Path(folder), mine.environment)
-        (project.path / "in").mkdir()
-        project.path.chmod(0o555)
-        (project.path / "in").chmod(0o555)
-        project.run(*words.replace("slo.toml", "none.toml").split(), code=2)  # imports what the other user may not read
+        shutil.copytree(project.path, folder, dirs_exist_ok=True)
+        copy = ProjectFolder(Path(folder), project.environment)
+        (copy.path / "in").mkdir()
+        copy.path.chmod(0o555)
+        (copy.path / "in").chmod(0o555)
+        copy.run(*words.replace("slo.toml", "none.toml").split(), code=2)  # imports what the other user may not read
 
         with without_permissions():
-            refused = project.run(*words.split(), code=4)
+            refused = copy.run(*words.split(), code=4)
 
-        project.path.chmod(0o755)
+        copy.path.chmod(0o755)
         assert {"in", "slo.toml", "truth.json", "easy.jsonl", "hard.jsonl"} == {
-            path.name for path in project.path.iterdir()
+            path.name for path in copy.path.iterdir()
         }
     assert "no permission to write" in refused.err
     assert "--out" in refused.err.partition("hint:")[2]
@@ -552,12 +554,12 @@ def test_signs_that_an_encoding_lacks_are_spelled(project: ProjectFolder) -> Non
 
 
 def test_a_run_that_may_not_be_read_is_named_and_is_no_bug(
-    mine: ProjectFolder, monkeypatch: pytest.MonkeyPatch
+    project: ProjectFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     `history` lists such a run with its reason; the others are shown.
     """
-    (mine.path / "runs" / "closed").mkdir(parents=True)
+    (project.path / "runs" / "closed").mkdir(parents=True)
     is_file, stand_in = Path.is_file, PermissionError(13, "Permission denied")
 
     def denied(path: Path) -> bool:
@@ -567,6 +569,6 @@ def test_a_run_that_may_not_be_read_is_named_and_is_no_bug(
 
     monkeypatch.setattr(Path, "is_file", denied)
 
-    listed = mine.run("history", "runs", code=0).out
+    listed = project.run("history", "runs", code=0).out
 
     assert listed.startswith(lines_with("runs/closed", listed))

@@ -52,21 +52,21 @@ def test_a_promotion_is_one_line(night: Callable[..., Night]) -> None:
     """
     Outcome, exit code, SLO, figures, host and run directory, the same in last.txt; the log holds the rest.
     """
-    made = night()
+    night_run = night()
 
-    done = made.run("slo.toml")
+    done = night_run.run("slo.toml")
 
     line = the_line(done)
     assert (0, "") == (done.code, done.err)
-    (run,) = made.written()
+    (run,) = night_run.written()
     assert line.startswith("scripted: promoted ")
     assert "(exit code 0, demo)" in line
     # 2.73x by design; a busy machine adds its own time to either arm.
     assert re.search(r"drafting gained for easy \(2\.[5-9]x, ", line), line
-    assert line.endswith(f"; on {os.uname().nodename}; {made.runs}/{run}")
-    assert made.last() == done.out
+    assert line.endswith(f"; on {os.uname().nodename}; {night_run.runs}/{run}")
+    assert night_run.last() == done.out
     assert run.endswith("Z-slo")
-    (log,) = made.logs()
+    (log,) = night_run.logs()
     assert f"nightly-{run}.log" == log.name
     assert "scripted: promoted" in log.read_text()
     assert "kept  " in log.read_text()
@@ -86,9 +86,9 @@ def test_other_verdicts_are_one_line_too(night: Callable[..., Night], bound: flo
     """
     A required objective that failed is 1, one the evidence does not decide is 3; the line says which, and why.
     """
-    made = night(objective=[{"metric": "throughput_ratio", "at_least": bound, "why": "."}], confidence=0.9999)
+    night_run = night(objective=[{"metric": "throughput_ratio", "at_least": bound, "why": "."}], confidence=0.9999)
 
-    done = made.run("slo.toml")
+    done = night_run.run("slo.toml")
 
     assert code == done.code, done.out
     assert the_line(done).startswith(f"scripted: {line}")
@@ -99,18 +99,18 @@ def test_a_bad_file_is_exit_code_2(night: Callable[..., Night], slo: str) -> Non
     """
     Nothing was run; the line holds the complaint and its hint, and names the log.
     """
-    made = night(objective=[{"metric": "tttf", "at_most": 1, "why": "a slip"}])
+    night_run = night(objective=[{"metric": "tttf", "at_most": 1, "why": "a slip"}])
 
-    done = made.run(slo)
+    done = night_run.run(slo)
 
     line = the_line(done)
     assert (2, "") == (done.code, done.err)
     assert line.startswith(f"{slo.removesuffix('.toml')}: nothing was run ")
     assert "(exit code 2)" in line
-    assert line.endswith(f"; {made.logs()[0]}")
+    assert line.endswith(f"; {night_run.logs()[0]}")
     assert ("did you mean 'ttft'?" in line) == (slo == "slo.toml")
-    assert [] == made.written()
-    assert not list(made.project.path.rglob("hacked"))
+    assert [] == night_run.written()
+    assert not list(night_run.project.path.rglob("hacked"))
 
 
 @pytest.mark.parametrize(
@@ -131,14 +131,14 @@ def test_a_wrong_command_line_is_exit_code_2(
     """
     The line says so, too, and nothing is written.
     """
-    made = night(program="touch called")
+    night_run = night(program="touch called")
 
-    done = made.run(*arguments)
+    done = night_run.run(*arguments)
 
     assert 2 == done.code
     assert complaint in the_line(done)
-    assert not made.runs.exists()
-    assert not (made.project.path / "called").exists()
+    assert not night_run.runs.exists()
+    assert not (night_run.project.path / "called").exists()
 
 
 def test_help_is_the_head_of_the_script(night: Callable[..., Night]) -> None:
@@ -156,16 +156,16 @@ def test_without_gatekeeper_there_is_no_night(night: Callable[..., Night]) -> No
     """
     A PATH such as cron's, without gatekeeper on it: the line says so, and last.txt is not yesterday's good news.
     """
-    made = night()
-    made.runs.mkdir()
-    (made.runs / "last.txt").write_text("promoted")
-    made.project = made.project.with_environment(PATH="/usr/bin:/bin")
+    night_run = night()
+    night_run.runs.mkdir()
+    (night_run.runs / "last.txt").write_text("promoted")
+    night_run.project = night_run.project.with_environment(PATH="/usr/bin:/bin")
 
-    done = made.run("slo.toml")
+    done = night_run.run("slo.toml")
 
     assert (2, "") == (done.code, done.err)
     assert "no gatekeeper on PATH" in the_line(done)
-    assert done.out == made.last()
+    assert done.out == night_run.last()
 
 
 def test_a_stopped_night_can_be_resumed(night: Callable[..., Night]) -> None:
@@ -173,28 +173,28 @@ def test_a_stopped_night_can_be_resumed(night: Callable[..., Night]) -> None:
     SIGTERM to the script alone, twice: gatekeeper is ended by one and waited for, the line says interrupted with exit
     code 130, no old run is touched, and --resume continues the run.
     """
-    made = night()
+    night_run = night()
 
     def soaking() -> bool:
-        files = list(made.runs.glob("*/soak-1.jsonl"))
+        files = list(night_run.runs.glob("*/soak-1.jsonl"))
         return bool(files) and len(files[0].read_text().splitlines()) > 5
 
-    process = made.held("all runs/*/soak-1.jsonl", after=5).start("slo.toml")
+    process = night_run.held("all runs/*/soak-1.jsonl", after=5).start("slo.toml")
     until(soaking)
-    during = made.last()
+    during = night_run.last()
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGTERM)
-    done = made.ended(process)
+    done = night_run.ended(process)
 
     assert during.startswith("slo: started at ")
     assert 130 == done.code
     assert the_line(done).startswith("slo: interrupted ")
     assert "(exit code 130)" in the_line(done)
-    assert made.last() == done.out
-    (run,) = made.written()
-    assert sorted([run, "last.txt", made.logs()[0].name]) == sorted(path.name for path in made.runs.iterdir())
-    assert "kept  " not in made.logs()[0].read_text()
-    made.project.run("certify", "slo.toml", "--resume", "--out", str(made.runs / run), code=0)
+    assert night_run.last() == done.out
+    (run,) = night_run.written()
+    assert sorted([run, "last.txt", night_run.logs()[0].name]) == sorted(path.name for path in night_run.runs.iterdir())
+    assert "kept  " not in night_run.logs()[0].read_text()
+    night_run.project.run("certify", "slo.toml", "--resume", "--out", str(night_run.runs / run), code=0)
 
 
 STUBBORN = """trap 'echo ended >> signals.txt; sleep 0.2; echo gone >> signals.txt; exit 130' TERM
@@ -207,18 +207,18 @@ def test_every_signal_ends_gatekeeper_once(night: Callable[..., Night], number: 
     """
     Each signal reaches gatekeeper as one SIGTERM, and the script ends after it, with its code.
     """
-    made = night(program=STUBBORN)
-    process = made.start("slo.toml")
-    until((made.project.path / "ready").exists)
+    night_run = night(program=STUBBORN)
+    process = night_run.start("slo.toml")
+    until((night_run.project.path / "ready").exists)
 
     process.send_signal(number)
-    until((made.project.path / "signals.txt").exists)
+    until((night_run.project.path / "signals.txt").exists)
     process.send_signal(number)
-    done = made.ended(process)
+    done = night_run.ended(process)
 
     assert (130, "") == (done.code, done.err)
     assert "(exit code 130)" in the_line(done)
-    assert ["ended", "gone"] == (made.project.path / "signals.txt").read_text().split()
+    assert ["ended", "gone"] == (night_run.project.path / "signals.txt").read_text().split()
 
 
 @pytest.mark.nightly
@@ -226,24 +226,24 @@ def test_two_nights_at_once(night: Callable[..., Night]) -> None:
     """
     The second finds the host locked, names the owner and exits with 3; the first continues to its own verdict.
     """
-    made = night(REAL_TIME, soak={"duration": "1 s"})
-    first = made.held("all runs/*/baseline.jsonl").start("slo.toml")
-    until(lambda: any(made.runs.glob("*/baseline.jsonl")))
+    night_run = night(REAL_TIME, soak={"duration": "1 s"})
+    first = night_run.held("all runs/*/baseline.jsonl").start("slo.toml")
+    until(lambda: any(night_run.runs.glob("*/baseline.jsonl")))
 
-    second = made.run("slo.toml")
-    (made.project.path / "go").touch()
+    second = night_run.run("slo.toml")
+    (night_run.project.path / "go").touch()
     out, _ = first.communicate(timeout=240)
 
     assert 3 == second.code, second.out
     assert the_line(second).startswith("slo: unproven ")
     assert all(word in the_line(second) for word in ("(exit code 3)", "host is locked by "))
-    assert out == made.last()
-    (run,) = made.written()
+    assert out == night_run.last()
+    (run,) = night_run.written()
     # How fast it was is the busy machine's to say, not whether it came to its end.
-    verdict = made.project.verdict(f"{made.runs}/{run}")
+    verdict = night_run.project.verdict(f"{night_run.runs}/{run}")
     assert ("scripted", first.returncode) == (verdict["slo"], verdict["exit_code"]), out
     assert "incomplete" not in verdict
-    assert 2 == len(made.logs())
+    assert 2 == len(night_run.logs())
 
 
 TRIED = ["unshare", "-rm", "mount", "-t", "tmpfs", "none"]
@@ -266,27 +266,27 @@ def test_a_full_disk_is_exit_code_4(night: Callable[..., Night], room: str) -> N
     """
     if shutil.which("unshare") is None or subprocess.run([*TRIED, "/mnt"], capture_output=True, check=False).returncode:
         pytest.skip("no file system of a few pages can be mounted here")
-    made = night()
-    made.runs.mkdir()
+    night_run = night()
+    night_run.runs.mkdir()
 
-    done = made.run("slo.toml", wrapped=["unshare", "-rm", "sh", "-c", FULL, "sh", room, "all runs"])
+    done = night_run.run("slo.toml", wrapped=["unshare", "-rm", "sh", "-c", FULL, "sh", room, "all runs"])
 
     assert (4, "") == (done.code, done.err), done.out
     assert "(exit code 4)" in the_line(done)
-    kept = made.project.path / "last.txt"
-    assert not kept.exists() or "promoted" not in kept.read_text()
+    last_file = night_run.project.path / "last.txt"
+    assert not last_file.exists() or "promoted" not in last_file.read_text()
 
 
 def test_a_folder_that_cannot_be_made_is_exit_code_4(night: Callable[..., Night]) -> None:
     """
     A file lies where the runs should go.
     """
-    made = night()
-    made.runs.write_text("mine")
+    night_run = night()
+    night_run.runs.write_text("mine")
 
-    done = made.run("slo.toml")
+    done = night_run.run("slo.toml")
 
-    assert (4, "mine") == (done.code, made.runs.read_text())
+    assert (4, "mine") == (done.code, night_run.runs.read_text())
     assert "cannot create the folder" in the_line(done)
 
 
@@ -294,17 +294,17 @@ def test_old_logs_go(night: Callable[..., Night]) -> None:
     """
     So many logs stay as runs do, the newest, and what else lies there stays as well.
     """
-    made = night(program=QUICK)
-    made.runs.mkdir()
+    night_run = night(program=QUICK)
+    night_run.runs.mkdir()
     for number in range(4):
-        (made.runs / f"nightly-2020-01-0{number + 1}T000000Z-slo.log").write_text("old")
-    (made.runs / "notes.log").write_text("mine")
+        (night_run.runs / f"nightly-2020-01-0{number + 1}T000000Z-slo.log").write_text("old")
+    (night_run.runs / "notes.log").write_text("mine")
 
-    assert 0 == made.run("slo.toml", "--keep", "2").code
+    assert 0 == night_run.run("slo.toml", "--keep", "2").code
 
-    (run,) = made.written()
-    assert ["nightly-2020-01-04T000000Z-slo.log", f"nightly-{run}.log"] == [path.name for path in made.logs()]
-    assert (made.runs / "notes.log").exists()
+    (run,) = night_run.written()
+    assert ["nightly-2020-01-04T000000Z-slo.log", f"nightly-{run}.log"] == [path.name for path in night_run.logs()]
+    assert (night_run.runs / "notes.log").exists()
 
 
 ARGV = 'printf "<%s>" "$@" >> calls.txt; echo >> calls.txt; '
@@ -315,21 +315,21 @@ def test_a_night_on_a_remote_host_passes_its_options(night: Callable[..., Night]
     With --on the run is `gatekeeper remote certify`; host and paths reach it as single words, whatever is in them.
     """
     host = "mini; touch hacked `touch hacked` $(touch hacked)"
-    made = night(program=ARGV + "echo 'gatekeeper: no route to it' >&2; echo '  hint: wake it' >&2; exit 3")
-    (made.project.path / "my slo.toml").write_text("")
+    night_run = night(program=ARGV + "echo 'gatekeeper: no route to it' >&2; echo '  hint: wake it' >&2; exit 3")
+    (night_run.project.path / "my slo.toml").write_text("")
 
-    done = made.run("my slo.toml", "--on", host, "--hosts", "my hosts", "--", "--send-env", "A KEY")
+    done = night_run.run("my slo.toml", "--on", host, "--hosts", "my hosts", "--", "--send-env", "A KEY")
 
-    called = (made.project.path / "calls.txt").read_text().splitlines()
-    run = str(made.logs()[0]).replace("nightly-", "").removesuffix(".log")
+    called = (night_run.project.path / "calls.txt").read_text().splitlines()
+    run = str(night_run.logs()[0]).replace("nightly-", "").removesuffix(".log")
     assert (
         f"<remote><certify><my slo.toml><--on><{host}><--hosts><my hosts><--out><{run}><--send-env><A KEY>" == called[0]
     )
-    assert called[1].startswith(f"<prune><{made.runs}><--keep><14>")
+    assert called[1].startswith(f"<prune><{night_run.runs}><--keep><14>")
     assert (3, "") == (done.code, done.err)
     assert the_line(done).startswith("my slo: unproven ")
     assert all(part in the_line(done) for part in ("(exit code 3)", "no route to it", f"(wake it); on {host}; "))
-    assert not list(made.project.path.rglob("hacked"))
+    assert not list(night_run.project.path.rglob("hacked"))
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 4), (1, 4), (3, 3), (4, 4), (137, 137)])
@@ -363,13 +363,13 @@ def test_any_posix_shell_runs_it(night: Callable[..., Night]) -> None:
     """
     Nothing in it is newer than bash 3.2: dash knows none of it, and needs only its first setting left out.
     """
-    made = night(under="dash", program=QUICK)
-    script = made.project.path / "a soak" / "nightly.sh"
+    night_run = night(under="dash", program=QUICK)
+    script = night_run.project.path / "a soak" / "nightly.sh"
     text = script.read_text()
     assert 1 == text.count("set -euo pipefail")
     script.write_text(text.replace("set -euo pipefail", "set -eu"))
 
-    done = made.run("slo.toml")
+    done = night_run.run("slo.toml")
 
     assert (0, "") == (done.code, done.err)
     assert the_line(done).startswith("made: promoted ")

@@ -94,7 +94,7 @@ def test_a_failing_draft_is_no_help(scripted: Scripted) -> None:
         "workloads"
     ]
 
-    assert {"unclear"} == {one["answer"] for one in workloads.values()}
+    assert {"unclear"} == {workload["answer"] for workload in workloads.values()}
     assert "failed" in workloads["easy"]["because"]
 
 

@@ -35,7 +35,7 @@ main()
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
+def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """A promoted run, `made/good`, and a failed one of the same objectives, `made/bad`; made once."""
     project = project_folder(tmp_path_factory.mktemp("prune"))
     write = partial(write_scripted, project)
@@ -47,12 +47,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
 
 
 @pytest.fixture
-def night(made: ProjectFolder, tmp_path: Path) -> Callable[..., Path]:
+def night(finished_runs: ProjectFolder, tmp_path: Path) -> Callable[..., Path]:
     """Copy a run into the folder `all runs`, with an age in days."""
 
     def copy(name: str, age: float, kind: str = "good", *, valid: str | None = None) -> Path:
         run = tmp_path / "all runs" / name
-        shutil.copytree(made.path / "made" / kind, run)
+        shutil.copytree(finished_runs.path / "made" / kind, run)
         manifest = json.loads((run / "manifest.json").read_text())
         manifest["frozen_at"] = (datetime.now(UTC) - age * DAY).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         if valid is not None:
@@ -67,9 +67,9 @@ def night(made: ProjectFolder, tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def runs(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
+def runs(finished_runs: ProjectFolder, tmp_path: Path) -> ProjectFolder:
     (tmp_path / "all runs").mkdir()
-    return ProjectFolder(tmp_path, made.environment)
+    return ProjectFolder(tmp_path, finished_runs.environment)
 
 
 def here(runs: ProjectFolder) -> list[str]:
@@ -89,12 +89,14 @@ def test_old_runs_are_removed(runs: ProjectFolder, night: Callable[..., Path]) -
 
     assert 5 == len(before)
     assert ["night 1", "night 2"] == here(runs)
-    assert ["night 5", "night 4", "night 3"] == [Path(one["run"]).name for one in done["removed"]]
+    assert ["night 5", "night 4", "night 3"] == [Path(entry["run"]).name for entry in done["removed"]]
     assert done["bytes"] > 10_000
     assert 3 == sum(line.startswith("would remove  all runs/") for line in tried.out.splitlines())
 
 
-def test_the_gate_decides_as_before(runs: ProjectFolder, made: ProjectFolder, night: Callable[..., Path]) -> None:
+def test_the_gate_decides_as_before(
+    runs: ProjectFolder, finished_runs: ProjectFolder, night: Callable[..., Path]
+) -> None:
     """
     The newest run failed, so nothing may be deployed, and it stays: pruning never makes the good run before it the
     newest.
@@ -104,7 +106,7 @@ def test_the_gate_decides_as_before(runs: ProjectFolder, made: ProjectFolder, ni
     night("3 bad", 10, "bad")
     for age in (1, 2, 3):
         night(f"other {age}", age, valid="30 d")
-    command = ("admit", str(made.path / "slo.toml"), "--runs", "all runs", "--grade", "demo", "--json")
+    command = ("admit", str(finished_runs.path / "slo.toml"), "--runs", "all runs", "--grade", "demo", "--json")
     before = runs.run(*command).document
 
     runs.run("prune", "all runs", "--keep", "1", code=0)
@@ -134,11 +136,11 @@ def test_what_is_no_run_is_left_alone(runs: ProjectFolder, night: Callable[..., 
 
     done = runs.run("prune", "all runs", "--keep", "1", "--json", code=0).document
 
-    assert ["all runs/night 6", "all runs/night 2"] == [one["run"] for one in done["removed"]]
+    assert ["all runs/night 6", "all runs/night 2"] == [entry["run"] for entry in done["removed"]]
     assert ["last.txt", "latest", "night 1", "night 3.part", "night 4", "night 5", "thesis"] == here(runs)
-    left = {Path(one["run"]).name: one["because"] for one in done["left"]}
-    assert {"latest", "night 4", "night 5", "thesis"} == left.keys()
-    assert "notes.md" in left["night 4"]
+    kept_runs = {Path(entry["run"]).name: entry["because"] for entry in done["left"]}
+    assert {"latest", "night 4", "night 5", "thesis"} == kept_runs.keys()
+    assert "notes.md" in kept_runs["night 4"]
 
 
 def test_records_of_removed_runs_are_removed(runs: ProjectFolder, night: Callable[..., Path]) -> None:
@@ -192,7 +194,7 @@ def test_a_run_that_is_written_stays(runs: ProjectFolder, night: Callable[..., P
     freed = runs.run("prune", "all runs", "--keep", "1", "--json", code=0).document
 
     assert "another gatekeeper" in busy["left"][0]["because"]
-    assert ["all runs/old"] == [one["run"] for one in freed["removed"]]
+    assert ["all runs/old"] == [entry["run"] for entry in freed["removed"]]
 
 
 def test_a_killed_removal_is_finished(runs: ProjectFolder, night: Callable[..., Path]) -> None:
@@ -274,6 +276,6 @@ def test_what_a_watch_wrote_next_to_a_policy_keeps_no_run(runs: ProjectFolder, n
         done = runs.run("prune", "all runs", "--keep", "1", "--json", code=0).document
 
     assert ["all runs/old"] == [removed["run"] for removed in done["removed"]]
-    (left,) = done["left"]
-    assert "all runs/watched" == left["run"]
-    says("commands", "what a watch wrote next to a policy keeps no run", left["because"])
+    (kept_run,) = done["left"]
+    assert "all runs/watched" == kept_run["run"]
+    says("commands", "what a watch wrote next to a policy keeps no run", kept_run["because"])

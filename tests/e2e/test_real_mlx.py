@@ -68,11 +68,11 @@ def test_no_process_outlives_the_gate(project: ProjectFolder, ended: Ended, numb
     soak = project.path / "run" / "soak-1.jsonl"
     process = project.start("certify", "slo.toml", "--out", "run")
     until(lambda: len(records(soak)) > 3)
-    left = children(process)
+    child_processes = children(process)
 
     os.kill(process.pid, number)
     stopped = ended(process)
-    _, alive = psutil.wait_procs(left, timeout=30)
+    _, alive = psutil.wait_procs(child_processes, timeout=30)
     resumed = project.run("certify", "slo.toml", "--out", "run", "--resume")
 
     assert {signal.SIGINT: 130, signal.SIGKILL: -9}[number] == stopped.code

@@ -52,29 +52,29 @@ def measured(project: ProjectFolder, point: Mapping[str, float]) -> list[dict[st
     """Return the records of a point, warm-ups left out."""
     name = "_".join(f"{axis}-{value:g}" for axis, value in sorted(point.items()))
     file = records(project.path / "run" / "region.jsonl")
-    return [one for one in file if one["trial"] == name and one["role"] == "measured"]
+    return [record for record in file if record["trial"] == name and record["role"] == "measured"]
 
 
-def drafted(some: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [one["answer"] for one in some if one["arm"] == "candidate"]
+def drafted(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [record["answer"] for record in answers if record["arm"] == "candidate"]
 
 
-def acceptance(some: list[dict[str, Any]]) -> float:
-    rounds = [one["rounds"] for one in drafted(some)]
-    accepted, proposed = (sum(int(one[name]) for one in rounds) for name in ("accepted", "drafted"))
+def acceptance(answers: list[dict[str, Any]]) -> float:
+    rounds = [answer["rounds"] for answer in drafted(answers)]
+    accepted, proposed = (sum(int(counts[name]) for counts in rounds) for name in ("accepted", "drafted"))
     return accepted / proposed
 
 
 def check_inside(project: ProjectFolder) -> None:
     """Compare every point inside with its own records."""
     for point in region_of(project)["points"]:
-        mine = measured(project, point["point"])
-        assert point["answers"] == len(mine)
+        answers = measured(project, point["point"])
+        assert point["answers"] == len(answers)
         if point["outcome"] == "inside":
             assert {"pass"} == {check["outcome"] for check in point["checks"]}
-            assert len(mine) >= 16
-            assert not any(one["answer"]["fault"] for one in mine)
-            assert acceptance(mine) > LEAST_ACCEPTANCE
+            assert len(answers) >= 16
+            assert not any(record["answer"]["fault"] for record in answers)
+            assert acceptance(answers) > LEAST_ACCEPTANCE
 
 
 def inside_but_for_time(point: Mapping[str, Any]) -> bool:
@@ -107,21 +107,23 @@ def test_the_region_of_the_little_pair_is_what_its_answers_show(certified: Proje
     On a busy machine an unsteady speed leaves points open, and those behind them are not probed.
     """
     region = region_of(certified)
-    found = {json.dumps(point["point"]): point for point in region["points"]}
-    hot, long, far = (found.get(point) for point in ('{"temperature": 2.0}', '{"context": 128}', '{"max_tokens": 192}'))
+    point_by_name = {json.dumps(point["point"]): point for point in region["points"]}
+    hot, long, far = (
+        point_by_name.get(point) for point in ('{"temperature": 2.0}', '{"context": 128}', '{"max_tokens": 192}')
+    )
 
     check_inside(certified)
     check_bounds(certified)
     for point in ('{"temperature": 0.7}', '{"max_tokens": 64}'):
-        assert inside_but_for_time(found[point])
+        assert inside_but_for_time(point_by_name[point])
     assert long is not None
-    for one in filter(None, (hot, long)):
-        assert "inside" != one["outcome"]
-        assert acceptance(measured(certified, one["point"])) < LEAST_ACCEPTANCE
+    for outside in filter(None, (hot, long)):
+        assert "inside" != outside["outcome"]
+        assert acceptance(measured(certified, outside["point"])) < LEAST_ACCEPTANCE
     if far is not None:
         assert "open" == far["outcome"]
         assert "the limit was not tried" in far["because"]
-        assert 64 < max(one["output_tokens"] for one in drafted(measured(certified, far["point"]))) < 192
+        assert 64 < max(answer["output_tokens"] for answer in drafted(measured(certified, far["point"]))) < 192
 
 
 def test_its_policy_is_admitted_and_a_wider_one_is_not(certified: ProjectFolder, tmp_path: Path) -> None:
@@ -177,8 +179,8 @@ def test_a_proxy_obeys_the_region_of_the_real_server(project: ProjectFolder) -> 
     with served_pair(run) as pair, proxied(pair, slo=project.path / "slo.toml"):
         for body, _ in requests:
             pair.ask({"messages": canary["messages"], **body}, x_gatekeeper_workload="code")
-        seen = pair.wait_for(len(requests))
+        records_written = pair.wait_for(len(requests))
 
-    assert [why is None for _, why in requests] == [one["arm"] is not None for one in seen]
-    for (_, why), one in zip(requests, seen, strict=True):
-        assert (why or "") in one["because"]
+    assert [why is None for _, why in requests] == [record["arm"] is not None for record in records_written]
+    for (_, why), record in zip(requests, records_written, strict=True):
+        assert (why or "") in record["because"]

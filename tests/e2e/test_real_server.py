@@ -21,9 +21,11 @@ def test_the_real_server_is_certified(project: ProjectFolder) -> None:
     certified_as(project, {"json": "promoted"})
 
     soaked = [record for path in (project.path / "run").glob("soak-*.jsonl") for record in records(path)]
-    drafting = [one for one in soaked if one["arm"] == "candidate" and not one["answer"]["fault"]]
+    drafting = [record for record in soaked if record["arm"] == "candidate" and not record["answer"]["fault"]]
     assert drafting
-    assert all(one["answer"]["rounds"]["drafted"] > 0 for one in drafting if one["answer"]["output_tokens"] > 1)
+    assert all(
+        record["answer"]["rounds"]["drafted"] > 0 for record in drafting if record["answer"]["output_tokens"] > 1
+    )
 
 
 def test_a_server_that_exits_at_start_is_quoted(project: ProjectFolder) -> None:
@@ -62,7 +64,7 @@ def test_the_warm_cache_of_the_real_server_is_soaked(project: ProjectFolder, arg
     project.run("soak", "slo.toml", "--set", "num_draft_tokens=3", "--out", "run", code=0)
 
     (checks,) = (workload["checks"] for workload in project.verdict()["workloads"])
-    timeless = {one["metric"]: one["outcome"] for one in checks if one["metric"] not in TIMES}
+    timeless = {check["metric"]: check["outcome"] for check in checks if check["metric"] not in TIMES}
     expected = dict.fromkeys(timeless, "pass") | {"warm_cache_agreement": outcome}
     assert expected == timeless
     assert {"token_agreement", "error_rate", "speculation_engaged"} < timeless.keys()
@@ -77,22 +79,22 @@ def test_users_and_models_that_share_the_real_server(project: ProjectFolder, arg
     mlx_lm.server with a draft gives a wrong answer to a prompt that comes again after another user's conversation with
     the same beginning, and after a request to another model, which it loads by name; without its cache it gives none.
     """
-    other = str(ROOT / "models" / "little-draft-lite")
-    slo = tomllib.loads((warm_cache(project, args=args, other_model=other).path / "slo.toml").read_text())
+    other_model = str(ROOT / "models" / "little-draft-lite")
+    slo = tomllib.loads((warm_cache(project, args=args, other_model=other_model).path / "slo.toml").read_text())
     slo["workload"] = [workload | {"first": 5} for workload in slo["workload"] if workload["name"] == "code"]
     slo["sampling"]["max_tokens"] = 48
     slo["soak"] = {"duration": "2 s", "sentinel_drift": 0.9}
-    named = ("shared_prefix_agreement", "model_switch_agreement")
-    slo["objective"] += [{"metric": one, "at_least": 1.0, "why": "users share the server"} for one in named]
+    metrics = ("shared_prefix_agreement", "model_switch_agreement")
+    slo["objective"] += [{"metric": metric, "at_least": 1.0, "why": "users share the server"} for metric in metrics]
     project.write_slo(slo)
 
     project.run("soak", "slo.toml", "--set", "num_draft_tokens=3", "--out", "run")
 
     (checks,) = (workload["checks"] for workload in project.verdict()["workloads"])
-    asked = records(project.path / "run" / "warm-1.jsonl")
-    models = {one["answer"]["claims"]["model"] for one in asked if one["role"] == "other_model"}
-    assert {outcome} == {one["outcome"] for one in checks if one["metric"] in named}
-    assert {other} == models
+    answers = records(project.path / "run" / "warm-1.jsonl")
+    models = {answer["answer"]["claims"]["model"] for answer in answers if answer["role"] == "other_model"}
+    assert {outcome} == {check["outcome"] for check in checks if check["metric"] in metrics}
+    assert {other_model} == models
 
 
 @pytest.mark.nightly
@@ -110,9 +112,9 @@ def test_the_warm_cache_of_the_real_server_is_caught(project: ProjectFolder) -> 
     broken = [step["because"].removeprefix("drafting off: ") for step in verdict["transitions"]]
     advice = {finding["advice"] for finding in verdict["findings"] if finding["kind"] == "warm_cache_changes_answers"}
     assert 1 == verdict["exit_code"]
-    assert ["warm_cache_agreement", "warm_cache_agreement"] == [one.partition(":")[0] for one in broken]
-    assert not any("; token_agreement" in one or "; throughput_ratio" in one for one in broken)
-    assert all("mlx-lm 0.23.2 to 0.32.2" in one and "--prompt-cache-size 0" in one for one in advice)
+    assert ["warm_cache_agreement", "warm_cache_agreement"] == [reason.partition(":")[0] for reason in broken]
+    assert not any("; token_agreement" in reason or "; throughput_ratio" in reason for reason in broken)
+    assert all("mlx-lm 0.23.2 to 0.32.2" in sentence and "--prompt-cache-size 0" in sentence for sentence in advice)
     assert advice
     assert verdict == project.run("judge", "run", "--json", code=1).document
 

@@ -79,7 +79,7 @@ def test_a_run_finds_the_region_of_its_script(certified: ProjectFolder, tmp_path
         region["concurrency"]["at_most"],
     )
     assert 300 < region["context"]["at_most"] < 500
-    assert all("together_at_most" in one for one in region.values())
+    assert all("together_at_most" in limits for limits in region.values())
     assert len((run / "region.jsonl").read_text().splitlines()) < 400
     drawn = certified.run("explain", "run", code=0).out
     shutil.copytree(run, certified.path / "runs" / "only")

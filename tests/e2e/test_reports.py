@@ -34,11 +34,11 @@ def test_every_format_is_written_to_a_file(demo: ProjectFolder, form: str) -> No
     """
     `-o` writes what stdout would show.
     """
-    shown = demo.run("report", "run", "--format", form, code=0)
+    finished = demo.run("report", "run", "--format", form, code=0)
     demo.run("report", "run", "--format", form, "-o", "report.out", code=0)
 
-    assert shown.out == (demo.path / "report.out").read_text()
-    assert "scripted" in shown.out
+    assert finished.out == (demo.path / "report.out").read_text()
+    assert "scripted" in finished.out
 
 
 def test_each_format_is_what_its_reader_expects(demo: ProjectFolder) -> None:
@@ -113,11 +113,11 @@ def test_damaged_inputs_make_a_run_unproven(demo: ProjectFolder, file: str, dama
 
     judged = demo.run("judge", "run", code=code)
     compared = demo.run("compare", "run", "run", code=code)
-    shown = demo.run("report", "run", "--format", "html")
+    page = demo.run("report", "run", "--format", "html")
 
-    assert "Traceback" not in judged.err + compared.err + shown.err
-    assert shown.code in {0, code}  # what can still be drawn is a page, which says what is missing
-    assert (code == 0) == ("drafting gained for" in shown.out)
+    assert "Traceback" not in judged.err + compared.err + page.err
+    assert page.code in {0, code}  # what can still be drawn is a page, which says what is missing
+    assert (code == 0) == ("drafting gained for" in page.out)
 
 
 def test_a_run_compared_with_itself_proves_nothing(demo: ProjectFolder) -> None:
@@ -140,15 +140,15 @@ def test_an_interrupted_run_renders_in_every_format(scripted: Scripted) -> None:
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=240)
 
-    shown = {form: project.run("report", "run", "--format", form, code=0).out for form in FORMATS}
+    texts = {form: project.run("report", "run", "--format", form, code=0).out for form in FORMATS}
 
     assert not (project.path / "run" / "report.html").exists()
-    assert "during soak-1" in shown["html"]
-    assert "during soak-1" in shown["text"]
-    assert "--resume --output run" in shown["text"]
-    assert "‖ scripted: interrupted" in shown["markdown"]
-    assert "unproven" == json.loads(shown["json"])["outcome"]
-    assert "<error" in shown["junit"]
+    assert "during soak-1" in texts["html"]
+    assert "during soak-1" in texts["text"]
+    assert "--resume --output run" in texts["text"]
+    assert "‖ scripted: interrupted" in texts["markdown"]
+    assert "unproven" == json.loads(texts["json"])["outcome"]
+    assert "<error" in texts["junit"]
 
 
 def test_a_run_killed_before_its_first_answer_has_a_page(demo: ProjectFolder) -> None:

@@ -37,10 +37,10 @@ def test_a_file_is_shown_again(project: ProjectFolder) -> None:
     readings = [{"source": "vm_stat", "values": {"memory_wired": 5.0}, "missing": {"swapin_bytes": "absent"}}]
     selftest.selftest(path, lambda _: None, {"telemetry": lambda _: readings})
 
-    shown = project.run("selftest", "--read", "x.json", code=0)
+    finished = project.run("selftest", "--read", "x.json", code=0)
 
     assert {("vm_stat", "memory_wired", "5"), ("vm_stat", "swapin_bytes", "absent")} <= {
-        tuple(line.split()) for line in shown.out.splitlines()
+        tuple(line.split()) for line in finished.out.splitlines()
     }
     path.write_text('{"schema": 1}')
     project.run("selftest", "--read", "x.json", code=2)

@@ -48,8 +48,8 @@ def soaked(project: ProjectFolder, *relay: str) -> dict[str, Any]:
     )
     project.run("soak", "slo.toml", "--set", f"num_draft_tokens={LENGTH}", "--out", "run")
     (workload,) = project.run("judge", "run", "--json").document["workloads"]
-    (found,) = (check for check in workload["checks"] if check["metric"] == "acceptance_length")
-    return dict(found)
+    (acceptance_check,) = (check for check in workload["checks"] if check["metric"] == "acceptance_length")
+    return dict(acceptance_check)
 
 
 def counted(tmp_path: Path) -> float:
@@ -61,8 +61,8 @@ def counted(tmp_path: Path) -> float:
     system = open_backend(subject, models=models, base=ROOT, logs=tmp_path).start(which)
     try:
         lengths = [
-            acceptance_length(system.answer(DecodeRequest(one, which, SamplingParameters(max_tokens=TOKENS))))
-            for one in canaries
+            acceptance_length(system.answer(DecodeRequest(prompt, which, SamplingParameters(max_tokens=TOKENS))))
+            for prompt in canaries
         ]
     finally:
         system.close()

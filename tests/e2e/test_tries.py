@@ -25,7 +25,7 @@ THREE_OF_FOUR = {"finished": 4, "not_passed": 3, "at_least": False}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
+def four_runs(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """Four runs of the same: compared with a run of other canaries three are unproven, the fourth passes."""
     project = project_folder(tmp_path_factory.mktemp("tries"))
     write_scripted(project, None, **PROVABLE)
@@ -42,12 +42,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
 
 
 @pytest.fixture
-def tried(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
+def tried(four_runs: ProjectFolder, tmp_path: Path) -> ProjectFolder:
     """A copy of the four runs and of the record of their host."""
     folder, state = tmp_path / "project", tmp_path / "state"
-    shutil.copytree(made.path, folder)
-    shutil.copytree(made.environment["XDG_STATE_HOME"], state)
-    return ProjectFolder(folder, {**made.environment, "XDG_STATE_HOME": str(state)})
+    shutil.copytree(four_runs.path, folder)
+    shutil.copytree(four_runs.environment["XDG_STATE_HOME"], state)
+    return ProjectFolder(folder, {**four_runs.environment, "XDG_STATE_HOME": str(state)})
 
 
 def record(project: ProjectFolder) -> Path:
@@ -70,8 +70,8 @@ def test_the_tries_beside_a_run_are_counted(tried: ProjectFolder) -> None:
     `admit --run`, which certify names as the next step, shows the same tries as `admit --runs`.
     """
     assert THREE_OF_FOUR == counts(tried, "--run", "runs/n3") == counts(tried, "--runs", "runs")
-    shown = tried.run("admit", "slo.toml", "--run", "runs/n3", code=0).out
-    assert lines_with("3 of 4 finished runs", shown).startswith("  tries ")
+    output = tried.run("admit", "slo.toml", "--run", "runs/n3", code=0).out
+    assert lines_with("3 of 4 finished runs", output).startswith("  tries ")
 
 
 def test_a_moved_run_keeps_its_tries(tried: ProjectFolder) -> None:
@@ -101,11 +101,11 @@ def test_without_a_record_the_tries_beside_a_run_are_a_lower_bound(tried: Projec
     """
     record(tried).unlink()
 
-    found = counts(tried, "--run", "runs/n3")
+    tries = counts(tried, "--run", "runs/n3")
 
-    assert THREE_OF_FOUR | {"at_least": True} == without_reason(found)
-    shown = tried.run("admit", "slo.toml", "--run", "runs/n3", code=0).out
-    assert all(word in lines_with("tries", shown) for word in ("at least 3 of 4", "there is none on this"))
+    assert THREE_OF_FOUR | {"at_least": True} == without_reason(tries)
+    output = tried.run("admit", "slo.toml", "--run", "runs/n3", code=0).out
+    assert all(word in lines_with("tries", output) for word in ("at least 3 of 4", "there is none on this"))
 
 
 def test_a_certificate_carries_the_tries_before_it(tried: ProjectFolder) -> None:
@@ -119,8 +119,8 @@ def test_a_certificate_carries_the_tries_before_it(tried: ProjectFolder) -> None
     for number in range(3):
         shutil.rmtree(tried.path / "runs" / f"n{number}")
 
-    found = counts(tried, "--run", "runs/n3")
-    assert THREE_OF_FOUR | {"at_least": True} == without_reason(found)
+    tries = counts(tried, "--run", "runs/n3")
+    assert THREE_OF_FOUR | {"at_least": True} == without_reason(tries)
 
 
 def test_a_record_that_does_not_know_the_run_is_a_lower_bound(tried: ProjectFolder) -> None:
@@ -130,10 +130,10 @@ def test_a_record_that_does_not_know_the_run_is_a_lower_bound(tried: ProjectFold
     lines = record(tried).read_text().splitlines(keepends=True)
     record(tried).write_text("".join(lines[:-1]))
 
-    found = counts(tried, "--run", "runs/n3")
+    tries = counts(tried, "--run", "runs/n3")
 
-    assert THREE_OF_FOUR | {"at_least": True} == without_reason(found)
-    says("commands", "a record that does not know the run is a lower bound", found["because"])
+    assert THREE_OF_FOUR | {"at_least": True} == without_reason(tries)
+    says("commands", "a record that does not know the run is a lower bound", tries["because"])
 
 
 def test_a_try_that_cannot_be_read_makes_a_lower_bound(tried: ProjectFolder) -> None:
@@ -143,10 +143,10 @@ def test_a_try_that_cannot_be_read_makes_a_lower_bound(tried: ProjectFolder) -> 
     shutil.copytree(tried.path / "runs" / "n0", tried.path / "runs" / "damaged")
     (tried.path / "runs" / "damaged" / "manifest.json").write_text("{")
 
-    found = counts(tried, "--run", "runs/n3")
+    tries = counts(tried, "--run", "runs/n3")
 
-    assert THREE_OF_FOUR | {"at_least": True} == without_reason(found)
-    says("commands", "a try that cannot be read makes a lower bound", found["because"])
+    assert THREE_OF_FOUR | {"at_least": True} == without_reason(tries)
+    says("commands", "a try that cannot be read makes a lower bound", tries["because"])
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def certified(scripted: Scripted, truth: dict[str, Any], objective: dict[str, An
 
 
 def check_of(verdict: dict[str, Any]) -> dict[str, Any]:
-    (found,) = [check for check in verdict["workloads"][0]["checks"] if check["metric"] == "ttft_delta"]
-    return dict(found)
+    (ttft_check,) = [check for check in verdict["workloads"][0]["checks"] if check["metric"] == "ttft_delta"]
+    return dict(ttft_check)
 
 
 def records(path: Path) -> list[dict[str, Any]]:
@@ -57,11 +57,11 @@ def test_a_warm_up_that_makes_up_for_it_passes_and_is_required(scripted: Scripte
 
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    found, policy = check_of(project.verdict()), (project.path / "run" / "policy.toml").read_text()
+    ttft_check, policy = check_of(project.verdict()), (project.path / "run" / "policy.toml").read_text()
     (route,) = tomllib.loads(policy)["route"]
-    assert ("pass", "warm-up") == (found["outcome"], found["passed_with"])
+    assert ("pass", "warm-up") == (ttft_check["outcome"], ttft_check["passed_with"])
     assert all(
-        part in found["because"] for part in ("above the allowed +8 %; ", "; warmed, ", "; median time to first")
+        part in ttft_check["because"] for part in ("above the allowed +8 %; ", "; warmed, ", "; median time to first")
     )
     assert (True, 10.0) == (route["warm_up"], route["warm_up_after"])
     assert "# An obligation " in policy
@@ -94,16 +94,20 @@ def test_each_request_of_the_pass_is_recorded(scripted: Scripted) -> None:
     foreseen = project.run("plan", "slo.toml", "--json", code=0).document
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    made = records(project.path / "run" / "pauses-1.jsonl")
+    answers = records(project.path / "run" / "pauses-1.jsonl")
 
     for arm in ("plain", "candidate"):
-        mine = [one for one in made if one["arm"] == arm]
-        assert ["loaded"] + ["idle", "following"] * (len(mine) // 2) == [one["role"] for one in mine]
-        idle, following = ({one["canary"] for one in mine if one["role"] == role} for role in ("idle", "following"))
+        arm_answers = [answer for answer in answers if answer["arm"] == arm]
+        assert ["loaded"] + ["idle", "following"] * (len(arm_answers) // 2) == [
+            answer["role"] for answer in arm_answers
+        ]
+        idle, following = (
+            {answer["canary"] for answer in arm_answers if answer["role"] == role} for role in ("idle", "following")
+        )
         assert idle == following
-        gaps = [later["answer"]["sent_ns"] - one["answer"]["ended_ns"] for one, later in pairwise(mine)]
+        gaps = [later["answer"]["sent_ns"] - earlier["answer"]["ended_ns"] for earlier, later in pairwise(arm_answers)]
         assert [10, 0] * (len(gaps) // 2) == [round(gap / 1e9) for gap in gaps]
-    assert foreseen["expected_answers"]["pauses"] == len(made) - 2
+    assert foreseen["expected_answers"]["pauses"] == len(answers) - 2
 
 
 def test_a_warm_up_that_does_not_make_up_for_it_fails(scripted: Scripted) -> None:
@@ -158,17 +162,17 @@ def test_an_interrupted_pass_is_continued(scripted: Scripted) -> None:
     project = scripted(WORTH_IT, workload=EASY, objective=[OR_WARM], fallback={"ladder": ["autoregressive"]})
     project.run("certify", "slo.toml", "--out", "run", code=0)
     run = project.path / "run"
-    whole = (run / "pauses-1.jsonl").read_text().splitlines(keepends=True)
+    lines = (run / "pauses-1.jsonl").read_text().splitlines(keepends=True)
     for name in ("SHA256SUMS", "verdict.json", "policy.toml", "junit.xml"):
         (run / name).unlink()
     for name in ("events.jsonl", "host.jsonl"):
         (run / name).write_text("".join((run / name).read_text().splitlines(keepends=True)[:-1]))
-    (run / "pauses-1.jsonl").write_text("".join(whole[:10]))
+    (run / "pauses-1.jsonl").write_text("".join(lines[:10]))
 
     project.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
-    made = records(run / "pauses-1.jsonl")
-    assert whole[:10] == (run / "pauses-1.jsonl").read_text().splitlines(keepends=True)[:10]
-    assert "warmup" == made[10]["role"]
-    assert len(whole) - 1 + 1 == len(made)
+    answers = records(run / "pauses-1.jsonl")
+    assert lines[:10] == (run / "pauses-1.jsonl").read_text().splitlines(keepends=True)[:10]
+    assert "warmup" == answers[10]["role"]
+    assert len(lines) - 1 + 1 == len(answers)
     assert "pass" == check_of(project.verdict())["outcome"]

@@ -66,8 +66,8 @@ def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(demo: Proje
     path.write_text(tomli_w.dumps(edited))
     sums.write_text(checksums)
     path.rename(demo.path / "moved.toml")
-    moved = demo.run("watch", "moved.toml", "--run", "run", *watch[2:], code=2)
-    assert RAISED["max_concurrency"][1] in moved.err
+    moved_policy = demo.run("watch", "moved.toml", "--run", "run", *watch[2:], code=2)
+    assert RAISED["max_concurrency"][1] in moved_policy.err
     path.write_text(tomli_w.dumps({**tomllib.loads(certified), "guard": []}))
     in_place = demo.run(*watch, code=0)
     path.rename(demo.path / "copy.toml")
