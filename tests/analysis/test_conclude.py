@@ -20,50 +20,50 @@ LIGHTER = setting(draft="light", num_draft_tokens=2)
 LIGHT = setting(draft="light", num_draft_tokens=4)
 
 
-def outcomes(found: Conclusion) -> dict[str, str]:
-    return {workload.name: workload.outcome for workload in found.verdict.workloads}
+def outcomes(conclusion: Conclusion) -> dict[str, str]:
+    return {workload.name: workload.outcome for workload in conclusion.verdict.workloads}
 
 
-def legs(found: Conclusion) -> list[tuple[str, dict[str, Setting]]]:
-    return [(leg.name, dict(leg.settings)) for leg in found.needs]
+def legs(conclusion: Conclusion) -> list[tuple[str, dict[str, Setting]]]:
+    return [(leg.name, dict(leg.settings)) for leg in conclusion.needs]
 
 
 def test_after_the_sweep_the_choice_is_soaked() -> None:
     """
     With the sweep recorded and no soak yet, one leg is asked for: every workload at the setting the sweep chose.
     """
-    found = conclude(bare({"easy": WINNING, "hard": LOSING}))
+    conclusion = conclude(bare({"easy": WINNING, "hard": LOSING}))
 
-    assert [("soak-1", {"easy": FAST, "hard": PLAIN})] == legs(found)
-    assert (3, {"easy": "unproven", "hard": "unproven"}) == (found.verdict.exit_code, outcomes(found))
+    assert [("soak-1", {"easy": FAST, "hard": PLAIN})] == legs(conclusion)
+    assert (3, {"easy": "unproven", "hard": "unproven"}) == (conclusion.verdict.exit_code, outcomes(conclusion))
 
 
 def test_processes_that_cannot_be_shared_are_soaked_one_by_one() -> None:
     """
     Where plain decoding has its own process, the plain workload gets its own leg.
     """
-    found = conclude(bare({"easy": WINNING, "hard": LOSING}, shares=False))
+    conclusion = conclude(bare({"easy": WINNING, "hard": LOSING}, shares=False))
 
-    assert [("soak-1-1", {"easy": FAST}), ("soak-1-2", {"hard": PLAIN})] == legs(found)
+    assert [("soak-1-1", {"easy": FAST}), ("soak-1-2", {"hard": PLAIN})] == legs(conclusion)
 
 
 def test_a_soak_that_keeps_every_promise_promotes() -> None:
     """
     Nothing is missing, every check passes: promoted, exit code 0.
     """
-    found = concluded(bare({"easy": WINNING}))
+    conclusion = concluded(bare({"easy": WINNING}))
 
-    assert ((), 0, {"easy": "promoted"}) == (found.needs, found.verdict.exit_code, outcomes(found))
-    assert {Outcome.PASS} == {check.outcome for check in found.verdict.workloads[0].checks}
+    assert ((), 0, {"easy": "promoted"}) == (conclusion.needs, conclusion.verdict.exit_code, outcomes(conclusion))
+    assert {Outcome.PASS} == {check.outcome for check in conclusion.verdict.workloads[0].checks}
 
 
 def test_optional_plain_decoding_is_graded_back_and_fine() -> None:
     """
     Each workload gets its own verdict; grading an optional one back does not block the other.
     """
-    found = concluded(bare({"easy": WINNING, "hard": LOSING}, optional=("hard",)))
+    conclusion = concluded(bare({"easy": WINNING, "hard": LOSING}, optional=("hard",)))
 
-    assert (0, {"easy": "promoted", "hard": "graded_back"}) == (found.verdict.exit_code, outcomes(found))
+    assert (0, {"easy": "promoted", "hard": "graded_back"}) == (conclusion.verdict.exit_code, outcomes(conclusion))
 
 
 OPEN = Made(1.1, noise=0.05)
@@ -72,8 +72,10 @@ OPEN = Made(1.1, noise=0.05)
 
 def undecided(*objectives: dict[str, Any], ladder: tuple[str, ...] = ("autoregressive",), **more: Any) -> Case:
     """Return a case whose optional workload is soaked, without deciding the ratio."""
-    wanted = (objective("throughput_ratio", at_least=1.1), *objectives)
-    case = bare({"easy": WINNING}, optional=("easy",), objectives=wanted, fallback={"ladder": list(ladder)}, **more)
+    requirements = (objective("throughput_ratio", at_least=1.1), *objectives)
+    case = bare(
+        {"easy": WINNING}, optional=("easy",), objectives=requirements, fallback={"ladder": list(ladder)}, **more
+    )
     (leg,) = conclude(case).needs
     return with_soak(case, leg, OPEN)
 
@@ -82,12 +84,12 @@ def test_an_optional_workload_without_a_proven_gain_decodes_plainly() -> None:
     """
     The soak leaves the ratio open: plain decoding, proven by the same soak's baseline requests, and exit code 0.
     """
-    found = conclude(undecided(objective("error_rate", at_most=0, when="always")))
+    conclusion = conclude(undecided(objective("error_rate", at_most=0, when="always")))
 
-    (workload,), (step,) = found.verdict.workloads, found.verdict.transitions
+    (workload,), (step,) = conclusion.verdict.workloads, conclusion.verdict.transitions
     assert (0, (), "graded_back", {"draft": None}) == (
-        found.verdict.exit_code,
-        found.needs,
+        conclusion.verdict.exit_code,
+        conclusion.needs,
         workload.outcome,
         workload.setting,
     )
@@ -130,10 +132,10 @@ def test_required_speculation_that_is_graded_back_blocks() -> None:
     """
     A workload that requires speculation and ends in plain decoding is exit code 1; its transition says why.
     """
-    found = concluded(bare({"hard": LOSING}))
+    conclusion = concluded(bare({"hard": LOSING}))
 
-    assert (1, "graded_back") == (found.verdict.exit_code, found.verdict.outcome)
-    (step,) = found.verdict.transitions
+    assert (1, "graded_back") == (conclusion.verdict.exit_code, conclusion.verdict.outcome)
+    (step,) = conclusion.verdict.transitions
     assert ("hard", {"draft": None}) == (step.workload, step.after)
     assert step.because.startswith("sweep: ")
 
@@ -143,13 +145,13 @@ def test_a_fail_steps_down_and_is_certified_again() -> None:
     A failed objective needs a new soak at the next step: shorter, lighter, plain; each logged with time and reason.
     """
     case = bare({"easy": WINNING})
-    asked = []
+    soaked_settings = []
     while needs := conclude(case).needs:
-        asked += [dict(leg.settings)["easy"] for leg in needs]
+        soaked_settings += [dict(leg.settings)["easy"] for leg in needs]
         case = with_soak(case, needs[0], FAILING)
 
     verdict = conclude(case).verdict
-    assert [FAST, SHORTER, LIGHTER, PLAIN] == asked
+    assert [FAST, SHORTER, LIGHTER, PLAIN] == soaked_settings
     assert ["shorter draft", "lighter draft", "drafting off"] == [
         transition.because.split(":")[0] for transition in verdict.transitions
     ]
@@ -158,16 +160,16 @@ def test_a_fail_steps_down_and_is_certified_again() -> None:
     assert (1, {"draft": None}) == (verdict.exit_code, verdict.workloads[0].setting)
     document: Any = verdict.document()
     steps = document["workloads"][0]["steps"]
-    assert [(f"soak-{n}", "failed") for n in (1, 2, 3)] == [(one["soak"], one["outcome"]) for one in steps]
-    assert [dict(knobs) for knobs in asked[:3]] == [one["setting"] for one in steps]
-    assert all("throughput_ratio: 0." in one["because"] for one in steps)
+    assert [(f"soak-{n}", "failed") for n in (1, 2, 3)] == [(step["soak"], step["outcome"]) for step in steps]
+    assert [dict(knobs) for knobs in soaked_settings[:3]] == [step["setting"] for step in steps]
+    assert all("throughput_ratio: 0." in step["because"] for step in steps)
     assert {"fail"} == {
-        check["outcome"] for one in steps for check in one["checks"] if check["metric"] in one["because"]
+        check["outcome"] for step in steps for check in step["checks"] if check["metric"] in step["because"]
     }
 
 
 @pytest.mark.parametrize(
-    ("wanted", "settings", "words"),
+    ("requirement", "settings", "words"),
     [
         (objective("throughput_ratio", at_least=1.1), [SHORTER, FAST, LIGHT], ["longer draft", "lighter draft"]),
         (objective("ttft", at_most=1e-9), [SHORTER, LIGHTER], ["lighter draft"]),
@@ -175,13 +177,13 @@ def test_a_fail_steps_down_and_is_certified_again() -> None:
     ids=["its speed", "its first token"],
 )
 def test_a_shorter_draft_that_is_too_slow_is_followed_by_the_longer_one(
-    wanted: dict[str, Any], settings: list[Setting], words: list[str]
+    requirement: dict[str, Any], settings: list[Setting], words: list[str]
 ) -> None:
     """
     The sweep read the shorter of two lengths a little faster: where its soak fails for its speed, the longer one is
     soaked, once, in the place of a shorter draft; where it fails for anything else, the ladder goes down.
     """
-    case = bare({"easy": Made(1.5, noise=0.02, short=1.005)}, objectives=(wanted,))
+    case = bare({"easy": Made(1.5, noise=0.02, short=1.005)}, objectives=(requirement,))
     soaked_settings = []
     while needs := conclude(case).needs:
         soaked_settings += [dict(leg.settings)["easy"] for leg in needs]
@@ -212,9 +214,9 @@ def test_a_settled_workload_is_not_soaked_again() -> None:
     (leg,) = conclude(case).needs
     mixed = soaked(case, leg, {"easy": WINNING, "hard": FAILING})
 
-    found = conclude(replace(case, soaks={leg.name: StoredRecords(mixed)}))
+    conclusion = conclude(replace(case, soaks={leg.name: StoredRecords(mixed)}))
 
-    assert [("soak-2", {"hard": SHORTER})] == legs(found)
+    assert [("soak-2", {"hard": SHORTER})] == legs(conclusion)
 
 
 NEAR = Made(1.3, noise=0.1)
@@ -233,10 +235,10 @@ def test_unproven_is_held_not_stepped_down() -> None:
     case = at_its_bound(soak={"until": "duration"})
     (leg,) = conclude(case).needs
 
-    found = conclude(with_soak(case, leg, NEAR))
+    conclusion = conclude(with_soak(case, leg, NEAR))
 
-    assert ((), (), 3) == (found.needs, found.verdict.transitions, found.verdict.exit_code)
-    assert {"easy": "unproven"} == outcomes(found)
+    assert ((), (), 3) == (conclusion.needs, conclusion.verdict.transitions, conclusion.verdict.exit_code)
+    assert {"easy": "unproven"} == outcomes(conclusion)
 
 
 def test_a_soak_continues_while_a_required_ratio_is_open() -> None:
@@ -263,10 +265,10 @@ def test_a_further_part_can_decide() -> None:
     case = with_soak(case, leg, {"easy": above, "hard": Made(1.6)})
     (part,) = conclude(case).needs
 
-    found = conclude(with_soak(case, part, above))
+    conclusion = conclude(with_soak(case, part, above))
 
     assert (["easy"], "soak-1.part-2.jsonl") == (list(part.settings), part.file)
-    assert ((), {"easy": "promoted", "hard": "promoted"}) == (found.needs, outcomes(found))
+    assert ((), {"easy": "promoted", "hard": "promoted"}) == (conclusion.needs, outcomes(conclusion))
 
 
 @pytest.mark.parametrize(
@@ -281,18 +283,18 @@ def test_a_soak_does_not_continue_for(change: dict[str, Any]) -> None:
     case = bare({"easy": WINNING}, **{"objectives": (objective("throughput_ratio", at_least=1.3),)} | change)
     (leg,) = conclude(case).needs
 
-    found = conclude(with_soak(case, leg, NEAR))
+    conclusion = conclude(with_soak(case, leg, NEAR))
 
-    assert [] == [leg for leg in found.needs if leg.part > 1]
+    assert [] == [leg for leg in conclusion.needs if leg.part > 1]
 
 
 def test_plain_decoding_that_fails_is_failed() -> None:
     """
     Where plain decoding fails an objective too there is nothing to grade back to.
     """
-    found = concluded(bare({"easy": LOSING}, objectives=(objective("ttft", at_most=0.001),)))
+    conclusion = concluded(bare({"easy": LOSING}, objectives=(objective("ttft", at_most=0.001),)))
 
-    assert (1, {"easy": "failed"}) == (found.verdict.exit_code, outcomes(found))
+    assert (1, {"easy": "failed"}) == (conclusion.verdict.exit_code, outcomes(conclusion))
 
 
 def test_plain_decoding_without_promises_must_answer() -> None:
@@ -309,7 +311,7 @@ def test_implicit_promises_are_checked() -> None:
     case = bare({"easy": WINNING})
     (leg,) = conclude(case).needs
     answers = soaked(case, leg, {"easy": WINNING})
-    lame = max((answer for answer in answers if answer.arm == "candidate"), key=lambda one: one.answer.ended_ns)
+    lame = max((answer for answer in answers if answer.arm == "candidate"), key=lambda record: record.answer.ended_ns)
     broken = tuple(
         replace(answer, answer=replace(answer.answer, fault="timeout")) if answer is lame else answer
         for answer in answers
@@ -335,13 +337,13 @@ def test_a_failed_host_steps_every_speculating_workload_down() -> None:
     case = bare({"easy": WINNING, "hard": WINNING, "slow": LOSING}, objectives=HOST, optional=("slow",))
     (leg,) = conclude(case).needs
 
-    found = conclude(hosted(with_soak(case, leg, WINNING), leg, 5e9))
+    conclusion = conclude(hosted(with_soak(case, leg, WINNING), leg, 5e9))
 
-    assert [("soak-2", {"easy": SHORTER, "hard": SHORTER, "slow": PLAIN})] == legs(found)
-    assert {"easy", "hard", "slow"} == {transition.workload for transition in found.verdict.transitions}
+    assert [("soak-2", {"easy": SHORTER, "hard": SHORTER, "slow": PLAIN})] == legs(conclusion)
+    assert {"easy", "hard", "slow"} == {transition.workload for transition in conclusion.verdict.transitions}
     assert all(
         "footprint_peak" in transition.because
-        for transition in found.verdict.transitions
+        for transition in conclusion.verdict.transitions
         if transition.workload != "slow"
     )
 
@@ -374,20 +376,20 @@ def test_a_host_that_fails_beside_plain_decoding_fails_the_run() -> None:
     assert (1, "failed") == _ended(conclude(hosted(with_soak(case, leg, WINNING), leg, 5e9)))
 
 
-def _ended(found: Conclusion) -> tuple[int, str]:
-    return found.verdict.exit_code, found.verdict.outcome
+def _ended(conclusion: Conclusion) -> tuple[int, str]:
+    return conclusion.verdict.exit_code, conclusion.verdict.outcome
 
 
-@pytest.mark.parametrize("kept", [0, 300, 560])
-def test_unmeasured_time_is_not_quiet_time(kept: int) -> None:
+@pytest.mark.parametrize("remaining", [0, 300, 560])
+def test_unmeasured_time_is_not_quiet_time(remaining: int) -> None:
     """
     Fewer than 95 % of the expected host samples leave the host objective unproven.
     """
     case = bare({"easy": WINNING}, objectives=HOST)
     (leg,) = conclude(case).needs
-    whole = hosted(with_soak(case, leg, WINNING), leg, 3e9)
+    complete = hosted(with_soak(case, leg, WINNING), leg, 3e9)
 
-    verdict = conclude(replace(whole, host_samples=whole.host_samples[:kept])).verdict
+    verdict = conclude(replace(complete, host_samples=complete.host_samples[:remaining])).verdict
 
     assert (3, [Outcome.UNPROVEN]) == (verdict.exit_code, [host_check.outcome for host_check in verdict.host_checks])
 
@@ -417,10 +419,10 @@ def test_trouble_with_the_records_is_never_exit_0(trouble: str) -> None:
     """
     case = bare({"easy": WINNING})
     (leg,) = conclude(case).needs
-    whole = with_soak(case, leg, WINNING)
-    assert 0 == conclude(whole).verdict.exit_code
+    complete = with_soak(case, leg, WINNING)
+    assert 0 == conclude(complete).verdict.exit_code
 
-    verdict = conclude(TROUBLES[trouble](whole, leg.name)).verdict
+    verdict = conclude(TROUBLES[trouble](complete, leg.name)).verdict
 
     assert (3, "unproven") == (verdict.exit_code, verdict.workloads[0].outcome)
     assert verdict.incomplete
@@ -433,7 +435,7 @@ def test_a_short_soak_is_unproven() -> None:
     """
     case = bare({"easy": WINNING})
     (leg,) = conclude(case).needs
-    half = tuple(one for one in soaked(case, leg, {"easy": WINNING}) if one.answer.ended_ns < 300e9)
+    half = tuple(record for record in soaked(case, leg, {"easy": WINNING}) if record.answer.ended_ns < 300e9)
 
     verdict = conclude(replace(case, soaks={leg.name: StoredRecords(half)})).verdict
 
@@ -447,7 +449,9 @@ def test_an_interrupted_soak_must_last_again() -> None:
     """
     case = bare({"easy": WINNING})
     (leg,) = conclude(case).needs
-    torn = tuple(replace(one, segment=int(one.answer.sent_ns > 300e9)) for one in soaked(case, leg, {"easy": WINNING}))
+    torn = tuple(
+        replace(record, segment=int(record.answer.sent_ns > 300e9)) for record in soaked(case, leg, {"easy": WINNING})
+    )
 
     assert 3 == conclude(replace(case, soaks={leg.name: StoredRecords(torn)})).verdict.exit_code
 
@@ -459,7 +463,7 @@ def test_only_the_soak_itself_counts_as_soaking(role: Role) -> None:
     """
     case = bare({"easy": WINNING})
     (leg,) = conclude(case).needs
-    beside = tuple(replace(one, role=role) for one in soaked(case, leg, {"easy": WINNING}))
+    beside = tuple(replace(record, role=role) for record in soaked(case, leg, {"easy": WINNING}))
 
     verdict = conclude(replace(case, soaks={leg.name: StoredRecords(beside)})).verdict
 
@@ -484,18 +488,18 @@ def test_a_setting_set_by_hand_has_no_sweep_and_no_ladder() -> None:
     fixed = replace(case, plan=replace(case.plan, trials=(), blocks=(), fixed=SHORTER), sweep={})
     (leg,) = conclude(fixed).needs
 
-    found = conclude(with_soak(fixed, leg, FAILING))
+    conclusion = conclude(with_soak(fixed, leg, FAILING))
 
-    assert ({"easy": SHORTER}, (), {"easy": "failed"}) == (dict(leg.settings), found.needs, outcomes(found))
+    assert ({"easy": SHORTER}, (), {"easy": "failed"}) == (dict(leg.settings), conclusion.needs, outcomes(conclusion))
 
 
 def test_the_same_records_give_the_same_verdict() -> None:
     """
     conclude() reads no clock and draws no luck.
     """
-    one, two = (concluded(bare({"easy": WINNING, "hard": LOSING})).verdict.document() for _ in range(2))
+    first, second = (concluded(bare({"easy": WINNING, "hard": LOSING})).verdict.document() for _ in range(2))
 
-    assert one == two
+    assert first == second
 
 
 def test_what_the_freeze_found_is_kept() -> None:

@@ -28,23 +28,23 @@ def forecast(
 
 def ahead(written: Slo, *, expect: bool = False, shares_process: bool = True, **assumed: Any) -> Forecast:
     marked: dict[str, Any] = {"expect": {"equals": "x"}} if expect else {}
-    mine = {"easy": canaries(10, max_tokens=100, **marked)}
-    plan = sweep_plan(written, mine, shares_process=shares_process, restart_knobs=("draft",), seed=1)
-    given = {"vocabulary": None, "logits": True, **assumed}
+    canary_sets = {"easy": canaries(10, max_tokens=100, **marked)}
+    plan = sweep_plan(written, canary_sets, shares_process=shares_process, restart_knobs=("draft",), seed=1)
+    figures = {"vocabulary": None, "logits": True, **assumed}
     profile = Profile(schema_=1, name="steady")
-    return Forecast(written, plan, mine, profile, Assumptions(SPEED, **given))
+    return Forecast(written, plan, canary_sets, profile, Assumptions(SPEED, **figures))
 
 
 def test_the_sweep_and_the_soak_are_always_there() -> None:
     """
     Four arms of the sweep and their warm-ups are answered whole; the soak lasts its time; its answers are read again.
     """
-    found = forecast(slo(RATIO, sampling={"temperature": 0.7}))
+    stages = forecast(slo(RATIO, sampling={"temperature": 0.7}))
 
-    assert {"sweep", "soak", "replay"} == found.keys()
-    assert found["sweep"].answers * (PROMPT + 100 / SPEED) == pytest.approx(found["sweep"].seconds)
-    assert found["soak"].seconds == 600.0
-    assert found["soak"].answers == pytest.approx(600 / (PROMPT + 100 / SPEED), rel=0.01)
+    assert {"sweep", "soak", "replay"} == stages.keys()
+    assert stages["sweep"].answers * (PROMPT + 100 / SPEED) == pytest.approx(stages["sweep"].seconds)
+    assert stages["soak"].seconds == 600.0
+    assert stages["soak"].answers == pytest.approx(600 / (PROMPT + 100 / SPEED), rel=0.01)
 
 
 @pytest.mark.parametrize("change", [{"shares_process": False}, {"concurrency": 4}])
@@ -127,9 +127,9 @@ def test_each_fallback_step_adds_a_soak_and_its_passes() -> None:
     """
     Shorter draft, lighter draft, plain decoding: the first two cost what the first soak did, the last has no near-ties.
     """
-    found = ahead(slo(RATIO, objective("token_agreement", at_least=1.0)))
-    first = sum(stage.seconds for stage in found.stages() if stage.name != "sweep")
-    steps = {one.name: one.seconds for one in found.fallback()}
+    prediction = ahead(slo(RATIO, objective("token_agreement", at_least=1.0)))
+    first = sum(stage.seconds for stage in prediction.stages() if stage.name != "sweep")
+    steps = {step.name: step.seconds for step in prediction.fallback()}
 
     assert list(steps) == ["shrink-draft", "lighter-draft", "autoregressive"]
     assert steps["shrink-draft"] == pytest.approx(first)
@@ -144,11 +144,11 @@ def test_the_routing_pass_is_counted_where_there_is_something_to_route() -> None
     two = written.model_copy(
         update={"workload": (written.workload[0], written.workload[0].model_copy(update={"name": "b"}))}
     )
-    mine = {"easy": canaries(10, max_tokens=100), "b": canaries(10, max_tokens=100)}
-    plan = sweep_plan(two, mine, shares_process=True, restart_knobs=("draft",), seed=1)
+    canary_sets = {"easy": canaries(10, max_tokens=100), "b": canaries(10, max_tokens=100)}
+    plan = sweep_plan(two, canary_sets, shares_process=True, restart_knobs=("draft",), seed=1)
     assumed = Assumptions(SPEED, None, logits=False)
 
-    stage = Forecast(two, plan, mine, Profile(schema_=1, name="steady"), assumed).stages()[-1]
+    stage = Forecast(two, plan, canary_sets, Profile(schema_=1, name="steady"), assumed).stages()[-1]
 
     assert ("routing", 2 * 8 * 2) == (stage.name, stage.answers)
     assert "routing" not in forecast(written)

@@ -11,8 +11,8 @@ from gatekeeper.core.verdict import Check, Outcome
 from tests.builders.slo import slo
 
 
-def check(metric: str = "throughput_ratio", bound: str = "at_least", **seen: float) -> Check:
-    return Check(metric, bound, 1.16, Outcome.UNPROVEN, "1", "because", "why", **seen)  # type: ignore[arg-type]
+def check(metric: str = "throughput_ratio", bound: str = "at_least", **interval: float) -> Check:
+    return Check(metric, bound, 1.16, Outcome.UNPROVEN, "1", "because", "why", **interval)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_each_gap_has_its_remedy(unproven: Check, says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bound", "seen", "limit"),
+    ("bound", "interval", "limit"),
     [
         ("at_most", {"lo": 0.135, "hi": 0.158}, 0.16),
         ("at_most", {"lo": 0.29, "hi": 0.29}, 0.29),
@@ -54,13 +54,13 @@ def test_each_gap_has_its_remedy(unproven: Check, says: str) -> None:
     ],
 )
 def test_the_bound_that_would_have_passed_is_rounded_to_the_safe_side(
-    bound: str, seen: dict[str, float], limit: float | None
+    bound: str, interval: dict[str, float], limit: float | None
 ) -> None:
     """
     Two digits, upwards for a largest value and downwards for a smallest one; none for what was not measured, nor a
     smallest share of 0, which every answer keeps.
     """
-    assert limit == passes_at(check("ttft_delta", bound, **seen))
+    assert limit == passes_at(check("ttft_delta", bound, **interval))
 
 
 def test_answers_until_a_check_is_decided_are_counted_on_either_side() -> None:
@@ -90,14 +90,14 @@ def test_the_runs_own_evidence_comes_first() -> None:
     """
     Records that do not suffice stand before all else, with the command that continues where the run can.
     """
-    made = verdict(incomplete="cut off", host_checks=(check("memory_headroom"),), grade="demo")
+    undecided = verdict(incomplete="cut off", host_checks=(check("memory_headroom"),), grade="demo")
 
-    (run, promise, host, grade) = gaps(slo(), made, resumable=True)
+    (run, promise, host, grade) = gaps(slo(), undecided, resumable=True)
 
     assert ("the run", "cut off", True) == (run.about, run.because, "--resume" in run.remedy)
     assert ("continue the run", "continue the run") == (promise.remedy, host.remedy)
     assert "the grade" == grade.about
-    assert "certify again" == gaps(slo(), made, resumable=False)[0].remedy
+    assert "certify again" == gaps(slo(), undecided, resumable=False)[0].remedy
 
 
 def test_an_outcome_that_no_check_explains_is_a_gap() -> None:
@@ -115,7 +115,7 @@ def test_a_proven_run_has_no_gap() -> None:
     """
     Where all is proven there is nothing to list.
     """
-    kept = replace(verdict().workloads[0], outcome=WorkloadOutcome.PROMOTED, checks=())
+    promoted = replace(verdict().workloads[0], outcome=WorkloadOutcome.PROMOTED, checks=())
 
-    assert () == gaps(slo(), verdict(workloads=(kept,)), resumable=False)
-    assert ["the run"] == [gap.about for gap in gaps(slo(), verdict(workloads=(kept,)), resumable=True)]
+    assert () == gaps(slo(), verdict(workloads=(promoted,)), resumable=False)
+    assert ["the run"] == [gap.about for gap in gaps(slo(), verdict(workloads=(promoted,)), resumable=True)]

@@ -30,27 +30,27 @@ def test_its_quantile_and_bounds_are_those_of_the_oracle(seconds: list[float]) -
     """
     answers = spread(len(seconds), lambda number: lasting(seconds[number]))
 
-    found = estimate("answer_latency_p95", replace(evidence(answers), frozen=False, rules=1))
+    interval = estimate("answer_latency_p95", replace(evidence(answers), frozen=False, rules=1))
 
     ordered = np.sort(seconds)
     below = stats.binom.cdf(np.arange(len(seconds)), len(seconds), 0.95)  # of k - 1, for the k-th
     lo = ordered[np.flatnonzero(1 - below >= LEVEL)[-1]]
     hi = ordered[np.flatnonzero(below >= LEVEL)[0]]
-    assert isinstance(found, Estimate)
-    assert pytest.approx((lo, np.quantile(seconds, 0.95), hi)) == (found.lo, found.center, found.hi)
-    assert (len(seconds), "population") == (found.n, found.scope)
+    assert isinstance(interval, Estimate)
+    assert pytest.approx((lo, np.quantile(seconds, 0.95), hi)) == (interval.lo, interval.center, interval.hi)
+    assert (len(seconds), "population") == (interval.n, interval.scope)
 
 
 def test_an_answer_that_came_whole_counts() -> None:
     """
     A server that does not stream shows one arrival or none; its answers have a time all the same.
     """
-    whole = spread(60, lambda _: replace(lasting(2.5), arrivals=()))
+    unstreamed = spread(60, lambda _: replace(lasting(2.5), arrivals=()))
 
-    found = estimate("answer_latency_p95", evidence(whole))
+    interval = estimate("answer_latency_p95", evidence(unstreamed))
 
-    assert isinstance(found, Estimate)
-    assert pytest.approx((2.5, 2.5, 2.5)) == (found.lo, found.center, found.hi)
+    assert isinstance(interval, Estimate)
+    assert pytest.approx((2.5, 2.5, 2.5)) == (interval.lo, interval.center, interval.hi)
 
 
 def test_failed_answers_and_few_canaries_prove_nothing() -> None:

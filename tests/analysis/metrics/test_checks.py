@@ -29,40 +29,40 @@ def estimates(draw: st.DrawFn) -> Estimate:
 
 
 @given(BOUNDS, FIGURES, estimates(), st.floats(0, 1e6), st.floats(0, 1e6))
-def test_wider_bounds_never_improve(bound: str, threshold: float, seen: Estimate, down: float, up: float) -> None:
+def test_wider_bounds_never_improve(bound: str, threshold: float, interval: Estimate, down: float, up: float) -> None:
     """
     Less certainty turns a pass or a fail into unproven, and never an unproven into anything.
     """
-    wider = Estimate(seen.center, seen.lo - down, seen.hi + up, seen.n)
+    wider = Estimate(interval.center, interval.lo - down, interval.hi + up, interval.n)
 
-    sharp, vague = (check(promised(bound, threshold), one).outcome for one in (seen, wider))
+    sharp, vague = (check(promised(bound, threshold), bounds).outcome for bounds in (interval, wider))
 
     assert vague in {sharp, Outcome.UNPROVEN}
 
 
 @given(BOUNDS, FIGURES, estimates(), st.floats(0, 1e6))
-def test_a_stricter_promise_never_improves(bound: str, threshold: float, seen: Estimate, stricter: float) -> None:
+def test_a_stricter_promise_never_improves(bound: str, threshold: float, interval: Estimate, stricter: float) -> None:
     """
     Asking for more cannot turn a fail into a pass.
     """
     harder = threshold + stricter if bound == "at_least" else threshold - stricter
 
-    easy, hard = (check(promised(bound, at), seen).outcome for at in (threshold, harder))
+    easy, hard = (check(promised(bound, at), interval).outcome for at in (threshold, harder))
 
     assert GOODNESS[hard] <= GOODNESS[easy]
 
 
 @given(FIGURES, estimates())
-def test_the_two_bounds_mirror_each_other(threshold: float, seen: Estimate) -> None:
+def test_the_two_bounds_mirror_each_other(threshold: float, interval: Estimate) -> None:
     """
     At least x of a value is at most -x of its negative.
     """
-    mirrored = Estimate(-seen.center, -seen.hi, -seen.lo, seen.n)
+    mirrored = Estimate(-interval.center, -interval.hi, -interval.lo, interval.n)
 
-    one = check(promised("at_least", threshold), seen).outcome
+    original = check(promised("at_least", threshold), interval).outcome
     outcome = check(promised("at_most", -threshold), mirrored).outcome
 
-    assert one is outcome
+    assert original is outcome
 
 
 @given(BOUNDS, FIGURES, st.text(max_size=20), st.integers(0, 99))
@@ -70,24 +70,26 @@ def test_missing_is_unproven(bound: str, threshold: float, because: str, n: int)
     """
     No estimate is unproven, with its reason and its count, and no figure at all.
     """
-    seen = check(promised(bound, threshold), Missing(because, n))
+    result = check(promised(bound, threshold), Missing(because, n))
 
-    assert (Outcome.UNPROVEN, because, n) == (seen.outcome, seen.because, seen.n)
-    assert (None, None, None) == (seen.center, seen.lo, seen.hi)
+    assert (Outcome.UNPROVEN, because, n) == (result.outcome, result.because, result.n)
+    assert (None, None, None) == (result.center, result.lo, result.hi)
 
 
 @given(
     BOUNDS,
     FIGURES,
-    st.tuples(*[st.sampled_from([math.nan, 1.0, -1.0])] * 3).filter(lambda one: any(math.isnan(x) for x in one)),
+    st.tuples(*[st.sampled_from([math.nan, 1.0, -1.0])] * 3).filter(
+        lambda figures: any(math.isnan(x) for x in figures)
+    ),
 )
 def test_nan_is_never_good_news(bound: str, threshold: float, broken: tuple[float, float, float]) -> None:
     """
     One NaN among center, lo and hi leaves the objective unproven.
     """
-    seen = check(promised(bound, threshold), Estimate(*broken, 9))
+    result = check(promised(bound, threshold), Estimate(*broken, 9))
 
-    assert Outcome.UNPROVEN is seen.outcome
+    assert Outcome.UNPROVEN is result.outcome
 
 
 @given(BOUNDS, FIGURES, st.sampled_from([math.inf, -math.inf]))
@@ -105,12 +107,12 @@ def test_an_open_interval_is_judged_by_its_other_end(bound: str) -> None:
     """
     open_end = Estimate(1.3, 1.2, math.inf, 9) if bound == "at_least" else Estimate(1.3, -math.inf, 1.4, 9)
 
-    kept, doubted = (
+    proven, doubted = (
         check(promised(bound, at), open_end) for at in ((1.2, 1.25) if bound == "at_least" else (1.4, 1.35))
     )
 
-    assert (Outcome.PASS, Outcome.UNPROVEN) == (kept.outcome, doubted.outcome)
-    assert None in {kept.lo, kept.hi}
+    assert (Outcome.PASS, Outcome.UNPROVEN) == (proven.outcome, doubted.outcome)
+    assert None in {proven.lo, proven.hi}
 
 
 @pytest.mark.parametrize(
@@ -137,37 +139,37 @@ def test_bounds_are_rounded_before_they_are_compared() -> None:
     """
     What differs after the sixth significant digit differs by the machine, not by the subject.
     """
-    seen = check(promised("at_least", 1.16), Estimate(1.2, 1.1599999, 1.3, 9))
+    result = check(promised("at_least", 1.16), Estimate(1.2, 1.1599999, 1.3, 9))
 
-    assert (Outcome.PASS, 1.16) == (seen.outcome, seen.lo)
+    assert (Outcome.PASS, 1.16) == (result.outcome, result.lo)
 
 
 def test_a_check_says_what_was_seen_what_was_promised_and_why() -> None:
     """
     The reason an objective was made and the notes of the estimate travel with its outcome.
     """
-    seen = check(promised("at_most", 0.08), Estimate(0.1, 0.09, 0.11, 24, ("one note",)))
+    result = check(promised("at_most", 0.08), Estimate(0.1, 0.09, 0.11, 24, ("one note",)))
 
     assert ("ttft_delta", "at_most", 0.08, Outcome.FAIL, 24) == (
-        seen.metric,
-        seen.bound,
-        seen.threshold,
-        seen.outcome,
-        seen.n,
+        result.metric,
+        result.bound,
+        result.threshold,
+        result.outcome,
+        result.n,
     )
-    assert "one note" in seen.because
-    assert "a test promises it" == seen.why
+    assert "one note" in result.because
+    assert "a test promises it" == result.why
 
 
-@pytest.mark.parametrize(("one", "two", "three"), [*itertools.product(Outcome, repeat=3)])
-def test_worst_is_a_semilattice(one: Outcome, two: Outcome, three: Outcome) -> None:
+@pytest.mark.parametrize(("first", "second", "third"), [*itertools.product(Outcome, repeat=3)])
+def test_worst_is_a_semilattice(first: Outcome, second: Outcome, third: Outcome) -> None:
     """
     Folding outcomes does not depend on order, grouping or repeats, and never improves on a part.
     """
-    assert worst([one, two]) is worst([two, one])
-    assert worst([worst([one, two]), three]) is worst([one, worst([two, three])])
-    assert worst([one, one]) is one
-    assert GOODNESS[worst([one, two])] <= GOODNESS[one]
+    assert worst([first, second]) is worst([second, first])
+    assert worst([worst([first, second]), third]) is worst([first, worst([second, third])])
+    assert worst([first, first]) is first
+    assert GOODNESS[worst([first, second])] <= GOODNESS[first]
 
 
 def test_nothing_at_all_proves_nothing() -> None:
@@ -177,7 +179,7 @@ def test_nothing_at_all_proves_nothing() -> None:
     assert Outcome.UNPROVEN is worst(())
 
 
-@pytest.mark.parametrize("metric", ALL, ids=lambda one: one.name)
+@pytest.mark.parametrize("metric", ALL, ids=lambda measure: measure.name)
 def test_every_metric_can_be_checked(metric: object) -> None:
     """
     Every name of the vocabulary can be promised and judged.
@@ -189,7 +191,7 @@ def test_every_metric_can_be_checked(metric: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bound", "seen", "outcome", "because"),
+    ("bound", "interval", "outcome", "because"),
     [
         ("at_least", fact(0.5, 9), Outcome.PASS, "+50 %, at least +20 % required"),
         ("at_least", Estimate(0.5, 0.4, 0.6, 9), Outcome.PASS, "+50 % [+40, +60], at least +20 % required"),
@@ -215,15 +217,15 @@ def test_every_metric_can_be_checked(metric: object) -> None:
         ),
     ],
 )
-def test_a_check_says_in_words_what_it_found(bound: str, seen: Estimate, outcome: Outcome, because: str) -> None:
+def test_a_check_says_in_words_what_it_found(bound: str, interval: Estimate, outcome: Outcome, because: str) -> None:
     """
     The sentence of a check names the value or the interval, the objective, and what travelled with the number.
     """
-    found = check(promised(bound, 0.2), seen)
+    result = check(promised(bound, 0.2), interval)
 
-    assert (outcome, because) == (found.outcome, found.because)
-    assert tuple(value if math.isfinite(value) else None for value in (seen.center, seen.lo, seen.hi)) == (
-        found.center,
-        found.lo,
-        found.hi,
+    assert (outcome, because) == (result.outcome, result.because)
+    assert tuple(value if math.isfinite(value) else None for value in (interval.center, interval.lo, interval.hi)) == (
+        result.center,
+        result.lo,
+        result.hi,
     )

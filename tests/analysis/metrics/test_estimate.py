@@ -38,7 +38,7 @@ from tests.builders.slo import (
 
 RATIOS = [metric.name for metric in ALL if metric.speed_ratio]
 
-WORKLOAD_METRICS = [one.name for one in ALL if not one.host]
+WORKLOAD_METRICS = [metric.name for metric in ALL if not metric.host]
 
 
 # Ratios
@@ -48,33 +48,33 @@ def test_throughput_ratio_by_hand() -> None:
     """
     Twice the tokens per second on every canary is a ratio of 2, prefill left out.
     """
-    ours, theirs = twins(6, lambda _: steady(0.05, first_s=0.9), lambda _: steady(0.1, first_s=0.1))
+    candidate, plain = twins(6, lambda _: steady(0.05, first_s=0.9), lambda _: steady(0.1, first_s=0.1))
 
-    found = known(estimate("throughput_ratio", evidence(ours, theirs)))
+    ratio = known(estimate("throughput_ratio", evidence(candidate, plain)))
 
-    assert pytest.approx((2.0, 2.0, 2.0, 6)) == (found.lo, found.center, found.hi, found.n)
+    assert pytest.approx((2.0, 2.0, 2.0, 6)) == (ratio.lo, ratio.center, ratio.hi, ratio.n)
 
 
 def test_answer_throughput_ratio_counts_the_prefill() -> None:
     """
     The same answers with the prefill counted: 8 tokens in 1.25 s against 8 in 0.8 s.
     """
-    ours, theirs = twins(6, lambda _: steady(0.05, first_s=0.9), lambda _: steady(0.1, first_s=0.1))
+    candidate, plain = twins(6, lambda _: steady(0.05, first_s=0.9), lambda _: steady(0.1, first_s=0.1))
 
-    found = known(estimate("answer_throughput_ratio", evidence(ours, theirs)))
+    ratio = known(estimate("answer_throughput_ratio", evidence(candidate, plain)))
 
-    assert pytest.approx(0.8 / 1.25) == found.center
+    assert pytest.approx(0.8 / 1.25) == ratio.center
 
 
 def test_high_acceptance_without_speed_is_a_loss() -> None:
     """
     A draft that is nearly always right and thirteen times slower is judged by its speed.
     """
-    ours, theirs = twins(6, lambda _: steady(1.3, rounds=counted(4, 16, 15)), lambda _: steady(0.1))
-    seen = evidence(ours, theirs)
+    candidate, plain = twins(6, lambda _: steady(1.3, rounds=counted(4, 16, 15)), lambda _: steady(0.1))
+    paired = evidence(candidate, plain)
 
-    ratio = known(estimate("throughput_ratio", seen))
-    accepted = known(estimate("acceptance_rate", seen))
+    ratio = known(estimate("throughput_ratio", paired))
+    accepted = known(estimate("acceptance_rate", paired))
 
     assert pytest.approx((1 / 13, 15 / 16)) == (ratio.center, accepted.center)
 
@@ -85,12 +85,13 @@ def test_more_than_five_percent_of_lost_pairs_leave_no_ratio(metric: str, lost: 
     """
     One lost pair of twenty is 5 %, which is allowed; two leave every ratio unproven.
     """
-    ours, theirs = twins(20, lambda _: steady(0.05), lambda _: steady(0.1))
-    ours = [
-        replace(one, answer=replace(one.answer, fault="timeout")) if at < lost else one for at, one in enumerate(ours)
+    candidate, plain = twins(20, lambda _: steady(0.05), lambda _: steady(0.1))
+    candidate = [
+        replace(record, answer=replace(record.answer, fault="timeout")) if at < lost else record
+        for at, record in enumerate(candidate)
     ]
 
-    assert sees == isinstance(estimate(metric, evidence(ours, theirs)), Estimate)
+    assert sees == isinstance(estimate(metric, evidence(candidate, plain)), Estimate)
 
 
 @pytest.mark.parametrize("metric", RATIOS)
@@ -98,9 +99,9 @@ def test_a_fault_of_plain_decoding_loses_the_pair_too(metric: str) -> None:
     """
     A ratio against an arm that died is no ratio.
     """
-    ours, theirs = twins(8, lambda _: steady(0.05), lambda _: steady(0.1, fault="died"))
+    candidate, plain = twins(8, lambda _: steady(0.05), lambda _: steady(0.1, fault="died"))
 
-    assert "8 of 8 pairs" in because(estimate(metric, evidence(ours, theirs)))
+    assert "8 of 8 pairs" in because(estimate(metric, evidence(candidate, plain)))
 
 
 @pytest.mark.parametrize("metric", RATIOS)
@@ -108,9 +109,9 @@ def test_a_ratio_needs_plain_answers(metric: str) -> None:
     """
     Without plain decoding there is nothing to compare with.
     """
-    ours, _ = twins(8, lambda _: steady(0.05), lambda _: steady(0.1))
+    candidate, _ = twins(8, lambda _: steady(0.05), lambda _: steady(0.1))
 
-    assert "paired" in because(estimate(metric, evidence(ours)))
+    assert "paired" in because(estimate(metric, evidence(candidate)))
 
 
 # Quantiles over canaries
@@ -148,21 +149,21 @@ def test_quantiles_of_equal_answers_are_that_answer(metric: str, make: Callable[
     """
     Sixty canaries that all show the same value have exactly that value, with n = 60.
     """
-    found = known(estimate(metric, evidence(spread(60, make))))
+    interval = known(estimate(metric, evidence(spread(60, make))))
 
-    assert pytest.approx((value, value, value)) == (found.lo, found.center, found.hi)
-    assert 60 == found.n
+    assert pytest.approx((value, value, value)) == (interval.lo, interval.center, interval.hi)
+    assert 60 == interval.n
 
 
 def test_greedy_repeats_are_not_independent() -> None:
     """
     Six canaries sent a hundred times are six answers: a median, but no p95.
     """
-    seen = evidence(spread(6, lambda _: steady(0.05), repeats=100))
+    paired = evidence(spread(6, lambda _: steady(0.05), repeats=100))
 
-    assert 6 == known(estimate("ttft", seen)).n
+    assert 6 == known(estimate("ttft", paired)).n
     for metric in ("tpot_p95", "itl_p95", "stall_p95", "round_gap_p95"):
-        assert "too few" in because(estimate(metric, seen))
+        assert "too few" in because(estimate(metric, paired))
 
 
 def test_itl_is_normalised_by_tokens() -> None:
@@ -174,15 +175,15 @@ def test_itl_is_normalised_by_tokens() -> None:
         times = [0.1 + 0.2 * number for number in range(6) for _ in range(4)]
         return answer(times, drafted=[True, True, True, False] * 6)
 
-    seen = evidence(spread(60, rounds))
+    paired = evidence(spread(60, rounds))
 
-    found = {metric: known(estimate(metric, seen)).center for metric in ("itl_p50", "itl_p95", "round_gap_p95")}
+    centers = {metric: known(estimate(metric, paired)).center for metric in ("itl_p50", "itl_p95", "round_gap_p95")}
 
     assert {
         "itl_p50": pytest.approx(0.05),
         "itl_p95": pytest.approx(0.05),
         "round_gap_p95": pytest.approx(0.2),
-    } == found
+    } == centers
 
 
 def test_itl_tail_sees_the_gap_a_mean_would_hide() -> None:
@@ -197,31 +198,31 @@ def test_itl_tail_sees_the_gap_a_mean_would_hide() -> None:
             times.append(times[-1] + gap)
         return answer(times)
 
-    found = known(estimate("itl_p95", evidence(spread(60, stuttering))))
+    tail = known(estimate("itl_p95", evidence(spread(60, stuttering))))
 
-    assert pytest.approx(0.5) == found.center
+    assert pytest.approx(0.5) == tail.center
 
 
 def test_itl_merges_what_arrives_within_a_tenth_of_plain_decodings_gap() -> None:
     """
     Plain decoding's median gap is 0.1 s, so that chunks 5 ms apart are one burst and chunks 20 ms apart are two.
     """
-    ours, theirs = twins(6, lambda _: answer([0.1, 0.3, 0.305, 0.6, 0.62]), lambda _: steady(0.1))
-    seen = evidence(ours, theirs)
+    candidate, plain = twins(6, lambda _: answer([0.1, 0.3, 0.305, 0.6, 0.62]), lambda _: steady(0.1))
+    paired = evidence(candidate, plain)
 
-    assert pytest.approx(0.1 * BURST_SHARE) == seen.burst_gap
-    found = bursts(ours[0].answer, seen.burst_gap)
-    assert [pytest.approx(0.2), pytest.approx(0.3), pytest.approx(0.02)] == [gap for gap, _ in found]
-    assert [2, 1, 1] == [tokens for _, tokens in found]
+    assert pytest.approx(0.1 * BURST_SHARE) == paired.burst_gap
+    merged_bursts = bursts(candidate[0].answer, paired.burst_gap)
+    assert [pytest.approx(0.2), pytest.approx(0.3), pytest.approx(0.02)] == [gap for gap, _ in merged_bursts]
+    assert [2, 1, 1] == [tokens for _, tokens in merged_bursts]
 
 
 def test_itl_of_uncounted_chunks_is_unknown() -> None:
     """
     A latency per token needs the tokens: chunks of unknown size give none, and no guess.
     """
-    seen = evidence(spread(60, lambda _: answer([0.1, 0.2, 0.3], tokens=[None] * 3, output_tokens=9)))
+    paired = evidence(spread(60, lambda _: answer([0.1, 0.2, 0.3], tokens=[None] * 3, output_tokens=9)))
 
-    assert "does not report" in because(estimate("itl_p50", seen))
+    assert "does not report" in because(estimate("itl_p50", paired))
 
 
 def test_a_character_of_two_tokens_leaves_the_itl_known_and_no_shorter() -> None:
@@ -229,13 +230,13 @@ def test_a_character_of_two_tokens_leaves_the_itl_known_and_no_shorter() -> None
     Where one chunk holds two of twenty tokens, each chunk counts as one: the gap before it reads longer, never shorter.
     """
     times = [0.1 * number for number in range(1, 20)]
-    some = spread(60, lambda at: answer(times, tokens=[None] * 19, output_tokens=20) if at % 2 else answer(times))
+    answers = spread(60, lambda at: answer(times, tokens=[None] * 19, output_tokens=20) if at % 2 else answer(times))
 
-    found = known(estimate("itl_p95", evidence(some)))
+    itl = known(estimate("itl_p95", evidence(answers)))
 
-    assert pytest.approx(0.1) == found.center
-    assert 60 == found.n
-    says("estimates", "a character of two tokens leaves the itl known and no shorter", found.notes[0])
+    assert pytest.approx(0.1) == itl.center
+    assert 60 == itl.n
+    says("estimates", "a character of two tokens leaves the itl known and no shorter", itl.notes[0])
 
 
 def test_faulty_answers_have_no_latency() -> None:
@@ -245,20 +246,20 @@ def test_faulty_answers_have_no_latency() -> None:
     good = spread(5, lambda _: answer([0.2]))
     bad = [generation(answer([9.0], fault="timeout"), f"f-{at}") for at in range(5)]
 
-    found = known(estimate("ttft", evidence([*good, *bad])))
+    first_token = known(estimate("ttft", evidence([*good, *bad])))
 
-    assert pytest.approx((0.2, 0.2, 5)) == (found.center, found.hi, found.n)
+    assert pytest.approx((0.2, 0.2, 5)) == (first_token.center, first_token.hi, first_token.n)
 
 
 def test_ttft_delta_by_hand() -> None:
     """
     A median of 0.108 s against 0.1 s is +8 %.
     """
-    ours, theirs = twins(7, lambda _: answer([0.108]), lambda _: answer([0.1]))
+    candidate, plain = twins(7, lambda _: answer([0.108]), lambda _: answer([0.1]))
 
-    found = known(estimate("ttft_delta", evidence(ours, theirs)))
+    delta = known(estimate("ttft_delta", evidence(candidate, plain)))
 
-    assert pytest.approx((0.08, 0.08, 0.08)) == (found.lo, found.center, found.hi)
+    assert pytest.approx((0.08, 0.08, 0.08)) == (delta.lo, delta.center, delta.hi)
 
 
 # Facts of the frozen set
@@ -269,12 +270,12 @@ def test_pass_delta_is_a_fact_of_the_frozen_set() -> None:
     Two of ten canaries lost and one gained is -0.1, with no interval: the set is a census at temperature 0.
     """
     frozen = canaries(10, expect={"equals": "right"})
-    mine = [True] * 7 + [False, False, True]
+    passes = [True] * 7 + [False, False, True]
     plain = [True] * 9 + [False]
 
-    found = known(estimate("task_pass_delta", evidence(marked(mine, "candidate"), marked(plain, "plain"), frozen)))
+    delta = known(estimate("task_pass_delta", evidence(marked(passes, "candidate"), marked(plain, "plain"), frozen)))
 
-    assert pytest.approx((-0.1, -0.1, -0.1, 10)) == (found.lo, found.center, found.hi, found.n)
+    assert pytest.approx((-0.1, -0.1, -0.1, 10)) == (delta.lo, delta.center, delta.hi, delta.n)
 
 
 @pytest.mark.parametrize("change", [{"greedy": False}, {"frozen": False}])
@@ -283,11 +284,11 @@ def test_pass_delta_of_a_population_has_an_interval(change: dict[str, Any]) -> N
     Above temperature 0, or where the canaries stand for more than themselves, the same marks get honest bounds.
     """
     frozen = canaries(10, expect={"equals": "right"})
-    seen = evidence(marked([True] * 10, "candidate"), marked([True] * 10, "plain"), frozen, **change)
+    paired = evidence(marked([True] * 10, "candidate"), marked([True] * 10, "plain"), frozen, **change)
 
-    found = known(estimate("task_pass_delta", seen))
+    delta = known(estimate("task_pass_delta", paired))
 
-    assert (True, 0.0, True) == (found.lo < -0.25, found.center, found.hi > 0.25)
+    assert (True, 0.0, True) == (delta.lo < -0.25, delta.center, delta.hi > 0.25)
 
 
 def test_repeats_that_disagree_are_no_census() -> None:
@@ -295,11 +296,11 @@ def test_repeats_that_disagree_are_no_census() -> None:
     A canary passed once and failed once shows that greedy decoding is not repeatable here: bounds, not a fact.
     """
     frozen = canaries(10, expect={"equals": "right"})
-    mine = [*marked([True] * 10, "candidate"), *marked([False], "candidate")]
+    candidate = [*marked([True] * 10, "candidate"), *marked([False], "candidate")]
 
-    found = known(estimate("task_pass_delta", evidence(mine, marked([True] * 10, "plain"), frozen)))
+    delta = known(estimate("task_pass_delta", evidence(candidate, marked([True] * 10, "plain"), frozen)))
 
-    assert found.lo < found.center < found.hi
+    assert delta.lo < delta.center < delta.hi
 
 
 def test_pass_deltas_count_their_own_kind() -> None:
@@ -311,17 +312,17 @@ def test_pass_deltas_count_their_own_kind() -> None:
         canary("json", expect={"json_schema": {"type": "object"}}),
         canary("none"),
     )
-    mine = [generation(answer(text=text), name) for name, text in (("text", "no"), ("json", "{}"), ("none", "x"))]
+    candidate = [generation(answer(text=text), name) for name, text in (("text", "no"), ("json", "{}"), ("none", "x"))]
     plain = [
         generation(answer(text=text), name, arm="plain")
         for name, text in (("text", "ok"), ("json", "{}"), ("none", "y"))
     ]
-    seen = evidence(mine, plain, frozen)
+    paired = evidence(candidate, plain, frozen)
 
-    task, schema = (known(estimate(metric, seen)) for metric in ("task_pass_delta", "json_pass_delta"))
+    task, schema = (known(estimate(metric, paired)) for metric in ("task_pass_delta", "json_pass_delta"))
 
     assert ((-0.5, 2), (0.0, 1)) == ((task.center, task.n), (schema.center, schema.n))
-    assert "no canary" in because(estimate("tool_call_pass_delta", seen))
+    assert "no canary" in because(estimate("tool_call_pass_delta", paired))
 
 
 def test_pass_delta_wants_every_marked_canary_in_both_arms() -> None:
@@ -329,9 +330,9 @@ def test_pass_delta_wants_every_marked_canary_in_both_arms() -> None:
     A canary that plain decoding was never asked leaves the delta unproven, not smaller.
     """
     frozen = canaries(10, expect={"equals": "right"})
-    seen = evidence(marked([True] * 10, "candidate"), marked([True] * 9, "plain"), frozen)
+    paired = evidence(marked([True] * 10, "candidate"), marked([True] * 9, "plain"), frozen)
 
-    assert "1 of 10" in because(estimate("task_pass_delta", seen))
+    assert "1 of 10" in because(estimate("task_pass_delta", paired))
 
 
 def test_a_dead_plain_arm_does_not_make_the_candidate_good() -> None:
@@ -339,9 +340,9 @@ def test_a_dead_plain_arm_does_not_make_the_candidate_good() -> None:
     Plain answers that failed are no evidence that plain decoding is wrong: nothing is gained by comparison with them.
     """
     frozen = canaries(10, expect={"equals": "right"})
-    seen = evidence(marked([True] * 10, "candidate"), marked([True] * 10, "plain", fault="died"), frozen)
+    paired = evidence(marked([True] * 10, "candidate"), marked([True] * 10, "plain", fault="died"), frozen)
 
-    assert "10 of 10" in because(estimate("task_pass_delta", seen))
+    assert "10 of 10" in because(estimate("task_pass_delta", paired))
 
 
 def test_a_faulty_candidate_is_wrong() -> None:
@@ -349,37 +350,37 @@ def test_a_faulty_candidate_is_wrong() -> None:
     An answer of the candidate that failed does not pass, whatever its text.
     """
     frozen = canaries(4, expect={"equals": "right"})
-    seen = evidence(marked([True] * 4, "candidate", fault="cut off"), marked([True] * 4, "plain"), frozen)
+    paired = evidence(marked([True] * 4, "candidate", fault="cut off"), marked([True] * 4, "plain"), frozen)
 
-    assert -1.0 == known(estimate("task_pass_delta", seen)).center
+    assert -1.0 == known(estimate("task_pass_delta", paired)).center
 
 
 def test_the_pass_rate_is_a_share_of_canaries() -> None:
     """
     Three of four canaries are right, one of them in half of its repeats: 2.5 / 4, bounded as 2 of 4.
     """
-    known = [canary(f"c-{number}", expect={"equals": "ok"}) for number in range(4)]
+    prompts = [canary(f"c-{number}", expect={"equals": "ok"}) for number in range(4)]
     texts = ["ok", "ok", "no", "ok", "ok", "ok", "no", "no"]
     answers = [
         generation(steady(0.1, sent_s=float(number), text=text), f"c-{number % 4}") for number, text in enumerate(texts)
     ]
 
-    found = pass_rate(evidence(answers, known=known), None)
+    rate = pass_rate(evidence(answers, known=prompts), None)
 
-    assert found is not None
-    assert (0.625, 4) == (found.center, found.n)
-    assert intervals.proportion_bounds(2, 4, 0.95) == (found.lo, found.hi)
+    assert rate is not None
+    assert (0.625, 4) == (rate.center, rate.n)
+    assert intervals.proportion_bounds(2, 4, 0.95) == (rate.lo, rate.hi)
 
 
 def test_a_pass_rate_of_nothing_is_none() -> None:
     """
     Canaries that expect nothing of a kind have no share of right answers.
     """
-    known = [canary("c-0", expect={"equals": "ok"}), canary("c-1")]
-    answers = [generation(steady(0.1), one.id) for one in known]
+    prompts = [canary("c-0", expect={"equals": "ok"}), canary("c-1")]
+    answers = [generation(steady(0.1), prompt.id) for prompt in prompts]
 
     assert [1.0, None] == [
-        found and found.center for kind in (None, "json") for found in [pass_rate(evidence(answers, known=known), kind)]
+        rate and rate.center for kind in (None, "json") for rate in [pass_rate(evidence(answers, known=prompts), kind)]
     ]
 
 
@@ -391,30 +392,30 @@ def test_one_difference_in_many_repeats_is_a_difference() -> None:
     """
     A canary agrees only if every answer agrees with every plain answer.
     """
-    ours, theirs = agreeing(["a", "b"], ["a", "b"])
+    candidate, plain = agreeing(["a", "b"], ["a", "b"])
     late = generation(answer(text="z"), "c-001", key="late", role=Role.CLOSING)
 
-    assert 0.5 == known(estimate("token_agreement", evidence([*ours, late], theirs))).center
+    assert 0.5 == known(estimate("token_agreement", evidence([*candidate, late], plain))).center
 
 
 def test_agreement_needs_every_canary() -> None:
     """
     A canary without a plain answer, or with a failed one, leaves agreement unproven.
     """
-    ours, theirs = agreeing(["a", "b"], ["a", "b"])
-    failed = [replace(theirs[0], answer=replace(theirs[0].answer, fault="died")), theirs[1]]
+    candidate, plain = agreeing(["a", "b"], ["a", "b"])
+    failed = [replace(plain[0], answer=replace(plain[0].answer, fault="died")), plain[1]]
 
-    assert "1 of 2" in because(estimate("token_agreement", evidence(ours, theirs[:1])))
-    assert "1 of 2" in because(estimate("token_agreement", evidence(ours, failed)))
+    assert "1 of 2" in because(estimate("token_agreement", evidence(candidate, plain[:1])))
+    assert "1 of 2" in because(estimate("token_agreement", evidence(candidate, failed)))
 
 
 def test_agreement_is_for_greedy_decoding() -> None:
     """
     Above temperature 0 two right answers differ.
     """
-    ours, theirs = agreeing(["a"], ["a"])
+    candidate, plain = agreeing(["a"], ["a"])
 
-    assert "temperature 0" in because(estimate("token_agreement", evidence(ours, theirs, greedy=False)))
+    assert "temperature 0" in because(estimate("token_agreement", evidence(candidate, plain, greedy=False)))
 
 
 def test_engagement_that_nobody_shows_is_unproven() -> None:
@@ -425,7 +426,7 @@ def test_engagement_that_nobody_shows_is_unproven() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mine", "plain", "greedy", "cut"),
+    ("candidate", "plain", "greedy", "cut"),
     [
         (answer(output_tokens=10), answer(output_tokens=10), True, False),
         (answer(finish="tool_calls", output_tokens=10), answer(output_tokens=10), True, False),
@@ -455,14 +456,14 @@ def test_engagement_that_nobody_shows_is_unproven() -> None:
         "unknown length",
     ],
 )
-def test_cut_short_by_finish_or_length(mine: Answer, plain: Answer, *, greedy: bool, cut: bool) -> None:
+def test_cut_short_by_finish_or_length(candidate: Answer, plain: Answer, *, greedy: bool, cut: bool) -> None:
     """
     Where plain decoding completes, an answer that does not was cut short at any temperature, and one under half as long
     where lengths are not sampled; where plain decoding runs into the limit too, the answer is as long as it may be.
     """
-    seen = evidence([generation(mine)], [generation(plain, arm="plain")], greedy=greedy)
+    paired = evidence([generation(candidate)], [generation(plain, arm="plain")], greedy=greedy)
 
-    assert float(cut) == known(estimate("truncation_rate", seen)).center
+    assert float(cut) == known(estimate("truncation_rate", paired)).center
 
 
 # Counts, notes and reasons
@@ -472,12 +473,12 @@ def test_a_drifted_ratio_counts_its_pairs() -> None:
     """
     A ratio that a drift of plain decoding alone spoiled says how many pairs there were.
     """
-    ours, theirs = zip(*[_drifting(at) for at in range(20)], strict=True)
+    candidate, plain = zip(*[_drifting(at) for at in range(20)], strict=True)
 
     for metric in RATIOS:
-        found = estimate(metric, evidence(ours, theirs))
-        assert isinstance(found, Missing)
-        assert (20, True) == (found.n, "drifted" in found.because)
+        missing = estimate(metric, evidence(candidate, plain))
+        assert isinstance(missing, Missing)
+        assert (20, True) == (missing.n, "drifted" in missing.because)
 
 
 def _drifting(at: int) -> tuple[Generation, Generation]:
@@ -492,59 +493,59 @@ def test_the_system_ratio_weighs_by_busy_time() -> None:
     """
     Four canaries take 1 s in both arms and one 4 s of 8: the same tokens in 8 s against 12 s.
     """
-    ours, theirs = twins(
+    candidate, plain = twins(
         5,
         lambda at: answer([4.0 if at == 0 else 1.0], tokens=[8], sent_s=100.0),
         lambda at: answer([8.0 if at == 0 else 1.0], tokens=[8], sent_s=200.0),
     )
 
-    found = known(estimate("system_throughput_ratio", evidence(ours, theirs)))
+    ratio = known(estimate("system_throughput_ratio", evidence(candidate, plain)))
 
-    assert 5 == found.n
-    assert pytest.approx(12 / 8) == found.center
+    assert 5 == ratio.n
+    assert pytest.approx(12 / 8) == ratio.center
 
 
 def test_throughput_leaves_out_what_arrives_with_the_first_chunk() -> None:
     """
     Three chunks of the first round lie 1 ms apart, a hundredth of plain decoding's gap: they are no decode speed.
     """
-    ours, theirs = twins(6, lambda _: answer([0.1, 0.101, 0.102, 0.2, 0.3]), lambda _: steady(0.1, count=5))
+    candidate, plain = twins(6, lambda _: answer([0.1, 0.101, 0.102, 0.2, 0.3]), lambda _: steady(0.1, count=5))
 
-    found = known(estimate("throughput_ratio", evidence(ours, theirs)))
+    ratio = known(estimate("throughput_ratio", evidence(candidate, plain)))
 
-    assert pytest.approx(1.0) == found.center
+    assert pytest.approx(1.0) == ratio.center
 
 
 def test_round_gaps_are_pooled_and_stalls_are_the_longest() -> None:
     """
     One gap of 0.9 s among 39 of 0.05 s is beyond the p95 of the gaps, and is the stall of every answer.
     """
-    seen = evidence(spread(60, lambda _: answer([0.1 + 0.05 * at for at in range(40)] + [2.95])))
+    paired = evidence(spread(60, lambda _: answer([0.1 + 0.05 * at for at in range(40)] + [2.95])))
 
-    assert pytest.approx(0.05) == known(estimate("round_gap_p95", seen)).center
-    assert pytest.approx(0.9) == known(estimate("stall_p95", seen)).center
+    assert pytest.approx(0.05) == known(estimate("round_gap_p95", paired)).center
+    assert pytest.approx(0.9) == known(estimate("stall_p95", paired)).center
 
 
 def test_answers_without_a_rate_have_no_time_per_token() -> None:
     """
     An answer that came whole is left out of the time per token, and the others are read.
     """
-    whole = [generation(answer([0.1]), f"w-{at}") for at in range(3)]
+    single_chunks = [generation(answer([0.1]), f"w-{at}") for at in range(3)]
 
-    assert 60 == known(estimate("tpot_p95", evidence([*whole, *spread(60, lambda _: steady(0.05))]))).n
+    assert 60 == known(estimate("tpot_p95", evidence([*single_chunks, *spread(60, lambda _: steady(0.05))]))).n
 
 
 def test_ttft_delta_compares_canaries_answered_in_both_arms() -> None:
     """
     A canary whose plain answer failed is left out; prompts that differ fivefold hide nothing of a change of 4 %.
     """
-    ours, theirs = twins(9, lambda at: answer([1.04 * (0.1 + at / 20)]), lambda at: answer([0.1 + at / 20]))
-    theirs[0] = replace(theirs[0], answer=replace(theirs[0].answer, fault="died"))
+    candidate, plain = twins(9, lambda at: answer([1.04 * (0.1 + at / 20)]), lambda at: answer([0.1 + at / 20]))
+    plain[0] = replace(plain[0], answer=replace(plain[0].answer, fault="died"))
 
-    found = known(estimate("ttft_delta", evidence(ours, theirs)))
+    delta = known(estimate("ttft_delta", evidence(candidate, plain)))
 
-    assert 8 == found.n
-    assert pytest.approx((0.04, 0.04, 0.04), abs=1e-6) == (found.lo, found.center, found.hi)
+    assert 8 == delta.n
+    assert pytest.approx((0.04, 0.04, 0.04), abs=1e-6) == (delta.lo, delta.center, delta.hi)
 
 
 def test_agreement_carries_its_notes_and_its_excuses() -> None:
@@ -552,7 +553,7 @@ def test_agreement_carries_its_notes_and_its_excuses() -> None:
     Two canaries part from plain decoding, one of them at a near-tie: 3 of 4 agree, and a note says what was excused;
     an objective about the population says the same with bounds of its own.
     """
-    ours, theirs = twins(
+    candidate, plain = twins(
         4,
         lambda at: answer(ids=[1, 2, 9 if at < 2 else 3], text=f"{at < 2}"),
         lambda _: answer(ids=[1, 2, 3], text="False"),
@@ -560,7 +561,7 @@ def test_agreement_carries_its_notes_and_its_excuses() -> None:
     tie = Tie("easy", "c-000", 2, (1, 2), 3, 9, 0.001)
 
     counted_, guessed = (
-        known(estimate("token_agreement", evidence(ours, theirs, ties=(tie,), frozen=frozen)))
+        known(estimate("token_agreement", evidence(candidate, plain, ties=(tie,), frozen=frozen)))
         for frozen in (True, False)
     )
 
@@ -594,9 +595,9 @@ def test_twelve_canaries_do_not_show_a_thousandth() -> None:
     """
     answers = spread(12, lambda _: answer(), repeats=100)
 
-    found = known(estimate("error_rate", evidence(answers, frozen=False)))
+    rate = known(estimate("error_rate", evidence(answers, frozen=False)))
 
-    assert (0.0, 0.0, near(0.2209), 12) == (found.lo, found.center, round(found.hi, 4), found.n)
+    assert (0.0, 0.0, near(0.2209), 12) == (rate.lo, rate.center, round(rate.hi, 4), rate.n)
 
 
 def test_engagement_is_bounded_over_canaries() -> None:
@@ -605,14 +606,14 @@ def test_engagement_is_bounded_over_canaries() -> None:
     answer, which shows nothing. An answer of one token leaves nothing to draft, and its canary is none of them.
     """
     rounds = [counted(2, 4, 1)] * 5 + [counted(2, 0, 0), counted(2, 4, 1), None]
-    answers = [generation(answer(rounds=one), f"c-{at // 2}") for at, one in enumerate(rounds)]
+    answers = [generation(answer(rounds=counts), f"c-{at // 2}") for at, counts in enumerate(rounds)]
     answers.append(generation(answer([0.1], rounds=counted(1, 0, 0)), "c-9"))
 
-    found = known(estimate("speculation_engaged", evidence(answers, frozen=False)))
+    share = known(estimate("speculation_engaged", evidence(answers, frozen=False)))
 
     lo, _ = intervals.proportion_bounds(2, 4, 0.95)
-    assert (lo, 0.75, 1.0, 4) == (found.lo, found.center, found.hi, found.n)
-    says("estimates", "engagement is bounded over canaries", "; ".join(found.notes))
+    assert (lo, 0.75, 1.0, 4) == (share.lo, share.center, share.hi, share.n)
+    says("estimates", "engagement is bounded over canaries", "; ".join(share.notes))
 
 
 def test_engagement_of_failed_canaries_is_unknown() -> None:
@@ -632,15 +633,15 @@ def test_bursts_show_engagement_of_the_run_alone() -> None:
     """
     Without counters bursts show that the draft was used in this run, and of other prompts nothing.
     """
-    ours, theirs = twins(
+    candidate, plain = twins(
         8,
         lambda _: answer([0.1 * (at // 4) for at in range(4, 24)]),
         lambda _: answer([0.1 * at for at in range(1, 21)]),
     )
 
-    assert 1.0 == known(estimate("speculation_engaged", evidence(ours, theirs))).center
+    assert 1.0 == known(estimate("speculation_engaged", evidence(candidate, plain))).center
     unknown = Missing("cannot determine in which answers the draft was used: no counters", 8)
-    assert unknown == estimate("speculation_engaged", evidence(ours, theirs, frozen=False))
+    assert unknown == estimate("speculation_engaged", evidence(candidate, plain, frozen=False))
 
 
 def test_truncation_is_bounded_over_canaries() -> None:
@@ -648,21 +649,23 @@ def test_truncation_is_bounded_over_canaries() -> None:
     One canary of four is cut short: a quarter of the frozen set, and as many of all prompts as one of four leaves open;
     a canary that was not answered in both arms leaves that unknown.
     """
-    ours, theirs = twins(4, lambda at: answer(finish="length" if at == 1 else "stop"), lambda _: answer())
-    seen = evidence(ours, theirs)
+    candidate, plain = twins(4, lambda at: answer(finish="length" if at == 1 else "stop"), lambda _: answer())
+    paired = evidence(candidate, plain)
 
-    counted_, guessed = (known(estimate("truncation_rate", replace(seen, frozen=one))) for one in (True, False))
-    unseen = estimate("truncation_rate", evidence(ours, theirs[1:], frozen=False))
+    counted_, guessed = (
+        known(estimate("truncation_rate", replace(paired, frozen=is_frozen))) for is_frozen in (True, False)
+    )
+    unseen = estimate("truncation_rate", evidence(candidate, plain[1:], frozen=False))
 
     lo, hi = intervals.proportion_bounds(1, 4, 0.95)
     assert (0.25, 0.25, 0.25, 4) == (counted_.lo, counted_.center, counted_.hi, counted_.n)
     assert (lo, 0.25, hi, 4) == (guessed.lo, guessed.center, guessed.hi, guessed.n)
     assert 3 == unseen.n
     says("estimates", "truncation is bounded over canaries", because(unseen))
-    assert near(1 / 3) == known(estimate("truncation_rate", evidence(ours, theirs[1:]))).center
+    assert near(1 / 3) == known(estimate("truncation_rate", evidence(candidate, plain[1:]))).center
 
 
-@pytest.mark.parametrize("metric", [one.name for one in ALL if one.population and one.counted])
+@pytest.mark.parametrize("metric", [metric.name for metric in ALL if metric.population and metric.counted])
 @pytest.mark.parametrize("tries", [1, 5])
 def test_no_share_of_a_population_is_a_fact(metric: str, tries: int) -> None:
     """
@@ -670,21 +673,23 @@ def test_no_share_of_a_population_is_a_fact(metric: str, tries: int) -> None:
     """
     kinds = {"task_pass_delta": "equals", "json_pass_delta": "json_schema", "tool_call_pass_delta": "tool_calls"}
     expect = {"equals": "ok", "json_schema": {}, "tool_calls": [{"name": "f"}]}
-    asked = canaries(12, expect={kinds[metric]: expect[kinds[metric]]}) if metric in kinds else canaries(12)
+    prompts = canaries(12, expect={kinds[metric]: expect[kinds[metric]]}) if metric in kinds else canaries(12)
     calls = [{"function": {"name": "f", "arguments": "{}"}}]
     text = "{}" if metric == "json_pass_delta" else "ok"
-    said = answer(text=text, rounds=counted(2, 4, 1), tool_calls=tuple(calls) if "tool" in metric else ())
-    mine = spread(12, lambda _: said, tries)
-    twice = spread(12, lambda _: replace(said, rounds=None), 2)
-    plain = [replace(one, arm="plain", role=Role.SENTINEL, setting=PLAIN) for one in twice]
-    warm = [_warm(f"{one.id}{turn}", arm, at, "x") for one in asked for turn in ("", "+x") for arm, at in WARM_ASKED]
+    reply = answer(text=text, rounds=counted(2, 4, 1), tool_calls=tuple(calls) if "tool" in metric else ())
+    candidate = spread(12, lambda _: reply, tries)
+    twice = spread(12, lambda _: replace(reply, rounds=None), 2)
+    plain = [replace(record, arm="plain", role=Role.SENTINEL, setting=PLAIN) for record in twice]
+    warm = [
+        _warm(f"{prompt.id}{turn}", arm, at, "x") for prompt in prompts for turn in ("", "+x") for arm, at in WARM_ASKED
+    ]
     if (part := WARM_PARTS.get(metric)) is not None and part.between is not None:
-        warm = [replace(one, role=part.role) for one in warm]
+        warm = [replace(record, role=part.role) for record in warm]
         warm += [replace(warm[0], arm="candidate", role=part.between)]
 
-    found = known(estimate(metric, evidence(mine, plain, asked, warm_cache=tuple(warm), frozen=False)))
+    share = known(estimate(metric, evidence(candidate, plain, prompts, warm_cache=tuple(warm), frozen=False)))
 
-    assert (12, True) == (found.n, 0.2 < found.hi - found.lo)
+    assert (12, True) == (share.n, 0.2 < share.hi - share.lo)
 
 
 WARM_ASKED = (("plain", 0), ("candidate", 0), ("candidate", 1), ("candidate", 2))
@@ -714,14 +719,14 @@ def test_a_warm_cache_is_judged_by_its_own_records() -> None:
         for repeat in range(repeats)
     ]
 
-    seen = evidence(spread(2, lambda _: answer()), warm_cache=tuple(records))
-    found = known(estimate("warm_cache_agreement", seen))
-    beyond = known(estimate("warm_cache_agreement", replace(seen, frozen=False)))
+    paired = evidence(spread(2, lambda _: answer()), warm_cache=tuple(records))
+    agreement = known(estimate("warm_cache_agreement", paired))
+    beyond = known(estimate("warm_cache_agreement", replace(paired, frozen=False)))
 
-    assert (0.5, 0.5, 0.5, 2) == (found.lo, found.center, found.hi, found.n)
+    assert (0.5, 0.5, 0.5, 2) == (agreement.lo, agreement.center, agreement.hi, agreement.n)
     assert (*intervals.proportion_bounds(1, 2, 0.95), 0.5, 2) == (beyond.lo, beyond.hi, beyond.center, beyond.n)
-    assert found.notes == beyond.notes
-    assert 1 == len(found.notes)
+    assert agreement.notes == beyond.notes
+    assert 1 == len(agreement.notes)
 
 
 def _draws(shares: int) -> tuple[Generation, ...]:
@@ -738,18 +743,18 @@ def test_first_tokens_are_judged_by_their_own_records(shares: int, *, alike: boo
     """
     Draws of one distribution have a p-value of 1, those of another nearly none; the seed settles it.
     """
-    seen = evidence(spread(1, lambda _: answer()), first_tokens=_draws(shares))
+    paired = evidence(spread(1, lambda _: answer()), first_tokens=_draws(shares))
 
-    found = known(estimate("first_tokens_p_value", seen))
+    p_value = known(estimate("first_tokens_p_value", paired))
 
-    unasked = replace(seen, canaries={one.id: one for one in canaries(2)})
-    assert (alike, 2 * SAMPLES) == (found.center == 1.0, found.n)
-    assert found == estimate("first_tokens_p_value", seen)
+    unasked = replace(paired, canaries={prompt.id: prompt for prompt in canaries(2)})
+    assert (alike, 2 * SAMPLES) == (p_value.center == 1.0, p_value.n)
+    assert p_value == estimate("first_tokens_p_value", paired)
     assert isinstance(estimate("first_tokens_p_value", unasked), Missing)
 
 
 @pytest.mark.parametrize(
-    ("one", "engaged"),
+    ("reply", "engaged"),
     [
         (answer([0.1, 0.2], rounds=counted(1, 1, 0)), 1.0),
         (answer([0.1, 0.2], rounds=counted(1, 1, 0), claims=claimed(0, 0)), 1.0),
@@ -767,13 +772,13 @@ def test_first_tokens_are_judged_by_their_own_records(shares: int, *, alike: boo
         "rounds without drafted tokens",
     ],
 )
-def test_one_proposal_is_engagement(one: Answer, engaged: float) -> None:
+def test_one_proposal_is_engagement(reply: Answer, engaged: float) -> None:
     """
     An answer of two tokens for which one was proposed engaged its draft; what we counted outweighs what is claimed.
     """
-    found = known(estimate("speculation_engaged", evidence([generation(one)])))
+    share = known(estimate("speculation_engaged", evidence([generation(reply)])))
 
-    assert (engaged, 1) == (found.center, found.n)
+    assert (engaged, 1) == (share.center, share.n)
 
 
 def test_engagement_is_a_share_of_answers() -> None:
@@ -791,9 +796,9 @@ def test_engagement_is_a_share_of_answers() -> None:
         generation(answer(output_tokens=None, rounds=counted(2, 8, 3)), "g"),
     ]
 
-    found = known(estimate("speculation_engaged", evidence(answers)))
+    share = known(estimate("speculation_engaged", evidence(answers)))
 
-    assert (0.4, 5) == (found.center, found.n)
+    assert (0.4, 5) == (share.center, share.n)
 
 
 def test_one_cut_among_repeats_is_a_cut() -> None:
@@ -807,9 +812,9 @@ def test_one_cut_among_repeats_is_a_cut() -> None:
     ]
     plain = [generation(answer(), name, arm="plain") for name in "ab"]
 
-    found = known(estimate("truncation_rate", evidence(answers, plain)))
+    rate = known(estimate("truncation_rate", evidence(answers, plain)))
 
-    assert (0.5, 2) == (found.center, found.n)
+    assert (0.5, 2) == (rate.center, rate.n)
 
 
 # All metrics
@@ -829,14 +834,16 @@ def test_only_faults_are_no_good_news(metric: str) -> None:
     A soak in which every answer failed shows its error rate, and nothing else.
     """
     frozen = canaries(60, expect={"equals": "right"})
-    seen = evidence(marked([True] * 60, "candidate", fault="died"), marked([True] * 60, "plain", fault="died"), frozen)
+    paired = evidence(
+        marked([True] * 60, "candidate", fault="died"), marked([True] * 60, "plain", fault="died"), frozen
+    )
 
-    found = estimate(metric, seen)
+    result = estimate(metric, paired)
 
     if metric == "error_rate":
-        assert 1.0 == known(found).center
+        assert 1.0 == known(result).center
     else:
-        assert isinstance(found, Missing)
+        assert isinstance(result, Missing)
 
 
 @pytest.mark.parametrize("metric", WORKLOAD_METRICS)
@@ -849,10 +856,10 @@ def test_estimates_do_not_depend_on_the_order_of_the_records(metric: str) -> Non
     def mine(at: int) -> Answer:
         return steady(0.05 + at / 1000, rounds=counted(2, 8, at % 8), prompt_tokens=50)
 
-    ours, theirs = twins(60, mine, lambda at: steady(0.1 + at % 7 / 100))
+    candidate, plain = twins(60, mine, lambda at: steady(0.1 + at % 7 / 100))
 
-    forth = estimate(metric, evidence(ours, theirs, frozen))
-    back = estimate(metric, evidence(ours[::-1], theirs[::-1], frozen))
+    forth = estimate(metric, evidence(candidate, plain, frozen))
+    back = estimate(metric, evidence(candidate[::-1], plain[::-1], frozen))
 
     assert forth == back
 
@@ -903,24 +910,24 @@ def test_answers_that_arrived_at_once_are_named_only_where_they_are_the_reason()
     faulty = estimate(
         "throughput_ratio", evidence(*twins(8, lambda _: steady(0.1, fault="died"), lambda _: steady(0.1)))
     )
-    whole = known(
+    ratio = known(
         estimate("answer_throughput_ratio", evidence(*twins(8, lambda _: answer([0.2]), lambda _: answer([0.2]))))
     )
 
     assert "at once" not in because(faulty)
-    assert 8 == whole.n
+    assert 8 == ratio.n
 
 
 def test_an_answer_that_came_whole_has_no_stall() -> None:
     """
     One arrival has no gap; the stalls are those of the other answers.
     """
-    whole = [generation(answer([0.1]), f"w-{at}") for at in range(3)]
+    single_chunks = [generation(answer([0.1]), f"w-{at}") for at in range(3)]
 
-    found = known(estimate("stall_p95", evidence([*whole, *spread(60, lambda _: answer([0.1, 0.2, 0.9]))])))
+    stall = known(estimate("stall_p95", evidence([*single_chunks, *spread(60, lambda _: answer([0.1, 0.2, 0.9]))])))
 
-    assert 60 == found.n
-    assert pytest.approx(0.7) == found.hi
+    assert 60 == stall.n
+    assert pytest.approx(0.7) == stall.hi
 
 
 def bursty(bursts_: int, tokens: int = 16) -> Answer:
@@ -933,21 +940,23 @@ def mixed(count: int, in_bursts: int, arm: str, tokens: int = 16) -> list[Genera
 
 
 @pytest.mark.parametrize(
-    ("mine", "plain", "engaged"),
+    ("candidate", "plain", "engaged"),
     [((10, 2), (20, 1), True), ((10, 1), (20, 1), False), ((10, 2), (19, 1), False), ((10, 2), (0, 0), False)],
     ids=["enough", "too few", "plain decoding too", "no plain answer"],
 )
-def test_bursts_tell_that_a_draft_was_used(mine: tuple[int, int], plain: tuple[int, int], *, engaged: bool) -> None:
+def test_bursts_tell_that_a_draft_was_used(
+    candidate: tuple[int, int], plain: tuple[int, int], *, engaged: bool
+) -> None:
     """
     Without counters a fifth of the answers in bursts tells of a draft, unless more than a twentieth of plain ones are.
     """
-    found = estimate("speculation_engaged", evidence(mixed(*mine, "candidate"), mixed(*plain, "plain")))
+    engagement = estimate("speculation_engaged", evidence(mixed(*candidate, "candidate"), mixed(*plain, "plain")))
 
-    told = f"{mine[1]} of {mine[0]} answers came in bursts, {plain[1]} of {plain[0]} plain ones did"
+    counts = f"{candidate[1]} of {candidate[0]} answers came in bursts, {plain[1]} of {plain[0]} plain ones did"
     if engaged:
-        assert Estimate(1.0, 1.0, 1.0, mine[0], (f"without counters: {told}",)) == found
+        assert Estimate(1.0, 1.0, 1.0, candidate[0], (f"without counters: {counts}",)) == engagement
     else:
-        assert because(found).endswith(told)
+        assert because(engagement).endswith(counts)
 
 
 def test_short_answers_tell_nothing_by_their_bursts() -> None:

@@ -36,7 +36,9 @@ def test_low_for_more_than_two_windows_is_at_least_x() -> None:
     two_low = windowed([(8, 10), (3, 10), (2, 10), (8, 10), (7, 10)])
     three_low = windowed([(8, 10), (3, 10), (2, 10), (1, 10), (7, 10)])
 
-    forgiven, caught = (known(estimate("acceptance_window_min", evidence(one))).center for one in (two_low, three_low))
+    forgiven, caught = (
+        known(estimate("acceptance_window_min", evidence(answers))).center for answers in (two_low, three_low)
+    )
 
     assert (0.8, 0.3) == (forgiven, caught)
 
@@ -49,16 +51,16 @@ def test_the_rule_can_fire_in_a_soak_of_any_length(duration: str, falls_at: floa
     """
     soaked = Soak.model_validate({"duration": duration})
     each = soaked.duration / 100
-    made = [
+    answers = [
         generation(
             answer([each], sent_s=at * each, ended_s=0.9 * each, rounds=counted(1, 10, 8 if high else 2)), str(at)
         )
         for at, high in enumerate(at / 100 < falls_at for at in range(100))
     ]
 
-    seen = known(estimate("acceptance_window_min", replace(evidence(made), window_s=soaked.window_s)))
+    share = known(estimate("acceptance_window_min", replace(evidence(answers), window_s=soaked.window_s)))
 
-    assert lowest == seen.center
+    assert lowest == share.center
 
 
 def test_windows_pool_tokens_not_answers() -> None:
@@ -67,14 +69,14 @@ def test_windows_pool_tokens_not_answers() -> None:
     """
     answers = windowed([(1, 2), (1, 2), (1, 2)])
     long = generation(answer([1.0], sent_s=70, rounds=counted(9, 98, 10)), "long")
-    both = [*answers, *(replace(long, key=str(at), answer=_later(long.answer, 120.0 * at)) for at in range(3))]
+    mixed = [*answers, *(replace(long, key=str(at), answer=_later(long.answer, 120.0 * at)) for at in range(3))]
 
-    assert pytest.approx(11 / 100) == known(estimate("acceptance_window_min", evidence(both))).center
+    assert pytest.approx(11 / 100) == known(estimate("acceptance_window_min", evidence(mixed))).center
 
 
-def _later(one: Answer, seconds: float) -> Answer:
+def _later(reply: Answer, seconds: float) -> Answer:
     shift = round(seconds * 1e9)
-    return replace(one, sent_ns=one.sent_ns + shift, ended_ns=one.ended_ns + shift)
+    return replace(reply, sent_ns=reply.sent_ns + shift, ended_ns=reply.ended_ns + shift)
 
 
 def test_windows_do_not_join_across_segments_or_gaps() -> None:
@@ -93,7 +95,7 @@ def test_windows_are_counted_from_the_first_answer_of_their_stretch() -> None:
     The clock of each stretch starts with it: answers 10 s before and after a border of its windows lie apart.
     """
     at = [(0, 8), (110, 8), (130, 1), (250, 1), (370, 1)]
-    one, two = (
+    first, second = (
         [
             generation(_later(answer([1.0], rounds=counted(1, 10, good)), began + sent), f"{sent}", segment=segment)
             for sent, good in at
@@ -101,18 +103,18 @@ def test_windows_are_counted_from_the_first_answer_of_their_stretch() -> None:
         for segment, began in ((0, 1000.0), (1, 70.0))
     )
 
-    assert 0.1 == known(estimate("acceptance_window_min", evidence(one))).center
-    assert 0.1 == known(estimate("acceptance_window_min", evidence([*one, *two]))).center
-    assert 8 == known(estimate("acceptance_window_min", evidence([*one, *two]))).n
+    assert 0.1 == known(estimate("acceptance_window_min", evidence(first))).center
+    assert 0.1 == known(estimate("acceptance_window_min", evidence([*first, *second]))).center
+    assert 8 == known(estimate("acceptance_window_min", evidence([*first, *second]))).n
 
 
 def test_a_window_that_drafted_nothing_accepted_nothing() -> None:
     """
     Three windows whose answers drafted nothing are an acceptance of zero, once anything was drafted at all.
     """
-    found = known(estimate("acceptance_window_min", evidence(windowed([(0, 0), (0, 0), (0, 0), (9, 10)]))))
+    share = known(estimate("acceptance_window_min", evidence(windowed([(0, 0), (0, 0), (0, 0), (9, 10)]))))
 
-    assert (0.0, 4) == (found.center, found.n)
+    assert (0.0, 4) == (share.center, share.n)
 
 
 def test_windows_say_how_many_there_were() -> None:
@@ -145,70 +147,75 @@ RATIOS = [metric.name for metric in ALL if metric.speed_ratio]
 
 def drifting(change: float, repeats: int = 4) -> Twins:
     """Return four canaries asked *repeats* times over 600 s, plain decoding's speed changing by *change* on the way."""
-    ours, theirs = [], []
+    candidate, plain = [], []
     for repeat in range(repeats):
         for at in range(5):
             sent = 600 * (repeat * 5 + at) / (repeats * 5)
             gap = 0.1 * math.exp(-change * sent / 600)
             pair = f"{repeat}.{at}"
-            ours.append(generation(steady(gap / 2, sent_s=sent), f"c-{at}", pair=pair))
-            theirs.append(generation(steady(gap, sent_s=sent), f"c-{at}", arm="plain", role=Role.SENTINEL, pair=pair))
-    return ours, theirs
+            candidate.append(generation(steady(gap / 2, sent_s=sent), f"c-{at}", pair=pair))
+            plain.append(generation(steady(gap, sent_s=sent), f"c-{at}", arm="plain", role=Role.SENTINEL, pair=pair))
+    return candidate, plain
 
 
 def test_drift_by_hand() -> None:
     """
     Plain decoding that loses 20 % in log speed over 600 s, and was asked for 570 s of them, lost 19 %.
     """
-    found = known(plain_drift(evidence(*drifting(-0.2))))
+    drift = known(plain_drift(evidence(*drifting(-0.2))))
 
-    assert pytest.approx((-0.19, -0.19, -0.19, 20)) == (found.lo, found.center, found.hi, found.n)
+    assert pytest.approx((-0.19, -0.19, -0.19, 20)) == (drift.lo, drift.center, drift.hi, drift.n)
 
 
 def test_drift_is_of_decode_speed() -> None:
     """
     A long prefill does not water the drift down; answers that come whole have a speed all the same.
     """
-    slow_start = [_prefilled(one) for one in drifting(-0.2)[1]]
-    whole = [replace(one, answer=replace(one.answer, arrivals=one.answer.arrivals[-1:])) for one in drifting(-0.2)[1]]
+    slow_start = [_prefilled(record) for record in drifting(-0.2)[1]]
+    single_chunks = [
+        replace(record, answer=replace(record.answer, arrivals=record.answer.arrivals[-1:]))
+        for record in drifting(-0.2)[1]
+    ]
 
     assert pytest.approx(-0.19) == known(plain_drift(evidence([], slow_start))).center
-    assert -0.19 < known(plain_drift(evidence([], whole))).center < -0.15
+    assert -0.19 < known(plain_drift(evidence([], single_chunks))).center < -0.15
 
 
-def _prefilled(one: Generation) -> Generation:
+def _prefilled(record: Generation) -> Generation:
     """Return the answer as if its prompt had taken 5 s longer."""
-    late = tuple(arrival._replace(at_ns=arrival.at_ns + 5 * SECOND) for arrival in one.answer.arrivals)
-    return replace(one, answer=replace(one.answer, arrivals=late, ended_ns=one.answer.ended_ns + 5 * SECOND))
+    late = tuple(arrival._replace(at_ns=arrival.at_ns + 5 * SECOND) for arrival in record.answer.arrivals)
+    return replace(record, answer=replace(record.answer, arrivals=late, ended_ns=record.answer.ended_ns + 5 * SECOND))
 
 
 def test_too_few_plain_answers_say_how_many_there_were() -> None:
     """
     Three answers to each of two canaries are six slopes, and eight are needed.
     """
-    theirs = [one for one in drifting(-0.2)[1] if one.canary in {"c-0", "c-1"} and not one.pair.startswith("3")]
+    plain = [
+        record for record in drifting(-0.2)[1] if record.canary in {"c-0", "c-1"} and not record.pair.startswith("3")
+    ]
 
-    found = plain_drift(evidence([], theirs))
+    drift = plain_drift(evidence([], plain))
 
-    assert isinstance(found, Missing)
-    assert (6, True) == (found.n, "6 pairs of " in found.because)
+    assert isinstance(drift, Missing)
+    assert (6, True) == (drift.n, "6 pairs of " in drift.because)
 
 
 def drifting_in_noise(change: float, noise: float, role: Role) -> PairedAnswers:
     """Return plain answers whose log speed moves by *change* and scatters by *noise*, late on the clock."""
-    chance, theirs = random.Random(7), []
-    for one in drifting(change)[1]:
+    chance, plain = random.Random(7), []
+    for record in drifting(change)[1]:
         shift = math.exp(chance.gauss(0.0, noise))
-        theirs.append(replace(one, role=role, answer=_stretched(one.answer, shift, 5000 * SECOND)))
-    return evidence([], theirs)
+        plain.append(replace(record, role=role, answer=_stretched(record.answer, shift, 5000 * SECOND)))
+    return evidence([], plain)
 
 
-def _stretched(one: Answer, factor: float, later_ns: int) -> Answer:
+def _stretched(reply: Answer, factor: float, later_ns: int) -> Answer:
     times = tuple(
-        arrival._replace(at_ns=one.sent_ns + later_ns + round((arrival.at_ns - one.sent_ns) * factor))
-        for arrival in one.arrivals
+        arrival._replace(at_ns=reply.sent_ns + later_ns + round((arrival.at_ns - reply.sent_ns) * factor))
+        for arrival in reply.arrivals
     )
-    return replace(one, sent_ns=one.sent_ns + later_ns, arrivals=times, ended_ns=times[-1].at_ns)
+    return replace(reply, sent_ns=reply.sent_ns + later_ns, arrivals=times, ended_ns=times[-1].at_ns)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -218,16 +225,16 @@ def test_twins_must_prove_a_drift_and_blocks_need_only_show_one(sign: int) -> No
     lie apart are spoiled by a drift that is surely none of chance's, once it looks larger than allowed.
     """
     woven, apart = (drifting_in_noise(sign * 0.1, sign * 0.05, role) for role in (Role.SENTINEL, Role.BLOCK))
-    moved = known(plain_drift(woven))
-    near, far = sorted((abs(moved.lo), abs(moved.hi)))
-    assert near < 0.05 < abs(moved.center)
-    assert moved.lo * moved.hi > 0
+    drift = known(plain_drift(woven))
+    near, far = sorted((abs(drift.lo), abs(drift.hi)))
+    assert near < 0.05 < abs(drift.center)
+    assert drift.lo * drift.hi > 0
 
     assert excessive_drift(woven) is None
-    assert f"{100 * moved.center:+.1f} %" in str(excessive_drift(apart))
+    assert f"{100 * drift.center:+.1f} %" in str(excessive_drift(apart))
     assert excessive_drift(replace(woven, drift_limit=near)) is None
     assert excessive_drift(replace(woven, drift_limit=near * 0.99)) is not None
-    assert excessive_drift(replace(apart, drift_limit=abs(moved.center))) is None
+    assert excessive_drift(replace(apart, drift_limit=abs(drift.center))) is None
     assert excessive_drift(replace(apart, drift_limit=far)) is None
 
 
@@ -236,9 +243,9 @@ def test_a_drift_that_may_be_chance_spoils_nothing() -> None:
     Where the interval holds zero, even blocks are compared.
     """
     noisy = drifting_in_noise(0.06, 0.1, Role.BLOCK)
-    moved = known(plain_drift(noisy))
+    drift = known(plain_drift(noisy))
 
-    assert moved.lo < 0 < moved.hi
+    assert drift.lo < 0 < drift.hi
     assert excessive_drift(replace(noisy, drift_limit=0.0)) is None
 
 
@@ -247,11 +254,11 @@ def test_drift_leaves_ratios_unproven(metric: str) -> None:
     """
     Plain decoding that alone slowed down by more than the SLO allows proves no ratio; it is not called slow.
     """
-    _, theirs = drifting(-0.2)
-    ours, _ = drifting(0.0)
+    _, plain = drifting(-0.2)
+    candidate, _ = drifting(0.0)
 
-    assert "drifted" in because(estimate(metric, evidence(ours, theirs)))
-    assert isinstance(estimate(metric, evidence(ours, theirs, drift_limit=0.5)), Estimate)
+    assert "drifted" in because(estimate(metric, evidence(candidate, plain)))
+    assert isinstance(estimate(metric, evidence(candidate, plain, drift_limit=0.5)), Estimate)
 
 
 @pytest.mark.parametrize("metric", RATIOS)
@@ -259,10 +266,10 @@ def test_a_host_that_slows_both_arms_down_alike_leaves_their_ratio(metric: str) 
     """
     Pairs drift together, and their ratio is steady; runs of older rules were unproven by it.
     """
-    both = evidence(*drifting(-0.2))
+    paired = evidence(*drifting(-0.2))
 
-    assert isinstance(estimate(metric, both), Estimate)
-    assert "drifted" in because(estimate(metric, replace(both, rules=1)))
+    assert isinstance(estimate(metric, paired), Estimate)
+    assert "drifted" in because(estimate(metric, replace(paired, rules=1)))
 
 
 def losing(loss: float, count: int = 5, repeats: int = 4, noise: float = 0.02) -> PairedAnswers:
@@ -275,15 +282,15 @@ def changing(
 ) -> PairedAnswers:
     """Return pairs over some seconds; *change* adds to the log speed of the draft, 1.25x before it."""
     draw = random.Random(5)
-    ours, theirs = [], []
+    candidate, plain = [], []
     for number in range(count * repeats):
         at, sent = number % count, lasts * number / (count * repeats)
         hard, scatter = 1 + 0.1 * math.sin(7 * at), math.exp(draw.gauss(0, noise))
         gap = 0.1 / 1.25 * math.exp(-change(sent)) * hard * scatter
         pair = f"p{number}"
-        ours.append(generation(steady(gap, sent_s=sent), f"c-{at}", pair=pair))
-        theirs.append(generation(steady(0.1, sent_s=sent), f"c-{at}", arm="plain", role=Role.SENTINEL, pair=pair))
-    return evidence(ours, theirs, settled_s=600.0)
+        candidate.append(generation(steady(gap, sent_s=sent), f"c-{at}", pair=pair))
+        plain.append(generation(steady(0.1, sent_s=sent), f"c-{at}", arm="plain", role=Role.SENTINEL, pair=pair))
+    return evidence(candidate, plain, settled_s=600.0)
 
 
 def changes(paired: PairedAnswers) -> str | None:
@@ -357,16 +364,16 @@ def test_a_late_fall_is_seen_beneath_the_luck_of_the_draft() -> None:
     Tokens a round vary by 40 % from answer to answer: with them a fall of 20 % in the last tenth is seen.
     """
     draw, count = random.Random(3), 36
-    ours, theirs = list[Generation](), list[Generation]()
+    candidates, baselines = list[Generation](), list[Generation]()
     for number in range(count):
         rounds, sent, pair = draw.randint(5, 18), 600 * number / count, f"p{number}"
         step = 0.008 * rounds * math.exp(draw.gauss(0, 0.04) + 0.2 * (number >= 0.9 * count))
         answer = replace(steady(step, 20, sent_s=sent), rounds=Rounds(rounds, 4 * rounds, 20 - rounds))
-        ours.append(generation(answer, f"c-{number % 24}", pair=pair))
-        theirs.append(generation(steady(0.1, 20, sent_s=sent), f"c-{number % 24}", role=Role.SENTINEL, pair=pair))
+        candidates.append(generation(answer, f"c-{number % 24}", pair=pair))
+        baselines.append(generation(steady(0.1, 20, sent_s=sent), f"c-{number % 24}", role=Role.SENTINEL, pair=pair))
 
-    assert changes(evidence(ours, theirs, settled_s=600.0)) is not None
-    assert changes(evidence(ours, theirs, settled_s=600.0, rules=2)) is None
+    assert changes(evidence(candidates, baselines, settled_s=600.0)) is not None
+    assert changes(evidence(candidates, baselines, settled_s=600.0, rules=2)) is None
 
 
 def test_a_late_fall_is_seen_beneath_the_noise_of_plain_decoding() -> None:
@@ -377,15 +384,15 @@ def test_a_late_fall_is_seen_beneath_the_noise_of_plain_decoding() -> None:
 
     def fallen(noise: float, plain_fall: float) -> PairedAnswers:
         draw, count = random.Random(3), 36
-        ours, theirs = list[Generation](), list[Generation]()
+        candidates, baselines = list[Generation](), list[Generation]()
         for number in range(count):
             rounds, sent, pair, late = 5 + number % 12, 600 * number / count, f"p{number}", number >= 0.75 * count
             step = 0.008 * rounds * math.exp(draw.gauss(0, 0.02) + 0.12 * late)
             answer = replace(steady(step, 20, sent_s=sent), rounds=Rounds(rounds, 4 * rounds, 20 - rounds))
             plain = steady(0.1 * math.exp(noise * (-1) ** (number + number // 12) + plain_fall * late), 20, sent_s=sent)
-            ours.append(generation(answer, f"c-{number % 12}", pair=pair))
-            theirs.append(generation(plain, f"c-{number % 12}", role=Role.SENTINEL, pair=pair))
-        return evidence(ours, theirs, settled_s=600.0)
+            candidates.append(generation(answer, f"c-{number % 12}", pair=pair))
+            baselines.append(generation(plain, f"c-{number % 12}", role=Role.SENTINEL, pair=pair))
+        return evidence(candidates, baselines, settled_s=600.0)
 
     assert changes(fallen(0.15, 0.0)) is not None
     assert changes(replace(fallen(0.15, 0.0), rules=2)) is None
@@ -410,7 +417,7 @@ def test_the_last_third_is_what_is_left_of_a_decaying_ratio() -> None:
     """
     late = last_third(losing(0.3))
 
-    assert min(mine.answer.sent_ns for mine, _ in late.pairs) >= 380 * SECOND
+    assert min(candidate.answer.sent_ns for candidate, _ in late.pairs) >= 380 * SECOND
     assert known(estimate("throughput_ratio", late)).center < 1.25 * math.exp(-0.2)
 
 
@@ -418,18 +425,18 @@ def test_a_steady_host_does_not_drift() -> None:
     """
     The same speed throughout is no drift.
     """
-    found = known(plain_drift(evidence(*drifting(0.0))))
+    drift = known(plain_drift(evidence(*drifting(0.0))))
 
-    assert pytest.approx(0.0, abs=1e-9) == found.center
+    assert pytest.approx(0.0, abs=1e-9) == drift.center
 
 
 def test_canaries_of_different_speed_are_no_drift() -> None:
     """
     Each canary is compared with itself: a slow one asked late is not a slow host, and once asked tells nothing.
     """
-    ours, theirs = twins(9, lambda _: steady(0.05), lambda at: steady(0.1 * (1 + at), sent_s=60.0 * at))
+    candidate, plain = twins(9, lambda _: steady(0.05), lambda at: steady(0.1 * (1 + at), sent_s=60.0 * at))
 
-    assert "too few" in because(plain_drift(evidence(ours, theirs)))
+    assert "too few" in because(plain_drift(evidence(candidate, plain)))
 
 
 def test_drift_looks_at_the_last_segment_alone() -> None:
@@ -438,6 +445,6 @@ def test_drift_looks_at_the_last_segment_alone() -> None:
     """
     _, old = drifting(-0.5)
     _, new = drifting(0.0)
-    theirs = [*old, *(replace(one, segment=1, key=f"1{one.key}") for one in new)]
+    plain = [*old, *(replace(record, segment=1, key=f"1{record.key}") for record in new)]
 
-    assert pytest.approx(0.0, abs=1e-9) == known(plain_drift(evidence([], theirs))).center
+    assert pytest.approx(0.0, abs=1e-9) == known(plain_drift(evidence([], plain))).center

@@ -19,12 +19,12 @@ HALF_NONE = 3 / (1 / 2.2 + 2 / 0.85)
 """A third of the prompts at 2.2x and the others at 0.85x, by the time of all."""
 
 
-def repeated(count: int, repeats: int, mine: Callable[[int], Answer], plain: Callable[[int], Answer]) -> Twins:
+def repeated(count: int, repeats: int, candidate: Callable[[int], Answer], plain: Callable[[int], Answer]) -> Twins:
     """Return so many pairs of each canary."""
     arms: Twins = ([], [])
     for turn in range(repeats):
-        for arm, made in zip(arms, twins(count, mine, plain), strict=True):
-            arm += [replace(one, pair=f"{turn}.{one.pair}") for one in made]
+        for arm, records in zip(arms, twins(count, candidate, plain), strict=True):
+            arm += [replace(record, pair=f"{turn}.{record.pair}") for record in records]
     return arms
 
 
@@ -63,13 +63,13 @@ def test_long_prompts_weigh_more(metric: str) -> None:
     Six answers of 100 tokens at 0.8x and six of 10 tokens at 2x take longer than plain decoding.
     """
     length = [100] * 6 + [10] * 6
-    ours, theirs = twins(
+    candidate, plain = twins(
         12,
         lambda at: steady(0.1 / (0.8 if at < 6 else 2.0), length[at], first_s=0.0),
         lambda at: steady(0.1, length[at], first_s=0.0),
     )
 
-    assert known(estimate(metric, evidence(ours, theirs))).center < 0.9
+    assert known(estimate(metric, evidence(candidate, plain))).center < 0.9
 
 
 @pytest.mark.whole
@@ -128,10 +128,10 @@ def test_one_pair_a_prompt_shows_no_single_prompt() -> None:
     """
     Without repeats the noise of an answer is unknown, and no prompt is called slower or not slower.
     """
-    ours = [generation(steady(0.2), f"c-{at:03}", pair=f"p{at}") for at in range(12)]
-    theirs = [generation(steady(0.1), f"c-{at:03}", arm="plain", pair=f"p{at}") for at in range(12)]
+    candidate = [generation(steady(0.2), f"c-{at:03}", pair=f"p{at}") for at in range(12)]
+    plain = [generation(steady(0.1), f"c-{at:03}", arm="plain", pair=f"p{at}") for at in range(12)]
 
-    speeds = prompt_speeds("throughput_ratio", evidence(ours, theirs))
+    speeds = prompt_speeds("throughput_ratio", evidence(candidate, plain))
 
     assert speeds is not None
     assert speeds.slower is None

@@ -15,22 +15,22 @@ def test_pairs_by_their_pair() -> None:
     """
     Answers that share a pair and a canary are compared, whatever lies nearer in time.
     """
-    mine = [
+    candidates = [
         generation(steady(0.1, sent_s=0), "a", pair="p1", key="far"),
         generation(steady(0.1, sent_s=100), "a", pair="p2", key="near"),
     ]
     plain = [generation(steady(0.2, sent_s=101), "a", arm="plain", role=Role.SENTINEL, pair="p1")]
 
-    pairs = evidence(mine, plain).pairs
+    pairs = evidence(candidates, plain).pairs
 
-    assert ["far"] == [ours.key for ours, _ in pairs]
+    assert ["far"] == [candidate.key for candidate, _ in pairs]
 
 
 def test_blocks_pair_with_the_nearest_answer_to_the_same_canary() -> None:
     """
     A plain answer of a block is compared with the candidate's answer to its canary that was sent nearest in time.
     """
-    mine = [
+    candidates = [
         generation(steady(0.1, sent_s=10), "a", key="early"),
         generation(steady(0.1, sent_s=300), "a", key="late"),
         generation(steady(0.1, sent_s=290), "b", key="other canary"),
@@ -43,22 +43,22 @@ def test_blocks_pair_with_the_nearest_answer_to_the_same_canary() -> None:
         generation(steady(0.2, sent_s=290), "nobody", arm="plain", role=Role.BLOCK),
     ]
 
-    pairs = evidence(mine, plain).pairs
+    pairs = evidence(candidates, plain).pairs
 
-    assert ["early", "late"] == [ours.key for ours, _ in pairs]
+    assert ["early", "late"] == [candidate.key for candidate, _ in pairs]
 
 
 def test_blocks_pair_inside_their_segment() -> None:
     """
     The clocks of two segments do not compare: an answer of the block's own segment is taken, however far away.
     """
-    mine = [
+    candidates = [
         generation(steady(0.1, sent_s=5), "a", key="other", segment=0),
         generation(steady(0.1, sent_s=500), "a", key="own", segment=1),
     ]
     plain = [generation(steady(0.2, sent_s=5), "a", arm="plain", role=Role.BLOCK, segment=1)]
 
-    assert ["own"] == [ours.key for ours, _ in evidence(mine, plain).pairs]
+    assert ["own"] == [candidate.key for candidate, _ in evidence(candidates, plain).pairs]
 
 
 def test_warm_ups_are_never_judged() -> None:
@@ -68,13 +68,13 @@ def test_warm_ups_are_never_judged() -> None:
     slow = generation(steady(5.0), "a", role=Role.WARMUP, pair="p")
     slow_plain = generation(steady(5.0), "a", arm="plain", role=Role.WARMUP, pair="p")
 
-    found = evidence([slow], [slow_plain])
+    paired = evidence([slow], [slow_plain])
 
-    assert ((), (), ()) == (found.answers, found.plain, found.pairs)
+    assert ((), (), ()) == (paired.answers, paired.plain, paired.pairs)
 
 
 @pytest.mark.parametrize(
-    ("mine", "twin", "greedy", "same"),
+    ("candidate", "twin", "greedy", "same"),
     [
         (9, 10, True, True),
         (10, 9, True, True),
@@ -88,13 +88,13 @@ def test_warm_ups_are_never_judged() -> None:
     ],
 )
 def test_only_answers_of_like_length_are_compared(
-    mine: int | None, twin: int | None, *, greedy: bool, same: bool
+    candidate: int | None, twin: int | None, *, greedy: bool, same: bool
 ) -> None:
     """
     Nine tokens of ten are the same greedy work, eight are not; lengths that are drawn differ up to tenfold; an
     unknown length says nothing.
     """
-    pair = (generation(answer(output_tokens=mine)), generation(answer(output_tokens=twin), arm="plain"))
+    pair = (generation(answer(output_tokens=candidate)), generation(answer(output_tokens=twin), arm="plain"))
 
     assert same == similar_lengths(pair, least_length(greedy=greedy, rules=2))
 
@@ -103,14 +103,14 @@ def test_every_pair_is_either_read_or_lost() -> None:
     """
     Of seven pairs two differ in length and one has a fault: three are lost, wherever they stand, and four are read.
     """
-    ours, theirs = twins(7, lambda at: steady(0.05, count=4 if at in {1, 3} else 8), lambda _: steady(0.1))
-    ours[5] = generation(steady(0.05, fault="died"), "c-005", pair="p5")
-    pairs = evidence(ours, theirs).pairs
+    candidate, plain = twins(7, lambda at: steady(0.05, count=4 if at in {1, 3} else 8), lambda _: steady(0.1))
+    candidate[5] = generation(steady(0.05, fault="died"), "c-005", pair="p5")
+    pairs = evidence(candidate, plain).pairs
 
     ratios, lost = pair_ratios(pairs, decode_rate, least=least_length(greedy=True, rules=2))
 
     assert (3, {"c-000", "c-002", "c-004", "c-006"}) == (lost, set(by_canary(ratios)))
-    assert [2.0] == [pytest.approx(one) for one in by_canary(ratios)["c-006"]]
+    assert [2.0] == [pytest.approx(ratio) for ratio in by_canary(ratios)["c-006"]]
 
 
 @pytest.mark.parametrize("metric", ["throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio"])
@@ -118,21 +118,21 @@ def test_half_an_answer_is_no_speed_where_lengths_are_not_drawn(metric: str) -> 
     """
     Greedy answers half as long as plain decoding's did other work; above temperature 0 they are answers like others.
     """
-    ours, theirs = twins(6, lambda _: steady(0.05, count=4), lambda _: steady(0.1))
+    candidate, plain = twins(6, lambda _: steady(0.05, count=4), lambda _: steady(0.1))
 
-    assert "6 of 6 pairs are lost" in because(estimate(metric, evidence(ours, theirs)))
-    assert isinstance(estimate(metric, evidence(ours, theirs, greedy=False)), Estimate)
+    assert "6 of 6 pairs are lost" in because(estimate(metric, evidence(candidate, plain)))
+    assert isinstance(estimate(metric, evidence(candidate, plain, greedy=False)), Estimate)
 
 
 def test_the_plain_gap_is_read_off_plain_answers() -> None:
     """
     The gap is plain decoding's, between arrivals in seconds: its own where it is judged itself, never a round's.
     """
-    ours, theirs = twins(3, lambda _: steady(0.5), lambda _: steady(0.25, sent_s=7))
+    candidate, plain = twins(3, lambda _: steady(0.5), lambda _: steady(0.25, sent_s=7))
     drafting = [generation(steady(0.5, rounds=counted(2, 8, 6)))]
 
-    assert 0.25 * BURST_SHARE == evidence(ours, theirs).burst_gap
-    assert 0.25 * BURST_SHARE == evidence(theirs).burst_gap
+    assert 0.25 * BURST_SHARE == evidence(candidate, plain).burst_gap
+    assert 0.25 * BURST_SHARE == evidence(plain).burst_gap
     assert evidence(drafting).burst_gap == 0.0
     assert evidence([generation(answer([0.1]))]).burst_gap == 0.0
 
@@ -141,7 +141,7 @@ def test_one_pair_too_many_is_too_many() -> None:
     """
     The share of lost pairs is compared with the limit that was given.
     """
-    ours, theirs = twins(10, lambda at: steady(0.05, count=4 if at < 2 else 8), lambda _: steady(0.1))
+    candidate, plain = twins(10, lambda at: steady(0.05, count=4 if at < 2 else 8), lambda _: steady(0.1))
 
-    assert 8 == known(estimate("throughput_ratio", evidence(ours, theirs, lost_limit=0.2))).n
-    assert "19 % allowed" in because(estimate("throughput_ratio", evidence(ours, theirs, lost_limit=0.19)))
+    assert 8 == known(estimate("throughput_ratio", evidence(candidate, plain, lost_limit=0.2))).n
+    assert "19 % allowed" in because(estimate("throughput_ratio", evidence(candidate, plain, lost_limit=0.19)))

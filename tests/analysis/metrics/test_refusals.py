@@ -20,8 +20,8 @@ def same(names: Iterable[str], value: Value) -> dict[str, Value]:
     return dict.fromkeys(names, value)
 
 
-def pairs(*both: tuple[float, float]) -> dict[str, tuple[float, float]]:
-    return {f"c-{at}": pair for at, pair in enumerate(both)}
+def pairs(*speeds: tuple[float, float]) -> dict[str, tuple[float, float]]:
+    return {f"c-{at}": pair for at, pair in enumerate(speeds)}
 
 
 ALIKE = ((1.0, 2.0), (1.0, 2.0))
@@ -87,9 +87,9 @@ def test_a_refusal_says_why_and_how_much_there_was(case: str) -> None:
     """
     What cannot be estimated is refused in words a report prints, with the count that was seen.
     """
-    found, said = REFUSED[case]
+    find, reason = REFUSED[case]
 
-    assert said == found()
+    assert reason == find()
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,10 @@ def test_the_least_that_suffices_is_enough(find: Found, n: int) -> None:
     """
     With exactly as many units as are needed there is an estimate, and it says how many there were.
     """
-    found = find()
+    result = find()
 
-    assert isinstance(found, Estimate)
-    assert n == found.n
+    assert isinstance(result, Estimate)
+    assert n == result.n
 
 
 FROZEN = canaries(10, expect={"equals": "right"})
@@ -193,6 +193,6 @@ def test_a_metric_that_is_not_given_says_why_and_how_much_there_was(case: str) -
     """
     A check that is unproven prints its reason, and the count that was seen stands in the verdict.
     """
-    metric, seen, said = UNGIVEN[case]
+    metric, build, reason = UNGIVEN[case]
 
-    assert said == estimate(metric, seen())
+    assert reason == estimate(metric, build())

@@ -27,8 +27,8 @@ HEAVY = setting(draft="heavy", num_draft_tokens=4)
 def made(number: int = 0, arm: str = "candidate", **answer: object) -> Generation:
     given_ = Answer(0, 10**9, (), "t", output_tokens=20, prompt_tokens=9)
     knobs = HEAVY if arm == "candidate" else setting(draft=None)
-    one = replace(given_, **answer)  # type: ignore[arg-type]
-    return Generation("t", f"{number}", "w", f"c-{number}", arm, knobs, Role.MEASURED, 0, "1", 1, one)
+    reply = replace(given_, **answer)  # type: ignore[arg-type]
+    return Generation("t", f"{number}", "w", f"c-{number}", arm, knobs, Role.MEASURED, 0, "1", 1, reply)
 
 
 @given(st.integers(0, 200), st.integers(0, 200), st.integers(1, 50))
@@ -60,14 +60,14 @@ def test_rounds_are_never_fewer_than_none(emitted: int | None, accepted: int, ro
     assert Rounds(rounds, 9, accepted) == claimed_rounds(Answer(0, 1, output_tokens=emitted, claims=claims))
 
 
-@pytest.mark.parametrize(("tried", "shown"), [((4, 3), (4, 3)), ((4,), ())])
-def test_claimed_positions_are_kept_where_they_pair_up(tried: tuple[int, ...], shown: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("tried", "positions"), [((4, 3), (4, 3)), ((4,), ())])
+def test_claimed_positions_are_kept_where_they_pair_up(tried: tuple[int, ...], positions: tuple[int, ...]) -> None:
     """
     How often each position was accepted goes with how often it was tried; where they do not pair up, nothing was tried.
     """
     claims = Claims(9, 3, 4, tried_by_position=tried, accepted_by_position=(3, 1))
 
-    assert Rounds(4, 9, 3, shown, (3, 1)) == claimed_rounds(Answer(0, 1, output_tokens=9, claims=claims))
+    assert Rounds(4, 9, 3, positions, (3, 1)) == claimed_rounds(Answer(0, 1, output_tokens=9, claims=claims))
 
 
 @pytest.mark.parametrize("claims", [Claims(), Claims(drafted=3), Claims(accepted=3), Claims(rounds=3)])
@@ -83,10 +83,10 @@ def test_ours_come_first() -> None:
     Claims stand in only where nothing was counted by us.
     """
     counted = (made(rounds=Rounds(5, 20, 10), claims=Claims(20, 19)),)
-    told = (made(claims=Claims(20, 15)),)
+    claimed = (made(claims=Claims(20, 15)),)
 
     assert (counted, False) == counted_or_claimed(counted)
-    assert (with_claimed_rounds(told), True) == counted_or_claimed(told)
+    assert (with_claimed_rounds(claimed), True) == counted_or_claimed(claimed)
     assert (False, None) == (counted_or_claimed((made(),))[1], counted_or_claimed((made(),))[0][0].answer.rounds)
 
 
@@ -97,17 +97,17 @@ def test_an_estimate_of_claims_says_so() -> None:
     answers = tuple(made(number, claims=Claims(20, 15)) for number in range(30))
     evidence = PairedAnswers("w", {}, answers, (), 0.95, 1, greedy=True)
 
-    seen = estimate("acceptance_rate", replace(evidence, answers=with_claimed_rounds(answers)))
+    interval = estimate("acceptance_rate", replace(evidence, answers=with_claimed_rounds(answers)))
 
-    assert isinstance(seen, Estimate)
-    assert pytest.approx(0.75) == seen.center
+    assert isinstance(interval, Estimate)
+    assert pytest.approx(0.75) == interval.center
     assert (CLAIMS_NOTE,) == labelled_as_claims(fact(0.75, 30)).notes
 
 
 def kinds(*answers: Generation) -> dict[str, frozenset[str]]:
-    mine = tuple(answer for answer in answers if answer.arm == "candidate")
+    candidate = tuple(answer for answer in answers if answer.arm == "candidate")
     plain = tuple(answer for answer in answers if answer.arm == "plain")
-    evidence = pair_answers(PairedAnswers("w", {}, mine, plain, 0.95, 1, greedy=True))
+    evidence = pair_answers(PairedAnswers("w", {}, candidate, plain, 0.95, 1, greedy=True))
     return {finding.kind: finding.voids for finding in examine(evidence, HEAVY, "w")}
 
 
@@ -115,12 +115,12 @@ def test_a_swapped_model_voids_the_arm() -> None:
     """
     Answers of one arm under two names are of two models, and no objective about either can be checked.
     """
-    found = kinds(made(1, claims=Claims(model="a")), made(2, claims=Claims(model="b")))
-    same = kinds(made(1, claims=Claims(model="a")), made(2, claims=Claims(model="a")), made(3, "plain"))
+    voids = kinds(made(1, claims=Claims(model="a")), made(2, claims=Claims(model="b")))
+    unswapped = kinds(made(1, claims=Claims(model="a")), made(2, claims=Claims(model="a")), made(3, "plain"))
 
-    assert {"throughput_ratio", "acceptance_rate", "task_pass_delta"} <= found["model_swapped"]
-    assert "memory_headroom" not in found["model_swapped"]
-    assert "model_swapped" not in same
+    assert {"throughput_ratio", "acceptance_rate", "task_pass_delta"} <= voids["model_swapped"]
+    assert "memory_headroom" not in voids["model_swapped"]
+    assert "model_swapped" not in unswapped
 
 
 def test_a_cached_prompt_voids_its_first_token() -> None:
@@ -128,10 +128,10 @@ def test_a_cached_prompt_voids_its_first_token() -> None:
     A prompt that was partly answered from a cache has no time to first token and none of its whole answer; its decoding
     still counts.
     """
-    found = kinds(made(1, claims=Claims(cached_tokens=4)), made(1, "plain", claims=Claims(cached_tokens=0)))
+    voids = kinds(made(1, claims=Claims(cached_tokens=4)), made(1, "plain", claims=Claims(cached_tokens=0)))
 
     timed = {"ttft", "ttft_delta", "ttft_after_pause_delta", "prefill_throughput", "answer_latency_p95"}
-    assert timed == found["warm_prompt"]
+    assert timed == voids["warm_prompt"]
     assert "warm_prompt" not in kinds(made(1, claims=Claims(cached_tokens=0)), made(1, "plain"))
 
 
@@ -142,21 +142,21 @@ def paced(number: int, arm: str, width: int, tokens: int = 24) -> Generation:
 
 
 @pytest.mark.parametrize(
-    ("mine", "plain", "shown"),
+    ("candidate", "plain", "visible"),
     [(3, 1, True), (1, 1, False), (3, 3, False)],
     ids=["bursts", "one at a time", "both in bursts"],
 )
-def test_bursts_show_a_draft_that_nobody_counts(mine: int, plain: int, shown: bool) -> None:
+def test_bursts_show_a_draft_that_nobody_counts(candidate: int, plain: int, visible: bool) -> None:
     """
     Without counters a draft is seen in the rounds its tokens come in, unless plain decoding comes so too.
     """
-    answers = tuple(paced(number, "candidate", mine) for number in range(10))
+    answers = tuple(paced(number, "candidate", candidate) for number in range(10))
     twins = tuple(paced(number, "plain", plain) for number in range(10))
     evidence = pair_answers(PairedAnswers("w", {}, answers, twins, 0.95, 1, greedy=True))
 
-    seen = estimate("speculation_engaged", evidence)
+    interval = estimate("speculation_engaged", evidence)
 
-    assert shown == isinstance(seen, Estimate)
-    if isinstance(seen, Estimate):
-        assert 1.0 == seen.center
-        says("estimates", "bursts show a draft that nobody counts", seen.notes[0])
+    assert visible == isinstance(interval, Estimate)
+    if isinstance(interval, Estimate):
+        assert 1.0 == interval.center
+        says("estimates", "bursts show a draft that nobody counts", interval.notes[0])

@@ -27,10 +27,10 @@ def speculated(rng: random.Random, rounds: int, *, drafted: int = 4, joined: boo
     """Return an answer of *rounds*, each a chunk where *joined*, and its tokens a round."""
     at, total, arrivals = 0.1, 0, []
     for _ in range(rounds):
-        kept = 1 + next((n for n in range(drafted) if rng.random() > 0.7), drafted)
-        pieces = 1 if joined else kept
+        tokens = 1 + next((n for n in range(drafted) if rng.random() > 0.7), drafted)
+        pieces = 1 if joined else tokens
         arrivals += [Arrival(round((at + n * rng.uniform(2e-5, 3e-4)) * 1e9)) for n in range(pieces)]
-        total, at = total + kept, at + ROUND * rng.lognormvariate(0, 0.1)
+        total, at = total + tokens, at + ROUND * rng.lognormvariate(0, 0.1)
     arrivals.sort()
     return Answer(0, arrivals[-1].at_ns, tuple(arrivals), output_tokens=total, finish="length"), total / rounds
 
@@ -51,24 +51,24 @@ def test_the_interval_holds_the_truth(*, joined: bool, drafted: int | None) -> N
     In 100 answers of 8 to 60 rounds, at least 95 intervals hold the tokens a round, and half are narrower than a sixth.
     """
     rng = random.Random(3)
-    held, widths = 0, []
+    hits, widths = 0, []
 
     for _ in range(100):
-        made, truth = speculated(rng, rng.randrange(8, 60), joined=joined)
-        found = timed_rounds(made, PLAIN, drafted)
-        assert isinstance(found, TimedRounds), found
-        _, lo, hi = found.length
-        held += lo - 1e-9 <= truth <= hi + 1e-9
+        reply, truth = speculated(rng, rng.randrange(8, 60), joined=joined)
+        rounds = timed_rounds(reply, PLAIN, drafted)
+        assert isinstance(rounds, TimedRounds), rounds
+        _, lo, hi = rounds.length
+        hits += lo - 1e-9 <= truth <= hi + 1e-9
         widths.append((hi - lo) / truth)
 
-    assert held >= 95
+    assert hits >= 95
     assert sorted(widths)[50] < 1 / 6
 
 
-def flushed(made: Answer, seconds: float) -> Answer:
-    """Return *made* as a server brings it that sends what has gathered each *seconds*."""
-    slots = sorted({-(-arrival.at_ns // round(seconds * 1e9)) * round(seconds * 1e9) for arrival in made.arrivals})
-    return replace(made, arrivals=tuple(map(Arrival, slots)))
+def flushed(reply: Answer, seconds: float) -> Answer:
+    """Return *reply* as a server brings it that sends what has gathered each *seconds*."""
+    slots = sorted({-(-arrival.at_ns // round(seconds * 1e9)) * round(seconds * 1e9) for arrival in reply.arrivals})
+    return replace(reply, arrivals=tuple(map(Arrival, slots)))
 
 
 @pytest.mark.parametrize("seconds", [0.03, 0.2, 10.0])
@@ -78,24 +78,24 @@ def test_a_server_that_buffers_is_refused(seconds: float) -> None:
     """
     rng = random.Random(4)
 
-    found = plain_timing([generation(flushed(plainly(rng, 300), seconds), arm="sentinel") for _ in range(20)])
+    timing = plain_timing([generation(flushed(plainly(rng, 300), seconds), arm="sentinel") for _ in range(20)])
 
-    assert isinstance(found, Missing)
-    assert "buffers" in found.because or "needed to tell rounds" in found.because
+    assert isinstance(timing, Missing)
+    assert "buffers" in timing.because or "needed to tell rounds" in timing.because
 
 
 def test_an_even_stream_is_refused() -> None:
     """
     A server that sends a token at a pace of its own hides its rounds: one token a round would be read off it.
     """
-    made, _ = speculated(random.Random(5), 40)
-    at = made.arrivals[0].at_ns
-    even = tuple(Arrival(at + round(number * 0.9 * TOKEN * 1e9)) for number in range(len(made.arrivals)))
+    reply, _ = speculated(random.Random(5), 40)
+    at = reply.arrivals[0].at_ns
+    even = tuple(Arrival(at + round(number * 0.9 * TOKEN * 1e9)) for number in range(len(reply.arrivals)))
 
-    found = timed_rounds(replace(made, arrivals=even), PLAIN, 4)
+    result = timed_rounds(replace(reply, arrivals=even), PLAIN, 4)
 
-    assert isinstance(found, str)
-    assert "pace" in found
+    assert isinstance(result, str)
+    assert "pace" in result
 
 
 @pytest.mark.parametrize(
@@ -112,30 +112,30 @@ def test_what_cannot_be_seen_is_said(change: dict[str, object], why: str) -> Non
     """
     Too little to fit a mixture to is a reason in words, never a figure.
     """
-    made, _ = speculated(random.Random(6), 30)
+    reply, _ = speculated(random.Random(6), 30)
 
-    found = timed_rounds(replace(made, **change), PLAIN, 4)  # type: ignore[arg-type]
+    result = timed_rounds(replace(reply, **change), PLAIN, 4)  # type: ignore[arg-type]
 
-    assert isinstance(found, str)
-    assert why in found
+    assert isinstance(result, str)
+    assert why in result
 
 
 def test_bursts_longer_than_a_round_are_several_rounds() -> None:
     """
     With a draft length of 2 no round has 12 tokens: a server that joins rounds is refused where its chunks show it.
     """
-    made, _ = speculated(random.Random(7), 60, drafted=12)
+    reply, _ = speculated(random.Random(7), 60, drafted=12)
 
-    found = timed_rounds(made, PLAIN, 2)
+    result = timed_rounds(reply, PLAIN, 2)
 
-    assert isinstance(found, str)
-    assert "buffers" in found
+    assert isinstance(result, str)
+    assert "buffers" in result
 
 
 def both_arms(count: int = 12) -> tuple[list[Generation], list[Generation]]:
     rng = random.Random(8)
-    mine = [generation(speculated(rng, 30)[0], f"c-{number:03}") for number in range(count)]
-    return mine, [generation(plainly(rng), f"c-{number:03}", arm="sentinel") for number in range(count)]
+    candidate = [generation(speculated(rng, 30)[0], f"c-{number:03}") for number in range(count)]
+    return candidate, [generation(plainly(rng), f"c-{number:03}", arm="sentinel") for number in range(count)]
 
 
 @pytest.mark.parametrize(("metric", "truth"), [("acceptance_length", 2.77), ("acceptance_rate", 0.443)])
@@ -143,12 +143,12 @@ def test_an_objective_from_timing_has_a_wider_interval_and_names_its_source(metr
     """
     The estimate covers what the generator made, with the doubt about the rounds inside; the note says where it is from.
     """
-    found = estimate_from_timing(metric, evidence(*both_arms()))
+    interval = estimate_from_timing(metric, evidence(*both_arms()))
 
-    assert isinstance(found, Estimate)
-    assert found.lo < truth < found.hi
-    assert found.lo < found.center < found.hi
-    assert any(note.startswith(TIMING_NOTE) for note in found.notes)
+    assert isinstance(interval, Estimate)
+    assert interval.lo < truth < interval.hi
+    assert interval.lo < interval.center < interval.hi
+    assert any(note.startswith(TIMING_NOTE) for note in interval.notes)
 
 
 def test_too_many_refused_answers_leave_it_unproven() -> None:
@@ -156,11 +156,13 @@ def test_too_many_refused_answers_leave_it_unproven() -> None:
     Where a fifth of the answers came in one piece, the others do not stand for all of them; nor does a run without
     plain answers show anything.
     """
-    mine, plain = both_arms()
-    whole = [replace(one, answer=replace(one.answer, arrivals=one.answer.arrivals[:1])) for one in mine[:3]]
+    candidate, plain = both_arms()
+    in_one_piece = [
+        replace(record, answer=replace(record.answer, arrivals=record.answer.arrivals[:1])) for record in candidate[:3]
+    ]
 
-    few = estimate_from_timing("acceptance_length", evidence([*whole, *mine[3:]], plain))
-    none = estimate_from_timing("acceptance_length", evidence(mine))
+    few = estimate_from_timing("acceptance_length", evidence([*in_one_piece, *candidate[3:]], plain))
+    none = estimate_from_timing("acceptance_length", evidence(candidate))
 
     assert isinstance(few, Missing)
     assert "3 of 12" in few.because

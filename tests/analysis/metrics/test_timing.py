@@ -65,7 +65,7 @@ def test_decode_rate_of_chunks_with_unknown_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    "one",
+    "reply",
     [
         answer([], ended_s=1.0),
         answer([0.1]),
@@ -76,11 +76,11 @@ def test_decode_rate_of_chunks_with_unknown_counts() -> None:
     ],
     ids=["nothing", "one arrival", "one round", "uncounted", "no time passed", "no tokens later"],
 )
-def test_an_answer_without_a_second_burst_has_no_decode_rate(one: Answer) -> None:
+def test_an_answer_without_a_second_burst_has_no_decode_rate(reply: Answer) -> None:
     """
     What came whole, uncounted or at once has no decode speed; it is never zero or infinite.
     """
-    assert decode_rate(one) is None
+    assert decode_rate(reply) is None
 
 
 def test_answer_rate_counts_from_the_request_to_the_end() -> None:
@@ -127,9 +127,9 @@ def test_acceptance_in_the_fields_terms() -> None:
     """
     Six of eight drafted tokens kept in two rounds: a rate of 0.75, and four tokens per round with the target's own.
     """
-    one = answer(rounds=counted(2, 8, 6))
+    reply = answer(rounds=counted(2, 8, 6))
 
-    assert (0.75, 4.0) == (acceptance_rate(one), acceptance_length(one))
+    assert (0.75, 4.0) == (acceptance_rate(reply), acceptance_length(reply))
 
 
 def test_acceptance_of_nothing_drafted_is_unknown() -> None:
@@ -145,32 +145,32 @@ def test_bursts_by_rounds() -> None:
     """
     A round ends with the token the target made itself, however far its pieces lie apart; the first burst is left out.
     """
-    one = answer([0.5, 0.5, 0.5, 0.9, 0.95, 1.0], drafted=[True, True, False, True, False, False])
+    reply = answer([0.5, 0.5, 0.5, 0.9, 0.95, 1.0], drafted=[True, True, False, True, False, False])
 
-    assert [(near(0.4), 2), (near(0.1), 1)] == bursts(one, 0.0)
+    assert [(near(0.4), 2), (near(0.1), 1)] == bursts(reply, 0.0)
 
 
 def test_bursts_by_closeness() -> None:
     """
     Chunks closer together than the limit are one burst, whose gap runs from start to start.
     """
-    one = answer([0.1, 0.102, 0.3, 0.305, 0.31, 0.6], tokens=[1, 1, 2, 3, 1, 1])
+    reply = answer([0.1, 0.102, 0.3, 0.305, 0.31, 0.6], tokens=[1, 1, 2, 3, 1, 1])
 
-    assert [(near(0.2), 6), (near(0.3), 1)] == bursts(one, 0.01)
+    assert [(near(0.2), 6), (near(0.3), 1)] == bursts(reply, 0.01)
 
 
 def test_a_burst_with_an_uncounted_chunk_is_uncounted() -> None:
     """
     An unknown number of tokens plus three is unknown.
     """
-    one = answer([0.1, 0.3, 0.301], tokens=[1, 3, None])
+    reply = answer([0.1, 0.3, 0.301], tokens=[1, 3, None])
 
-    assert [(near(0.2), None)] == bursts(one, 0.01)
+    assert [(near(0.2), None)] == bursts(reply, 0.01)
 
 
-def is_close(one: Answer, at: int, together: float) -> bool:
+def is_close(reply: Answer, at: int, together: float) -> bool:
     """Return whether an arrival comes within the limit after the one before."""
-    return (one.arrivals[at].at_ns - one.arrivals[at - 1].at_ns) / 1e9 < together
+    return (reply.arrivals[at].at_ns - reply.arrivals[at - 1].at_ns) / 1e9 < together
 
 
 @given(
@@ -185,30 +185,30 @@ def test_bursts_lose_no_token_and_no_time(steps: list[tuple[float, int, bool]], 
     for gap, _, _ in steps:
         at += gap
         times.append(at)
-    one = answer(times, tokens=[many for _, many, _ in steps], drafted=[flag for _, _, flag in steps])
+    reply = answer(times, tokens=[count for _, count, _ in steps], drafted=[flag for _, _, flag in steps])
 
-    found = bursts(one, together)
+    merged = bursts(reply, together)
 
-    later = (at for at in range(1, len(times)) if not (steps[at - 1][2] or is_close(one, at, together)))
+    later = (at for at in range(1, len(times)) if not (steps[at - 1][2] or is_close(reply, at, together)))
     first = next(later, len(times))
-    assert sum(many for _, many, _ in steps[first:]) == sum(many or 0 for _, many in found)
-    assert sum(gap for gap, _ in found) <= times[-1] - times[0] + 1e-6
-    assert all(gap >= 0 for gap, _ in found)
+    assert sum(count for _, count, _ in steps[first:]) == sum(count or 0 for _, count in merged)
+    assert sum(gap for gap, _ in merged) <= times[-1] - times[0] + 1e-6
+    assert all(gap >= 0 for gap, _ in merged)
 
 
 def test_times_are_seconds_of_our_clock_to_the_nanosecond() -> None:
     """
     A quarter of a second is 0.25 exactly, whenever the answer was sent.
     """
-    one = answer([0.25, 0.5, 1.0], sent_s=1000.0, prompt_tokens=8)
+    reply = answer([0.25, 0.5, 1.0], sent_s=1000.0, prompt_tokens=8)
 
     assert (0.25, 32.0, 2 / 0.75, 3.0) == (
-        ttft(one),
-        prompt_rate_until_first(one),
-        decode_rate(one),
-        answer_rate(one),
+        ttft(reply),
+        prompt_rate_until_first(reply),
+        decode_rate(reply),
+        answer_rate(reply),
     )
-    assert [(0.25, 1), (0.5, 1)] == bursts(one, 0.0)
+    assert [(0.25, 1), (0.5, 1)] == bursts(reply, 0.0)
 
 
 def test_one_later_token_is_a_rate() -> None:
@@ -225,11 +225,11 @@ def test_bursts_lie_closer_together_than_the_limit() -> None:
     assert [(0.5, 1)] == bursts(answer([0.5, 1.0]), 0.5)
 
 
-@pytest.mark.parametrize(("chunks", "tokens", "told"), [(5, 7, True), (5, 6, False), (5, None, False)])
-def test_an_answer_in_bursts_has_more_tokens_than_bursts(chunks: int, tokens: int | None, *, told: bool) -> None:
+@pytest.mark.parametrize(("chunks", "tokens", "bursty"), [(5, 7, True), (5, 6, False), (5, None, False)])
+def test_an_answer_in_bursts_has_more_tokens_than_bursts(chunks: int, tokens: int | None, *, bursty: bool) -> None:
     """
     Seven tokens in five bursts are more than 1.2 a burst, six are not, and an unknown number tells nothing.
     """
-    one = answer([0.1 * at for at in range(1, chunks + 1)], output_tokens=tokens)
+    reply = answer([0.1 * at for at in range(1, chunks + 1)], output_tokens=tokens)
 
-    assert told == came_in_bursts(one, 0.01)
+    assert bursty == came_in_bursts(reply, 0.01)

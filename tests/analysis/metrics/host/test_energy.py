@@ -27,11 +27,11 @@ def test_a_planted_ratio_is_inside_the_interval(world: str) -> None:
     """
     soaks = [simulated(WORLDS[world], seed) for seed in range(12)]
     estimates = [(energy_ratio(paired), truth) for paired, truth in soaks]
-    weighed = [(found, truth) for found, truth in estimates if isinstance(found, Estimate)]
+    weighed = [(ratio, truth) for ratio, truth in estimates if isinstance(ratio, Estimate)]
 
     assert len(weighed) >= 10
-    assert sum(found.lo <= truth <= found.hi for found, truth in weighed) >= len(weighed) - 2
-    assert all(found.hi - found.lo < 0.3 for found, _ in weighed)
+    assert sum(ratio.lo <= truth <= ratio.hi for ratio, truth in weighed) >= len(weighed) - 2
+    assert all(ratio.hi - ratio.lo < 0.3 for ratio, _ in weighed)
 
 
 def test_every_bad_sensor_is_in_the_table() -> None:

@@ -30,8 +30,8 @@ Course = Callable[[int], Value]
 
 
 def reading(value: Value, status: str | None = None, source: str = "a tool") -> Reading:
-    known = status or ("ok" if value is not None else "absent")
-    return Reading(value if known == "ok" else None, "", source, known, 0.0)
+    state = status or ("ok" if value is not None else "absent")
+    return Reading(value if state == "ok" else None, "", source, state, 0.0)
 
 
 def soak(seconds: int = 600, *, segment: int = 0, begin: int = 0, **courses: Any) -> list[HostSample]:
@@ -51,14 +51,14 @@ def judged(samples: Sequence[HostSample], *, tokens: int | None = 1000, **more: 
     return estimates(HostSamples(samples, interval=1.0, **more), tokens=tokens, level=0.95, seed=7)
 
 
-def center(found: Estimate | Missing) -> float:
-    assert isinstance(found, Estimate), found
-    return found.center
+def center(figure: Estimate | Missing) -> float:
+    assert isinstance(figure, Estimate), figure
+    return figure.center
 
 
-def because(found: Estimate | Missing) -> str:
-    assert isinstance(found, Missing), found
-    return found.because
+def because(figure: Estimate | Missing) -> str:
+    assert isinstance(figure, Missing), figure
+    return figure.because
 
 
 def found_in(samples: Sequence[HostSample], *, baseline_held: bool | None = None, **more: Any) -> list[Finding]:
@@ -74,17 +74,17 @@ def test_every_host_metric_has_an_answer() -> None:
     """
     From nothing at all each metric is missing, and says why.
     """
-    found = judged([])
+    figures = judged([])
 
-    assert [metric.name for metric in ALL if metric.host] == list(found)
-    assert all(because(one) for one in found.values())
+    assert [metric.name for metric in ALL if metric.host] == list(figures)
+    assert all(because(figure) for figure in figures.values())
 
 
 def test_facts_of_a_quiet_soak() -> None:
     """
     Facts have no width: lo = center = hi.
     """
-    found = judged(
+    figures = judged(
         soak(
             memory_headroom=9e9,
             memory_pressure_level=1.0,
@@ -112,8 +112,8 @@ def test_facts_of_a_quiet_soak() -> None:
         "system_power_mean": 30.0,
         "system_energy_per_token": 18.0,
     }
-    assert expected == {name: center(one) for name, one in found.items() if name != "throttle_time"}
-    assert all(one.lo == one.center == one.hi for one in found.values() if isinstance(one, Estimate))
+    assert expected == {name: center(figure) for name, figure in figures.items() if name != "throttle_time"}
+    assert all(figure.lo == figure.center == figure.hi for figure in figures.values() if isinstance(figure, Estimate))
 
 
 @pytest.mark.parametrize("status", ["absent", "denied", "stale", "parse_error"])
@@ -139,7 +139,7 @@ def test_what_is_no_finite_number_is_missing(value: Any) -> None:
     """
     NaN, infinity, a text or a truth with the status ok proves nothing.
     """
-    samples = [replace(one, values={"memory_headroom": Reading(value, "B", "x", "ok")}) for one in soak()]
+    samples = [replace(sample, values={"memory_headroom": Reading(value, "B", "x", "ok")}) for sample in soak()]
 
     assert "0 of 600" in because(judged(samples)["memory_headroom"])
 
@@ -275,10 +275,10 @@ def test_a_power_of_0_watts_is_missing(mean: str, energy: str, sampled: str, zer
     """
     courses: dict[str, Any] = {sampled: lambda second: 0.0 if second < zeros else 20.0}
 
-    found, older = judged(soak(**courses)), judged(soak(**courses), rules=1)
+    figures, older = judged(soak(**courses)), judged(soak(**courses), rules=1)
 
     for name in (mean, energy):
-        assert f"{sampled}: {zeros} of 600 " in because(found[name])
+        assert f"{sampled}: {zeros} of 600 " in because(figures[name])
     assert center(older[energy]) == (600 - zeros) * 20 / 1000
 
 
@@ -349,10 +349,10 @@ def test_energy_names_the_tool_that_measured_the_power() -> None:
     """
     What a tool calls package power differs between tools.
     """
-    found = judged(soak(package_power=around(20.0)))
+    figures = judged(soak(package_power=around(20.0)))
 
     for name in ("power_mean", "energy_per_token"):
-        estimate = found[name]
+        estimate = figures[name]
         assert isinstance(estimate, Estimate)
         assert ("package power by a tool",) == estimate.notes
 
@@ -363,10 +363,10 @@ def test_power_that_an_answering_tool_lacks_is_missing_with_the_cause() -> None:
     """
     dead, no_tool = soak(package_power=None, system_power=92.0), soak(package_power=None)
 
-    found = [because(judged(samples)["energy_per_token"]) for samples in (dead, no_tool)]
+    reasons = [because(judged(samples)["energy_per_token"]) for samples in (dead, no_tool)]
 
-    says("estimates", "power that an answering tool lacks is missing with the cause", found[0])
-    assert found[1].endswith("absent in 600")
+    says("estimates", "power that an answering tool lacks is missing with the cause", reasons[0])
+    assert reasons[1].endswith("absent in 600")
 
 
 BUSY: dict[str, Any] = {"thermal_level": 0.0, "gpu_active": 0.98, "gpu_frequency": 1.38e9, "gpu_power": around(9.0)}
@@ -449,7 +449,7 @@ def test_a_gpu_sensor_without_an_idle_value_confirms_nothing() -> None:
     Whether it follows the GPU is known only where the run has readings of an idle one; the soak's own pauses count.
     """
     busy, paused = soak(**BUSY), soak(**BUSY | {"gpu_active": lambda second: 0.98 if second % 100 else 0.0})
-    resting = [replace(one, values=one.values | {"gpu_power": reading(0.0)}) for one in paused[::100]]
+    resting = [replace(sample, values=sample.values | {"gpu_power": reading(0.0)}) for sample in paused[::100]]
     paused[::100] = resting
 
     says("estimates", "a gpu sensor without an idle value confirms nothing", because(judged(busy)["throttle_time"]))
@@ -461,10 +461,10 @@ def test_a_gpu_sensor_of_two_sources_confirms_nothing() -> None:
     Two tools that take turns are no steady sensor.
     """
     samples = [
-        replace(one, values=one.values | {"gpu_power": reading(9.0 + number % 2, source="other")})
+        replace(sample, values=sample.values | {"gpu_power": reading(9.0 + number % 2, source="other")})
         if number > 300
-        else one
-        for number, one in enumerate(soak(**BUSY))
+        else sample
+        for number, sample in enumerate(soak(**BUSY))
     ]
 
     says(
@@ -484,11 +484,11 @@ def test_runs_of_older_rules_keep_their_thermal_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "full", "held", "fell"),
+    ("name", "full", "sustained", "fell"),
     [("gpu_frequency", 1.38e9, 1.38e9 * 0.86, 1.38e9 * 0.84), ("gpu_power", 9.0, 6.4, 6.2)],
 )
 def test_a_busy_gpu_below_its_own_baseline_contradicts_nominal(
-    name: str, full: float, held: float, fell: float
+    name: str, full: float, sustained: float, fell: float
 ) -> None:
     """
     85 % of the frequency and 70 % of the power are kept by a GPU that is not throttled; below is never "nominal".
@@ -497,7 +497,7 @@ def test_a_busy_gpu_below_its_own_baseline_contradicts_nominal(
     def course(low: float) -> Course:
         return lambda second: (low if second >= 400 else full) + 0.01 * (second % 7)
 
-    steady, slowed = soak(**BUSY | {name: course(held)}), soak(**BUSY | {name: course(fell)})
+    steady, slowed = soak(**BUSY | {name: course(sustained)}), soak(**BUSY | {name: course(fell)})
 
     assert center(judged(steady, outside=IDLE)["throttle_time"]) == 0.0
     assert f"{name} fell" in because(judged(slowed, outside=IDLE, baseline_held=True)["throttle_time"])
@@ -624,11 +624,11 @@ def test_the_slope_of_a_line_is_its_rate(rate: float, offset: float, count: int,
     """
     Without noise the estimate is the rate, whatever the seed.
     """
-    found = slope(np.arange(float(count)), offset + rate * np.arange(float(count)), level=0.95, seed=seed)
+    interval = slope(np.arange(float(count)), offset + rate * np.arange(float(count)), level=0.95, seed=seed)
 
-    assert found is not None
-    assert found.lo <= found.center <= found.hi
-    assert found.center == pytest.approx(rate, abs=1e-4 + 1e-9 * abs(offset))
+    assert interval is not None
+    assert interval.lo <= interval.center <= interval.hi
+    assert interval.center == pytest.approx(rate, abs=1e-4 + 1e-9 * abs(offset))
 
 
 def test_the_slope_is_the_same_for_the_same_seed() -> None:
@@ -651,9 +651,9 @@ def test_noise_has_a_slope_of_zero_in_its_interval() -> None:
     for seed in range(60):
         noise = random.normal(size=300)
         series = np.convolve(noise, np.ones(10) / 10, mode="same")
-        found = slope(np.arange(300.0), series, level=0.95, seed=seed)
-        assert found is not None
-        above, below = above + (found.lo > 0), below + (found.hi < 0)
+        interval = slope(np.arange(300.0), series, level=0.95, seed=seed)
+        assert interval is not None
+        above, below = above + (interval.lo > 0), below + (interval.hi < 0)
 
     assert above <= 6
     assert below <= 6
@@ -667,12 +667,12 @@ def test_a_proven_leak_comes_with_a_forecast() -> None:
     noise = np.random.default_rng(5).normal(4e9, 1e7, 600) + 2e3 * np.arange(600)
     steady = soak(subject_footprint=lambda second: float(noise[second]), memory_headroom=6e9)
 
-    (found,) = (one for one in found_in(leaking, baseline_held=True) if one.kind == "memory_exhaustion")
+    (finding,) = (finding for finding in found_in(leaking, baseline_held=True) if finding.kind == "memory_exhaustion")
 
     growth = judged(steady)["footprint_growth"]
     assert isinstance(growth, Estimate)
     assert growth.lo < 0 < growth.center
-    assert "used up in 100 min" in found.detail
+    assert "used up in 100 min" in finding.detail
     assert "memory_exhaustion" not in kinds(steady, baseline_held=True)
 
 
@@ -704,7 +704,7 @@ def test_a_host_that_slept_is_found_by_its_two_clocks() -> None:
 
     asleep = found_in(shifted(samples, 30, 900))
 
-    assert {"host_slept"} == {one.kind for one in asleep} & DISQUALIFYING
+    assert {"host_slept"} == {finding.kind for finding in asleep} & DISQUALIFYING
     assert "900 s" in asleep[0].detail
     assert set() == kinds(shifted(samples, 30, 1.0))
     assert {"clock_set"} == kinds(shifted(samples, 30, -60))
@@ -748,10 +748,10 @@ def test_conditions_are_compared(before: dict[str, Any], after: dict[str, Any], 
     """
     What the host was before and after the soak is told, and decides where it changed underneath.
     """
-    found = kinds(soak(10), conditions=[before, after])
+    found_kinds = kinds(soak(10), conditions=[before, after])
 
-    assert kind in found
-    assert disqualifies == bool(found & DISQUALIFYING)
+    assert kind in found_kinds
+    assert disqualifies == bool(found_kinds & DISQUALIFYING)
 
 
 def test_a_boot_time_that_was_computed_anew_is_no_restart() -> None:
@@ -777,10 +777,10 @@ def test_other_incidents_are_told() -> None:
     swapped = soak(60, swapin_bytes=0.0, swapout_bytes=lambda second: 10.0 * second)
     conditions = [{"heavy_processes": {"mds": 1.5}}]
 
-    found = found_in(samples, conditions=conditions)
+    incidents = found_in(samples, conditions=conditions)
 
-    assert {"swapped_in", "gpu_reset", "oom_kill", "background_busy"} == {one.kind for one in found}
-    assert "mds" in next(one.detail for one in found if one.kind == "background_busy")
+    assert {"swapped_in", "gpu_reset", "oom_kill", "background_busy"} == {finding.kind for finding in incidents}
+    assert "mds" in next(finding.detail for finding in incidents if finding.kind == "background_busy")
     assert {"swapped_out"} == kinds(swapped)
 
 

@@ -17,8 +17,8 @@ def burst(second: int) -> float:
 
 
 def swapped(**courses: Any) -> float:
-    given = {"memory_total": 48e9, "memory_headroom": 28e9, "memory_pressure_level": 1.0, **courses}
-    return center(judged(soak(swapout_bytes=burst, **given))["swapout_bytes"])
+    readings = {"memory_total": 48e9, "memory_headroom": 28e9, "memory_pressure_level": 1.0, **courses}
+    return center(judged(soak(swapout_bytes=burst, **readings))["swapout_bytes"])
 
 
 def test_cold_pages_of_idle_programs_are_no_sign_of_short_memory() -> None:

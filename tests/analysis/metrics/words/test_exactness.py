@@ -27,15 +27,15 @@ def answer(tokens: list[int] | None = None, text: str = "", fault: str | None = 
 
 
 def made(
-    arm: str, what: Answer, canary: str = "a", pair: str = "", key: str = "k", role: Role = Role.WARM, repeat: int = 0
+    arm: str, reply: Answer, canary: str = "a", pair: str = "", key: str = "k", role: Role = Role.WARM, repeat: int = 0
 ) -> Generation:
     knobs = setting(draft=None if arm == "plain" else "d")
-    return Generation("soak-1", key, "w", canary, arm, knobs, role, repeat, pair, 1, what)
+    return Generation("soak-1", key, "w", canary, arm, knobs, role, repeat, pair, 1, reply)
 
 
 def tie(gap: float | None, **changes: object) -> Tie:
-    known: dict[str, object] = {"position": 2, "shared": (1, 2), "plain_id": 3, "candidate_id": 4} | changes
-    return Tie("w", "a", gap=gap, **known)  # type: ignore[arg-type]
+    fields: dict[str, object] = {"position": 2, "shared": (1, 2), "plain_id": 3, "candidate_id": 4} | changes
+    return Tie("w", "a", gap=gap, **fields)  # type: ignore[arg-type]
 
 
 def compared_by(ties: Sequence[Tie], *candidates: list[int]) -> Comparison:
@@ -51,20 +51,20 @@ def agrees(*ties: Tie) -> bool:
 
 
 @given(TOKENS, TOKENS)
-def test_a_parting_is_the_first_difference(mine: list[int], twin: list[int]) -> None:
+def test_a_parting_is_the_first_difference(candidate: list[int], twin: list[int]) -> None:
     """
     Before a parting all tokens are shared, at it they differ; without one, an answer is the start of the other.
     """
-    found = first_divergence("a", answer(mine), answer(twin))
+    divergence = first_divergence("a", answer(candidate), answer(twin))
 
-    if found is None:
-        short = min(len(mine), len(twin))
-        assert mine[:short] == twin[:short]
+    if divergence is None:
+        short = min(len(candidate), len(twin))
+        assert candidate[:short] == twin[:short]
     else:
-        at = len(found.shared)
-        assert mine[:at] == twin[:at] == list(found.shared)
-        assert (mine[at], twin[at]) == (found.candidate_id, found.plain_id)
-        assert found.candidate_id != found.plain_id
+        at = len(divergence.shared)
+        assert candidate[:at] == twin[:at] == list(divergence.shared)
+        assert (candidate[at], twin[at]) == (divergence.candidate_id, divergence.plain_id)
+        assert divergence.candidate_id != divergence.plain_id
 
 
 def test_partings_come_once() -> None:
@@ -80,9 +80,9 @@ def test_partings_come_once() -> None:
         answer([], "x"),
     ]
 
-    found = divergences([made("candidate", candidate) for candidate in candidates], plain)
+    partings = divergences([made("candidate", candidate) for candidate in candidates], plain)
 
-    assert (Divergence("a", (1, 2), 3, 4),) == found
+    assert (Divergence("a", (1, 2), 3, 4),) == partings
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ def test_a_tie_explains_only_what_it_was_read_for(changes: dict[str, object]) ->
     """
     A near-tie of another place, of other tokens or of another canary explains nothing.
     """
-    other = {"canary": "a", "position": 2, "shared": (1, 2), "plain_id": 3, "candidate_id": 4} | changes
+    fields = {"canary": "a", "position": 2, "shared": (1, 2), "plain_id": 3, "candidate_id": 4} | changes
 
-    assert not agrees(Tie("w", gap=0.0, **other))  # type: ignore[arg-type]
+    assert not agrees(Tie("w", gap=0.0, **fields))  # type: ignore[arg-type]
 
 
 def test_nothing_read_explains_nothing() -> None:
@@ -147,14 +147,14 @@ def test_an_excuse_is_noted_with_its_tolerance() -> None:
     says("estimates", "an excuse is noted with its tolerance", "; ".join(compared.notes()))
 
 
-@pytest.mark.parametrize(("moved", "agrees_with_plain"), [(0.4, True), (0.2, False)])
-def test_a_measured_tolerance_takes_the_place_of_the_fixed_one(moved: float, agrees_with_plain: bool) -> None:
+@pytest.mark.parametrize(("shift", "agrees_with_plain"), [(0.4, True), (0.2, False)])
+def test_a_measured_tolerance_takes_the_place_of_the_fixed_one(shift: float, agrees_with_plain: bool) -> None:
     """
     Where plain answers were read at two widths, a gap is numerics up to what moved there, and a defect beyond it.
     """
     ties, lead = (tie(0.3),), 5.0
     numerics = tuple(
-        Numerics("w", "a", 4, tuple(range(400)), (lead,) * 400, (lead - moved,) * 400, unit=0.001) for _ in range(2)
+        Numerics("w", "a", 4, tuple(range(400)), (lead,) * 400, (lead - shift,) * 400, unit=0.001) for _ in range(2)
     )
     answers, plain = [made("candidate", answer([1, 2, 4]))], [made("plain", answer([1, 2, 3]))]
     paired = PairedAnswers("w", {}, tuple(answers), tuple(plain), 0.95, 1, greedy=True, ties=ties, numerics=numerics)
@@ -169,10 +169,10 @@ def test_texts_are_compared_where_no_tokens_are_shown() -> None:
     Without token ids the same text is the same output; calls are compared by what they call, not by their ids.
     """
     call = {"function": {"name": "f", "arguments": "{}"}}
-    mine = Answer(0, 1, text="x", tool_calls=({"id": "1", **call},))
+    candidate = Answer(0, 1, text="x", tool_calls=({"id": "1", **call},))
     twin = Answer(0, 1, text="x", tool_calls=({"id": "2", **call},))
 
-    assert same_output(mine, twin)
+    assert same_output(candidate, twin)
     assert not same_output(answer(text="x"), answer(text="y"))
 
 
@@ -195,10 +195,10 @@ def test_a_warm_answer_must_be_plain_decodings(changed: dict[str, str], *, expec
     """
     A canary agrees only if every repeat and its second turn do; an answer that fails with the cache on differs.
     """
-    seen = warm_cache_agreement(conversation(**changed), {"a"})
+    agreement = warm_cache_agreement(conversation(**changed), {"a"})
 
-    assert not isinstance(seen, Missing)
-    agree, notes = seen
+    assert not isinstance(agreement, Missing)
+    agree, notes = agreement
     assert ({"a": expected}, expected) == (agree, not notes)
 
 
@@ -213,27 +213,27 @@ def test_a_missing_warm_answer_proves_nothing(without: int) -> None:
     assert isinstance(warm_cache_agreement(records, {"a"}), Missing)
 
 
-def interrupted(part: WarmPart, **others: Any) -> list[Generation]:
+def interrupted(part: WarmPart, **fields: Any) -> list[Generation]:
     role = part.between or part.role
     return [
-        *(one for one in conversation() if one.arm == "plain"),
+        *(record for record in conversation() if record.arm == "plain"),
         made("candidate", answer(text="first"), pair="a", role=part.role),
-        made("candidate", answer(**{"text": "", "claims": Claims(model="b"), **others}), pair="a", role=role),
+        made("candidate", answer(**{"text": "", "claims": Claims(model="b"), **fields}), pair="a", role=role),
         made("candidate", answer(text="one", claims=Claims(model="a")), pair="a", role=part.role, repeat=1),
         made("candidate", answer(text="two", claims=Claims(model="a")), canary="a+b", pair="a", role=part.role),
     ]
 
 
-@pytest.mark.parametrize("part", [SHARED, SWITCHED], ids=lambda one: one.role)
+@pytest.mark.parametrize("part", [SHARED, SWITCHED], ids=lambda warm_part: warm_part.role)
 def test_what_stood_between_must_have_been_answered(part: WarmPart) -> None:
     """
     A canary's first answer does not count; without the other request, or with one that failed, nothing is proven.
     """
-    seen = warm_cache_agreement(interrupted(part), {"a"}, part)
+    agreement = warm_cache_agreement(interrupted(part), {"a"}, part)
     unanswered = warm_cache_agreement(interrupted(part, fault="HTTP 404: no such model"), {"a"}, part)
-    unsent = warm_cache_agreement([one for one in interrupted(part) if one.role != part.between], {"a"}, part)
+    unsent = warm_cache_agreement([record for record in interrupted(part) if record.role != part.between], {"a"}, part)
 
-    assert ({"a": True}, ()) == seen
+    assert ({"a": True}, ()) == agreement
     assert isinstance(unanswered, Missing)
     assert "HTTP 404" in unanswered.because
     assert isinstance(unsent, Missing)
@@ -243,10 +243,10 @@ def test_a_server_that_keeps_its_model_proves_no_switch() -> None:
     """
     Where the other model's answers carry the name of this one, the server did not switch.
     """
-    seen = warm_cache_agreement(interrupted(SWITCHED, claims=Claims(model="a")), {"a"}, SWITCHED)
+    agreement = warm_cache_agreement(interrupted(SWITCHED, claims=Claims(model="a")), {"a"}, SWITCHED)
 
-    assert isinstance(seen, Missing)
-    assert "same model" in seen.because
+    assert isinstance(agreement, Missing)
+    assert "same model" in agreement.because
 
 
 def test_no_canary_is_no_agreement() -> None:
@@ -260,10 +260,10 @@ def test_same_output_by_token_ids() -> None:
     """
     The same text from other tokens is another answer where tokens are seen.
     """
-    one, same, other = (answer(ids, text="ab") for ids in ([1, 2, 3], [1, 2, 3], [1, 2, 4]))
+    first, equal, differing = (answer(ids, text="ab") for ids in ([1, 2, 3], [1, 2, 3], [1, 2, 4]))
 
-    assert same_output(one, same)
-    assert not same_output(one, other)
+    assert same_output(first, equal)
+    assert not same_output(first, differing)
 
 
 def test_same_output_by_text_where_no_ids_are_seen() -> None:
@@ -272,13 +272,13 @@ def test_same_output_by_text_where_no_ids_are_seen() -> None:
     """
     call = {"id": "call_1", "function": {"name": "f", "arguments": "{}"}}
     renamed = {"id": "call_2", "function": {"name": "f", "arguments": "{}"}}
-    other = {"function": {"name": "g", "arguments": "{}"}}
+    other_call = {"function": {"name": "g", "arguments": "{}"}}
     bare = answer(text="ab")
 
     assert same_output(answer([1, 2, 3], text="ab"), bare)
     assert not same_output(answer(text="ac"), bare)
     assert same_output(answer(tool_calls=(call,)), answer(tool_calls=(renamed,)))
-    assert not same_output(answer(tool_calls=(call,)), answer(tool_calls=(other,)))
+    assert not same_output(answer(tool_calls=(call,)), answer(tool_calls=(other_call,)))
     assert not same_output(answer(tool_calls=(call,)), answer())
 
 
@@ -286,7 +286,7 @@ def test_what_was_thought_aloud_is_part_of_the_output() -> None:
     """
     Answers that were cut off while they still reasoned have no text: they agree only if they reasoned the same.
     """
-    mine = answer(reasoning="so 4")
+    candidate = answer(reasoning="so 4")
 
-    assert same_output(mine, answer(reasoning="so 4"))
-    assert not same_output(mine, answer(reasoning="so 5"))
+    assert same_output(candidate, answer(reasoning="so 4"))
+    assert not same_output(candidate, answer(reasoning="so 5"))

@@ -29,7 +29,7 @@ from tests.builders.golden_words import says
 
 
 def drawn(rng: np.random.Generator, shares: list[float], count: int = SAMPLES) -> list[FirstTokens]:
-    return [(int(one),) for one in rng.choice(len(shares), size=count, p=shares)]
+    return [(int(token),) for token in rng.choice(len(shares), size=count, p=shares)]
 
 
 def record(arm: str, token: int, canary: str = "a", fault: str | None = None) -> Generation:
@@ -43,12 +43,12 @@ def test_the_statistic_is_scipys(seed: int) -> None:
     For one position the statistic is scipy's chi-square of the contingency table, without its correction.
     """
     rng = np.random.default_rng(seed)
-    mine, twin = drawn(rng, [0.5, 0.3, 0.2], 60), drawn(rng, [0.4, 0.3, 0.3], 80)
-    table = [[sum(one == (kind,) for one in arm) for kind in range(3)] for arm in (mine, twin)]
+    candidate, twin = drawn(rng, [0.5, 0.3, 0.2], 60), drawn(rng, [0.4, 0.3, 0.3], 80)
+    table = [[sum(start == (kind,) for start in arm) for kind in range(3)] for arm in (candidate, twin)]
 
-    ours = chi_square(np.repeat([1.0, 0.0], [60, 80])[None, :], [*mine, *twin])[0]
+    statistic = chi_square(np.repeat([1.0, 0.0], [60, 80])[None, :], [*candidate, *twin])[0]
 
-    assert ours == pytest.approx(stats.chi2_contingency(table, correction=False).statistic)
+    assert statistic == pytest.approx(stats.chi2_contingency(table, correction=False).statistic)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -57,12 +57,12 @@ def test_the_p_value_is_near_the_asymptotic_one(seed: int) -> None:
     With few tokens and many draws the permutation's p-value is scipy's, within its own error.
     """
     rng = np.random.default_rng(seed)
-    mine, twin = drawn(rng, [0.5, 0.3, 0.2], 400), drawn(rng, [0.45, 0.3, 0.25], 400)
-    table = [[sum(one == (kind,) for one in arm) for kind in range(3)] for arm in (mine, twin)]
+    candidate, twin = drawn(rng, [0.5, 0.3, 0.2], 400), drawn(rng, [0.45, 0.3, 0.25], 400)
+    table = [[sum(start == (kind,) for start in arm) for kind in range(3)] for arm in (candidate, twin)]
 
-    ours = p_value([(mine, twin)], seed)
+    permuted = p_value([(candidate, twin)], seed)
 
-    assert ours == pytest.approx(stats.chi2_contingency(table, correction=False).pvalue, abs=0.03)
+    assert permuted == pytest.approx(stats.chi2_contingency(table, correction=False).pvalue, abs=0.03)
 
 
 @pytest.mark.whole
@@ -72,10 +72,10 @@ def test_alike_arms_are_seldom_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr("gatekeeper.analysis.metrics.words.first_tokens.SHUFFLES", 499)  # exact for any number of them
     rng = np.random.default_rng(3)
-    seen = [p_value([(drawn(rng, [0.6, 0.3, 0.1]), drawn(rng, [0.6, 0.3, 0.1]))], at) for at in range(100)]
+    p_values = [p_value([(drawn(rng, [0.6, 0.3, 0.1]), drawn(rng, [0.6, 0.3, 0.1]))], at) for at in range(100)]
 
-    assert stats.kstest(seen, "uniform").pvalue > 0.001
-    assert sum(one <= 0.05 for one in seen) <= stats.binom.ppf(0.999, 100, 0.05)
+    assert stats.kstest(p_values, "uniform").pvalue > 0.001
+    assert sum(value <= 0.05 for value in p_values) <= stats.binom.ppf(0.999, 100, 0.05)
 
 
 @pytest.mark.whole
@@ -84,21 +84,21 @@ def test_a_shift_of_the_stated_size_is_seen() -> None:
     A start whose share moves by what `detectable` says is refused at least eight times in ten.
     """
     rng = np.random.default_rng(4)
-    moved = detectable_change(0.4, SAMPLES)
-    shifted = [0.4 + moved, 0.6 - moved]
+    shift = detectable_change(0.4, SAMPLES)
+    shifted = [0.4 + shift, 0.6 - shift]
 
-    seen = [p_value([(drawn(rng, shifted), drawn(rng, [0.4, 0.6]))], at) < FALSE_ALARM for at in range(60)]
+    refusals = [p_value([(drawn(rng, shifted), drawn(rng, [0.4, 0.6]))], at) < FALSE_ALARM for at in range(60)]
 
-    assert sum(seen) >= 48
+    assert sum(refusals) >= 48
 
 
 def test_the_same_draws_differ_in_nothing() -> None:
     """
     Arms that drew the very same have the largest p-value there is.
     """
-    same: list[FirstTokens] = [(1,), (2,), (2,)] * 40
+    draws: list[FirstTokens] = [(1,), (2,), (2,)] * 40
 
-    assert p_value([(same, same)], 1) == 1.0
+    assert p_value([(draws, draws)], 1) == 1.0
 
 
 def test_lost_draws_prove_nothing() -> None:
@@ -107,12 +107,12 @@ def test_lost_draws_prove_nothing() -> None:
     """
     plain = [record("plain", at % 2) for at in range(SAMPLES)]
     faulty = [record("candidate", at % 2, fault="died" if at < 10 else None) for at in range(SAMPLES)]
-    whole = [record("candidate", at % 2) for at in range(SAMPLES)]
+    sound = [record("candidate", at % 2) for at in range(SAMPLES)]
 
     assert isinstance(distribution_test([], 1, 1), Missing)
     assert isinstance(distribution_test([*plain, *faulty], 1, 1), Missing)
-    assert isinstance(distribution_test([*plain, *whole], 2, 1), Missing)
-    assert isinstance(distribution_test([*plain, *whole], 1, 1), Estimate)
+    assert isinstance(distribution_test([*plain, *sound], 2, 1), Missing)
+    assert isinstance(distribution_test([*plain, *sound], 1, 1), Estimate)
 
 
 def starts(share: float, of: str = "a", arm: str = "plain") -> list[Generation]:
@@ -125,41 +125,41 @@ def test_starts_without_entropy_prove_nothing(share: float, proves: bool) -> Non
     """
     Where plain decoding starts alike, equal arms are unproven: a draft that always takes that start would be unseen.
     """
-    found = distribution_test([*starts(share), *starts(share, arm="candidate")], 1, 1)
+    result = distribution_test([*starts(share), *starts(share, arm="candidate")], 1, 1)
 
-    assert proves == isinstance(found, Estimate)
-    assert proves or "always takes it" in getattr(found, "because", "")
+    assert proves == isinstance(result, Estimate)
+    assert proves or "always takes it" in getattr(result, "because", "")
 
 
 def test_one_prompt_with_entropy_is_enough() -> None:
     """
     Two prompts that start alike take nothing from a third that does not.
     """
-    both = [
+    groups = [
         starts(share, of, arm) for share, of in ((1.0, "a"), (1.0, "b"), (0.5, "c")) for arm in ("plain", "candidate")
     ]
 
-    assert isinstance(distribution_test([one for some in both for one in some], 3, 1), Estimate)
+    assert isinstance(distribution_test([draw for group in groups for draw in group], 3, 1), Estimate)
 
 
 def test_a_difference_counts_without_entropy() -> None:
     """
     A draft that samples where plain decoding does not is refused.
     """
-    found = distribution_test([*starts(1.0), *starts(0.5, arm="candidate")], 1, 1)
+    result = distribution_test([*starts(1.0), *starts(0.5, arm="candidate")], 1, 1)
 
-    assert isinstance(found, Estimate)
-    assert found.hi < FALSE_ALARM
+    assert isinstance(result, Estimate)
+    assert result.hi < FALSE_ALARM
 
 
 def test_runs_of_older_rules_keep_their_p_value() -> None:
     """
     Without the demand for entropy, equal arms that start alike have a p-value of 1, as runs of rules 1 were judged.
     """
-    found = distribution_test([*starts(1.0), *starts(1.0, arm="candidate")], 1, 1, entropy=False)
+    result = distribution_test([*starts(1.0), *starts(1.0, arm="candidate")], 1, 1, entropy=False)
 
-    assert isinstance(found, Estimate)
-    assert found.center == 1.0
+    assert isinstance(result, Estimate)
+    assert result.center == 1.0
 
 
 def test_prompts_are_chosen_for_entropy() -> None:
@@ -189,11 +189,11 @@ def test_the_power_is_said() -> None:
     """
     records = [record(arm, at % 2) for arm in ("plain", "candidate") for at in range(SAMPLES)]
 
-    seen = distribution_test(records, 1, 1)
+    result = distribution_test(records, 1, 1)
 
-    assert isinstance(seen, Estimate)
-    assert "drawn" not in seen.notes[0]
-    says("estimates", "the power is said", seen.notes[0])
+    assert isinstance(result, Estimate)
+    assert "drawn" not in result.notes[0]
+    says("estimates", "the power is said", result.notes[0])
 
 
 def test_tokens_are_the_first_three() -> None:

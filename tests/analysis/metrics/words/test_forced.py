@@ -30,21 +30,24 @@ def paired(plain: int = 14, of: int = 20, **changes: Any) -> PairedAnswers:
     canaries = {name: Canary(id=name, messages=({"role": "user", "content": "?"},)) for name in names}
     answers = tuple(made("candidate", name) for name in names)
     twins = tuple(made("plain", name) for name in names[:plain])
-    known: dict[str, Any] = {"answers": answers, "plain": twins} | changes
-    return PairedAnswers("w", canaries, level=0.95, seed=1, greedy=True, **known)
+    fields: dict[str, Any] = {"answers": answers, "plain": twins} | changes
+    return PairedAnswers("w", canaries, level=0.95, seed=1, greedy=True, **fields)
 
 
-def passed(one: Forced, **truth: Any) -> Forced:
+def passed(forced_pass: Forced, **truth: Any) -> Forced:
     """Return the pass as a target shows it that wrote WRITTEN."""
-    pairs = enumerate(zip(one.tokens, WRITTEN, strict=False))
-    parted = tuple(Parting(at, own, 5.0) for at, (token, own) in pairs if token != own)
-    return replace(one, parted=parted, ended=len(one.tokens) == len(WRITTEN), **truth)
+    pairs = enumerate(zip(forced_pass.tokens, WRITTEN, strict=False))
+    parted = tuple(Parting(at, written, 5.0) for at, (token, written) in pairs if token != written)
+    return replace(forced_pass, parted=parted, ended=len(forced_pass.tokens) == len(WRITTEN), **truth)
 
 
 def shown(evidence: PairedAnswers, changed: Mapping[str, Any] | None = None, where: str = "") -> Any:
     """Return what the wanted passes stand in for; *changed* is what all passes of the canary *where* show instead."""
-    passes = [passed(one) for one in passes_wanted(evidence)]
-    passes = [replace(one, **changed) if changed and where in {"", one.canary} else one for one in passes]
+    passes = [passed(forced_pass) for forced_pass in passes_wanted(evidence)]
+    passes = [
+        replace(forced_pass, **changed) if changed and where in {"", forced_pass.canary} else forced_pass
+        for forced_pass in passes
+    ]
     return stand_ins(evidence, passes)
 
 
@@ -54,9 +57,9 @@ def test_each_canary_without_a_plain_answer_is_forced() -> None:
     """
     passes = passes_wanted(paired())
 
-    assert [f"c-{number}" for number in range(14, 20)] == [one.canary for one in passes[:6]]
-    assert CROSS_CHECKS == len([one for one in passes[6:] if one.altered is None])
-    assert [2, 2, 2] == [one.altered for one in passes if one.altered is not None]
+    assert [f"c-{number}" for number in range(14, 20)] == [forced_pass.canary for forced_pass in passes[:6]]
+    assert CROSS_CHECKS == len([forced_pass for forced_pass in passes[6:] if forced_pass.altered is None])
+    assert [2, 2, 2] == [forced_pass.altered for forced_pass in passes if forced_pass.altered is not None]
     assert passes_wanted(paired(plain=20)) == ()
 
 
@@ -64,10 +67,10 @@ def test_an_exact_answer_stands_in_for_plain_decodings() -> None:
     """
     Where the target wrote every token, the candidate's answer is the plain one.
     """
-    found = shown(paired())
+    records = shown(paired())
 
     assert [("plain", f"c-{number}", WRITTEN) for number in range(14, 20)] == [
-        (one.arm, one.canary, tuple(arrival.token_id for arrival in one.answer.arrivals)) for one in found
+        (record.arm, record.canary, tuple(arrival.token_id for arrival in record.answer.arrivals)) for record in records
     ]
 
 
@@ -85,9 +88,9 @@ def test_an_answer_that_parts_needs_a_plain_one(change: Mapping[str, Any]) -> No
     """
     No other answer stands in: not one that parts, at a near-tie too, ends early or could not be read.
     """
-    found = shown(paired(), change, where="c-17")
+    records = shown(paired(), change, where="c-17")
 
-    assert ["c-14", "c-15", "c-16", "c-18", "c-19"] == [one.canary for one in found]
+    assert ["c-14", "c-15", "c-16", "c-18", "c-19"] == [record.canary for record in records]
 
 
 def test_of_two_outputs_only_the_targets_own_stands_in() -> None:
@@ -95,9 +98,11 @@ def test_of_two_outputs_only_the_targets_own_stands_in() -> None:
     A canary that the candidate answered in two ways gets the one that the target wrote.
     """
     evidence = paired()
-    found = shown(replace(evidence, answers=(made("candidate", "c-19", (7, 8, 3, 10)), *evidence.answers)))
+    records = shown(replace(evidence, answers=(made("candidate", "c-19", (7, 8, 3, 10)), *evidence.answers)))
 
-    assert [WRITTEN] == [tuple(a.token_id for a in one.answer.arrivals) for one in found if one.canary == "c-19"]
+    assert [WRITTEN] == [
+        tuple(a.token_id for a in record.answer.arrivals) for record in records if record.canary == "c-19"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -113,10 +118,10 @@ def test_a_pass_that_contradicts_plain_decoding_voids_all(change: Mapping[str, A
     """
     Where the target does not read a plain answer as its own, no forced pass stands in for anything.
     """
-    found = shown(paired(), change, where="c-03")
+    result = shown(paired(), change, where="c-03")
 
-    assert isinstance(found, Missing)
-    assert because in found.because
+    assert isinstance(result, Missing)
+    assert because in result.because
 
 
 def test_a_near_tie_in_a_plain_answer_contradicts_nothing_under_rules_2() -> None:
@@ -130,28 +135,28 @@ def test_a_pass_as_wide_as_a_round_may_not_part_from_plain_decoding_at_all() -> 
     """
     Since rules 3 passes are as wide as the rounds; where one parts at a near-tie it is another kernel.
     """
-    found = shown(paired(), {"parted": (Parting(1, 3, 0.001),)}, where="c-03")
+    result = shown(paired(), {"parted": (Parting(1, 3, 0.001),)}, where="c-03")
 
-    assert {2} == {one.width for one in passes_wanted(paired())}
-    assert {None} == {one.width for one in passes_wanted(paired(rules=2))}
-    assert isinstance(found, Missing)
+    assert {2} == {forced_pass.width for forced_pass in passes_wanted(paired())}
+    assert {None} == {forced_pass.width for forced_pass in passes_wanted(paired(rules=2))}
+    assert isinstance(result, Missing)
 
 
 def test_a_pass_that_agrees_with_everything_shows_nothing() -> None:
     """
     The replaced tokens of the controls must be seen.
     """
-    found = shown(paired(), {"parted": (), "ended": True})
+    result = shown(paired(), {"parted": (), "ended": True})
 
-    assert isinstance(found, Missing)
-    says("estimates", "a pass that agrees with everything shows nothing", found.because)
+    assert isinstance(result, Missing)
+    says("estimates", "a pass that agrees with everything shows nothing", result.because)
 
 
 def test_too_few_cross_checks_show_nothing() -> None:
     """
     With fewer plain answers than cross-checks nothing shows that the passes are right.
     """
-    found = shown(paired(plain=5))
+    result = shown(paired(plain=5))
 
-    assert isinstance(found, Missing)
-    says("estimates", "too few cross-checks show nothing", found.because)
+    assert isinstance(result, Missing)
+    says("estimates", "too few cross-checks show nothing", result.because)

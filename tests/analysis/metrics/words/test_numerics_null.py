@@ -10,14 +10,14 @@ from gatekeeper.core.records import Numerics
 from gatekeeper.core.verdict import Missing
 
 
-def read(gaps: list[float], others: list[float | None], unit: float = 0.0, fault: str | None = None) -> Numerics:
-    return Numerics("w", "c", 5, tuple(range(len(gaps))), tuple(gaps), tuple(others), unit, fault=fault)
+def read(gaps: list[float], wide_gaps: list[float | None], unit: float = 0.0, fault: str | None = None) -> Numerics:
+    return Numerics("w", "c", 5, tuple(range(len(gaps))), tuple(gaps), tuple(wide_gaps), unit, fault=fault)
 
 
 def null(*records: Numerics, level: float = 0.98) -> Null:
-    shown = null_of(records, level)
-    assert isinstance(shown, Null)
-    return shown
+    noise = null_of(records, level)
+    assert isinstance(noise, Null)
+    return noise
 
 
 CHANGES = st.lists(st.tuples(st.floats(0, 30), st.floats(-30, 30)), min_size=1, max_size=200)
@@ -28,14 +28,14 @@ def test_with_few_places_the_largest_change_is_the_tolerance(pairs: list[tuple[f
     """
     Then no change is larger; how often larger ones come is bounded from the fourth largest on.
     """
-    shown = null(read([gap for gap, _ in pairs], [other for _, other in pairs]))
+    noise = null(read([gap for gap, _ in pairs], [wide_gap for _, wide_gap in pairs]))
 
-    assert shown.tolerance == max(abs(gap - other) for gap, other in pairs)
-    changes = sorted(abs(gap - other) for gap, other in pairs)
+    assert noise.tolerance == max(abs(gap - wide_gap) for gap, wide_gap in pairs)
+    changes = sorted(abs(gap - wide_gap) for gap, wide_gap in pairs)
     fourth = changes[max(0, len(changes) - 4)]
     beyond = sum(change > fourth for change in changes)
-    assert shown.reference == fourth
-    assert shown.larger == pytest.approx(binomtest(beyond, len(pairs)).proportion_ci(0.96).high, abs=1e-9)
+    assert noise.reference == fourth
+    assert noise.larger == pytest.approx(binomtest(beyond, len(pairs)).proportion_ci(0.96).high, abs=1e-9)
 
 
 def test_with_many_places_an_order_statistic_bounds_the_content() -> None:
@@ -43,8 +43,8 @@ def test_with_many_places_an_order_statistic_bounds_the_content() -> None:
     It is the smallest change that CONTENT of the places stay below, at the confidence of the run.
     """
     count, level = 20_000, 0.98
-    shown = null(read([1.0] * count, [1.0 + number / count for number in range(count)]), level=level)
-    rank = round(shown.tolerance * count)
+    noise = null(read([1.0] * count, [1.0 + number / count for number in range(count)]), level=level)
+    rank = round(noise.tolerance * count)
 
     assert binom.cdf(rank, count, CONTENT) >= level > binom.cdf(rank - 2, count, CONTENT)
 
@@ -60,9 +60,9 @@ def test_where_a_third_token_leads_the_whole_lead_was_lost() -> None:
     """
     Its change is the lead.
     """
-    shown = null(read([0.75, 2.0], [None, 2.0]))
+    noise = null(read([0.75, 2.0], [None, 2.0]))
 
-    assert 0.75 == shown.tolerance
+    assert 0.75 == noise.tolerance
 
 
 def test_without_a_place_there_is_no_null() -> None:
@@ -80,42 +80,42 @@ def test_divergences_beyond_the_tolerance_are_held_against_the_leads_of_all_plac
     A place with k times the tolerance as lead counts a k-th to the fourth of the null's rate; Poisson's test decides,
     at each doubling of the tolerance with an eighth of the error.
     """
-    shown = Null(1000, 0.1, rate, 0.98)
+    noise = Null(1000, 0.1, rate, 0.98)
     chances = []
     for bound in (0.1 * 2**doubling for doubling in range(8)):
         expected = sum(rate * (0.1 / lead) ** 4 for lead in leads if lead > bound)
         chances.append(poisson.sf(sum(lead > bound for lead in unexplained) - 1, expected))
     assume(not 0.00099 / 8 < min(chances) < 0.00101 / 8)  # sums in another order round elsewhere
 
-    assert shown.refutes(ComparedLeads(tuple(unexplained), tuple(leads))) == (min(chances) < 0.001 / 8)
+    assert noise.refutes(ComparedLeads(tuple(unexplained), tuple(leads))) == (min(chances) < 0.001 / 8)
 
 
 def test_one_divergence_at_a_large_lead_may_be_numerics_and_three_are_not() -> None:
     """
     Of 2,400 places with leads of 3 that were compared, noise of which 3 % is above 0.3 turns one in 140 runs.
     """
-    shown = Null(160, 0.3, 0.03, 0.95)
+    noise = Null(160, 0.3, 0.03, 0.95)
 
-    assert [False, True] == [shown.refutes(ComparedLeads((3.0,) * count, (3.0,) * 2400)) for count in (1, 3)]
+    assert [False, True] == [noise.refutes(ComparedLeads((3.0,) * count, (3.0,) * 2400)) for count in (1, 3)]
 
 
 def test_few_divergences_at_large_leads_are_no_numerics_where_many_at_small_ones_are() -> None:
     """
     A defect that changes few tokens shows by how much the target preferred another one, not by their number.
     """
-    shown, places = Null(240, 0.3, 0.0125, 0.95), (0.4,) * 1000 + (8.0,) * 1000
+    noise, places = Null(240, 0.3, 0.0125, 0.95), (0.4,) * 1000 + (8.0,) * 1000
 
-    assert not shown.refutes(ComparedLeads((0.4,) * 4, places))
-    assert shown.refutes(ComparedLeads((8.0,) * 2, places))
+    assert not noise.refutes(ComparedLeads((0.4,) * 4, places))
+    assert noise.refutes(ComparedLeads((8.0,) * 2, places))
 
 
 def test_divergences_of_all_workloads_count_together_where_one_has_too_few() -> None:
     """
     One divergence at a large lead in each of four workloads is a defect, and none is refuted that has no such one.
     """
-    shown, one = Null(240, 0.3, 0.0125, 0.95), ComparedLeads((2.0,), (2.0,) * 500)
-    others = one + one + one
+    noise, single = Null(240, 0.3, 0.0125, 0.95), ComparedLeads((2.0,), (2.0,) * 500)
+    three_more = single + single + single
 
-    assert [False, True] == [shown.refutes(one, elsewhere) for elsewhere in (None, others)]
-    assert not shown.refutes(ComparedLeads((), one.places), others)
-    assert not shown.refutes(ComparedLeads((0.4,), (0.4,) * 500), others)
+    assert [False, True] == [noise.refutes(single, elsewhere) for elsewhere in (None, three_more)]
+    assert not noise.refutes(ComparedLeads((), single.places), three_more)
+    assert not noise.refutes(ComparedLeads((0.4,), (0.4,) * 500), three_more)

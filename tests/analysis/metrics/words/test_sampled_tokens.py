@@ -83,9 +83,9 @@ def test_the_stated_power_is_kept() -> None:
     share = visible_share(np.asarray([best for _, best, *_ in drawn(rng, 1500)]), ALARM)
     assert share is not None
 
-    found = sum(e_value(drawn(rng, 1500, greedy=share)) > -math.log(ALARM) for _ in range(40))
+    alarms = sum(e_value(drawn(rng, 1500, greedy=share)) > -math.log(ALARM) for _ in range(40))
 
-    assert found >= 36
+    assert alarms >= 36
 
 
 def test_a_token_that_cannot_be_drawn_is_proof() -> None:
@@ -118,8 +118,8 @@ def evidence(drafting: Any, plain: Any, canaries: int = 8) -> PairedAnswers:
         tuple(answered(arm, name, text) for name in names for text in texts(name))
         for arm, texts in (("candidate", drafting), ("plain", plain))
     )
-    asked = {name: Canary(id=name, messages=({"role": "user", "content": "hi"},)) for name in names}
-    return PairedAnswers("w", asked, answers, baselines, 0.95, 7, greedy=False)
+    prompts = {name: Canary(id=name, messages=({"role": "user", "content": "hi"},)) for name in names}
+    return PairedAnswers("w", prompts, answers, baselines, 0.95, 7, greedy=False)
 
 
 def test_other_answers_are_found_by_their_texts() -> None:
@@ -131,8 +131,8 @@ def test_other_answers_are_found_by_their_texts() -> None:
     def texts(words: tuple[str, ...]) -> Any:
         return lambda _: [" ".join(rng.choice(words, size=12)) for _ in range(6)]
 
-    here, there = texts(WORDS[:40]), texts(WORDS)
-    differing, equal = sampled_answers(evidence(there, here)), sampled_answers(evidence(here, here))
+    few_words, there = texts(WORDS[:40]), texts(WORDS)
+    differing, equal = sampled_answers(evidence(there, few_words)), sampled_answers(evidence(few_words, few_words))
 
     assert isinstance(differing, Estimate)
     assert isinstance(equal, Estimate)
@@ -152,9 +152,9 @@ def test_the_share_of_greedy_answers_that_is_stated_is_found() -> None:
         def draw(name: str) -> str:
             if rng.random() < share:
                 return greedy[name]
-            kept = rng.random(12) < 0.5
+            unchanged = rng.random(12) < 0.5
             fresh = rng.choice(WORDS, size=12)
-            return " ".join(np.where(kept, greedy[name].split(), fresh))
+            return " ".join(np.where(unchanged, greedy[name].split(), fresh))
 
         return lambda name: [draw(name) for _ in range(8)]
 
@@ -165,7 +165,7 @@ def test_the_share_of_greedy_answers_that_is_stated_is_found() -> None:
     defective = [sampled_answers(evidence(texts(stated), texts(0.0))) for _ in range(8)]
 
     assert 0.1 <= stated <= 0.7
-    assert 6 <= sum(isinstance(found, Estimate) and found.center <= ALARM for found in defective)
+    assert 6 <= sum(isinstance(result, Estimate) and result.center <= ALARM for result in defective)
 
 
 def test_a_check_that_could_see_nothing_is_open() -> None:

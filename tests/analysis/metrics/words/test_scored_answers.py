@@ -82,9 +82,9 @@ def test_a_beginning_that_cannot_be_read_is_made_longer() -> None:
 def continue_to_the_end(drafting: Scored, plain: Scored) -> list[Scored]:
     """Return what plain decoding writes after beginnings of an answer, where it would write the words of *plain*."""
     records: list[Scored] = []
-    while (left := left_to_continue([drafting, plain, *records])) is not None:
-        text = "".join(plain.tokens[left.after : left.after + left.tokens])
-        records.append(answer("plain", text, after=left.after))
+    while (remaining := left_to_continue([drafting, plain, *records])) is not None:
+        text = "".join(plain.tokens[remaining.after : remaining.after + remaining.tokens])
+        records.append(answer("plain", text, after=remaining.after))
     return records
 
 

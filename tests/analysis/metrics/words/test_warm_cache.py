@@ -17,14 +17,14 @@ def record(arm: str, canary: str, first: str, text: str, repeat: int = 0) -> Gen
 def records(*, drafting: int = 0, control: int = 0) -> list[Generation]:
     """Return the pass over NAMES: the first ones differ with the draft's cache, the last ones with plain decoding's."""
     wrong = {"candidate": NAMES[:drafting], CONTROL: NAMES[len(NAMES) - control :]}
-    made = []
+    generations = []
     for name in NAMES:
         for arm in ("plain", "candidate", CONTROL):
             repeats = 1 if arm == "plain" else 2
             text = "other" if name in wrong.get(arm, []) else "same"
-            made += [record(arm, name, name, text, repeat) for repeat in range(repeats)]
-            made.append(record(arm, f"{name}+", name, "same"))
-    return made
+            generations += [record(arm, name, name, text, repeat) for repeat in range(repeats)]
+            generations.append(record(arm, f"{name}+", name, "same"))
+    return generations
 
 
 def cold(differing: int = 0) -> list[Generation]:
@@ -59,6 +59,6 @@ def test_a_control_that_is_cut_off_proves_nothing() -> None:
     """
     Without all of the control's answers nothing is known of plain decoding's own cache.
     """
-    without = [one for one in records() if (one.arm, one.canary) != (CONTROL, "c00")]
+    without = [generation for generation in records() if (generation.arm, generation.canary) != (CONTROL, "c00")]
 
     assert isinstance(beyond_control(without, NAMES, cold(), 0.95), Missing)
