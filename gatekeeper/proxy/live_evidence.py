@@ -3,7 +3,7 @@
 import math
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add
 
@@ -178,6 +178,12 @@ class Benefit:
             return "equal loads"
         worth = "it holds at the load of the plain ones" if self.overlap >= LEAST_OVERLAP else "nothing is proven"
         return f"{_unequal(self.in_flight)}: {worth}"
+
+    def ends(self) -> Iterator[tuple[str, str, float]]:
+        """Yield the name, the end and the value of each ratio that is bounded."""
+        for name, ratio in (("decode_speed", self.speed), ("answer_speed", self.whole), ("ttft", self.ttft)):
+            if isinstance(ratio, Estimate):
+                yield from ((name, end, getattr(ratio, end)) for end in ("lo", "center", "hi"))
 
 
 def _unequal(in_flight: Mapping[str, float]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.core.clock import SystemClock
-from gatekeeper.core.verdict import Estimate, figures
+from gatekeeper.core.verdict import figures
 from gatekeeper.deploy.running import certified_run
 from gatekeeper.deploy.watch.prometheus_text import replace_file
 from gatekeeper.proxy.live_evidence import Benefit
@@ -106,8 +106,5 @@ def _points(benefit: Benefit) -> Iterator[Point]:
         yield "gatekeeper.proxy.drawn", "{request}", float(count), {**shared, "gatekeeper.arm": arm}
     for arm, answers in benefit.in_flight.items():
         yield "gatekeeper.proxy.in_flight_met", "{request}", answers, {**shared, "gatekeeper.arm": arm}
-    for measure, ratio in (("decode_speed", benefit.speed), ("answer_speed", benefit.whole), ("ttft", benefit.ttft)):
-        if isinstance(ratio, Estimate):
-            for end in ("lo", "center", "hi"):
-                attributes = {**shared, "gatekeeper.of": measure, "gatekeeper.end": end}
-                yield "gatekeeper.proxy.ratio", "1", float(getattr(ratio, end)), attributes
+    for measure, end, value in benefit.ends():
+        yield "gatekeeper.proxy.ratio", "1", value, {**shared, "gatekeeper.of": measure, "gatekeeper.end": end}

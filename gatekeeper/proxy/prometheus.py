@@ -7,7 +7,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, H
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from gatekeeper.core.verdict import Estimate
 from gatekeeper.proxy.ended_request import EndedRequest
 from gatekeeper.proxy.request_routes import RequestRoutes
 from gatekeeper.report.otel.metric_names import FIRST_TOKEN_SECONDS, SECONDS
@@ -72,15 +71,9 @@ class _Gauges(Collector):
                 talks.add_metric([workload, arm], benefit.conversations[arm])
             for arm, in_flight in benefit.in_flight.items():
                 met.add_metric([workload, arm], in_flight)
-            for measure, estimate in (
-                ("decode_speed", benefit.speed),
-                ("answer_speed", benefit.whole),
-                ("ttft", benefit.ttft),
-            ):
-                if isinstance(estimate, Estimate):
-                    for end in ("lo", "center", "hi"):
-                        ratio.add_metric([workload, measure, end], getattr(estimate, end))
-            for end, value in zip(("lo", "hi"), benefit.error_ratio, strict=True):
-                if value is not None:
-                    ratio.add_metric([workload, "error_rate", end], value)
+            for measure, end, value in benefit.ends():
+                ratio.add_metric([workload, measure, end], value)
+            for end, bound in zip(("lo", "hi"), benefit.error_ratio, strict=True):
+                if bound is not None:
+                    ratio.add_metric([workload, "error_rate", end], bound)
         yield from (speculates, answers, talks, met, ratio)

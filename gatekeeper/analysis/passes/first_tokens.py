@@ -3,20 +3,11 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.first_tokens import SAMPLES, SCOUTS, TOKENS, chosen_prompts, scouted_prompts
-from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.passes.soak_pass import Pass
 from gatekeeper.analysis.plan.objectives import first_token_workloads
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.core.records import Generation, Setting
-
-
-def _needs(soak: Soaked) -> Needs:
-    return dict.fromkeys(first_token_workloads(soak.slo, soak.settings), ())
-
-
-def _add(answers: PairedAnswers, recorded: Recorded[Generation]) -> PairedAnswers:
-    return replace(answers, first_tokens=recorded.sound)
 
 
 def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
@@ -34,8 +25,8 @@ PASS = Pass(
     kind=Generation,
     stage="distribution",
     title="first tokens of the distribution check",
-    needs=_needs,
-    add=_add,
+    needs=lambda soak: dict.fromkeys(first_token_workloads(soak.slo, soak.settings), ()),
+    add=lambda answers, recorded: replace(answers, first_tokens=recorded.sound),
     forecast=_forecast,
     each_part=False,
 )

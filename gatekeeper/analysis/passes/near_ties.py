@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.exactness import divergences
-from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Soaked
 from gatekeeper.analysis.plan.objectives import forced_workloads, workloads_with
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.core.records import Setting, Tie
@@ -19,10 +18,6 @@ def _needs(soak: Soaked) -> Needs:
         if words.greedy and (diverged := divergences(words.answers, words.plain)):
             places[name] = diverged
     return places
-
-
-def _add(answers: PairedAnswers, recorded: Recorded[Tie]) -> PairedAnswers:
-    return replace(answers, ties=recorded.records)
 
 
 def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
@@ -42,6 +37,6 @@ PASS = Pass(
     stage="near-ties",
     title="near-ties, if every canary diverges",
     needs=_needs,
-    add=_add,
+    add=lambda answers, recorded: replace(answers, ties=recorded.records),
     forecast=_forecast,
 )

@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.replayed_rounds import GREEDY_POSITIONS, SAMPLED_POSITIONS, replayed_answers
-from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Soaked
 from gatekeeper.analysis.plan.objectives import replay_workloads
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.analysis.plan.settings import is_greedy
@@ -16,10 +15,6 @@ def _needs(soak: Soaked) -> Needs:
     """Return the answers to read again, by workload."""
     answers = {name: replayed_answers(soak.answers(name)) for name in replay_workloads(soak.settings, soak.terms)}
     return {name: chosen for name, chosen in answers.items() if chosen}
-
-
-def _add(answers: PairedAnswers, recorded: Recorded[Replayed]) -> PairedAnswers:
-    return replace(answers, replays=recorded.records)
 
 
 def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
@@ -43,6 +38,6 @@ PASS = Pass(
     stage="replay",
     title="answers read again, round by round",
     needs=_needs,
-    add=_add,
+    add=lambda answers, recorded: replace(answers, replays=recorded.records),
     forecast=_forecast,
 )

@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.warm_cache import CONTROL
-from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Soaked
 from gatekeeper.analysis.plan.objectives import EXACTNESS_RULES, warm_cache_workloads, warm_conditions
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.core.records import Generation, Setting
@@ -22,10 +21,6 @@ def _needs(soak: Soaked) -> Needs:
     names = warm_cache_workloads(soak.slo, soak.settings)
     control = (CONTROL,) if soak.terms.rules >= EXACTNESS_RULES else ()
     return {name: (*warm_conditions(soak.slo, name, soak.settings[name]), *control) for name in names}
-
-
-def _add(answers: PairedAnswers, recorded: Recorded[Generation]) -> PairedAnswers:
-    return replace(answers, warm_cache=recorded.sound)
 
 
 def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
@@ -51,7 +46,7 @@ PASS = Pass(
     stage="warm cache",
     title="warm cache",
     needs=_needs,
-    add=_add,
+    add=lambda answers, recorded: replace(answers, warm_cache=recorded.sound),
     forecast=_forecast,
     each_part=False,
 )

@@ -10,7 +10,7 @@ from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.warm_up import delta_after_pause
-from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Soaked
 from gatekeeper.analysis.plan.objectives import workloads_measured_by
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.analysis.plan.settings import speculates
@@ -53,10 +53,6 @@ def _direct(objective: Objective, answers: PairedAnswers) -> Outcome:
     return check(objective, estimate(objective.metric, answers)).outcome
 
 
-def _add(answers: PairedAnswers, recorded: Recorded[Generation]) -> PairedAnswers:
-    return replace(answers, pauses=recorded.sound)
-
-
 def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
     """Count the pass as if each first token came too late: both arms, after a pause and right after it."""
     named = workloads_measured_by(PASS.name, costs.slo, settings)
@@ -76,7 +72,7 @@ PASS = Pass(
     title="first tokens after a pause, if an objective needs them",
     conditional=True,
     needs=_needs,
-    add=_add,
+    add=lambda answers, recorded: replace(answers, pauses=recorded.sound),
     forecast=_forecast,
     each_part=False,
     fresh=True,

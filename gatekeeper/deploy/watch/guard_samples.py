@@ -325,6 +325,4 @@ def share_bounds(values: Sequence[float], error: float) -> Estimate | Missing:
     return Estimate(count / n, *_proportion(count, n, 1 - error), n, confidence=1 - error)
 
 
-@lru_cache(maxsize=4096)
-def _proportion(count: int, n: int, level: float) -> tuple[float, float]:
-    return intervals.proportion_bounds(count, n, level)
+_proportion = lru_cache(maxsize=4096)(intervals.proportion_bounds)
