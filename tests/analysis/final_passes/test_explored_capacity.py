@@ -20,8 +20,8 @@ FIRST, NEVER = 0.1, 10.0
 
 
 def case_of(*objectives: dict[str, Any], **changes: Any) -> Case:
-    wanted = objectives or (objective("itl_p95", at_most=0.1),)
-    case = bare({"easy": WINNING}, objectives=wanted, capacity={"streams": 16}, **changes)
+    promises = objectives or (objective("itl_p95", at_most=0.1),)
+    case = bare({"easy": WINNING}, objectives=promises, capacity={"streams": 16}, **changes)
     return replace(case, canaries={"easy": canaries(72, "easy")}, live=True)
 
 
@@ -85,16 +85,16 @@ def test_answers_that_are_missing_prove_nothing(share: float) -> None:
     A run that ended within its search, or lost records, has a lower end that its whole probes prove, and an open upper
     one unless a miss was proven.
     """
-    case, whole = explored(case_of(), rising)
+    case, complete = explored(case_of(), rising)
     records = case.at_end[CAPACITY].records
-    left = {CAPACITY: StoredRecords(records[: int(share * len(records))])}
+    remaining = {CAPACITY: StoredRecords(records[: int(share * len(records))])}
 
     route = case.plan.candidates[0].setting
-    capacity = explore(replace(case, at_end=left, live=False), "easy", route, LevelCache())
+    capacity = explore(replace(case, at_end=remaining, live=False), "easy", route, LevelCache())
 
     assert isinstance(capacity, StreamCapacity)
-    assert capacity.plain.reach.least <= whole.plain.reach.least
-    assert capacity.max_concurrency <= whole.max_concurrency
+    assert capacity.plain.reach.least <= complete.plain.reach.least
+    assert capacity.max_concurrency <= complete.max_concurrency
     assert share or (0, None, 0) == (capacity.plain.reach.least, capacity.plain.reach.most, capacity.max_concurrency)
 
 
@@ -119,9 +119,9 @@ def test_two_objectives_end_at_the_tighter_one() -> None:
     """
     The latency that breaks first decides, whichever it is, and each level says how near each came.
     """
-    both = case_of(objective("itl_p95", at_most=0.1), objective("ttft", at_most=0.05))
+    bounded = case_of(objective("itl_p95", at_most=0.1), objective("ttft", at_most=0.05))
 
-    _, capacity = explored(both, rising)
+    _, capacity = explored(bounded, rising)
 
     assert (0, 0) == (capacity.plain.reach.least, capacity.plain.reach.most)
     assert capacity.plain.levels[0].tightest is not None

@@ -23,9 +23,9 @@ Truth = Callable[[Mapping[str, float]], float]
 
 
 def case_of(region: Mapping[str, Any], *objectives: dict[str, Any], **changes: Any) -> Case:
-    wanted = (objective("throughput_ratio", at_least=1.1), *objectives)
-    made = bare({"easy": WINNING}, objectives=wanted, region=region, **changes)
-    return replace(made, canaries={"easy": canaries(16, "easy")}, live=True)
+    promises = (objective("throughput_ratio", at_least=1.1), *objectives)
+    case = bare({"easy": WINNING}, objectives=promises, region=region, **changes)
+    return replace(case, canaries={"easy": canaries(16, "easy")}, live=True)
 
 
 def region_of(answers: Iterable[Generation]) -> dict[str, StoredRecords[Generation]]:
@@ -38,37 +38,37 @@ def answers_of(case: Case) -> Sequence[Generation]:
 
 def explored(case: Case, truth: Truth, noise: float = 0.02, seed: int = 0) -> tuple[Case, Exploration]:
     """Answer whatever the exploration needs, as a system does whose ratio is the truth."""
-    known: ProbeCache = {}
+    cache: ProbeCache = {}
     route = case.plan.candidates[0].setting
     records: list[Any] = []
     at_s = 0.0
-    while (found := explore(case, "easy", route, 12, known)).need is not None:
-        plan = found.need.plan
+    while (exploration := explore(case, "easy", route, 12, cache)).need is not None:
+        plan = exploration.need.plan
         ratio, prompt = truth(dict(plan.point)), int(dict(plan.point).get("context", 12))
-        for one in (each for block in plan.blocks(found.need.look, case.plan.seed) for each in block):
-            drafting = one.arm == "candidate"
-            shuffle = random.Random(f"{seed}/{one.key}")
+        for request in (each for block in plan.blocks(exploration.need.look, case.plan.seed) for each in block):
+            drafting = request.arm == "candidate"
+            shuffle = random.Random(f"{seed}/{request.key}")
             gap = 0.05 / (ratio if drafting else 1.0) * (1 + shuffle.gauss(0, noise))
             limit = min(dict(plan.point).get("max_tokens", 10), 40)
             answer = steady(gap, int(limit), sent_s=at_s, rounds=counted(4, 16, 6) if drafting else None)
             records.append(
                 generation(
                     replace(answer, prompt_tokens=prompt),
-                    one.canary.id,
-                    arm=one.arm,
+                    request.canary.id,
+                    arm=request.arm,
                     trial=plan.name,
-                    key=one.key,
-                    pair=one.pair,
+                    key=request.key,
+                    pair=request.pair,
                     setting=plan.knobs if drafting else plan.plain,
                 )
             )
             at_s += 2
         case = replace(case, at_end=region_of(records))
-    return case, found
+    return case, exploration
 
 
-def outcomes(found: Exploration) -> dict[Point, Outcome]:
-    return {probe.point: probe.outcome for probe in found.probes}
+def outcomes(exploration: Exploration) -> dict[Point, Outcome]:
+    return {probe.point: probe.outcome for probe in exploration.probes}
 
 
 def document(case: Case) -> dict[str, dict[str, Any]]:
@@ -81,12 +81,12 @@ def test_the_boundary_is_the_truths() -> None:
     """
     Drafting pays up to temperature 0.7: the values up to it are inside, the next is outside, the last is not probed.
     """
-    case, found = explored(
+    case, exploration = explored(
         case_of({"temperature": [0.0, 0.3, 0.7, 1.0, 1.5]}), lambda at: 1.5 if at["temperature"] <= 0.7 else 0.8
     )
 
     axis = document(case)["temperature"]
-    assert [Outcome.PASS, Outcome.PASS, Outcome.FAIL] == [probe.outcome for probe in found.probes]
+    assert [Outcome.PASS, Outcome.PASS, Outcome.FAIL] == [probe.outcome for probe in exploration.probes]
     assert (0.0, 0.0, 0.7) == (axis["certified"], axis["at_least"], axis["at_most"])
     assert ["certified", "inside", "inside", "outside", "open"] == [value["outcome"] for value in axis["values"]]
 
@@ -99,12 +99,12 @@ def test_an_axis_declared_monotone_is_bisected(inside: int) -> None:
     values = [100 * 2**step for step in range(8)]
     region = {"context": values, "monotone": ["context"], "repeats": 1}
     last = ([0, *values])[inside]
-    case, found = explored(case_of(region), lambda at: 1.5 if at["context"] <= last else 0.7)
+    case, exploration = explored(case_of(region), lambda at: 1.5 if at["context"] <= last else 0.7)
 
     axis = document(case)["context"]
     assert ["inside"] * inside + ["outside"] * (8 - inside) == [value["outcome"] for value in axis["values"]]
     assert (values[inside - 1] if inside else 12) == axis["at_most"]
-    assert len(found.probes) <= 4
+    assert len(exploration.probes) <= 4
 
 
 def test_a_corner_is_measured_before_two_axes_may_move() -> None:
@@ -116,12 +116,12 @@ def test_a_corner_is_measured_before_two_axes_may_move() -> None:
     def truth(at: Mapping[str, float]) -> float:
         return 0.8 if at.get("temperature", 0) >= 1.0 and "context" in at else 1.5
 
-    case, found = explored(case_of(region), truth)
+    case, exploration = explored(case_of(region), truth)
 
-    seen = document(case)
-    assert (1.0, 400) == (seen["temperature"]["at_most"], seen["context"]["at_most"])
-    assert (0.5, 200) == (seen["temperature"]["together_at_most"], seen["context"]["together_at_most"])
-    assert Outcome.FAIL is outcomes(found)[("context", 400), ("temperature", 1.0)]
+    axes = document(case)
+    assert (1.0, 400) == (axes["temperature"]["at_most"], axes["context"]["at_most"])
+    assert (0.5, 200) == (axes["temperature"]["together_at_most"], axes["context"]["together_at_most"])
+    assert Outcome.FAIL is outcomes(exploration)[("context", 400), ("temperature", 1.0)]
 
 
 def test_no_corner_no_box() -> None:
@@ -133,7 +133,7 @@ def test_no_corner_no_box() -> None:
     case, _ = explored(case_of(region), lambda at: 1.5 if len(at) == 1 else 0.8)
 
     assert {"temperature", "context"} == document(case).keys()
-    assert not any("together_at_most" in one for one in document(case).values())
+    assert not any("together_at_most" in axis for axis in document(case).values())
 
 
 def test_each_side_of_a_box_is_a_corner_unless_its_axis_is_monotone() -> None:
@@ -143,10 +143,10 @@ def test_each_side_of_a_box_is_a_corner_unless_its_axis_is_monotone() -> None:
     ways = [Direction(axis, (1.0, 2.0), False) for axis in "abc"]
     declared = [Direction(axis, (1.0, 2.0), True) for axis in "abc"]
 
-    every, one = (box_corners(dict.fromkeys(some, 2)) for some in (ways, declared))
+    sides, outermost = (box_corners(dict.fromkeys(directions, 2)) for directions in (ways, declared))
 
-    assert [3, 2, 2, 2] == [len(point) for point in every]
-    assert [(("a", 2.0), ("b", 2.0), ("c", 2.0))] == one
+    assert [3, 2, 2, 2] == [len(point) for point in sides]
+    assert [(("a", 2.0), ("b", 2.0), ("c", 2.0))] == outermost
 
 
 @pytest.mark.whole
@@ -159,8 +159,8 @@ def test_noise_proves_no_point_outside_and_none_inside() -> None:
     above = [explored(case_of(region), lambda _: 1.144, 0.15, seed)[1] for seed in range(30)]
     below = [explored(case_of(region), lambda _: 1.08, 0.15, seed)[1] for seed in range(30)]
 
-    assert not any(probe.outcome is Outcome.FAIL for found in above for probe in found.probes)
-    assert sum(any(probe.outcome is Outcome.PASS for probe in found.probes) for found in below) <= 3
+    assert not any(probe.outcome is Outcome.FAIL for exploration in above for probe in exploration.probes)
+    assert sum(any(probe.outcome is Outcome.PASS for probe in exploration.probes) for exploration in below) <= 3
 
 
 def test_what_was_not_measured_is_open() -> None:
@@ -180,9 +180,9 @@ def test_a_limit_that_no_answer_reached_proves_nothing() -> None:
     """
     Answers of 40 tokens try a limit of 300 no more than the certified one of 256.
     """
-    case, found = explored(case_of({"max_tokens": [300, 600]}), lambda _: 1.5)
+    case, exploration = explored(case_of({"max_tokens": [300, 600]}), lambda _: 1.5)
 
-    says("verdicts", "a limit that no answer reached proves nothing", found.probes[0].because)
+    says("verdicts", "a limit that no answer reached proves nothing", exploration.probes[0].because)
     assert 256 == document(case)["max_tokens"]["at_most"]
 
 
@@ -193,14 +193,18 @@ def test_a_context_reaches_as_far_as_its_prompts() -> None:
     case, _ = explored(case_of({"context": [200]}), lambda _: 1.5)
     mute = replace(
         case,
-        at_end=region_of(replace(one, answer=replace(one.answer, prompt_tokens=150)) for one in answers_of(case)),
+        at_end=region_of(
+            replace(record, answer=replace(record.answer, prompt_tokens=150)) for record in answers_of(case)
+        ),
     )
     silent = replace(
         case,
-        at_end=region_of(replace(one, answer=replace(one.answer, prompt_tokens=None)) for one in answers_of(case)),
+        at_end=region_of(
+            replace(record, answer=replace(record.answer, prompt_tokens=None)) for record in answers_of(case)
+        ),
     )
 
-    assert [200, 150, 12] == [document(one)["context"]["at_most"] for one in (case, mute, silent)]
+    assert [200, 150, 12] == [document(explored_case)["context"]["at_most"] for explored_case in (case, mute, silent)]
 
 
 @pytest.mark.parametrize(
@@ -228,8 +232,8 @@ def test_a_box_ends_no_further_out_than_its_axes() -> None:
     """
     case, _ = explored(case_of({"temperature": [0.0, 0.5], "context": [200]}), lambda _: 1.5)
     longer = tuple(
-        replace(one, answer=replace(one.answer, prompt_tokens=150 if one.trial == "context-200" else 180))
-        for one in answers_of(case)
+        replace(record, answer=replace(record.answer, prompt_tokens=150 if record.trial == "context-200" else 180))
+        for record in answers_of(case)
     )
 
     context = document(replace(case, at_end=region_of(longer)))["context"]
@@ -239,7 +243,7 @@ def test_a_box_ends_no_further_out_than_its_axes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("region", "named", "changes"),
+    ("region", "metric", "changes"),
     [
         ({"temperature": [0.0, 0.5]}, "token_agreement", {}),
         ({"temperature": [0.0, 0.5]}, "first_tokens_p_value", {"sampling": {"distribution_check": True}}),
@@ -247,16 +251,16 @@ def test_a_box_ends_no_further_out_than_its_axes() -> None:
     ],
 )
 def test_a_point_that_nothing_can_prove_is_open_without_a_request(
-    region: dict[str, Any], named: str, changes: dict[str, Any]
+    region: dict[str, Any], metric: str, changes: dict[str, Any]
 ) -> None:
     """
     Words above temperature 0, and what is measured at the certified point alone, leave a point open at no cost.
     """
-    _, found = explored(case_of(region, objective(named), **changes), lambda _: 1.5)
+    _, exploration = explored(case_of(region, objective(metric), **changes), lambda _: 1.5)
 
-    (probe,) = found.probes
+    (probe,) = exploration.probes
     assert (Outcome.UNPROVEN, 0) == (probe.outcome, probe.answers)
-    assert named in probe.because
+    assert metric in probe.because
 
 
 @pytest.mark.parametrize(
@@ -267,7 +271,7 @@ def test_an_answer_that_is_cut_short_by_chance_breaks_nothing(region: dict[str, 
     At temperature 0 an answer cut short that plain decoding completes is a fact; above it, both arms draw their ends.
     """
     case, _ = explored(case_of(region), lambda _: 1.5)
-    first = next(at for at, one in enumerate(answers_of(case)) if one.arm == "candidate")
+    first = next(at for at, record in enumerate(answers_of(case)) if record.arm == "candidate")
     cut = list(answers_of(case))
     cut[first] = replace(cut[first], answer=replace(cut[first].answer, finish="length"))
     ended = replace(case, at_end=region_of(cut), live=False)

@@ -81,7 +81,7 @@ def test_no_pair_is_made_that_could_not_work(candidates: list[LocalModel]) -> No
         weights = [draft.bytes for draft in pair.drafts]
         assert sorted(weights, reverse=True) == weights
         assert 1 <= len(weights) <= MOST_DRAFTS
-        served = {one.backend for one in candidates if one.model in (pair.target, *pair.drafts)}
+        served = {local.backend for local in candidates if local.model in (pair.target, *pair.drafts)}
         assert pair.backend in served
     weights = [pair.target.bytes for pair in model_pairs(candidates)]
     assert sorted(weights, reverse=True) == weights

@@ -33,13 +33,13 @@ def test_each_step_once_in_order() -> None:
     """
     From length 4: the next lower swept length, then the next draft at that length, then plain decoding, then nothing.
     """
-    found = path(slo(sweep=LENGTHS), heavy(4))
+    steps = path(slo(sweep=LENGTHS), heavy(4))
 
     assert [
         ("shrink-draft", heavy(3)),
         ("lighter-draft", setting(draft="light", num_draft_tokens=3)),
         ("autoregressive", settings.PLAIN),
-    ] == found
+    ] == steps
 
 
 def test_a_step_that_leads_nowhere_is_passed_over() -> None:
@@ -134,7 +134,7 @@ def test_no_look_at_a_soak_has_more_than_the_allowed_error(parts: list[tuple[flo
     whatever follows it.
     """
     written = slo(sweep=LENGTHS)
-    looks = list(accumulate(parts, lambda one, two: (one[0] + two[0], one[1] + two[1])))
+    looks = list(accumulate(parts, lambda total, part: (total[0] + part[0], total[1] + part[1])))
 
     levels = ladder.look_levels(written, looks)
 

@@ -39,7 +39,7 @@ def test_speculating_brings_implicit_objectives() -> None:
     """
     silent = slo(objective("acceptance_rate", at_least=0.5))
 
-    names = [one.metric for one in all_objectives(silent, "easy", speculating=True)]
+    names = [promise.metric for promise in all_objectives(silent, "easy", speculating=True)]
 
     assert ["acceptance_rate", *IMPLICIT] == names
 
@@ -53,7 +53,9 @@ def test_naming_the_metric_relaxes_an_implicit_objective() -> None:
     words = {"replay_agreement", "numerics_harm_p_value"}
     assert {"speculation_engaged", "truncation_rate", "throughput_ratio", *words} == implied(written).keys()
     assert [0.02] == [
-        one.threshold for one in all_objectives(written, "easy", speculating=True) if one.metric == "error_rate"
+        promise.threshold
+        for promise in all_objectives(written, "easy", speculating=True)
+        if promise.metric == "error_rate"
     ]
 
 
@@ -68,7 +70,7 @@ def test_plain_decoding_is_held_to_what_applies_to_it() -> None:
         objective("itl_p95", at_most=0.05, when="speculating"),
     )
 
-    assert ["ttft"] == [one.metric for one in all_objectives(written, "easy", speculating=False)]
+    assert ["ttft"] == [promise.metric for promise in all_objectives(written, "easy", speculating=False)]
 
 
 def test_host_objectives_belong_to_the_run() -> None:
@@ -77,7 +79,7 @@ def test_host_objectives_belong_to_the_run() -> None:
     """
     written = slo(objective("throughput_ratio"), objective("memory_headroom", at_least=1e9))
 
-    assert "memory_headroom" not in {one.metric for one in all_objectives(written, "easy", speculating=True)}
+    assert "memory_headroom" not in {promise.metric for promise in all_objectives(written, "easy", speculating=True)}
     assert ["memory_headroom"] == [host_objective.metric for host_objective in written.host_objectives]
 
 
@@ -91,8 +93,8 @@ def test_objectives_of_other_workloads_are_theirs() -> None:
         workload=[{"name": name, "canaries": f"{name}.jsonl"} for name in ("easy", "hard")],
     )
 
-    assert [0.5] == [one.threshold for one in all_objectives(written, "easy", speculating=False)]
-    assert [0.9] == [one.threshold for one in all_objectives(written, "hard", speculating=False)]
+    assert [0.5] == [promise.threshold for promise in all_objectives(written, "easy", speculating=False)]
+    assert [0.9] == [promise.threshold for promise in all_objectives(written, "hard", speculating=False)]
 
 
 def test_a_prompt_cache_and_drawn_tokens_bring_objectives_of_their_own() -> None:
@@ -120,9 +122,9 @@ def test_an_objective_relaxes_for_the_workloads_it_names() -> None:
         objective("throughput_ratio", at_least=1.16, workloads=["easy"]),
         workload=[{"name": name, "canaries": f"{name}.jsonl"} for name in names],
     )
-    both, old = {"error_rate", "throughput_ratio"}, Terms(rules=1)
+    relaxed, old = {"error_rate", "throughput_ratio"}, Terms(rules=1)
 
-    assert [set(), both] == [both & implied(written, name).keys() for name in names]
+    assert [set(), relaxed] == [relaxed & implied(written, name).keys() for name in names]
     assert [{"speculation_engaged", "truncation_rate"}] * 2 == [set(implied(written, name, old)) for name in names]
 
 
@@ -147,12 +149,12 @@ def test_the_implicit_ratio_is_one_the_backend_shows(lacks: Sight, concurrency: 
     assert ([expected] if expected else []) == ratios
 
 
-@pytest.mark.parametrize("named", ["throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio"])
-def test_any_ratio_that_is_named_replaces_the_implicit_one(named: str) -> None:
+@pytest.mark.parametrize("metric", ["throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio"])
+def test_any_ratio_that_is_named_replaces_the_implicit_one(metric: str) -> None:
     """
     Who bounds one speed, even below plain decoding's, is taken at their word.
     """
-    assert not {name for name in implied(slo(objective(named, at_least=0.8))) if "throughput" in name}
+    assert not {name for name in implied(slo(objective(metric, at_least=0.8))) if "throughput" in name}
 
 
 VERIFIES = Sight.REPLAY | Sight.VERIFIED

@@ -9,13 +9,13 @@ from gatekeeper.analysis.plan.shuffled_rounds import in_shuffled_rounds
 
 
 @given(st.integers(1, 30), st.integers(0, 20), st.text(max_size=5))
-def test_each_item_comes_once_a_round(many: int, rounds: int, seed: str) -> None:
+def test_each_item_comes_once_a_round(count: int, rounds: int, seed: str) -> None:
     """
     Whatever the seed, whole rounds have every item alike often.
     """
-    counter = Counter(in_shuffled_rounds(range(many), number, seed) for number in range(many * rounds))
+    counter = Counter(in_shuffled_rounds(range(count), number, seed) for number in range(count * rounds))
 
-    assert dict.fromkeys(range(many), rounds) == {number: counter[number] for number in range(many)}
+    assert dict.fromkeys(range(count), rounds) == {number: counter[number] for number in range(count)}
 
 
 def test_rounds_are_shuffled_anew_and_always_alike() -> None:

@@ -38,10 +38,10 @@ def test_sentinels_approach_their_share(share: float, seed: int) -> None:
     """
     Of a thousand turns' answers the promised share is plain, but for the one that comes first of all.
     """
-    found = asked(EASY, 1000, share, seed)
+    turns = asked(EASY, 1000, share, seed)
 
-    plain = sum(turn.role is Role.SENTINEL for turn in found)
-    assert abs(plain - share * len(found)) <= 2
+    plain = sum(turn.role is Role.SENTINEL for turn in turns)
+    assert abs(plain - share * len(turns)) <= 2
 
 
 def test_a_short_soak_has_a_sentinel() -> None:
@@ -78,21 +78,21 @@ def test_plain_workloads_have_no_sentinel() -> None:
     """
     A workload that decodes plainly is measured, not woven.
     """
-    found = asked(TWO, 100)
+    turns = asked(TWO, 100)
 
-    assert {("plain", Role.MEASURED)} == {(turn.arm, turn.role) for turn in found if turn.workload == "hard"}
+    assert {("plain", Role.MEASURED)} == {(turn.arm, turn.role) for turn in turns if turn.workload == "hard"}
 
 
 def test_workloads_come_by_their_weight() -> None:
     """
     Three to one in every stretch, not only in the long run; a weight of zero is never asked.
     """
-    found = [
+    workloads = [
         group[0].workload
         for group in islice(soak_requests(TWO, FROZEN, {"easy": 3, "hard": 1}, sentinel_share=0, seed=1), 80)
     ]
 
-    assert all(3 == Counter(found[at : at + 4])["easy"] for at in range(0, 80, 4))
+    assert all(3 == Counter(workloads[at : at + 4])["easy"] for at in range(0, 80, 4))
     assert {"easy"} == {turn.workload for turn in asked(TWO, 50, hard=0.0)}
 
 
@@ -129,7 +129,7 @@ def test_the_seed_decides_the_turns() -> None:
         (objective("throughput_ratio", scope="population"), CanaryNeeds(1, 100)),
         (objective("ttft", at_most=1, scope="population"), CanaryNeeds(100, 12)),
     ],
-    ids=lambda one: f"{one['metric']} {one.get('scope', '')}" if isinstance(one, dict) else "",
+    ids=lambda value: f"{value['metric']} {value.get('scope', '')}" if isinstance(value, dict) else "",
 )
 def test_needs_of_a_speculating_workload(promise: dict[str, object], expected: CanaryNeeds) -> None:
     """
@@ -172,12 +172,12 @@ def test_coverage_counts_distinct_canaries_in_each_arm() -> None:
     """
     Repeats do not count, a pair needs both arms, and a plain workload counts its plain answers.
     """
-    mine = [("candidate", name) for name in ("a", "a", "b")]
+    candidate = [("candidate", name) for name in ("a", "a", "b")]
     plain = [("plain", name) for name in ("a", "x", "y", "z")]
 
-    assert [] == lacking(CanaryNeeds(2, 1), *mine, *plain)
-    assert ["easy"] == lacking(CanaryNeeds(3, 1), *mine, *plain)
-    assert ["easy"] == lacking(CanaryNeeds(2, 2), *mine, *plain)
+    assert [] == lacking(CanaryNeeds(2, 1), *candidate, *plain)
+    assert ["easy"] == lacking(CanaryNeeds(3, 1), *candidate, *plain)
+    assert ["easy"] == lacking(CanaryNeeds(2, 2), *candidate, *plain)
     assert ["easy"] == lacking(CanaryNeeds(1, 0))
     assert [] == lacking(CanaryNeeds(4, 0), *plain)
 
@@ -205,8 +205,8 @@ def test_plain_blocks_ask_the_same_canaries_or_share_many() -> None:
     small = [{turn.canary.id for turn in plain_block(TWO, FROZEN, number)} for number in range(3)]
     split = [{turn.canary.id for turn in plain_block(EASY, {"easy": large}, number)} for number in range(3)]
 
-    assert [{one.id for one in FROZEN["easy"]}] * 3 == small
-    assert {one.id for one in large} == set().union(*split)
+    assert [{prompt.id for prompt in FROZEN["easy"]}] * 3 == small
+    assert {prompt.id for prompt in large} == set().union(*split)
     assert 96 == sum(len(block) for block in split)
 
 
@@ -215,8 +215,8 @@ def test_closing_asks_quality_canaries_in_the_arm_that_was_soaked() -> None:
     At most two dozen canaries that expect something are sent again, spread over the set.
     """
     marked = canaries(60, expect={"equals": "x"})
-    found = closing_requests(TWO, {"easy": (*canaries(5, "bare"), *marked), "hard": canaries(3)})
+    turns = closing_requests(TWO, {"easy": (*canaries(5, "bare"), *marked), "hard": canaries(3)})
 
-    assert {("easy", "candidate", Role.CLOSING)} == {(turn.workload, turn.arm, turn.role) for turn in found}
-    assert 20 == len(found)
-    assert {"c-000", "c-057"} <= {turn.canary.id for turn in found}
+    assert {("easy", "candidate", Role.CLOSING)} == {(turn.workload, turn.arm, turn.role) for turn in turns}
+    assert 20 == len(turns)
+    assert {"c-000", "c-057"} <= {turn.canary.id for turn in turns}

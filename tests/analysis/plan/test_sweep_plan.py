@@ -30,7 +30,7 @@ def test_one_at_a_time_moves_each_knob_alone() -> None:
     """
     Every candidate differs from the default in one knob, the default comes first, and no setting comes twice.
     """
-    found = {
+    settings_by_name = {
         name: (changed, dict(knobs)) for name, changed, knobs in plan_settings.candidate_settings(slo(sweep=SWEEP))
     }
 
@@ -40,25 +40,25 @@ def test_one_at_a_time_moves_each_knob_alone() -> None:
         "num_draft_tokens-2": ("num_draft_tokens", {**default, "num_draft_tokens": 2}),
         "num_draft_tokens-6": ("num_draft_tokens", {**default, "num_draft_tokens": 6}),
         "temperature-0.7": ("temperature", {**default, "temperature": 0.7}),
-    } == found
-    assert "default" == next(iter(found))
+    } == settings_by_name
+    assert "default" == next(iter(settings_by_name))
 
 
 def test_a_grid_moves_all_knobs_together() -> None:
     """
     Three lengths by two temperatures are six settings, the default among them.
     """
-    found = plan_settings.candidate_settings(slo(sweep={**SWEEP, "design": "grid"}))
+    candidates = plan_settings.candidate_settings(slo(sweep={**SWEEP, "design": "grid"}))
 
-    assert 6 == len({knobs for _, _, knobs in found})
-    assert "default" == found[0][0]
+    assert 6 == len({knobs for _, _, knobs in candidates})
+    assert "default" == candidates[0][0]
 
 
 def test_conditions_have_their_own_plain_twin() -> None:
     """
     A candidate at temperature 0.7 is compared with plain decoding at 0.7; lengths share the baseline.
     """
-    trials = {one.name: one for one in planning.trials_of(slo(sweep=SWEEP))}
+    trials = {trial.name: trial for trial in planning.trials_of(slo(sweep=SWEEP))}
 
     assert "baseline" == trials["num_draft_tokens-6"].baseline
     twin = trials[trials["temperature-0.7"].baseline]
@@ -100,48 +100,48 @@ def test_without_drafts_there_is_plain_decoding_alone() -> None:
     """
     subject = {"backend": "scripted", "target": "t", "script": "s.json"}
 
-    found = laid(slo(subject=subject, sweep={"repeats": 1}))
+    plan = laid(slo(subject=subject, sweep={"repeats": 1}))
 
-    assert [("baseline", "plain")] == [(trial.name, trial.arm) for trial in found.trials]
-    assert 6 == len(found.requests)
+    assert [("baseline", "plain")] == [(trial.name, trial.arm) for trial in plan.trials]
+    assert 6 == len(plan.requests)
 
 
 def test_arms_are_interleaved_where_one_process_serves_both() -> None:
     """
     All arms answer a canary before the next one is sent, in random order, so that a drift falls on all alike.
     """
-    found = laid(slo(sweep=SWEEP))
+    plan = laid(slo(sweep=SWEEP))
 
-    assert 1 == len(found.blocks)
-    steps = found.blocks[0].requests
-    arms = len(found.blocks[0].trials)
+    assert 1 == len(plan.blocks)
+    steps = plan.blocks[0].requests
+    arms = len(plan.blocks[0].trials)
     groups = [steps[at : at + arms] for at in range(0, len(steps), arms)]
-    assert all(1 == len({(one.canary.id, one.repeat) for one in group}) for group in groups)
-    assert all(arms == len({one.trial for one in group}) for group in groups)
-    assert len({tuple(one.trial for one in group) for group in groups}) > 1
+    assert all(1 == len({(request.canary.id, request.repeat) for request in group}) for group in groups)
+    assert all(arms == len({request.trial for request in group}) for group in groups)
+    assert len({tuple(request.trial for request in group) for group in groups}) > 1
 
 
 def test_the_null_arm_comes_with_the_baseline() -> None:
     """
     Every canary has its second plain answer in the same place of the interleaving, in a record file of its own.
     """
-    found = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [4]}))
+    plan = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [4]}))
 
-    units = [found.requests[at : at + 3] for at in range(0, len(found.requests), 3)]
-    assert "null.jsonl" in [trial.file for trial in found.trials]
-    assert all({BASELINE, NULL, "default"} == {one.trial for one in unit} for unit in units)
-    assert all(1 == len({(one.canary.id, one.repeat) for one in unit}) for unit in units)
-    assert 1 < len({tuple(one.trial for one in unit) for unit in units})
+    units = [plan.requests[at : at + 3] for at in range(0, len(plan.requests), 3)]
+    assert "null.jsonl" in [trial.file for trial in plan.trials]
+    assert all({BASELINE, NULL, "default"} == {request.trial for request in unit} for unit in units)
+    assert all(1 == len({(request.canary.id, request.repeat) for request in unit}) for unit in units)
+    assert 1 < len({tuple(request.trial for request in unit) for unit in units})
 
 
 def test_blocks_go_abba_where_the_process_is_not_shared() -> None:
     """
     Plain, candidate, candidate, plain: a host that warms up steadily weighs on both arms alike.
     """
-    found = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [4]}), shares=False)
+    plan = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [4]}), shares=False)
 
     assert [("1.1a", "plain"), ("1.1b", "candidate"), ("1.1c", "candidate"), ("1.1d", "plain")] == [
-        (block.name, block.trials[0].arm) for block in found.blocks
+        (block.name, block.trials[0].arm) for block in plan.blocks
     ]
 
 
@@ -149,10 +149,10 @@ def test_every_restart_setting_gets_its_own_blocks() -> None:
     """
     Settings that need another process never share a block.
     """
-    found = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [2, 4]}), shares=False)
+    plan = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [2, 4]}), shares=False)
 
-    assert 8 == len(found.blocks)
-    assert all(1 == len({found.process_of(trial.setting) for trial in block.trials}) for block in found.blocks)
+    assert 8 == len(plan.blocks)
+    assert all(1 == len({plan.process_of(trial.setting) for trial in block.trials}) for block in plan.blocks)
 
 
 @pytest.mark.parametrize("repeats", [2, 3])
@@ -160,24 +160,24 @@ def test_each_canary_is_in_both_halves(repeats: int) -> None:
     """
     With two repeats or more, both plain blocks ask the same canaries, and so do both candidate blocks.
     """
-    found = laid(slo(sweep={"repeats": repeats, "num_draft_tokens": [4]}), shares=False)
+    plan = laid(slo(sweep={"repeats": repeats, "num_draft_tokens": [4]}), shares=False)
 
-    asked = [{step.canary.id for step in block.requests} for block in found.blocks]
+    halves = [{step.canary.id for step in block.requests} for block in plan.blocks]
 
-    assert 4 == len(asked)
-    assert all(asked[0] == one for one in asked)
+    assert 4 == len(halves)
+    assert all(halves[0] == half for half in halves)
 
 
 def test_concurrent_arms_are_not_mixed() -> None:
     """
     Answers under way together disturb each other: with many streams one trial is sent at a time, ABBA.
     """
-    found = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [4]}, soak={"concurrency": 8}))
+    plan = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [4]}, soak={"concurrency": 8}))
 
-    assert [8] * 4 == [block.concurrency for block in found.blocks]
-    for block in found.blocks:
+    assert [8] * 4 == [block.concurrency for block in plan.blocks]
+    for block in plan.blocks:
         order = [step.trial for step in block.requests]
-        assert len(block.trials) == sum(one != before for before, one in pairwise(["", *order]))
+        assert len(block.trials) == sum(trial != before for before, trial in pairwise(["", *order]))
 
 
 @given(st.integers(0, 2**60), st.booleans(), st.integers(1, 3), st.integers(2, 7), st.integers(1, 30))
@@ -188,16 +188,16 @@ def test_every_step_comes_once_and_within_budget(
     """
     Whatever the order, each trial asks each canary of its budget once per repeat, under a key of its own.
     """
-    found = laid(slo(sweep={**SWEEP, "repeats": repeats, "budget": budget}), shares=shares, seed=seed, count=count)
+    plan = laid(slo(sweep={**SWEEP, "repeats": repeats, "budget": budget}), shares=shares, seed=seed, count=count)
 
-    for block in found.blocks:
+    for block in plan.blocks:
         assert len(block.requests) == len({(request.trial, request.key) for request in block.requests})
-    for trial in found.trials:
+    for trial in plan.trials:
         if trial.arm == "candidate":
-            sent = [request for block in found.blocks for request in block.requests if request.trial == trial.name]
-            asked = sorted((request.canary.id, request.repeat) for request in sent)
-            assert len(asked) == len(set(asked)) <= budget
-            assert {name for name, _ in asked} == {f"easy-{at:03}" for at in range(min(count, budget))}
+            sent = [request for block in plan.blocks for request in block.requests if request.trial == trial.name]
+            keys = sorted((request.canary.id, request.repeat) for request in sent)
+            assert len(keys) == len(set(keys)) <= budget
+            assert {name for name, _ in keys} == {f"easy-{at:03}" for at in range(min(count, budget))}
 
 
 @pytest.mark.parametrize(
@@ -239,17 +239,17 @@ def test_plan_json_names_trials_files_and_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "own", "tokens"),
+    ("knobs", "limit", "tokens"),
     [({"max_tokens": 32}, 64, 32), ({}, 64, 64), ({}, None, 256)],
     ids=["the knob", "the canary's own", "the SLO's"],
 )
-def test_max_tokens_precedence(knobs: dict[str, Any], own: int | None, tokens: int) -> None:
+def test_max_tokens_precedence(knobs: dict[str, Any], limit: int | None, tokens: int) -> None:
     """
     The knob goes before the canary's own limit, and that before the SLO's.
     """
-    found = plan_settings.sampling_for(slo(), canary(max_tokens=own), setting(draft="heavy", **knobs), 1)
+    sampling = plan_settings.sampling_for(slo(), canary(max_tokens=limit), setting(draft="heavy", **knobs), 1)
 
-    assert tokens == found.max_tokens
+    assert tokens == sampling.max_tokens
 
 
 @pytest.mark.parametrize(
@@ -261,9 +261,9 @@ def test_a_seed_is_sent_only_where_it_changes_nothing_but_the_draw(
     """
     A seed switches a server's batching off: none at temperature 0, none beside other streams.
     """
-    found = plan_settings.sampling_for(slo(), canary(), setting(draft=None, temperature=temperature), streams)
+    sampling = plan_settings.sampling_for(slo(), canary(), setting(draft=None, temperature=temperature), streams)
 
-    assert seed == found.seed
+    assert seed == sampling.seed
 
 
 @pytest.mark.parametrize(("metric", "sent"), [("throughput_ratio", 6), ("error_rate", 12)])
@@ -277,4 +277,4 @@ def test_the_sweep_leaves_canaries_for_a_bound_on_prompts_like_them(metric: str,
     names = {request.canary.id for request in plan.requests}
 
     assert sent == len(names)
-    assert {one.id for one in canaries(12, "easy")[:: 12 // sent]} == names
+    assert {prompt.id for prompt in canaries(12, "easy")[:: 12 // sent]} == names

@@ -99,7 +99,8 @@ def _pooled_stalls(random: np.random.Generator, _: int) -> Estimate | Missing:
 def _deltas(random: np.random.Generator, _: int) -> Estimate | Missing:
     chance = random.random(80)
     marks = {
-        str(at): (1.0, 0.0) if one < 0.10 else (0.0, 1.0) if one < 0.15 else (1.0, 1.0) for at, one in enumerate(chance)
+        str(at): (1.0, 0.0) if draw < 0.10 else (0.0, 1.0) if draw < 0.15 else (1.0, 1.0)
+        for at, draw in enumerate(chance)
     }
     return intervals.paired_pass_delta(marks, LEVEL)
 
@@ -109,7 +110,7 @@ def _flickering(random: np.random.Generator, _: int) -> Estimate | Missing:
     hard = random.random(60)
     chance = np.where(hard < 0.1, 1.0, np.where(hard < 0.2, 1 / 3, 0.0))
     return intervals.clustered_share(
-        {str(at): (random.random(4) < one).tolist() for at, one in enumerate(chance)}, LEVEL
+        {str(at): (random.random(4) < chance_of_failure).tolist() for at, chance_of_failure in enumerate(chance)}, LEVEL
     )
 
 
@@ -117,7 +118,7 @@ def _unsteady(random: np.random.Generator, _: int) -> Estimate | Missing:
     """Where repeats disagree: every second canary gains a little, every fifth loses all, -0.15 on the whole."""
     kind = random.random(200)
     marks = {
-        str(at): (0.1, 0.0) if one < 0.5 else (0.0, 1.0) if one < 0.7 else (1.0, 1.0) for at, one in enumerate(kind)
+        str(at): (0.1, 0.0) if draw < 0.5 else (0.0, 1.0) if draw < 0.7 else (1.0, 1.0) for at, draw in enumerate(kind)
     }
     return intervals.paired_pass_delta(marks, LEVEL)
 
@@ -164,14 +165,14 @@ def test_each_bound_holds_as_often_as_promised(name: str) -> None:
     above_lo = below_hi = useful_lo = useful_hi = 0
 
     for seed in range(simulation.runs):
-        found = known(simulation.draw(np.random.default_rng(seed), seed))
-        above_lo += found.lo <= simulation.true
-        below_hi += simulation.true <= found.hi
-        useful_lo += found.lo > simulation.below
-        useful_hi += found.hi < simulation.above
+        interval = known(simulation.draw(np.random.default_rng(seed), seed))
+        above_lo += interval.lo <= simulation.true
+        below_hi += simulation.true <= interval.hi
+        useful_lo += interval.lo > simulation.below
+        useful_hi += interval.hi < simulation.above
 
     least = simulation.side - 3 * math.sqrt(simulation.side * (1 - simulation.side) / simulation.runs)
-    assert LEVEL == found.confidence
+    assert LEVEL == interval.confidence
     assert min(above_lo, below_hi) >= least * simulation.runs
     assert min(useful_lo, useful_hi) >= 0.8 * simulation.runs
 

@@ -19,12 +19,12 @@ def test_a_fall_is_seen_with_its_begin_and_its_bound() -> None:
     """
     What came before the fall is left out of its mean, and the mean is below the bound at the whole life's confidence.
     """
-    found = falls.detect(units([0.8] * 100 + [0.3] * 20), BOUND, SPREAD, NEED)
+    fall = falls.detect(units([0.8] * 100 + [0.3] * 20), BOUND, SPREAD, NEED)
 
-    assert found is not None
-    assert (100, 20) == (found.since_ns, found.values)
-    assert math.isclose(0.3, found.mean)
-    assert found.mean < found.highest < BOUND
+    assert fall is not None
+    assert (100, 20) == (fall.since_ns, fall.values)
+    assert math.isclose(0.3, fall.mean)
+    assert fall.mean < fall.highest < BOUND
 
 
 def test_a_recovery_ends_it() -> None:

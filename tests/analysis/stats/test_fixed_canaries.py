@@ -26,8 +26,8 @@ def rounds(seed: int, canaries: int, repeats: int, *, noise: float = 0.1) -> lis
     random = np.random.default_rng(seed)
     heights = random.normal(0, 1, canaries)
     heights -= heights.mean()
-    order = [int(one) for _ in range(repeats) for one in random.permutation(canaries)]
-    return [(one, float(heights[one] + random.normal(0, noise))) for one in order]
+    order = [int(number) for _ in range(repeats) for number in random.permutation(canaries)]
+    return [(number, float(heights[number] + random.normal(0, noise))) for number in order]
 
 
 def geometric_mean(
@@ -37,9 +37,9 @@ def geometric_mean(
     return fixed_canaries.mean_of_logs([(name, math.log(ratio)) for name, ratio in ratios], level, size, earlier)
 
 
-def bounded(found: Estimate | None) -> Estimate:
-    assert found is not None
-    return found
+def bounded(interval: Estimate | None) -> Estimate:
+    assert interval is not None
+    return interval
 
 
 @pytest.mark.parametrize("level", [0.95, 0.975])
@@ -51,13 +51,13 @@ def test_two_answers_each_are_students_interval_within_canaries(level: float) ->
     first = [(at, at + (-1) ** at * 0.03) for at in range(12)]
     second = [(at, at - (-1) ** at * 0.03) for at in range(12)]
 
-    found = bounded(geometric_mean(pairs([*first, *second]), level, 12, {}))
+    interval = bounded(geometric_mean(pairs([*first, *second]), level, 12, {}))
 
     half = oracle.t.ppf(level, 12) * math.sqrt(2) * 0.03 / math.sqrt(24)
     assert pytest.approx((5.5 - half, 5.5, 5.5 + half)) == tuple(
-        math.log(one) for one in (found.lo, found.center, found.hi)
+        math.log(bound) for bound in (interval.lo, interval.center, interval.hi)
     )
-    assert ("frozen", 12, level) == (found.scope, found.n, found.confidence)
+    assert ("frozen", 12, level) == (interval.scope, interval.n, interval.confidence)
 
 
 @given(SEEDS, st.integers(9, 20), st.integers(1, 3), st.floats(-1, 1))
@@ -70,26 +70,26 @@ def test_earlier_answers_show_the_noise_of_a_least_squares_fit(
     the shift changes neither centre nor error.
     """
     later = rounds(seed, canaries, repeats)
-    earlier = {one: value + shift for one, value in rounds(seed + 1, canaries, 1)}
-    owner = np.array([one for one, _ in later])
+    earlier = {number: value + shift for number, value in rounds(seed + 1, canaries, 1)}
+    owner = np.array([number for number, _ in later])
     values = np.array([value for _, value in later])
     before = np.array([[1.0, earlier[number]] for number in range(canaries)])
 
-    found = fixed_canaries.standard_error(owner, values, canaries, before)
+    error = fixed_canaries.standard_error(owner, values, canaries, before)
 
     rows = [*later, *earlier.items()]
     design = np.zeros((len(rows), canaries + 1))
-    design[np.arange(len(rows)), [one for one, _ in rows]] = 1
+    design[np.arange(len(rows)), [number for number, _ in rows]] = 1
     design[len(later) :, canaries] = 1
-    wanted = np.array([value for _, value in rows])
-    left = wanted - design @ np.linalg.lstsq(design, wanted, rcond=None)[0]
-    noise = float(left @ left) / (len(rows) - canaries - 1)
+    response = np.array([value for _, value in rows])
+    residuals = response - design @ np.linalg.lstsq(design, response, rcond=None)[0]
+    noise = float(residuals @ residuals) / (len(rows) - canaries - 1)
     if canaries * repeats - 1 < fixed_canaries.LEAST_DEGREES:
-        assert found is None
+        assert error is None
     else:
-        assert found is not None
-        assert pytest.approx(math.sqrt(noise / (canaries * repeats))) == found[0]
-        assert 1 <= found[1] <= len(rows) - canaries - 1
+        assert error is not None
+        assert pytest.approx(math.sqrt(noise / (canaries * repeats))) == error[0]
+        assert 1 <= error[1] <= len(rows) - canaries - 1
 
 
 @given(SEEDS)
@@ -99,15 +99,17 @@ def test_canaries_that_were_not_answered_bring_the_spread_back(seed: int) -> Non
     The fewer of the set were answered, the nearer the error comes to that of prompts like them.
     """
     logs = rounds(seed, 12, 2)
-    owner, values = np.array([one for one, _ in logs]), np.array([value for _, value in logs])
+    owner, values = np.array([number for number, _ in logs]), np.array([value for _, value in logs])
 
-    found = [one for size in (12, 24, 12_000_000) if (one := fixed_canaries.standard_error(owner, values, size))]
+    with_degrees = [
+        error for size in (12, 24, 12_000_000) if (error := fixed_canaries.standard_error(owner, values, size))
+    ]
 
-    errors = [error for error, _ in found]
+    errors = [error for error, _ in with_degrees]
     means = np.bincount(owner, values) / 2
     assert sorted(errors) == errors
     assert pytest.approx(means.std(ddof=1) / math.sqrt(12), rel=1e-3) == errors[-1]
-    assert [11] == [degrees for _, degrees in found[-1:]]
+    assert [11] == [degrees for _, degrees in with_degrees[-1:]]
 
 
 @given(SEEDS, st.floats(0.2, 5.0), LEVELS)
@@ -120,21 +122,25 @@ def test_faster_everywhere_is_the_ratio_and_its_bounds_as_much_faster(seed: int,
     scaled = [(name, factor * ratio) for name, ratio in ratios]
     swapped = [(name, 1 / ratio) for name, ratio in ratios]
 
-    one, more, back = (bounded(geometric_mean(each, level, 10, {})) for each in (ratios, scaled, swapped))
+    original, more, back = (bounded(geometric_mean(each, level, 10, {})) for each in (ratios, scaled, swapped))
 
-    assert one.lo <= one.center <= one.hi
-    assert pytest.approx((factor * one.lo, factor * one.center, factor * one.hi)) == (more.lo, more.center, more.hi)
-    assert pytest.approx((1 / one.hi, 1 / one.center, 1 / one.lo)) == (back.lo, back.center, back.hi)
+    assert original.lo <= original.center <= original.hi
+    assert pytest.approx((factor * original.lo, factor * original.center, factor * original.hi)) == (
+        more.lo,
+        more.center,
+        more.hi,
+    )
+    assert pytest.approx((1 / original.hi, 1 / original.center, 1 / original.lo)) == (back.lo, back.center, back.hi)
 
 
-@pytest.mark.parametrize(("repeated", "seen"), [(7, False), (8, True)])
-def test_few_repeats_show_no_noise(repeated: int, *, seen: bool) -> None:
+@pytest.mark.parametrize(("repeated", "shows"), [(7, False), (8, True)])
+def test_few_repeats_show_no_noise(repeated: int, *, shows: bool) -> None:
     """
     With fewer than eight degrees of freedom there is no interval for these canaries.
     """
     logs = rounds(5, 20, 1) + rounds(6, repeated, 1)
 
-    assert seen is (geometric_mean(pairs(logs), 0.95, 20, {}) is not None)
+    assert shows is (geometric_mean(pairs(logs), 0.95, 20, {}) is not None)
 
 
 def test_one_earlier_canary_shows_no_noise() -> None:
@@ -148,9 +154,9 @@ def test_answers_without_noise_have_an_interval_of_no_width() -> None:
     """
     Repeats that agree to the last digit leave nothing uncertain about these canaries.
     """
-    found = bounded(geometric_mean(pairs([(at % 9, at % 9) for at in range(18)]), 0.95, 9, {}))
+    interval = bounded(geometric_mean(pairs([(at % 9, at % 9) for at in range(18)]), 0.95, 9, {}))
 
-    assert pytest.approx((math.exp(4),) * 3) == (found.lo, found.center, found.hi)
+    assert pytest.approx((math.exp(4),) * 3) == (interval.lo, interval.center, interval.hi)
 
 
 def latencies(seed: int, canaries: int, repeats: int) -> list[tuple[str, list[tuple[float, float]]]]:
@@ -166,12 +172,16 @@ def test_quantile_lies_inside_its_bounds_and_scales(seed: int, q: float, factor:
     answers = latencies(seed, 40, 3)
     scaled = [(name, [(factor * value, weight) for value, weight in values]) for name, values in answers]
 
-    one, more = (bounded(fixed_canaries.quantile(each, q, 0.95, 40)) for each in (answers, scaled))
+    original, more = (bounded(fixed_canaries.quantile(each, q, 0.95, 40)) for each in (answers, scaled))
 
-    seen = {value for _, values in answers for value, _ in values}
-    assert one.lo <= one.center <= one.hi
-    assert {one.lo, one.center, one.hi} <= seen
-    assert pytest.approx((factor * one.lo, factor * one.center, factor * one.hi)) == (more.lo, more.center, more.hi)
+    times = {value for _, values in answers for value, _ in values}
+    assert original.lo <= original.center <= original.hi
+    assert {original.lo, original.center, original.hi} <= times
+    assert pytest.approx((factor * original.lo, factor * original.center, factor * original.hi)) == (
+        more.lo,
+        more.center,
+        more.hi,
+    )
 
 
 def test_quantile_weighs_each_canary_once_and_gaps_by_their_tokens() -> None:
@@ -192,10 +202,10 @@ def test_quantile_of_equal_repeats_moves_by_less_than_two_canaries() -> None:
     """
     answers = [(f"c-{at}", [(float(at), 1.0)]) for at in range(60)] * 2
 
-    found = bounded(fixed_canaries.quantile(answers, 0.5, 0.95, 60))
+    interval = bounded(fixed_canaries.quantile(answers, 0.5, 0.95, 60))
 
-    assert 29.0 == found.center
-    assert 0 < found.hi - found.lo <= 4
+    assert 29.0 == interval.center
+    assert 0 < interval.hi - interval.lo <= 4
 
 
 def test_a_quantile_beyond_all_values_has_no_bound() -> None:
@@ -226,7 +236,7 @@ def test_each_bound_for_these_canaries_holds_as_often_as_promised(kind: str) -> 
         repeats = 1 if kind == "one pair and the sweep's" else 2
         heights = random.normal(0, 0.12, 24)
         heights += 0.05 - heights.mean()
-        order = [int(one) for _ in range(repeats) for one in random.permutation(24)]
+        order = [int(number) for _ in range(repeats) for number in random.permutation(24)]
         noise = random.normal(0, 0.05, (2, len(order) + 24))
         if kind == "heavy tails":
             noise = 0.03 * random.standard_t(3, noise.shape)
@@ -234,16 +244,16 @@ def test_each_bound_for_these_canaries_holds_as_often_as_promised(kind: str) -> 
             common = np.repeat(random.normal(0, 0.3, 10), 10)[: noise.shape[1]]
             noise = noise + common
         logs = heights[[*order, *range(24)]] + noise[0] - noise[1]
-        seen = pairs([(one, float(value)) for one, value in zip(order, logs, strict=False)])
+        ratios = pairs([(number, float(value)) for number, value in zip(order, logs, strict=False)])
         sweep = {name: [ratio] for name, ratio in pairs(list(enumerate(0.03 + logs[len(order) :])))}
 
-        found = bounded(geometric_mean(seen, 0.95, 24, sweep if repeats == 1 else {}))
+        interval = bounded(geometric_mean(ratios, 0.95, 24, sweep if repeats == 1 else {}))
 
-        others = intervals.geometric_mean_ratio({name: [ratio] for name, ratio in seen[:24]}, 0.95)
-        assert isinstance(others, Estimate)
-        above += found.lo <= math.exp(0.05)
-        below += math.exp(0.05) <= found.hi
-        narrower += math.log(found.hi / found.lo) < 0.75 * math.log(others.hi / others.lo)
+        population = intervals.geometric_mean_ratio({name: [ratio] for name, ratio in ratios[:24]}, 0.95)
+        assert isinstance(population, Estimate)
+        above += interval.lo <= math.exp(0.05)
+        below += math.exp(0.05) <= interval.hi
+        narrower += math.log(interval.hi / interval.lo) < 0.75 * math.log(population.hi / population.lo)
 
     least = (0.95 - 3 * math.sqrt(0.95 * 0.05 / runs)) * runs
     assert min(above, below) >= least

@@ -79,17 +79,17 @@ def test_student_quantile_is_scipys(level: float, degrees: int) -> None:
 
 @given(st.integers(0, 200), st.integers(0, 200), LEVELS)
 @settings(max_examples=40)
-def test_proportion_bounds_are_clopper_pearsons(gains: int, others: int, level: float) -> None:
+def test_proportion_bounds_are_clopper_pearsons(gains: int, losses: int, level: float) -> None:
     """
     The bounds of a proportion are the beta quantiles of Clopper and Pearson, one-sided each.
     """
-    trials = gains + others
+    trials = gains + losses
     assume(trials > 0)
 
     lo, hi = intervals.proportion_bounds(gains, trials, level)
 
-    low = oracle.beta.ppf(1 - level, gains, others + 1) if gains else 0.0
-    high = oracle.beta.ppf(level, gains + 1, others) if others else 1.0
+    low = oracle.beta.ppf(1 - level, gains, losses + 1) if gains else 0.0
+    high = oracle.beta.ppf(level, gains + 1, losses) if losses else 1.0
     assert pytest.approx((low, high), abs=1e-7) == (lo, hi)
 
 
@@ -117,7 +117,7 @@ def test_quantile_bounds_are_scipys_order_statistics(q: float, level: float, mor
     assume(n <= 400)
     ranks = [float(rank) for rank in range(1, n + 1)]
 
-    found = known(intervals.quantile(ranks, q, level))
+    interval = known(intervals.quantile(ranks, q, level))
 
     # Lower: the largest k with P(B >= k) >= level. Upper: the smallest k with P(B <= k - 1) >= level.
     below = oracle.binom.cdf(np.arange(n + 1), n, q)
@@ -125,7 +125,7 @@ def test_quantile_bounds_are_scipys_order_statistics(q: float, level: float, mor
     assume(np.abs(1 - below - level).min() > 1e-9)
     lower = [float(k) for k in range(1, n + 1) if 1 - below[k - 1] >= level]
     upper = [float(k) for k in range(1, n + 1) if below[k - 1] >= level]
-    assert (lower[-1] if lower else -math.inf, upper[0] if upper else math.inf) == (found.lo, found.hi)
+    assert (lower[-1] if lower else -math.inf, upper[0] if upper else math.inf) == (interval.lo, interval.hi)
 
 
 @pytest.mark.parametrize("side", ["less", "greater"])
@@ -135,11 +135,11 @@ def test_quantile_bounds_agree_with_scipys_quantile_test(side: str) -> None:
     """
     times = np.random.default_rng(5).lognormal(size=60).tolist()
 
-    found = intervals.quantile(times, 0.95, 0.95)
+    estimate = intervals.quantile(times, 0.95, 0.95)
 
     interval = oracle.quantile_test(times, q=0.0, p=0.95, alternative=side).confidence_interval(0.95)
-    assert isinstance(found, Estimate)
-    assert (interval.high == found.hi) if side == "less" else (interval.low == found.lo)
+    assert isinstance(estimate, Estimate)
+    assert (interval.high == estimate.hi) if side == "less" else (interval.low == estimate.lo)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=5, max_size=60), LEVELS)
@@ -147,12 +147,12 @@ def test_quantile_is_between_its_bounds(values: list[float], level: float) -> No
     """
     Whatever the sample, lo <= center <= hi, or it is said how many are needed.
     """
-    found = intervals.quantile(values, 0.5, level)
+    interval = intervals.quantile(values, 0.5, level)
 
-    if isinstance(found, Estimate):
-        assert found.lo <= found.center <= found.hi
+    if isinstance(interval, Estimate):
+        assert interval.lo <= interval.center <= interval.hi
     else:
-        assert "need" in found.because
+        assert "need" in interval.because
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=59, max_size=80), st.floats(0.001, 1000))
@@ -175,12 +175,12 @@ def test_geometric_mean_is_between_its_bounds(ratios: dict[str, list[float]]) ->
     """
     The mean of log ratios, each canary counting once, lies inside its interval.
     """
-    found = known(intervals.geometric_mean_ratio(ratios, 0.95))
+    interval = known(intervals.geometric_mean_ratio(ratios, 0.95))
 
     by_hand = math.exp(float(np.mean([np.mean(np.log(values)) for values in ratios.values()])))
-    assert pytest.approx(by_hand) == found.center
-    assert found.lo <= found.center * (1 + 1e-9)
-    assert found.center <= found.hi * (1 + 1e-9)
+    assert pytest.approx(by_hand) == interval.center
+    assert interval.lo <= interval.center * (1 + 1e-9)
+    assert interval.center <= interval.hi * (1 + 1e-9)
 
 
 @given(st.lists(st.lists(RATIOS, min_size=1, max_size=3), min_size=5, max_size=12))
@@ -192,9 +192,15 @@ def test_swapping_the_arms_inverts_the_ratio(ratios: list[list[float]]) -> None:
     forth = {str(number): values for number, values in enumerate(ratios)}
     back = {name: [1 / value for value in values] for name, values in forth.items()}
 
-    there, here = (known(intervals.geometric_mean_ratio(one, 0.95)) for one in (forth, back))
+    there, swapped = (
+        known(intervals.geometric_mean_ratio(ratios_by_canary, 0.95)) for ratios_by_canary in (forth, back)
+    )
 
-    assert pytest.approx((1 / there.center, 1 / there.hi, 1 / there.lo), rel=1e-6) == (here.center, here.lo, here.hi)
+    assert pytest.approx((1 / there.center, 1 / there.hi, 1 / there.lo), rel=1e-6) == (
+        swapped.center,
+        swapped.lo,
+        swapped.hi,
+    )
 
 
 @given(st.lists(RATIOS, min_size=5, max_size=12), st.floats(0.1, 10))
@@ -203,12 +209,16 @@ def test_geometric_mean_scales(values: list[float], factor: float) -> None:
     """
     Twice as fast everywhere is twice the ratio and twice both bounds.
     """
-    one, many = (
+    original, scaled = (
         known(intervals.geometric_mean_ratio({str(at): [by * value] for at, value in enumerate(values)}, 0.95))
         for by in (1.0, factor)
     )
 
-    assert pytest.approx((one.center * factor, one.lo * factor, one.hi * factor)) == (many.center, many.lo, many.hi)
+    assert pytest.approx((original.center * factor, original.lo * factor, original.hi * factor)) == (
+        scaled.center,
+        scaled.lo,
+        scaled.hi,
+    )
 
 
 def test_uneven_repeats_weigh_their_canary_once() -> None:
@@ -217,9 +227,9 @@ def test_uneven_repeats_weigh_their_canary_once() -> None:
     """
     ratios = {"a": [2.0], "b": [2.0, 2.0, 2.0], "c": [2.0, 2.0], "d": [2.0], "e": [2.0, 2.0]}
 
-    found = known(intervals.geometric_mean_ratio(ratios, 0.95))
+    interval = known(intervals.geometric_mean_ratio(ratios, 0.95))
 
-    assert pytest.approx((2.0, 2.0, 2.0)) == (found.lo, found.center, found.hi)
+    assert pytest.approx((2.0, 2.0, 2.0)) == (interval.lo, interval.center, interval.hi)
 
 
 Interval = Callable[[Sequence[float], int], Estimate | Missing]
@@ -275,10 +285,10 @@ def test_nothing_is_missing(interval: Interval) -> None:
     """
     No sample gives no estimate, with the count that says so.
     """
-    found = interval([], 7)
+    missing = interval([], 7)
 
-    assert isinstance(found, Missing)
-    assert 0 == found.n
+    assert isinstance(missing, Missing)
+    assert 0 == missing.n
 
 
 @pytest.mark.parametrize("interval", DRAWN)
@@ -298,10 +308,10 @@ def test_center_lies_inside(interval: Interval, values: list[float], seed: int) 
     """
     For every interval lo <= center <= hi.
     """
-    found = known(interval(values, seed))
+    estimate = known(interval(values, seed))
 
-    assert found.lo <= found.center + 1e-9
-    assert found.center <= found.hi + 1e-9
+    assert estimate.lo <= estimate.center + 1e-9
+    assert estimate.center <= estimate.hi + 1e-9
 
 
 @pytest.mark.parametrize("interval", [_geometric, _sums, _pooled, _order])
@@ -322,9 +332,9 @@ def test_ratio_of_sums_is_no_mean_of_ratios() -> None:
     """
     pairs = {str(at): ((10.0, 1.0), (10.0, 1.0)) for at in range(5)} | {"long": ((500.0, 10.0), (500.0, 50.0))}
 
-    found = known(intervals.ratio_of_sums(pairs, 0.95, 7))
+    interval = known(intervals.ratio_of_sums(pairs, 0.95, 7))
 
-    assert pytest.approx((550 / 15) / (550 / 55)) == found.center
+    assert pytest.approx((550 / 15) / (550 / 55)) == interval.center
 
 
 def test_pooled_quantile_counts_tokens() -> None:
@@ -333,9 +343,9 @@ def test_pooled_quantile_counts_tokens() -> None:
     """
     clusters = {str(at): [(0.01, 9), (0.5, 91)] for at in range(6)}
 
-    found = known(intervals.pooled_quantile(clusters, 0.5, 0.95))
+    interval = known(intervals.pooled_quantile(clusters, 0.5, 0.95))
 
-    assert (0.5, 0.5, 0.5) == (found.lo, found.center, found.hi)
+    assert (0.5, 0.5, 0.5) == (interval.lo, interval.center, interval.hi)
 
 
 def test_pooled_bounds_by_hand() -> None:
@@ -387,9 +397,9 @@ def test_pooled_bounds_are_woodruffs(seed: int, q: float, answers: int, gaps: in
     }
     clusters["c-5"].append((99.0, 300 if q == 0.5 else 30))
 
-    found = known(intervals.pooled_quantile(clusters, q, 0.95))
+    interval = known(intervals.pooled_quantile(clusters, q, 0.95))
 
-    assert woodruff(clusters, q, 0.95) == (found.lo, found.center, found.hi)
+    assert woodruff(clusters, q, 0.95) == (interval.lo, interval.center, interval.hi)
 
 
 def test_a_quantile_on_a_step_is_no_certainty() -> None:
@@ -398,18 +408,18 @@ def test_a_quantile_on_a_step_is_no_certainty() -> None:
     """
     clusters = {f"c-{at:03}": [(0.05, 50), (0.5 if at % 6 == 0 else 0.05, 50)] for at in range(60)}
 
-    found = known(intervals.pooled_quantile(clusters, 0.95, 0.95))
+    interval = known(intervals.pooled_quantile(clusters, 0.95, 0.95))
 
-    assert (0.05, 0.5, 0.5) == (found.lo, found.center, found.hi)
+    assert (0.05, 0.5, 0.5) == (interval.lo, interval.center, interval.hi)
 
 
 def test_the_outermost_values_bound_a_tail() -> None:
     """
     With the fewest answers a p95 may rest on, one token each, the largest of all is the bound, and never infinity.
     """
-    found = known(intervals.pooled_quantile({f"c-{at:03}": [(float(at), 1)] for at in range(59)}, 0.95, 0.95))
+    interval = known(intervals.pooled_quantile({f"c-{at:03}": [(float(at), 1)] for at in range(59)}, 0.95, 0.95))
 
-    assert (56.0, 58.0) == (found.center, found.hi)
+    assert (56.0, 58.0) == (interval.center, interval.hi)
 
 
 def test_pooled_quantile_wants_independent_answers_not_tokens() -> None:
@@ -426,9 +436,9 @@ def test_no_flip_still_has_a_bound(canaries: int, bound: float) -> None:
     """
     With no flip in n canaries the pass rate may still have moved by -ln(0.025) / n either way.
     """
-    found = known(intervals.paired_pass_delta({str(at): (1.0, 1.0) for at in range(canaries)}, 0.95))
+    interval = known(intervals.paired_pass_delta({str(at): (1.0, 1.0) for at in range(canaries)}, 0.95))
 
-    assert pytest.approx((-bound, 0.0, bound), rel=0.01) == (found.lo, found.center, found.hi)
+    assert pytest.approx((-bound, 0.0, bound), rel=0.01) == (interval.lo, interval.center, interval.hi)
 
 
 @given(
@@ -439,15 +449,15 @@ def test_a_share_is_bounded_over_units(units: list[list[bool]], level: float) ->
     """
     Marks of one unit are one unit: its best and its worst are bounded as scipy bounds so many of so many.
     """
-    found = known(intervals.clustered_share({str(at): unit for at, unit in enumerate(units)}, level))
+    interval = known(intervals.clustered_share({str(at): unit for at, unit in enumerate(units)}, level))
 
-    whole, some = (sum(map(of, units)) for of in (all, any))
-    lo = oracle.binomtest(whole, len(units), alternative="greater").proportion_ci(level).low
-    hi = oracle.binomtest(some, len(units), alternative="less").proportion_ci(level).high
-    assert pytest.approx((lo, hi), abs=1e-9) == (found.lo, found.hi)
-    assert len(units) == found.n
-    assert pytest.approx(np.mean([np.mean(unit) for unit in units])) == found.center
-    assert found.lo <= found.center <= found.hi
+    all_pass, any_pass = (sum(map(of, units)) for of in (all, any))
+    lo = oracle.binomtest(all_pass, len(units), alternative="greater").proportion_ci(level).low
+    hi = oracle.binomtest(any_pass, len(units), alternative="less").proportion_ci(level).high
+    assert pytest.approx((lo, hi), abs=1e-9) == (interval.lo, interval.hi)
+    assert len(units) == interval.n
+    assert pytest.approx(np.mean([np.mean(unit) for unit in units])) == interval.center
+    assert interval.lo <= interval.center <= interval.hi
 
 
 @pytest.mark.whole
@@ -468,11 +478,11 @@ def test_a_share_of_units_holds_as_often_as_promised(data: Any, n: int, level: f
         if sum(counts) != n:
             continue
         sample = [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]
-        found = intervals.clustered_share({str(at): kind for at, kind in enumerate(sample)}, level)
-        assert isinstance(found, Estimate)
+        interval = intervals.clustered_share({str(at): kind for at, kind in enumerate(sample)}, level)
+        assert isinstance(interval, Estimate)
         likely = float(oracle.multinomial.pmf(counts, n, chances))
-        above += likely * (found.lo <= truth + 1e-9)
-        below += likely * (truth <= found.hi + 1e-9)
+        above += likely * (interval.lo <= truth + 1e-9)
+        below += likely * (truth <= interval.hi + 1e-9)
 
     assert min(above, below) >= level - 1e-6
 
@@ -518,11 +528,11 @@ def test_a_flip_that_repeats_do_not_share_is_no_whole_flip() -> None:
     """
     Of 40 canaries half gain in one of ten repeats: that may be nothing, and is at most what 20 whole gains would be.
     """
-    seen = known(intervals.paired_pass_delta({str(at): (0.1 if at < 20 else 0.0, 0.0) for at in range(40)}, 0.95))
+    interval = known(intervals.paired_pass_delta({str(at): (0.1 if at < 20 else 0.0, 0.0) for at in range(40)}, 0.95))
 
     none = oracle.binomtest(0, 40, alternative="less").proportion_ci(0.975).high
     half = oracle.binomtest(20, 40, alternative="less").proportion_ci(0.975).high
-    assert pytest.approx((-none, 0.05, half)) == (seen.lo, seen.center, seen.hi)
+    assert pytest.approx((-none, 0.05, half)) == (interval.lo, interval.center, interval.hi)
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=60))
@@ -547,10 +557,10 @@ def test_the_slope_within_groups_is_scipys(points: list[tuple[int, int]]) -> Non
     """
     Groups that differ by their level alone have the slope that `scipy.stats.theilslopes` finds in one of them.
     """
-    found = known(intervals.seasonal_slope(shifted([(float(x), float(y)) for x, y in points]), 0.95))
+    interval = known(intervals.seasonal_slope(shifted([(float(x), float(y)) for x, y in points]), 0.95))
 
     slope = oracle.theilslopes([y for _, y in points], [x for x, _ in points]).slope
-    assert pytest.approx(slope, abs=1e-9) == found.center
+    assert pytest.approx(slope, abs=1e-9) == interval.center
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=8, max_size=25), st.floats(0.01, 100))
@@ -559,14 +569,14 @@ def test_the_slope_within_groups_scales_and_turns_round(values: list[float], fac
     """
     Values times a factor are a slope times that factor; values upside down are the slope upside down.
     """
-    plain, scaled, turned = (
+    plain, scaled, inverted = (
         known(intervals.seasonal_slope(shifted([(float(x), by * y) for x, y in enumerate(values)]), 0.95))
         for by in (1.0, factor, -1.0)
     )
 
     assert pytest.approx(plain.center * factor, abs=1e-6) == scaled.center
     assert plain.lo - 1e-9 <= plain.center <= plain.hi + 1e-9
-    assert pytest.approx(-plain.center, abs=1e-6) == turned.center
+    assert pytest.approx(-plain.center, abs=1e-6) == inverted.center
 
 
 def test_points_of_one_instant_have_no_slope() -> None:
@@ -586,17 +596,17 @@ def test_expanded_is_wider_for_fewer_units() -> None:
     assert pytest.approx(0.95, abs=0.001) == widths[-1]
 
 
-def pairs(*both: tuple[float, float]) -> dict[str, tuple[float, float]]:
-    return {f"c-{at}": pair for at, pair in enumerate(both)}
+def pairs(*marks: tuple[float, float]) -> dict[str, tuple[float, float]]:
+    return {f"c-{at}": pair for at, pair in enumerate(marks)}
 
 
 def test_a_bound_that_holds_exactly_as_often_as_promised_is_taken() -> None:
     """
     Five samples lie all on one side of the median once in 32: at 31/32 the bounds are the outermost samples.
     """
-    found = intervals.quantile([5.0, 4.0, 3.0, 2.0, 1.0], 0.5, 31 / 32)
+    interval = intervals.quantile([5.0, 4.0, 3.0, 2.0, 1.0], 0.5, 31 / 32)
 
-    assert Estimate(3.0, 1.0, 5.0, 5, confidence=31 / 32) == found
+    assert Estimate(3.0, 1.0, 5.0, 5, confidence=31 / 32) == interval
 
 
 def slopes_of(sizes: Sequence[int]) -> tuple[list[list[tuple[float, float]]], list[float]]:
@@ -604,9 +614,9 @@ def slopes_of(sizes: Sequence[int]) -> tuple[list[list[tuple[float, float]]], li
     chance = np.random.default_rng(3)
     groups = [[(float(x), float(y)) for x, y in enumerate(chance.normal(size=size))] for size in sizes]
     slopes = [
-        (then[1] - one[1]) / (then[0] - one[0])
+        (then[1] - point[1]) / (then[0] - point[0])
         for group in groups
-        for at, one in enumerate(group)
+        for at, point in enumerate(group)
         for then in group[at + 1 :]
     ]
     return groups, sorted(slopes)
@@ -629,9 +639,9 @@ def test_the_bounds_of_a_slope_are_its_order_statistics(
     """
     groups, slopes = slopes_of(sizes)
 
-    found = known(intervals.seasonal_slope(groups, level))
+    interval = known(intervals.seasonal_slope(groups, level))
 
-    assert pytest.approx((slopes[below], slopes[above])) == (found.lo, found.hi)
+    assert pytest.approx((slopes[below], slopes[above])) == (interval.lo, interval.hi)
 
 
 @pytest.mark.parametrize("n", [3, 5, 12, 300])

@@ -15,10 +15,10 @@ PLAIN = Estimate(1.0, math.exp(-0.02), math.exp(0.02), 24, confidence=0.95, scop
 
 def noise(seed: int, n: int, length: float) -> np.ndarray:
     """Noise of deviation 10 % that lasts over so many answers; independent where that is 1."""
-    random, kept = np.random.default_rng(seed), 1 - 1 / length
-    fresh = 0.1 * math.sqrt(1 - kept**2) * random.normal(size=n)
+    random, carried = np.random.default_rng(seed), 1 - 1 / length
+    fresh = 0.1 * math.sqrt(1 - carried**2) * random.normal(size=n)
     fresh[0] = 0.1 * random.normal()
-    return np.asarray(lfilter([1.0], [1.0, -kept], fresh))
+    return np.asarray(lfilter([1.0], [1.0, -carried], fresh))
 
 
 def series(values: np.ndarray, canaries: int, before: np.ndarray | None = None, seed: int = 0) -> TimedLogs:
@@ -28,8 +28,8 @@ def series(values: np.ndarray, canaries: int, before: np.ndarray | None = None, 
     order = np.concatenate([random.permutation(canaries) for _ in range(len(values) // canaries)])
     earlier = range(canaries) if before is not None else range(0)
     return TimedLogs.of(
-        [(one, heights[one] + value) for one, value in zip(order.tolist(), values.tolist(), strict=True)],
-        [(one, heights[one] + before[one] + 0.3) for one in earlier] if before is not None else [],
+        [(canary, heights[canary] + value) for canary, value in zip(order.tolist(), values.tolist(), strict=True)],
+        [(canary, heights[canary] + before[canary] + 0.3) for canary in earlier] if before is not None else [],
     )
 
 
@@ -41,13 +41,13 @@ def test_lasting_noise_adds_what_theory_says(canaries: int, answers: int, length
     short series and in Whittle's of long ones. Short series cannot exclude longer noise and allow for it: up to six
     times as much in 72 answers, twice in 480.
     """
-    found = [lasting.of_one_arm(series(noise(seed, answers, length), canaries, seed=seed)) for seed in range(12)]
+    noises = [lasting.of_one_arm(series(noise(seed, answers, length), canaries, seed=seed)) for seed in range(12)]
 
     apart = np.arange(1, answers)
     truth = 0.01 * 2 * ((1 - apart / answers) * (1 - 1 / length) ** apart).sum() / answers
-    amounts = [float(one.weights @ one.more) for one in found]
+    amounts = [float(lasting_noise.weights @ lasting_noise.more) for lasting_noise in noises]
     assert truth / 2 < float(np.median(amounts)) < (6 if answers < 100 else 2) * truth
-    assert min(one.likely for one in found) > 0.9
+    assert min(lasting_noise.likely for lasting_noise in noises) > 0.9
 
 
 @pytest.mark.parametrize(("answers", "most"), [(24, 1.25), (72, 1.1), (480, 1.05)])
@@ -57,11 +57,11 @@ def test_independent_noise_hardly_widens_a_bound(answers: int, most: float) -> N
     """
     wider = []
     for seed in range(16):
-        shown = lasting.of_one_arm(series(noise(seed, answers, 1), 24, noise(seed + 99, 24, 1), seed))
+        lasting_noise = lasting.of_one_arm(series(noise(seed, answers, 1), 24, noise(seed + 99, 24, 1), seed))
         exact = Estimate(
             1.0, math.exp(-0.2 / math.sqrt(answers)), math.exp(0.2 / math.sqrt(answers)), 24, confidence=0.975
         )
-        wider.append(math.log(lasting.widened(exact, shown).hi) / math.log(exact.hi))
+        wider.append(math.log(lasting.widened(exact, lasting_noise).hi) / math.log(exact.hi))
 
     assert 1 <= min(wider)
     assert float(np.median(wider)) < most
@@ -71,13 +71,13 @@ def test_noise_of_the_host_cancels_and_that_of_one_arm_does_not() -> None:
     """
     What hits both arms alike leaves the bounds of their ratio, what one arm has alone widens them.
     """
-    common, own = noise(1, 72, 12), [0.02 * noise(seed, 72, 1) for seed in (2, 3)]
-    plain = series(common + own[0], 24)
+    common, own_noise = noise(1, 72, 12), [0.02 * noise(seed, 72, 1) for seed in (2, 3)]
+    plain = series(common + own_noise[0], 24)
 
-    both = lasting.of_both_arms(series(common + own[1], 24), plain)
+    shared = lasting.of_both_arms(series(common + own_noise[1], 24), plain)
     alone = lasting.of_both_arms(series(noise(4, 72, 12), 24), series(noise(5, 72, 1), 24))
 
-    assert lasting.widened(PLAIN, both).hi < math.exp(0.025)
+    assert lasting.widened(PLAIN, shared).hi < math.exp(0.025)
     assert lasting.widened(PLAIN, alone).hi > math.exp(0.05)
 
 
@@ -96,15 +96,17 @@ def test_bounds_for_prompts_like_them_are_widened_too() -> None:
     """
     Both intervals are about the same soak. A fact has no bounds to widen, and too few answers show nothing.
     """
-    shown = lasting.of_one_arm(series(noise(4, 72, 12), 24))
-    found = lasting.widened(Estimate(1.0, 0.9, math.inf, 24, confidence=0.95, scope="frozen", population=PLAIN), shown)
+    lasting_noise = lasting.of_one_arm(series(noise(4, 72, 12), 24))
+    interval = lasting.widened(
+        Estimate(1.0, 0.9, math.inf, 24, confidence=0.95, scope="frozen", population=PLAIN), lasting_noise
+    )
     fact = Estimate(1.0, 1.0, 1.0, 24)
 
-    assert found.lo < 0.9
-    assert math.inf == found.hi
-    assert found.population is not None
-    assert found.population.lo < PLAIN.lo
-    assert fact == lasting.widened(fact, shown)
+    assert interval.lo < 0.9
+    assert math.inf == interval.hi
+    assert interval.population is not None
+    assert interval.population.lo < PLAIN.lo
+    assert fact == lasting.widened(fact, lasting_noise)
     assert lasting.NONE == lasting.of_one_arm(TimedLogs.of([("a", 0.0), ("b", 1.0)]))
 
 

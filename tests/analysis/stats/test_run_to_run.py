@@ -87,11 +87,11 @@ def test_intervals_of_two_runs_are_bounded_as_their_values_are() -> None:
         for row, (lo, hi) in zip(logs, ends, strict=True)
     )
 
-    seen = run_to_run.apart(then, now, 1, math.log)
+    change = run_to_run.apart(then, now, 1, math.log)
     welch = stats.ttest_ind(logs[1], logs[0], equal_var=False).confidence_interval(0.95)
 
-    assert pytest.approx((welch.low, welch.high), rel=2e-3) == (seen.lo, seen.hi)
-    assert run_to_run.apart(then, now, 9, math.log).lo < seen.lo < seen.center < seen.hi
+    assert pytest.approx((welch.low, welch.high), rel=2e-3) == (change.lo, change.hi)
+    assert run_to_run.apart(then, now, 9, math.log).lo < change.lo < change.center < change.hi
 
 
 def test_a_counted_value_has_no_noise() -> None:
@@ -118,11 +118,11 @@ def test_figures_that_are_proven_leave_their_error_to_the_others() -> None:
     """
     Two figures at 2.5 and 2.1 standard errors: the second is proven at 95 % only because the first one is.
     """
-    both = {"first": bounded(0.25, 0.1), "second": bounded(0.21, 0.1)}
-    unchanged = dict.fromkeys(both, 0.0)
+    figures = {"first": bounded(0.25, 0.1), "second": bounded(0.21, 0.1)}
+    unchanged = dict.fromkeys(figures, 0.0)
 
-    together = run_to_run.together_at(both, unchanged, 0.05)
-    beside_noise = run_to_run.together_at({**both, "first": bounded(0.0, 0.1)}, unchanged, 0.05)
+    together = run_to_run.together_at(figures, unchanged, 0.05)
+    beside_noise = run_to_run.together_at({**figures, "first": bounded(0.0, 0.1)}, unchanged, 0.05)
 
     assert 0 < together["first"].lo
     assert (0.9875, 0.975) == (together["first"].confidence, together["second"].confidence)

@@ -54,7 +54,7 @@ def test_all_looks_together_err_as_often_as_allowed(counts: tuple[int, ...], err
     The chance that a normal score crosses any of its boundaries, by scipy's multivariate normal, is the error spent.
     """
     nominal = sequential.nominal_errors(counts, counts[-1], error)
-    edges = [float(oracle.norm.isf(one)) for one in nominal]
+    edges = [float(oracle.norm.isf(level)) for level in nominal]
     ties = [[math.sqrt(min(count, two) / max(count, two)) for count in counts] for two in counts]
 
     crossed = 1 - oracle.multivariate_normal(cov=ties, seed=1).cdf(edges)
@@ -77,7 +77,7 @@ def test_all_looks_at_a_soak_err_as_often_as_its_time_has_spent(
     nominal = sequential.spending_errors(tuple(answer / answers[-1] for answer in answers), spent)
 
     ties = [[math.sqrt(min(answer, two) / max(answer, two)) for answer in answers] for two in answers]
-    edges = [float(oracle.norm.isf(one)) for one in nominal]
+    edges = [float(oracle.norm.isf(level)) for level in nominal]
     crossed = 1 - oracle.multivariate_normal(cov=ties, seed=1).cdf(edges)
     assert pytest.approx(spent[-1], rel=0.02) == crossed
 
@@ -135,13 +135,13 @@ def test_a_decision_is_never_taken_back(logs: list[float], bound: float) -> None
     Each interval lies inside the one before, so a pass never becomes a fail; looks that contradict decide nothing more.
     """
     counts = sequential.looks(30)
-    held: Estimate | Missing | None = None
+    bounds: Estimate | Missing | None = None
     words: list[str] = []
     for count, error in zip(counts, sequential.nominal_errors(counts, 30, 0.05), strict=True):
-        before, held = held, sequential.intersected(held, sequential.interval(logs[:count], error))
-        if isinstance(before, Estimate) and isinstance(held, Estimate):
-            assert before.lo <= held.lo <= held.hi <= before.hi
-        words.append(sequential.decide(held, bound))
+        before, bounds = bounds, sequential.intersected(bounds, sequential.interval(logs[:count], error))
+        if isinstance(before, Estimate) and isinstance(bounds, Estimate):
+            assert before.lo <= bounds.lo <= bounds.hi <= before.hi
+        words.append(sequential.decide(bounds, bound))
 
     assert not {"pass", "fail"} <= set(words)
 
@@ -200,10 +200,10 @@ def test_all_looks_together_hold(
     nominal = sequential.nominal_errors(counts, budget, 0.05)
     words = []
     for logs in noise(np.random.default_rng(11), (runs, budget)).tolist():
-        held: Estimate | Missing | None = None
+        bounds: Estimate | Missing | None = None
         for count, error in zip(counts, nominal, strict=True):
-            held = sequential.intersected(held, sequential.interval(logs[:count], error))
-            if (word := sequential.decide(held, 1.0)) != "continue":
+            bounds = sequential.intersected(bounds, sequential.interval(logs[:count], error))
+            if (word := sequential.decide(bounds, 1.0)) != "continue":
                 break
         words.append(word)
 
@@ -218,11 +218,11 @@ def test_a_known_spread_keeps_the_interval_from_closing() -> None:
     """
     alike = [0.1] * 8
 
-    alone, known = (sequential.interval(alike, 0.05, spread) for spread in (0.0, 0.2))
+    alone, spread_known = (sequential.interval(alike, 0.05, spread) for spread in (0.0, 0.2))
 
     assert isinstance(alone, Estimate)
-    assert isinstance(known, Estimate)
+    assert isinstance(spread_known, Estimate)
     assert pytest.approx((0.0, 0.2326174)) == (
         math.log(alone.hi / alone.lo),
-        math.log(known.hi / known.lo),
+        math.log(spread_known.hi / spread_known.lo),
     )

@@ -44,8 +44,8 @@ def exact(capacity: int) -> Callable[[StreamProbe], StreamReading]:
 
     def read(probe: StreamProbe) -> StreamReading:
         share = (probe.streams + 5) / (capacity + 5)
-        kept = Outcome.PASS if probe.full else Outcome.UNPROVEN
-        return StreamReading(Outcome.FAIL if share > 1 else kept, share)
+        outcome = Outcome.PASS if probe.full else Outcome.UNPROVEN
+        return StreamReading(Outcome.FAIL if share > 1 else outcome, share)
 
     return read
 
@@ -66,8 +66,8 @@ def noisy(capacity: int, spread: float, random_numbers: random.Random) -> Callab
         share, seconds = sorted(answers[:count])[math.ceil(Q * count) - 1], count / probe.streams
         if is_broken(values, BOUND, Q, probe.error_broken):
             return StreamReading(Outcome.FAIL, share, seconds)
-        kept = probe.full and is_kept(values, BOUND, Q, probe.error)
-        return StreamReading(Outcome.PASS if kept else Outcome.UNPROVEN, share, seconds)
+        proven = probe.full and is_kept(values, BOUND, Q, probe.error)
+        return StreamReading(Outcome.PASS if proven else Outcome.UNPROVEN, share, seconds)
 
     return read
 

@@ -24,14 +24,16 @@ def test_the_mean_log_is_the_log_of_total_over_total(times: list[tuple[str, floa
     The mean over canaries of their mean logs is the log of the summed mean times, however unequal the canaries are.
     """
     by_name = by_canary((name, seconds) for name, *seconds in times)
-    plain, candidate = (math.fsum(fmean(one[arm] for one in each) for each in by_name.values()) for arm in (0, 1))
+    plain, candidate = (
+        math.fsum(fmean(seconds[arm] for seconds in each) for each in by_name.values()) for arm in (0, 1)
+    )
 
-    found = linearised(times)
+    log_times = linearised(times)
 
-    means = [fmean(logs) for logs in by_canary(found.logs).values()]
+    means = [fmean(logs) for logs in by_canary(log_times.logs).values()]
     assert pytest.approx(math.log(plain / candidate), abs=1e-9) == fmean(means)
-    assert found.weights is not None
-    assert pytest.approx(1.0) == fmean(found.weights.values())
+    assert log_times.weights is not None
+    assert pytest.approx(1.0) == fmean(log_times.weights.values())
 
 
 def test_the_logs_scatter_as_the_ratio_does() -> None:
@@ -42,13 +44,13 @@ def test_the_logs_scatter_as_the_ratio_does() -> None:
     lengths, noise = np.exp(0.6 * random.standard_normal(200)), np.exp(0.2 * random.standard_normal((2, 200)))
     times = [(f"c-{at}", *seconds) for at, seconds in enumerate((lengths * noise).T.tolist())]
 
-    found = intervals.mean_of_logs({name: [log] for name, log in linearised(times).logs}, 0.95)
+    interval = intervals.mean_of_logs({name: [log] for name, log in linearised(times).logs}, 0.95)
 
     sums = (lengths * noise).sum(axis=1)
-    left = np.log((sums[0] - lengths * noise[0]) / (sums[1] - lengths * noise[1]))
-    error = math.sqrt(199 / 200 * float(((left - left.mean()) ** 2).sum()))
-    assert not isinstance(found, Missing)
-    half = math.log(found.hi / found.lo) / 2
+    left_one_out = np.log((sums[0] - lengths * noise[0]) / (sums[1] - lengths * noise[1]))
+    error = math.sqrt(199 / 200 * float(((left_one_out - left_one_out.mean()) ** 2).sum()))
+    assert not isinstance(interval, Missing)
+    half = math.log(interval.hi / interval.lo) / 2
     assert pytest.approx(intervals.student_quantile(0.95, 199) * error, rel=0.03) == half
 
 
@@ -59,10 +61,10 @@ def test_pairs_before_show_noise_alone() -> None:
     times = [(f"c-{at}", 1.0 + at, (1.0 + at) / 1.5 * (1 + 0.01 * (-1) ** at)) for at in range(10)]
     before = [(name, 2 * plain, 3 * candidate) for name, plain, candidate in times]
 
-    found = linearised(times, [*before, ("unknown", 1.0, 1.0)])
+    log_times = linearised(times, [*before, ("unknown", 1.0, 1.0)])
 
-    assert [name for name, _ in found.logs] == [name for name, _ in found.before]
-    assert pytest.approx([log for _, log in found.logs]) == [log for _, log in found.before]
+    assert [name for name, _ in log_times.logs] == [name for name, _ in log_times.before]
+    assert pytest.approx([log for _, log in log_times.logs]) == [log for _, log in log_times.before]
 
 
 def test_no_pairs_have_no_logs() -> None:
@@ -81,10 +83,11 @@ def test_noise_that_grows_with_the_length_of_a_canary_is_not_understated() -> No
         (name, length, length * (1.0 if name == "long" else 1 + 0.1 * (-1) ** turn))
         for turn, (name, length) in product(range(2), lengths.items())
     ]
-    found = linearised(times)
+    log_times = linearised(times)
 
     alike, weighed = (
-        fixed_canaries.mean_of_logs(found.logs, 0.95, len(lengths), (), weights) for weights in (None, found.weights)
+        fixed_canaries.mean_of_logs(log_times.logs, 0.95, len(lengths), (), weights)
+        for weights in (None, log_times.weights)
     )
 
     assert alike is not None

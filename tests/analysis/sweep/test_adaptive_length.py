@@ -26,12 +26,12 @@ def chosen(ratios: dict[str, float], *, one_load: bool = False) -> Choice:
     sweep = LOADS | ({"concurrency": [], "design": "one-at-a-time"} if one_load else {})
     written = slo(sweep=sweep)
     plan = sweep_plan(written, {"easy": FROZEN}, shares_process=True, restart_knobs=(), seed=7)
-    named = {name: ratio for name, ratio in ratios.items() if not one_load or not name.endswith(EIGHT)}
+    ratio_by_trial = {name: ratio for name, ratio in ratios.items() if not one_load or not name.endswith(EIGHT)}
     if one_load:
-        named = {name.removesuffix(ONE): ratio for name, ratio in named.items()}
-    for name in {"num_draft_tokens-4", f"num_draft_tokens-4{ONE}"} & named.keys():
-        named["default"] = named[name]
-    return choose(written, setting_results(sweep_answers(written, plan, swept(plan, named), "easy", FROZEN)))
+        ratio_by_trial = {name.removesuffix(ONE): ratio for name, ratio in ratio_by_trial.items()}
+    for name in {"num_draft_tokens-4", f"num_draft_tokens-4{ONE}"} & ratio_by_trial.keys():
+        ratio_by_trial["default"] = ratio_by_trial[name]
+    return choose(written, setting_results(sweep_answers(written, plan, swept(plan, ratio_by_trial), "easy", FROZEN)))
 
 
 def loads(four: tuple[float, float], two: tuple[float, float], adaptive: tuple[float, float]) -> dict[str, float]:
@@ -45,7 +45,7 @@ def loads(four: tuple[float, float], two: tuple[float, float], adaptive: tuple[f
 
 
 @pytest.mark.parametrize(
-    ("speeds", "length", "said"),
+    ("speeds", "length", "reason"),
     [
         (loads((1.4, 1.1), (1.2, 1.2), (1.7, 1.2)), "adaptive", "proven faster"),
         (loads((1.4, 1.1), (1.2, 1.2), (1.4, 1.2)), 4, "smaller risk"),
@@ -55,18 +55,18 @@ def loads(four: tuple[float, float], two: tuple[float, float], adaptive: tuple[f
     ],
     ids=["faster", "alike", "safer", "collapses", "slower under load"],
 )
-def test_an_adaptive_length_has_to_earn_its_place(speeds: dict[str, float], length: object, said: str) -> None:
+def test_an_adaptive_length_has_to_earn_its_place(speeds: dict[str, float], length: object, reason: str) -> None:
     """
     It is taken where it is proven faster than the best fixed length, or as fast where that one falls below plain
     decoding under a load; a collapse at any measured load rules it out, and the interval is in the document.
     """
-    found = chosen(speeds)
+    choice = chosen(speeds)
 
-    document: Any = found.document()
+    document: Any = choice.document()
     (compared,) = document["adaptive"]
-    assert length == dict(found.setting)["num_draft_tokens"]
-    assert said in found.because
-    assert said in compared["because"]
+    assert length == dict(choice.setting)["num_draft_tokens"]
+    assert reason in choice.because
+    assert reason in compared["because"]
     assert compared["chosen"] == (length == "adaptive")
     assert compared["lo"] <= compared["ratio" if "ratio" in compared else "center"] <= compared["hi"]
 
@@ -75,13 +75,15 @@ def test_at_one_load_only_speed_counts() -> None:
     """
     Where no other load was measured, an adaptive length as fast as the best fixed one is not taken.
     """
-    found = chosen(loads((1.4, 0.5), (1.2, 1.2), (1.39, 1.2)), one_load=True)
+    choice = chosen(loads((1.4, 0.5), (1.2, 1.2), (1.39, 1.2)), one_load=True)
 
-    assert 4 == dict(found.setting)["num_draft_tokens"]
+    assert 4 == dict(choice.setting)["num_draft_tokens"]
 
 
-@pytest.mark.parametrize(("unsure", "chosen_p_min", "said"), [(1.7, 0.6, "proven faster"), (1.4, 0.0, "smaller risk")])
-def test_a_draft_that_ends_where_it_is_unsure_is_adaptive(unsure: float, chosen_p_min: float, said: str) -> None:
+@pytest.mark.parametrize(
+    ("unsure", "chosen_p_min", "reason"), [(1.7, 0.6, "proven faster"), (1.4, 0.0, "smaller risk")]
+)
+def test_a_draft_that_ends_where_it_is_unsure_is_adaptive(unsure: float, chosen_p_min: float, reason: str) -> None:
     """
     llama-server's draft_p_min gives each draft its own length: it is compared with the best of the drafts of full
     length, and has to be faster.
@@ -91,14 +93,16 @@ def test_a_draft_that_ends_where_it_is_unsure_is_adaptive(unsure: float, chosen_
     plan = sweep_plan(written, {"easy": FROZEN}, shares_process=True, restart_knobs=(), seed=7)
     speeds = {"default": 1.4, "num_draft_tokens-12_draft_p_min-0.0": 0.8, "num_draft_tokens-12_draft_p_min-0.6": unsure}
 
-    found = choose(written, setting_results(sweep_answers(written, plan, swept(plan, speeds), "easy", FROZEN)))
+    choice = choose(written, setting_results(sweep_answers(written, plan, swept(plan, speeds), "easy", FROZEN)))
 
-    document: Any = found.document()
-    compared = {one["trial"]: (one["against"], one["chosen"]) for one in document["adaptive"]}
+    document: Any = choice.document()
+    compared = {
+        comparison["trial"]: (comparison["against"], comparison["chosen"]) for comparison in document["adaptive"]
+    }
     assert {"num_draft_tokens-4_draft_p_min-0.6", "num_draft_tokens-12_draft_p_min-0.6"} == compared.keys()
     assert ("default", chosen_p_min > 0) == compared["num_draft_tokens-12_draft_p_min-0.6"]
-    assert chosen_p_min == dict(found.setting)["draft_p_min"]
-    assert said in found.because
+    assert chosen_p_min == dict(choice.setting)["draft_p_min"]
+    assert reason in choice.because
 
 
 def test_without_an_adaptive_length_nothing_changes() -> None:
@@ -107,7 +111,7 @@ def test_without_an_adaptive_length_nothing_changes() -> None:
     """
     written = slo(sweep={"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}})
     plan = sweep_plan(written, {"easy": FROZEN}, shares_process=True, restart_knobs=(), seed=7)
-    seen = setting_results(sweep_answers(written, plan, swept(plan, {"default": 1.5}), "easy", FROZEN))
+    results = setting_results(sweep_answers(written, plan, swept(plan, {"default": 1.5}), "easy", FROZEN))
 
-    assert "adaptive" not in choose(written, seen).document()
-    assert choose(written, seen) == replace(choose(written, seen), adaptive=())
+    assert "adaptive" not in choose(written, results).document()
+    assert choose(written, results) == replace(choose(written, results), adaptive=())

@@ -83,14 +83,14 @@ def test_the_most_lies_inside_its_interval(noise: float) -> None:
     """
     truth = {width: 1 + 0.09 * (width - 1) + (0.5 if width > 8 else 0) for width in WIDTHS}
     most = max((length + 1) / truth[length + 1] for length in LENGTHS)
-    held = 0
+    hits = 0
     for seed in range(100):
         draw = random.Random(seed)
         turns = [_noisy(truth, number, noise, draw) for number in range(24)]
         interval = measured(*turns).most
-        held += interval.lo <= most <= interval.hi
+        hits += interval.lo <= most <= interval.hi
 
-    assert held >= 95
+    assert hits >= 95
 
 
 def _noisy(truth: Mapping[int, float], number: int, noise: float, draw: random.Random) -> PassTimes:
@@ -109,17 +109,17 @@ def test_a_drift_of_the_machine_moves_no_ratio() -> None:
     steady = measured(*[turn(lambda width: 1 + width / 10)] * 12)
     slowing = measured(*(turn(lambda width: 1 + width / 10, token=0.02 * (1 + number / 6)) for number in range(12)))
 
-    costs, others = ([cost.cost.center for cost in ceiling.rounds] for ceiling in (steady, slowing))
-    assert costs == pytest.approx(others)
+    costs, slowing_costs = ([cost.cost.center for cost in ceiling.rounds] for ceiling in (steady, slowing))
+    assert costs == pytest.approx(slowing_costs)
 
 
 def test_only_measured_lengths_are_claimed() -> None:
     """
     A server whose vocabulary allows some widths says nothing about the others, nor about longer rounds.
     """
-    some = [PassTimes(1.0, {width: float(width) for width in (1, 2, 3, 5)})] * 6
+    turns = [PassTimes(1.0, {width: float(width) for width in (1, 2, 3, 5)})] * 6
 
-    ceiling = measured(*some)
+    ceiling = measured(*turns)
 
     assert [1, 2, 4] == [cost.length for cost in ceiling.rounds]
     assert predicted_ratio(ceiling, Rounds(10, 50, 5)) is None

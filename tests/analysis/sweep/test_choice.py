@@ -38,9 +38,9 @@ def swept(plan: SweepPlan, ratios: Mapping[str, float], noise: float = 0.01) -> 
         gap = 0.1 / ratios.get(step.trial, 1.0) * (1 + shuffle.gauss(0, noise))
         length = dict(step.setting).get("num_draft_tokens") or 4
         length = length if isinstance(length, int) else 5
-        made = steady(gap, 16, rounds=None if plain else counted(4, 4 * length, min(4 * length, 12)))
-        one = generation(made, step.canary.id, arm=step.arm, pair=step.pair, setting=step.setting)
-        records.setdefault(step.trial, []).append(one)
+        reply = steady(gap, 16, rounds=None if plain else counted(4, 4 * length, min(4 * length, 12)))
+        record = generation(reply, step.canary.id, arm=step.arm, pair=step.pair, setting=step.setting)
+        records.setdefault(step.trial, []).append(record)
     return records
 
 
@@ -63,12 +63,12 @@ def test_the_best_is_chosen_where_it_is_clear() -> None:
     """
     Length 3 wins by a margin no noise explains.
     """
-    found = chosen(
+    choice = chosen(
         slo(sweep=LENGTHS),
         {"default": 1.3, "num_draft_tokens-2": 1.2, "num_draft_tokens-3": 1.6, "num_draft_tokens-6": 1.1},
     )
 
-    assert {"draft": "heavy", "num_draft_tokens": 3} == dict(found.setting)
+    assert {"draft": "heavy", "num_draft_tokens": 3} == dict(choice.setting)
 
 
 def test_the_setting_that_does_the_work_soonest_is_the_fastest() -> None:
@@ -78,10 +78,10 @@ def test_the_setting_that_does_the_work_soonest_is_the_fastest() -> None:
     """
     plan = laid(slo(sweep=LENGTHS))
     records = swept(plan, dict.fromkeys(ALL_LENGTHS, 0.9) | {"num_draft_tokens-2": 1.2})
-    names = [one.id for one in FROZEN]
+    names = [prompt.id for prompt in FROZEN]
     records["default"] = [
-        replace(one, answer=steady(0.1 / (2.6 if names.index(one.canary) % 3 == 0 else 0.85), 16))
-        for one in records["default"]
+        replace(record, answer=steady(0.1 / (2.6 if names.index(record.canary) % 3 == 0 else 0.85), 16))
+        for record in records["default"]
     ]
 
     fastest = [
@@ -99,13 +99,13 @@ def test_the_shortest_within_noise_is_chosen() -> None:
     """
     Length 6 reads a little better than length 2, but not beyond noise: the shorter one costs less.
     """
-    found = chosen(
+    choice = chosen(
         slo(sweep={**LENGTHS, "stop": "never"}),
         {"default": 1.30, "num_draft_tokens-2": 1.30, "num_draft_tokens-3": 1.2, "num_draft_tokens-6": 1.305},
         noise=0.08,
     )
 
-    assert {"draft": "heavy", "num_draft_tokens": 2} == dict(found.setting)
+    assert {"draft": "heavy", "num_draft_tokens": 2} == dict(choice.setting)
 
 
 def test_the_shortest_that_keeps_the_bound_is_chosen() -> None:
@@ -115,12 +115,12 @@ def test_the_shortest_that_keeps_the_bound_is_chosen() -> None:
     bound = {"metric": "throughput_ratio", "at_least": 1.2, "why": "it must"}
     ratios = {"default": 1.27, "num_draft_tokens-2": 1.29, "num_draft_tokens-3": 1.30, "num_draft_tokens-6": 1.29}
 
-    found = [
+    choices = [
         chosen(slo(bound, sweep={**LENGTHS, "stop": "never"}), ratios, noise=0.1, workload=name)
         for name in (None, "easy")
     ]
 
-    assert [2, 3] == [dict(one.setting)["num_draft_tokens"] for one in found]
+    assert [2, 3] == [dict(choice.setting)["num_draft_tokens"] for choice in choices]
 
 
 @pytest.mark.parametrize(("ratio", "noise"), [(0.9, 0.01), (0.98, 0.02), (0.7, 0.2)])
@@ -128,12 +128,12 @@ def test_nothing_beats_plain(ratio: float, noise: float) -> None:
     """
     Where no setting is proven faster than plain decoding, plain decoding is chosen.
     """
-    found = chosen(
+    choice = chosen(
         slo(sweep=LENGTHS), dict.fromkeys(["default", *(f"num_draft_tokens-{n}" for n in (2, 3, 6))], ratio), noise
     )
 
-    assert {"draft": None} == dict(found.setting)
-    assert "plain" in found.because
+    assert {"draft": None} == dict(choice.setting)
+    assert "plain" in choice.because
 
 
 ALL_LENGTHS = ("default", "num_draft_tokens-2", "num_draft_tokens-3", "num_draft_tokens-6")
@@ -147,7 +147,7 @@ def test_a_required_workload_is_soaked_unless_all_is_ruled_out() -> None:
 
     free, must = (chosen(slo(sweep=LENGTHS), ratios, 0.15, required) for required in (None, "easy"))
 
-    best = max(must.results, key=lambda one: known(one.ratio).center)
+    best = max(must.results, key=lambda result: known(result.ratio).center)
     assert ({"draft": None}, chosen_of(best.trial.setting)) == (dict(free.setting), must.setting)
     assert "so the soak decides" in must.because
 
@@ -173,9 +173,11 @@ def test_a_required_workload_is_graded_back_by_proof_alone(
     younger than ten minutes may still warm up.
     """
     written = slo({"metric": "throughput_ratio", "at_least": bound, "why": "it must"}, sweep=LENGTHS)
-    seen = [replace(result, age_s=age_s) for result in results(written, dict.fromkeys(ALL_LENGTHS, ratio), 0.02)]
+    measured = [replace(result, age_s=age_s) for result in results(written, dict.fromkeys(ALL_LENGTHS, ratio), 0.02)]
 
-    now, older = (choose(written, [replace(result, rules=rules) for result in seen], "easy") for rules in (RULES, 1))
+    now, older = (
+        choose(written, [replace(result, rules=rules) for result in measured], "easy") for rules in (RULES, 1)
+    )
 
     assert plain == (dict(now.setting)["draft"] is None)
     assert (max(1.0, bound) > ratio) == (dict(older.setting)["draft"] is None)
@@ -188,12 +190,12 @@ def test_where_no_gain_shows_the_fastest_is_soaked(shorter: float, longer: float
     still warm up.
     """
     written = slo()
-    seen = results(written, {"default": longer, "num_draft_tokens-2": shorter}, 0.03)
+    measured = results(written, {"default": longer, "num_draft_tokens-2": shorter}, 0.03)
 
-    found = choose(written, seen, "easy")
+    choice = choose(written, measured, "easy")
 
-    assert length == dict(found.setting)["num_draft_tokens"]
-    assert "so the soak decides" in found.because
+    assert length == dict(choice.setting)["num_draft_tokens"]
+    assert "so the soak decides" in choice.because
 
 
 def test_a_stored_run_of_rules_2_was_soaked_at_the_longer_of_two_lengths() -> None:
@@ -203,13 +205,13 @@ def test_a_stored_run_of_rules_2_was_soaked_at_the_longer_of_two_lengths() -> No
     """
     written = slo()
     stop = Stop("slower-than-plain", 1, "slower")
-    seen = [
+    measured = [
         replace(result, stop=stop) for result in results(written, {"default": 0.95, "num_draft_tokens-2": 0.96}, 0.03)
     ]
 
-    now, older = (choose(written, [replace(result, rules=rules) for result in seen], "easy") for rules in (2, 1))
+    now, older = (choose(written, [replace(result, rules=rules) for result in measured], "easy") for rules in (2, 1))
 
-    assert [4, None] == [dict(one.setting).get("num_draft_tokens") for one in (now, older)]
+    assert [4, None] == [dict(choice.setting).get("num_draft_tokens") for choice in (now, older)]
 
 
 def test_a_shorter_draft_that_may_miss_the_bound_is_not_chosen() -> None:
@@ -219,11 +221,13 @@ def test_a_shorter_draft_that_may_miss_the_bound_is_not_chosen() -> None:
     written = slo(
         {"metric": "throughput_ratio", "at_least": 1.16, "why": "it must"}, sweep={**LENGTHS, "stop": "never"}
     )
-    seen = results(written, dict.fromkeys(ALL_LENGTHS, 1.16), 0.05)
+    measured = results(written, dict.fromkeys(ALL_LENGTHS, 1.16), 0.05)
 
-    now, older = (choose(written, [replace(result, rules=rules) for result in seen], "easy") for rules in (RULES, 1))
+    now, older = (
+        choose(written, [replace(result, rules=rules) for result in measured], "easy") for rules in (RULES, 1)
+    )
 
-    best = max(seen, key=lambda result: known(result.ratio).center)
+    best = max(measured, key=lambda result: known(result.ratio).center)
     assert dict(best.trial.setting)["num_draft_tokens"] == dict(now.setting)["num_draft_tokens"]
     assert dict(older.setting)["num_draft_tokens"] == 2
 
@@ -237,12 +241,12 @@ def test_a_required_workload_that_could_not_be_measured_is_soaked() -> None:
     records = swept(plan, {})
     for name in ALL_LENGTHS:
         failed = answer([], ended_s=1.0, fault="died")
-        records[name] = [generation(failed, one.canary, pair=one.pair) for one in records[name]]
-    seen = setting_results(sweep_answers(written, plan, records, "easy", FROZEN))
+        records[name] = [generation(failed, record.canary, pair=record.pair) for record in records[name]]
+    measured = setting_results(sweep_answers(written, plan, records, "easy", FROZEN))
 
-    free, must = (choose(written, seen, required) for required in (None, "easy"))
+    free, must = (choose(written, measured, required) for required in (None, "easy"))
 
-    assert [None, "heavy"] == [dict(one.setting)["draft"] for one in (free, must)]
+    assert [None, "heavy"] == [dict(choice.setting)["draft"] for choice in (free, must)]
 
 
 def test_both_plain_arms_are_compared_with() -> None:
@@ -256,8 +260,10 @@ def test_both_plain_arms_are_compared_with() -> None:
     before = [replace(plan, terms=Terms(rules=rules)) for rules in (2, 1)]
 
     centers = [
-        known(setting_results(sweep_answers(written, one, swept(plan, ratios, 0.0), "easy", FROZEN))[0].ratio).center
-        for one in (plan, *before)
+        known(
+            setting_results(sweep_answers(written, by_rules, swept(plan, ratios, 0.0), "easy", FROZEN))[0].ratio
+        ).center
+        for by_rules in (plan, *before)
     ]
 
     assert pytest.approx([1.5 * (1 + 1 / 1.21) / 2, 1.5 / 1.1, 1.5]) == centers
@@ -271,14 +277,14 @@ def test_a_baseline_that_proves_nothing_chooses_plain() -> None:
     plan = laid(written)
     records = swept(plan, {"default": 2.0})
     records["baseline"] = [
-        generation(answer([], ended_s=1.0, fault="died"), one.canary, arm="plain", pair=one.pair)
-        for one in records["baseline"]
+        generation(answer([], ended_s=1.0, fault="died"), record.canary, arm="plain", pair=record.pair)
+        for record in records["baseline"]
     ]
 
-    found = choose(written, setting_results(sweep_answers(written, plan, records, "easy", FROZEN)))
+    choice = choose(written, setting_results(sweep_answers(written, plan, records, "easy", FROZEN)))
 
-    assert {"draft": None} == dict(found.setting)
-    assert "inconclusive" in found.because
+    assert {"draft": None} == dict(choice.setting)
+    assert "inconclusive" in choice.because
 
 
 @pytest.mark.parametrize(("silent", "length"), [((2, 3, 4, 6), None), ((6,), 3)])
@@ -294,7 +300,8 @@ def test_a_draft_that_proposes_nothing_is_not_chosen(
     for trial in plan.candidates:
         if dict(trial.setting)["num_draft_tokens"] in silent:
             records[trial.name] = [
-                replace(one, answer=replace(one.answer, rounds=counted(16, 0, 0))) for one in records[trial.name]
+                replace(record, answer=replace(record.answer, rounds=counted(16, 0, 0)))
+                for record in records[trial.name]
             ]
 
     measured = setting_results(sweep_answers(slo(sweep=LENGTHS), plan, records, "easy", FROZEN))
@@ -317,15 +324,16 @@ def test_settings_that_draft_alike_are_one() -> None:
     for trial in plan.candidates:
         drafted = min(3, int(dict(trial.setting)["num_draft_tokens"] or 0))
         records[trial.name] = [
-            replace(one, answer=replace(one.answer, rounds=counted(6, 6 * drafted, 10))) for one in records[trial.name]
+            replace(record, answer=replace(record.answer, rounds=counted(6, 6 * drafted, 10)))
+            for record in records[trial.name]
         ]
 
     choice = choose(written, setting_results(sweep_answers(written, plan, records, "easy", FROZEN)))
 
-    same = [dict(result.trial.setting)["num_draft_tokens"] for result in choice.results if result.same_as_another]
+    duplicates = [dict(result.trial.setting)["num_draft_tokens"] for result in choice.results if result.same_as_another]
     (finding,) = choice.findings
     assert 3 == dict(choice.setting)["num_draft_tokens"]
-    assert [4, 6] == sorted(same)
+    assert [4, 6] == sorted(duplicates)
     says("sweeps", "settings that draft alike", finding.detail)
 
 
@@ -337,9 +345,11 @@ def test_settings_whose_drafts_are_accepted_differently_are_two(accepted: tuple[
     written = slo(sweep=LENGTHS)
     plan = laid(written)
     records = swept(plan, dict.fromkeys(ALL_LENGTHS, 1.2))
-    for trial, kept in zip(plan.candidates, (*accepted, None, None), strict=True):
-        rounds = None if kept is None else counted(6, 18, kept)
-        records[trial.name] = [replace(one, answer=replace(one.answer, rounds=rounds)) for one in records[trial.name]]
+    for trial, tokens in zip(plan.candidates, (*accepted, None, None), strict=True):
+        rounds = None if tokens is None else counted(6, 18, tokens)
+        records[trial.name] = [
+            replace(record, answer=replace(record.answer, rounds=rounds)) for record in records[trial.name]
+        ]
 
     results = setting_results(sweep_answers(written, plan, records, "easy", FROZEN))
 
@@ -361,10 +371,10 @@ def test_winners_of_several_knobs_are_combined() -> None:
     """
     sweep = {"repeats": 1, "num_draft_tokens": [2, 4], "draft": ["heavy", "light"], "default": {"num_draft_tokens": 4}}
 
-    found = chosen(slo(sweep=sweep), {"default": 1.2, "num_draft_tokens-2": 1.5, "draft-light": 1.4})
+    choice = chosen(slo(sweep=sweep), {"default": 1.2, "num_draft_tokens-2": 1.5, "draft-light": 1.4})
 
-    assert {"draft": "light", "num_draft_tokens": 2} == dict(found.setting)
-    assert "combined" in found.because
+    assert {"draft": "light", "num_draft_tokens": 2} == dict(choice.setting)
+    assert "combined" in choice.because
 
 
 def test_a_grid_is_not_combined() -> None:
@@ -380,9 +390,9 @@ def test_a_grid_is_not_combined() -> None:
     }
     cells = {"default": 1.2, "draft-heavy_num_draft_tokens-2": 1.5, "draft-light_num_draft_tokens-4": 1.4}
 
-    found = chosen(slo(sweep=sweep), {**cells, "draft-light_num_draft_tokens-2": 0.8})
+    choice = chosen(slo(sweep=sweep), {**cells, "draft-light_num_draft_tokens-2": 0.8})
 
-    assert {"draft": "heavy", "num_draft_tokens": 2} == dict(found.setting)
+    assert {"draft": "heavy", "num_draft_tokens": 2} == dict(choice.setting)
 
 
 def test_conditions_are_reported_and_never_chosen() -> None:
@@ -396,10 +406,10 @@ def test_conditions_are_reported_and_never_chosen() -> None:
         "default": {"num_draft_tokens": 4},
     }
 
-    found = chosen(slo(sweep=sweep), {"default": 1.5, "num_draft_tokens-2": 1.1, "temperature-0.7": 3.0})
+    choice = chosen(slo(sweep=sweep), {"default": 1.5, "num_draft_tokens-2": 1.1, "temperature-0.7": 3.0})
 
-    assert {"draft": "heavy", "num_draft_tokens": 4} == dict(found.setting)
-    assert "temperature-0.7" in {result.trial.name for result in found.results}
+    assert {"draft": "heavy", "num_draft_tokens": 4} == dict(choice.setting)
+    assert "temperature-0.7" in {result.trial.name for result in choice.results}
 
 
 def test_what_the_sweep_saw_is_reported() -> None:
@@ -422,16 +432,17 @@ def test_answers_that_arrive_whole_are_judged_by_their_whole_time() -> None:
     plan = laid(written)
     records = {
         name: [
-            generation(answer([second], tokens=[20]), one.id, arm=arm, pair="1.0", role=Role.MEASURED) for one in FROZEN
+            generation(answer([second], tokens=[20]), prompt.id, arm=arm, pair="1.0", role=Role.MEASURED)
+            for prompt in FROZEN
         ]
         for name, arm, second in (("baseline", "plain", 1.0), ("default", "candidate", 0.5))
     }
 
-    (seen,) = setting_results(sweep_answers(written, plan, records, "easy", FROZEN))
+    (measured,) = setting_results(sweep_answers(written, plan, records, "easy", FROZEN))
 
-    assert isinstance(seen.ratio, Estimate)
-    assert "answer_throughput_ratio" == seen.measure
-    assert pytest.approx(2.0) == seen.ratio.center
+    assert isinstance(measured.ratio, Estimate)
+    assert "answer_throughput_ratio" == measured.measure
+    assert pytest.approx(2.0) == measured.ratio.center
 
 
 @pytest.mark.parametrize(("streams", "measure"), [(1, "throughput_ratio"), (8, "system_throughput_ratio")])
@@ -468,15 +479,17 @@ def test_other_workloads_answers_are_not_mixed_in() -> None:
     written = slo(sweep={"repeats": 1, "num_draft_tokens": [4]})
     plan = laid(written)
     records = swept(plan, {"default": 1.5})
-    other = [
+    other_workload = [
         generation(steady(9.0), canary().id, arm="candidate", workload="hard", pair="1.0", key=str(at))
         for at in range(9)
     ]
 
-    found = setting_results(sweep_answers(written, plan, {**records, "default": [*other, *records["default"]]}, "easy"))
+    measured = setting_results(
+        sweep_answers(written, plan, {**records, "default": [*other_workload, *records["default"]]}, "easy")
+    )
 
-    assert isinstance(found[0].ratio, Estimate)
-    assert pytest.approx(1.5, rel=0.05) == found[0].ratio.center
+    assert isinstance(measured[0].ratio, Estimate)
+    assert pytest.approx(1.5, rel=0.05) == measured[0].ratio.center
 
 
 @pytest.mark.parametrize(("lo", "draft"), [(0.99, None), (1.0, None), (1.01, "heavy")])
@@ -515,7 +528,7 @@ def test_an_effect_inside_the_noise_does_not_beat_plain() -> None:
     quiet, noisy = with_null_arm(1.03, 0.005), with_null_arm(1.03, 0.15)
 
     because = noisy.verdict.workloads[0].because
-    assert ("promoted", "graded_back") == tuple(one.verdict.workloads[0].outcome for one in (quiet, noisy))
+    assert ("promoted", "graded_back") == tuple(rehearsed.verdict.workloads[0].outcome for rehearsed in (quiet, noisy))
     assert "(noise " in because
 
 
@@ -523,12 +536,12 @@ def test_a_harness_that_favours_one_side_raises_the_bar() -> None:
     """
     Whatever plain decoding "gains" over itself, in either direction, is no gain of a draft.
     """
-    one = result_of(with_null_arm(1.1, 0.005))
-    assert isinstance(one.noise, Estimate)
-    assert one.beats_plain
+    result = result_of(with_null_arm(1.1, 0.005))
+    assert isinstance(result.noise, Estimate)
+    assert result.beats_plain
 
     for noise in (Estimate(1.15, 1.14, 1.16, 24), Estimate(0.87, 0.86, 0.88, 24)):
-        biased = SettingResult(one.trial, one.ratio, one.measure, one.logs, one.acceptance, noise)
+        biased = SettingResult(result.trial, result.ratio, result.measure, result.logs, result.acceptance, noise)
 
         assert not biased.beats_plain
 
@@ -538,9 +551,9 @@ def test_the_choice_shows_the_null_run() -> None:
     verdict.json holds what plain against plain read, beside the settings it was held against.
     """
     ran = with_null_arm(1.3, 0.02)
-    one = result_of(ran)
+    result = result_of(ran)
 
-    document: Any = choose(ran.case.slo, (one,)).document()
+    document: Any = choose(ran.case.slo, (result,)).document()
 
     assert document["null"]["lo"] <= 1.0 <= document["null"]["hi"]
-    assert one.ratio.n == document["null"]["n"]
+    assert result.ratio.n == document["null"]["n"]

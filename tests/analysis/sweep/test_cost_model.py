@@ -31,12 +31,12 @@ def spoken(
 
 def counted(length: int, chance: float) -> Rounds:
     """A thousand rounds in which every position is accepted with the same chance."""
-    tried, kept, reached = [], [], 1000.0
+    tried, accepted, reached = [], [], 1000.0
     for _ in range(length):
         tried.append(round(reached))
         reached *= chance
-        kept.append(round(reached))
-    return Rounds(1000, 1000 * length, sum(kept), tuple(tried), tuple(kept))
+        accepted.append(round(reached))
+    return Rounds(1000, 1000 * length, sum(accepted), tuple(tried), tuple(accepted))
 
 
 def seen(length: int, round_ms: float, *, chance: float = 0.8, draft: str = "d") -> cost_model.MeasuredRounds:
@@ -128,10 +128,10 @@ def test_an_impossible_line_is_not_used() -> None:
 
 
 def explained(*settings: cost_model.MeasuredRounds, measured: float | None = None) -> list[CostExplanation]:
-    names = {str(number): one for number, one in enumerate(settings)}
+    names = {str(number): rounds for number, rounds in enumerate(settings)}
     ratios = dict.fromkeys(names, measured) if measured is not None else {}
-    found = explanations(names, 0.02, {name: ratio for name, ratio in ratios.items() if ratio})
-    return [explanation for explanation in found.values() if isinstance(explanation, CostExplanation)]
+    explanation_by_name = explanations(names, 0.02, {name: ratio for name, ratio in ratios.items() if ratio})
+    return [explanation for explanation in explanation_by_name.values() if isinstance(explanation, CostExplanation)]
 
 
 def test_the_model_tells_a_win_and_its_break_even() -> None:
@@ -169,30 +169,30 @@ def test_times_that_cannot_be_give_no_advice() -> None:
     """
     A verify pass reads the weights that a plain token reads: where it seems to take less time, the times are noise.
     """
-    found = explained(seen(1, 18.4, chance=0.02), seen(2, 24, chance=0.02))[0]
+    explanation = explained(seen(1, 18.4, chance=0.02), seen(2, 24, chance=0.02))[0]
 
-    assert "too noisy" in found.because
-    assert (False, False) == ("expected" in found.because, "break-even" in found.because)
-    assert (None, None) == (found.break_even_acceptance, found.document()["break_even_chance"])
+    assert "too noisy" in explanation.because
+    assert (False, False) == ("expected" in explanation.because, "break-even" in explanation.because)
+    assert (None, None) == (explanation.break_even_acceptance, explanation.document()["break_even_chance"])
 
 
 def test_a_round_as_short_as_a_plain_token_has_no_break_even() -> None:
     """
     Where a round costs no more than one token, any acceptance pays, and 0.00 would say nothing.
     """
-    found = explained(seen(4, 20))[0]
+    explanation = explained(seen(4, 20))[0]
 
-    assert "break-even" not in found.because
-    assert None is found.break_even_acceptance
+    assert "break-even" not in explanation.because
+    assert None is explanation.break_even_acceptance
 
 
 def test_a_measurement_far_from_the_model_is_said() -> None:
     """
     Where the measured ratio is not what the model gives, the reader is told that something is missing from it.
     """
-    found = explained(seen(4, 28), seen(2, 24), measured=0.5)[0]
+    explanation = explained(seen(4, 28), seen(2, 24), measured=0.5)[0]
 
-    assert "the estimate leaves out" in found.because
+    assert "the estimate leaves out" in explanation.because
 
 
 def test_what_can_not_be_explained_says_why() -> None:

@@ -67,43 +67,46 @@ def run(
     records: Records = {trial.name: list((before or {}).get(trial.name, ())) for trial in plan.trials}
     room = [most]
 
-    def record(made: Generation) -> None:
+    def record(generation: Generation) -> None:
         if room[0] is not None:
             room[0] -= 1
             if room[0] < 0:
                 raise CutError
-        records[made.trial].append(made)
+        records[generation.trial].append(generation)
 
     def observe(kind: str, detail: dict[str, object]) -> None:
         if events is not None:
             events.append((kind, detail))
 
     with Client(written, backend, observe) as client:
-        given = {name: tuple(many) for name, many in records.items()}
+        stored = {name: tuple(generations) for name, generations in records.items()}
         with suppress(CutError):
-            sweep(written, plan, client, Recorder(record, observe), before=given)
+            sweep(written, plan, client, Recorder(record, observe), before=stored)
     return plan, records
 
 
 def asked(records: Mapping[str, Sequence[Generation]]) -> dict[str, set[str]]:
-    return {name: {one.key for one in many if one.role is not Role.WARMUP} for name, many in records.items()}
+    return {
+        name: {record.key for record in generations if record.role is not Role.WARMUP}
+        for name, generations in records.items()
+    }
 
 
 def wanted(written: Slo, plan: SweepPlan, records: Records) -> dict[str, set[str]]:
     """Return what a replay of the looks over the records says had to be sent."""
-    found: dict[str, set[str]] = {trial.name: set() for trial in plan.trials}
+    keys: dict[str, set[str]] = {trial.name: set() for trial in plan.trials}
     trials = {trial.name: trial for trial in plan.trials}
     for block in plan.blocks:
         stood = early_stops(sweep_answers(written, plan, records, "work"), block.stretch)
         for step in block.requests:
             if stood.wants(block, trials[step.trial]):
-                found[step.trial].add(step.key)
-    return found
+                keys[step.trial].add(step.key)
+    return keys
 
 
 def chosen(written: Slo, plan: SweepPlan, records: Records, required: str | None = None) -> Choice:
-    seen = setting_results(sweep_answers(written, plan, records, "work", PROMPTS["work"]))
-    return choose(written, seen, required)
+    results = setting_results(sweep_answers(written, plan, records, "work", PROMPTS["work"]))
+    return choose(written, results, required)
 
 
 def test_a_setting_that_is_clearly_worse_is_abandoned() -> None:
@@ -112,14 +115,14 @@ def test_a_setting_that_is_clearly_worse_is_abandoned() -> None:
     out; no request is sent that is not needed, and no arm gets more than another within a round.
     """
     early, never = promised(), promised(stop="never")
-    (plan, some), (whole, every) = run(early, STEEP), run(never, STEEP)
+    (plan, stopped), (full_plan, full) = run(early, STEEP), run(never, STEEP)
 
-    stops = early_stops(sweep_answers(early, plan, some, "work")).stops
+    stops = early_stops(sweep_answers(early, plan, stopped, "work")).stops
     assert "slower-than-another" == stops["num_draft_tokens-6"].kind
-    assert sum(map(len, asked(some).values())) < 0.5 * sum(map(len, asked(every).values()))
-    assert chosen(early, plan, some).setting == chosen(never, whole, every).setting
-    says("sweeps", "a setting that is clearly worse is abandoned", chosen(early, plan, some).because)
-    assert "early" not in chosen(never, whole, every).because
+    assert sum(map(len, asked(stopped).values())) < 0.5 * sum(map(len, asked(full).values()))
+    assert chosen(early, plan, stopped).setting == chosen(never, full_plan, full).setting
+    says("sweeps", "a setting that is clearly worse is abandoned", chosen(early, plan, stopped).because)
+    assert "early" not in chosen(never, full_plan, full).because
 
 
 @pytest.mark.parametrize("shares", [True, False])
@@ -146,7 +149,9 @@ def test_a_resumed_sweep_leaves_out_what_its_records_say(shares: bool, most: int
     _, half = run(written, truth, most=most)
     plan, records = run(written, truth, before=half)
 
-    measured = [one.key for many in records.values() for one in many if one.role is not Role.WARMUP]
+    measured = [
+        record.key for generations in records.values() for record in generations if record.role is not Role.WARMUP
+    ]
     assert asked(records) == wanted(written, plan, records)
     assert sum(map(len, asked(records).values())) == len(measured)
 
@@ -161,15 +166,22 @@ def test_later_answers_change_no_earlier_look() -> None:
     at = {(s.trial, s.key): b.stretch for b in plan.blocks for s in b.requests}
 
     for stretch in (1, 2, 3):
-        first = {name: [one for one in many if at[name, one.key] < stretch] for name, many in measured(every).items()}
-        some, all_of_it = (
-            early_stops(sweep_answers(written, plan, seen, "work"), stretch) for seen in (first, measured(every))
+        first = {
+            name: [record for record in generations if at[name, record.key] < stretch]
+            for name, generations in measured(every).items()
+        }
+        up_to_stretch, all_of_it = (
+            early_stops(sweep_answers(written, plan, looked_at, "work"), stretch)
+            for looked_at in (first, measured(every))
         )
-        assert (some.stops, some.against_plain) == (all_of_it.stops, all_of_it.against_plain)
+        assert (up_to_stretch.stops, up_to_stretch.against_plain) == (all_of_it.stops, all_of_it.against_plain)
 
 
 def measured(records: Records) -> Records:
-    return {name: [one for one in many if one.role is not Role.WARMUP] for name, many in records.items()}
+    return {
+        name: [record for record in generations if record.role is not Role.WARMUP]
+        for name, generations in records.items()
+    }
 
 
 def test_every_stop_is_an_event_and_in_the_account() -> None:
@@ -180,11 +192,11 @@ def test_every_stop_is_an_event_and_in_the_account() -> None:
     written = promised()
     plan, records = run(written, STEEP, events=events)
 
-    told = {detail["trial"]: detail["because"] for kind, detail in events if kind == "stopped"}
+    reasons = {detail["trial"]: detail["because"] for kind, detail in events if kind == "stopped"}
     document: Any = chosen(written, plan, records).document()
-    written_down = {one["trial"]: one["stopped"]["because"] for one in document["settings"] if "stopped" in one}
-    assert told == written_down
-    assert " draft length 2: 0." in str(told["num_draft_tokens-6"])
+    written_down = {entry["trial"]: entry["stopped"]["because"] for entry in document["settings"] if "stopped" in entry}
+    assert reasons == written_down
+    assert " draft length 2: 0." in str(reasons["num_draft_tokens-6"])
 
 
 def test_below_the_slos_bound_a_setting_is_left_and_may_still_be_chosen() -> None:
@@ -208,8 +220,8 @@ def test_a_knob_without_effect_is_swept_once() -> None:
     plan, records = run(written, STEEP)
 
     stops = early_stops(sweep_answers(written, plan, records, "work")).stops
-    same = {name for name, stop in stops.items() if (stop.kind, stop.look) == ("same-setting", 1)}
-    assert len(plan.candidates) - 1 == len(same)
+    ignored = {name for name, stop in stops.items() if (stop.kind, stop.look) == ("same-setting", 1)}
+    assert len(plan.candidates) - 1 == len(ignored)
     assert asked(records) == wanted(written, plan, records)
     assert chosen(written, plan, records).setting == setting(draft="heavy", draft_n_min=0, num_draft_tokens=2)
 
@@ -235,7 +247,7 @@ def test_each_knob_is_its_own_contest() -> None:
     races = contests(sweep_answers(written, plan, {}, "work"))
 
     assert [{"default", "draft-light"}, {"default", "num_draft_tokens-2", "num_draft_tokens-6"}] == [
-        {one.name for one in race} for race in races
+        {trial.name for trial in race} for race in races
     ]
 
 
@@ -246,8 +258,8 @@ def test_conditions_and_many_streams_are_asked_in_full() -> None:
     warm, _ = laid(promised(temperature=[0.0, 0.7]), STEEP)
     crowd = promised(concurrency=[1, 4])
 
-    assert "temperature-0.7" not in {one.name for one in competing(promised(temperature=[0.0, 0.7]), warm)}
-    assert "concurrency-4" not in {one.name for one in competing(crowd, laid(crowd, STEEP)[0])}
+    assert "temperature-0.7" not in {trial.name for trial in competing(promised(temperature=[0.0, 0.7]), warm)}
+    assert "concurrency-4" not in {trial.name for trial in competing(crowd, laid(crowd, STEEP)[0])}
 
 
 @pytest.mark.parametrize(("speculation", "least", "most"), [("required", 12, 12), ("optional", 24, 72)])

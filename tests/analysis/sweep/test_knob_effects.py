@@ -42,12 +42,12 @@ def test_effects_are_ranked_and_told_from_none() -> None:
         arm(setting(num_draft_tokens=16, window=128), 0.75),
     ]
 
-    found = main_effects(arms, 0.95)
+    effects = main_effects(arms, 0.95)
 
     assert [("num_draft_tokens", "an effect"), ("window", "no measurable effect")] == [
-        (effect.knob, effect.says) for effect in found
+        (effect.knob, effect.says) for effect in effects
     ]
-    assert 0.45 < factor_of(found[0]) < 0.55
+    assert 0.45 < factor_of(effects[0]) < 0.55
 
 
 def test_a_wide_interval_is_not_called_no_effect() -> None:
@@ -56,9 +56,9 @@ def test_a_wide_interval_is_not_called_no_effect() -> None:
     """
     base = setting(window=128)
 
-    found = main_effects([arm(base, 1.0, spread=0.6), arm(setting(window=256), 1.01, spread=0.6)], 0.95)
+    effects = main_effects([arm(base, 1.0, spread=0.6), arm(setting(window=256), 1.01, spread=0.6)], 0.95)
 
-    assert "not known" == found[0].says
+    assert "not known" == effects[0].says
 
 
 def test_other_measures_are_not_compared() -> None:
@@ -66,11 +66,11 @@ def test_other_measures_are_not_compared() -> None:
     A decode ratio and a whole-answer ratio are two things: their quotient is no effect.
     """
     base = setting(window=128)
-    other = arm(setting(window=256), 2.0, measure="answer_throughput_ratio")
+    other_measure = arm(setting(window=256), 2.0, measure="answer_throughput_ratio")
 
-    found = main_effects([arm(base, 1.0), other], 0.95)
+    effects = main_effects([arm(base, 1.0), other_measure], 0.95)
 
-    assert ("not known", None) == (found[0].says, found[0].size)
+    assert ("not known", None) == (effects[0].says, effects[0].size)
 
 
 def test_a_grid_averages_over_the_other_knobs() -> None:
@@ -80,9 +80,9 @@ def test_a_grid_averages_over_the_other_knobs() -> None:
     corners = {("a", 2): 1.0, ("a", 4): 1.2, ("b", 2): 1.0, ("b", 4): 1.2 * 1.21}
     arms = [arm(setting(draft=d, num_draft_tokens=k), r, spread=0.001) for (d, k), r in corners.items()]
 
-    found = {effect.knob: factor_of(effect) for effect in main_effects(arms, 0.95)}
+    factors = {effect.knob: factor_of(effect) for effect in main_effects(arms, 0.95)}
 
-    assert math.isclose(1.2 * 1.1, found["num_draft_tokens"], rel_tol=0.01)
+    assert math.isclose(1.2 * 1.1, factors["num_draft_tokens"], rel_tol=0.01)
 
 
 def known(ratio: float) -> Estimate:
@@ -132,7 +132,7 @@ TRIALS = (
 
 def answers(seconds: Mapping[tuple[str, str], float], fault: str | None = None) -> dict[str, Sequence[Generation]]:
     """Ten canaries a workload, each of 100 tokens in the given seconds, by trial and workload."""
-    found: dict[str, list[Generation]] = {trial.name: [] for trial in TRIALS}
+    records: dict[str, list[Generation]] = {trial.name: [] for trial in TRIALS}
     for trial in TRIALS:
         for workload in ("good", "bad"):
             for number in range(10):
@@ -143,8 +143,8 @@ def answers(seconds: Mapping[tuple[str, str], float], fault: str | None = None) 
                 generation = Generation(
                     trial.name, canary, workload, canary, trial.arm, trial.setting, Role.MEASURED, 0, "", 1, answer
                 )
-                found[trial.name].append(generation)
-    return {name: tuple(made) for name, made in found.items()}
+                records[trial.name].append(generation)
+    return {name: tuple(generations) for name, generations in records.items()}
 
 
 SECONDS = {
@@ -168,50 +168,50 @@ def test_routing_wins_over_every_static_setting() -> None:
     """
     Where one workload wants a draft and the other none, the routes take 6 s of what every single setting takes 8 s for.
     """
-    found = gained(routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), EVEN, ROUTES))
+    compared = gained(routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), EVEN, ROUTES))
 
-    assert math.isclose(8 / 6, found.gain.center, rel_tol=0.01)
-    assert found.gain.lo > 1.25
-    says("sweeps", "routing wins over every static setting", found.says)
+    assert math.isclose(8 / 6, compared.gain.center, rel_tol=0.01)
+    assert compared.gain.lo > 1.25
+    says("sweeps", "routing wins over every static setting", compared.says)
 
 
 def test_the_mix_decides_the_best_static_setting() -> None:
     """
     When nearly all requests are of the kind that gains, using the draft for everything is nearly as good.
     """
-    found = gained(routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), {"good": 99.0, "bad": 1.0}, ROUTES))
+    compared = gained(routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), {"good": 99.0, "bad": 1.0}, ROUTES))
 
-    assert "default" == found.best.name
-    assert 1 < found.gain.center < 1.02
+    assert "default" == compared.best.name
+    assert 1 < compared.gain.center < 1.02
 
 
 def test_one_setting_for_all_wins_nothing_by_routing() -> None:
     """
     A policy that routes everything alike is that static setting.
     """
-    found = gained(routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), EVEN, {"good": PLAIN, "bad": PLAIN}))
+    compared = gained(routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), EVEN, {"good": PLAIN, "bad": PLAIN}))
 
-    assert 1 == found.gain.center
-    assert "this one setting for all" in found.says
+    assert 1 == compared.gain.center
+    assert "this one setting for all" in compared.says
 
 
 def test_a_route_that_was_not_swept_has_no_number() -> None:
     """
     Settings the sweep never measured alone, faulty baselines and single workloads give a reason instead of a gain.
     """
-    plan, mine = SweepPlan(TRIALS, (), 1), answers(SECONDS)
-    unswept = routing(slo(), plan, mine, EVEN, {"good": setting(draft="heavy", num_draft_tokens=9), "bad": PLAIN})
+    plan, records = SweepPlan(TRIALS, (), 1), answers(SECONDS)
+    unswept = routing(slo(), plan, records, EVEN, {"good": setting(draft="heavy", num_draft_tokens=9), "bad": PLAIN})
     broken = routing(slo(), plan, answers(SECONDS, "baseline"), EVEN, ROUTES)
-    single = routing(slo(), plan, mine, {"good": 1.0}, ROUTES)
+    single = routing(slo(), plan, records, {"good": 1.0}, ROUTES)
 
     assert all(isinstance(outcome, Missing) for outcome in (unswept, broken, single))
 
 
-def only(found: Mapping[str, Sequence[Generation]], numbers: Mapping[str, range]) -> dict[str, Sequence[Generation]]:
+def only(records: Mapping[str, Sequence[Generation]], numbers: Mapping[str, range]) -> dict[str, Sequence[Generation]]:
     """Keep the answers to some canaries of each trial, as a sweep that stopped early does."""
     return {
-        trial: tuple(one for one in many if int(one.canary.rpartition("-")[2]) in numbers[trial])
-        for trial, many in found.items()
+        trial: tuple(record for record in generations if int(record.canary.rpartition("-")[2]) in numbers[trial])
+        for trial, generations in records.items()
     }
 
 
@@ -220,21 +220,23 @@ def test_what_the_sweep_lacks_is_asked_at_the_end() -> None:
     Where settings stopped early on different canaries, a few are asked of each; plain decoding answers them again, so
     that a machine that became twice as slow since the sweep changes no gain.
     """
-    plan, whole = SweepPlan(TRIALS, (), 1), answers(SECONDS)
+    plan, records = SweepPlan(TRIALS, (), 1), answers(SECONDS)
     early = {"baseline": range(10), "default": range(6), "num_draft_tokens-2": range(5, 10)}
-    swept = only(whole, early)
+    swept = only(records, early)
 
     requests = routing_requests(slo(), plan, swept, EVEN, ROUTES)
-    wanted = {(request.trial.name, request.canary) for request in requests}
+    requested = {(request.trial.name, request.canary) for request in requests}
     slow = answers({key: 2 * seconds for key, seconds in SECONDS.items()})
-    asked = [one for many in slow.values() for one in many if (one.trial, one.canary) in wanted]
+    routed = [
+        record for generations in slow.values() for record in generations if (record.trial, record.canary) in requested
+    ]
     before = routing(slo(), plan, swept, EVEN, ROUTES)
-    after = gained(routing(slo(), plan, swept, EVEN, ROUTES, routing_answers=asked))
+    after = gained(routing(slo(), plan, swept, EVEN, ROUTES, routing_answers=routed))
 
     assert isinstance(before, Missing)
     assert "only 1 canaries" in before.because
-    assert [] == routing_requests(slo(), plan, whole, EVEN, ROUTES)
-    assert len(requests) == len(wanted) <= 2 * 8 * len(TRIALS)
+    assert [] == routing_requests(slo(), plan, records, EVEN, ROUTES)
+    assert len(requests) == len(requested) <= 2 * 8 * len(TRIALS)
     assert math.isclose(8 / 6, after.gain.center, rel_tol=0.02)
     assert 8 == after.gain.n
     says("sweeps", "routing wins over every static setting", after.says)
@@ -248,7 +250,7 @@ def test_a_slower_policy_is_explained_by_its_own_reasons() -> None:
     fast = {**SECONDS, ("default", "bad"): 2.0}
 
     reasons = {"good": "shorter and within noise", "bad": ""}
-    found = gained(routing(slo(), plan, answers(fast), EVEN, routes, reasons=reasons))
+    compared = gained(routing(slo(), plan, answers(fast), EVEN, routes, reasons=reasons))
 
-    assert found.gain.hi < 1
-    says("sweeps", "a slower policy is explained by its own reasons", found.says)
+    assert compared.gain.hi < 1
+    says("sweeps", "a slower policy is explained by its own reasons", compared.says)

@@ -12,7 +12,7 @@ TRIAL = Trial("default", "candidate", setting(draft="heavy"))
 
 
 @pytest.mark.parametrize(
-    ("word", "ratio", "asked", "most", "expected"),
+    ("word", "ratio", "sent", "most", "expected"),
     [
         ("helps", Estimate(1.5, 1.2, 1.8, 8), 8, 24, "certify before"),
         ("hurts", Estimate(0.6, 0.5, 0.7, 8), 8, 24, "use plain decoding"),
@@ -25,12 +25,12 @@ TRIAL = Trial("default", "candidate", setting(draft="heavy"))
     ],
 )
 def test_the_next_step_fits_the_answer(
-    word: str, ratio: Estimate | Missing, asked: int, most: int, expected: str
+    word: str, ratio: Estimate | Missing, sent: int, most: int, expected: str
 ) -> None:
     """
     More time where canaries are left, more canaries where there are too few; a wide interval is not called small.
     """
-    seen = SettingResult(TRIAL, ratio, "throughput_ratio", {}, None)
-    result = ProbeResult(word, seen, "", (asked,), most)  # type: ignore[arg-type]
+    setting_result = SettingResult(TRIAL, ratio, "throughput_ratio", {}, None)
+    result = ProbeResult(word, setting_result, "", (sent,), most)  # type: ignore[arg-type]
 
     assert expected in next_step_text(result, 30.0, "again")

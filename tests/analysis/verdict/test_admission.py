@@ -77,7 +77,7 @@ def verdict(*outcomes: str, required: bool = True, host: tuple[Check, ...] = (),
 
 
 @pytest.mark.parametrize(
-    ("seen", "said"),
+    ("ended", "reason"),
     [
         (verdict("promoted"), None),
         (verdict("promoted", "graded_back", required=False), None),
@@ -86,15 +86,15 @@ def verdict(*outcomes: str, required: bool = True, host: tuple[Check, ...] = (),
         (verdict("promoted", host=(check(Outcome.FAIL),)), "host: swap_growth: it grew"),
     ],
 )
-def test_broken_promises_are_named(seen: Verdict, said: str | None) -> None:
+def test_broken_promises_are_named(ended: Verdict, reason: str | None) -> None:
     """
     A run that may not be deployed names the objectives it failed, the host's included.
     """
-    assert said == admission.broken(seen)
+    assert reason == admission.broken(ended)
 
 
 @pytest.mark.parametrize(
-    ("seen", "expected"),
+    ("ended", "expected"),
     [
         (verdict("promoted"), None),
         (verdict("failed"), None),  # a failed objective is proven
@@ -104,11 +104,11 @@ def test_broken_promises_are_named(seen: Verdict, said: str | None) -> None:
         (verdict(), "unproven"),
     ],
 )
-def test_unproven_is_no_proof(seen: Verdict, expected: str | None) -> None:
+def test_unproven_is_no_proof(ended: Verdict, expected: str | None) -> None:
     """
     Whatever leaves a verdict unproven, nothing at all included, refuses it.
     """
-    assert expected == refused(admission.proven, seen)
+    assert expected == refused(admission.proven, ended)
 
 
 def test_a_demo_is_told_from_a_certification() -> None:

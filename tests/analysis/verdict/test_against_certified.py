@@ -23,22 +23,23 @@ JSON = {"json_schema": {"const": 1}}
 
 def run(*, token_s: float = 0.05, first_s: float = 0.1, accepted: int = 6, wrong: int = 0) -> PairedAnswers:
     """A run of three rounds over six canaries, where the draft's answers are as told and plain decoding is steady."""
-    mine, plain = [], []
+    candidate, plain = [], []
     for at in range(3 * CANARIES):
         name, sent = f"c-{at % CANARIES:03}", 10.0 * at
-        seen: dict[str, Any] = {"rounds": counted(4, 8, accepted), "claims": claimed(8, accepted)}
+        counters: dict[str, Any] = {"rounds": counted(4, 8, accepted), "claims": claimed(8, accepted)}
         text = "2" if at % CANARIES < wrong else "1"
-        fast = steady(token_s * (1 + at % 3 / 100), first_s=first_s, sent_s=sent, text=text, **seen)
-        mine.append(generation(fast, name, pair=f"p{at}"))
+        fast = steady(token_s * (1 + at % 3 / 100), first_s=first_s, sent_s=sent, text=text, **counters)
+        candidate.append(generation(fast, name, pair=f"p{at}"))
         slow = steady(0.1, sent_s=sent + 5, text="1")
         plain.append(generation(slow, name, arm="plain", role=Role.SENTINEL, pair=f"p{at}"))
-    known = [canary(f"c-{at:03}", expect=JSON) for at in range(CANARIES)]
-    return evidence(mine, plain, known)
+    prompts = [canary(f"c-{at:03}", expect=JSON) for at in range(CANARIES)]
+    return evidence(candidate, plain, prompts)
 
 
 def checked(now: PairedAnswers, then: PairedAnswers, metric: str, **bound: Any) -> Check:
     figures: Mapping[str, run_to_run.Values] = {
-        name: [(str(one), float(value)) for one, value in many] for name, many in summary(then).items()
+        name: [(str(name_of_value), float(value)) for name_of_value, value in values]
+        for name, values in summary(then).items()
     }
     certified = Certified(CertifiedFigures("runs/first", Mock(), Mock(), {"easy": figures}))
     objective = Objective(metric=metric, against="certified", why="no worse than certified", **bound)
@@ -64,10 +65,10 @@ def test_a_worse_run_fails_and_the_same_run_passes(metric: str) -> None:
     """
     worse = run(token_s=0.065, first_s=0.2, accepted=5, wrong=1)
 
-    same, other = (checked(one, run(), metric, **BOUNDS[metric]) for one in (run(), worse))
+    unchanged, changed = (checked(now, run(), metric, **BOUNDS[metric]) for now in (run(), worse))
 
-    assert (Outcome.PASS, Outcome.FAIL) == (same.outcome, other.outcome)
-    assert AGAINST_CERTIFIED in other.because
+    assert (Outcome.PASS, Outcome.FAIL) == (unchanged.outcome, changed.outcome)
+    assert AGAINST_CERTIFIED in changed.because
 
 
 def test_each_metric_that_can_be_compared_has_a_case_here() -> None:
@@ -83,10 +84,10 @@ def test_the_system_ratio_is_that_of_tokens_over_busy_time() -> None:
     """
     then, now = run(token_s=0.1), run(token_s=0.05)
 
-    seen = checked(now, then, "system_throughput_ratio", at_least=0.97)
+    result = checked(now, then, "system_throughput_ratio", at_least=0.97)
 
-    busy = [sum(answer.answer.ended_ns - answer.answer.sent_ns for answer in some.answers) for some in (then, now)]
-    assert pytest.approx(busy[0] / busy[1], rel=1e-3) == seen.center
+    busy = [sum(answer.answer.ended_ns - answer.answer.sent_ns for answer in paired.answers) for paired in (then, now)]
+    assert pytest.approx(busy[0] / busy[1], rel=1e-3) == result.center
 
 
 @pytest.mark.parametrize("metric", SPEED_RATIOS)
@@ -107,10 +108,10 @@ def test_a_change_of_a_pass_rate_is_counted() -> None:
     """
     One of six canaries is wrong now and was right then: one sixth fewer, counted, not estimated.
     """
-    seen = checked(run(wrong=2), run(wrong=1), "json_pass_delta", at_least=-0.1)
+    result = checked(run(wrong=2), run(wrong=1), "json_pass_delta", at_least=-0.1)
 
-    assert pytest.approx((-1 / 6, -1 / 6, -1 / 6), abs=1e-5) == (seen.center, seen.lo, seen.hi)
-    assert Outcome.FAIL is seen.outcome
+    assert pytest.approx((-1 / 6, -1 / 6, -1 / 6), abs=1e-5) == (result.center, result.lo, result.hi)
+    assert Outcome.FAIL is result.outcome
 
 
 def test_pass_rates_need_the_same_canaries() -> None:
@@ -120,11 +121,11 @@ def test_pass_rates_need_the_same_canaries() -> None:
     short = run()
     short = replace(short, answers=tuple(answer for answer in short.answers if answer.canary != "c-005"))
 
-    seen = checked(short, run(), "json_pass_delta", at_least=0.0)
+    result = checked(short, run(), "json_pass_delta", at_least=0.0)
     none = checked(run(), run(), "tool_call_pass_delta", at_least=0.0)
 
-    assert (Outcome.UNPROVEN, Outcome.UNPROVEN) == (seen.outcome, none.outcome)
-    says("verdicts", "pass rates need the same canaries", seen.because)
+    assert (Outcome.UNPROVEN, Outcome.UNPROVEN) == (result.outcome, none.outcome)
+    says("verdicts", "pass rates need the same canaries", result.because)
 
 
 def test_a_servers_own_counters_are_compared_where_the_objective_says_so() -> None:
@@ -133,16 +134,16 @@ def test_a_servers_own_counters_are_compared_where_the_objective_says_so() -> No
     """
 
     def uncounted(**truth: Any) -> PairedAnswers:
-        whole = run(**truth)
+        paired = run(**truth)
         return replace(
-            whole,
-            answers=tuple(replace(answer, answer=replace(answer.answer, rounds=None)) for answer in whole.answers),
+            paired,
+            answers=tuple(replace(answer, answer=replace(answer.answer, rounds=None)) for answer in paired.answers),
         )
 
     bound: dict[str, Any] = {"at_least": 0.97, "from": "claims"}
-    seen = checked(uncounted(accepted=3), uncounted(), "acceptance_rate", **bound)
-    ours = checked(uncounted(), uncounted(), "acceptance_rate", at_least=0.97)
+    claimed_result = checked(uncounted(accepted=3), uncounted(), "acceptance_rate", **bound)
+    counted_result = checked(uncounted(), uncounted(), "acceptance_rate", at_least=0.97)
 
-    assert pytest.approx(0.5) == seen.center
-    assert "as the server reports" in seen.because
-    assert Outcome.UNPROVEN is ours.outcome
+    assert pytest.approx(0.5) == claimed_result.center
+    assert "as the server reports" in claimed_result.because
+    assert Outcome.UNPROVEN is counted_result.outcome

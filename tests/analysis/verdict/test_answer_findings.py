@@ -42,13 +42,13 @@ def answered(
     return Generation("t", f"{pair}{canary}", "w", canary, arm, knobs, Role.MEASURED, 0, pair, 1, answer)
 
 
-def evidence(mine: list[Generation], plain: list[Generation] | None = None) -> PairedAnswers:
-    answers = PairedAnswers("w", {}, tuple(mine), tuple(plain or ()), 0.95, 1, greedy=True)
+def evidence(candidate: list[Generation], plain: list[Generation] | None = None) -> PairedAnswers:
+    answers = PairedAnswers("w", {}, tuple(candidate), tuple(plain or ()), 0.95, 1, greedy=True)
     return pair_answers(answers)
 
 
-def kinds(mine: list[Generation], plain: list[Generation] | None = None) -> set[str]:
-    return {finding.kind for finding in findings.examine(evidence(mine, plain), HEAVY, "w")}
+def kinds(candidate: list[Generation], plain: list[Generation] | None = None) -> set[str]:
+    return {finding.kind for finding in findings.examine(evidence(candidate, plain), HEAVY, "w")}
 
 
 HONEST = Rounds(5, 20, 15)
@@ -68,22 +68,22 @@ def test_counters_that_can_not_be_true_are_lies(rounds: Rounds | None, claims: C
     """
     Arithmetic alone convicts a counter, ours or claimed.
     """
-    mine = [answered(f"c-{number}", rounds=rounds, claims=claims) for number in range(10)]
+    candidate = [answered(f"c-{number}", rounds=rounds, claims=claims) for number in range(10)]
 
-    found = kinds(mine)
+    kinds_found = kinds(candidate)
 
-    assert {"counter_lie"} == found
+    assert {"counter_lie"} == kinds_found
 
 
 def test_counters_that_stand_still_are_lies() -> None:
     """
     The same claim after every answer, long or short, is not counted at all.
     """
-    mine = [answered(f"c-{number}", tokens=10 + 3 * number, claims=Claims(20, 12)) for number in range(10)]
+    candidate = [answered(f"c-{number}", tokens=10 + 3 * number, claims=Claims(20, 12)) for number in range(10)]
 
-    found = kinds(mine)
+    kinds_found = kinds(candidate)
 
-    assert {"counter_lie"} == found
+    assert {"counter_lie"} == kinds_found
 
 
 def test_all_accepted_for_nothing_is_a_lie_and_all_accepted_for_speed_is_not() -> None:
@@ -94,41 +94,41 @@ def test_all_accepted_for_nothing_is_a_lie_and_all_accepted_for_speed_is_not() -
     plain = [answered(f"c-{number}", arm="plain") for number in range(10)]
     slow, fast = ([answered(f"c-{n}", rounds=full, seconds=seconds) for n in range(10)] for seconds in (1.0, 0.3))
 
-    found = (kinds(slow, plain), kinds(fast, plain))
+    kinds_found = (kinds(slow, plain), kinds(fast, plain))
 
-    assert ({"counter_lie"}, set()) == found
+    assert ({"counter_lie"}, set()) == kinds_found
 
 
 def test_a_draft_that_proposes_nothing_is_found() -> None:
     """
     Speculation that is silently off is said, not only unproven.
     """
-    mine = [answered(f"c-{number}", rounds=Rounds(20, 0, 0)) for number in range(10)]
+    candidate = [answered(f"c-{number}", rounds=Rounds(20, 0, 0)) for number in range(10)]
 
-    found = kinds(mine)
+    kinds_found = kinds(candidate)
 
-    assert {"silent_speculation"} == found
+    assert {"silent_speculation"} == kinds_found
 
 
 def test_honest_counters_raise_nothing() -> None:
     """
     Counters that add up up to the cut last round are believed.
     """
-    mine = [answered(f"c-{number}", rounds=HONEST, claims=Claims(20, 15, 5)) for number in range(10)]
+    candidate = [answered(f"c-{number}", rounds=HONEST, claims=Claims(20, 15, 5)) for number in range(10)]
 
-    found = kinds(mine)
+    kinds_found = kinds(candidate)
 
-    assert set() == found
+    assert set() == kinds_found
 
 
 def test_a_truncated_answer_is_no_speed() -> None:
     """
     13 tokens instead of 200 are a finding, and the pair is lost to every ratio.
     """
-    mine = [answered("c-1", tokens=13, seconds=0.1, rounds=Rounds(4, 16, 9))]
+    candidate = [answered("c-1", tokens=13, seconds=0.1, rounds=Rounds(4, 16, 9))]
     plain = [answered("c-1", tokens=200, arm="plain")]
 
-    mismatches = findings.examine(evidence(mine, plain), HEAVY, "w")
+    mismatches = findings.examine(evidence(candidate, plain), HEAVY, "w")
 
     assert ["length_mismatch"] == [finding.kind for finding in mismatches]
     assert "13 tokens and 200" in mismatches[0].detail
@@ -145,8 +145,8 @@ def sampled(seed: int, longer: float, spread: float = 0.15) -> PairedAnswers:
         for at, mean in enumerate(means.tolist()):
             for arm, times, rate in (("candidate", longer, 60.0), ("plain", 1.0, 50.0)):
                 tokens = max(2, round(mean * times * math.exp(spread * lengths.standard_normal())))
-                made = answered(f"c-{at}", seconds=tokens / rate, tokens=tokens, arm=arm, pair=f"{turn}.{at}")
-                arms[arm].append(made)
+                generation = answered(f"c-{at}", seconds=tokens / rate, tokens=tokens, arm=arm, pair=f"{turn}.{at}")
+                arms[arm].append(generation)
     return replace(evidence(arms["candidate"], arms["plain"]), greedy=False)
 
 
@@ -171,12 +171,12 @@ def test_equal_lengths_are_rarely_called_unequal() -> None:
     Of 300 soaks of equal lengths at most 1 % and what 300 runs cannot tell from it are findings; with answers
     a tenth longer most are.
     """
-    false, found = (
+    false, detected = (
         sum(bool(comparability.length_shift(sampled(seed, times), "w")) for seed in range(300)) for times in (1.0, 1.1)
     )
 
     assert false <= 9
-    assert found > 150
+    assert detected > 150
 
 
 @pytest.mark.parametrize("change", [{"greedy": True}, {"rules": 2}])
@@ -240,11 +240,15 @@ def test_two_speeds_show_where_each_canary_answered_once() -> None:
     """
     speeds = [5.0 if number % 5 in {0, 2} else 30.0 for number in range(40)]
     once = [answered(f"c-{at}", seconds=20 / speed, arm="plain", pair=f"{at}") for at, speed in enumerate(speeds)]
-    long = [replace(one, answer=replace(one.answer, prompt_tokens=20_000)) for one in once if one.answer.ended_ns > 2e9]
+    long = [
+        replace(record, answer=replace(record.answer, prompt_tokens=20_000))
+        for record in once
+        if record.answer.ended_ns > 2e9
+    ]
 
     says("verdicts", "two speeds show where each canary answered once", comparability.instability(once) or "")
     assert None is comparability.instability(once, rules=1)
-    assert None is comparability.instability([one for one in once if one.answer.ended_ns < 2e9] + long)
+    assert None is comparability.instability([record for record in once if record.answer.ended_ns < 2e9] + long)
 
 
 @given(st.integers(10, 40))
@@ -273,9 +277,9 @@ def test_a_slow_start_is_no_unstable_arm_of_a_sweep(slow: int, once_more: int) -
 
     def arm(speeds: list[float]) -> list[Generation]:
         return [
-            replace(made, answer=replace(made.answer, sent_ns=number * 10**10))
+            replace(generation, answer=replace(generation.answer, sent_ns=number * 10**10))
             for number, speed in enumerate(speeds)
-            for made in [answered(f"c-{number}", seconds=20 / speed, arm="plain", pair=f"{number}")]
+            for generation in [answered(f"c-{number}", seconds=20 / speed, arm="plain", pair=f"{number}")]
         ]
 
     started = arm([140.0] * slow + [400.0] * (24 - slow))
@@ -322,21 +326,21 @@ def test_a_lie_in_the_sweep_is_named_though_plain_decoding_is_chosen() -> None:
 
     honest, lying = (run({**slow, "claims": {"accepted": factor}}, promise) for factor in (1.0, 9.0))
 
-    assert ["graded_back"] * 2 == [one.verdict.workloads[0].outcome for one in (honest, lying)]
+    assert ["graded_back"] * 2 == [rehearsed.verdict.workloads[0].outcome for rehearsed in (honest, lying)]
     assert [] == [finding for finding in honest.verdict.findings if finding.kind == "counter_lie"]
-    (found,) = (finding for finding in lying.verdict.findings if finding.kind == "counter_lie")
-    assert found.about.startswith("work, sweep with ")
-    assert "acceptance_rate" in found.voids
+    (lie,) = (finding for finding in lying.verdict.findings if finding.kind == "counter_lie")
+    assert lie.about.startswith("work, sweep with ")
+    assert "acceptance_rate" in lie.voids
 
 
-@pytest.mark.parametrize(("unforeseen", "found"), [(0.1, set()), (0.95, {"counter_lie"})])
-def test_the_unpredictable_is_the_negative_control(unforeseen: float, found: set[str]) -> None:
+@pytest.mark.parametrize(("unforeseen", "expected"), [(0.1, set()), (0.95, {"counter_lie"})])
+def test_the_unpredictable_is_the_negative_control(unforeseen: float, expected: set[str]) -> None:
     """
     What no draft can foresee must be accepted less often than what it can.
     """
     ran = run({}, {"metric": "acceptance_rate", "at_least": 0.05}, unforeseen=unforeseen)
 
-    assert found == {finding.kind for finding in ran.verdict.findings}
+    assert expected == {finding.kind for finding in ran.verdict.findings}
 
 
 def test_findings_are_the_same_when_judged_again() -> None:

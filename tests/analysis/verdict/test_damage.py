@@ -18,10 +18,10 @@ from tests.builders.slo import objective
 GOODNESS = {"promoted": 3, "graded_back": 2, "unproven": 1, "failed": 0}
 
 
-def _run(case: Case, made: Made, footprint: float = 0.0) -> Case:
+def _run(case: Case, speeds: Made, footprint: float = 0.0) -> Case:
     while needs := conclude(case).needs:
         for leg in needs:
-            case = with_soak(case, leg, made)
+            case = with_soak(case, leg, speeds)
             if footprint:
                 samples = tuple(sample(second, footprint, phase=leg.name) for second in range(0, 601, 10))
                 case = replace(case, interval=10.0, host_samples=(*case.host_samples, *samples))
@@ -58,19 +58,21 @@ def verdict_of(name: str) -> Verdict:
 
 def damaged(draw: st.DrawFn, files: Mapping[str, StoredRecords[Generation]]) -> dict[str, StoredRecords[Generation]]:
     """Lose whole files, or records of them; the store tells of both."""
-    kept: dict[str, StoredRecords[Generation]] = {}
+    files_left: dict[str, StoredRecords[Generation]] = {}
     for name, recorded in files.items():
         fate = draw(st.sampled_from(["kept", "kept", "lost", "cut", "holed"]))
         answers: Sequence[Generation] = recorded.records
         if fate == "kept":
-            kept[name] = recorded
+            files_left[name] = recorded
         elif fate == "cut":
-            kept[name] = StoredRecords(answers[: draw(st.integers(0, len(answers)))], "cut off inside a line")
+            files_left[name] = StoredRecords(answers[: draw(st.integers(0, len(answers)))], "cut off inside a line")
         elif fate == "holed":
             start = draw(st.integers(0, len(answers)))
             stop = draw(st.integers(start, len(answers)))
-            kept[name] = StoredRecords((*answers[:start], *answers[stop:]), "its closing line says another number")
-    return kept
+            files_left[name] = StoredRecords(
+                (*answers[:start], *answers[stop:]), "its closing line says another number"
+            )
+    return files_left
 
 
 @st.composite

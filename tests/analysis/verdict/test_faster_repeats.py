@@ -36,13 +36,13 @@ def told(answers: list[Generation]) -> History:
 
 
 def kinds(answers: list[Generation]) -> list[str]:
-    mine, plain = ([answer for answer in answers if answer.arm == arm] for arm in ("candidate", "plain"))
-    _, found = examine_repeats(told(answers), evidence(mine, plain), "easy, soak-1")
-    return [one.kind for one in found]
+    candidate, plain = ([answer for answer in answers if answer.arm == arm] for arm in ("candidate", "plain"))
+    _, replays = examine_repeats(told(answers), evidence(candidate, plain), "easy, soak-1")
+    return [finding.kind for finding in replays]
 
 
-@pytest.mark.parametrize(("again", "found"), [(1.0, []), (1.03, []), (1.3, ["replayed"])])
-def test_repeats_of_one_arm_alone_are_replays(again: float, found: list[str]) -> None:
+@pytest.mark.parametrize(("again", "expected"), [(1.0, []), (1.03, []), (1.3, ["replayed"])])
+def test_repeats_of_one_arm_alone_are_replays(again: float, expected: list[str]) -> None:
     """
     Repeats that are 30 % faster in the draft's arm are found; equal ones, and 3 %, are not.
     """
@@ -50,7 +50,7 @@ def test_repeats_of_one_arm_alone_are_replays(again: float, found: list[str]) ->
 
     answers = asked([(arm, f"c-{at}", speed) for at in range(COUNT) for arm, speed in speeds])
 
-    assert found == kinds(answers)
+    assert expected == kinds(answers)
 
 
 def test_repeats_that_gain_in_both_arms_are_none() -> None:
@@ -139,23 +139,23 @@ def test_what_settings_differ_by_is_uncertain_in_all_canaries_alike(compared: in
     canaries were repeated at the first setting, the second one's speed, and so the gain, is hardly known.
     """
     random = np.random.default_rng(1)
-    asked = [(at, 0, False) for at in range(COUNT)]
-    asked += [(at, 0, True) for at in range(compared)] + [(at, 1, True) for at in range(COUNT)]
-    values = random.normal(0, 0.1, len(asked))
+    repeats = [(at, 0, False) for at in range(COUNT)]
+    repeats += [(at, 0, True) for at in range(compared)] + [(at, 1, True) for at in range(COUNT)]
+    values = random.normal(0, 0.1, len(repeats))
 
-    found = _gains(
+    gain = _gains(
         [
             Repeat(str(at), str(which), value, later, later, float(second))
-            for second, ((at, which, later), value) in enumerate(zip(asked, values, strict=True))
+            for second, ((at, which, later), value) in enumerate(zip(repeats, values, strict=True))
         ]
     )
 
-    design = np.zeros((len(asked), COUNT + 2))
-    design[np.arange(len(asked)), [at for at, _, _ in asked]] = 1
-    design[:, -2:] = [(which, later) for _, which, later in asked]
-    left = values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
-    degrees = len(asked) - COUNT - 2
-    variance = np.linalg.inv(design.T @ design)[-1, -1] * float(left @ left) / degrees
-    assert pytest.approx(variance) == found.variance
-    assert degrees == found.degrees
-    assert math.sqrt(found.variance) > 0.1 / math.sqrt(compared)
+    design = np.zeros((len(repeats), COUNT + 2))
+    design[np.arange(len(repeats)), [at for at, _, _ in repeats]] = 1
+    design[:, -2:] = [(which, later) for _, which, later in repeats]
+    residuals = values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
+    degrees = len(repeats) - COUNT - 2
+    variance = np.linalg.inv(design.T @ design)[-1, -1] * float(residuals @ residuals) / degrees
+    assert pytest.approx(variance) == gain.variance
+    assert degrees == gain.degrees
+    assert math.sqrt(gain.variance) > 0.1 / math.sqrt(compared)

@@ -10,7 +10,7 @@ SLOWER, FASTER = Estimate(-0.08, -0.12, -0.04, 60), Estimate(0.08, 0.04, 0.12, 6
 
 
 @pytest.mark.parametrize(
-    ("drifts", "held", "before"),
+    ("drifts", "confirmed", "before"),
     [
         ([STEADY, Missing("too few")], True, True),
         ([STEADY, NOISY], None, False),
@@ -20,10 +20,10 @@ SLOWER, FASTER = Estimate(-0.08, -0.12, -0.04, 60), Estimate(0.08, 0.04, 0.12, 6
     ],
 )
 def test_a_drift_contradicts_where_it_is_proven(
-    drifts: list[Estimate | Missing], held: bool | None, before: bool | None
+    drifts: list[Estimate | Missing], confirmed: bool | None, before: bool | None
 ) -> None:
     """
     A drift that chance may have made neither confirms nor contradicts the sensors; older runs were judged without that.
     """
-    assert held is baseline_held(drifts, 0.05)
+    assert confirmed is baseline_held(drifts, 0.05)
     assert before is baseline_held(drifts, 0.05, rules=1)

@@ -65,20 +65,20 @@ def certified(*workloads: WorkloadVerdict, host: tuple[Check, ...] = (), **chang
         changes |= {
             "workload": [{"name": workload.name, "canaries": f"{workload.name}.jsonl"} for workload in workloads]
         }
-    seen = manifest(backend="scripted", sight=("COLD",))
-    return issue_policy(slo(**changes), verdict, seen, (), verdict_sha256="def", issued=ISSUED)
+    run_manifest = manifest(backend="scripted", sight=("COLD",))
+    return issue_policy(slo(**changes), verdict, run_manifest, (), verdict_sha256="def", issued=ISSUED)
 
 
 def test_only_promoted_workloads_speculate() -> None:
     """
     A route per workload; one that was graded back decodes plainly, and so does everything unknown.
     """
-    found = written(ended("easy", "promoted"), ended("hard", "graded_back"))
+    policy = written(ended("easy", "promoted"), ended("hard", "graded_back"))
 
     assert [("easy", True, SETTING), ("hard", False, {})] == [
-        (one["workload"], one["speculation"], one["setting"]) for one in found["route"]
+        (route["workload"], route["speculation"], route["setting"]) for route in policy["route"]
     ]
-    assert {"speculation": False} == found["default"]
+    assert {"speculation": False} == policy["default"]
 
 
 @pytest.mark.parametrize("outcome", ["graded_back", "failed", "unproven"])
@@ -86,10 +86,10 @@ def test_nothing_else_turns_speculation_on(outcome: str) -> None:
     """
     Every other outcome is off, with its reason and without a guard.
     """
-    found = written(ended("easy", outcome))
+    policy = written(ended("easy", outcome))
 
-    assert [(False, f"easy is {outcome}")] == [(one["speculation"], one["because"]) for one in found["route"]]
-    assert [] == found["guard"]
+    assert [(False, f"easy is {outcome}")] == [(route["speculation"], route["because"]) for route in policy["route"]]
+    assert [] == policy["guard"]
 
 
 def test_a_host_that_failed_turns_every_route_off() -> None:
@@ -98,9 +98,9 @@ def test_a_host_that_failed_turns_every_route_off() -> None:
     """
     failed = Check("memory_headroom", "at_least", 1e10, Outcome.FAIL, "B", "short", "it must fit")
 
-    found = written(ended("easy", "promoted"), host=(failed,))
+    policy = written(ended("easy", "promoted"), host=(failed,))
 
-    assert [False] == [one["speculation"] for one in found["route"]]
+    assert [False] == [route["speculation"] for route in policy["route"]]
 
 
 @pytest.mark.parametrize(("passed_with", "warm"), [(None, (None, None)), ("warm-up", (True, 10.0))])
@@ -112,9 +112,9 @@ def test_a_check_that_passed_with_a_warm_up_makes_it_an_obligation(
     """
     first = Check("ttft_delta", "at_most", 0.08, Outcome.PASS, "1", "in time", "people wait", passed_with=passed_with)
 
-    found = written(replace(ended("easy", "promoted"), checks=(first,)))
+    policy = written(replace(ended("easy", "promoted"), checks=(first,)))
 
-    assert warm == tuple(found["route"][0].get(key) for key in ("warm_up", "warm_up_after"))
+    assert warm == tuple(policy["route"][0].get(key) for key in ("warm_up", "warm_up_after"))
 
 
 def test_promises_become_guards() -> None:
@@ -127,14 +127,14 @@ def test_promises_become_guards() -> None:
         objective("itl_p95", at_most=0.045),
     ]
 
-    found = written(ended("easy", "promoted"), objective=promises)
+    policy = written(ended("easy", "promoted"), objective=promises)
 
     why = "a test promises it"
     assert [
         {"metric": "acceptance_rate", "at_least": 0.4, "for": 120.0, "why": why, "workloads": ["easy"]},
         {"metric": "decode_throughput", "at_least": 20.0, "for": 120.0, "why": why},
-    ] == found["guard"][:2]
-    assert ["error_rate"] == [guard["metric"] for guard in found["guard"][2:]]
+    ] == policy["guard"][:2]
+    assert ["error_rate"] == [guard["metric"] for guard in policy["guard"][2:]]
 
 
 def test_promises_of_the_host_become_guards_with_their_own_stretch() -> None:
@@ -149,7 +149,7 @@ def test_promises_of_the_host_become_guards_with_their_own_stretch() -> None:
         objective("throttle_time", at_most=0),
     ]
 
-    found = written(ended("easy", "promoted"), objective=promises)
+    policy = written(ended("easy", "promoted"), objective=promises)
 
     assert [
         ("memory_headroom", 1e10, None, 300.0),
@@ -158,7 +158,7 @@ def test_promises_of_the_host_become_guards_with_their_own_stretch() -> None:
         ("throttle_time", 0.0, 600.0, 300.0),
     ] == [
         (guard["metric"], guard.get("at_least", guard.get("at_most")), guard.get("over"), guard["missing_for"])
-        for guard in found["guard"][:4]
+        for guard in policy["guard"][:4]
     ]
 
 
@@ -166,14 +166,14 @@ def test_what_nobody_promised_is_guarded_as_it_was_measured() -> None:
     """
     Speed 10 % and acceptance 25 % below the soak's lower bound, canaries 10 points below its share, errors at 5 %.
     """
-    found = written(ended("easy", "promoted", measured=SOAKED), objective=[objective("itl_p95", at_most=0.045)])
+    policy = written(ended("easy", "promoted", measured=SOAKED), objective=[objective("itl_p95", at_most=0.045)])
 
     assert {
         "throughput_ratio": near(1.269),
         "acceptance_rate": near(0.6975),
         "canary_pass_rate": near(0.9),
         "error_rate": near(0.05),
-    } == {guard["metric"]: guard.get("at_least", guard.get("at_most")) for guard in found["guard"]}
+    } == {guard["metric"]: guard.get("at_least", guard.get("at_most")) for guard in policy["guard"]}
 
 
 def test_a_ratio_is_never_guarded_below_plain_decoding() -> None:
@@ -182,9 +182,9 @@ def test_a_ratio_is_never_guarded_below_plain_decoding() -> None:
     """
     slow = Measured({"throughput_ratio": Estimate(1.08, 1.05, 1.11, 24)}, answers=120)
 
-    found = written(ended("easy", "promoted", measured=slow), objective=[objective("itl_p95", at_most=0.045)])
+    policy = written(ended("easy", "promoted", measured=slow), objective=[objective("itl_p95", at_most=0.045)])
 
-    assert [1.0] == [guard["at_least"] for guard in found["guard"] if guard["metric"] == "throughput_ratio"]
+    assert [1.0] == [guard["at_least"] for guard in policy["guard"] if guard["metric"] == "throughput_ratio"]
 
 
 @pytest.mark.parametrize(("answers", "bound"), [(1000, 0.05), (20, 0.139108), (0, 0.05)])
@@ -192,9 +192,9 @@ def test_errors_are_guarded_at_what_the_soak_could_show(answers: int, bound: flo
     """
     No failure in 20 answers leaves 13.9 % possible (1 - 0.05 ** (1 / 20)); an objective of none is not crossed by one.
     """
-    found = written(ended("easy", "promoted", measured=Measured(answers=answers)))
+    policy = written(ended("easy", "promoted", measured=Measured(answers=answers)))
 
-    assert [bound] == [guard["at_most"] for guard in found["guard"] if guard["metric"] == "error_rate"]
+    assert [bound] == [guard["at_most"] for guard in policy["guard"] if guard["metric"] == "error_rate"]
 
 
 @pytest.mark.parametrize("bounds", [(0.05, 0.2), (0.2, 0.05)])
@@ -207,17 +207,17 @@ def test_of_two_promises_the_tighter_is_guarded(bounds: tuple[float, float]) -> 
 
     guard = written(ended("easy", "promoted", measured=SOAKED), objective=[*promises, *floors])["guard"]
 
-    assert [0.05] == [one["at_most"] for one in guard if one["metric"] == "error_rate"]
-    assert [0.2] == [one["at_least"] for one in guard if one["metric"] == "acceptance_rate"]
+    assert [0.05] == [bound["at_most"] for bound in guard if bound["metric"] == "error_rate"]
+    assert [0.2] == [bound["at_least"] for bound in guard if bound["metric"] == "acceptance_rate"]
 
 
 def test_a_promised_error_rate_is_guarded_as_promised() -> None:
     """
     Whoever allows one answer in a hundred to fail gets that bound, not ours.
     """
-    found = written(ended("easy", "promoted"), objective=[objective("error_rate", at_most=0.01)])
+    policy = written(ended("easy", "promoted"), objective=[objective("error_rate", at_most=0.01)])
 
-    assert [0.01] == [guard["at_most"] for guard in found["guard"] if guard["metric"] == "error_rate"]
+    assert [0.01] == [guard["at_most"] for guard in policy["guard"] if guard["metric"] == "error_rate"]
 
 
 def test_the_pooled_floor_gives_way_to_the_median_it_is_watched_by() -> None:
@@ -226,29 +226,29 @@ def test_the_pooled_floor_gives_way_to_the_median_it_is_watched_by() -> None:
     """
     low = Measured({"acceptance_rate": Estimate(0.32, 0.3, 0.35, 24)}, answers=120)
 
-    found = written(
+    policy = written(
         ended("easy", "promoted", measured=low), objective=[objective("acceptance_window_min", at_least=0.4)]
     )
 
-    assert [near(0.225)] == [guard["at_least"] for guard in found["guard"] if guard["metric"] == "acceptance_rate"]
+    assert [near(0.225)] == [guard["at_least"] for guard in policy["guard"] if guard["metric"] == "acceptance_rate"]
 
 
 def test_a_bound_of_the_other_side_guards_nothing() -> None:
     """
     "At most 3 times as fast" is half of an objective about precision, not something to turn a route off for.
     """
-    found = written(ended("easy", "promoted"), objective=[objective("throughput_ratio", at_most=3.0)])
+    policy = written(ended("easy", "promoted"), objective=[objective("throughput_ratio", at_most=3.0)])
 
-    assert ["error_rate"] == [guard["metric"] for guard in found["guard"]]
+    assert ["error_rate"] == [guard["metric"] for guard in policy["guard"]]
 
 
 def test_each_route_knows_the_steps_below_and_what_was_measured() -> None:
     """
     The next swept draft length and then the lighter draft stand between the certified setting and plain decoding.
     """
-    found = written(ended("easy", "promoted", measured=SOAKED), ended("hard", "graded_back", measured=SOAKED))
+    policy = written(ended("easy", "promoted", measured=SOAKED), ended("hard", "graded_back", measured=SOAKED))
 
-    easy, hard = found["route"]
+    easy, hard = policy["route"]
     shorter = {"rung": "shrink-draft", "draft": "heavy", "num_draft_tokens": 2}
     assert [shorter, {"rung": "lighter-draft", "draft": "light", "num_draft_tokens": 2}] == easy["ladder"]
     assert {"throughput_ratio", "decode_throughput", "acceptance_rate", "canary_pass_rate"} == easy["measured"].keys()
@@ -269,11 +269,11 @@ def test_the_text_is_the_policy_and_can_be_read_back(outcome: str) -> None:
     """
     Comments and layout change nothing: the file parses to what was derived, and to a policy with the same steps.
     """
-    found = replace(certified(ended("easy", outcome, measured=SOAKED)), **DATES)
+    policy = replace(certified(ended("easy", outcome, measured=SOAKED)), **DATES)
 
-    text = render(found)
+    text = render(policy)
 
-    assert found.document() == tomllib.loads(text)
+    assert policy.document() == tomllib.loads(text)
     assert (4 if outcome == "promoted" else 1) == len(parse(text, "policy.toml").route_of("easy").steps)
 
 
@@ -282,19 +282,19 @@ def test_the_text_is_laid_out_for_people() -> None:
     What each block is stands above it, and sizes and durations are told beside their base units.
     """
     promises = [objective("memory_headroom", at_least="10 GB"), objective("throughput_ratio", at_least=1.16)]
-    found = certified(ended("easy", "promoted", measured=SOAKED), ended("hard", "graded_back"), objective=promises)
+    policy = certified(ended("easy", "promoted", measured=SOAKED), ended("hard", "graded_back"), objective=promises)
 
-    assert (GOLDEN / "policy.toml").read_text() == render(replace(found, **DATES))
+    assert (GOLDEN / "policy.toml").read_text() == render(replace(policy, **DATES))
 
 
 def test_the_policy_says_what_it_rests_on() -> None:
     """
     The digests of the manifest and the verdict, the grade and both dates travel with it.
     """
-    found = written(ended("easy", "promoted"))
+    policy = written(ended("easy", "promoted"))
 
     names = ("schema", "slo", "grade", "manifest_sha256", "verdict_sha256", "issued", "expires")
-    assert (1, "made", "certification", "abc", "def", *DATES.values()) == tuple(found[name] for name in names)
+    assert (1, "made", "certification", "abc", "def", *DATES.values()) == tuple(policy[name] for name in names)
 
 
 def conditions(*events: Event, **changes: Any) -> dict[str, Any]:
@@ -308,29 +308,29 @@ def under_conditions(*events: Event, **changes: Any) -> CertifiedPolicy:
     verdict = Verdict(
         "made", "certification", "abc", (ended("easy", "promoted", measured=Measured(longest_prompt=812)),)
     )
-    seen = manifest(**{"backend": "mlx-server", "sight": ("COLD",), **changes.pop("frozen", {})})
-    return issue_policy(slo(**changes), verdict, seen, events, verdict_sha256="d", issued=ISSUED)
+    run_manifest = manifest(**{"backend": "mlx-server", "sight": ("COLD",), **changes.pop("frozen", {})})
+    return issue_policy(slo(**changes), verdict, run_manifest, events, verdict_sha256="d", issued=ISSUED)
 
 
 def test_the_policy_names_its_conditions() -> None:
     """
     Sampling, context, load and prompt cache of what was certified are in the policy, and in each route its context.
     """
-    found = conditions()
+    policy = conditions()
 
-    known = {"backend": "mlx-server", "target": "t", "prompt_cache": "off", "concurrency": 1, "max_tokens": 256}
-    assert {**known, "longest_prompt": 812, "sampling": {"temperature": 0.0}} == found["conditions"]
-    assert [812] == [one["longest_prompt"] for one in found["route"]]
-    assert "launch" not in found
+    frozen = {"backend": "mlx-server", "target": "t", "prompt_cache": "off", "concurrency": 1, "max_tokens": 256}
+    assert {**frozen, "longest_prompt": 812, "sampling": {"temperature": 0.0}} == policy["conditions"]
+    assert [812] == [route["longest_prompt"] for route in policy["route"]]
+    assert "launch" not in policy
 
 
 def test_an_attached_server_is_named_and_its_cache_may_be_unknown() -> None:
     """
     Of a server that was already running the policy says what is known: its address, and no launch line.
     """
-    found = conditions(frozen={"versions": {"url": "http://127.0.0.1:8080"}, "sight": ()})["conditions"]
+    policy = conditions(frozen={"versions": {"url": "http://127.0.0.1:8080"}, "sight": ()})["conditions"]
 
-    assert ("http://127.0.0.1:8080", "unknown") == (found["url"], found["prompt_cache"])
+    assert ("http://127.0.0.1:8080", "unknown") == (policy["url"], policy["prompt_cache"])
 
 
 def test_the_policy_holds_the_launch_lines_of_the_last_soaks() -> None:
@@ -346,9 +346,9 @@ def test_the_policy_holds_the_launch_lines_of_the_last_soaks() -> None:
     first = {"workloads": ["easy"], "speculation": True, "command": ["server", "--draft-model", "heavy"]}
     last = {"workloads": ["easy"], "speculation": True, "command": ["server", "--draft-model", "light"]}
     plain = {"workloads": [], "speculation": False}
-    found = conditions(launched(first, plain), launched(last, plain), Event("now", "launch", {"servers": ["?"]}))
+    policy = conditions(launched(first, plain), launched(last, plain), Event("now", "launch", {"servers": ["?"]}))
 
-    assert [{**LINE, **last}, {**LINE, "speculation": False}] == found["launch"]
+    assert [{**LINE, **last}, {**LINE, "speculation": False}] == policy["launch"]
     text = render(replace(under_conditions(launched(first, plain)), **DATES))
     says("verdicts", "the policy holds the launch lines of the last soaks", lines_with('command = ["server",', text))
     assert {"cache": False} == tomllib.loads(text)["conditions"]["request"]
@@ -375,9 +375,9 @@ def test_a_route_speculates_up_to_the_concurrency_at_which_a_gain_is_proven(
     """
     choice = choice_at(lows)
 
-    found = written(ended("easy", "promoted", choice=choice), ended("hard", "graded_back", choice=choice))
+    policy = written(ended("easy", "promoted", choice=choice), ended("hard", "graded_back", choice=choice))
 
-    assert [certified, None] == [one.get("max_concurrency") for one in found["route"]]
+    assert [certified, None] == [route.get("max_concurrency") for route in policy["route"]]
 
 
 def test_the_soak_is_proof_for_its_own_concurrency() -> None:
@@ -386,6 +386,6 @@ def test_the_soak_is_proof_for_its_own_concurrency() -> None:
     """
     choice = choice_at({1: 1.2, 2: 0.99})
 
-    found = written(ended("easy", "promoted", choice=choice), soak={"concurrency": 2})
+    policy = written(ended("easy", "promoted", choice=choice), soak={"concurrency": 2})
 
-    assert 2 == found["route"][0]["max_concurrency"]
+    assert 2 == policy["route"][0]["max_concurrency"]

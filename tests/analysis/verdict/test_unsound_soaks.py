@@ -25,10 +25,10 @@ def soaked_whole(case: Case) -> tuple[Case, str]:
 
 def changed(change: Callable[[Answers], Answers], case: Case | None = None) -> Verdict:
     """Judge a run that would be promoted, its soak's answers changed."""
-    whole, name = soaked_whole(case or bare({"easy": WINNING}))
-    assert 0 == conclude(whole).verdict.exit_code
-    soaks = {name: StoredRecords(tuple(change(whole.soaks[name].records)))}
-    return conclude(replace(whole, soaks=soaks)).verdict
+    complete, name = soaked_whole(case or bare({"easy": WINNING}))
+    assert 0 == conclude(complete).verdict.exit_code
+    soaks = {name: StoredRecords(tuple(change(complete.soaks[name].records)))}
+    return conclude(replace(complete, soaks=soaks)).verdict
 
 
 def each(arm: str, **fields: Any) -> Callable[[Answers], Answers]:
@@ -58,10 +58,10 @@ def of_two_minds(answers: Answers) -> Answers:
     ]
 
 
-def _slowed(one: Generation) -> Generation:
-    sent = one.answer.sent_ns
-    late = tuple(arrival._replace(at_ns=sent + 3 * (arrival.at_ns - sent)) for arrival in one.answer.arrivals)
-    return replace(one, answer=replace(one.answer, arrivals=late, ended_ns=late[-1].at_ns))
+def _slowed(record: Generation) -> Generation:
+    sent = record.answer.sent_ns
+    late = tuple(arrival._replace(at_ns=sent + 3 * (arrival.at_ns - sent)) for arrival in record.answer.arrivals)
+    return replace(record, answer=replace(record.answer, arrivals=late, ended_ns=late[-1].at_ns))
 
 
 def before_it_was_sent(answers: Answers) -> Answers:
@@ -130,9 +130,9 @@ def test_a_clock_that_ran_backwards_is_said() -> None:
     The verdict names the file, the answer and what is wrong with it, in the soak and in the sweep.
     """
     soak = changed(before_it_was_sent)
-    whole, _ = soaked_whole(bare({"easy": WINNING}))
-    baseline = StoredRecords(tuple(before_it_was_sent(whole.sweep["baseline"].records)))
-    sweep = conclude(replace(whole, sweep={**whole.sweep, "baseline": baseline})).verdict
+    complete, _ = soaked_whole(bare({"easy": WINNING}))
+    baseline = StoredRecords(tuple(before_it_was_sent(complete.sweep["baseline"].records)))
+    sweep = conclude(replace(complete, sweep={**complete.sweep, "baseline": baseline})).verdict
 
     for file, verdict in (("soak-1", soak), ("baseline", sweep)):
         reason, first, _ = str(verdict.incomplete).partition(", first in easy/")
@@ -154,6 +154,6 @@ def test_a_draft_that_changes_nothing_at_all_is_soaked_as_the_sweep_proves_nothi
     """
     Both arms alike to the nanosecond, where speculation must gain: the sweep may have seen a process that warms up.
     """
-    found = conclude(bare({"easy": Made(1.0, 0.0)}))
+    conclusion = conclude(bare({"easy": Made(1.0, 0.0)}))
 
-    assert [{"draft": "heavy", "num_draft_tokens": 4}] == [dict(leg.settings["easy"]) for leg in found.needs]
+    assert [{"draft": "heavy", "num_draft_tokens": 4}] == [dict(leg.settings["easy"]) for leg in conclusion.needs]

@@ -27,9 +27,9 @@ def test_what_is_shown_is_believed() -> None:
     """
     Two whole answers with everything in them take nothing from the forecast.
     """
-    seen = confirmed_sight(ProbeAnswers(PLAIN, DRAFTED), EVERYTHING, uncached=False)
+    sight = confirmed_sight(ProbeAnswers(PLAIN, DRAFTED), EVERYTHING, uncached=False)
 
-    assert EVERYTHING == seen
+    assert EVERYTHING == sight
     assert [] == probe_findings(ProbeAnswers(PLAIN, DRAFTED), EVERYTHING, "")
 
 
@@ -70,13 +70,15 @@ def test_log_probabilities_count_where_they_come() -> None:
     Log-probabilities that did not come are taken from the forecast, with a finding each; those that came where nothing
     was forecast are added; without a request nothing changes.
     """
-    told = Sight.LOGPROBS | Sight.VERIFIED
+    logprobs = Sight.LOGPROBS | Sight.VERIFIED
     neither, likeliest = ProbeAnswers(PLAIN, DRAFTED, False, False), ProbeAnswers(PLAIN, DRAFTED, True)
 
-    assert EVERYTHING == confirmed_sight(neither, EVERYTHING | told, uncached=False)
+    assert EVERYTHING == confirmed_sight(neither, EVERYTHING | logprobs, uncached=False)
     assert EVERYTHING | Sight.LOGPROBS == confirmed_sight(likeliest, EVERYTHING, uncached=False)
-    assert EVERYTHING | told == confirmed_sight(ProbeAnswers(PLAIN, DRAFTED), EVERYTHING | told, uncached=False)
-    assert ["log_probabilities_not_shown"] * 2 == [one.kind for one in probe_findings(neither, EVERYTHING | told, "")]
+    assert EVERYTHING | logprobs == confirmed_sight(ProbeAnswers(PLAIN, DRAFTED), EVERYTHING | logprobs, uncached=False)
+    assert ["log_probabilities_not_shown"] * 2 == [
+        finding.kind for finding in probe_findings(neither, EVERYTHING | logprobs, "")
+    ]
     assert [] == probe_findings(neither, EVERYTHING, "")
 
 
@@ -88,7 +90,7 @@ def test_a_failure_is_the_runs_to_record() -> None:
 
     assert EVERYTHING == confirmed_sight(glance, EVERYTHING, uncached=False)
     assert [("first_answer_failed", "glance, plain")] == [
-        (one.kind, one.about) for one in probe_findings(glance, EVERYTHING, "")
+        (finding.kind, finding.about) for finding in probe_findings(glance, EVERYTHING, "")
     ]
 
 
@@ -106,19 +108,19 @@ def test_a_silent_draft_is_named_with_its_usual_cause(drafted: Answer) -> None:
     """
     A draft that proposes nothing is a finding before the run, and the advice is this system's own.
     """
-    found = probe_findings(ProbeAnswers(PLAIN, drafted), EVERYTHING, "pass --spec-type")
+    findings = probe_findings(ProbeAnswers(PLAIN, drafted), EVERYTHING, "pass --spec-type")
 
-    assert [("silent_speculation", "pass --spec-type")] == [(one.kind, one.advice) for one in found]
+    assert [("silent_speculation", "pass --spec-type")] == [(finding.kind, finding.advice) for finding in findings]
 
 
-@pytest.mark.parametrize(("forecast", "found"), [(EVERYTHING, ["drafting_not_shown"]), (SPEED, [])])
-def test_a_draft_nobody_tells_of_is_named(forecast: Sight, found: list[str]) -> None:
+@pytest.mark.parametrize(("forecast", "kinds"), [(EVERYTHING, ["drafting_not_shown"]), (SPEED, [])])
+def test_a_draft_nobody_tells_of_is_named(forecast: Sight, kinds: list[str]) -> None:
     """
     Where this kind of system tells of its drafting and this answer does not, that is a finding; elsewhere it is none.
     """
-    seen = probe_findings(ProbeAnswers(PLAIN, PLAIN), forecast, "the target must bring MTP heads")
+    findings = probe_findings(ProbeAnswers(PLAIN, PLAIN), forecast, "the target must bring MTP heads")
 
-    assert found == [one.kind for one in seen]
+    assert kinds == [finding.kind for finding in findings]
 
 
 def test_two_names_are_two_models() -> None:
@@ -126,10 +128,10 @@ def test_two_names_are_two_models() -> None:
     Arms that answer under different names may be different targets.
     """
     plain, drafted = (
-        replace(one, claims=replace(one.claims, model=name)) for one, name in ((PLAIN, "a"), (DRAFTED, "b"))
+        replace(reply, claims=replace(reply.claims, model=name)) for reply, name in ((PLAIN, "a"), (DRAFTED, "b"))
     )
 
-    assert ["other_model"] == [one.kind for one in probe_findings(ProbeAnswers(plain, drafted), SPEED, "")]
+    assert ["other_model"] == [finding.kind for finding in probe_findings(ProbeAnswers(plain, drafted), SPEED, "")]
 
 
 def test_promises_that_need_more_are_refused_here() -> None:
@@ -139,11 +141,11 @@ def test_promises_that_need_more_are_refused_here() -> None:
     promised = slo(objective("acceptance_rate", at_least=0.5, **{"from": "claims"}), objective("ttft", at_most=1.0))
     kind = BackendTraits("server", EVERYTHING & ~Sight.ROUNDS, 8, frozenset())
 
-    found = missing_capabilities(promised, kind, SPEED, "pass --spec-type")
+    complaints = missing_capabilities(promised, kind, SPEED, "pass --spec-type")
 
-    hints = {complaint.about.split(",")[0].removeprefix("objective "): complaint.hint for complaint in found}
+    hints = {complaint.about.split(",")[0].removeprefix("objective "): complaint.hint for complaint in complaints}
     assert {"acceptance_rate", "ttft"} == hints.keys()
-    assert {"not-here"} == {complaint.weight for complaint in found}
+    assert {"not-here"} == {complaint.weight for complaint in complaints}
     assert "pass --spec-type" == hints["acceptance_rate"]
     says("complaints", "objectives that need more are refused here", hints["ttft"])
     assert [] == missing_capabilities(promised, kind, kind.sight, "")

@@ -52,34 +52,34 @@ def fitted(
     promised: Slo, target: Model, *drafts: Model, memory: float | None = 24 * GIB, **more: Any
 ) -> memory_fit.MemoryFit:
     more = {"background": 4e9, "shares_process": True, **more}
-    found = memory_fit.estimate_fit(promised, CANARIES, target, drafts, memory=memory, **more)
-    assert found is not None
-    return found
+    fit = memory_fit.estimate_fit(promised, CANARIES, target, drafts, memory=memory, **more)
+    assert fit is not None
+    return fit
 
 
 def test_a_pair_that_fits_is_added_up_and_not_complained_of() -> None:
     """
     Every part stands in the sum: weights, caches, allowance, background and the promised headroom.
     """
-    found = fitted(slo(), model("t", 4.6e9), model("d", 0.6e9))
+    fit = fitted(slo(), model("t", 4.6e9), model("d", 0.6e9))
 
-    assert 4.6e9 + 0.6e9 + 2 * CACHE + 1e9 + 4e9 + 10e9 == pytest.approx(found.needed, rel=1e-3)
-    assert [] == memory_fit.complaints(found)
+    assert 4.6e9 + 0.6e9 + 2 * CACHE + 1e9 + 4e9 + 10e9 == pytest.approx(fit.needed, rel=1e-3)
+    assert [] == memory_fit.complaints(fit)
 
 
 def test_memory_that_others_hold_now_is_said_with_who_holds_it() -> None:
     """
     3 GB can be had of 24: weights, caches, load and headroom need more, and the allowance for the system is not in it.
     """
-    found = fitted(slo(), model("t", 4.6e9), model("d", 0.6e9), system=3e9)
+    fit = fitted(slo(), model("t", 4.6e9), model("d", 0.6e9), system=3e9)
 
-    (complaint,) = memory_fit.short_now(found.needed_now, 3.03e9, lambda: "Chrome Helper 4.1 GB")
+    (complaint,) = memory_fit.short_now(fit.needed_now, 3.03e9, lambda: "Chrome Helper 4.1 GB")
 
     assert ("weak", "free memory") == (complaint.weight, complaint.about)
     assert "Chrome Helper 4.1 GB" in complaint.hint
-    assert [] == memory_fit.short_now(found.needed_now, found.needed - 3e9, str)
-    assert 1 == len(memory_fit.short_now(found.needed_now, found.needed - 3e9 - 1, str))
-    assert [] == memory_fit.short_now(found.needed_now, None, str)
+    assert [] == memory_fit.short_now(fit.needed_now, fit.needed - 3e9, str)
+    assert 1 == len(memory_fit.short_now(fit.needed_now, fit.needed - 3e9 - 1, str))
+    assert [] == memory_fit.short_now(fit.needed_now, None, str)
 
 
 def test_models_that_are_not_here_yet_count_by_their_names() -> None:
@@ -110,14 +110,14 @@ def test_the_system_holds_memory_itself() -> None:
     """
     A Mac's own share is in the sum, whatever the SLO's host or this one is called; Linux holds less.
     """
-    mac, here = slo(host={"chip": "Apple M4"}), slo()
+    mac, unnamed = slo(host={"chip": "Apple M4"}), slo()
 
     share = memory_fit.system_share(mac, "linux")
-    found = fitted(mac, model("t", 4.6e9), system=share)
+    fit = fitted(mac, model("t", 4.6e9), system=share)
 
-    assert share == memory_fit.system_share(here, "macos") > memory_fit.system_share(here, "linux") > 0
-    assert share == fitted(here, model("t", 4.6e9), system=share).needed - fitted(here, model("t", 4.6e9)).needed
-    assert "system 3 GB" in found.text()
+    assert share == memory_fit.system_share(unnamed, "macos") > memory_fit.system_share(unnamed, "linux") > 0
+    assert share == fitted(unnamed, model("t", 4.6e9), system=share).needed - fitted(unnamed, model("t", 4.6e9)).needed
+    assert "system 3 GB" in fit.text()
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_the_gpu_may_not_wire_all_of_the_memory(chip: str | None, limit: float |
 
     complaints = memory_fit.complaints(fitted(promised, model("t", 17.5e9), background=0.0, wired_limit=limit))
 
-    assert [one.weight for one in complaints] == [weight] * bool(weight)
-    assert all("iogpu.wired_limit_mb=" in one.hint for one in complaints)
-    assert all(("may let" in one.message) == (weight == "weak") for one in complaints)
+    assert [complaint.weight for complaint in complaints] == [weight] * bool(weight)
+    assert all("iogpu.wired_limit_mb=" in complaint.hint for complaint in complaints)
+    assert all(("may let" in complaint.message) == (weight == "weak") for complaint in complaints)
 
 
 def test_streams_multiply_the_cache() -> None:

@@ -34,13 +34,13 @@ def found(
     kind: BackendTraits = SEES_ALL,
     lacks: Mapping[str, str] | None = None,
 ) -> list[Complaint]:
-    own = canaries(frozen) if isinstance(frozen, int) else frozen
-    return complaints(written, {workload.name: own for workload in written.workload}, kind, lacks or {})
+    prompts = canaries(frozen) if isinstance(frozen, int) else frozen
+    return complaints(written, {workload.name: prompts for workload in written.workload}, kind, lacks or {})
 
 
-def only(seen: list[Complaint]) -> Complaint:
-    assert 1 == len(seen), seen
-    return seen[0]
+def only(complaints_found: list[Complaint]) -> Complaint:
+    assert 1 == len(complaints_found), complaints_found
+    return complaints_found[0]
 
 
 def test_a_provable_plan_has_no_complaint() -> None:
@@ -78,10 +78,10 @@ def test_the_hint_names_the_highest_quantile_that_is_provable() -> None:
     """
     A hundred canaries prove no p99; the hint names p95 and what it needs. Where only a higher one exists, none.
     """
-    seen = found(slo(objective("itl_p99", at_most=1.0)), 100)
+    complained = found(slo(objective("itl_p99", at_most=1.0)), 100)
     nothing = found(slo(objective("stall_p95", at_most=1.0)), 60)
 
-    says("complaints", "the hint names the highest quantile that is provable", only(seen).hint)
+    says("complaints", "the hint names the highest quantile that is provable", only(complained).hint)
     assert "add 20 canaries" == only(nothing).hint
 
 
@@ -103,7 +103,7 @@ def test_a_budget_too_small_to_choose_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "metric",
-    [one for one in ALL if one.needs and not one.host and one.name not in WARM_PARTS],
+    [metric for metric in ALL if metric.needs and not metric.host and metric.name not in WARM_PARTS],
     ids=lambda m: m.name,
 )
 def test_what_a_backend_does_not_show_is_refused(metric: Any) -> None:
@@ -113,10 +113,12 @@ def test_what_a_backend_does_not_show_is_refused(metric: Any) -> None:
     blind = BackendTraits("blind", Sight.NOTHING, 1, SEES_ALL.knobs)
     written = slo(objective(metric.name, at_least=0.5))
 
-    seen = [one for one in found(written, kind=blind) if one.about.startswith(f"objective {metric.name},")]
+    complained = [
+        complaint for complaint in found(written, kind=blind) if complaint.about.startswith(f"objective {metric.name},")
+    ]
 
-    assert "never" == only(seen).weight
-    assert all(flag.words in only(seen).message for flag in metric.needs)
+    assert "never" == only(complained).weight
+    assert all(flag.words in only(complained).message for flag in metric.needs)
 
 
 def test_an_adaptive_length_is_compared_under_load() -> None:
@@ -133,8 +135,12 @@ def test_an_adaptive_length_is_compared_under_load() -> None:
         "an adaptive length is compared under load",
         found(slo(sweep={"num_draft_tokens": [2, "adaptive"]}))[0].message,
     )
-    assert ["weak", "weak"] == [one.weight for one in (*alone, *idle) if one.about == "sweep.num_draft_tokens"]
-    assert [] == [one for one in found(slo(sweep=loads), kind=can) if one.about == "sweep.num_draft_tokens"]
+    assert ["weak", "weak"] == [
+        complaint.weight for complaint in (*alone, *idle) if complaint.about == "sweep.num_draft_tokens"
+    ]
+    assert [] == [
+        complaint for complaint in found(slo(sweep=loads), kind=can) if complaint.about == "sweep.num_draft_tokens"
+    ]
 
 
 @pytest.mark.parametrize(("swept", "weights"), [([0.5, 0.9], ["weak"]), ([0.0, 0.9], [])])
@@ -144,9 +150,9 @@ def test_drafts_that_end_where_unsure_are_compared_with_a_fixed_length(swept: li
     """
     kind = replace(SEES_ALL, knobs=SEES_ALL.knobs | {"draft_p_min"})
 
-    seen = found(slo(sweep={"num_draft_tokens": [2, 8], "draft_p_min": swept}), kind=kind)
+    complained = found(slo(sweep={"num_draft_tokens": [2, 8], "draft_p_min": swept}), kind=kind)
 
-    assert weights == [one.weight for one in seen if one.about == "sweep.draft_p_min"]
+    assert weights == [complaint.weight for complaint in complained if complaint.about == "sweep.draft_p_min"]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +170,7 @@ def test_a_share_from_timing_needs_the_draft_length(metric: str, sweep: dict[str
     kind = BackendTraits("openai", EVERYTHING & ~(Sight.ROUNDS | Sight.CLAIMED_ROUNDS), 8, SEES_ALL.knobs)
     written = slo(objective(metric, at_least=0.5, **{"from": "timing"}), sweep=sweep)
 
-    assert refused == any("without the draft length" in one.message for one in found(written, kind=kind))
+    assert refused == any("without the draft length" in complaint.message for complaint in found(written, kind=kind))
 
 
 def test_a_claim_is_enough_only_where_it_is_asked_for() -> None:
@@ -176,7 +182,7 @@ def test_a_claim_is_enough_only_where_it_is_asked_for() -> None:
     refused = found(slo(objective("acceptance_rate", at_least=0.5)), kind=claims)
     allowed = found(slo(objective("acceptance_rate", at_least=0.5, **{"from": "claims"})), kind=claims)
 
-    assert (["never"], []) == ([one.weight for one in refused], allowed)
+    assert (["never"], []) == ([complaint.weight for complaint in refused], allowed)
 
 
 def test_windows_that_do_not_fit_the_soak() -> None:
@@ -232,11 +238,11 @@ def test_an_unknown_knob_and_too_many_streams() -> None:
     narrow = BackendTraits("narrow", EVERYTHING, 1, frozenset({"draft", "num_draft_tokens"}))
     written = slo(sweep={"num_draft_tokens": [4], "window": [256]}, soak={"concurrency": 4})
 
-    seen = {one.about: one for one in found(written, kind=narrow) if one.weight == "never"}
+    refusals = {complaint.about: complaint for complaint in found(written, kind=narrow) if complaint.weight == "never"}
 
-    assert {"sweep.window", "soak.concurrency"} == seen.keys()
-    assert "draft, num_draft_tokens" in seen["sweep.window"].hint
-    says("complaints", "an unknown knob and too many streams", seen["soak.concurrency"].message)
+    assert {"sweep.window", "soak.concurrency"} == refusals.keys()
+    assert "draft, num_draft_tokens" in refusals["sweep.window"].hint
+    says("complaints", "an unknown knob and too many streams", refusals["soak.concurrency"].message)
 
 
 def test_required_speculation_without_a_draft() -> None:
@@ -263,9 +269,9 @@ def test_a_pass_delta_without_an_expectation() -> None:
     """
     Named for a workload whose canaries expect nothing it is refused; meant for all, it only has to be narrowed.
     """
-    named = slo(objective("json_pass_delta", at_least=0, workloads=["easy"]))
+    narrowed = slo(objective("json_pass_delta", at_least=0, workloads=["easy"]))
 
-    says("complaints", "a pass delta without an expectation", only(found(named)).message)
+    says("complaints", "a pass delta without an expectation", only(found(narrowed)).message)
     assert "workloads = [...]" in only(found(slo(objective("task_pass_delta", at_least=0)))).hint
 
 
@@ -308,7 +314,7 @@ WARM_TOO = {**ONE_DRAFT, "prompt_cache": "as-deployed"}
 CACHES = replace(SEES_ALL, caches=True)
 
 
-@pytest.mark.parametrize("promise", SHARES, ids=lambda one: str(one["metric"]))
+@pytest.mark.parametrize("promise", SHARES, ids=lambda share: str(share["metric"]))
 def test_a_population_share_needs_its_canaries(promise: dict[str, Any]) -> None:
     """
     5 % of all prompts is what 59 canaries can show at best at 95 %: 58 are refused with that number, as many as 59 are
@@ -327,17 +333,17 @@ def test_a_population_share_needs_its_canaries(promise: dict[str, Any]) -> None:
     assert [] == found(slo(promise, **plan), 8, CACHES)
 
 
-@pytest.mark.parametrize("promise", SHARES, ids=lambda one: str(one["metric"]))
+@pytest.mark.parametrize("promise", SHARES, ids=lambda share: str(share["metric"]))
 @pytest.mark.parametrize("count", [58, 59])
 def test_what_is_refused_could_not_have_passed(promise: dict[str, Any], count: int) -> None:
     """
     The best that so many canaries can show is judged as the refusal says: unproven one canary before it passes.
     """
-    made = Objective.model_validate(promise)
-    best = 0.0 if made.bound == "at_most" else 1.0
-    seen = intervals.clustered_share({str(at): [best == 1.0] for at in range(count)}, 0.95)
+    judged_objective = Objective.model_validate(promise)
+    best = 0.0 if judged_objective.bound == "at_most" else 1.0
+    interval = intervals.clustered_share({str(at): [best == 1.0] for at in range(count)}, 0.95)
 
-    assert (Outcome.PASS if count == 59 else Outcome.UNPROVEN) == check(made, seen).outcome
+    assert (Outcome.PASS if count == 59 else Outcome.UNPROVEN) == check(judged_objective, interval).outcome
 
 
 @pytest.mark.parametrize(
@@ -385,12 +391,12 @@ def test_an_interval_for_a_population_needs_twice_the_canaries(metric: str, most
     promise = objective(metric, **({"at_least": 1.16} if metric == "throughput_ratio" else {"at_most": 1.0}))
     written = slo({**promise, "scope": "population"}, **ONE_RUNG, **ONE_LOOK)
 
-    complaint = next(one for one in found(written, most) if metric in one.about)
+    complaint = next(complaint for complaint in found(written, most) if metric in complaint.about)
 
     assert f"the workload has {most // 2} " in complaint.message
     assert complaint.hint.startswith("add 2 canaries")
     assert "never" == complaint.weight
-    assert [] == [one for one in found(written, most + 1) if one.weight == "never"]
+    assert [] == [complaint for complaint in found(written, most + 1) if complaint.weight == "never"]
 
 
 def test_a_share_that_promises_nothing_is_provable() -> None:
@@ -403,7 +409,7 @@ def test_a_share_that_promises_nothing_is_provable() -> None:
         **ONE_RUNG,
     )
 
-    assert ["objective throughput_ratio, workload easy"] == [one.about for one in found(written, 1)]
+    assert ["objective throughput_ratio, workload easy"] == [complaint.about for complaint in found(written, 1)]
 
 
 @pytest.mark.parametrize("counter", [Sight.ROUNDS, Sight.CLAIMED_ROUNDS, Sight.NOTHING])
@@ -417,7 +423,7 @@ def test_engagement_beyond_the_run_wants_a_counter(counter: Sight) -> None:
     refused = found(slo({**promise, "scope": "population"}), 400, kind)
 
     assert [] == found(slo(promise), 400, kind)
-    assert (["never"] if counter is Sight.NOTHING else []) == [one.weight for one in refused]
+    assert (["never"] if counter is Sight.NOTHING else []) == [complaint.weight for complaint in refused]
 
 
 def test_a_frozen_pass_delta_is_a_census() -> None:
@@ -447,10 +453,10 @@ def test_weak_points_are_notes() -> None:
     written = slo(objective("throughput_ratio"), soak={"duration": "60 s", "concurrency": 4}, fallback={"ladder": []})
 
     assert {("weak", "soak.duration"), ("weak", "fallback.ladder")} <= {
-        (one.weight, one.about) for one in found(written)
+        (complaint.weight, complaint.about) for complaint in found(written)
     }
-    assert {"weak"} == {one.weight for one in found(written)}
-    assert any("queueing" in one.message for one in found(written))
+    assert {"weak"} == {complaint.weight for complaint in found(written)}
+    assert any("queueing" in complaint.message for complaint in found(written))
 
 
 def test_a_certificate_that_expires_at_once_is_noted() -> None:
@@ -458,12 +464,16 @@ def test_a_certificate_that_expires_at_once_is_noted() -> None:
     30 without a unit are seconds, as in every duration; a validity that short draws a note that says so.
     """
     complained = {
-        valid_for: [one for one in found(slo(promote={"valid_for": valid_for})) if one.about == "promote.valid_for"]
+        valid_for: [
+            complaint
+            for complaint in found(slo(promote={"valid_for": valid_for}))
+            if complaint.about == "promote.valid_for"
+        ]
         for valid_for in (30, "30 d")
     }
 
     assert [] == complained["30 d"]
-    assert [("weak", True)] == [(one.weight, "30 s" in one.message) for one in complained[30]]
+    assert [("weak", True)] == [(complaint.weight, "30 s" in complaint.message) for complaint in complained[30]]
 
 
 def test_the_hopeless_come_first_and_none_twice() -> None:
@@ -477,10 +487,10 @@ def test_the_hopeless_come_first_and_none_twice() -> None:
         soak={"duration": "60 s"},
     )
 
-    seen = found(written, 50, lacks={"throttle_time": "no thermal level"})
+    complained = found(written, 50, lacks={"throttle_time": "no thermal level"})
 
-    assert ["never", "not-here", "weak"] == [one.weight for one in seen]
-    assert all(one.hint for one in seen)
+    assert ["never", "not-here", "weak"] == [complaint.weight for complaint in complained]
+    assert all(complaint.hint for complaint in complained)
 
 
 def test_a_region_that_cannot_be_explored_is_named_before_the_first_token() -> None:
