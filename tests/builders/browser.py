@@ -123,9 +123,9 @@ class Tab:
         """Rest the pointer somewhere."""
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def picture(self, path: Path, *, whole: bool = False) -> None:
-        """Write a screenshot, of the *whole* page or of what is seen."""
-        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+    def picture(self, path: Path, *, full_page: bool = False) -> None:
+        """Write a screenshot: of the whole page, or of what is seen."""
+        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=full_page)
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def printed(self, path: Path) -> None:

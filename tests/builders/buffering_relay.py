@@ -32,13 +32,13 @@ def main(port: str, *command: str) -> None:
                 self.send_response(answer.status_code)
                 self.send_header("Content-Type", answer.headers.get("Content-Type", "text/plain"))
                 self.end_headers()
-                held, since = b"", time.monotonic()
+                buffered, since = b"", time.monotonic()
                 for piece in answer.iter_bytes():
-                    held += piece
+                    buffered += piece
                     if time.monotonic() - since > HELD_S:
-                        self.wfile.write(held)
-                        held, since = b"", time.monotonic()
-                self.wfile.write(held)
+                        self.wfile.write(buffered)
+                        buffered, since = b"", time.monotonic()
+                self.wfile.write(buffered)
 
         def log_message(self, *_: object) -> None:
             pass

@@ -78,18 +78,20 @@ def bare(
 
 
 def _answered(
-    workload: str, canary: str, knobs: Setting, made: Made, at_s: float, pair: str, role: Role = Role.MEASURED
+    workload: str, canary: str, knobs: Setting, script: Made, at_s: float, pair: str, role: Role = Role.MEASURED
 ) -> Generation:
     spoken = speculates(knobs)
     shuffle = random.Random(f"{workload} {canary} {at_s} {spoken}")
     # A loser loses at every length.
-    short = made.short if made.ratio > 1 and role is Role.MEASURED and dict(knobs).get("num_draft_tokens") == 2 else 1.0
-    gap = 0.05 / (made.ratio * short if spoken and not pair.startswith("soak") else made.ratio if spoken else 1.0)
-    gap *= 1 + shuffle.gauss(0, made.noise)
+    short = (
+        script.short if script.ratio > 1 and role is Role.MEASURED and dict(knobs).get("num_draft_tokens") == 2 else 1.0
+    )
+    gap = 0.05 / (script.ratio * short if spoken and not pair.startswith("soak") else script.ratio if spoken else 1.0)
+    gap *= 1 + shuffle.gauss(0, script.noise)
     length = int(dict(knobs).get("num_draft_tokens") or 4)
-    one = steady(gap, 10, sent_s=at_s, rounds=counted(4, 4 * length, 6) if spoken else None)
+    answer = steady(gap, 10, sent_s=at_s, rounds=counted(4, 4 * length, 6) if spoken else None)
     return generation(
-        one,
+        answer,
         canary,
         arm="candidate" if spoken else "plain",
         workload=workload,
@@ -103,7 +105,7 @@ def _answered(
 
 def soaked(case: Case, leg: SoakPlan, workloads: Mapping[str, Made]) -> tuple[Generation, ...]:
     """Return ten minutes of answers in turn, or a further part of a soak; each speculating one has a plain twin."""
-    found: list[Generation] = []
+    generations: list[Generation] = []
     begun = 10_000.0 * (leg.part - 1)
     at, number, ends = begun, 0, begun + (leg.seconds or SOAK_S)
     names = list(leg.settings)
@@ -112,19 +114,19 @@ def soaked(case: Case, leg: SoakPlan, workloads: Mapping[str, Made]) -> tuple[Ge
         knobs = leg.settings[name]
         canary = case.canaries[name][number // len(names) % COUNT].id
         pair = f"soak-{leg.part}-{number}"
-        found.append(_answered(name, canary, knobs, workloads[name], at, pair))
+        generations.append(_answered(name, canary, knobs, workloads[name], at, pair))
         if speculates(knobs):
-            found.append(_answered(name, canary, plain_of(knobs), workloads[name], at + 2, pair, Role.SENTINEL))
+            generations.append(_answered(name, canary, plain_of(knobs), workloads[name], at + 2, pair, Role.SENTINEL))
         at, number = at + 6, number + 1
-    closing = replace(found[-1], answer=replace(found[-1].answer, ended_ns=round(ends * SECOND)))
-    return (*found[:-1], closing)
+    closing = replace(generations[-1], answer=replace(generations[-1].answer, ended_ns=round(ends * SECOND)))
+    return (*generations[:-1], closing)
 
 
-def with_soak(case: Case, leg: SoakPlan, made: Made | Mapping[str, Made]) -> Case:
+def with_soak(case: Case, leg: SoakPlan, script: Made | Mapping[str, Made]) -> Case:
     """Return the case with *leg* recorded, after its earlier parts."""
-    workloads = dict.fromkeys(leg.settings, made) if isinstance(made, Made) else made
+    workloads = dict.fromkeys(leg.settings, script) if isinstance(script, Made) else script
     before = case.soaks[leg.name].records if leg.part > 1 else ()
-    now = tuple(replace(one, segment=leg.part - 1) for one in soaked(case, leg, workloads))
+    now = tuple(replace(record, segment=leg.part - 1) for record in soaked(case, leg, workloads))
     ends = case.looks.get(leg.name, (len(before),) if before else ())
     return replace(
         case,
@@ -133,11 +135,11 @@ def with_soak(case: Case, leg: SoakPlan, made: Made | Mapping[str, Made]) -> Cas
     )
 
 
-def concluded(case: Case, made: Made = WINNING) -> Conclusion:
+def concluded(case: Case, script: Made = WINNING) -> Conclusion:
     """Run every soak that is asked for, and conclude."""
     while needs := conclude(case).needs:
         for leg in needs:
-            case = with_soak(case, leg, made)
+            case = with_soak(case, leg, script)
     return conclude(case)
 
 

@@ -50,7 +50,7 @@ class WatchOutput:
 
     @property
     def changes(self) -> list[str]:
-        return [f"{one['change']} {one['from_rung']}>{one['to_rung']}" for one in self.of("change")]
+        return [f"{change['change']} {change['from_rung']}>{change['to_rung']}" for change in self.of("change")]
 
 
 def seal(run: Path) -> None:
@@ -69,8 +69,13 @@ def write_run(run: Path, inputs: Mapping[str, str], at: datetime, setting: Mappi
     canaries = {
         name[len("canaries-") :].removesuffix(".jsonl"): file for name, file in files.items() if "canaries" in name
     }
-    known = {"slo": files["slo.toml"], "profile": files["profile.toml"], "canaries": canaries, "frozen_at": stamp(at)}
-    (run / "manifest.json").write_text(manifest(**known, **frozen).text())
+    inputs_frozen = {
+        "slo": files["slo.toml"],
+        "profile": files["profile.toml"],
+        "canaries": canaries,
+        "frozen_at": stamp(at),
+    }
+    (run / "manifest.json").write_text(manifest(**inputs_frozen, **frozen).text())
     (run / "events.jsonl").write_text(json.dumps({"at": stamp(at), "kind": "stage"}) + "\n")
     workloads = [{"name": name, "outcome": "promoted", "setting": setting} for name in canaries]
     (run / "verdict.json").write_text(json.dumps({"schema": 1, "workloads": workloads}))
@@ -100,9 +105,9 @@ class Deployed:
     def scripted(cls, path: Path, truth: Mapping[str, Any] | None = None) -> "Deployed":
         """Deploy a scripted system, whose clock begins in 2026."""
         subject = {"backend": "scripted", "target": "t", "drafts": ["heavy", "light"], "script": "truth.json"}
-        made = cls(path, subject, datetime(2026, 1, 1, tzinfo=UTC))
-        made.truth(**(truth or {}))
-        return made._frozen()
+        deployed = cls(path, subject, datetime(2026, 1, 1, tzinfo=UTC))
+        deployed.truth(**(truth or {}))
+        return deployed._frozen()
 
     @classmethod
     def served(cls, path: Path, url: str, backend: str = "openai", **subject: Any) -> "Deployed":
@@ -163,9 +168,9 @@ class Deployed:
 
     def session(self, output: WatchOutput, clock: Any = None, **options: Any) -> AbstractContextManager[Session]:
         """Open a session as the command does."""
-        given = {"run": self.path / "run", "slo": self.path / "slo.toml", **options}
+        config_options = {"run": self.path / "run", "slo": self.path / "slo.toml", **options}
         return open_session(
-            WatchConfig(self.path / "policy.toml", **given),
+            WatchConfig(self.path / "policy.toml", **config_options),
             say=lambda text, _: output.messages.append(text),
             write=lambda entry: output.entries.append(dict(entry)),
             clock=clock,

@@ -8,21 +8,21 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def few_descriptors(left: int) -> Iterator[None]:
-    """Let this process open only *left* more files and connections, and raise its limit again afterwards."""
+def few_descriptors(spare: int) -> Iterator[None]:
+    """Let this process open only *spare* more files and connections, and raise its limit again afterwards."""
     gc.collect()  # files that nobody holds any more would be closed later, and count as more
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     last = os.open(os.devnull, os.O_RDONLY)
     taken = [last]
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (last + left + 64, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (last + spare + 64, hard))
         with contextlib.suppress(OSError):  # also the gaps below the last one
             while True:
                 taken.append(os.open(os.devnull, os.O_RDONLY))
-        for _ in range(left):
+        for _ in range(spare):
             os.close(taken.pop())
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for one in taken:
-            os.close(one)
+        for descriptor in taken:
+            os.close(descriptor)

@@ -42,7 +42,7 @@ def small_disk(folder: Path, options: str) -> Iterator[Path]:
 
 def at_line(patch: pytest.MonkeyPatch, name: str, number: int, act: Callable[[], object]) -> None:
     """Call *act* before this process writes line *number* (from 1) to a file called *name*."""
-    opened, before, seen = os.open, os.write, [0]
+    opened, before, lines_written = os.open, os.write, [0]
     names: dict[int, str] = {}
 
     def opening(path: Any, *args: Any, **options: Any) -> int:
@@ -52,8 +52,8 @@ def at_line(patch: pytest.MonkeyPatch, name: str, number: int, act: Callable[[],
 
     def writing(descriptor: int, content: Any) -> int:
         if names.get(descriptor) == name:
-            seen[0] += 1
-            if seen[0] == number:
+            lines_written[0] += 1
+            if lines_written[0] == number:
                 act()
         return before(descriptor, content)
 

@@ -103,8 +103,8 @@ class Runner:
 
         def value(expression: re.Match[str]) -> str:
             words = [word.strip() for word in expression[1].split("||")]
-            found = (word[1:-1] if word.startswith("'") else self.values[word] for word in words)
-            return next(filter(None, found), "")
+            operands = (word[1:-1] if word.startswith("'") else self.values[word] for word in words)
+            return next(filter(None, operands), "")
 
         return re.sub(r"\$\{\{ (.+?) \}\}", value, str(text))
 

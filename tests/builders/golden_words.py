@@ -18,9 +18,9 @@ temporary = tempfile.gettempdir()
 """Where pytest makes a folder for each test, another in each run; tests/conftest.py sets it."""
 
 
-def says(kind: str, what: str, text: str | None, **values: object) -> None:
+def says(kind: str, test_case: str, text: str | None, **values: object) -> None:
     """
-    Compare *text* with the words for *what* in the file of its *kind*; GATEKEEPER_GOLDEN=write stores it instead.
+    Compare *text* with the words for *test_case* in the file of its *kind*; GATEKEEPER_GOLDEN=write stores it instead.
 
     *values* are what differs from run to run or between parameters: each is stored as its name in braces. So are the
     folder of the test, the repository and the interpreter, as {tmp_path}, {repository} and {python}.
@@ -32,10 +32,10 @@ def says(kind: str, what: str, text: str | None, **values: object) -> None:
     text = re.sub(rf"{re.escape(temporary)}/\w+", "{tmp_path}", text)
     path = WORDS / f"{kind}.toml"
     if os.environ.get("GATEKEEPER_GOLDEN") == "write":
-        words = {**(tomllib.loads(path.read_text()) if path.exists() else {}), what: text}
+        words = {**(tomllib.loads(path.read_text()) if path.exists() else {}), test_case: text}
         path.write_text(tomli_w.dumps(dict(sorted(words.items())), multiline_strings=True))
-    stored = tomllib.loads(path.read_text()).get(what)
-    assert stored == text, f"{kind}.toml, {what!r}: stored {stored!r}, said {text!r}"
+    stored = tomllib.loads(path.read_text()).get(test_case)
+    assert stored == text, f"{kind}.toml, {test_case!r}: stored {stored!r}, said {text!r}"
 
 
 def lines_with(words: str, text: str | Iterable[str]) -> str:

@@ -56,8 +56,8 @@ def hostile_ssh(folder: Path, *, endless: str = "", drip: str = "", holds: Path 
         "verify": reply(differing=[], installed=[]),
     }
     config = folder / "answers.json"
-    known = {"answers": honest | answers, "endless": endless, "drip": drip, "holds": str(holds or "")}
-    config.write_text(json.dumps(known))
+    behaviour = {"answers": honest | answers, "endless": endless, "drip": drip, "holds": str(holds or "")}
+    config.write_text(json.dumps(behaviour))
     return shlex.join([sys.executable, "-I", "-S", __file__, str(config)])
 
 
@@ -68,7 +68,7 @@ def frame(header: Any, content: str) -> bytes:
 
 def listed(run: Path) -> list[Any]:
     """Return the frames that list the files of a run."""
-    found = [path for path in sorted(run.rglob("*")) if path.is_file()]
+    files = [path for path in sorted(run.rglob("*")) if path.is_file()]
     return items(
         *(
             {
@@ -76,7 +76,7 @@ def listed(run: Path) -> list[Any]:
                 "size": path.stat().st_size,
                 "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
             }
-            for path in found
+            for path in files
         )
     )
 
@@ -88,18 +88,18 @@ def sent(run: Path, path: str) -> list[Any]:
     return items(*(({}, content[at : at + step]) for at in range(0, len(content), step)))
 
 
-def answer(known: dict[str, Any], request: dict[str, Any], sink: BinaryIO) -> None:
-    verb, run = request["verb"], Path(known["holds"])
-    frames = known["answers"].get(verb)
+def answer(behaviour: dict[str, Any], request: dict[str, Any], sink: BinaryIO) -> None:
+    verb, run = request["verb"], Path(behaviour["holds"])
+    frames = behaviour["answers"].get(verb)
     if frames is None:
         frames = listed(run) if verb == "files" else sent(run, request["arguments"]["path"])
     for header, content in frames:
         raw = frame(header, content)
-        for piece in (raw[at : at + 1] for at in range(len(raw))) if known["drip"] == verb else [raw]:
+        for piece in (raw[at : at + 1] for at in range(len(raw))) if behaviour["drip"] == verb else [raw]:
             sink.write(piece)
             sink.flush()
-            time.sleep(0.05 if known["drip"] == verb else 0)
-    while known["endless"] == verb:
+            time.sleep(0.05 if behaviour["drip"] == verb else 0)
+    while behaviour["endless"] == verb:
         sink.write(frame(*frames[-1]))
         sink.flush()
 

@@ -95,8 +95,8 @@ def published(
     """Publish routes as a watch does."""
     setting = (("draft", "heavy"), ("num_draft_tokens", 4)) if on else ()
     because = "as certified" if on else "a guard was violated"
-    found = [OverlayRoute(name, on, because, setting, fields or {}, region) for name in names]
-    routes.publish(of or live_policy(), found, {name: plain or {} for name in names}, until_ns)
+    overlay_routes = [OverlayRoute(name, on, because, setting, fields or {}, region) for name in names]
+    routes.publish(of or live_policy(), overlay_routes, {name: plain or {} for name in names}, until_ns)
 
 
 def live_policy(concurrency: int = 64, cache: str = "off", **proxy: Any) -> Policy:
@@ -122,12 +122,12 @@ class LiveProxy:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        found = map(json.loads, (self.path / "live.jsonl").read_text().splitlines())
-        return [one for one in found if one["kind"] == "request"]
+        entries = map(json.loads, (self.path / "live.jsonl").read_text().splitlines())
+        return [entry for entry in entries if entry["kind"] == "request"]
 
     async def chat(self, body: Any = None, **headers: str) -> tuple[int, bytes, Mapping[str, str]]:
-        given = {"messages": [{"role": "user", "content": "hello"}], "stream": True} if body is None else body
-        async with self.session.post(self.url + CHAT, json=given, headers=headers) as got:
+        request_body = {"messages": [{"role": "user", "content": "hello"}], "stream": True} if body is None else body
+        async with self.session.post(self.url + CHAT, json=request_body, headers=headers) as got:
             content = await got.read()
         await self.recorded()
         return got.status, content, got.headers
@@ -145,17 +145,17 @@ async def proxied(
     hosts: Sequence[str] = (),
 ) -> AsyncIterator[LiveProxy]:
     """Run a proxy before one or two servers; its requests speculate, if not *publish* is False."""
-    said: list[str] = []
+    messages: list[str] = []
     routes = RequestRoutes(LiveEvidence(), draw)
     if publish:
         published(routes)
-    records = LiveRecords(path / "live.jsonl", prompts, lambda: datetime.now(UTC), said.append)
+    records = LiveRecords(path / "live.jsonl", prompts, lambda: datetime.now(UTC), messages.append)
     addresses = Address(server.url), Address(plain.url) if plain is not None else None
-    made = ProxyServer(routes, records, url=addresses[0], plain_url=addresses[1], hosts=hosts, say=said.append)
-    port = await made.start("127.0.0.1", 0, drain_s=1.0)
+    proxy = ProxyServer(routes, records, url=addresses[0], plain_url=addresses[1], hosts=hosts, say=messages.append)
+    port = await proxy.start("127.0.0.1", 0, drain_s=1.0)
     try:
         async with ClientSession() as session:
-            yield LiveProxy(routes, session, port, path, said, made.recorded)
+            yield LiveProxy(routes, session, port, path, messages, proxy.recorded)
     finally:
-        await made.stop()
+        await proxy.stop()
         records.close()

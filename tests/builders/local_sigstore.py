@@ -80,22 +80,22 @@ class Authority:
 
     def certify(self, public: Any, identity: str, issuer: str) -> x509.Certificate:
         now = datetime.now(UTC)
-        own = self.key.public_key()
+        authority_key = self.key.public_key()
         text = issuer.encode()
-        made = (
+        builder = (
             x509.CertificateBuilder(self._name, x509.Name([]), public, x509.random_serial_number())
             .not_valid_before(now - timedelta(minutes=1))
             .not_valid_after(now + timedelta(minutes=10))
             .add_extension(x509.KeyUsage(*(name == 0 for name in range(9))), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING]), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(own), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key), critical=False)
             .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(identity)]), critical=True)
         )
         for oid, value in zip(ISSUERS, (text, bytes([0x0C, len(text)]) + text), strict=True):
-            made = made.add_extension(x509.UnrecognizedExtension(ObjectIdentifier(oid), value), critical=False)
-        tbs = made.sign(self.key, hashes.SHA256()).tbs_certificate_bytes
+            builder = builder.add_extension(x509.UnrecognizedExtension(ObjectIdentifier(oid), value), critical=False)
+        tbs = builder.sign(self.key, hashes.SHA256()).tbs_certificate_bytes
         stamps = self._timestamp(tbs, round(now.timestamp() * 1000))
-        logged = made.add_extension(x509.UnrecognizedExtension(SCTS, stamps), critical=False)
+        logged = builder.add_extension(x509.UnrecognizedExtension(SCTS, stamps), critical=False)
         return logged.sign(self.key, hashes.SHA256())
 
     def _timestamp(self, tbs: bytes, at_ms: int) -> bytes:
@@ -104,10 +104,14 @@ class Authority:
         at, none = at_ms.to_bytes(8, "big"), b"\0\0"
         entry = b"\0\1" + issuer.digest() + len(tbs).to_bytes(3, "big") + tbs
         signature = self.certificates.sign(b"\0\0" + at + entry + none)
-        one = b"\0" + self.certificates.id + at + none + b"\4\3" + len(signature).to_bytes(2, "big") + signature
-        many = len(one).to_bytes(2, "big") + one
-        many = len(many).to_bytes(2, "big") + many
-        return bytes([0x04, len(many)]) + many if len(many) < 128 else bytes([0x04, 0x81, len(many)]) + many
+        timestamp = b"\0" + self.certificates.id + at + none + b"\4\3" + len(signature).to_bytes(2, "big") + signature
+        stamp_list = len(timestamp).to_bytes(2, "big") + timestamp
+        stamp_list = len(stamp_list).to_bytes(2, "big") + stamp_list
+        return (
+            bytes([0x04, len(stamp_list)]) + stamp_list
+            if len(stamp_list) < 128
+            else bytes([0x04, 0x81, len(stamp_list)]) + stamp_list
+        )
 
 
 class EntryLog(LogKey):
@@ -153,8 +157,8 @@ def local_sigstore(folder: Path) -> Iterator[Sigstore]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            answer = self._certify(asked) if self.path.endswith("/signingCert") else self._log(asked)
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            answer = self._certify(request) if self.path.endswith("/signingCert") else self._log(request)
             content = json.dumps(answer).encode()
             self.send_response(201)
             self.send_header("content-type", "application/json")
@@ -162,16 +166,16 @@ def local_sigstore(folder: Path) -> Iterator[Sigstore]:
             self.end_headers()
             self.wfile.write(content)
 
-        def _certify(self, asked: dict[str, Any]) -> dict[str, Any]:
+        def _certify(self, proposal: dict[str, Any]) -> dict[str, Any]:
             part = self.headers["authorization"].split(".")[1]
             claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-            request = x509.load_pem_x509_csr(base64.b64decode(asked["certificateSigningRequest"]))
-            made = authority.certify(request.public_key(), claims["sub"], claims["iss"])
-            chain = [one.public_bytes(Encoding.PEM).decode() for one in (made, authority.certificate)]
+            request = x509.load_pem_x509_csr(base64.b64decode(proposal["certificateSigningRequest"]))
+            certificate = authority.certify(request.public_key(), claims["sub"], claims["iss"])
+            chain = [link.public_bytes(Encoding.PEM).decode() for link in (certificate, authority.certificate)]
             return {"signedCertificateEmbeddedSct": {"chain": {"certificates": chain}}}
 
-        def _log(self, asked: dict[str, Any]) -> dict[str, Any]:
-            proposed = asked["spec"]["proposedContent"]
+        def _log(self, entry: dict[str, Any]) -> dict[str, Any]:
+            proposed = entry["spec"]["proposedContent"]
             return {"0" * 64: log.add(proposed["envelope"], proposed["verifiers"][0])}
 
         def log_message(self, *_: object) -> None:
@@ -180,7 +184,7 @@ def local_sigstore(folder: Path) -> Iterator[Sigstore]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        own = authority.certificate.public_bytes(Encoding.DER)
+        authority_der = authority.certificate.public_bytes(Encoding.DER)
         root = {
             "mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
             "tlogs": [log.document(url)],
@@ -188,7 +192,7 @@ def local_sigstore(folder: Path) -> Iterator[Sigstore]:
                 {
                     "subject": {"organization": "test", "commonName": "test authority"},
                     "uri": url,
-                    "certChain": {"certificates": [{"rawBytes": b64(own)}]},
+                    "certChain": {"certificates": [{"rawBytes": b64(authority_der)}]},
                     "validFor": ALWAYS,
                 }
             ],

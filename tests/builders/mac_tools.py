@@ -35,8 +35,8 @@ TAGGED_ROWS = {"Pages tagged": 1_000, "Bytes of compressed tags": 999_999, "Tagg
 def vm_stat(page: int = 16384, width: int = 35, **changed: int) -> str:
     """Print the rows as one shot of vm_stat does; *changed* names rows with underscores for spaces and hyphens."""
     rows = dict(VM_STAT_ROWS)
-    known = {name.strip('"').replace(" ", "_").replace("-", "_"): name for name in rows}
-    rows |= {known.get(name, name.replace("_", " ")): value for name, value in changed.items()}
+    row_names = {name.strip('"').replace(" ", "_").replace("-", "_"): name for name in rows}
+    rows |= {row_names.get(name, name.replace("_", " ")): value for name, value in changed.items()}
     head = f"Mach Virtual Memory Statistics: (page size of {page} bytes)\n"
     return head + "".join(f"{name + ':':<{width}}{value:>16}.\n" for name, value in rows.items())
 

@@ -50,23 +50,24 @@ class NetworkNamespace:
         )
         assert self._holder.stdout is not None
         inside = f"{self.cable}i"
-        made = (
+        opened = (
             self._holder.stdout.readline() == b"\n"
             and _ip("link", "add", self.cable, "type", "veth", "peer", inside, "netns", str(self._holder.pid))
             and _ip("address", "add", f"{self._subnet}/30", "dev", self.cable)
             and _ip("link", "set", self.cable, "up")
             and all(
-                subprocess.run([*self.words, "ip", *one], capture_output=True, timeout=20, check=False).returncode == 0
-                for one in (
+                subprocess.run([*self.words, "ip", *ip_words], capture_output=True, timeout=20, check=False).returncode
+                == 0
+                for ip_words in (
                     ["address", "add", f"{self.address}/30", "dev", inside],
                     ["link", "set", inside, "up"],
                     ["link", "set", "lo", "up"],
                 )
             )
         )
-        if not made:
+        if not opened:
             self.close()
-        return made
+        return opened
 
     def pull_cable(self) -> None:
         """Let nothing through, silently."""

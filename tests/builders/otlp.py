@@ -34,8 +34,8 @@ STATUS = {"refuse": 400, "busy": 503, "move": 302}
 
 def value_of(value: Any) -> Any:
     kind = value.WhichOneof("value")
-    found = getattr(value, kind)
-    return [value_of(value) for value in found.values] if kind == "array_value" else found
+    content = getattr(value, kind)
+    return [value_of(value) for value in content.values] if kind == "array_value" else content
 
 
 def told(attributes: Any) -> dict[str, Any]:
@@ -61,23 +61,29 @@ class Receiver:
 
     @property
     def spans(self) -> list[Span]:
-        some = [request for request in self.requests if isinstance(request, ExportTraceServiceRequest)]
-        return [s for one in some for r in one.resource_spans for scoped in r.scope_spans for s in scoped.spans]
+        traces = [request for request in self.requests if isinstance(request, ExportTraceServiceRequest)]
+        return [s for export in traces for r in export.resource_spans for scoped in r.scope_spans for s in scoped.spans]
 
     @property
     def metrics(self) -> list[Metric]:
-        some = [request for request in self.requests if isinstance(request, ExportMetricsServiceRequest)]
-        return [m for one in some for r in one.resource_metrics for scoped in r.scope_metrics for m in scoped.metrics]
+        exports = [request for request in self.requests if isinstance(request, ExportMetricsServiceRequest)]
+        return [
+            m
+            for export in exports
+            for r in export.resource_metrics
+            for scoped in r.scope_metrics
+            for m in scoped.metrics
+        ]
 
     @property
     def resources(self) -> list[dict[str, Any]]:
-        found = []
+        attributes = []
         for request in self.requests:
-            some = (
+            resources = (
                 request.resource_spans if isinstance(request, ExportTraceServiceRequest) else request.resource_metrics
             )
-            found += [told(each.resource.attributes) for each in some]
-        return found
+            attributes += [told(each.resource.attributes) for each in resources]
+        return attributes
 
     def points(self, name: str) -> list[Any]:
         """Return every data point of the metrics called *name*."""
@@ -186,8 +192,8 @@ def over_grpc(manner: str = "take", certificate: Path | None = None) -> Iterator
             receiver.headers.append(dict(context.invocation_metadata()))
             return receiver.answer(kind)
 
-        given, reply = KINDS[kind]
-        return grpc.unary_unary_rpc_method_handler(take, given.FromString, reply.SerializeToString)
+        message, reply = KINDS[kind]
+        return grpc.unary_unary_rpc_method_handler(take, message.FromString, reply.SerializeToString)
 
     server = grpc.server(ThreadPoolExecutor(4))
     stem = "opentelemetry.proto.collector"
@@ -214,4 +220,4 @@ def over_grpc(manner: str = "take", certificate: Path | None = None) -> Iterator
 def events_of(run: Any, kind: str) -> list[dict[str, Any]]:
     """Return the details of a run's events of one kind."""
     lines = (run / "events.jsonl").read_text().splitlines()
-    return [one["detail"] for one in map(json.loads, lines) if one.get("kind") == kind]
+    return [event["detail"] for event in map(json.loads, lines) if event.get("kind") == kind]

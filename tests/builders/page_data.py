@@ -86,7 +86,7 @@ def whole_case() -> Case:
 
 def samples(phase: str, headroom: float = 14e9) -> tuple[HostSample, ...]:
     """Return ten minutes of samples of a host with free memory and one second of pressure."""
-    found = []
+    host_samples = []
     for second in range(SOAK_S + 1):
         values = {
             "memory_headroom": Reading(headroom - 1e6 * second, "B", "made", "ok", 0.0),
@@ -95,8 +95,8 @@ def samples(phase: str, headroom: float = 14e9) -> tuple[HostSample, ...]:
             "thermal_level": Reading(None, "1", "made", "denied"),
         }
         at = f"2026-01-01T00:{second // 60:02}:{second % 60:02}.000000Z"
-        found.append(HostSample(at, second * SECOND, values, phase=phase))
-    return tuple(found)
+        host_samples.append(HostSample(at, second * SECOND, values, phase=phase))
+    return tuple(host_samples)
 
 
 def event(second: int, kind: str, **detail: Any) -> Event:
@@ -130,8 +130,8 @@ RATIO = Estimate(1.31, 1.22, 1.38, 24)
 PROMPTS = PromptSpeeds(Estimate(1.42, 1.3, 1.55, 24), ("easy-003", "easy-007", "easy-019"))
 
 
-def check(metric: str, bound: str, threshold: float, outcome: Outcome, *seen: float, unit: str = "1") -> Check:
-    center, lo, hi = seen or (None, None, None)
+def check(metric: str, bound: str, threshold: float, outcome: Outcome, *interval: float, unit: str = "1") -> Check:
+    center, lo, hi = interval or (None, None, None)
     return Check(metric, bound, threshold, outcome, unit, f"{metric} is so", f"{metric} matters", center, lo, hi, 24)
 
 

@@ -58,9 +58,9 @@ def capacity_page() -> str:
         reading = StreamReading(outcome, None)
         return LevelReading(streams, True, reading, "it is so", 90, 0, (measured,), 40.0 * streams)
 
-    kept, open_, broken = Outcome.PASS, Outcome.UNPROVEN, Outcome.FAIL
-    plain = (level(2, kept, 0.03), level(8, kept, 0.09), level(9, open_, 0.1), level(10, broken, 0.2))
-    draft = (level(2, kept, 0.02), level(4, kept, 0.08), level(5, broken, 0.14))
+    passed, open_, broken = Outcome.PASS, Outcome.UNPROVEN, Outcome.FAIL
+    plain = (level(2, passed, 0.03), level(8, passed, 0.09), level(9, open_, 0.1), level(10, broken, 0.2))
+    draft = (level(2, passed, 0.02), level(4, passed, 0.08), level(5, broken, 0.14))
     arms = ArmCapacity(Reach(8, 9), plain), ArmCapacity(Reach(4, 4), draft)
     capacity = StreamCapacity(16, 0.95, *arms, Gain(Reach(3, None), ()))
     turns = (
@@ -69,7 +69,7 @@ def capacity_page() -> str:
             488,
             8,
             24,
-            outcome=kept,
+            outcome=passed,
             because="it is so",
             ratio=Estimate(1.88, 1.73, 2.04, 8),
             passed={"candidate": 23, "plain": 24, "of": 24},

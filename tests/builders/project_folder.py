@@ -47,7 +47,7 @@ class ProjectFolder:
     def run(self, *words: str, code: int | None = None) -> Done:
         """Run a command inside this process, which saves seconds of imports, from the folder and its environment."""
         out, err = io.StringIO(), io.StringIO()
-        here, before = Path.cwd(), dict(os.environ)
+        folder, before = Path.cwd(), dict(os.environ)
         handler = signal.getsignal(signal.SIGTERM)
         try:
             os.chdir(self.path)
@@ -55,7 +55,7 @@ class ProjectFolder:
             with redirect_stdout(out), redirect_stderr(err):
                 ended = main.run(words)
         finally:
-            os.chdir(here)
+            os.chdir(folder)
             os.environ.clear()
             os.environ.update(before)
             signal.signal(signal.SIGTERM, handler)

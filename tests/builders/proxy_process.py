@@ -44,17 +44,17 @@ def proxy(
         [*command, "--listen", "127.0.0.1:0", *options], stderr=subprocess.PIPE, env=environment, text=True
     )
     assert process.stderr is not None
-    said = []
+    lines = []
     try:
         for line in process.stderr:
-            said.append(line)
-            if found := re.search(r"listening on (\S+)", line):
+            lines.append(line)
+            if address := re.search(r"listening on (\S+)", line):
                 break
         else:
-            yield process, "".join(said)
+            yield process, "".join(lines)
             return
         threading.Thread(target=process.stderr.read, daemon=True).start()
-        yield process, found[1]
+        yield process, address[1]
     finally:
         process.kill()
         process.wait()
@@ -120,8 +120,8 @@ class ProxiedPair:
     def close(self) -> None:
         """End every server."""
         self.client.close()
-        for one in self.servers.values():
-            one.close()
+        for server in self.servers.values():
+            server.close()
 
     def _answers(self, port: int) -> bool:
         with suppress(httpx2.HTTPError):
@@ -130,8 +130,8 @@ class ProxiedPair:
 
     def ask(self, body: Mapping[str, Any] | None = None, path: str = CHAT, **headers: str) -> httpx2.Response:
         """Send one request through the proxy and wait for its whole answer."""
-        given = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.client.post(self.url + path, json={**ASKED, **(body or {})}, headers=given)
+        header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.client.post(self.url + path, json={**ASKED, **(body or {})}, headers=header_fields)
 
     def stream(self, tokens: int) -> httpx2.Response:
         """Send a request through the proxy whose answer has as many tokens; it is read with `iter_raw`."""
@@ -141,7 +141,7 @@ class ProxiedPair:
     @property
     def records(self) -> list[dict[str, Any]]:
         lines = (self.run / "live.jsonl").read_text().splitlines()
-        return [one for one in map(json.loads, lines) if one["kind"] == "request"]
+        return [record for record in map(json.loads, lines) if record["kind"] == "request"]
 
     def wait_for(self, count: int) -> list[dict[str, Any]]:
         """Wait for *count* records: one is written after its answer's last byte."""
@@ -172,10 +172,10 @@ def served_pair(run: Path) -> Iterator[ProxiedPair]:
 @contextmanager
 def proxied(pair: ProxiedPair, *options: str, slo: Path = ROOT / "bench" / "watched.toml") -> Iterator[ProxiedPair]:
     """Run a proxy before both servers, from the end of its first round on."""
-    named = ("--url", pair.server("speculative"), "--plain-url", pair.server("plain"))
-    with proxy(pair.run / "policy.toml", pair.run, slo, *named, *options) as (pair.process, pair.url):
+    addresses = ("--url", pair.server("speculative"), "--plain-url", pair.server("plain"))
+    with proxy(pair.run / "policy.toml", pair.run, slo, *addresses, *options) as (pair.process, pair.url):
         assert pair.process.poll() is None, pair.url
-        until(lambda: any(one["kind"] == "look" for one in pair.log), "the first round of the watch")
+        until(lambda: any(entry["kind"] == "look" for entry in pair.log), "the first round of the watch")
         yield pair
 
 

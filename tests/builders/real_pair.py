@@ -118,7 +118,7 @@ def certified_as(project: ProjectFolder, hoped: dict[str, str], *, slo: str | Pa
         verdict = project.verdict()
         checks = [check for work in verdict["workloads"] for check in work["checks"] if check["metric"] not in TIMES]
         assert len(hoped) <= len(checks)
-        assert {"pass"} == {one["outcome"] for one in (*checks, *verdict["host_checks"])}, ran.out
+        assert {"pass"} == {check["outcome"] for check in (*checks, *verdict["host_checks"])}, ran.out
         assert ran.code == verdict["exit_code"]
         if outcomes(verdict) == hoped:
             return ran
@@ -130,11 +130,11 @@ def certified_as(project: ProjectFolder, hoped: dict[str, str], *, slo: str | Pa
 def quiet(run: Path) -> bool:
     """Tell whether the machine was quiet: nine of ten answers took as long as their like, in each arm."""
     paces: dict[str, dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
-    for one in (record for path in run.glob("*.jsonl") for record in records(path) if "role" in record):
-        answer = one["answer"]
-        if one["role"] != "warmup" and not answer["fault"]:
-            alike = one["canary"], json.dumps(one["setting"])
-            paces[one["arm"]][alike].append(answer["output_tokens"] / (answer["ended_ns"] - answer["sent_ns"]))
+    for record in (record for path in run.glob("*.jsonl") for record in records(path) if "role" in record):
+        answer = record["answer"]
+        if record["role"] != "warmup" and not answer["fault"]:
+            alike = record["canary"], json.dumps(record["setting"])
+            paces[record["arm"]][alike].append(answer["output_tokens"] / (answer["ended_ns"] - answer["sent_ns"]))
     for groups in paces.values():
         strayed = [abs(pace / median(group) - 1) for group in groups.values() if len(group) > 2 for pace in group]
         if len(strayed) > 1 and quantiles(strayed, n=10)[-1] >= 0.15:

@@ -280,7 +280,7 @@ def vllm_metrics(answers: int) -> Any:
     def line(name: str, count: int, labels: str = "") -> str:
         return f'vllm:{name}{{engine="0",model_name="big"{labels}}} {float(count * answers)}\n'
 
-    kept = (3, 3, 2, 1)
+    accepted = (3, 3, 2, 1)
     return (
         "# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.\n"
         "# TYPE vllm:spec_decode_num_drafts_total counter\n"
@@ -289,7 +289,7 @@ def vllm_metrics(answers: int) -> Any:
         + line("spec_decode_num_accepted_tokens_total", ACCEPTED)
         + "".join(
             line("spec_decode_num_accepted_tokens_per_pos_total", count, f',position="{position}"')
-            for position, count in enumerate(kept)
+            for position, count in enumerate(accepted)
         )
     )
 
@@ -297,9 +297,13 @@ def vllm_metrics(answers: int) -> Any:
 def ddtree(request: Request, drafting: bool) -> Pieces:
     assert request["stream"] is False
     message = {"role": "assistant", "content": "".join(WORDS)}
-    whole = {"model": "big", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": USAGE}
+    completion = {
+        "model": "big",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": USAGE,
+    }
     stats = {"tree_budget": request.get("tree_budget"), "cycles": VERIFIED, "avg_acceptance": OUTPUT / VERIFIED}
-    yield json.dumps(whole | ({"ddtree_stats": stats} if drafting else {})).encode()
+    yield json.dumps(completion | ({"ddtree_stats": stats} if drafting else {})).encode()
 
 
 CHAT = "/v1/chat/completions"

@@ -56,8 +56,8 @@ def arrivals(
     """Return arrivals at *times_s*, one token each unless told."""
     count = len(times_s)
     return tuple(
-        Arrival(round(at * SECOND), many, proposed, token)
-        for at, many, proposed, token in zip(
+        Arrival(round(at * SECOND), count_here, proposed, token)
+        for at, count_here, proposed, token in zip(
             times_s, tokens or [1] * count, drafted or [None] * count, ids or [None] * count, strict=True
         )
     )
@@ -119,14 +119,14 @@ def evidence(
 ) -> PairedAnswers:
     """Gather *answers* and *plain*; the frozen set is the canaries they name, unless *known* says otherwise."""
     names = {one.canary: canary(one.canary) for one in (*answers, *plain)}
-    frozen = {one.id: one for one in known} or names
+    frozen = {prompt.id: prompt for prompt in known} or names
     bare = PairedAnswers("easy", frozen, tuple(answers), tuple(plain), level=0.95, seed=7, greedy=True)
     return pair_answers(replace(bare, **more))
 
 
-def known(found: Estimate | Missing) -> Estimate:
-    assert isinstance(found, Estimate), found
-    return found
+def known(estimate: Estimate | Missing) -> Estimate:
+    assert isinstance(estimate, Estimate), estimate
+    return estimate
 
 
 def near(value: float) -> Any:
@@ -135,22 +135,22 @@ def near(value: float) -> Any:
     return pytest.approx(value)
 
 
-def because(found: Estimate | Missing) -> str:
-    assert isinstance(found, Missing), found
-    return found.because
+def because(missing: Estimate | Missing) -> str:
+    assert isinstance(missing, Missing), missing
+    return missing.because
 
 
 def twins(
     count: int,
-    mine: Callable[[int], Answer],
+    drafted_answer: Callable[[int], Answer],
     plain: Callable[[int], Answer],
     *,
     role: Role = Role.SENTINEL,
 ) -> Twins:
     """Return *count* pairs, one per canary."""
-    ours = [generation(mine(at), f"c-{at:03}", pair=f"p{at}") for at in range(count)]
-    theirs = [generation(plain(at), f"c-{at:03}", arm="plain", role=role, pair=f"p{at}") for at in range(count)]
-    return ours, theirs
+    drafted = [generation(drafted_answer(at), f"c-{at:03}", pair=f"p{at}") for at in range(count)]
+    plain_answers = [generation(plain(at), f"c-{at:03}", arm="plain", role=role, pair=f"p{at}") for at in range(count)]
+    return drafted, plain_answers
 
 
 def spread(count: int, make: Callable[[int], Answer], repeats: int = 1) -> list[Generation]:

@@ -25,8 +25,8 @@ PUBLISHED = (
 
 def small(folder: Path) -> ProjectFolder:
     """Write the SLO of a run with few writes."""
-    own = {"XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
-    project = ProjectFolder(folder, {**os.environ, **own, "PYTHONPATH": str(ROOT)})
+    user_folders = {"XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
+    project = ProjectFolder(folder, {**os.environ, **user_folders, "PYTHONPATH": str(ROOT)})
     script = {"seed": 3, "token": "100 ms", "verify": "110 ms", "draft_token": {"heavy": "10 ms"}}
     (folder / "truth.json").write_text(json.dumps({**script, "canaries": {"easy-": {"acceptance": 0.9}}}))
     (folder / "easy.jsonl").write_text(canary_lines("easy", 5))
@@ -78,13 +78,13 @@ def gist(text: bytes | None) -> Any:
 
 def lines(content: bytes | None) -> list[bytes]:
     """Return the whole lines of a record file that are records."""
-    whole = (content or b"").split(b"\n")[:-1]
-    return [line for line in whole if not line.startswith(b'{"end"')]
+    closed_lines = (content or b"").split(b"\n")[:-1]
+    return [line for line in closed_lines if not line.startswith(b'{"end"')]
 
 
 def unfinished(files: Files) -> Files:
     """Return the run as a kill in the judge stage leaves it."""
-    kept = {name: content for name, content in files.items() if name not in PUBLISHED}
+    remaining = {name: content for name, content in files.items() if name not in PUBLISHED}
     for name in ("host.jsonl", "events.jsonl"):
-        kept[name] = b"".join(line + b"\n" for line in lines(files[name]))
-    return kept
+        remaining[name] = b"".join(line + b"\n" for line in lines(files[name]))
+    return remaining

@@ -170,26 +170,26 @@ class Server:
 
     def close(self) -> None:
         self.stop()
-        for one in self.left():
+        for process in self.left():
             with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
+                process.kill()
 
     def left(self) -> list[psutil.Process]:
         """Return the processes that still live in this home: those of jobs among them."""
-        found = []
-        for one in psutil.process_iter():
+        processes = []
+        for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if one.environ().get("HOME") == str(self.home) and one.pid != os.getpid():
-                    found.append(one)
-        return found
+                if process.environ().get("HOME") == str(self.home) and process.pid != os.getpid():
+                    processes.append(process)
+        return processes
 
     def commands(self) -> dict[int, str]:
         """Return the command lines of those processes."""
-        found = {}
-        for one in self.left():
+        command_lines = {}
+        for process in self.left():
             with contextlib.suppress(psutil.Error):
-                found[one.pid] = " ".join(one.cmdline())
-        return found
+                command_lines[process.pid] = " ".join(process.cmdline())
+        return command_lines
 
 
 def python_with(environment: Path, *, wheel: bytes) -> Path:
@@ -197,7 +197,7 @@ def python_with(environment: Path, *, wheel: bytes) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=120)
     site = next((environment / "lib").glob("python3*")) / "site-packages"
     zipfile.ZipFile(io.BytesIO(wheel)).extractall(site)
-    local = [one for one in sys.path if one.endswith(("site-packages", "dist-packages"))]
+    local = [folder for folder in sys.path if folder.endswith(("site-packages", "dist-packages"))]
     (site / "libraries.pth").write_text("\n".join(local) + "\n")
     return environment
 

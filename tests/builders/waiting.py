@@ -12,11 +12,11 @@ _PAUSE_S = 0.02
 Answer = TypeVar("Answer")
 
 
-def until(condition: Callable[[], Answer], what: str | Callable[[], object] = "the condition holds") -> Answer:
-    """Wait until *condition* returns something true, and return that; a test that gives up shows *what* it awaited."""
+def until(condition: Callable[[], Answer], description: str | Callable[[], object] = "the condition holds") -> Answer:
+    """Wait until *condition* returns something true, and return that; a test that gives up shows the *description*."""
     deadline = time.monotonic() + PATIENCE_S
     while not (answer := condition()):
-        assert time.monotonic() < deadline, f"not in time: {what() if callable(what) else what}"
+        assert time.monotonic() < deadline, f"not in time: {description() if callable(description) else description}"
         time.sleep(_PAUSE_S)
     return answer
 

@@ -60,8 +60,8 @@ def policy(
 
 
 def context(*guards: Mapping[str, Any], canaries: Iterable[Canary] = (), **more: Any) -> GuardContext:
-    known = {one.id: one for one in canaries} or {name: canary(name) for name in names(8)}
-    return GuardContext(policy(*guards, **more), {"easy": known}, greedy=True, host_interval=1.0)
+    frozen = {prompt.id: prompt for prompt in canaries} or {name: canary(name) for name in names(8)}
+    return GuardContext(policy(*guards, **more), {"easy": frozen}, greedy=True, host_interval=1.0)
 
 
 def names(count: int) -> list[str]:
@@ -122,7 +122,7 @@ def evidence(
     )
 
 
-def judged(known: GuardContext, what: GuardEvidence, *, knobs: Setting = FAST, at: int = 0) -> GuardResult:
+def judged(guarded: GuardContext, measured: GuardEvidence, *, knobs: Setting = FAST, at: int = 0) -> GuardResult:
     """Judge one guard of the policy."""
-    one: Guard = known.policy.guard[at]
-    return judge_guard(one, known.policy.route_of("easy"), what, known, knobs)
+    bound: Guard = guarded.policy.guard[at]
+    return judge_guard(bound, guarded.policy.route_of("easy"), measured, guarded, knobs)

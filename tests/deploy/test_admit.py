@@ -61,18 +61,18 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(place: Path, name: str) -> None:
-    given = inputs.read(place / "slo.toml")
+    slo_inputs = inputs.read(place / "slo.toml")
     hashes = files.HashCache(files.user_hash_cache())  # as certify does: the cache now knows these files
     folder = place / name
     (folder / "inputs").mkdir(parents=True)
-    for file, text in given.texts.items():
+    for file, text in slo_inputs.texts.items():
         (folder / file).write_text(text)
     frozen = manifest(
-        slo=given.files["slo"],
+        slo=slo_inputs.files["slo"],
         target=artifacts.freeze("big", place / "big", hashes),
         drafts=(artifacts.freeze("little", place / "little", hashes),),
-        canaries={"w": given.files["workload w"]},
-        profile=given.files["profile"],
+        canaries={"w": slo_inputs.files["workload w"]},
+        profile=slo_inputs.files["profile"],
         frozen_at="2026-05-01T00:00:00.000000Z",
     )
     (folder / "manifest.json").write_text(frozen.text())

@@ -23,17 +23,17 @@ def interval(lo: float, center: float, hi: float, *, n: int = 9) -> ComparedFigu
 
 
 @given(sorted_three, sorted_three, st.integers(1, 40))
-def test_a_difference_is_called_alike_from_both_sides(one: list[float], two: list[float], count: int) -> None:
+def test_a_difference_is_called_alike_from_both_sides(first: list[float], second: list[float], count: int) -> None:
     """
     What is better from one side is worse from the other; intervals that hold each other's centre show no difference.
     """
-    a, b = interval(*one), interval(*two)
+    a, b = interval(*first), interval(*second)
 
-    found = {contrast("throughput_ratio", *pair, count=count).says for pair in ((a, b), (b, a))}
+    findings = {contrast("throughput_ratio", *pair, count=count).says for pair in ((a, b), (b, a))}
 
-    assert found in ({"no difference shown"}, {"better", "worse"})
-    if one[0] <= two[1] <= one[2] and two[0] <= one[1] <= two[2]:
-        assert {"no difference shown"} == found
+    assert findings in ({"no difference shown"}, {"better", "worse"})
+    if first[0] <= second[1] <= first[2] and second[0] <= first[1] <= second[2]:
+        assert {"no difference shown"} == findings
 
 
 def test_two_equal_runs_are_rarely_called_different() -> None:
@@ -71,9 +71,9 @@ def test_what_was_not_measured_is_reported(a: ComparedFigure | None, b: Compared
     """
     A missing figure is no zero and no change.
     """
-    found = contrast("throughput_ratio", a, b)
+    finding = contrast("throughput_ratio", a, b)
 
-    assert (None, True) == (found.change, found.says.endswith(end))
+    assert (None, True) == (finding.change, finding.says.endswith(end))
 
 
 def test_a_change_is_relative_and_of_a_delta_absolute() -> None:
@@ -88,13 +88,13 @@ def test_what_matters_is_told_from_what_may_be_the_cause() -> None:
     """
     Another chip or target is another experiment; another draft or version is what may have been changed on purpose.
     """
-    made = slo()
+    objectives = slo()
     before = manifest(host={"chip": "Apple M4", "os": "26.1", "uptime_s": 5}, versions={"mlx-lm": "1"})
     after = manifest(
         host={"chip": "Apple M5", "os": "26.2", "uptime_s": 9}, versions={"mlx-lm": "2"}, drafts=(), target=None
     )
 
-    matter, causes = compare_inputs(before, after, made, made)
+    matter, causes = compare_inputs(before, after, objectives, objectives)
 
     assert {"target", "host.chip"} == set(matter)
     assert {"drafts", "host.os", "versions.mlx-lm"} == set(causes)

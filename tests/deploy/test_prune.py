@@ -22,18 +22,18 @@ def run(name: str, age: float, *, valid: float = 30, **more: object) -> StoredRu
     return replace(plain, **more)  # type: ignore[arg-type]
 
 
-def kept(runs: Sequence[StoredRun], rules: RetentionRules) -> set[str]:
-    return {name for name, reasons in retain(runs, rules, NOW).items() if reasons}
+def kept(runs: Sequence[StoredRun], retention: RetentionRules) -> set[str]:
+    return {name for name, reasons in retain(runs, retention, NOW).items() if reasons}
 
 
 def test_the_newest_stay() -> None:
     """
     Each family keeps the number that the rules give, whatever the other family has.
     """
-    mine = [run(f"a{age}", age) for age in range(5)]
-    others = [run(f"b{age}", age, family="other", subject="others") for age in (60, 70)]
+    own_runs = [run(f"a{age}", age) for age in range(5)]
+    other_runs = [run(f"b{age}", age, family="other", subject="others") for age in (60, 70)]
 
-    assert {"a0", "a1", "b60", "b70"} == kept([*mine, *others], RetentionRules(last=2))
+    assert {"a0", "a1", "b60", "b70"} == kept([*own_runs, *other_runs], RetentionRules(last=2))
 
 
 def test_what_the_gate_may_ask_for_stays() -> None:
@@ -91,11 +91,11 @@ def test_every_run_that_stays_has_a_reason() -> None:
     """
     All reasons are given.
     """
-    found = retain(
+    reasons = retain(
         [run("a", 0, passed=True, outcome="promoted")], RetentionRules(last=3, within=DAY, promoted=True), NOW
     )
 
-    assert 5 == len(found["a"])
+    assert 5 == len(reasons["a"])
 
 
 ages = st.floats(-2, 400, allow_nan=False)
@@ -119,7 +119,7 @@ def folders(draw: st.DrawFn) -> list[StoredRun]:
     ]
 
 
-rules = st.builds(
+retention = st.builds(
     RetentionRules,
     last=st.integers(1, 6),
     within=st.floats(0, 100 * DAY),
@@ -130,60 +130,68 @@ rules = st.builds(
 
 def answer(runs: Sequence[StoredRun], subject: str) -> tuple[str, bool]:
     """Decide as the gate does: by the newest run of the subject, if it is finished, valid and passed."""
-    newest = max((one for one in runs if one.subject == subject), key=lambda one: (one.at, one.name), default=None)
+    newest = max(
+        (stored for stored in runs if stored.subject == subject),
+        key=lambda stored: (stored.at, stored.name),
+        default=None,
+    )
     if newest is None or not newest.finished or NOW >= newest.until:
         return "no proof", False
     return newest.name, newest.passed
 
 
-@given(folders(), rules)
-def test_the_gate_answers_as_before(runs: list[StoredRun], wanted: RetentionRules) -> None:
+@given(folders(), retention)
+def test_the_gate_answers_as_before(runs: list[StoredRun], retention: RetentionRules) -> None:
     """
     With the runs gone that may go, admit gives the same answer for every subject: never a better one, and none is lost.
     """
-    stay = kept(runs, wanted)
+    stay = kept(runs, retention)
 
-    left = [one for one in runs if one.name in stay]
+    remaining = [stored for stored in runs if stored.name in stay]
 
     for subject in "stu":
-        assert answer(runs, subject) == answer(left, subject)
+        assert answer(runs, subject) == answer(remaining, subject)
 
 
-@given(folders(), rules)
-def test_so_many_stay_as_were_asked_for(runs: list[StoredRun], wanted: RetentionRules) -> None:
+@given(folders(), retention)
+def test_so_many_stay_as_were_asked_for(runs: list[StoredRun], retention: RetentionRules) -> None:
     """
     Each family keeps its newest finished runs, and no unfinished one is removed too early.
     """
-    stay = kept(runs, wanted)
+    stay = kept(runs, retention)
 
     for family in "FG":
-        whole = sorted((one.at, one.name) for one in runs if one.family == family and one.finished)
-        assert {name for _, name in whole[-wanted.last :]} <= stay
-    for one in runs:
-        if not one.finished and (wanted.unfinished is None or NOW - one.at < timedelta(seconds=wanted.unfinished)):
-            assert one.name in stay
+        finished_runs = sorted(
+            (stored.at, stored.name) for stored in runs if stored.family == family and stored.finished
+        )
+        assert {name for _, name in finished_runs[-retention.last :]} <= stay
+    for stored in runs:
+        if not stored.finished and (
+            retention.unfinished is None or NOW - stored.at < timedelta(seconds=retention.unfinished)
+        ):
+            assert stored.name in stay
 
 
-@given(folders(), rules, st.randoms())
-def test_twice_is_once(runs: list[StoredRun], wanted: RetentionRules, order: object) -> None:
+@given(folders(), retention, st.randoms())
+def test_twice_is_once(runs: list[StoredRun], retention: RetentionRules, order: object) -> None:
     """
     A second rotation finds nothing to do, and the order in which a disk lists the runs decides nothing.
     """
-    stay = kept(runs, wanted)
+    stay = kept(runs, retention)
     shuffled = list(runs)
     order.shuffle(shuffled)  # type: ignore[attr-defined]
 
-    assert stay == kept(shuffled, wanted)
-    assert stay == kept([one for one in runs if one.name in stay], wanted)
+    assert stay == kept(shuffled, retention)
+    assert stay == kept([stored for stored in runs if stored.name in stay], retention)
 
 
-@given(folders(), rules, st.integers(0, 5), st.floats(0, 50 * DAY))
+@given(folders(), retention, st.integers(0, 5), st.floats(0, 50 * DAY))
 def test_asking_for_more_never_keeps_less(
-    runs: list[StoredRun], wanted: RetentionRules, more: int, longer: float
+    runs: list[StoredRun], retention: RetentionRules, more: int, longer: float
 ) -> None:
     """
     A higher count, a longer time and no limit for unfinished runs only add to the runs that stay.
     """
-    wider = RetentionRules(wanted.last + more, wanted.within + longer, promoted=True, unfinished=None)
+    wider = RetentionRules(retention.last + more, retention.within + longer, promoted=True, unfinished=None)
 
-    assert kept(runs, wanted) <= kept(runs, wider)
+    assert kept(runs, retention) <= kept(runs, wider)

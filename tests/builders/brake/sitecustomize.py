@@ -12,8 +12,10 @@ from gatekeeper.core.clock import SystemClock, VirtualClock
 
 
 def _held() -> bool:
-    seen = sum(path.read_text().count(os.environ["HOLD_WORD"]) for path in Path().glob(os.environ["HOLD_FILE"]))
-    return seen > int(os.environ["HOLD_COUNT"]) and not Path(os.environ["HOLD_UNTIL"]).exists()
+    words_written = sum(
+        path.read_text().count(os.environ["HOLD_WORD"]) for path in Path().glob(os.environ["HOLD_FILE"])
+    )
+    return words_written > int(os.environ["HOLD_COUNT"]) and not Path(os.environ["HOLD_UNTIL"]).exists()
 
 
 def _brake(clock: type[SystemClock] | type[VirtualClock]) -> None:

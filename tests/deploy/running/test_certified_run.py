@@ -64,8 +64,8 @@ def test_a_policy_that_is_gone_keeps_the_old_one(tmp_path: Path) -> None:
         session.run(2)
 
     assert ["No such file", "not TOML"] == [
-        next(word for word in ("No such file", "not TOML") if word in one["because"])
-        for one in output.of("policy_refused")
+        next(word for word in ("No such file", "not TOML") if word in refusal["because"])
+        for refusal in output.of("policy_refused")
     ]
     assert tomllib.loads(deployed.overlay)["route"][0]["speculation"] is True
 
@@ -120,14 +120,14 @@ def test_edited_conditions_are_refused(tmp_path: Path) -> None:
     The conditions of a certificate cannot be edited away: a copy with others than the run's own is refused.
     """
     deployed = Deployed.scripted(tmp_path)
-    known = {"backend": "scripted", "target": "t", "prompt_cache": "off", "concurrency": 1, "max_tokens": 256}
+    conditions = {"backend": "scripted", "target": "t", "prompt_cache": "off", "concurrency": 1, "max_tokens": 256}
     run = deployed.path / "run"
-    shutil.copy(deployed.policy(conditions=known), run / "policy.toml")
+    shutil.copy(deployed.policy(conditions=conditions), run / "policy.toml")
     seal(run)
 
     with deployed.session(WatchOutput()):
         pass
-    deployed.policy(conditions={**known, "concurrency": 8})
+    deployed.policy(conditions={**conditions, "concurrency": 8})
 
     with pytest.raises(InputError) as refused, deployed.session(WatchOutput()):
         pass

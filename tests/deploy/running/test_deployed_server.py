@@ -29,15 +29,15 @@ def test_the_overlay_says_what_a_request_says(
     """
     Where a server takes its setting with each request, the overlay carries the fields that do it; elsewhere none.
     """
-    made, output = Deployed.served(tmp_path, "http://127.0.0.1:9", backend), WatchOutput()
-    found = []
+    deployed, output = Deployed.served(tmp_path, "http://127.0.0.1:9", backend), WatchOutput()
+    request_fields = []
     for speculation in (True, False):
-        made.policy(route={"speculation": speculation, "setting": SETTING})
-        with made.session(output) as session:
+        deployed.policy(route={"speculation": speculation, "setting": SETTING})
+        with deployed.session(output) as session:
             session._publish()
-        found.append(tomllib.loads(made.overlay)["route"][0].get("request", {}))
+        request_fields.append(tomllib.loads(deployed.overlay)["route"][0].get("request", {}))
 
-    assert [on, off] == found
+    assert [on, off] == request_fields
 
 
 def test_a_field_of_the_users_own_stands_there_too(tmp_path: Path) -> None:
@@ -45,8 +45,8 @@ def test_a_field_of_the_users_own_stands_there_too(tmp_path: Path) -> None:
     A generic server's knob that goes with the request by the name the SLO gives it stands in the overlay by that name.
     """
     knobs = {"num_draft_tokens": {"field": "speculative.n_max"}}
-    made, output = Deployed.served(tmp_path, "http://127.0.0.1:9", knobs=knobs), WatchOutput()
-    with made.session(output) as session:
+    deployed, output = Deployed.served(tmp_path, "http://127.0.0.1:9", knobs=knobs), WatchOutput()
+    with deployed.session(output) as session:
         session._publish()
 
-    assert {"speculative.n_max": 4} == tomllib.loads(made.overlay)["route"][0]["request"]
+    assert {"speculative.n_max": 4} == tomllib.loads(deployed.overlay)["route"][0]["request"]

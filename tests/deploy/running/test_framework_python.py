@@ -14,14 +14,16 @@ WAITS = "import sys; print(1, flush=True); sys.stdin.read()"
 
 
 @pytest.mark.parametrize(
-    ("told", "found"),
+    ("environment", "expected"),
     [
         ({"__PYVENV_LAUNCHER__": "/venv/bin/python3"}, "/venv/bin/python3"),
         ({"VIRTUAL_ENV": "/venv"}, "/venv/bin/python"),
         ({}, None),
     ],
 )
-def test_a_framework_python_tells_its_environment(tmp_path: Path, told: Mapping[str, str], found: str | None) -> None:
+def test_a_framework_python_tells_its_environment(
+    tmp_path: Path, environment: Mapping[str, str], expected: str | None
+) -> None:
     """
     It runs as Python.app/Contents/MacOS/Python, which knows no environment: a variable of the process names it.
     """
@@ -29,10 +31,10 @@ def test_a_framework_python_tells_its_environment(tmp_path: Path, told: Mapping[
     program.parent.mkdir(parents=True)
     program.symlink_to(Path(sys.executable).resolve())
     words = [str(program), "-S", "-c", WAITS]
-    with subprocess.Popen(words, env=told, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        named = program_of(ListeningProcess(process.pid, 0.0, tuple(words), None))
+        program_seen = program_of(ListeningProcess(process.pid, 0.0, tuple(words), None))
         process.communicate()
 
-    assert (found or str(program)) == named
+    assert (expected or str(program)) == program_seen

@@ -92,9 +92,9 @@ def test_models_on_the_command_line_are_compared(
     with served(*argv) as url:
         process = find_process(url)
         assert process is not None
-        found = model_identity.uncertified_model(manifest, model_identity.models_on_command_line(process, HASHES))
+        difference = model_identity.uncertified_model(manifest, model_identity.models_on_command_line(process, HASHES))
 
-    assert because is None if found is None else because is not None and because in found
+    assert because is None if difference is None else because is not None and because in difference
 
 
 def test_a_damaged_model_is_no_certified_one(manifest: Manifest, tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_a_damaged_model_is_no_certified_one(manifest: Manifest, tmp_path: Path)
     with served("--model", tmp_path) as url:
         process = find_process(url)
         assert process is not None
-        found = model_identity.uncertified_model(manifest, model_identity.models_on_command_line(process, HASHES))
+        difference = model_identity.uncertified_model(manifest, model_identity.models_on_command_line(process, HASHES))
 
-    says("deployed_servers", "a damaged model is no certified one", found)
+    says("deployed_servers", "a damaged model is no certified one", difference)
 
 
 def test_a_restart_is_another_process() -> None:
@@ -146,7 +146,7 @@ def test_files_that_changed_on_disk_are_found(manifest: Manifest, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("reported", "known", "other"),
+    ("reported", "names", "differs"),
     [
         ("org/Qwen3-8B-4bit", {"qwen3-8b-4bit"}, False),
         ("/models/Qwen3-8B-4bit/", {"qwen3-8b-4bit"}, False),
@@ -157,11 +157,11 @@ def test_files_that_changed_on_disk_are_found(manifest: Manifest, tmp_path: Path
         ("org/Qwen3-4B-4bit", {"qwen3-8b-4bit"}, True),
     ],
 )
-def test_names_are_compared_without_their_place(reported: str | None, known: set[str], *, other: bool) -> None:
+def test_names_are_compared_without_their_place(reported: str | None, names: set[str], *, differs: bool) -> None:
     """
     A path, a hub id and a file name the same model; a name that means nothing is no witness.
     """
-    assert other == (model_identity.other_name(reported, frozenset(known)) is not None)
+    assert differs == (model_identity.other_name(reported, frozenset(names)) is not None)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,14 @@ DRAFTED = (*CERTIFIED, "--draft-model", "small", "--prompt-cache-size", "0")
 
 
 def policy(region: dict[str, Any] | None = None, **conditions: Any) -> Policy:
-    known = {"backend": "mlx-server", "target": "big", "prompt_cache": "off", "concurrency": 1, "max_tokens": 64}
-    made: dict[str, Any] = {
+    certified_conditions = {
+        "backend": "mlx-server",
+        "target": "big",
+        "prompt_cache": "off",
+        "concurrency": 1,
+        "max_tokens": 64,
+    }
+    document: dict[str, Any] = {
         "schema": 2 if region else 1,
         "slo": "made",
         "grade": "demo",
@@ -26,21 +32,21 @@ def policy(region: dict[str, Any] | None = None, **conditions: Any) -> Policy:
         "verdict_sha256": "b",
         "issued": "2026-01-01T00:00:00Z",
         "expires": "2026-02-01T00:00:00Z",
-        "conditions": {**known, "longest_prompt": 200, **conditions},
+        "conditions": {**certified_conditions, "longest_prompt": 200, **conditions},
         "launch": [{"workloads": ["chat"], "speculation": True, "command": DRAFTED}],
         "route": [{"workload": "chat", "speculation": True, "setting": {"draft": "small"}}],
     }
     if region:
-        made["route"][0]["region"] = region
-    return Policy.model_validate(made)
+        document["route"][0]["region"] = region
+    return Policy.model_validate(document)
 
 
 def found(argv: str | None, documents: dict[str, Any] | None = None, **conditions: Any) -> dict[str, tuple[str, str]]:
     process = None if argv is None else SeenProcess(tuple(argv.split()), {})
-    seen = server_check.compare(
+    parts = server_check.compare(
         policy(**conditions), process, lambda path: json.dumps((documents or {})[path]) if documents else None
     )
-    return {one.part: (one.outcome, one.detail) for one in seen}
+    return {part.part: (part.outcome, part.detail) for part in parts}
 
 
 @pytest.mark.parametrize(
@@ -63,12 +69,12 @@ def test_an_option_that_repeats_the_certified_knob_changes_nothing(length: str, 
     """
     The draft length was a field of every certified request: a server that has the same one as its default is the same.
     """
-    made = policy().model_dump(mode="json") | {
+    document = policy().model_dump(mode="json") | {
         "route": [{"workload": "chat", "speculation": True, "setting": {"draft": "small", "num_draft_tokens": 3}}]
     }
     process = SeenProcess((*DRAFTED, "--num-draft-tokens", length), {})
 
-    (launch, *_) = server_check.compare(Policy.model_validate(made), process, lambda _: None)
+    (launch, *_) = server_check.compare(Policy.model_validate(document), process, lambda _: None)
 
     assert outcome == launch.outcome
 
@@ -120,10 +126,10 @@ def test_what_is_not_told_is_not_checked() -> None:
     """
     A server on another machine tells nothing of its start: that is listed, and never counts as certified.
     """
-    seen = found(None)
+    parts = found(None)
 
-    assert {"not checked"} == {outcome for outcome, _ in seen.values()}
-    assert {"launch line", "context", "sampling", "load"} == {*seen}
+    assert {"not checked"} == {outcome for outcome, _ in parts.values()}
+    assert {"launch line", "context", "sampling", "load"} == {*parts}
 
 
 def test_another_variable_is_named() -> None:
@@ -132,9 +138,9 @@ def test_another_variable_is_named() -> None:
     """
     process = SeenProcess(DRAFTED, {"MLX_METAL_JIT": "1"})
 
-    seen = server_check.compare(policy(), process, lambda _: None)
+    parts = server_check.compare(policy(), process, lambda _: None)
 
-    says("deployed_servers", "another variable is named", server_check.differences(seen))
+    says("deployed_servers", "another variable is named", server_check.differences(parts))
 
 
 PROPS = {"default_generation_settings": {"n_ctx": 4096}, "total_slots": 4}
@@ -156,9 +162,9 @@ def test_what_llama_server_tells_of_itself_is_compared(props: Any, slots: Any, d
     """
     A context too short for the certified prompts, fewer slots than certified, and no draft are contradictions.
     """
-    seen = found(None, {"/props": props, "/slots": slots}, backend="llama-server", concurrency=2)
+    parts = found(None, {"/props": props, "/slots": slots}, backend="llama-server", concurrency=2)
 
-    assert differing == {part for part, (outcome, _) in seen.items() if outcome == "differs"}
+    assert differing == {part for part, (outcome, _) in parts.items() if outcome == "differs"}
 
 
 BOUNDS = {"certified": 200, "at_most": 8000, "together_at_most": 2000}
@@ -167,11 +173,11 @@ LIMITS = {"certified": 64, "at_most": 512, "together_at_most": 256}
 
 def window(backend: str, region: dict[str, Any], path: str, document: Any) -> tuple[str, str]:
     """Return what is said of the window of a server that has one *document*, at *path*."""
-    seen = server_check.compare(
-        policy(region, backend=backend), None, lambda asked: json.dumps(document) if asked == path else None
+    parts = server_check.compare(
+        policy(region, backend=backend), None, lambda requested: json.dumps(document) if requested == path else None
     )
-    (found,) = ((one.outcome, one.detail) for one in seen if one.part == "context")
-    return found
+    (outcome_and_detail,) = ((part.outcome, part.detail) for part in parts if part.part == "context")
+    return outcome_and_detail
 
 
 @pytest.mark.parametrize(
@@ -235,9 +241,9 @@ def test_each_server_states_its_window_in_its_own_place(backend: str, path: str,
     """
     region = {"context": BOUNDS, "max_tokens": LIMITS}
 
-    found, detail = window(backend, region, path, document)
+    result, detail = window(backend, region, path, document)
 
-    assert outcome == found
+    assert outcome == result
     assert ("not stated" in detail) == (outcome == "not checked")
     assert "8064" in detail
 
@@ -248,17 +254,17 @@ def test_fewer_slots_than_the_region_reaches_are_a_contradiction() -> None:
     """
     of = policy({"concurrency": {"certified": 1, "at_most": 4}}, backend="llama-server")
 
-    seen = server_check.compare(of, None, lambda _: json.dumps(PROPS | {"total_slots": 2}))
+    parts = server_check.compare(of, None, lambda _: json.dumps(PROPS | {"total_slots": 2}))
 
     says(
         "deployed_servers",
         "fewer slots than the region reaches are a contradiction: differences",
-        server_check.differences(seen),
+        server_check.differences(parts),
     )
     says(
         "deployed_servers",
         "fewer slots than the region reaches are a contradiction: not checked",
-        server_check.not_checked(seen),
+        server_check.not_checked(parts),
     )
 
 
@@ -282,9 +288,9 @@ def test_two_answers_show_the_cache_and_the_draft(answers: list[Answer], outcome
     """
     Tokens from a prompt cache contradict a certificate without one; an answer that tells nothing proves nothing.
     """
-    seen = server_check.compare_answers(policy().conditions, answers, speculating=True)
+    parts = server_check.compare_answers(policy().conditions, answers, speculating=True)
 
-    assert outcomes == {one.part: one.outcome for one in seen}
+    assert outcomes == {part.part: part.outcome for part in parts}
 
 
 @pytest.mark.parametrize(
@@ -313,7 +319,7 @@ def test_a_policy_without_conditions_is_not_checked() -> None:
     """
     old = policy().model_copy(update={"conditions": None})
 
-    assert ["not checked"] == [one.outcome for one in server_check.compare(old, None, lambda _: None)]
+    assert ["not checked"] == [part.outcome for part in server_check.compare(old, None, lambda _: None)]
 
 
 def test_a_watched_server_is_compared_with_every_answer() -> None:

@@ -39,8 +39,8 @@ def test_wrong_options_are_refused(
     """
     A wrong option is exit code 2 with its reason, before any request or file.
     """
-    made = Deployed.served(tmp_path, "http://127.0.0.1:9")
-    monkeypatch.chdir(made.path)
+    deployed = Deployed.served(tmp_path, "http://127.0.0.1:9")
+    monkeypatch.chdir(deployed.path)
     ran = CliRunner().invoke(gatekeeper, ["watch", "policy.toml", "--run", "run", *words])
 
     assert isinstance(ran.exception, InputError), ran.output
@@ -52,8 +52,8 @@ def test_a_folder_in_place_of_a_policy_is_refused(tmp_path: Path, monkeypatch: p
     """
     For the run itself in place of its policy, and for a missing run, the error names what to give.
     """
-    made = Deployed.served(tmp_path, "http://127.0.0.1:9")
-    monkeypatch.chdir(made.path)
+    deployed = Deployed.served(tmp_path, "http://127.0.0.1:9")
+    monkeypatch.chdir(deployed.path)
     folder, bare = (CliRunner().invoke(gatekeeper, ["watch", *words]).exception for words in (["run"], ["policy.toml"]))
 
     assert isinstance(folder, InputError)
@@ -66,8 +66,8 @@ def test_a_run_that_promoted_nothing_has_no_policy(tmp_path: Path, monkeypatch: 
     """
     The error says that the run decided so, and where its reasons are: the path is not mistyped.
     """
-    made = Deployed.served(tmp_path, "http://127.0.0.1:9")
-    monkeypatch.chdir(made.path)
+    deployed = Deployed.served(tmp_path, "http://127.0.0.1:9")
+    monkeypatch.chdir(deployed.path)
     error = CliRunner().invoke(gatekeeper, ["watch", "run/policy.toml"]).exception
 
     assert isinstance(error, InputError)
@@ -94,9 +94,9 @@ def test_a_long_stretch_is_kept_whole(interval: float) -> None:
 
 
 def policy(interval: float, **more: float) -> Policy:
-    known = context(guard("swap_growth", at_most=1e9, **more)).policy
-    watch = known.watch.model_copy(update={"interval": interval})
-    return known.model_copy(update={"watch": watch})
+    certified_policy = context(guard("swap_growth", at_most=1e9, **more)).policy
+    watch = certified_policy.watch.model_copy(update={"interval": interval})
+    return certified_policy.model_copy(update={"watch": watch})
 
 
 def test_a_chance_of_false_alarms_that_no_answer_can_reach_is_refused(

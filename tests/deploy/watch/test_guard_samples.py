@@ -13,8 +13,8 @@ SECOND = 10**9
 
 def answer(at_s: float, pieces: int = 1) -> Generation:
     ended = round(at_s * SECOND)
-    given = Answer(ended - 1, ended, arrivals=(Arrival(ended, 1),) * pieces)
-    return Generation("watch", f"{at_s}", "easy", "c", "candidate", (), Role.MEASURED, 0, "", 1, given, at="")
+    answered = Answer(ended - 1, ended, arrivals=(Arrival(ended, 1),) * pieces)
+    return Generation("watch", f"{at_s}", "easy", "c", "candidate", (), Role.MEASURED, 0, "", 1, answered, at="")
 
 
 FEW = 5000
@@ -22,20 +22,20 @@ FEW = 5000
 
 
 @pytest.mark.parametrize(
-    ("pieces", "kept"),
+    ("pieces", "most"),
     [(1, guard_samples.MAX_ANSWERS), (FEW // 10, 10), (2 * FEW, 1)],
 )
-def test_only_so_many_answers_are_kept(pieces: int, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_answers_are_kept(pieces: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Neither many short answers nor a few endless ones fill the memory; the newest stay, one at the least.
     """
     monkeypatch.setattr(guard_samples, "MAX_ARRIVALS", FEW)
     answers = RecentAnswers(0)
-    for number in range(kept + 50):
+    for number in range(most + 50):
         answers.add(answer(number, pieces))
 
-    found = answers.within((kept + 50) * SECOND, 1e9)
-    assert (kept, float(kept + 49)) == (len(found), found[-1].answer.ended_ns / SECOND)
+    in_window = answers.within((most + 50) * SECOND, 1e9)
+    assert (most, float(most + 49)) == (len(in_window), in_window[-1].answer.ended_ns / SECOND)
 
 
 def test_old_answers_are_dropped() -> None:

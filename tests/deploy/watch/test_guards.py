@@ -51,11 +51,11 @@ def test_the_ratio_is_judged_pair_by_pair(ratio: float, outcome: Outcome) -> Non
     """
     Well above its bound it is kept, well below it is crossed, and at the bound nothing is decided.
     """
-    found = judged(context(RATIO), evidence(pairs(at_ratio(ratio, 24))))
+    result = judged(context(RATIO), evidence(pairs(at_ratio(ratio, 24))))
 
-    assert outcome is found.outcome
-    assert "paired plain requests" in found.check.because
-    assert near(ratio) == pytest.approx(found.check.center, rel=0.02)
+    assert outcome is result.outcome
+    assert "paired plain requests" in result.check.because
+    assert near(ratio) == pytest.approx(result.check.center, rel=0.02)
 
 
 def test_a_guard_counts_the_time_of_all_pairs() -> None:
@@ -64,39 +64,39 @@ def test_a_guard_counts_the_time_of_all_pairs() -> None:
     """
     unequal = [ratio * wave for ratio, wave in zip([3.0, 0.85, 0.85] * 60, WAVE, strict=False)]
 
-    found = judged(context(RATIO, measured={}), evidence(pairs(unequal, step_s=20.0)))
+    result = judged(context(RATIO, measured={}), evidence(pairs(unequal, step_s=20.0)))
 
-    assert 3 / (1 / 3 + 2 / 0.85) == pytest.approx(found.check.center, rel=0.03)
+    assert 3 / (1 / 3 + 2 / 0.85) == pytest.approx(result.check.center, rel=0.03)
 
 
 def test_too_few_pairs_decide_nothing() -> None:
     """
     Seven pairs at half the speed are still too few; the eighth may speak.
     """
-    found = [judged(context(RATIO), evidence(pairs(at_ratio(0.5, count)))) for count in (7, 8)]
+    results = [judged(context(RATIO), evidence(pairs(at_ratio(0.5, count)))) for count in (7, 8)]
 
-    assert [Outcome.UNPROVEN, Outcome.FAIL] == [one.outcome for one in found]
-    says("watch", "too few pairs decide nothing", found[0].check.because)
-    assert found[0].fresh_ns is not None
+    assert [Outcome.UNPROVEN, Outcome.FAIL] == [result.outcome for result in results]
+    says("watch", "too few pairs decide nothing", results[0].check.because)
+    assert results[0].fresh_ns is not None
 
 
 def test_a_change_is_not_diluted_by_what_was() -> None:
     """
     A hundred good pairs before do not hide sixteen bad ones now.
     """
-    found = judged(context(RATIO), evidence(pairs([*at_ratio(1.5, 100), *at_ratio(0.7, 16)], step_s=20.0)))
+    result = judged(context(RATIO), evidence(pairs([*at_ratio(1.5, 100), *at_ratio(0.7, 16)], step_s=20.0)))
 
-    assert Outcome.FAIL is found.outcome
-    assert "last 16 values" in found.check.because or "last 8 values" in found.check.because
+    assert Outcome.FAIL is result.outcome
+    assert "last 16 values" in result.check.because or "last 8 values" in result.check.because
 
 
 def test_a_recovery_is_not_diluted_by_what_was() -> None:
     """
     A hundred bad pairs before do not hide sixteen good ones: the latest stretch that decides, decides.
     """
-    found = judged(context(RATIO), evidence(pairs([*at_ratio(0.7, 100), *at_ratio(1.5, 16)], step_s=20.0)))
+    result = judged(context(RATIO), evidence(pairs([*at_ratio(0.7, 100), *at_ratio(1.5, 16)], step_s=20.0)))
 
-    assert Outcome.PASS is found.outcome
+    assert Outcome.PASS is result.outcome
 
 
 def test_one_look_at_the_gates_confidence_is_no_proof() -> None:
@@ -105,10 +105,10 @@ def test_one_look_at_the_gates_confidence_is_no_proof() -> None:
     """
     noisy = [1.1 * math.exp(0.12 * (-1) ** number) for number in range(16)]
 
-    found = judged(context(RATIO), evidence(pairs(noisy)))
+    result = judged(context(RATIO), evidence(pairs(noisy)))
 
-    assert Outcome.UNPROVEN is found.outcome
-    assert 1.17 > (found.check.hi or math.inf)
+    assert Outcome.UNPROVEN is result.outcome
+    assert 1.17 > (result.check.hi or math.inf)
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_a_few_hard_canaries_in_a_row_are_no_loss(certified: dict[str, Any], out
     """
     Eight pairs at 0.9 are a loss where all canaries gained alike, and may be chance where they differed widely.
     """
-    known = context(RATIO, measured={"throughput_ratio": certified})
+    guarded = context(RATIO, measured={"throughput_ratio": certified})
 
-    assert outcome is judged(known, evidence(pairs(at_ratio(0.9, 8)))).outcome
+    assert outcome is judged(guarded, evidence(pairs(at_ratio(0.9, 8)))).outcome
 
 
 def test_pairs_of_unlike_length_carry_no_speed() -> None:
@@ -133,10 +133,10 @@ def test_pairs_of_unlike_length_carry_no_speed() -> None:
         for answer in answers
     ]
 
-    found = judged(context(RATIO), evidence(cut))
+    result = judged(context(RATIO), evidence(cut))
 
-    assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
-    assert "pairs are lost" in found.check.because
+    assert (Outcome.UNPROVEN, None) == (result.outcome, result.fresh_ns)
+    assert "pairs are lost" in result.check.because
 
 
 @pytest.mark.parametrize(("ratio", "outcome"), [(1.5, Outcome.PASS), (1.05, Outcome.UNPROVEN), (0.8, Outcome.FAIL)])
@@ -144,38 +144,38 @@ def test_without_plain_decoding_the_certified_speed_is_the_reference(ratio: floa
     """
     75 tok/s were certified as 1.5; now 40 tok/s are 0.8. 15 % slower is tolerated: it may have slowed both arms.
     """
-    answers = alone([speed(one, 60.0 * number) for number, one in enumerate(at_ratio(ratio, 40))])
+    answers = alone([speed(pair_ratio, 60.0 * number) for number, pair_ratio in enumerate(at_ratio(ratio, 40))])
 
-    found = judged(context(RATIO), evidence(answers))
+    result = judged(context(RATIO), evidence(answers))
 
-    assert outcome is found.outcome
-    assert "the certified speed" in found.check.because
-    assert "15% slower is tolerated" in found.check.because
+    assert outcome is result.outcome
+    assert "the certified speed" in result.check.because
+    assert "15% slower is tolerated" in result.check.because
 
 
 def test_without_any_reference_there_is_no_speed_to_guard() -> None:
     """
     No plain decoding and no certified figure: that is missing evidence, with its reason.
     """
-    known = context(RATIO)
-    bare = known.policy.route[0].model_copy(update={"measured": type(known.policy.route[0].measured)()})
-    known = replace(known, policy=known.policy.model_copy(update={"route": (bare,)}))
+    guarded = context(RATIO)
+    bare = guarded.policy.route[0].model_copy(update={"measured": type(guarded.policy.route[0].measured)()})
+    guarded = replace(guarded, policy=guarded.policy.model_copy(update={"route": (bare,)}))
 
-    found = judged(known, evidence(alone([speed(1.5, 60.0 * number) for number in range(40)])))
+    result = judged(guarded, evidence(alone([speed(1.5, 60.0 * number) for number in range(40)])))
 
-    assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
-    says("watch", "without any reference there is no speed to guard", found.check.because)
+    assert (Outcome.UNPROVEN, None) == (result.outcome, result.fresh_ns)
+    says("watch", "without any reference there is no speed to guard", result.check.because)
 
 
 def test_decode_speed_is_judged_as_promised() -> None:
     """
     The bound is 20 tok/s; forty answers at 15 cross it.
     """
-    known = context(guard("decode_throughput", at_least=20.0))
+    guarded = context(guard("decode_throughput", at_least=20.0))
 
-    found = judged(known, evidence(alone([steady(1 / 15, 40, sent_s=60.0 * number) for number in range(40)])))
+    result = judged(guarded, evidence(alone([steady(1 / 15, 40, sent_s=60.0 * number) for number in range(40)])))
 
-    assert Outcome.FAIL is found.outcome
+    assert Outcome.FAIL is result.outcome
 
 
 # Acceptance
@@ -195,10 +195,10 @@ def test_a_servers_claims_stand_in_for_counters() -> None:
     """
     answers = [speed(1.4, 60.0 * number, claims=Claims(drafted=100, accepted=10)) for number in range(40)]
 
-    found = judged(context(ACCEPTANCE), evidence(alone(answers)))
+    result = judged(context(ACCEPTANCE), evidence(alone(answers)))
 
-    assert Outcome.FAIL is found.outcome
-    assert "as the server reports" in found.check.because
+    assert Outcome.FAIL is result.outcome
+    assert "as the server reports" in result.check.because
 
 
 def test_a_draft_that_proposes_nothing_is_missing_evidence() -> None:
@@ -207,9 +207,9 @@ def test_a_draft_that_proposes_nothing_is_missing_evidence() -> None:
     """
     answers = [speed(1.0, 60.0 * number, rounds=counted(40, 0, 0)) for number in range(40)]
 
-    found = judged(context(ACCEPTANCE), evidence(alone(answers)))
+    result = judged(context(ACCEPTANCE), evidence(alone(answers)))
 
-    assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
+    assert (Outcome.UNPROVEN, None) == (result.outcome, result.fresh_ns)
 
 
 def moved(share: float, count: int = 60) -> list[CounterGain]:
@@ -220,10 +220,10 @@ def test_the_servers_counters_see_prompts_that_canaries_do_not() -> None:
     """
     The canaries' acceptance is good, but the real prompts' is not: the bound is crossed, by the server's counters.
     """
-    found = judged(context(ACCEPTANCE), evidence(accepting([0.9] * 40), counter_gains=moved(0.1)))
+    result = judged(context(ACCEPTANCE), evidence(accepting([0.9] * 40), counter_gains=moved(0.1)))
 
-    assert Outcome.FAIL is found.outcome
-    assert "by the server's counters" in found.check.because
+    assert Outcome.FAIL is result.outcome
+    assert "by the server's counters" in result.check.because
 
 
 def test_a_collapse_to_half_crosses_within_two_windows() -> None:
@@ -237,8 +237,8 @@ def test_a_collapse_to_half_crosses_within_two_windows() -> None:
             CounterGain(number * 60 * SECOND, 1000, round(1000 * share), rounds=1500)
             for number, share in enumerate(shares, 1)
         ]
-        known = context(guard("acceptance_rate", at_least=0.6))
-        return judged(known, evidence(accepting([0.8] * 8), counter_gains=gains))
+        guarded = context(guard("acceptance_rate", at_least=0.6))
+        return judged(guarded, evidence(accepting([0.8] * 8), counter_gains=gains))
 
     first = next(minutes for minutes in range(1, 30) if crossed_after(minutes).outcome is Outcome.FAIL)
 
@@ -250,20 +250,20 @@ def test_the_servers_counters_never_speak_for_a_route() -> None:
     """
     They are of all routes together: good ones are no evidence, and a route without canaries stays unproven.
     """
-    found = judged(context(ACCEPTANCE), evidence(counter_gains=moved(0.9)))
+    result = judged(context(ACCEPTANCE), evidence(counter_gains=moved(0.9)))
 
-    assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
+    assert (Outcome.UNPROVEN, None) == (result.outcome, result.fresh_ns)
 
 
 def test_counters_of_all_routes_cross_the_lowest_floor_only() -> None:
     """
     A mix may lie below the floor of one route and be right for another.
     """
-    known = context(ACCEPTANCE, guard("acceptance_rate", at_least=0.2))
+    guarded = context(ACCEPTANCE, guard("acceptance_rate", at_least=0.2))
 
-    found = [judged(known, evidence(accepting([0.9] * 40), counter_gains=moved(0.3)), at=at) for at in (0, 1)]
+    results = [judged(guarded, evidence(accepting([0.9] * 40), counter_gains=moved(0.3)), at=at) for at in (0, 1)]
 
-    assert [Outcome.PASS, Outcome.PASS] == [one.outcome for one in found]
+    assert [Outcome.PASS, Outcome.PASS] == [result.outcome for result in results]
 
 
 # Errors and right answers
@@ -294,9 +294,9 @@ def test_at_most_none_is_crossed_by_the_first() -> None:
     """
     Whoever writes 0 by hand means it.
     """
-    found = judged(context(guard("error_rate", at_most=0.0)), evidence(failing(20, 1)))
+    result = judged(context(guard("error_rate", at_most=0.0)), evidence(failing(20, 1)))
 
-    assert Outcome.FAIL is found.outcome
+    assert Outcome.FAIL is result.outcome
 
 
 def saying(texts: list[str], knobs: Any = FAST) -> list[Any]:
@@ -311,20 +311,20 @@ def test_right_answers_are_counted(wrong: int, outcome: Outcome) -> None:
     """
     40 right answers keep a bound of 90 %, 24 wrong ones at the end cross it, 4 of them decide nothing.
     """
-    known = context(guard("canary_pass_rate", at_least=0.9), canaries=EXPECT_OK)
+    guarded = context(guard("canary_pass_rate", at_least=0.9), canaries=EXPECT_OK)
 
-    assert outcome is judged(known, evidence(saying(["ok"] * (40 - wrong) + ["no"] * wrong))).outcome
+    assert outcome is judged(guarded, evidence(saying(["ok"] * (40 - wrong) + ["no"] * wrong))).outcome
 
 
-def paired(mine: str, plain: str, rounds: int = 2) -> list[Any]:
+def paired(drafted: str, plain: str, rounds: int = 2) -> list[Any]:
     """Return answers of both arms to every canary, where the first canary is answered so."""
     out = []
     for number in range(8 * rounds):
-        name, texts = f"c-{number % 8:03}", (mine, plain) if number % 8 == 0 else ("ok", "ok")
+        name, texts = f"c-{number % 8:03}", (drafted, plain) if number % 8 == 0 else ("ok", "ok")
         out += [
-            replace(one, canary=name, pair=f"p{number}")
+            replace(answer, canary=name, pair=f"p{number}")
             for text, knobs in zip(texts, (FAST, PLAIN), strict=True)
-            for one in alone([speed(1.4, 30.0 * number, text=text)], knobs=knobs)
+            for answer in alone([speed(1.4, 30.0 * number, text=text)], knobs=knobs)
         ]
     return out
 
@@ -333,24 +333,26 @@ DELTA = guard("task_pass_delta", at_least=0.0)
 
 
 @pytest.mark.parametrize(
-    ("mine", "plain", "outcome"),
+    ("drafted", "plain", "outcome"),
     [("ok", "ok", Outcome.PASS), ("no", "no", Outcome.PASS), ("no", "ok", Outcome.FAIL)],
 )
-def test_pass_rates_of_both_arms_are_facts_once_all_was_answered_twice(mine: str, plain: str, outcome: Outcome) -> None:
+def test_pass_rates_of_both_arms_are_facts_once_all_was_answered_twice(
+    drafted: str, plain: str, outcome: Outcome
+) -> None:
     """
     One canary that only the candidate gets wrong, twice, fails an objective of no difference.
     """
-    assert outcome is judged(context(DELTA, canaries=EXPECT_OK), evidence(paired(mine, plain))).outcome
+    assert outcome is judged(context(DELTA, canaries=EXPECT_OK), evidence(paired(drafted, plain))).outcome
 
 
 def test_a_single_wrong_answer_is_not_a_fact_yet() -> None:
     """
     Before every canary was answered twice the difference has an interval, and lies on both sides.
     """
-    found = judged(context(DELTA, canaries=EXPECT_OK), evidence(paired("no", "ok", rounds=1)))
+    result = judged(context(DELTA, canaries=EXPECT_OK), evidence(paired("no", "ok", rounds=1)))
 
-    assert Outcome.UNPROVEN is found.outcome
-    assert found.fresh_ns is not None
+    assert Outcome.UNPROVEN is result.outcome
+    assert result.fresh_ns is not None
 
 
 @pytest.mark.parametrize(("wrong", "outcome"), [(0, Outcome.PASS), (1, Outcome.UNPROVEN), (30, Outcome.FAIL)])
@@ -358,10 +360,10 @@ def test_without_plain_decoding_the_certified_pass_rate_is_the_reference(wrong: 
     """
     The whole set, twice alike, shows that nothing was lost; that something was needs more than chance.
     """
-    found = judged(context(DELTA, canaries=EXPECT_OK), evidence(saying(["ok"] * (40 - wrong) + ["no"] * wrong)))
+    result = judged(context(DELTA, canaries=EXPECT_OK), evidence(saying(["ok"] * (40 - wrong) + ["no"] * wrong)))
 
-    assert outcome is found.outcome
-    assert "certified pass rate" in found.check.because
+    assert outcome is result.outcome
+    assert "certified pass rate" in result.check.because
 
 
 # The host
@@ -389,9 +391,9 @@ def test_a_sensor_that_vanished_is_missing(status: str) -> None:
     reading = Reading(9e9, "B", "made", status)
     samples = [replace(sample, values={"memory_headroom": reading}) for sample in on_host(9e9).samples]
 
-    found = judged(context(HEADROOM), evidence(samples=samples))
+    result = judged(context(HEADROOM), evidence(samples=samples))
 
-    assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
+    assert (Outcome.UNPROVEN, None) == (result.outcome, result.fresh_ns)
 
 
 @pytest.mark.parametrize("samples", [(), sampled({"memory_headroom": 9e9}, at_s=range(3540, 3560))])
@@ -399,20 +401,20 @@ def test_a_sampler_that_stopped_is_missing(samples: Any) -> None:
     """
     A third of the last minute is not 95 % of it, and no sample at all is nothing.
     """
-    found = judged(context(HEADROOM), evidence(samples=samples))
+    result = judged(context(HEADROOM), evidence(samples=samples))
 
-    assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
+    assert (Outcome.UNPROVEN, None) == (result.outcome, result.fresh_ns)
 
 
 def test_a_stretch_that_has_only_begun_keeps_nothing() -> None:
     """
     Ten good seconds of a minute are fresh evidence, but no proof of the minute; ten bad ones cross the bound.
     """
-    found = [judged(context(HEADROOM), on_host(value, since_s=3590)) for value in (9e9, 7e9)]
+    results = [judged(context(HEADROOM), on_host(value, since_s=3590)) for value in (9e9, 7e9)]
 
-    assert [Outcome.UNPROVEN, Outcome.FAIL] == [one.outcome for one in found]
-    assert found[0].fresh_ns is not None
-    says("watch", "a stretch that has only begun keeps nothing", found[0].check.because)
+    assert [Outcome.UNPROVEN, Outcome.FAIL] == [result.outcome for result in results]
+    assert results[0].fresh_ns is not None
+    says("watch", "a stretch that has only begun keeps nothing", results[0].check.because)
 
 
 @pytest.mark.parametrize(("grown", "outcome"), [(0.0, Outcome.PASS), (1e6, Outcome.FAIL)])
@@ -420,23 +422,25 @@ def test_swap_is_judged_over_its_own_stretch(grown: float, outcome: Outcome) -> 
     """
     Growth counts over the last ten minutes, not over the last round.
     """
-    known = context(guard("swap_growth", at_most=256e6, over=600.0))
-    samples = [one for at in range(3000, 3600) for one in sampled({"swap_used": grown * (at - 3000)}, at_s=[at])]
+    guarded = context(guard("swap_growth", at_most=256e6, over=600.0))
+    samples = [sample for at in range(3000, 3600) for sample in sampled({"swap_used": grown * (at - 3000)}, at_s=[at])]
 
-    assert outcome is judged(known, evidence(samples=samples)).outcome
+    assert outcome is judged(guarded, evidence(samples=samples)).outcome
 
 
 def test_pressure_is_judged_by_its_longest_run() -> None:
     """
     20 s of critical pressure cross a bound of 10 s; the host reports 4 for critical.
     """
-    known = context(guard("memory_pressure_critical", at_most=10.0, over=80.0))
+    guarded = context(guard("memory_pressure_critical", at_most=10.0, over=80.0))
     levels = [4.0 if 3540 <= at < 3560 else 1.0 for at in range(3520, 3600)]
     samples = [
-        one for at, level in enumerate(levels, 3520) for one in sampled({"memory_pressure_level": level}, at_s=[at])
+        sample
+        for at, level in enumerate(levels, 3520)
+        for sample in sampled({"memory_pressure_level": level}, at_s=[at])
     ]
 
-    assert Outcome.FAIL is judged(known, evidence(samples=samples)).outcome
+    assert Outcome.FAIL is judged(guarded, evidence(samples=samples)).outcome
 
 
 THROTTLE = guard("throttle_time", at_most=0.0, over=90.0, missing_for=300.0)
@@ -447,10 +451,10 @@ def test_throttling_is_judged_by_its_sensors(level: float, outcome: Outcome) -> 
     """
     Heavy pressure is throttled, moderate is not; in production one sensor is enough, and the reason names it.
     """
-    found = judged(context(THROTTLE), on_host(level, name="thermal_level"))
+    result = judged(context(THROTTLE), on_host(level, name="thermal_level"))
 
-    assert outcome is found.outcome
-    assert (outcome is Outcome.PASS) == ("thermal sensors alone" in found.check.because)
+    assert outcome is result.outcome
+    assert (outcome is Outcome.PASS) == ("thermal sensors alone" in result.check.because)
 
 
 def test_counters_of_throttling_are_judged_where_there_is_no_level() -> None:
@@ -463,9 +467,9 @@ def test_counters_of_throttling_are_judged_where_there_is_no_level() -> None:
             context(THROTTLE),
             evidence(
                 samples=[
-                    one
+                    sample
                     for at in range(3500, 3600)
-                    for one in sampled(dict.fromkeys(names, 7.0 + grown * (at > 3550)), at_s=[at])
+                    for sample in sampled(dict.fromkeys(names, 7.0 + grown * (at > 3550)), at_s=[at])
                 ]
             ),
         ).outcome
@@ -482,9 +486,9 @@ def test_thermal_sensors_that_contradict_each_other_are_missing(second: dict[str
     """
     samples = sampled({"thermal_level": 0.0, **second}, at_s=range(3500, 3600))
 
-    found = judged(context(THROTTLE), evidence(samples=samples))
+    result = judged(context(THROTTLE), evidence(samples=samples))
 
-    assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
+    assert (Outcome.UNPROVEN, None) == (result.outcome, result.fresh_ns)
 
 
 # What may be rested on
@@ -494,13 +498,13 @@ def test_while_plain_a_guard_of_speculation_sleeps() -> None:
     """
     Guards of speed and acceptance are asleep on plain decoding; errors, the pass rate and the host are judged.
     """
-    known = context(RATIO, ACCEPTANCE, ERRORS, guard("canary_pass_rate", at_least=0.9), HEADROOM, canaries=EXPECT_OK)
+    guarded = context(RATIO, ACCEPTANCE, ERRORS, guard("canary_pass_rate", at_least=0.9), HEADROOM, canaries=EXPECT_OK)
     answers = alone([speed(1.0, 30.0 * number, text="ok") for number in range(80)], knobs=PLAIN)
 
-    guards = judge_guards("easy", evidence(answers, samples=on_host(9e9).samples), known, PLAIN)
+    guards = judge_guards("easy", evidence(answers, samples=on_host(9e9).samples), guarded, PLAIN)
 
-    assert [True, True, False, False, False] == [one.asleep for one in guards]
-    assert [Outcome.PASS] * 3 == [one.outcome for one in guards if not one.asleep]
+    assert [True, True, False, False, False] == [result.asleep for result in guards]
+    assert [Outcome.PASS] * 3 == [result.outcome for result in guards if not result.asleep]
 
 
 def test_answers_of_another_setting_are_no_evidence() -> None:
@@ -509,18 +513,18 @@ def test_answers_of_another_setting_are_no_evidence() -> None:
     """
     lower = (("draft", "heavy"), ("num_draft_tokens", 2))
 
-    found = judged(context(RATIO), evidence(pairs(at_ratio(1.5, 24))), knobs=lower)
+    result = judged(context(RATIO), evidence(pairs(at_ratio(1.5, 24))), knobs=lower)
 
-    assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
+    assert (Outcome.UNPROVEN, None) == (result.outcome, result.fresh_ns)
 
 
 def test_old_answers_are_forgotten() -> None:
     """
     What is older than the window is not judged.
     """
-    found = judged(context(RATIO), evidence(pairs(at_ratio(1.5, 24)), now_s=2 * DAY_S))
+    result = judged(context(RATIO), evidence(pairs(at_ratio(1.5, 24)), now_s=2 * DAY_S))
 
-    assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
+    assert (Outcome.UNPROVEN, None) == (result.outcome, result.fresh_ns)
 
 
 def test_a_window_that_never_fills_is_missing_evidence() -> None:
@@ -529,9 +533,9 @@ def test_a_window_that_never_fills_is_missing_evidence() -> None:
     """
     seven = pairs(at_ratio(1.5, 7), first_s=DAY_S, step_s=600.0)
 
-    found = [judged(context(RATIO), evidence(seven, now_s=1.5 * DAY_S, since_s=since)) for since in (DAY_S, 0.0)]
+    results = [judged(context(RATIO), evidence(seven, now_s=1.5 * DAY_S, since_s=since)) for since in (DAY_S, 0.0)]
 
-    assert [True, False] == [one.fresh_ns is not None for one in found]
+    assert [True, False] == [result.fresh_ns is not None for result in results]
 
 
 def test_the_error_of_a_look_is_a_share_of_a_whole_life() -> None:
@@ -555,7 +559,7 @@ def test_a_slower_candidate_never_looks_better(ratio_of: list[float], times: flo
     Slowing every candidate down by one factor never improves the outcome of the ratio.
     """
     before, after = (
-        judged(context(RATIO), evidence(pairs(some))) for some in (ratio_of, [one / times for one in ratio_of])
+        judged(context(RATIO), evidence(pairs(ratios))) for ratios in (ratio_of, [ratio / times for ratio in ratio_of])
     )
 
     assert after.outcome >= before.outcome
@@ -570,7 +574,7 @@ def test_one_more_fault_never_looks_better(faulty: list[bool]) -> None:
     answers = [replace(speed(1.4, 30.0 * number), fault="died" if bad else None) for number, bad in enumerate(faulty)]
     more = [*answers, replace(speed(1.4, 30.0 * len(faulty)), fault="died")]
 
-    before, after = (judged(context(ERRORS), evidence(alone(some))) for some in (answers, more))
+    before, after = (judged(context(ERRORS), evidence(alone(window))) for window in (answers, more))
 
     assert after.outcome >= before.outcome
 
@@ -582,6 +586,6 @@ def test_the_spread_of_a_set_is_read_off_its_certified_interval() -> None:
     figures = [MeasuredValue(center=1.1, lo=1.0, hi=1.2, n=count) for count in (25, 1)]
 
     assert [pytest.approx(math.log(1.2) / 2 * 5 / 1.7108821, rel=1e-6), 0.0] == [
-        certified_spread(one) for one in figures
+        certified_spread(interval) for interval in figures
     ]
     assert 0.0 == certified_spread(None)

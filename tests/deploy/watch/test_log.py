@@ -25,8 +25,8 @@ def test_entries_come_back_in_order(tmp_path: Path) -> None:
     """
     path = tmp_path / "watch.jsonl"
     for number in range(3):
-        with log(path) as kept:
-            kept.write("look", number=number)
+        with log(path) as watch_log:
+            watch_log.write("look", number=number)
 
     expected = [{"at": "2026-01-01T00:00:00.000000Z", "kind": "look", "number": number} for number in range(3)]
     assert expected == list(entries(path))
@@ -38,11 +38,11 @@ def test_a_torn_line_is_damage(tmp_path: Path, torn: bytes) -> None:
     A crash inside a line loses that line alone: the next session ends it and continues, and a reader learns of it.
     """
     path = tmp_path / "watch.jsonl"
-    with log(path) as kept:
-        kept.write("first")
+    with log(path) as watch_log:
+        watch_log.write("first")
     path.write_bytes(path.read_bytes() + torn)
-    with log(path) as kept:
-        kept.write("second")
+    with log(path) as watch_log:
+        watch_log.write("second")
 
     assert ["first", *(["damaged"] if torn else []), "second"] == [entry["kind"] for entry in entries(path)]
 
@@ -52,17 +52,17 @@ def test_every_flipped_bit_is_damage(tmp_path: Path) -> None:
     A flipped bit may leave another valid entry, a step of 0 instead of 2: the checksum of the line finds it.
     """
     path = tmp_path / "watch.jsonl"
-    with log(path) as kept:
-        written = kept.write("change", to_rung=2)
+    with log(path) as watch_log:
+        written = watch_log.write("change", to_rung=2)
     content = path.read_bytes()
-    seen = []
+    undamaged = []
     for place in range(8 * (len(content) - 1)):
         flipped = bytearray(content)
         flipped[place // 8] ^= 1 << place % 8
         path.write_bytes(flipped)
-        seen += [entry for entry in entries(path) if entry["kind"] != "damaged"]
+        undamaged += [entry for entry in entries(path) if entry["kind"] != "damaged"]
 
-    assert [] == [entry for entry in seen if {name: entry.get(name) for name in written} != written]
+    assert [] == [entry for entry in undamaged if {name: entry.get(name) for name in written} != written]
 
 
 def test_a_log_of_an_older_version_is_read(tmp_path: Path) -> None:
@@ -80,9 +80,9 @@ def test_a_full_log_is_put_aside_with_its_state(tmp_path: Path) -> None:
     Past its limit the file begins anew with the state, one old file is kept, and both stay small.
     """
     path = tmp_path / "watch.jsonl"
-    with log(path, limit=2000, state={"routes": {"json": "plain"}}) as kept:
+    with log(path, limit=2000, state={"routes": {"json": "plain"}}) as watch_log:
         for number in range(1000):
-            kept.write("look", number=number)
+            watch_log.write("look", number=number)
 
     first, *rest = entries(path)
     assert ("state", {"json": "plain"}) == (first["kind"], first["routes"])
@@ -96,10 +96,10 @@ def test_a_private_log_stays_private(tmp_path: Path) -> None:
     A file that its owner alone may read is followed by one that its owner alone may read.
     """
     path = tmp_path / "live.jsonl"
-    with log(path, limit=200) as kept:
+    with log(path, limit=200) as watch_log:
         path.chmod(0o600)
         for number in range(20):
-            kept.write("request", number=number)
+            watch_log.write("request", number=number)
 
     assert [0o600, 0o600] == [stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()]
 
@@ -109,9 +109,9 @@ def test_a_crash_between_two_names_loses_nothing(tmp_path: Path) -> None:
     If the full file was renamed and no new one begun, the next session continues with the full one.
     """
     path = tmp_path / "watch.jsonl"
-    with log(path) as kept:
-        kept.write("first")
-    path.rename(kept.previous)
+    with log(path) as watch_log:
+        watch_log.write("first")
+    path.rename(watch_log.previous)
     with log(path):
         pass
 
@@ -138,12 +138,12 @@ def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
     A file that cannot grow ends in an error that names the log, not in silence.
     """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with log(tmp_path / "watch.jsonl") as kept:
-        kept.write("look")
+    with log(tmp_path / "watch.jsonl") as watch_log:
+        watch_log.write("look")
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
         try:
             with pytest.raises(GatekeeperError, match=r"watch\.jsonl"):
-                kept.write("look")
+                watch_log.write("look")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
@@ -152,9 +152,9 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     """
     A log that is a link would append to another file: it is refused, for reading too, and that file stays as it was.
     """
-    other = tmp_path / "other"
-    other.write_text("mine")
-    (tmp_path / "watch.jsonl").symlink_to(other)
+    target = tmp_path / "other"
+    target.write_text("mine")
+    (tmp_path / "watch.jsonl").symlink_to(target)
 
     with pytest.raises(GatekeeperError) as refused:
         log(tmp_path / "watch.jsonl").__enter__()
@@ -163,7 +163,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
         list(entries(tmp_path / "watch.jsonl"))
     says("watch", "a link is not followed (2)", refused.value.message)
 
-    assert "mine" == other.read_text()
+    assert "mine" == target.read_text()
 
 
 def test_what_is_no_file_is_no_log(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_what_is_no_number_is_null(tmp_path: Path) -> None:
     NaN and infinity never reach the log, where other readers would choke on them: they are null.
     """
     path = tmp_path / "watch.jsonl"
-    with log(path) as kept:
-        kept.write("look", value=float("nan"), guards={"ratio": (1.5, float("inf"))})
+    with log(path) as watch_log:
+        watch_log.write("look", value=float("nan"), guards={"ratio": (1.5, float("inf"))})
 
     assert [(None, [1.5, None])] == [(entry["value"], entry["guards"]["ratio"]) for entry in entries(path)]

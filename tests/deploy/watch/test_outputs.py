@@ -131,7 +131,7 @@ def test_the_environment_of_the_watch_is_kept() -> None:
     assert os.environ["PATH"] == ran.output.strip()
 
 
-def watching(folder: Path, listen: tuple[str, int], said: list[str], *names: str) -> outputs.Outputs:
+def watching(folder: Path, listen: tuple[str, int], messages: list[str], *names: str) -> outputs.Outputs:
     config = WatchConfig(folder / "policy.toml", listen=listen, host_names=names)
     certified: Any = None  # only telemetry of a change needs it
     return outputs.Outputs(
@@ -139,7 +139,7 @@ def watching(folder: Path, listen: tuple[str, int], said: list[str], *names: str
         certified,
         SystemClock(),
         url="http://127.0.0.1:1",
-        say=lambda text, _: said.append(text),
+        say=lambda text, _: messages.append(text),
         write=lambda _: None,
         state=dict,
     )
@@ -150,20 +150,20 @@ def test_prometheus_fetches_the_state_of_this_moment(tmp_path: Path) -> None:
     /metrics holds what the textfile would: nothing before the first round, then each route, then that the watch has
     ended; any other path is not there, and neither is the server once the watch is closed.
     """
-    said: list[str] = []
-    with watching(tmp_path, ("127.0.0.1", 0), said) as made:
-        address = said[0].removeprefix("metrics: ")
+    messages: list[str] = []
+    with watching(tmp_path, ("127.0.0.1", 0), messages) as watch_outputs:
+        address = messages[0].removeprefix("metrics: ")
         before = requests.get(address, timeout=10)
-        made.publish(policy(), "ab", [OverlayRoute("json", True, "")], 60.0)
+        watch_outputs.publish(policy(), "ab", [OverlayRoute("json", True, "")], 60.0)
         during = requests.get(address, timeout=10)
-        made.end("stopped")
-        after, other = requests.get(address, timeout=10), requests.get(f"{address}2", timeout=10)
+        watch_outputs.end("stopped")
+        after, elsewhere = requests.get(address, timeout=10), requests.get(f"{address}2", timeout=10)
 
-    assert ("", 404) == (before.text, other.status_code)
+    assert ("", 404) == (before.text, elsewhere.status_code)
     assert during.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert all(f"# TYPE {prometheus_text.PREFIX}{name} gauge\n" in during.text for name in prometheus_text.METRICS)
     assert 'workload="json"} 1.0\n' in during.text
-    ended = [one.text.partition("gatekeeper_watch_ended{")[2].split()[-1] for one in (during, after)]
+    ended = [scrape.text.partition("gatekeeper_watch_ended{")[2].split()[-1] for scrape in (during, after)]
     assert ["0.0", "1.0"] == ended
     with pytest.raises(requests.ConnectionError):
         requests.get(address, timeout=10)
@@ -185,9 +185,9 @@ def test_a_page_of_another_site_cannot_read_the_state(tmp_path: Path, host: str,
     """
     A name that was made to lead here (DNS rebinding) is refused; addresses, this machine's name and named ones are not.
     """
-    said: list[str] = []
-    with watching(tmp_path, ("127.0.0.1", 0), said, "mini.example.org"):
-        got = requests.get(said[0].removeprefix("metrics: "), headers={"Host": host}, timeout=10)
+    messages: list[str] = []
+    with watching(tmp_path, ("127.0.0.1", 0), messages, "mini.example.org"):
+        got = requests.get(messages[0].removeprefix("metrics: "), headers={"Host": host}, timeout=10)
 
     assert code == got.status_code
 
@@ -196,16 +196,16 @@ def test_silent_connections_to_the_metrics_are_limited(tmp_path: Path) -> None:
     """
     Connections beyond the limit are closed at once and start no thread; when the others have gone, it answers again.
     """
-    said: list[str] = []
-    with watching(tmp_path, ("127.0.0.1", 0), said):
-        address = said[0].removeprefix("metrics: ")
+    messages: list[str] = []
+    with watching(tmp_path, ("127.0.0.1", 0), messages):
+        address = messages[0].removeprefix("metrics: ")
         place, before = ("127.0.0.1", urlsplit(address).port or 0), threading.active_count()
         silent = [socket.create_connection(place, timeout=60) for _ in range(MOST + 4)]
         with suppress(ConnectionResetError):
             assert b"" == silent[-1].recv(1)
         started = threading.active_count() - before
-        for one in silent:
-            one.close()
+        for connection in silent:
+            connection.close()
         until(lambda: answers(address))
 
     assert started <= MOST
@@ -222,10 +222,10 @@ def test_a_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
     """
     A second watch on the same port is code 2 and leaves the overlay to others.
     """
-    said: list[str] = []
+    messages: list[str] = []
     (tmp_path / "b").mkdir()
-    with watching(tmp_path, ("127.0.0.1", 0), said):
-        port = int(said[0].rpartition(":")[2].partition("/")[0])
+    with watching(tmp_path, ("127.0.0.1", 0), messages):
+        port = int(messages[0].rpartition(":")[2].partition("/")[0])
         for _ in range(2):  # the second time too it is the port, not a lock that was kept
             with pytest.raises(InputError, match=f"127.0.0.1:{port}"):
-                watching(tmp_path / "b", ("127.0.0.1", port), said).__enter__()
+                watching(tmp_path / "b", ("127.0.0.1", port), messages).__enter__()

@@ -57,9 +57,9 @@ def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
 
     def read(workload: str, path: Path) -> str | None:
         ran = subprocess.run([program, script, workload, path], capture_output=True, text=True, timeout=60, check=False)
-        shown = [line for line in ran.stdout.splitlines() if line.startswith("num_draft_tokens=")]
-        assert bool(shown) == (ran.returncode == 0), ran.stderr
-        return shown[0].partition("=")[2] if shown else None
+        setting_lines = [line for line in ran.stdout.splitlines() if line.startswith("num_draft_tokens=")]
+        assert bool(setting_lines) == (ran.returncode == 0), ran.stderr
+        return setting_lines[0].partition("=")[2] if setting_lines else None
 
     return read
 
@@ -91,12 +91,12 @@ def test_a_reader_meets_no_half_written_file(reader: Reader, tmp_path: Path) -> 
     writer = threading.Thread(target=_write_until, args=(path, over))
     writer.start()
     try:
-        seen = {reader("json", path) for _ in range(10)}
+        settings = {reader("json", path) for _ in range(10)}
     finally:
         over.set()
         writer.join()
 
-    assert seen <= {"3", None}
+    assert settings <= {"3", None}
 
 
 def _write_until(path: Path, over: threading.Event) -> None:
@@ -145,10 +145,10 @@ def test_a_reader_sees_the_old_overlay_or_the_new_one(tmp_path: Path) -> None:
     write(path, overlay())
     writer = multiprocessing.get_context("fork").Process(target=_write_often, args=(path,))
     writer.start()
-    seen = {path.read_text() for _ in range(500)}
+    texts_read = {path.read_text() for _ in range(500)}
     writer.join()
 
-    assert seen <= texts
+    assert texts_read <= texts
     assert 0 == writer.exitcode
 
 
@@ -182,10 +182,12 @@ def test_a_lock_dies_with_its_holder(tmp_path: Path) -> None:
     A watch that was killed leaves no lock behind.
     """
     path = tmp_path / "policy.live.toml"
-    held = "import sys; from gatekeeper.deploy.watch.overlay import locked; from pathlib import Path\n"
-    held += "with locked(Path(sys.argv[1]), owner={}, option=''):\n print('held', flush=True); sys.stdin.read()"
+    holder_script = "import sys; from gatekeeper.deploy.watch.overlay import locked; from pathlib import Path\n"
+    holder_script += (
+        "with locked(Path(sys.argv[1]), owner={}, option=''):\n print('held', flush=True); sys.stdin.read()"
+    )
     process = subprocess.Popen(
-        [sys.executable, "-c", held, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", holder_script, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     assert "held\n" == process.stdout.readline()

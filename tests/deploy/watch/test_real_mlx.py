@@ -72,7 +72,7 @@ def of_server(run: Path, *options: str, tapped: bool = True) -> dict[str, tuple[
     port = free_port()
     with after_promotion.served("little-draft", port, options, tapped=tapped):
         server = check_server(run, ROOT / "bench" / "watched.toml", Address(f"http://127.0.0.1:{port}"))
-    return {one.part: (one.outcome, one.detail) for one in server}
+    return {part.part: (part.outcome, part.detail) for part in server}
 
 
 @pytest.mark.timeout(600)
@@ -80,12 +80,12 @@ def test_the_certified_server_is_as_certified(run: Path) -> None:
     """
     The real mlx_lm.server, launched as the policy says, contradicts nothing; what it does not tell is listed.
     """
-    seen = of_server(run, "--prompt-cache-size", "0")
+    parts = of_server(run, "--prompt-cache-size", "0")
 
-    as_certified = {part for part, (outcome, _) in seen.items() if outcome == "as certified"}
+    as_certified = {part for part, (outcome, _) in parts.items() if outcome == "as certified"}
     assert {"models", "launch line", "environment", "prompt cache", "drafted tokens"} == as_certified
-    assert {"sampling", "load", "context", "versions"} == {*seen} - as_certified
-    outcome, detail = seen["context"]
+    assert {"sampling", "load", "context", "versions"} == {*parts} - as_certified
+    outcome, detail = parts["context"]
     assert ("not checked", True) == (outcome, "83 tokens" in detail)
 
 
@@ -94,9 +94,9 @@ def test_a_stock_server_with_its_cache_on_is_found(run: Path) -> None:
     """
     mlx_lm.server with a draft and its prompt cache on gives wrong answers: its process and its own count show it.
     """
-    seen = of_server(run, tapped=False)
+    parts = of_server(run, tapped=False)
 
     for part in ("launch line", "prompt cache"):
-        outcome, detail = seen[part]
+        outcome, detail = parts[part]
         assert ("differs", True) == (outcome, "--prompt-cache-size 0" in detail)
-    assert re.search(r"\d+ of \d+ prompt tokens", seen["prompt cache"][1])
+    assert re.search(r"\d+ of \d+ prompt tokens", parts["prompt cache"][1])

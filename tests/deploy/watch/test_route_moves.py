@@ -124,7 +124,7 @@ def test_a_crossing_must_hold_for_as_long_as_its_guard_says(watched: Watched) ->
         lines_with("throughput_ratio: 0.50x,", change.because.replace("120 s", "2 min")),
     )
     assert {"draft": "heavy", "num_draft_tokens": 2} == change.setting
-    assert ["fail"] == [one["outcome"] for one in change.evidence]
+    assert ["fail"] == [crossing["outcome"] for crossing in change.evidence]
 
 
 def test_what_is_missing_does_not_end_a_crossing(watched: Watched) -> None:
@@ -330,9 +330,9 @@ def test_an_edited_policy_keeps_the_setting_or_turns_it_off(
     """
     watched.watch("crossed", minutes=3)
 
-    _, found = route_moves.after_edit(watched.state, watched.rules, rules(ladder=ladder), instant(watched.now_ns))
+    _, moves = route_moves.after_edit(watched.state, watched.rules, rules(ladder=ladder), instant(watched.now_ns))
 
-    assert changes == [(one.kind, one.after) for one in found]
+    assert changes == [(move.kind, move.after) for move in moves]
 
 
 # Whatever is seen
@@ -376,7 +376,7 @@ def test_a_route_is_never_on_without_fresh_evidence(rounds: list[tuple[tuple[str
         for _ in range(minutes):
             watched.watch(*words)
             state = watched.state
-            newest = [state.fresh.get(one.name, state.since_ns) for one in (SPEED, ERRORS)]
+            newest = [state.fresh.get(bound.name, state.since_ns) for bound in (SPEED, ERRORS)]
             silent = [(watched.now_ns - at) / SECOND for at in newest]
             assert state.standing.step == watched.rules.plain or max(silent) <= WATCH.missing_for
 
@@ -425,12 +425,12 @@ def test_a_restart_never_takes_a_route_up(rounds: list[tuple[tuple[str, str], in
 @pytest.mark.parametrize(
     "spoiled",
     [
-        lambda one: one.pop("change"),
-        lambda one: one.update(change="resurrected"),
-        lambda one: one.update(to_rung="0"),
-        lambda one: one.update(to_rung=True),
-        lambda one: one.update(from_rung=-1),
-        lambda one: one.update(evidence=7),
+        lambda entry: entry.pop("change"),
+        lambda entry: entry.update(change="resurrected"),
+        lambda entry: entry.update(to_rung="0"),
+        lambda entry: entry.update(to_rung=True),
+        lambda entry: entry.update(from_rung=-1),
+        lambda entry: entry.update(evidence=7),
     ],
 )
 def test_a_line_that_is_no_change_is_refused(spoiled: Callable[[dict[str, Any]], Any]) -> None:
@@ -449,22 +449,22 @@ def test_a_loss_goes_all_the_way_down_and_back() -> None:
     Answers, guards and state together: a draft that turns bad is off within the hour, and when it is good again the
     trial answers take it up step by step, to the certified setting and no further.
     """
-    known = context({"metric": "throughput_ratio", "at_least": 1.16, "for": 120.0}, watch={"quiet_for": 600.0})
-    mine = RouteRules(known.policy.route_of("easy").steps, known.policy.watch, switched=True)
+    guarded = context({"metric": "throughput_ratio", "at_least": 1.16, "for": 120.0}, watch={"quiet_for": 600.0})
+    speed_rules = RouteRules(guarded.policy.route_of("easy").steps, guarded.policy.watch, switched=True)
     state = route_moves.start(Standing(workload="easy"), 0)
-    kept: list[Generation] = []
+    answers: list[Generation] = []
     steps = []
     for minute in range(1, 150):
-        knobs, ratio = route_moves.judged_setting(state, mine), 0.6 if 20 <= minute < 70 else 1.5
+        knobs, ratio = route_moves.judged_setting(state, speed_rules), 0.6 if 20 <= minute < 70 else 1.5
         pair = pairs([ratio * (1.02 if minute % 2 else 0.98)], first_s=60.0 * minute)
-        kept += [replace(one, setting=knobs) if one.arm == "candidate" else one for one in pair]
-        what = evidence(kept, now_s=60.0 * minute + 30, since_s=state.since_ns / SECOND)
+        answers += [replace(answer, setting=knobs) if answer.arm == "candidate" else answer for answer in pair]
+        window = evidence(answers, now_s=60.0 * minute + 30, since_s=state.since_ns / SECOND)
         before = state.standing.step
-        results = judge_guards("easy", what, known, knobs)
-        state, _ = route_moves.after_round(state, results, mine, instant(what.now_ns))
+        results = judge_guards("easy", window, guarded, knobs)
+        state, _ = route_moves.after_round(state, results, speed_rules, instant(window.now_ns))
         if state.standing.step != before:
             steps.append((minute, state.standing.step))
-            kept = []
+            answers = []
 
     assert [1, 2, 1, 0] == [step for _, step in steps]
     assert 20 < steps[1][0] < 70 < steps[2][0]
@@ -478,5 +478,5 @@ def test_a_step_that_was_not_soaked_says_so(watched: Watched) -> None:
 
     down, up = watched.changes[:2]
     assert [("down", 1, True), ("try", 0, False)] == [
-        (one.kind, one.after, "not soaked" in one.because) for one in (down, up)
+        (move.kind, move.after, "not soaked" in move.because) for move in (down, up)
     ]

@@ -38,18 +38,18 @@ def routes(*workloads: str) -> Routes:
 def restarted(before: Routes, *workloads: str) -> Routes:
     """Return the routes of a watch that continues from the log of another."""
     entry: dict[str, Any] = {"kind": "begun", **before.snapshot(VERDICT)}
-    made = routes(*workloads)
-    made.restore(read_log([entry], VERDICT), PublishedRoutes(), NOW)
-    return made
+    again = routes(*workloads)
+    again.restore(read_log([entry], VERDICT), PublishedRoutes(), NOW)
+    return again
 
 
 def test_a_route_that_is_taken_out_is_a_change() -> None:
     """
     A route without its block decodes plainly, which the log and the commands get like any other step.
     """
-    kept = routes("json", "chat")
+    watched_routes = routes("json", "chat")
 
-    changes = kept.edit(policy("chat"), NOW)
+    changes = watched_routes.edit(policy("chat"), NOW)
 
     assert [("json", "off")] == [(change.workload, change.kind) for change in changes]
     assert "the policy was edited" in changes[0].because
@@ -60,9 +60,9 @@ def test_a_route_that_is_put_back_has_to_earn_its_way(between: tuple[str, ...]) 
     """
     Taken out and put back, at once or over restarts with and without it, a route is not simply as certified again.
     """
-    kept = routes("json", "chat")
-    kept.edit(policy("chat"), NOW)
-    again = restarted(kept, *between)
+    watched_routes = routes("json", "chat")
+    watched_routes.edit(policy("chat"), NOW)
+    again = restarted(watched_routes, *between)
     changes = again.edit(policy("json", "chat"), NOW)
 
     assert "try" not in {change.kind for change in changes}
@@ -73,13 +73,13 @@ def test_what_bars_a_route_outlives_its_block() -> None:
     """
     Another model, once seen, bars a route until another certificate, its block taken out for a while or not.
     """
-    kept = routes("json", "chat")
+    watched_routes = routes("json", "chat")
     for name in ("json", "chat"):
-        kept.bar(name, "another model answers", NOW)
-    kept.edit(policy("chat"), NOW)
-    again = restarted(restarted(kept, "chat"), "json", "chat")
+        watched_routes.bar(name, "another model answers", NOW)
+    watched_routes.edit(policy("chat"), NOW)
+    again = restarted(restarted(watched_routes, "chat"), "json", "chat")
 
-    assert ["another model answers"] * 2 == [one.barred for one in again.standings.values()]
+    assert ["another model answers"] * 2 == [standing.barred for standing in again.standings.values()]
     assert [] == again.watched
 
 
@@ -100,15 +100,15 @@ def test_a_lower_step_speculates_at_the_certified_point_alone() -> None:
     axis = {"certified": 0.0, "at_least": 0.0, "at_most": 0.7}
     plain = policy("json").model_dump(by_alias=True, exclude_unset=True)
     route = {"region": {"temperature": axis}, "ladder": [{"rung": "shrink-draft", "draft": "heavy"}]}
-    whole = Policy.model_validate({**plain, "schema": 2, "route": [{**plain["route"][0], **route}]})
-    kept = Routes(whole, switched=True, now=NOW)
+    region_policy = Policy.model_validate({**plain, "schema": 2, "route": [{**plain["route"][0], **route}]})
+    watched_routes = Routes(region_policy, switched=True, now=NOW)
 
-    certified = kept.overlay_route("json").region
-    kept.states["json"] = start(Standing(workload="json", step=1), 0)
-    below = kept.overlay_route("json").region
+    certified = watched_routes.overlay_route("json").region
+    watched_routes.states["json"] = start(Standing(workload="json", step=1), 0)
+    below = watched_routes.overlay_route("json").region
 
     assert certified is not None
     assert below is not None
     assert ({"temperature": 0.7}, {"temperature": 0.0}) == tuple(
-        {name: bounds.at_most for name, bounds in one.axes.items()} for one in (certified, below)
+        {name: bounds.at_most for name, bounds in region.axes.items()} for region in (certified, below)
     )

@@ -20,8 +20,8 @@ BAD_DRAFT = {"drift": [{"of": "acceptance", "by": -0.95, "over": "1 s", "after":
 
 def route(deployed: Deployed) -> dict[str, Any]:
     """Return the overlay's entry of the one route."""
-    found: dict[str, Any] = tomllib.loads(deployed.overlay)["route"][0]
-    return found
+    entry: dict[str, Any] = tomllib.loads(deployed.overlay)["route"][0]
+    return entry
 
 
 def test_a_good_draft_stays_on(tmp_path: Path) -> None:
@@ -64,8 +64,8 @@ def test_a_warm_up_that_the_policy_requires_is_said(tmp_path: Path) -> None:
 
     _, output = deployed.watch(1)
 
-    (said,) = [line for line in output.messages if "warm-up" in line]
-    says("watch", "a warm up that the policy requires is said", said)
+    (warm_up_line,) = [line for line in output.messages if "warm-up" in line]
+    says("watch", "a warm up that the policy requires is said", warm_up_line)
 
 
 @pytest.mark.nightly
@@ -98,7 +98,7 @@ def test_flapping_signals_change_little(tmp_path: Path) -> None:
 
     _, output = deployed.watch(360)
 
-    tries = [datetime.fromisoformat(one["at"]) for one in output.of("change") if one["change"] == "try"]
+    tries = [datetime.fromisoformat(change["at"]) for change in output.of("change") if change["change"] == "try"]
     assert 1 <= len(tries) <= 9, output.changes
     assert all(after - before >= timedelta(seconds=900) for before, after in pairwise(tries))
 
@@ -232,7 +232,7 @@ def test_a_sleep_empties_the_windows(tmp_path: Path, hours: int, because: str) -
         session.run(10)
 
     assert (True, []) == (before > 10 * after, output.changes)
-    assert [because in one["because"] for one in output.of("gap")] == [True]
+    assert [because in entry["because"] for entry in output.of("gap")] == [True]
 
 
 def test_a_sleep_does_not_stand_for_evidence(tmp_path: Path) -> None:
@@ -372,13 +372,15 @@ def test_an_unsampled_host_turns_speculation_off(tmp_path: Path, monkeypatch: py
     deployed.policy(guards=[*GUARDS, headroom])
     with deployed.session(output) as session:
         session.run(5)
-        kept = [one.outcome.word for one in session.routes.results["easy"] if one.guard.metric == "memory_headroom"]
+        outcomes = [
+            result.outcome.word for result in session.routes.results["easy"] if result.guard.metric == "memory_headroom"
+        ]
         session._sampling.close()
         session._sampler = None
         monkeypatch.setattr(session, "_new_sampler", _DeadSampler)
         session.run(20)
 
-    assert (["pass"], ["off 0>2"]) == (kept, output.changes)
+    assert (["pass"], ["off 0>2"]) == (outcomes, output.changes)
     says("watch", "an unsampled host turns speculation off", output.of("change")[0]["because"])
     assert output.of("sampler_failed")
 
@@ -410,7 +412,7 @@ def test_commands_run_on_a_change(tmp_path: Path) -> None:
     exit_code, output = deployed.watch(200, commands=(("true",),), limit=240.0)
 
     assert ["down True True", "down False False"] == note.read_text().splitlines()
-    faults = [one["fault"] for one in output.of("command")]
+    faults = [entry["fault"] for entry in output.of("command")]
     assert (1, ["exit code 1", None, None] * 2) == (exit_code, faults)
     kinds = [entry["kind"] for entry in output.entries]
     assert kinds.index("change") < kinds.index("command")
@@ -454,7 +456,7 @@ def test_the_load_is_reported_and_bounded(tmp_path: Path) -> None:
 
     _, output = deployed.watch(200)
 
-    loads = [one["load"] for one in output.of("look")]
+    loads = [entry["load"] for entry in output.of("look")]
     assert all(load["share"] <= 0.021 for load in loads[20:])
     assert 0.018 < loads[-1]["share"]
     assert any("(72 s per hour)" in line for line in output.messages)
@@ -480,8 +482,8 @@ def test_nothing_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert late < early + 500, "one object a round would be a thousand"
     assert (tmp_path / "watch.jsonl.1").exists()
-    kept = ("watch.jsonl", "watch.jsonl.1", "policy.live.toml")
-    assert all((tmp_path / name).stat().st_size < 2 * limit for name in kept)
+    file_names = ("watch.jsonl", "watch.jsonl.1", "policy.live.toml")
+    assert all((tmp_path / name).stat().st_size < 2 * limit for name in file_names)
 
 
 def _objects(output: WatchOutput) -> int:

@@ -38,10 +38,10 @@ def test_every_look_of_the_bench_is_the_guards_own(metric: str) -> None:
     policy = watch.policy(condition)
     error, guard = watch.error_of(policy), next(guard for guard in policy.guard if guard.metric == metric)
     differ = certified_spread(policy.route[0].measured.throughput_ratio)
-    one = watch.drawn(
+    drawn = watch.drawn(
         [(watch.HEALTHY[2], 60), (WORSE, 100), (watch.HEALTHY[0], 80)], condition, np.random.default_rng(3)
     )
-    values = {"throughput_ratio": one.logs, "acceptance_rate": one.accepted, "error_rate": one.failed}[metric]
+    values = {"throughput_ratio": drawn.logs, "acceptance_rate": drawn.accepted, "error_rate": drawn.failed}[metric]
     values = values[np.isfinite(values)]
 
     laid = watch.crossed(metric, values, error, condition.differ)
@@ -66,9 +66,9 @@ def test_a_crossing_counts_once_it_has_held() -> None:
     guard = watch.policy(watch.CONDITIONS[0]).guard[0]
     flags = np.array([True, True, False, True, True, True])
 
-    held = [watch._held(flags, guard, watch.Condition("made", 0.1, every_s)) for every_s in (60.0, 600.0)]
+    runs_held = [watch._held(flags, guard, watch.Condition("made", 0.1, every_s)) for every_s in (60.0, 600.0)]
 
-    assert [[False] * 5 + [True], flags.tolist()] == [one.tolist() for one in held]
+    assert [[False] * 5 + [True], flags.tolist()] == [flags_held.tolist() for flags_held in runs_held]
 
 
 def test_no_answer_at_all_turns_a_route_down() -> None:
@@ -89,10 +89,10 @@ def test_the_bench_detects_a_fall_as_the_package_does() -> None:
 
     down = watch_falls.turned_down(units, need)
 
-    found = [falls.detect(units[: count + 1], watch_falls.BOUND, LEAST_SPREAD, need) for count in range(len(units))]
+    results = [falls.detect(units[: count + 1], watch_falls.BOUND, LEAST_SPREAD, need) for count in range(len(units))]
     seconds = [
         unit.at_ns / 1e9
-        for unit, fall in zip(units, found, strict=True)
+        for unit, fall in zip(units, results, strict=True)
         if fall is not None and unit.at_ns - fall.since_ns >= watch_falls.FOR_S * 1e9
     ]
     assert seconds[0] == down

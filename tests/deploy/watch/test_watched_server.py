@@ -31,9 +31,9 @@ def server() -> Iterator[Answering]:
 def deployed(
     path: Path, server: Answering, *guards: dict[str, Any], backend: str = "openai", **subject: Any
 ) -> Deployed:
-    made = Deployed.served(path, server.url, backend, **subject)
-    made.policy(guards=guards or [ERRORS], watch=AT_ONCE)
-    return made
+    deployment = Deployed.served(path, server.url, backend, **subject)
+    deployment.policy(guards=guards or [ERRORS], watch=AT_ONCE)
+    return deployment
 
 
 def test_a_server_that_answers_stays_on(tmp_path: Path, server: Answering) -> None:
@@ -50,8 +50,8 @@ def test_a_server_that_is_gone_is_turned_off(tmp_path: Path, server: Answering) 
     """
     A refused connection is a failed answer; when the server comes back the watch sees that, and does not end before.
     """
-    made, output = deployed(tmp_path, server), WatchOutput()
-    with made.session(output) as session:
+    deployment, output = deployed(tmp_path, server), WatchOutput()
+    with deployment.session(output) as session:
         session.run(5)
         server.shutdown()
         server.server_close()
@@ -70,10 +70,10 @@ def test_a_server_that_was_never_there_is_evidence(tmp_path: Path) -> None:
     A watch that is started before its server finds none and turns speculation off; that is no error.
     """
     with Answering() as server:
-        made = deployed(tmp_path, server)
+        deployment = deployed(tmp_path, server)
 
     output = WatchOutput()
-    with made.session(output) as session:
+    with deployment.session(output) as session:
         until(lambda: session.run(5) == 1)
 
     assert "down 0>1" == output.changes[0]
@@ -85,26 +85,26 @@ def test_without_an_answer_nothing_is_proven(tmp_path: Path) -> None:
     Rounds that end without one successful answer, before a bound was crossed for long enough, end in 3.
     """
     with Answering() as server:
-        made = deployed(tmp_path, server, {"metric": "acceptance_rate", "at_least": 0.5, "for": 60.0})
+        deployment = deployed(tmp_path, server, {"metric": "acceptance_rate", "at_least": 0.5, "for": 60.0})
 
-    assert 3 == made.watch(2)[0]
+    assert 3 == deployment.watch(2)[0]
 
 
 def test_another_model_is_turned_off_for_good(tmp_path: Path, server: Answering) -> None:
     """
     A server that answers as another model is not what was certified: off, and off after a restart.
     """
-    made, output = deployed(tmp_path, server), WatchOutput()
-    with made.session(output) as session:
+    deployment, output = deployed(tmp_path, server), WatchOutput()
+    with deployment.session(output) as session:
         session.run(5)
         server.model = "org/another"
         until(lambda: session.run(1) == 1)
     server.model = "org/target"
-    code, again = made.watch(3)
+    code, again = deployment.watch(3)
 
     assert ["barred 0>2"] == output.changes
     assert "'org/another'" in output.of("change")[0]["because"]
-    assert (1, [], False) == (code, again.changes, tomllib.loads(made.overlay)["route"][0]["speculation"])
+    assert (1, [], False) == (code, again.changes, tomllib.loads(deployment.overlay)["route"][0]["speculation"])
 
 
 @pytest.mark.parametrize("name", ["org/\ud800half", "org/\x00\x1b[31mred\nlines", "x" * 100_000])
@@ -112,14 +112,14 @@ def test_what_a_server_calls_itself_breaks_nothing(tmp_path: Path, server: Answe
     """
     A name that no file, terminal or environment can hold is another model's: off, and every command runs.
     """
-    made, output = deployed(tmp_path, server), WatchOutput()
-    with made.session(output, commands=(("true",),)) as session:
+    deployment, output = deployed(tmp_path, server), WatchOutput()
+    with deployment.session(output, commands=(("true",),)) as session:
         session.run(1)
         server.model = name
         until(lambda: session.run(1) == 1)
 
-    assert (["barred 0>2"], [None]) == (output.changes, [one["fault"] for one in output.of("command")])
-    assert False is tomllib.loads(made.overlay)["route"][0]["speculation"]
+    assert (["barred 0>2"], [None]) == (output.changes, [entry["fault"] for entry in output.of("command")])
+    assert False is tomllib.loads(deployment.overlay)["route"][0]["speculation"]
     assert all(line.isprintable() for line in output.messages)
 
 
@@ -127,11 +127,11 @@ def test_the_listed_model_is_compared_with_the_certified_one(tmp_path: Path, ser
     """
     Where the certified answers gave a name, a server that lists another model is found before the first answer.
     """
-    made = deployed(tmp_path, server)
+    deployment = deployed(tmp_path, server)
     answer = {"answer": {"claims": {"model": "org/certified"}}}
     (tmp_path / "run" / "soak-1.jsonl").write_text(json.dumps(answer) + "\n")
 
-    code, output = made.watch(1)
+    code, output = deployment.watch(1)
 
     assert (1, ["barred 0>2"]) == (code, output.changes)
     assert "certified: certified" in output.of("change")[0]["because"]
@@ -141,9 +141,9 @@ def test_claims_of_a_server_are_evidence(tmp_path: Path, server: Answering) -> N
     """
     The acceptance a server claims is judged; when it falls, the route goes down although it cannot be switched.
     """
-    made, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="llama-server"), WatchOutput()
-    made.policy(guards=[{**GUARDS[0], "for": 0.0}], watch={**AT_ONCE, "canaries": 4, "duty": 0.5})
-    with made.session(output) as session:
+    deployment, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="llama-server"), WatchOutput()
+    deployment.policy(guards=[{**GUARDS[0], "for": 0.0}], watch={**AT_ONCE, "canaries": 4, "duty": 0.5})
+    with deployment.session(output) as session:
         until(lambda: session.run(1) == 0 and session.routes.results["easy"][0].outcome.word == "pass")
         server.accepted = 1
         until(lambda: session.run(1) == 1)
@@ -157,10 +157,10 @@ def test_plain_decoding_is_requested_where_it_has_an_address(tmp_path: Path, ser
     With a plain_url each canary is sent to both servers, and the ratio is theirs.
     """
     ratio = {"metric": "throughput_ratio", "at_least": 0.01, "for": 60.0}
-    made, output = deployed(tmp_path, server, ratio), WatchOutput()
-    with Answering() as plain, made.session(output, plain_url=plain.url) as session:
+    deployment, output = deployed(tmp_path, server, ratio), WatchOutput()
+    with Answering() as plain, deployment.session(output, plain_url=plain.url) as session:
         until(lambda: session.run(1) == 0 and len(session.routes._answers["easy"]._kept) > 1)
-        arms = {one.arm for one in session.routes._answers["easy"]._kept}
+        arms = {answer.arm for answer in session.routes._answers["easy"]._kept}
 
     assert {"candidate", "plain"} == arms
 
@@ -170,22 +170,22 @@ def test_a_host_guard_needs_the_servers_host(tmp_path: Path, server: Answering) 
     A policy that guards the host is not watched from another machine, unless --no-host skips that guard.
     """
     headroom = {"metric": "memory_headroom", "at_least": 1.0, "for": 10.0}
-    made = deployed(tmp_path, server, ERRORS, headroom)
+    deployment = deployed(tmp_path, server, ERRORS, headroom)
 
     with pytest.raises(Exception, match="is another machine") as refused:
-        made.watch(1, url="http://192.0.2.1:8080")
+        deployment.watch(1, url="http://192.0.2.1:8080")
 
     assert "--no-host" in getattr(refused.value, "hint", "")
-    _, output = made.watch(2, host=False)
+    _, output = deployment.watch(2, host=False)
     assert ["error_rate at_most 0.2"] == list(output.of("look")[-1]["routes"]["easy"]["guards"])
 
 
-def start(made: Deployed, *words: str) -> subprocess.Popen[str]:
+def start(deployment: Deployed, *words: str) -> subprocess.Popen[str]:
     """Start the command as a service manager would."""
     argv = [sys.executable, "-m", "gatekeeper", "watch", "policy.toml", "--run", "run", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
-        argv, cwd=made.path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        argv, cwd=deployment.path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
@@ -194,49 +194,49 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, server: Answering, number: sig
     """
     SIGTERM and Ctrl-C end in 130; the overlay holds the time of its last round, and the next watch can take it.
     """
-    made = deployed(tmp_path, server)
-    process = start(made, "--json")
+    deployment = deployed(tmp_path, server)
+    process = start(deployment, "--json")
     until((tmp_path / "policy.live.toml").exists)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
 
     assert (130, True) == (process.returncode, "watch.jsonl" in err), err
-    assert "interrupted" == tomllib.loads(made.overlay)["ended"]
+    assert "interrupted" == tomllib.loads(deployment.overlay)["ended"]
     kinds = [json.loads(line).get("kind") for line in out.splitlines()]
     assert ("begun", "ended", None) == (kinds[0], *kinds[-2:])  # the last line is the error
-    assert made.watch(1)[0] == 0
+    assert deployment.watch(1)[0] == 0
 
 
 def test_a_second_watch_is_refused(tmp_path: Path, server: Answering) -> None:
     """
     Two watches of one overlay would contradict each other: the second ends in 3 and names the first.
     """
-    made = deployed(tmp_path, server)
-    first = start(made)
+    deployment = deployed(tmp_path, server)
+    first = start(deployment)
     until((tmp_path / "policy.live.toml").exists)
-    second = start(made, "--once")
+    second = start(deployment, "--once")
     _, err = second.communicate(timeout=60)
     first.kill()
     first.communicate()
 
     assert (3, True) == (second.returncode, f"process {first.pid}, since" in err), err
-    assert made.watch(1)[0] == 0
+    assert deployment.watch(1)[0] == 0
 
 
 def test_a_watch_that_was_killed_goes_on(tmp_path: Path, server: Answering) -> None:
     """
     After kill -9 in the middle of a round the next watch continues from the log.
     """
-    made = deployed(tmp_path, server)
+    deployment = deployed(tmp_path, server)
     server.status = 500
-    process = start(made)
+    process = start(deployment)
     journal = tmp_path / "watch.jsonl"
     until(lambda: journal.exists() and journal.read_text().count('"change"') > 1)
     process.kill()
     process.communicate()
     server.status = 200
 
-    code, output = made.watch(1)
+    code, output = deployment.watch(1)
 
     assert (1, True) == (code, output.of("begun")[0]["routes"][0]["standing"]["rung"] > 0)
 
@@ -245,9 +245,9 @@ def test_plain_text_and_colours(tmp_path: Path, server: Answering) -> None:
     """
     Off a terminal nothing is coloured; --quiet leaves what changed, and stdout is empty without --json.
     """
-    made = deployed(tmp_path, server)
+    deployment = deployed(tmp_path, server)
     server.status = 500
-    process = start(made, "--quiet")
+    process = start(deployment, "--quiet")
     assert process.stderr is not None
     err = ""
     while "down to" not in err:  # the change stands in the log before it is printed
@@ -263,15 +263,15 @@ def test_answers_that_fail_are_reported_with_their_reason(tmp_path: Path, server
     """
     The first failed answer raises one alert with its reason, which is also in the reason of the step down.
     """
-    made, output = deployed(tmp_path, server), WatchOutput()
-    with made.session(output) as session:
+    deployment, output = deployed(tmp_path, server), WatchOutput()
+    with deployment.session(output) as session:
         session.run(3)
         server.status = 503
         until(lambda: session.run(1) == 1 and bool(output.changes))
         server.status = 200
         until(lambda: session.run(1) == 1 and bool(output.of("answering")))
 
-    assert [True] == ["HTTP 503" in one["because"] for one in output.of("fault")]
+    assert [True] == ["HTTP 503" in entry["because"] for entry in output.of("fault")]
     assert "last fault: HTTP 503" in output.of("change")[0]["because"]
     assert [True, True] == [
         any(word in line for line in output.messages) for word in ("no answer: HTTP 503", "answers again")
@@ -282,8 +282,8 @@ def test_a_server_that_reports_no_acceptance_is_named_at_once(tmp_path: Path, se
     """
     Long before a guard without evidence turns speculation off, the first round reports that, and what to do.
     """
-    made, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="mlx-server"), WatchOutput()
-    with made.session(output) as session:
+    deployment, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="mlx-server"), WatchOutput()
+    with deployment.session(output) as session:
         session.run(3)
 
     (alert,) = output.of("lacking")
@@ -296,22 +296,28 @@ def test_a_server_that_claims_its_acceptance_needs_no_tap(tmp_path: Path, server
     """
     Claims are evidence too: no tap is recommended where none is needed.
     """
-    made, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="llama-server"), WatchOutput()
-    with made.session(output) as session:
+    deployment, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="llama-server"), WatchOutput()
+    with deployment.session(output) as session:
         session.run(3)
 
-    assert not any("does not report" in one["because"] for one in output.of("lacking"))
+    assert not any("does not report" in entry["because"] for entry in output.of("lacking"))
 
 
 def test_a_server_that_contradicts_the_conditions_is_off_while_it_does(tmp_path: Path, server: Answering) -> None:
     """
     A prompt cache that was certified off and is on turns speculation off, with the reason; nothing is barred for it.
     """
-    made = deployed(tmp_path, server)
-    known = {"backend": "openai", "target": "org/target", "prompt_cache": "off", "concurrency": 1, "max_tokens": 256}
-    made.policy(guards=[ERRORS], watch={**AT_ONCE, "quiet_for": 0.1, "quiet_most": 0.1}, conditions=known)
+    deployment = deployed(tmp_path, server)
+    conditions = {
+        "backend": "openai",
+        "target": "org/target",
+        "prompt_cache": "off",
+        "concurrency": 1,
+        "max_tokens": 256,
+    }
+    deployment.policy(guards=[ERRORS], watch={**AT_ONCE, "quiet_for": 0.1, "quiet_most": 0.1}, conditions=conditions)
     output = WatchOutput()
-    with made.session(output) as session:
+    with deployment.session(output) as session:
         session.run(2)
         before = list(output.changes)
         server.cached = 4
@@ -331,8 +337,8 @@ def test_our_own_limits_are_no_fault_of_the_server(tmp_path: Path, server: Answe
     """
     Without a free descriptor nothing is requested: that is said as ours, and no answer counts as failed.
     """
-    made, output = deployed(tmp_path, server), WatchOutput()
-    with made.session(output) as session:
+    deployment, output = deployed(tmp_path, server), WatchOutput()
+    with deployment.session(output) as session:
         session.run(1)
         with few_descriptors(0):
             session.run(1)
@@ -349,9 +355,9 @@ def test_a_route_without_an_answer_is_not_as_certified(tmp_path: Path) -> None:
     Where nothing answered, a round does not say that a route is as certified.
     """
     with Answering() as server:
-        made = deployed(tmp_path, server)
+        deployment = deployed(tmp_path, server)
 
-    code, output = made.watch(1)
+    code, output = deployment.watch(1)
 
     assert 3 == code
     assert "no answer yet; set to" in output.messages[-1]

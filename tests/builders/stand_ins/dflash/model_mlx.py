@@ -73,9 +73,9 @@ def stream_generate(
     del temperature, top_p, top_k
     _patch_model(model)
     block_size = block_size if block_size is not None else draft.config.block_size
-    own = generation.generate_step(mx.array(prompt), model, max_tokens=max_tokens)
+    target_steps = generation.generate_step(mx.array(prompt), model, max_tokens=max_tokens)
     tokens: list[int] = []
-    for token, _ in own:
+    for token, _ in target_steps:
         tokens.append(int(token))
         if tokens[-1] in tokenizer.eos_token_ids:
             break
@@ -84,14 +84,14 @@ def stream_generate(
         yield GenerationResponse("", tokens, None, "stop")
         return
     yield GenerationResponse("", tokens[:1], None)
-    given = 1
+    sent = 1
     for number in count(1):
-        size = min(block_size, max_tokens - given + 1)
-        if given >= max_tokens or size <= 1:
+        size = min(block_size, max_tokens - sent + 1)
+        if sent >= max_tokens or size <= 1:
             break
-        fresh = tokens[given : given + number % size + 1]
-        given += len(fresh)
-        yield GenerationResponse("", fresh, len(fresh), "stop" if stopped and given == len(tokens) else None)
-        if stopped and given == len(tokens):
+        fresh = tokens[sent : sent + number % size + 1]
+        sent += len(fresh)
+        yield GenerationResponse("", fresh, len(fresh), "stop" if stopped and sent == len(tokens) else None)
+        if stopped and sent == len(tokens):
             return
     yield GenerationResponse("", [], None, "length")

@@ -17,8 +17,8 @@ class Model:
 
     def greedy(self, prompt: Any, limit: int) -> list[int]:
         """Return the target's own tokens, as many as requested, a stop token or not."""
-        own = generation.generate_step(prompt, self.inner, max_tokens=limit)
-        return [int(token) for token, _ in own]
+        steps = generation.generate_step(prompt, self.inner, max_tokens=limit)
+        return [int(token) for token, _ in steps]
 
 
 def load_model(folder: str) -> Model:

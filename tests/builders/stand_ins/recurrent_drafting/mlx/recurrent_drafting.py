@@ -31,10 +31,10 @@ class ReDrafterModel:
         assert beam_shape.length > 1
         assert sampling_args.greedy
         prompt = input_ids[0].tolist()
-        own = self.llm.greedy(input_ids[0], max_length - len(prompt) + beam_shape.length)
-        given = 1
+        target_tokens = self.llm.greedy(input_ids[0], max_length - len(prompt) + beam_shape.length)
+        sent = 1
         for number in count(1):
-            given += number % beam_shape.length + 1
-            yield mx.array([(prompt + own[:given])[:max_length]])
-            if special_tokens.eos in own[:given] or len(prompt) + given >= max_length:
+            sent += number % beam_shape.length + 1
+            yield mx.array([(prompt + target_tokens[:sent])[:max_length]])
+            if special_tokens.eos in target_tokens[:sent] or len(prompt) + sent >= max_length:
                 return
