@@ -65,8 +65,8 @@ def texts(number: int) -> dict[str, str]:
         "half a character": f'{{"answer": {number}, "text": "\\ud800"}}\n',
         "half a line": "x" * 100,
     } | {
-        f"{name} {where}": f'{{"answer": {number}, {text % one}}}\n'
-        for name, one in NUMBERS.items()
+        f"{name} {where}": f'{{"answer": {number}, {text % value}}}\n'
+        for name, value in NUMBERS.items()
         for where, text in {
             "tokens": '"output_tokens": %s',
             "ids": f'"arrivals": [[{time.monotonic_ns()}, 1, null, %s]]',

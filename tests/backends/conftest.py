@@ -80,8 +80,8 @@ def shared_backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
         return opened[name]
 
     yield get
-    for one in opened.values():
-        one.close()
+    for backend in opened.values():
+        backend.close()
 
 
 @cache

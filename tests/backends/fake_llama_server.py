@@ -54,7 +54,7 @@ def explain(build: str) -> str:
 
 def parse(build: str, words: list[str]) -> dict[str, str]:
     """Return the flags with their values; an unknown or removed one ends the program, as the real one does."""
-    found: dict[str, str] = {}
+    value_by_flag: dict[str, str] = {}
     rest = iter(words)
     for word in rest:
         flag = {"-md": "--model-draft", "-c": "--ctx-size", "-np": "--parallel"}.get(word, word)
@@ -62,8 +62,8 @@ def parse(build: str, words: list[str]) -> dict[str, str]:
             raise SystemExit(f"error while handling argument {flag}: it has been removed, use {REMOVED[build][flag]}")
         if flag not in (*VALUED[build], *BARE):
             raise SystemExit(f"error: invalid argument: {flag}")
-        found[flag] = next(rest) if flag in VALUED[build] else ""
-    return found
+        value_by_flag[flag] = next(rest) if flag in VALUED[build] else ""
+    return value_by_flag
 
 
 class Loaded:
@@ -159,9 +159,9 @@ def answer(loaded: Loaded, request: dict[str, Any]) -> Any:
     at = 1 + FAKE.get("pass_alone", 0)
     while k and at < len(words) - 1:
         width = min(k, len(words) - at - 1)
-        kept = max(0, width - 1 - FAKE.get("rejected", 0))
-        passes[at] = (width, kept)
-        at += kept + 1
+        accepted_here = max(0, width - 1 - FAKE.get("rejected", 0))
+        passes[at] = (width, accepted_here)
+        at += accepted_here + 1
     emitted, of_draft = 0, 0
     read = prompt_words(request)
     timings: dict[str, Any] = {}
@@ -174,14 +174,16 @@ def answer(loaded: Loaded, request: dict[str, Any]) -> Any:
         yield chunk({"role": "assistant", "content": None}, prompt_progress={"total": 4, "processed": 4})
     yield chunk({"role": "assistant", "content": None})
     for number, word in enumerate(words):
-        width, kept = passes.get(number, (0, 0))
+        width, accepted_here = passes.get(number, (0, 0))
         if width:
-            drafted, accepted, rounds = drafted + width, accepted + kept, rounds + 1
-            loaded.by_position = [count + (position < kept) for position, count in enumerate(loaded.by_position)]
+            drafted, accepted, rounds = drafted + width, accepted + accepted_here, rounds + 1
+            loaded.by_position = [
+                count + (position < accepted_here) for position, count in enumerate(loaded.by_position)
+            ]
         emitted += 1
         if of_draft == 0:
             time.sleep(FAKE.get("pass_s", 0.0))
-        of_draft = kept if width else max(0, of_draft - 1)
+        of_draft = accepted_here if width else max(0, of_draft - 1)
         timings = {"cache_n": 0, "prompt_n": read, "prompt_ms": 2.0, "predicted_n": emitted, "predicted_ms": 5.0}
         if drafted:  # left out where there is none
             timings |= {"draft_n": drafted, "draft_n_accepted": accepted}

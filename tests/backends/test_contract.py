@@ -27,32 +27,32 @@ Opened = Callable[[str], SharedBackend]
 
 
 @pytest.fixture(params=BACKENDS)
-def one(request: pytest.FixtureRequest, shared_backend: Opened) -> SharedBackend:
+def shared(request: pytest.FixtureRequest, shared_backend: Opened) -> SharedBackend:
     return shared_backend(request.param)
 
 
-def answered(one: SharedBackend, name: str, which: Any, **sampling: Any) -> Answer:
-    return one.system(which).answer(make_request(name, which, **sampling))
+def answered(shared: SharedBackend, name: str, which: Any, **sampling: Any) -> Answer:
+    return shared.system(which).answer(make_request(name, which, **sampling))
 
 
 @pytest.mark.parametrize("which", ARMS)
 @pytest.mark.parametrize("name", ["json", "list", pytest.param("prose", marks=pytest.mark.nightly)])
-def test_both_arms_answer(one: SharedBackend, name: str, which: Any) -> None:
+def test_both_arms_answer(shared: SharedBackend, name: str, which: Any) -> None:
     """
     An ordinary answer is complete: text, a finish reason, no fault.
     """
-    answer = answered(one, name, which)
+    answer = answered(shared, name, which)
 
-    whole = (None, True, True)
-    assert whole == (answer.fault, bool(answer.text), answer.finish in {"stop", "length"})
+    complete = (None, True, True)
+    assert complete == (answer.fault, bool(answer.text), answer.finish in {"stop", "length"})
 
 
 @pytest.mark.parametrize("which", ARMS)
-def test_times_are_in_order(one: SharedBackend, which: Any) -> None:
+def test_times_are_in_order(shared: SharedBackend, which: Any) -> None:
     """
     Arrivals never go back in time and lie between the request and the end of the answer.
     """
-    answer = answered(one, "json", which)
+    answer = answered(shared, "json", which)
 
     times = [answer.sent_ns, *(arrival.at_ns for arrival in answer.arrivals), answer.ended_ns]
     assert sorted(times) == times
@@ -60,11 +60,11 @@ def test_times_are_in_order(one: SharedBackend, which: Any) -> None:
 
 
 @pytest.mark.parametrize("which", ARMS)
-def test_token_counts_agree(one: SharedBackend, which: Any) -> None:
+def test_token_counts_agree(shared: SharedBackend, which: Any) -> None:
     """
     Arrivals hold as many tokens as the answer has, or none has a number.
     """
-    answer = answered(one, "json", which)
+    answer = answered(shared, "json", which)
 
     assert answer.output_tokens is not None
     assert answer.prompt_tokens
@@ -77,29 +77,29 @@ def test_token_counts_agree(one: SharedBackend, which: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["json", pytest.param("code", marks=pytest.mark.nightly), "prose", "tools"])
-def test_greedy_arms_answer_the_same(one: SharedBackend, name: str) -> None:
+def test_greedy_arms_answer_the_same(shared: SharedBackend, name: str) -> None:
     """
     At temperature 0 drafting changes when tokens come, never which.
     """
-    plain, drafting = answered(one, name, PLAIN), answered(one, name, DRAFTING)
+    plain, drafting = answered(shared, name, PLAIN), answered(shared, name, DRAFTING)
 
     def content(answer: Answer) -> Any:
         calls = [call["function"] for call in answer.tool_calls]
         return answer.text, calls, answer.output_tokens, [arrival.token_id for arrival in answer.arrivals]
 
-    if Sight.TOKEN_IDS in one.backend.sight:
+    if Sight.TOKEN_IDS in shared.backend.sight:
         assert content(plain) == content(drafting)
     else:
         assert content(plain)[:3] == content(drafting)[:3]
 
 
 @pytest.mark.parametrize("max_tokens", [1, 5, 96])
-def test_rounds_add_up(one: SharedBackend, max_tokens: int) -> None:
+def test_rounds_add_up(shared: SharedBackend, max_tokens: int) -> None:
     """
     Every round yields the accepted tokens and one more, which the last may lack; plain decoding has no rounds.
     """
-    answer = answered(one, "prose", DRAFTING, max_tokens=max_tokens)
-    plain = answered(one, "prose", PLAIN, max_tokens=max_tokens)
+    answer = answered(shared, "prose", DRAFTING, max_tokens=max_tokens)
+    plain = answered(shared, "prose", PLAIN, max_tokens=max_tokens)
 
     rounds = answer.rounds
     assert rounds is not None
@@ -107,16 +107,18 @@ def test_rounds_add_up(one: SharedBackend, max_tokens: int) -> None:
     assert rounds.accepted + rounds.rounds - answer.output_tokens in {0, 1}
     assert rounds.accepted <= rounds.drafted <= 4 * rounds.rounds
     assert rounds.accepted == sum(rounds.accepted_by_position)
-    assert all(kept <= tried for kept, tried in zip(rounds.accepted_by_position, rounds.tried_by_position, strict=True))
+    assert all(
+        accepted <= tried for accepted, tried in zip(rounds.accepted_by_position, rounds.tried_by_position, strict=True)
+    )
     assert plain.rounds is None
 
 
 @pytest.mark.parametrize("which", ARMS)
-def test_the_limit_holds(one: SharedBackend, which: Any) -> None:
+def test_the_limit_holds(shared: SharedBackend, which: Any) -> None:
     """
     An answer stops at max_tokens with `length`; a knob wins over the canary, the canary over the sampling.
     """
-    system = one.system(which)
+    system = shared.system(which)
     own_limit = canary("prose").model_copy(update={"max_tokens": 5})
     limited = setting(**dict(which), max_tokens=3)
 
@@ -131,7 +133,7 @@ def test_the_limit_holds(one: SharedBackend, which: Any) -> None:
 
 
 @pytest.mark.parametrize("which", ARMS)
-def test_tools_are_called(one: SharedBackend, which: Any) -> None:
+def test_tools_are_called(shared: SharedBackend, which: Any) -> None:
     """
     A tool call has the form of the OpenAI API, and is not text.
     """
@@ -139,10 +141,10 @@ def test_tools_are_called(one: SharedBackend, which: Any) -> None:
     assert expect is not None
     assert expect.tool_call is not None
 
-    answer = answered(one, "tools", which)
+    answer = answered(shared, "tools", which)
 
-    wanted = (expect.tool_call.name, {name: values[0] for name, values in expect.tool_call.arguments.items()})
-    assert [wanted] == [
+    call_expected = (expect.tool_call.name, {name: values[0] for name, values in expect.tool_call.arguments.items()})
+    assert [call_expected] == [
         (call["function"]["name"], json.loads(call["function"]["arguments"])) for call in answer.tool_calls
     ]
     nothing_else = ("tool_calls", "")
@@ -154,13 +156,13 @@ def kill(pids: tuple[int, ...]) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_death_is_a_fault(one: SharedBackend, tmp_path: Any) -> None:
+def test_death_is_a_fault(shared: SharedBackend, tmp_path: Any) -> None:
     """
     A system that dies during a request gives a fault and stays dead; a new one answers.
     """
-    name = one.backend.name
+    name = shared.backend.name
     script = {"faults": [{"answer": 1, "fault": "die"}]}
-    more: dict[str, dict[str, Any]] = {"scripted": {"script": script}, "worker": {"command": one.written.command}}
+    more: dict[str, dict[str, Any]] = {"scripted": {"script": script}, "worker": {"command": shared.written.command}}
     doomed = SharedBackend(name, tmp_path, **more.get(name, {}))
     with doomed.backend.start(DRAFTING) as system:
         for pid in system.pids():
@@ -180,11 +182,11 @@ def test_death_is_a_fault(one: SharedBackend, tmp_path: Any) -> None:
         assert fresh.answer(make_request("list", DRAFTING)).fault is None
 
 
-def test_closing_leaves_nothing(one: SharedBackend) -> None:
+def test_closing_leaves_nothing(shared: SharedBackend) -> None:
     """
     Closing twice is safe; no process is left, and a request after it is a fault, not an exception.
     """
-    system = one.backend.start(PLAIN)
+    system = shared.backend.start(PLAIN)
     pids = system.pids()
     alive = system.alive()
 
@@ -197,21 +199,21 @@ def test_closing_leaves_nothing(one: SharedBackend) -> None:
     assert system.answer(make_request("list", PLAIN)).fault is not None
 
 
-def test_the_wrong_draft_is_our_mistake(one: SharedBackend) -> None:
+def test_the_wrong_draft_is_our_mistake(shared: SharedBackend) -> None:
     """
     A request for a draft that the system does not hold is an error of the caller, so it raises.
     """
     lighter = setting(draft="little-draft-lite", num_draft_tokens=4)
 
     with pytest.raises(GatekeeperError, match="little-draft-lite"):
-        one.system(DRAFTING).answer(make_request("list", lighter))
+        shared.system(DRAFTING).answer(make_request("list", lighter))
 
 
-def test_a_backend_has_versions(one: SharedBackend) -> None:
+def test_a_backend_has_versions(shared: SharedBackend) -> None:
     """
     Every backend has versions for the manifest, none of them empty.
     """
-    versions = one.backend.versions()
+    versions = shared.backend.versions()
 
     assert versions
     assert all(versions.values())

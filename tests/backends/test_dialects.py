@@ -45,14 +45,14 @@ RECORDED = sorted(PROTOCOLS)
 
 
 def draft_of(name: str) -> str:
-    own = set() if name == "lmstudio" else own_drafts(name)
-    return min(own - {"suffix", "ngram", "dspark", "as-served"}, default="small")
+    drafts = set() if name == "lmstudio" else own_drafts(name)
+    return min(drafts - {"suffix", "ngram", "dspark", "as-served"}, default="small")
 
 
 def drafting(name: str) -> Setting:
     knob = "block_size" if name in {"dflash-mlx", "mlx-vlm"} else "num_draft_tokens"
-    turned = {knob: 5 if knob == "block_size" else 4} if knob in dialect_of(name).knobs else {}
-    return setting(draft=draft_of(name), **turned)
+    knobs = {knob: 5 if knob == "block_size" else 4} if knob in dialect_of(name).knobs else {}
+    return setting(draft=draft_of(name), **knobs)
 
 
 def opened(name: str, **written: Any) -> ServerBackend:
@@ -102,8 +102,8 @@ def test_an_answer_is_understood(servers: Servers) -> None:
 
     answers = both(servers)
 
-    whole = (None, "".join(WORDS[: OUTPUT - lost]), "stop", PROMPT, OUTPUT)
-    assert [whole, whole] == [
+    complete = (None, "".join(WORDS[: OUTPUT - lost]), "stop", PROMPT, OUTPUT)
+    assert [complete, complete] == [
         (answer.fault, answer.text, answer.finish, answer.prompt_tokens, answer.output_tokens) for answer in answers
     ]
 
@@ -331,8 +331,8 @@ COMMANDS = {
 
 def line(written: str) -> tuple[str, ...]:
     """Return a command line, its models and its place filled in."""
-    meant = {"BIG": (BIG,), "SMALL": (SMALL,), "HERE": ("--host", "127.0.0.1", "--port", "8123")}
-    return tuple(word for part in shlex.split(written) for word in meant.get(part, (part,)))
+    words = {"BIG": (BIG,), "SMALL": (SMALL,), "HERE": ("--host", "127.0.0.1", "--port", "8123")}
+    return tuple(word for part in shlex.split(written) for word in words.get(part, (part,)))
 
 
 @pytest.mark.usefixtures("programs")
@@ -399,48 +399,50 @@ def test_all_options_of_vllm_are_read(tmp_path: Path) -> None:
         (dflash_mlx, {"backend": "dflash-mlx"}, SMALL, "block_size", "--verify-mode adaptive"),
         (mtplx, {"backend": "mtplx"}, "mtp", "num_draft_tokens", "--stream-interval 1 --adaptive-policy"),
     ],
-    ids=lambda one: getattr(one, "__name__", "").rsplit(".", 1)[-1],
+    ids=lambda parameter: getattr(parameter, "__name__", "").rsplit(".", 1)[-1],
 )
 def test_how_a_server_is_told_to_adapt(dialect: Any, subject: dict[str, Any], draft: str, knob: str, line: str) -> None:
     """
     An adaptive draft length is the server's own option, and no number is sent beside it.
     """
-    given = Subject.model_validate({"target": BIG, "drafts": [draft], **subject})
-    start = Start(given, BIG, draft, {knob: "adaptive"}, 1, cache=False, program=("x",), help=str, place=str)
+    subject_read = Subject.model_validate({"target": BIG, "drafts": [draft], **subject})
+    start = Start(subject_read, BIG, draft, {knob: "adaptive"}, 1, cache=False, program=("x",), help=str, place=str)
 
     assert line in " ".join(dialect.argv(start))
     assert "adaptive" not in " ".join(dialect.argv(replace(start, knobs={knob: 4})))
 
 
 @pytest.mark.parametrize(
-    ("dialect", "subject", "draft", "said"),
+    ("dialect", "subject", "draft", "reason"),
     [
         (vllm, {"backend": "vllm"}, "mtp", "draft_schedule"),
         (sglang, {"backend": "sglang"}, SMALL, "draft_method"),
         (rapid_mlx, {"backend": "rapid-mlx"}, "suffix", 'remove "adaptive"'),
     ],
-    ids=lambda one: getattr(one, "__name__", "").rsplit(".", 1)[-1],
+    ids=lambda parameter: getattr(parameter, "__name__", "").rsplit(".", 1)[-1],
 )
-def test_what_would_silently_not_adapt_is_refused(dialect: Any, subject: dict[str, Any], draft: str, said: str) -> None:
+def test_what_would_silently_not_adapt_is_refused(
+    dialect: Any, subject: dict[str, Any], draft: str, reason: str
+) -> None:
     """
     SGLang and rapid-mlx keep a fixed length for other methods without a word, and vLLM needs a schedule: exit code 2.
     """
-    given = Subject.model_validate({"target": BIG, "drafts": [draft], **subject})
+    subject_read = Subject.model_validate({"target": BIG, "drafts": [draft], **subject})
     knobs = {"num_draft_tokens": "adaptive"}
-    start = Start(given, BIG, draft, knobs, 1, cache=False, program=("x",), help=str, place=str)
+    start = Start(subject_read, BIG, draft, knobs, 1, cache=False, program=("x",), help=str, place=str)
 
     with pytest.raises(InputError) as refused:
         list(dialect.argv(start))
 
-    assert said in str(refused.value.hint)
+    assert reason in str(refused.value.hint)
 
 
 def test_a_block_draft_of_rapid_mlx_has_no_length() -> None:
     """
     0.16.10 refuses the key of a length with dflash, and would end at start: exit code 2 says so first.
     """
-    given = Subject.model_validate({"backend": "rapid-mlx", "target": BIG, "drafts": [SMALL]})
-    start = Start(given, BIG, SMALL, {}, 1, cache=False, program=("x",), help=str, place=str)
+    subject = Subject.model_validate({"backend": "rapid-mlx", "target": BIG, "drafts": [SMALL]})
+    start = Start(subject, BIG, SMALL, {}, 1, cache=False, program=("x",), help=str, place=str)
 
     assert {"method": "dflash", "model": SMALL} == rapid_mlx.drafting(start)
     with pytest.raises(InputError) as refused:
@@ -453,8 +455,8 @@ def test_block_drafts_of_sglang_have_no_steps(method: str, steps: bool) -> None:
     """
     Algorithms that draft a block take its width, one more than the drafted tokens, and no steps.
     """
-    given = Subject.model_validate({"backend": "sglang", "target": BIG, "drafts": [SMALL], "draft_method": method})
-    start = Start(given, BIG, SMALL, {"num_draft_tokens": 7}, 1, cache=False, program=("x",), help=str, place=str)
+    subject = Subject.model_validate({"backend": "sglang", "target": BIG, "drafts": [SMALL], "draft_method": method})
+    start = Start(subject, BIG, SMALL, {"num_draft_tokens": 7}, 1, cache=False, program=("x",), help=str, place=str)
 
     words = [*sglang.argv(start)]
 
@@ -463,9 +465,9 @@ def test_block_drafts_of_sglang_have_no_steps(method: str, steps: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("histogram", "kept"), [([0, 0, 1, 1, 1], (3, 3, 2, 1)), ([1, 0, 1, 1], ()), ([0, 0, 3], ()), ("no", ())]
+    ("histogram", "accepted"), [([0, 0, 1, 1, 1], (3, 3, 2, 1)), ([1, 0, 1, 1], ()), ([0, 0, 3], ()), ("no", ())]
 )
-def test_a_histogram_is_read_where_it_adds_up(histogram: object, kept: tuple[int, ...]) -> None:
+def test_a_histogram_is_read_where_it_adds_up(histogram: object, accepted: tuple[int, ...]) -> None:
     """
     Counts of rounds by accepted tokens, as vLLM has them, become counts by position, unless its other ones deny them.
     """
@@ -474,7 +476,7 @@ def test_a_histogram_is_read_where_it_adds_up(histogram: object, kept: tuple[int
     claims = speculative_decoding({**metrics, "acceptance_histogram": histogram})
 
     assert (12, 9, 3) == (claims["drafted"], claims["accepted"], claims["rounds"])
-    assert kept == claims.get("accepted_by_position", ())
+    assert accepted == claims.get("accepted_by_position", ())
 
 
 @pytest.mark.parametrize("name", ["mlx-vlm", "rapid-mlx", "vllm", "openai"])
@@ -483,7 +485,7 @@ def test_claims_are_read_by_their_shape(name: str) -> None:
     A server that no dialect is for is certified with acceptance where it speaks one of the common shapes: `timings`,
     `metrics` by depth or in sums, or OpenAI's details, of which two zeros are no claim.
     """
-    shown: dict[str, Any] = {
+    claims_of: dict[str, Any] = {
         "vllm": {"metrics": {"generation_time_ms": 240.0, "speculative_decoding": {
             "num_draft_tokens": DRAFTED, "num_accepted_draft_tokens": ACCEPTED, "num_spec_steps": VERIFIED,
         }}},
@@ -493,9 +495,9 @@ def test_claims_are_read_by_their_shape(name: str) -> None:
     def spoken(request: Any, drafting: bool) -> Iterator[bytes]:
         for piece in PROTOCOLS[name].pieces(request, drafting):
             chunk = json.loads(piece[6:]) if piece.startswith(b"data: {") else {}
-            if name in shown and "usage" in chunk:
+            if name in claims_of and "usage" in chunk:
                 zeros = {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
-                more = shown[name] if drafting else {"completion_tokens_details": zeros}
+                more = claims_of[name] if drafting else {"completion_tokens_details": zeros}
                 chunk = chunk | more if "metrics" in more else {**chunk, "usage": {**chunk["usage"], **more}}
                 piece = b"data: " + json.dumps(chunk).encode() + b"\n\n"  # noqa: PLW2901
             yield piece
@@ -589,12 +591,12 @@ def test_knobs_follow_how_a_server_is_reached() -> None:
 
     attached = opened("openai", url="http://127.0.0.1:1", plain_url="http://127.0.0.1:2", knobs=knobs)
     started = opened("openai", command=written, plain_command=written, knobs=knobs)
-    named = opened("vllm", url="http://127.0.0.1:1", plain_url="http://127.0.0.1:2")
+    by_url = opened("vllm", url="http://127.0.0.1:1", plain_url="http://127.0.0.1:2")
 
     assert {"draft", "temperature", "max_tokens", "concurrency"} == attached.knobs
     assert attached.knobs | {"num_draft_tokens", "window"} == started.knobs
     assert ("draft", "num_draft_tokens", "window") == started.restart_knobs
-    assert "num_draft_tokens" not in named.knobs
+    assert "num_draft_tokens" not in by_url.knobs
     assert Sight.MEMORY not in attached.sight
     assert Sight.MEMORY in started.sight
 
@@ -727,10 +729,10 @@ def test_prometheus_is_read_by_name_and_position() -> None:
         'pos_total{position="1"} 2\npos_total{position="0"} 5\nhole_total{position="1"} 2\n'
     )
 
-    found = samples(text, "")
+    counters = samples(text, "")
 
-    assert (7, None, None) == (total(found, "a_total"), total(found, "b_total"), total(found, "broken"))
-    assert ((5, 2), ()) == (by_position(found, "pos_total"), by_position(found, "hole_total"))
+    assert (7, None, None) == (total(counters, "a_total"), total(counters, "b_total"), total(counters, "broken"))
+    assert ((5, 2), ()) == (by_position(counters, "pos_total"), by_position(counters, "hole_total"))
 
 
 @pytest.mark.parametrize("line", ['{model="a', "{position=0} 4", " twelve"], ids=repr)
@@ -741,10 +743,10 @@ def test_counters_that_are_not_valid_are_none(line: str) -> None:
     name = "vllm:spec_decode_num_draft_tokens_total"
     odd = f'{name}{{model="a, \\"}}\\" b",engine="0"}} 7\nanother_metric{{broken 1\n'
 
-    whole, broken = spec_decode(odd, "vllm:"), spec_decode(f"{odd}{name}{line}\n", "vllm:")
+    valid, broken = spec_decode(odd, "vllm:"), spec_decode(f"{odd}{name}{line}\n", "vllm:")
 
-    assert whole is not None
-    assert (7, None) == (whole.drafted, broken)
+    assert valid is not None
+    assert (7, None) == (valid.drafted, broken)
 
 
 NEW_DIALECT = """
@@ -812,21 +814,21 @@ def test_a_port_that_was_taken_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other_model", "reason"),
     [("models/little-target", "is the target"), ("./no-such-model", "no-such-model does not exist"), ("org/name", "")],
 )
-def test_another_model_that_cannot_be_switched_to_is_refused_before_the_run(other: str, said: str) -> None:
+def test_another_model_that_cannot_be_switched_to_is_refused_before_the_run(other_model: str, reason: str) -> None:
     """
     The target itself and a folder that is not there switch nothing; a server's own name for a model is left to it.
     """
     folders = {"target": ROOT / "models" / "little-target"}
-    subject = Subject(backend="mlx-server", target="target", prompt_cache="as-deployed", other_model=other)
+    subject = Subject(backend="mlx-server", target="target", prompt_cache="as-deployed", other_model=other_model)
 
     def opened() -> object:
         return open_backend(subject, models=folders, base=ROOT, logs=ROOT / "logs")
 
-    if said:
-        with pytest.raises(InputError, match=said):
+    if reason:
+        with pytest.raises(InputError, match=reason):
             opened()
     else:
         assert opened() is not None

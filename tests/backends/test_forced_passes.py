@@ -13,9 +13,9 @@ pytestmark = pytest.mark.mlx
 
 @pytest.fixture(scope="module")
 def system(shared_backend: Callable[[str], SharedBackend]) -> Worker:
-    found = shared_backend("mlx").system(DRAFTING)
-    assert isinstance(found, Worker)
-    return found
+    worker = shared_backend("mlx").system(DRAFTING)
+    assert isinstance(worker, Worker)
+    return worker
 
 
 def tokens_of(system: Worker, request: DecodeRequest) -> tuple[int, ...]:
@@ -23,9 +23,9 @@ def tokens_of(system: Worker, request: DecodeRequest) -> tuple[int, ...]:
 
 
 def forced(system: Worker, request: DecodeRequest, tokens: tuple[int, ...]) -> ForcedPass:
-    seen = system.force(request, tokens)
-    assert seen is not None
-    return seen
+    forced_pass = system.force(request, tokens)
+    assert forced_pass is not None
+    return forced_pass
 
 
 @pytest.mark.parametrize("setting", [PLAIN, DRAFTING], ids=["plain", "drafting"])
@@ -50,9 +50,9 @@ def test_a_replaced_token_is_seen(system: Worker) -> None:
     request = make_request("json", PLAIN)
     tokens = tokens_of(system, request)
     place = len(tokens) // 2
-    other = (*tokens[:place], tokens[place] - 1, *tokens[place + 1 :])
+    changed = (*tokens[:place], tokens[place] - 1, *tokens[place + 1 :])
 
-    first = forced(system, request, other).parted[0]
+    first = forced(system, request, changed).parted[0]
 
     assert (place, tokens[place]) == first[:2]
     assert (first.gap or 0) >= (system.logit_gap(request, tokens[:place]) or 0) > 1

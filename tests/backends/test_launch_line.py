@@ -35,10 +35,10 @@ def test_a_key_is_hidden(words: list[str]) -> None:
     """
     However a command carries a key, the launch line does not.
     """
-    shown = shown_command(words, {})
+    command = shown_command(words, {})
 
-    assert KEY not in " ".join(shown)
-    assert words[0] == shown[0]
+    assert KEY not in " ".join(command)
+    assert words[0] == command[0]
 
 
 def test_the_value_of_a_secret_variable_is_hidden_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,18 +65,18 @@ def test_what_decides_about_decoding_is_shown() -> None:
     """
     words = ["llama-server", "--model", "/home/me/big.gguf", "--max-tokens", "64", "--num-draft-tokens=4"]
 
-    shown = shown_command(words, {"big.gguf": Path("/home/me/big.gguf")})
+    command = shown_command(words, {"big.gguf": Path("/home/me/big.gguf")})
 
-    assert ["llama-server", "--model", "big.gguf", "--max-tokens", "64", "--num-draft-tokens=4"] == shown
+    assert ["llama-server", "--model", "big.gguf", "--max-tokens", "64", "--num-draft-tokens=4"] == command
 
 
 def test_only_variables_that_change_decoding_are_shown() -> None:
     """
     Of the environment a policy shows what servers read, keys hidden.
     """
-    seen = shown_environment({"HOME": "/home/me", "LLAMA_ARG_API_KEY": KEY, "VLLM_USE_V1": "1", "MY_KEY": KEY})
+    environment = shown_environment({"HOME": "/home/me", "LLAMA_ARG_API_KEY": KEY, "VLLM_USE_V1": "1", "MY_KEY": KEY})
 
-    assert {"LLAMA_ARG_API_KEY": "hidden", "VLLM_USE_V1": "1"} == seen
+    assert {"LLAMA_ARG_API_KEY": "hidden", "VLLM_USE_V1": "1"} == environment
 
 
 def test_a_server_tells_how_it_is_launched(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize(("backend", "args"), LOSSY, ids=lambda one: one if isinstance(one, str) else " ".join(one))
+@pytest.mark.parametrize(("backend", "args"), LOSSY, ids=lambda args: args if isinstance(args, str) else " ".join(args))
 def test_every_spelling_is_refused(backend: str, args: list[str]) -> None:
     """
     As an option with a space or `=`, in JSON, as a dotted key, abbreviated, with `-` or `_`: refused in `args`.
@@ -115,7 +115,9 @@ def test_every_spelling_is_refused(backend: str, args: list[str]) -> None:
     assert refused.value.hint.startswith("remove ")
 
 
-@pytest.mark.parametrize(("backend", "args"), HARMLESS, ids=lambda one: one if isinstance(one, str) else " ".join(one))
+@pytest.mark.parametrize(
+    ("backend", "args"), HARMLESS, ids=lambda args: args if isinstance(args, str) else " ".join(args)
+)
 def test_what_only_looks_like_it_passes(backend: str, args: list[str]) -> None:
     """
     The lossless values of the same options, and their names and values elsewhere, are accepted.
@@ -307,7 +309,7 @@ def running(*words: str, **variables: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("backend", "words", "variables", "named"),
+    ("backend", "words", "variables", "option"),
     [
         ("vllm", ("--speculative-config", FLY), {}, r"the command line of process \d+ sets rejection_sample_method"),
         ("sglang", (), {"SIMULATE_ACC_LEN": "3"}, r"the environment of process \d+ sets SIMULATE_ACC_LEN = 3"),
@@ -315,17 +317,17 @@ def running(*words: str, **variables: str) -> Iterator[str]:
     ],
 )
 def test_a_running_server_shows_how_it_was_started(
-    backend: str, words: tuple[str, ...], variables: dict[str, str], named: str
+    backend: str, words: tuple[str, ...], variables: dict[str, str], option: str
 ) -> None:
     """
     A server that is only attached to is refused by its own command line or environment, drafting or plain.
     """
-    with running(*words, **variables) as lossy, running() as other:
-        for url, plain_url in ((lossy, other), (other, lossy)):
-            with pytest.raises(InputError, match=named) as refused:
+    with running(*words, **variables) as lossy, running() as lossless:
+        for url, plain_url in ((lossy, lossless), (lossless, lossy)):
+            with pytest.raises(InputError, match=option) as refused:
                 opened(backend, url=url, plain_url=plain_url).check_running()
             says("backends", "a running server shows how it was started", refused.value.hint.rpartition(", ")[2])
-        opened(backend, url=other, plain_url=other).check_running()
+        opened(backend, url=lossless, plain_url=lossless).check_running()
 
 
 def test_a_worker_of_a_running_server_leads_to_its_options() -> None:
@@ -396,13 +398,13 @@ def test_a_script_that_starts_a_lossy_server_is_refused_after_its_start(tmp_path
 
 def answered(backend: str, chunk: dict[str, Any]) -> Answer:
     """Return the plain answer of a recorded server whose usage chunk holds *chunk*."""
-    known = PROTOCOLS[backend]
+    protocol_known = PROTOCOLS[backend]
 
     def pieces(request: Request, drafting: bool) -> Iterator[bytes]:
-        for piece in known.pieces(request, drafting):
+        for piece in protocol_known.pieces(request, drafting):
             yield event(usage(**chunk)) if piece.startswith(b"data: ") and b'"choices": []' in piece else piece
 
-    protocol = Protocol(known.path, pieces)
+    protocol = Protocol(protocol_known.path, pieces)
     with RecordedServer(protocol, drafting=False) as server:
         plain = setting(draft=None)
         with opened(backend, url=server.url, plain_url=server.url).start(plain) as running_server:
@@ -447,6 +449,6 @@ def test_every_declared_option_is_written_as_it_is_compared() -> None:
     """
     declared = [option for name in PROTOCOLS for option in dialect_of(name).lossy + dialect_of(name).ignored]
 
-    spelled = [one.name if one.is_variable else one.name.lower().replace("_", "-") for one in declared]
-    assert spelled == [one.name for one in declared]
-    assert all(value == value.casefold() for one in declared for value in one.lossless)
+    spelled = [option.name if option.is_variable else option.name.lower().replace("_", "-") for option in declared]
+    assert spelled == [option.name for option in declared]
+    assert all(value == value.casefold() for option in declared for value in option.lossless)

@@ -41,8 +41,8 @@ def fresh(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
         return system
 
     yield start
-    for one in started:
-        one.close()
+    for worker in started:
+        worker.close()
 
 
 def after_some_tokens(system: Worker, number: signal.Signals) -> threading.Thread:
@@ -64,11 +64,11 @@ def test_the_greeting_is_what_is_known_of_it(
     """
     The greeting that the backend assumes is the one that the worker sends.
     """
-    known, greeted = shared.backend, shared_backend("worker").backend
+    expected, greeted = shared.backend, shared_backend("worker").backend
 
-    assert known.sight == greeted.sight
-    assert (known.knobs, known.shares_process) == (greeted.knobs, greeted.shares_process)
-    assert known.uncached == greeted.uncached
+    assert expected.sight == greeted.sight
+    assert (expected.knobs, expected.shares_process) == (greeted.knobs, greeted.shares_process)
+    assert expected.uncached == greeted.uncached
 
 
 def test_killed_amid_an_answer(fresh: Callable[..., Worker]) -> None:
@@ -235,10 +235,10 @@ def test_seeds_decide_what_is_drawn(shared: SharedBackend) -> None:
         answer = system.answer(make_request("prose", PLAIN, temperature=2.0, max_tokens=40, seed=seed))
         return [arrival.token_id for arrival in answer.arrivals]
 
-    first, again, other = drawn(1), drawn(1), drawn(2)
+    first, again, other_seed = drawn(1), drawn(1), drawn(2)
 
     assert first == again
-    assert first != other
+    assert first != other_seed
 
 
 def test_what_generation_raises_is_a_fault(shared: SharedBackend) -> None:

@@ -47,10 +47,10 @@ def leads_of_partings(folder: Path, *options: str) -> list[float]:
                 record = server.scored(request)
                 assert record is not None
                 records.setdefault(canary.id, []).append(replace(record, canary=canary.id, arm=arm))
-                while (left := left_to_continue(records[canary.id])) is not None:
-                    more = server.continued(request, left.drafting.first(left.after), left.tokens)
+                while (remainder := left_to_continue(records[canary.id])) is not None:
+                    more = server.continued(request, remainder.drafting.first(remainder.after), remainder.tokens)
                     record = more or Scored("", "", "", fault="unreadable")
-                    records[canary.id].append(replace(record, canary=canary.id, arm="plain", after=left.after))
+                    records[canary.id].append(replace(record, canary=canary.id, arm="plain", after=remainder.after))
     leads: list[float] = []
     for drafting, plain, *continued in records.values():
         first, _ = plain_lead(plain, drafting)

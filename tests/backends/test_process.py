@@ -201,8 +201,8 @@ def test_a_foreign_server_does_not_see_us(tmp_path: Path) -> None:
     """
     command = [sys.executable, "-c", "import os; print(os.environ.get('PYTHONPATH'), os.environ['HF_HUB_OFFLINE'])"]
     printed = []
-    for ours in (False, True):
-        process = ServerProcess(command, log=tmp_path / "log", with_package=ours)
+    for with_package in (False, True):
+        process = ServerProcess(command, log=tmp_path / "log", with_package=with_package)
         process.ending(20)
         process.close()
         printed.append((tmp_path / "log").read_text().split())
@@ -239,12 +239,12 @@ def test_a_port_that_another_program_took_is_noticed_at_once() -> None:
     """
     A server that goes on without its port is not waited for; one that has not begun to listen is.
     """
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as idle, socket.socket() as other:
-        other.bind((HOST, 0))
-        port = other.getsockname()[1]
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as idle, socket.socket() as occupant:
+        occupant.bind((HOST, 0))
+        port = occupant.getsockname()[1]
         try:
             assert not is_own_port(idle.pid, port)
-            other.listen()
+            occupant.listen()
             with pytest.raises(PortTakenError):
                 is_own_port(idle.pid, port)
             assert is_own_port(os.getpid(), port)
@@ -256,10 +256,10 @@ def test_a_server_gets_another_port_where_its_first_was_taken(tmp_path: Path, mo
     """
     Another program that is faster to a port costs one start, and no run.
     """
-    with socket.socket() as other:
-        other.bind((HOST, 0))
-        other.listen()
-        ports = iter([other.getsockname()[1], free_port()])
+    with socket.socket() as occupant:
+        occupant.bind((HOST, 0))
+        occupant.listen()
+        ports = iter([occupant.getsockname()[1], free_port()])
         monkeypatch.setattr("gatekeeper.backends.server_backend.free_port", lambda: next(ports))
         server = tmp_path / "server.py"
         server.write_text(GOES_ON)

@@ -85,11 +85,11 @@ def running(request: pytest.FixtureRequest, real: Open) -> Iterator[tuple[Server
     backend = real(request.param)
     with backend.start(PLAIN) as server:
         family = [psutil.Process(pid) for pid in server.pids()]
-        family += [child for one in family for child in one.children(recursive=True)]
+        family += [child for process in family for child in process.children(recursive=True)]
         yield backend, server
-    _, left = psutil.wait_procs(family, timeout=10)
+    _, survivors = psutil.wait_procs(family, timeout=10)
     # A dead child of a dead server stays a zombie until its new parent reaps it.
-    assert [] == [one for one in left if one.status() != psutil.STATUS_ZOMBIE]
+    assert [] == [process for process in survivors if process.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.fixture(scope="module")
@@ -178,10 +178,10 @@ def test_a_draft_that_cannot_work_never_looks_like_one(real: Open, name: str) ->
         assert "last lines of" in hint
         return
     glance = ProbeAnswers(None, answer)
-    seen = confirmed_sight(glance, backend.sight, uncached=backend.uncached)
-    kinds = {one.kind for one in probe_findings(glance, backend.sight, backend.draft_hint)}
+    sight = confirmed_sight(glance, backend.sight, uncached=backend.uncached)
+    kinds = {finding.kind for finding in probe_findings(glance, backend.sight, backend.draft_hint)}
     silent = kinds & {"silent_speculation", "drafting_not_shown"}
-    assert answer.fault is not None or silent or Sight.CLAIMED_ROUNDS not in seen
+    assert answer.fault is not None or silent or Sight.CLAIMED_ROUNDS not in sight
     assert not answer.claims.accepted
 
 

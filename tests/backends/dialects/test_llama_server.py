@@ -43,8 +43,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def opened(models: dict[str, Path], logs: Path, **written: Any) -> ServerBackend:
-    given = {"target": "little-target", "drafts": ["little-draft", "little-draft-lite"], "start_timeout": "20 s"}
-    subject = Subject.model_validate({"backend": "llama-server", **given, **written})
+    models_named = {"target": "little-target", "drafts": ["little-draft", "little-draft-lite"], "start_timeout": "20 s"}
+    subject = Subject.model_validate({"backend": "llama-server", **models_named, **written})
     return open_server(subject, models=models, base=logs, logs=logs)
 
 
@@ -76,10 +76,10 @@ def test_weights_are_a_mapped_file_unless_an_option_says_otherwise(
 @pytest.fixture(scope="session")
 def llama_server() -> str:
     """The real llama-server."""
-    found = shutil.which(os.environ.get("LLAMA_SERVER") or "llama-server")
-    if found is None:
+    program = shutil.which(os.environ.get("LLAMA_SERVER") or "llama-server")
+    if program is None:
         pytest.skip("no llama-server: set LLAMA_SERVER (tools/build_llama_server builds one), or put it on PATH")
-    return found
+    return program
 
 
 @pytest.fixture
@@ -105,15 +105,15 @@ def test_the_real_server_goes_on_from_the_beginning_of_an_answer(running: tuple[
     Read as a prompt, a beginning of its own answer is followed by the rest of that answer, with log-probabilities.
     """
     request = make_request(name, PLAIN, max_tokens=24)
-    whole = running[0].scored(request)
-    assert whole is not None
-    assert len(whole.tokens) > 8
+    full_answer = running[0].scored(request)
+    assert full_answer is not None
+    assert len(full_answer.tokens) > 8
 
-    rest = running[0].continued(request, whole.first(4), len(whole.tokens) - 4)
+    rest = running[0].continued(request, full_answer.first(4), len(full_answer.tokens) - 4)
 
     assert rest is not None
-    assert whole.tokens[4:] == rest.tokens[: len(whole.tokens) - 4]
-    assert whole.logprobs[4:] == pytest.approx(rest.logprobs[: len(whole.tokens) - 4], abs=0.3)
+    assert full_answer.tokens[4:] == rest.tokens[: len(full_answer.tokens) - 4]
+    assert full_answer.logprobs[4:] == pytest.approx(rest.logprobs[: len(full_answer.tokens) - 4], abs=0.3)
     assert all(len(likely) > 1 for likely in rest.likeliest)
 
 
@@ -123,7 +123,7 @@ def test_the_real_arms_answer_the_same(running: tuple[Server, Server], name: str
     Drafting does not change a greedy answer, and every token is counted where it arrived, in both arms.
     """
     plain, drafting = (
-        one.answer(make_request(name, which)) for one, which in zip(running, (PLAIN, DRAFTING), strict=True)
+        server.answer(make_request(name, which)) for server, which in zip(running, (PLAIN, DRAFTING), strict=True)
     )
 
     assert (None, None) == (plain.fault, drafting.fault)
@@ -143,7 +143,7 @@ def test_the_real_claims_add_up(running: tuple[Server, Server], name: str) -> No
     `timings` and /metrics agree on one answer, and together they account for each of its tokens.
     """
     plain, drafting = (
-        one.answer(make_request(name, which)) for one, which in zip(running, (PLAIN, DRAFTING), strict=True)
+        server.answer(make_request(name, which)) for server, which in zip(running, (PLAIN, DRAFTING), strict=True)
     )
 
     claims = drafting.claims
@@ -183,12 +183,12 @@ def test_the_real_answers_are_those_of_mlx(running: tuple[Server, Server], share
     """
     The converted target gives the answers of the original.
     """
-    theirs = shared_backend("mlx").system(PLAIN).answer(make_request(name, PLAIN))
+    of_mlx = shared_backend("mlx").system(PLAIN).answer(make_request(name, PLAIN))
 
-    mine = running[0].answer(make_request(name, PLAIN))
+    of_llama = running[0].answer(make_request(name, PLAIN))
 
-    calls = [[call["function"] for call in answer.tool_calls] for answer in (theirs, mine)]
-    assert (theirs.text, calls[0]) == (mine.text, calls[1])
+    calls = [[call["function"] for call in answer.tool_calls] for answer in (of_mlx, of_llama)]
+    assert (of_mlx.text, calls[0]) == (of_llama.text, calls[1])
 
 
 def test_the_real_cache_is_off_unless_deployed_so(real: Open) -> None:
@@ -268,7 +268,7 @@ def test_every_knob_is_one_of_the_real_program(real: Open, which: Any) -> None:
     """
     backend = real(drafts=["little-draft", "little-draft-lite", "ngram-simple", "ngram-mod"])
     with backend.start(PLAIN) as plain, backend.start(which) as drafting:
-        answers = [one.answer(make_request("prose", at)) for one, at in ((plain, PLAIN), (drafting, which))]
+        answers = [server.answer(make_request("prose", at)) for server, at in ((plain, PLAIN), (drafting, which))]
 
     assert (None, None) == (answers[0].fault, answers[1].fault)
     assert answers[0].text == answers[1].text
@@ -495,9 +495,9 @@ def test_the_slo_may_name_the_method(fake: Open) -> None:
     """
     `draft_method` sets how a file drafts; one that the build lacks is an error with those it has.
     """
-    known = fake(draft_method="draft-eagle3").command(DRAFTING, 81, cache=False)
+    command = fake(draft_method="draft-eagle3").command(DRAFTING, 81, cache=False)
 
-    assert "draft-eagle3" in known
+    assert "draft-eagle3" in command
     with pytest.raises(InputError) as caught:
         fake(draft_method="draft-eagle").command(DRAFTING, 81, cache=False)
     says("backends", "the slo may name the method", caught.value.message)

@@ -47,7 +47,9 @@ def test_the_tap_counts_what_the_worker_counts(
     which = setting(draft="little-draft", num_draft_tokens=draft_tokens)
     worker, server = shared_backend("mlx").system(DRAFTING), shared.system(DRAFTING)
 
-    counted, tapped = ([one.answer(make_request(name, which)).rounds for name in WORKLOADS] for one in (worker, server))
+    counted, tapped = (
+        [system.answer(make_request(name, which)).rounds for name in WORKLOADS] for system in (worker, server)
+    )
 
     assert None not in counted
     assert [replace(rounds, proposals="", chosen="") for rounds in counted if rounds is not None] == tapped
@@ -80,13 +82,13 @@ def test_the_tap_sums_the_whole_traffic(shared: SharedBackend) -> None:
 
     rounds = system.answer(make_request("json", DRAFTING)).rounds
     assert rounds is not None
-    mine = gained(rounds.drafted)
+    counted = gained(rounds.drafted)
     body = json.dumps({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8})
     client = HTTPConnection(system.root.removeprefix("http://"), timeout=60)
     client.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
     client.getresponse().read()
 
-    assert (rounds.rounds, rounds.drafted, rounds.accepted) == (mine.rounds, mine.drafted, mine.accepted)
+    assert (rounds.rounds, rounds.drafted, rounds.accepted) == (counted.rounds, counted.drafted, counted.accepted)
     assert (gained(rounds.drafted + 1).drafted or 0) > rounds.drafted
 
 
@@ -133,7 +135,7 @@ def test_torn_while_many_wait(tmp_path: Path) -> None:
         os.kill(system.pids()[0], signal.SIGSTOP)
         killer = threading.Timer(0.3, os.kill, [system.pids()[0], signal.SIGKILL])
         killer.start()
-        faults = [one.fault for one in pool.map(system.answer, [make_request("prose", PLAIN)] * 3)]
+        faults = [answer.fault for answer in pool.map(system.answer, [make_request("prose", PLAIN)] * 3)]
 
         assert all(fault and fault.startswith("server died: signal 9") for fault in faults)
         assert not system.alive()

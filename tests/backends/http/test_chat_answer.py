@@ -107,8 +107,8 @@ def test_tool_calls_are_put_together() -> None:
 
     answer, _ = streamed(*(chunk({"tool_calls": [part]}) for part in parts), chunk({}, "tool_calls"))
 
-    wanted = [("look", '{"at": 1}'), ("go", "{}")]
-    assert wanted == [(call["function"]["name"], call["function"]["arguments"]) for call in answer.tool_calls]
+    calls = [("look", '{"at": 1}'), ("go", "{}")]
+    assert calls == [(call["function"]["name"], call["function"]["arguments"]) for call in answer.tool_calls]
     assert len(answer.arrivals) == len(parts)
 
 
@@ -116,8 +116,8 @@ def test_reasoning_arrives_and_is_no_text() -> None:
     """
     Reasoning under any of its names is an arrival and kept apart; under two names at once it counts once.
     """
-    both = {"reasoning": "ah", "reasoning_content": "ah"}
-    pieces = [chunk({"reasoning": "hm"}), chunk({"reasoning_content": ", "}), chunk(both), chunk({"content": "yes"})]
+    delta = {"reasoning": "ah", "reasoning_content": "ah"}
+    pieces = [chunk({"reasoning": "hm"}), chunk({"reasoning_content": ", "}), chunk(delta), chunk({"content": "yes"})]
 
     answer, _ = streamed(*pieces, chunk({}, "stop"))
 
@@ -193,8 +193,8 @@ def test_lines_of_json_are_a_stream() -> None:
     answer, chat = read_answer(response_of(NDJSON, *(json.dumps(line).encode() + b"\n" for line in lines)))
 
     expected = (None, "yes", "hm", "length", 7, 3, "m")
-    seen = (answer.fault, answer.text, answer.reasoning, answer.finish, answer.prompt_tokens, answer.output_tokens)
-    assert expected == (*seen, answer.claims.model)
+    fields = (answer.fault, answer.text, answer.reasoning, answer.finish, answer.prompt_tokens, answer.output_tokens)
+    assert expected == (*fields, answer.claims.model)
     assert [(1, 1), (2, 1), (3, 1)] == [(arrival.at_ns, arrival.tokens) for arrival in answer.arrivals]
     assert answer.tool_calls[0]["function"] == {"name": "look", "arguments": '{"at": 1}'}
     assert chat.last["eval_duration"] == 9
@@ -241,7 +241,7 @@ def test_counts_in_the_chunks_give_exact_tokens() -> None:
     answer, chat = streamed(*pieces, tokens_of=predicted)
 
     assert [1, 3, 2] == tokens(answer)
-    assert [(number, predicted(one)) for number, one in chat.chunks[:3]] == [(1, 0), (2, 1), (3, 4)]
+    assert [(number, predicted(message)) for number, message in chat.chunks[:3]] == [(1, 0), (2, 1), (3, 4)]
     assert {"timings": {"predicted_n": 6}} == chat.last
 
 
@@ -256,16 +256,16 @@ def test_contradictory_counts_are_not_used() -> None:
 
     kind = [chunk({"content": "a"}, timings=[2]), chunk({"content": "b"}, timings=3), usage(3)]
 
-    seen = [tokens(streamed(*pieces, tokens_of=predicted)[0]) for pieces in (falls, above, gap, kind)]
+    tokens_read = [tokens(streamed(*pieces, tokens_of=predicted)[0]) for pieces in (falls, above, gap, kind)]
 
-    assert [[None, None]] * 4 == seen
+    assert [[None, None]] * 4 == tokens_read
 
 
 def test_a_model_that_changes_is_named() -> None:
     """
     The answer claims the model its server names, and all of them where it changes in the middle.
     """
-    same, _ = streamed(chunk({"content": "a"}, model="m"), chunk({}, "stop", model="m"))
+    steady, _ = streamed(chunk({"content": "a"}, model="m"), chunk({}, "stop", model="m"))
     swapped, _ = streamed(chunk({"content": "a"}, model="m"), chunk({}, "stop", model="n"))
 
-    assert ("m", "m, then n") == (same.claims.model, swapped.claims.model)
+    assert ("m", "m, then n") == (steady.claims.model, swapped.claims.model)

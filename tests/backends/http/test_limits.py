@@ -113,9 +113,9 @@ def test_a_control_request_is_over_at_its_limit(name: str, monkeypatch: pytest.M
     script = {**NEVER_ENDING, **endless}[name]
 
     with FakeServer(script) as server:
-        found = control.fetch(server.url, {}), control.status(server.url, {})
+        replies = control.fetch(server.url, {}), control.status(server.url, {})
 
-    assert (None, None) == found
+    assert (None, None) == replies
 
 
 @pytest.mark.parametrize(

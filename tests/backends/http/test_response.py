@@ -74,8 +74,8 @@ def test_pieces_do_not_matter(cuts: list[int], frames: list[int] | None) -> None
     answer, chat = read_answer(response)
 
     expected = (TEXT, "stop", 4, 7, 2, None, {"timings": {"draft_n": 3}})
-    seen = (answer.text, answer.finish, answer.output_tokens, answer.prompt_tokens, answer.claims.cached_tokens)
-    assert expected == (*seen, answer.fault, chat.last)
+    fields = (answer.text, answer.finish, answer.output_tokens, answer.prompt_tokens, answer.claims.cached_tokens)
+    assert expected == (*fields, answer.fault, chat.last)
     times = [arrival.at_ns for arrival in answer.arrivals]
     assert len(times) == 3
     if frames is None:
@@ -101,8 +101,8 @@ def test_any_bytes_are_survived(raw: bytes) -> None:
         answer, chat = read_answer(response)
         received = parse_response(response)
 
-        whole = received.done or (received.complete and chat.finish is not None)
-        assert (answer.fault is None) == (whole and received.status == 200)
+        finished = received.done or (received.complete and chat.finish is not None)
+        assert (answer.fault is None) == (finished and received.status == 200)
 
 
 WORDS = "choices delta message content text tool_calls index function name arguments id usage model error done "

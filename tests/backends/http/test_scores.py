@@ -102,13 +102,13 @@ def test_a_final_message_is_continued() -> None:
     """
     The beginning is the last message; what follows counts only where the server read as many tokens as the answer had.
     """
-    told = [place("c", -0.5, ("c", -0.5), ("d", -2.0))]
-    right, wrong = Asked(completion(told, 11)), Asked(completion(told, 12))
+    places = [place("c", -0.5, ("c", -0.5), ("d", -2.0))]
+    right, wrong = Asked(completion(places, 11)), Asked(completion(places, 12))
 
-    record, other = (by_final_message(scored, server, beginning(), 3) for server in (right, wrong))
+    record, shifted = (by_final_message(scored, server, beginning(), 3) for server in (right, wrong))
 
     assert record is not None
-    assert ((1.5, "c"), None) == (record.lead, other)
+    assert ((1.5, "c"), None) == (record.lead, shifted)
     (sent,) = [fields for _, fields in right.requests]
     assert {"role": "assistant", "content": "ab"} == sent["messages"][-1]
     assert (True, False, 3) == (sent["continue_final_message"], sent["add_generation_prompt"], sent["max_tokens"])
@@ -134,8 +134,8 @@ def test_llama_server_reads_numbers_after_its_own_prompt() -> None:
     """
     The prompt that its template wrote and the numbers of the tokens are one prompt, read without its cache.
     """
-    told = {"completion_probabilities": [place("c", -0.5, ("c", -0.5), ("d", -2.0))]}
-    server = Asked({"prompt": "<hi>"}, told)
+    document = {"completion_probabilities": [place("c", -0.5, ("c", -0.5), ("d", -2.0))]}
+    server = Asked({"prompt": "<hi>"}, document)
 
     record = llama_server.continued(server, beginning(), 4)
 

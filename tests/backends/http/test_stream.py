@@ -161,15 +161,15 @@ def test_redirects_are_not_followed() -> None:
     """
     A redirect is a fault that names its target, which gets no request: it would get the prompt and the key.
     """
-    with FakeServer([HEAD, SHORT]) as other:
-        moved = PLAIN_ERROR % b"307 Temporary Redirect"
-        moved = moved.replace(b"\r\n\r\n", b"\r\nLocation: %s\r\n\r\n" % other.url.encode())
-        with FakeServer([moved]) as server:
+    with FakeServer([HEAD, SHORT]) as target:
+        redirect = PLAIN_ERROR % b"307 Temporary Redirect"
+        redirect = redirect.replace(b"\r\n\r\n", b"\r\nLocation: %s\r\n\r\n" % target.url.encode())
+        with FakeServer([redirect]) as server:
             answer, _ = read_answer(post(server.url, b"{}", headers={}, timeout=5))
-        count = len(other.requests)
+        count = len(target.requests)
 
     assert 0 == count
-    says("backends", "redirects are not followed", answer.fault, url=other.url)
+    says("backends", "redirects are not followed", answer.fault, url=target.url)
 
 
 def test_a_server_that_dies_on_the_second_request() -> None:
@@ -248,14 +248,14 @@ def test_the_process_is_quiet_only_while_a_stream_is_read() -> None:
     as it was.
     """
     before = sys.getswitchinterval()
-    seen = []
+    states = []
 
     with stream.quiet:
         with stream.quiet:
-            seen.append((sys.getswitchinterval() < before, gc.isenabled()))
-        seen.append((sys.getswitchinterval() < before, gc.isenabled()))
+            states.append((sys.getswitchinterval() < before, gc.isenabled()))
+        states.append((sys.getswitchinterval() < before, gc.isenabled()))
 
-    assert [(True, False)] * 2 == seen
+    assert [(True, False)] * 2 == states
     assert (before, True) == (sys.getswitchinterval(), gc.isenabled())
 
 

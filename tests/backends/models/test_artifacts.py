@@ -61,12 +61,12 @@ def test_a_real_folder_is_frozen(hashes: files.HashCache) -> None:
     """
     The digest covers every file by name and content; size and vocabulary are read from the folder.
     """
-    found = artifacts.freeze("little-target", MODELS / "little-target", hashes)
+    identity = artifacts.freeze("little-target", MODELS / "little-target", hashes)
 
-    assert {path.name for path in (MODELS / "little-target").iterdir()} == found.files.keys()
-    assert sha256((MODELS / "little-target" / "config.json").read_bytes()) == found.files["config.json"]
-    assert (MODELS / "little-target" / "model.safetensors").stat().st_size == found.bytes
-    assert None not in {found.vocabulary, found.tokens_sha256, found.template_sha256, found.architecture}
+    assert {path.name for path in (MODELS / "little-target").iterdir()} == identity.files.keys()
+    assert sha256((MODELS / "little-target" / "config.json").read_bytes()) == identity.files["config.json"]
+    assert (MODELS / "little-target" / "model.safetensors").stat().st_size == identity.bytes
+    assert None not in {identity.vocabulary, identity.tokens_sha256, identity.template_sha256, identity.architecture}
 
 
 def test_one_changed_byte_is_another_model(copied: Path, hashes: files.HashCache) -> None:
@@ -276,7 +276,7 @@ def test_the_real_pair_fits(hashes: files.HashCache) -> None:
 
     for name in ("little-draft", "little-draft-lite"):
         draft = artifacts.freeze(name, MODELS / name, hashes)
-        assert "vocabulary_padding" not in {one.kind for one in artifacts.check_pair(target, draft)}
+        assert "vocabulary_padding" not in {finding.kind for finding in artifacts.check_pair(target, draft)}
 
 
 def test_the_alien_draft_is_refused(hashes: files.HashCache) -> None:
@@ -299,12 +299,12 @@ def test_a_padded_vocabulary_is_accepted_and_reported() -> None:
     assert ("vocabulary_padding", "d") == (finding.kind, finding.about)
 
 
-@pytest.mark.parametrize("known", [None, "some"])
-def test_without_a_token_map_the_sizes_must_agree(known: str | None) -> None:
+@pytest.mark.parametrize("checksum", [None, "some"])
+def test_without_a_token_map_the_sizes_must_agree(checksum: str | None) -> None:
     """
     Where a tokenizer.json is missing, other sizes are refused; equal ones are all that can be seen.
     """
-    target = frozen("t", tokens_sha256=known)
+    target = frozen("t", tokens_sha256=checksum)
 
     assert [] == artifacts.check_pair(target, frozen("d", tokens_sha256=None))
     with pytest.raises(InputError, match=r"no token map"):
@@ -326,7 +326,7 @@ def test_a_draft_for_other_weights_is_warned_about(target: str, draft: str, *, w
     """
     pair = artifacts.check_pair(frozen("t", quantisation=target), frozen("d", quantisation=draft))
 
-    assert warned == ("quantisation_mismatch" in {one.kind for one in pair})
+    assert warned == ("quantisation_mismatch" in {finding.kind for finding in pair})
 
 
 @pytest.mark.parametrize(

@@ -99,13 +99,13 @@ def test_the_header_is_what_the_formats_own_library_reads(converted: Path) -> No
     Every key and every tensor is read as the gguf package reads it, and the file ends where the tensors do.
     """
     path = converted / "little-target.gguf"
-    theirs = reference.GGUFReader(path)
+    library_header = reference.GGUFReader(path)
 
     header = gguf.read_header(path, "m")
 
-    keys = {name: field.contents() for name, field in theirs.fields.items() if not name.startswith("GGUF.")}
+    keys = {name: field.contents() for name, field in library_header.fields.items() if not name.startswith("GGUF.")}
     assert keys == {key: list(value) if isinstance(value, tuple) else value for key, value in header.keys.items()}
-    assert {tensor.name: tuple(map(int, tensor.shape)) for tensor in theirs.tensors} == header.tensors
+    assert {tensor.name: tuple(map(int, tensor.shape)) for tensor in library_header.tensors} == header.tensors
     assert path.stat().st_size >= header.least_size > path.stat().st_size - 32
 
 
@@ -113,12 +113,12 @@ def test_tensor_types_are_as_large_as_in_the_formats_own_library() -> None:
     """
     Block sizes are those of the gguf package, for every type that both know.
     """
-    theirs = {int(kind): sizes for kind, sizes in reference.GGML_QUANT_SIZES.items()}
+    library_sizes = {int(kind): sizes for kind, sizes in reference.GGML_QUANT_SIZES.items()}
 
-    shared = theirs.keys() & gguf._TENSORS.keys()
+    shared = library_sizes.keys() & gguf._TENSORS.keys()
 
     assert len(shared) > 25
-    assert {kind: theirs[kind] for kind in shared} == {kind: gguf._TENSORS[kind][1:] for kind in shared}
+    assert {kind: library_sizes[kind] for kind in shared} == {kind: gguf._TENSORS[kind][1:] for kind in shared}
 
 
 def test_the_alien_draft_is_refused(converted: Path, hashes: files.HashCache) -> None:
@@ -136,19 +136,25 @@ def test_the_alien_draft_is_refused(converted: Path, hashes: files.HashCache) ->
 
 
 def _cut(size: int) -> Callable[[bytes], bytes]:
-    return lambda whole: whole[:size]
+    return lambda content: content[:size]
 
 
 DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (_cut(0), "truncated inside its header"),
     "cut in its counts": (_cut(17), "truncated inside its header"),
     "cut in its keys": (_cut(5000), "truncated inside its header"),
-    "cut in its tensors": (lambda whole: whole[:-100], "is truncated: "),
-    "another format": (lambda whole: b"GGML" + whole[4:], "does not begin with `GGUF`"),
-    "another version": (lambda whole: b"GGUF\0\0\0\3" + whole[8:], "version 50331648"),
-    "endless": (lambda whole: whole[:16] + struct.pack("<Q", 2**63) + whole[24:], "truncated inside its header"),
-    "a key of no type": (lambda whole: whole.replace(b"general.architecture\x08", b"general.architecture\x63"), "99"),
-    "no architecture": (lambda whole: whole.replace(b"general.architecture", b"general.architectura"), "architecture"),
+    "cut in its tensors": (lambda content: content[:-100], "is truncated: "),
+    "another format": (lambda content: b"GGML" + content[4:], "does not begin with `GGUF`"),
+    "another version": (lambda content: b"GGUF\0\0\0\3" + content[8:], "version 50331648"),
+    "endless": (lambda content: content[:16] + struct.pack("<Q", 2**63) + content[24:], "truncated inside its header"),
+    "a key of no type": (
+        lambda content: content.replace(b"general.architecture\x08", b"general.architecture\x63"),
+        "99",
+    ),
+    "no architecture": (
+        lambda content: content.replace(b"general.architecture", b"general.architectura"),
+        "architecture",
+    ),
 }
 
 
@@ -177,10 +183,10 @@ def test_one_wrong_byte_never_gives_a_traceback(
     """
     A header with any byte changed is read or refused.
     """
-    whole = bytearray((converted / "little-draft-alien.gguf").read_bytes())
-    whole[round(at * 2000)] = byte
+    content = bytearray((converted / "little-draft-alien.gguf").read_bytes())
+    content[round(at * 2000)] = byte
     path = tmp_path_factory.mktemp("bent") / "m.gguf"
-    path.write_bytes(whole)
+    path.write_bytes(content)
 
     with contextlib.suppress(InputError):
         gguf.freeze("m", path, lambda _: "d")
@@ -197,12 +203,12 @@ def test_an_unknown_type_of_tensor_is_named_and_weighs_what_it_takes(tmp_path: P
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    whole = (tmp_path / "m.gguf").read_bytes()
+    content = (tmp_path / "m.gguf").read_bytes()
     for unknown in (b"token_embd.weight", b"output.weight"):
-        at = whole.index(unknown) + len(unknown) + 4 + 2 * 8
-        assert bytes(4) == whole[at : at + 4]
-        whole = whole[:at] + struct.pack("<I", 99) + whole[at + 4 :]
-    (tmp_path / "m.gguf").write_bytes(whole)
+        at = content.index(unknown) + len(unknown) + 4 + 2 * 8
+        assert bytes(4) == content[at : at + 4]
+        content = content[:at] + struct.pack("<I", 99) + content[at + 4 :]
+    (tmp_path / "m.gguf").write_bytes(content)
 
     header = gguf.read_header(tmp_path / "m.gguf", "m")
 
@@ -245,9 +251,9 @@ def test_a_split_is_whole_or_refused(tmp_path: Path, hashes: files.HashCache) ->
     A model in two files is named by the first and hashed over both; a missing one is named.
     """
     first, second = (written(tmp_path / f"m-0000{number}-of-00002.gguf") for number in (1, 2))
-    whole = artifacts.freeze("m", first, hashes)
+    model = artifacts.freeze("m", first, hashes)
 
-    assert ({first.name, second.name}, first.stat().st_size * 2) == (set(whole.files), whole.bytes)
+    assert ({first.name, second.name}, first.stat().st_size * 2) == (set(model.files), model.bytes)
     with pytest.raises(InputError, match="part 2 of a split"):
         artifacts.freeze("m", second, hashes)
     second.unlink()
@@ -315,7 +321,11 @@ def test_the_cache_shape_is_read_from_the_header(tmp_path: Path, keys: dict[str,
     """
     Layers, heads and their size; windows make it an upper bound, and a missing key gives no shape.
     """
-    found = gguf.cache_shape(gguf.read_header(written(tmp_path / "m.gguf", **keys), "m"))
+    cache_shape = gguf.cache_shape(gguf.read_header(written(tmp_path / "m.gguf", **keys), "m"))
 
-    seen = None if found is None else (found.layers, found.kv_heads, found.head_dim, found.every_layer)
-    assert shape == seen
+    dimensions = (
+        None
+        if cache_shape is None
+        else (cache_shape.layers, cache_shape.kv_heads, cache_shape.head_dim, cache_shape.every_layer)
+    )
+    assert shape == dimensions

@@ -49,15 +49,15 @@ def test_every_store_is_searched(home: Path, draft: Path) -> None:
     laid_out.hub(home, "org/files", draft)
     laid_out.lm_studio(home, "maker/folder", MODELS / "little-draft")
     for name in ("mmproj-x.gguf", "m-00001-of-00002.gguf", "m-00002-of-00002.gguf"):
-        other = home / name
-        other.write_bytes(draft.read_bytes())
-        laid_out.lm_studio(home, "maker/split", other)
+        companion = home / name
+        companion.write_bytes(draft.read_bytes())
+        laid_out.lm_studio(home, "maker/split", companion)
     models = home / ".ollama" / "models"
     for place in ("registry.ollama.ai/library/qwen/8b", "registry.ollama.ai/me/own/latest", "hf.co/org/q/Q4_K_M"):
         laid_out.ollama(models, place, {"model": draft.read_bytes()})
     (home / ".lmstudio" / "models" / "maker" / "empty").mkdir()
 
-    found = {(model.name, model.store) for model in locate.all_models()}
+    names_and_stores = {(model.name, model.store) for model in locate.all_models()}
 
     assert {
         ("org/target", "Hugging Face"),
@@ -67,7 +67,7 @@ def test_every_store_is_searched(home: Path, draft: Path) -> None:
         ("qwen:8b", "Ollama"),
         ("me/own:latest", "Ollama"),
         ("hf.co/org/q:Q4_K_M", "Ollama"),
-    } == found
+    } == names_and_stores
 
 
 def test_any_backend_finds_a_model_by_its_name_in_a_store(home: Path, draft: Path) -> None:
@@ -100,14 +100,14 @@ def test_lm_studio_is_followed_to_where_it_was_moved(home: Path) -> None:
     """
     The pointer to its home, the folder its settings name, and the place of old versions are all looked at.
     """
-    moved = home / "moved"
-    moved.mkdir()
-    (home / ".lmstudio-home-pointer").write_text(f"{moved}\n")
-    (moved / "settings.json").write_text(json.dumps({"downloadsFolder": str(home / "disk")}))
-    named = laid_out.lm_studio(home, "maker/new", MODELS / "little-draft", models="disk")
+    new_home = home / "moved"
+    new_home.mkdir()
+    (home / ".lmstudio-home-pointer").write_text(f"{new_home}\n")
+    (new_home / "settings.json").write_text(json.dumps({"downloadsFolder": str(home / "disk")}))
+    new = laid_out.lm_studio(home, "maker/new", MODELS / "little-draft", models="disk")
     old = laid_out.lm_studio(home, "maker/old", MODELS / "little-draft", models=".cache/lm-studio/models")
 
-    assert (named, old) == (locate.in_lm_studio("maker/new"), locate.in_lm_studio("maker/old"))
+    assert (new, old) == (locate.in_lm_studio("maker/new"), locate.in_lm_studio("maker/old"))
 
 
 def test_a_target_of_lm_studio_is_hashed_where_it_lies(home: Path, draft: Path, hashes: files.HashCache) -> None:
@@ -118,11 +118,11 @@ def test_a_target_of_lm_studio_is_hashed_where_it_lies(home: Path, draft: Path, 
     file = laid_out.lm_studio(home, "maker/file", draft)
 
     target = artifacts.freeze("maker/folder", artifacts.find("maker/folder", home, "lmstudio"), hashes)
-    one = artifacts.freeze("maker/file", artifacts.find("maker/file", home, "lmstudio"), hashes)
+    single_file = artifacts.freeze("maker/file", artifacts.find("maker/file", home, "lmstudio"), hashes)
 
     assert artifacts.freeze("t", MODELS / "little-target", hashes).digest == target.digest
-    assert {file.name: hashlib.sha256(draft.read_bytes()).hexdigest()} == one.files
-    assert [] == artifacts.check_pair(target, one)
+    assert {file.name: hashlib.sha256(draft.read_bytes()).hexdigest()} == single_file.files
+    assert [] == artifacts.check_pair(target, single_file)
     (file.parent / "other.gguf").write_bytes(draft.read_bytes())
     with pytest.raises(InputError) as refused:
         artifacts.find("maker/file", home, "lmstudio")
@@ -246,9 +246,9 @@ def test_a_blob_may_be_named_as_it_lies(home: Path, draft: Path, hashes: files.H
     manifest = laid_out.ollama(home / "m", "registry.ollama.ai/library/m/1", {"model": draft.read_bytes()})
     blob = locate.ollama_layers(manifest, "m")["model"]
 
-    found = artifacts.find(str(blob), Path("/"))
+    path = artifacts.find(str(blob), Path("/"))
 
-    assert artifacts.freeze("d", draft, hashes).tokens_sha256 == artifacts.freeze("b", found, hashes).tokens_sha256
+    assert artifacts.freeze("d", draft, hashes).tokens_sha256 == artifacts.freeze("b", path, hashes).tokens_sha256
 
 
 SLO = """
@@ -280,12 +280,12 @@ def test_prepare_freezes_from_the_store_of_the_backend(home: Path, draft: Path) 
     laid_out.ollama(home / ".ollama/models", place, {"model": (home / "t.gguf").read_bytes()})
     canaries = MODELS.parent / "canaries" / "little" / "json.jsonl"
 
-    def frozen(backend: str, target: str, other: str) -> tuple[str, list[str]]:
+    def frozen(backend: str, target: str, draft_name: str) -> tuple[str, list[str]]:
         path = home / f"{backend}.toml"
-        path.write_text(SLO.format(backend=backend, target=target, draft=other, canaries=canaries))
+        path.write_text(SLO.format(backend=backend, target=target, draft=draft_name, canaries=canaries))
         models = freeze_models(inputs.read(path))
         assert models.target is not None
-        return models.target.name, [one.name for one in models.drafts]
+        return models.target.name, [model.name for model in models.drafts]
 
     assert ("maker/target", ["maker/draft"]) == frozen("lmstudio", "maker/target", "maker/draft")
     assert ("little:1", []) == frozen("ollama", "little:1", "modelfile")

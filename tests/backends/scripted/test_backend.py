@@ -69,15 +69,17 @@ def test_a_decreed_ratio_reads_as_decreed(
         for (canary, which), answer in zip(requests, answers, strict=True)
         for arm in ["candidate" if which == DRAFTING else "plain"]
     ]
-    mine, plain = (tuple(one for one in generations if one.arm == arm) for arm in ("candidate", "plain"))
+    drafted, plain = (
+        tuple(generation for generation in generations if generation.arm == arm) for arm in ("candidate", "plain")
+    )
     evidence = pair_answers(
-        PairedAnswers("chat", {name: prompt(name) for name in names}, mine, plain, 0.95, 1, greedy=True)
+        PairedAnswers("chat", {name: prompt(name) for name in names}, drafted, plain, 0.95, 1, greedy=True)
     )
 
-    seen = estimate("throughput_ratio", evidence)
+    ratio_seen = estimate("throughput_ratio", evidence)
 
-    assert isinstance(seen, Estimate)
-    assert seen.center == pytest.approx(ratio, rel=1e-5)
+    assert isinstance(ratio_seen, Estimate)
+    assert ratio_seen.center == pytest.approx(ratio, rel=1e-5)
 
 
 def test_ten_minutes_pass_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,10 +108,10 @@ def test_the_same_script_gives_the_same_records() -> None:
     script = {"noise": {"answer": 0.1, "token": 0.2}, "modes": [{"share": 0.3, "slower": 2}]}
     requests = [(prompt(), which) for which in (PLAIN, DRAFTING) * 5]
 
-    once, twice, other = give(script, *requests), give(script, *requests), give({**script, "seed": 2}, *requests)
+    once, twice, other_seed = give(script, *requests), give(script, *requests), give({**script, "seed": 2}, *requests)
 
     assert once == twice
-    assert once != other
+    assert once != other_seed
 
 
 def test_costs_make_the_ratio() -> None:
@@ -140,13 +142,13 @@ def test_acceptance_is_what_was_decreed() -> None:
         rounds = [
             system.answer(DecodeRequest(prompt(f"{prefix}{n}"), which, SamplingParameters())).rounds for n in range(200)
         ]
-        return sum(one.accepted_by_position[0] for one in rounds if one) / sum(
-            one.tried_by_position[0] for one in rounds if one
+        return sum(counts.accepted_by_position[0] for counts in rounds if counts) / sum(
+            counts.tried_by_position[0] for counts in rounds if counts
         )
 
     shares = [share(DRAFTING, "chat-"), share(lite, "chat-"), share(DRAFTING, "tool-")]
 
-    assert all(abs(seen - decreed) < 0.03 for seen, decreed in zip(shares, (0.8, 0.3, 0.1), strict=True))
+    assert all(abs(share - decreed) < 0.03 for share, decreed in zip(shares, (0.8, 0.3, 0.1), strict=True))
 
 
 @pytest.mark.slow
@@ -155,7 +157,7 @@ def test_noise_has_its_shape() -> None:
     Answer times are log-normal with the decreed sigma, and neighbours correlate as decreed.
     """
     script = {"noise": {"answer": 0.2, "autocorrelation": 0.7}, "prefill": 0}
-    logs = [math.log(seconds(one)) for one in give(script, *[(prompt(), PLAIN)] * 3000)]
+    logs = [math.log(seconds(answer)) for answer in give(script, *[(prompt(), PLAIN)] * 3000)]
 
     middle = statistics.fmean(logs)
     lagged = statistics.correlation(logs[:-1], logs[1:])
@@ -188,10 +190,10 @@ def test_modes_make_a_bimodal_baseline() -> None:
     answers = give(script, *[(prompt(), which) for _ in range(500) for which in (PLAIN, DRAFTING)])
 
     plain = [seconds(answer) for answer in answers[::2]]
-    slow = [one for one in plain if math.isclose(one, 1.4 * min(plain), rel_tol=1e-6)]
+    slow = [duration for duration in plain if math.isclose(duration, 1.4 * min(plain), rel_tol=1e-6)]
     assert abs(len(slow) / len(plain) - 0.3) < 0.07
     modes = 2
-    assert modes == len({round(one, 6) for one in plain})
+    assert modes == len({round(duration, 6) for duration in plain})
     assert 1 == len({round(seconds(answer), 6) for answer in answers[1::2]})
 
 
@@ -211,7 +213,7 @@ def test_counters_can_lie() -> None:
     assert honest.claims.accepted == 2 * honest.rounds.accepted
     assert silent.rounds is None
     nothing = [(0, 0), (0, 0)]
-    assert nothing == [(one.drafted, one.accepted) for one in (denied.rounds, ignored.rounds)]
+    assert nothing == [(rounds.drafted, rounds.accepted) for rounds in (denied.rounds, ignored.rounds)]
     assert math.isclose(50, speed(ignored), rel_tol=1e-9)
 
 
@@ -246,13 +248,13 @@ def test_quality_and_agreement_are_decreed_apart() -> None:
     spoiled = give(script, *requests)
     plain, drafting = right(spoiled[::2]), right(spoiled[1::2])
     differing = give({"agreement": 0.5}, *requests)
-    tokens = [[arrival.token_id for arrival in one.arrivals] for one in differing]
+    tokens = [[arrival.token_id for arrival in answer.arrivals] for answer in differing]
 
     assert abs(sum(plain) / 300 - 0.9) < 0.05
     assert abs(sum(drafting) / 300 - 0.8) < 0.06
-    assert all(one or not other for one, other in zip(plain, drafting, strict=True))
+    assert all(plain_right or not draft_right for plain_right, draft_right in zip(plain, drafting, strict=True))
     assert all(right(differing[1::2]))
-    equal = sum(token == other for token, other in zip(tokens[::2], tokens[1::2], strict=True))
+    equal = sum(token == token_before for token, token_before in zip(tokens[::2], tokens[1::2], strict=True))
     assert abs(equal / 300 - 0.5) < 0.1
 
 
@@ -318,10 +320,10 @@ def test_a_leak_in_steps_is_hidden_between_them() -> None:
     """
     Memory comes in whole steps; over ten minutes of 1 MB/s a step of 64 MB shows nine times.
     """
-    seen = held(leak="1 MB/s", step="64 MB")
+    memory = held(leak="1 MB/s", step="64 MB")
 
-    assert {0.0, 64e6} == {after - before for before, after in pairwise(seen)}
-    assert seen[-1] == 1e9 + 9 * 64e6
+    assert {0.0, 64e6} == {after - before for before, after in pairwise(memory)}
+    assert memory[-1] == 1e9 + 9 * 64e6
 
 
 @pytest.mark.slow
@@ -329,24 +331,24 @@ def test_noise_wanders_as_much_as_decreed() -> None:
     """
     Noise has the decreed deviation whatever is kept of the reading before, and neighbours correlate by that share.
     """
-    for kept in (0.0, 0.9):
-        draws = [held(str(number), noise="10 MB", noise_kept=kept) for number in range(40)]
+    for share in (0.0, 0.9):
+        draws = [held(str(number), noise="10 MB", noise_kept=share) for number in range(40)]
         ends = [draw[-1] - 1e9 for draw in draws]
         steps = [after - before for draw in draws for before, after in pairwise(draw)]
 
         assert statistics.pstdev(ends) == pytest.approx(10e6, rel=0.3)
-        assert statistics.pstdev(steps) == pytest.approx(10e6 * (2 * (1 - kept)) ** 0.5, rel=0.05)
+        assert statistics.pstdev(steps) == pytest.approx(10e6 * (2 * (1 - share)) ** 0.5, rel=0.05)
 
 
 def test_a_sawtooth_is_no_leak() -> None:
     """
     A cache that fills up and is given back stays under its peak, and ends where it began after whole teeth.
     """
-    seen = held(sawtooth="300 MB", sawtooth_every="60 s")
+    memory = held(sawtooth="300 MB", sawtooth_every="60 s")
 
-    assert max(seen) < 1e9 + 300e6
-    assert seen[:60] == pytest.approx(seen[540:])
-    assert sum(after < before for before, after in pairwise(seen)) == 10
+    assert max(memory) < 1e9 + 300e6
+    assert memory[:60] == pytest.approx(memory[540:])
+    assert sum(after < before for before, after in pairwise(memory)) == 10
 
 
 def test_processes_wobble_differently_and_alike_when_asked_again() -> None:

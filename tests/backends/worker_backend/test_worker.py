@@ -42,8 +42,8 @@ def bad(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
         return started[-1]
 
     yield start
-    for one in started:
-        one.close()
+    for system in started:
+        system.close()
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +60,11 @@ def test_a_worker_answers(echo: Worker) -> None:
 
     answer = echo.answer(make_request("prose", DRAFTING))
 
-    whole = -(-len(words) // 5)
+    rounds = -(-len(words) // 5)
     assert (None, " ".join(words), "stop") == (answer.fault, answer.text, answer.finish)
     assert [1] * len(words) == [arrival.tokens for arrival in answer.arrivals]
     assert answer.rounds is not None
-    assert (whole, whole * 4) == (answer.rounds.rounds, answer.rounds.drafted)
+    assert (rounds, rounds * 4) == (answer.rounds.rounds, answer.rounds.drafted)
     assert (None, None, None) == (answer.prompt_tokens, answer.memory_active, answer.memory_peak)
     times = [answer.sent_ns, *(arrival.at_ns for arrival in answer.arrivals), answer.ended_ns]
     assert sorted(times) == times
@@ -355,8 +355,8 @@ def test_plain_decoding_may_have_its_own_program(tmp_path: Path) -> None:
             drafting.answer(make_request("list", PLAIN))
 
     assert not backend.shares_process
-    seen = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.ROUNDS | Sight.MEMORY | Sight.PLAIN
-    assert seen == backend.sight
+    expected = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.ROUNDS | Sight.MEMORY | Sight.PLAIN
+    assert expected == backend.sight
     assert "plain worker" in backend.versions()
 
 
@@ -375,13 +375,13 @@ def test_places_are_filled(tmp_path: Path) -> None:
         "    print(json.dumps({'answer': json.loads(line)['ask'], 'text': text}), flush=True)\n"
     )
     backend = worker(tmp_path, "told.py", args=["--beam", "3"])
-    told = []
+    argument_lists = []
     for which in (DRAFTING, PLAIN):
         with backend.start(which) as system:
-            told.append(json.loads(system.answer(make_request("list", which)).text))
+            argument_lists.append(json.loads(system.answer(make_request("list", which)).text))
 
-    here, target, draft = str(tmp_path), str(MODELS["little-target"]), str(MODELS["little-draft"])
-    assert [[here, target, draft, "--beam", "3"], [here, target, "--beam", "3"]] == told
+    folder, target, draft = str(tmp_path), str(MODELS["little-target"]), str(MODELS["little-draft"])
+    assert [[folder, target, draft, "--beam", "3"], [folder, target, "--beam", "3"]] == argument_lists
 
 
 def test_the_setting_reaches_the_worker(tmp_path: Path) -> None:
@@ -396,9 +396,9 @@ def test_the_setting_reaches_the_worker(tmp_path: Path) -> None:
         "for line in sys.stdin:\n"
         "    print(json.dumps({'answer': json.loads(line)['ask'], 'text': line}), flush=True)\n"
     )
-    turned = setting(draft="little-draft", block_size=8, num_draft_tokens=None, temperature=0.5, thinking=False)
+    knobs = setting(draft="little-draft", block_size=8, num_draft_tokens=None, temperature=0.5, thinking=False)
     with worker(tmp_path, "mirror.py").start(DRAFTING) as system:
-        drafting, plain = (json.loads(system.answer(make_request("list", which)).text) for which in (turned, PLAIN))
+        drafting, plain = (json.loads(system.answer(make_request("list", which)).text) for which in (knobs, PLAIN))
 
     assert {"draft": "little-draft", "block_size": 8} == drafting["setting"]
     assert (0.5, False, 96) == (drafting["temperature"], drafting["thinking"], drafting["max_tokens"])
@@ -419,7 +419,10 @@ def test_its_children_go_with_it(tmp_path: Path) -> None:
     assert answer.fault is None
     assert len(family) > 1
     # A process that was killed is gone when the kernel comes to it.
-    until(lambda: all(not one.is_running() or one.status() == psutil.STATUS_ZOMBIE for one in family), "all have ended")
+    until(
+        lambda: all(not process.is_running() or process.status() == psutil.STATUS_ZOMBIE for process in family),
+        "all have ended",
+    )
 
 
 @pytest.mark.parametrize("leave", ["os.setsid()", "os.setpgid(0, 0)"])

@@ -105,8 +105,8 @@ def test_other_words_and_too_many_are_seen(tmp_path: Path) -> None:
     """
     A drafted text that differs is for a person to judge; an answer beyond its limit is wrong.
     """
-    other = ('text=" ".join(words)', 'text=" ".join(words) + str(width)')
-    check = tried(changed(tmp_path, other, ('[: request["max_tokens"]]', "")))
+    changed_text = ('text=" ".join(words)', 'text=" ".join(words) + str(width)')
+    check = tried(changed(tmp_path, changed_text, ('[: request["max_tokens"]]', "")))
 
     assert ("differs", "wrong") == (states(check)["same words"], states(check)["short request"])
     assert 1 == check.to_repair

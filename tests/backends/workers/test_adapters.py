@@ -89,22 +89,22 @@ def test_rounds_are_what_the_package_did(opened: Opened, name: str, length: int)
     limit = 31
     answer = opened(name).answer(make_request("prose", drafting(name, length), max_tokens=limit))
 
-    wanted = pattern(drafted, limit, shrinks=name == "zlab-dflash")
+    expected = pattern(drafted, limit, shrinks=name == "zlab-dflash")
     assert answer.rounds is not None
-    assert wanted == (answer.rounds.rounds, answer.rounds.drafted, answer.rounds.accepted)
+    assert expected == (answer.rounds.rounds, answer.rounds.drafted, answer.rounds.accepted)
     assert (limit, "length") == (answer.output_tokens, answer.finish)
-    assert wanted[2] == sum(bool(arrival.drafted) for arrival in answer.arrivals)
+    assert expected[2] == sum(bool(arrival.drafted) for arrival in answer.arrivals)
 
 
 def pattern(drafted: int, limit: int, *, shrinks: bool) -> tuple[int, int, int]:
     """Count what the stand-ins do: the prefill's token, then n modulo (drafted + 1) accepted ones and one more."""
     rounds = proposed = accepted = 0
-    given = 1
-    while given < limit:
+    sent = 1
+    while sent < limit:
         rounds += 1
-        width = min(drafted, limit - given) if shrinks else drafted
-        fresh = min(rounds % (width + 1) + 1, limit - given)
-        given, proposed, accepted = given + fresh, proposed + width, accepted + fresh - 1
+        width = min(drafted, limit - sent) if shrinks else drafted
+        fresh = min(rounds % (width + 1) + 1, limit - sent)
+        sent, proposed, accepted = sent + fresh, proposed + width, accepted + fresh - 1
     return rounds, proposed, accepted
 
 
@@ -315,6 +315,6 @@ def test_steps_unfold_into_tokens() -> None:
     prompt = [7, 7]
     steps = [(1, prompt), (2, [7, 7, 10, 11, 12]), (3, [7, 7, 10, 11, 12, 13, 2, 14])]
 
-    found = unfold(steps, len(prompt), stop=2)
+    unfolded = unfold(steps, len(prompt), stop=2)
 
-    assert [(2, False, 10), (2, True, 11), (2, False, 12), (3, True, 13), (3, False, 2)] == found
+    assert [(2, False, 10), (2, True, 11), (2, False, 12), (3, True, 13), (3, False, 2)] == unfolded

@@ -38,11 +38,11 @@ def test_older_releases_give_the_same_parts(answer: str, tokenizer: Any, monkeyp
     mlx-lm 0.28 to 0.32.0 has no state machine that splits text; the markers separate an answer in the same way.
     """
     parts = import_module("gatekeeper.backends.workers.answer_parts")
-    seen = [Piece(letter, None) for letter in answer[:-1]] + [Piece(answer[-1], "length")]
+    pieces = [Piece(letter, None) for letter in answer[:-1]] + [Piece(answer[-1], "length")]
 
-    newest = parts.answer_parts(tokenizer, [1, 2], seen, [])
+    newest = parts.answer_parts(tokenizer, [1, 2], pieces, [])
     monkeypatch.setattr(parts.generation, "TextStateMachine", object)
-    older = parts.answer_parts(tokenizer, [1, 2], seen, [])
+    older = parts.answer_parts(tokenizer, [1, 2], pieces, [])
 
     assert newest == older
     assert [{"x": 1}] * answer.count("</tool_call>") == [json.loads(call["function"]["arguments"]) for call in older[1]]

@@ -29,7 +29,7 @@ def test_flags_tell_the_rounds(seed: int, draft_tokens: int, max_tokens: int, en
     draw = random.Random(seed)
     flags: list[bool] = []
     rounds = drafted = accepted = 0
-    tried, kept = [0] * draft_tokens, [0] * draft_tokens
+    tried, accepted_at = [0] * draft_tokens, [0] * draft_tokens
     while len(flags) < min(max_tokens, ends_at):
         width = min(draft_tokens, max_tokens - len(flags))
         rounds, drafted = rounds + 1, drafted + width
@@ -39,7 +39,9 @@ def test_flags_tell_the_rounds(seed: int, draft_tokens: int, max_tokens: int, en
             agrees = position < width and draw.random() < chance
             if position < width:
                 tried[position] += 1
-            kept[position : position + 1] = [kept[position] + 1] if agrees else kept[position : position + 1]
+            accepted_at[position : position + 1] = (
+                [accepted_at[position] + 1] if agrees else accepted_at[position : position + 1]
+            )
             accepted += agrees
             flags.append(agrees)
             if not agrees:
@@ -47,7 +49,7 @@ def test_flags_tell_the_rounds(seed: int, draft_tokens: int, max_tokens: int, en
 
     counted = count_rounds(flags, draft_tokens=draft_tokens, max_tokens=max_tokens)
 
-    assert Rounds(rounds, drafted, accepted, tuple(tried), tuple(kept)) == counted
+    assert Rounds(rounds, drafted, accepted, tuple(tried), tuple(accepted_at)) == counted
 
 
 def test_missing_counters_are_noticed() -> None:
@@ -86,7 +88,7 @@ def test_drafted_is_what_the_draft_computed() -> None:
     draft = mlx_lm.load(str(MODELS["little-draft"]))[0]
     cases = itertools.product(("list", "prose"), (1, 4, 7), (1, 2, 9, 64))
 
-    seen, expected = [], []
+    counts, expected = [], []
     for name, draft_tokens, max_tokens in cases:
         prompt = tokenizer.apply_chat_template(list(canary(name).messages), add_generation_prompt=True)
         counting = Counting(draft)
@@ -101,10 +103,10 @@ def test_drafted_is_what_the_draft_computed() -> None:
             )
         )
         flags = [piece.from_draft for piece in pieces]
-        seen.append(count_rounds(flags, draft_tokens=draft_tokens, max_tokens=max_tokens).drafted)
+        counts.append(count_rounds(flags, draft_tokens=draft_tokens, max_tokens=max_tokens).drafted)
         expected.append(counting.forwards)
 
-    assert expected == seen
+    assert expected == counts
 
 
 def test_more_drafted_tokens_in_a_row_than_a_round_proposes_are_counted() -> None:
