@@ -18,7 +18,7 @@ RESUME = ("certify", "slo.toml", "--out", "run", "--resume")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ProjectFolder, Files]]:
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ProjectFolder, Files]]:
     """Make a whole run once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(host, "SAMPLE_INTERVAL_S", 10.0)
@@ -60,16 +60,16 @@ def closed_early(content: list[bytes]) -> list[bytes]:
     ],
 )
 def test_damage_costs_no_other_record(
-    made: tuple[ProjectFolder, Files], name: str, damage: Callable[[list[bytes]], list[bytes]], says: str
+    finished_run: tuple[ProjectFolder, Files], name: str, damage: Callable[[list[bytes]], list[bytes]], says: str
 ) -> None:
     """
     Judge names the file and what is wrong with it, code 3. --resume warns, keeps the whole file as NAME.damaged and all
     intact records in place, measures what is missing, and the verdict has a finding.
     """
-    project, whole = made
-    run, files = project.path / "run", unfinished(whole)
+    project, files_before = finished_run
+    run, files = project.path / "run", unfinished(files_before)
     files[name] = b"".join(damage((files[name] or b"").splitlines(keepends=True)))
-    intact = [line for line in lines(files[name]) if line in lines(whole[name])]
+    intact = [line for line in lines(files[name]) if line in lines(files_before[name])]
     restored(run, files)
 
     judged = project.run("judge", "run", "--json", code=3)
@@ -81,19 +81,19 @@ def test_damage_costs_no_other_record(
     assert f"{name}.damaged" in resumed.err
     assert files[name] == after[f"{name}.damaged"]
     assert intact == lines(after[name])[: len(intact)]
-    assert gist(whole["verdict.json"]) == gist(after["verdict.json"])
+    assert gist(files_before["verdict.json"]) == gist(after["verdict.json"])
     assert [name] == [
         finding["about"] for finding in project.verdict()["findings"] if finding["kind"] == "damaged_records"
     ]
     assert project.run("judge", "run", "--json").out.encode() == after["verdict.json"]
 
 
-def test_lost_events_are_never_better_than_unproven(made: tuple[ProjectFolder, Files]) -> None:
+def test_lost_events_are_never_better_than_unproven(finished_run: tuple[ProjectFolder, Files]) -> None:
     """
     A lost event may have been a reason not to promote: the other records are kept, and the run is unproven.
     """
-    project, whole = made
-    files = unfinished(whole)
+    project, files_before = finished_run
+    files = unfinished(files_before)
     files["events.jsonl"] = b"".join(garble((files["events.jsonl"] or b"").splitlines(keepends=True)))
     restored(project.path / "run", files)
 
@@ -104,12 +104,12 @@ def test_lost_events_are_never_better_than_unproven(made: tuple[ProjectFolder, F
     assert not (project.path / "run" / "policy.toml").exists()
 
 
-def test_what_was_published_of_a_run_that_is_now_unproven_goes(made: tuple[ProjectFolder, Files]) -> None:
+def test_what_was_published_of_a_run_that_is_now_unproven_goes(finished_run: tuple[ProjectFolder, Files]) -> None:
     """
     Killed before SHA256SUMS and damaged since: no policy of the earlier verdict stays for somebody to deploy.
     """
-    project, whole = made
-    files = {name: content for name, content in whole.items() if name != "SHA256SUMS"}
+    project, files_before = finished_run
+    files = {name: content for name, content in files_before.items() if name != "SHA256SUMS"}
     files["events.jsonl"] = b"".join(garble((files["events.jsonl"] or b"").splitlines(keepends=True)))
     restored(project.path / "run", files)
 
@@ -118,26 +118,26 @@ def test_what_was_published_of_a_run_that_is_now_unproven_goes(made: tuple[Proje
     assert not {"policy.toml", "certificate.intoto.json"} & {*os.listdir(project.path / "run")}  # noqa: PTH208
 
 
-def test_damage_after_the_records_were_closed_is_measured_again(made: tuple[ProjectFolder, Files]) -> None:
+def test_damage_after_the_records_were_closed_is_measured_again(finished_run: tuple[ProjectFolder, Files]) -> None:
     """
     A run that was killed while it published, with a damaged line since: its records are opened again and completed.
     """
-    project, whole = made
-    files = {name: content for name, content in whole.items() if name not in {"SHA256SUMS", "verdict.json"}}
+    project, files_before = finished_run
+    files = {name: content for name, content in files_before.items() if name not in {"SHA256SUMS", "verdict.json"}}
     files["null.jsonl"] = b"".join(garble((files["null.jsonl"] or b"").splitlines(keepends=True)))
     restored(project.path / "run", files)
 
     project.run(*RESUME, code=0)
 
-    assert len(lines(whole["null.jsonl"])) <= len(lines(stored(project.path / "run")["null.jsonl"]))
+    assert len(lines(files_before["null.jsonl"])) <= len(lines(stored(project.path / "run")["null.jsonl"]))
 
 
-def test_a_deleted_damaged_file_is_noticed(made: tuple[ProjectFolder, Files]) -> None:
+def test_a_deleted_damaged_file_is_noticed(finished_run: tuple[ProjectFolder, Files]) -> None:
     """
     The damaged file is part of the evidence: SHA256SUMS lists it, and admit refuses the run without it.
     """
-    project, whole = made
-    files = unfinished(whole)
+    project, files_before = finished_run
+    files = unfinished(files_before)
     files["soak-1.jsonl"] = b"".join(garble((files["soak-1.jsonl"] or b"").splitlines(keepends=True)))
     restored(project.path / "run", files)
     project.run(*RESUME, code=0)
@@ -234,13 +234,16 @@ def resealed(project: ProjectFolder, files: Files, name: str, before: bytes, aft
 )
 @pytest.mark.parametrize("finished", [True, False], ids=["finished", "unfinished"])
 def test_a_damaged_manifest_is_evidence_that_is_missing(
-    made: tuple[ProjectFolder, Files], content: bytes | None, *, finished: bool
+    finished_run: tuple[ProjectFolder, Files], content: bytes | None, *, finished: bool
 ) -> None:
     """
     judge, report, export and certify --resume end in 3 and name the manifest, whatever is wrong with it.
     """
-    project, whole = made
-    restored(project.path / "run", {**(whole if finished else unfinished(whole)), "manifest.json": content or b""})
+    project, files_before = finished_run
+    restored(
+        project.path / "run",
+        {**(files_before if finished else unfinished(files_before)), "manifest.json": content or b""},
+    )
     if content is None:
         (project.path / "run" / "manifest.json").unlink()
 
@@ -266,13 +269,13 @@ DEEP = b'"a":' + b"[" * 100_000 + b"]" * 100_000 + b","
     ],
 )
 def test_changed_evidence_with_new_checksums_is_no_traceback(
-    made: tuple[ProjectFolder, Files], name: str, before: bytes, after: bytes
+    finished_run: tuple[ProjectFolder, Files], name: str, before: bytes, after: bytes
 ) -> None:
     """
     Values that no gatekeeper writes, with checksums that match: admit refuses the run with code 3 and a reason.
     """
-    project, whole = made
-    resealed(project, whole, name, before, after)
+    project, files_before = finished_run
+    resealed(project, files_before, name, before, after)
 
     done = project.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json", code=3)
 

@@ -28,8 +28,8 @@ def continued(project: ProjectFolder, out: str = "run") -> None:
     project.run("certify", "slo.toml", "--out", out, "--resume", code=0)
     after = stored(project.path / out)
     for name in RECORDS:
-        kept = lines(before.get(name))
-        assert kept == lines(after[name])[: len(kept)]
+        lines_before = lines(before.get(name))
+        assert lines_before == lines(after[name])[: len(lines_before)]
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ def device(path: Path) -> None:
 
 
 def link(path: Path) -> None:
-    other = path.parents[1] / "thesis"
-    other.write_text("mine")
-    path.symlink_to(other)
+    target = path.parents[1] / "thesis"
+    target.write_text("mine")
+    path.symlink_to(target)
 
 
 def folder(path: Path) -> None:
@@ -193,9 +193,9 @@ KINDS = {"a pipe": fifo, "a link to a device": device, "a link to a file": link,
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """Make one run; tests replace a file of a copy."""
-    made = small(tmp_path_factory.mktemp("links"))
-    made.run(*RUN, code=0)
-    return made
+    small_project = small(tmp_path_factory.mktemp("links"))
+    small_project.run(*RUN, code=0)
+    return small_project
 
 
 def without(finished: ProjectFolder, folder: Path, name: str, kind: str, *, sealed: bool) -> ProjectFolder:

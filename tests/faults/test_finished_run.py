@@ -15,7 +15,7 @@ RESUME = ("certify", "slo.toml", "--out", "run", "--resume", "--quiet")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
+def finished_once(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """One finished run, made once; tests work on copies of it."""
     project = project_folder(tmp_path_factory.mktemp("finished"))
     write_scripted(project, workload=EASY)
@@ -24,8 +24,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
 
 
 @pytest.fixture
-def finished(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
-    return made.copied_to(tmp_path / "a project")
+def finished(finished_once: ProjectFolder, tmp_path: Path) -> ProjectFolder:
+    return finished_once.copied_to(tmp_path / "a project")
 
 
 def resume(project: ProjectFolder) -> Done:
@@ -64,12 +64,12 @@ def test_a_finished_run_of_something_else_is_bad_input(finished: ProjectFolder, 
     """
     What the user gives is not what the run was made of: code 2, the difference is named, and no verdict is printed.
     """
-    change, named = GIVEN[way]
+    change, difference = GIVEN[way]
     change(finished.path)
 
     done = resume(finished)
 
-    assert (2, "", True) == (done.code, done.out, named in done.err), done
+    assert (2, "", True) == (done.code, done.out, difference in done.err), done
 
 
 @pytest.mark.parametrize("way", GIVEN)
@@ -171,14 +171,14 @@ def test_a_finished_run_that_was_changed_is_no_proof(finished: ProjectFolder, wa
     """
     What the run holds was changed after it ended: code 3, the file is named, and no verdict is printed. `admit` agrees.
     """
-    change, named = EVIDENCE[way]
+    change, file_name = EVIDENCE[way]
     change(finished.path / "run")
 
     done = resume(finished)
     admitted = finished.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json", code=3)
 
-    assert (3, "", True) == (done.code, done.out, named in done.err), done
-    assert named in admitted.document["because"]
+    assert (3, "", True) == (done.code, done.out, file_name in done.err), done
+    assert file_name in admitted.document["because"]
 
 
 def test_an_unchanged_finished_run_gives_its_verdict_again(finished: ProjectFolder) -> None:

@@ -33,8 +33,8 @@ DIGITS = "1" * 401
 
 def received(*pieces: bytes, head: bytes = HEAD) -> RawResponse:
     """Return a response whose pieces came at 1, 2, 3 … ns."""
-    whole = (head, *pieces)
-    return RawResponse(0, 1000, b"".join(whole), range(len(whole)), tuple(accumulate(map(len, whole))))
+    parts = (head, *pieces)
+    return RawResponse(0, 1000, b"".join(parts), range(len(parts)), tuple(accumulate(map(len, parts))))
 
 
 def recorded(answer: Answer) -> Answer:
@@ -250,12 +250,12 @@ def test_impossible_counters_are_unknown(name: str) -> None:
     """
     A counter that is no count, in total or per position, is unknown; the others are read.
     """
-    found = spec_decode(metrics(SAMPLES[name]), "vllm:")
+    counters = spec_decode(metrics(SAMPLES[name]), "vllm:")
 
     expected = {"an exponent": 1500, "a number": 7}.get(name)
-    assert found is not None
-    assert (12, expected, expected) == (found.drafted, found.accepted, found.rounds)
-    assert (() if expected is None else (expected,)) == found.accepted_by_position
+    assert counters is not None
+    assert (12, expected, expected) == (counters.drafted, counters.accepted, counters.rounds)
+    assert (() if expected is None else (expected,)) == counters.accepted_by_position
 
 
 @pytest.mark.parametrize("position", ["9" * 5000, "1", "-1", "٣"], ids=["5,000 digits", "a gap", "negative", "Arabic"])
@@ -263,10 +263,10 @@ def test_impossible_positions_are_unknown(position: str) -> None:
     """
     A position that is no small number, or that leaves out one before it, gives no counts by position.
     """
-    found = spec_decode(metrics("7", position), "vllm:")
+    counters = spec_decode(metrics("7", position), "vllm:")
 
-    assert found is not None
-    assert (7, ()) == (found.accepted, found.accepted_by_position)
+    assert counters is not None
+    assert (7, ()) == (counters.accepted, counters.accepted_by_position)
 
 
 @given(
@@ -278,8 +278,8 @@ def test_any_text_of_counters_is_survived(text: str) -> None:
     Any text under /metrics gives counters or none.
     """
     for page in (text, metrics("1") + text):
-        found = spec_decode(page, "vllm:")
-        assert found is None or (found.drafted or 0) >= 0
+        counters = spec_decode(page, "vllm:")
+        assert counters is None or (counters.drafted or 0) >= 0
 
 
 LISTS = {
@@ -323,9 +323,9 @@ def test_a_stream_that_is_cut_anywhere_is_a_fault(ending: str) -> None:
     """
     Wherever a stream breaks off before its finish reason, whatever its line ends, the answer is a fault.
     """
-    whole = chunk({"content": "a"}) + chunk({"content": "b"}) + chunk({"content": "c"})
+    stream = chunk({"content": "a"}) + chunk({"content": "b"}) + chunk({"content": "c"})
 
-    answers = [read_answer(received(part))[0] for part in cut(whole.replace(b"\n", ending.encode()))]
+    answers = [read_answer(received(part))[0] for part in cut(stream.replace(b"\n", ending.encode()))]
 
     assert all(answer.fault is not None for answer in answers)
     assert [] == [answer for answer in answers if replace(answer, fault=None) != replace(recorded(answer), fault=None)]

@@ -379,14 +379,14 @@ def test_made_up_events_are_left_out_of_the_display(lie: Lie) -> None:
     events = [{"at": "2026-11-22T09:00:00Z", "kind": kind, "detail": detail} for kind in KINDS for detail in MADE_UP]
     lines = ["{", "[]", "{}", '{"at": 7}', *map(json.dumps, events)]
     lie(follow=items({"offset": 1, "lines": lines}, {"offset": 1, "lines": [], "job": JOB}))
-    progress, shown = Progress(), io.StringIO()
+    progress, display = Progress(), io.StringIO()
     host = RemoteHost("evil", "evil")
 
     with ReconnectingSession(host.connect, patience_s=0) as session:
-        job = RemoteRunner(host, session, [plain_lines(progress, shown)]).follow(RUN_ID, "run")
+        job = RemoteRunner(host, session, [plain_lines(progress, display)]).follow(RUN_ID, "run")
 
     assert "finished" == job["state"]
-    assert "run run" in shown.getvalue()
+    assert "run run" in display.getvalue()
     assert view(progress.snapshot(), 80, 24)
 
 
@@ -491,8 +491,8 @@ def test_a_cancellation_has_a_deadline(lie: Lie, monkeypatch: pytest.MonkeyPatch
         run_list.cancel(RemoteHost("evil", "evil"), RUN_ID, 0.2)
 
 
-@pytest.mark.parametrize(("code", "kept"), [(0, 0), (1, 1), (3, 3), (255, 4), (-9, 4)])
-def test_an_unknown_exit_code_is_never_success(lie: Lie, project: ProjectFolder, code: int, kept: int) -> None:
+@pytest.mark.parametrize(("code", "exit_code"), [(0, 0), (1, 1), (3, 3), (255, 4), (-9, 4)])
+def test_an_unknown_exit_code_is_never_success(lie: Lie, project: ProjectFolder, code: int, exit_code: int) -> None:
     """
     `remote doctor` ends with the remote gatekeeper's code where that is one of ours; any other is exit code 4.
     """
@@ -502,5 +502,5 @@ def test_an_unknown_exit_code_is_never_success(lie: Lie, project: ProjectFolder,
 
     done = project.run("remote", "doctor", "--on", "evil", "--hosts", "hosts.toml")
 
-    assert kept == done.code
+    assert exit_code == done.code
     assert "\ufffd]0;title\ufffdü\n" == done.out

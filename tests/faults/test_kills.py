@@ -89,9 +89,9 @@ def _point(name: str, content: bytes, files: Files) -> str:
         return "a closing line"
     kinds = {"soak-1.jsonl": "a line of the soak", "host.jsonl": "a host sample", "events.jsonl": "an event"}
     kinds |= dict.fromkeys(SWEEP, "a line of the sweep")
-    whole = name.lstrip(".").removesuffix(f".{os.getpid()}")
+    final_name = name.lstrip(".").removesuffix(f".{os.getpid()}")
     # The run is finished, and its folder changes no more: making the folder of the record is the first write after it.
-    return "the record of tries" if whole == "gatekeeper" else kinds.get(whole, whole)
+    return "the record of tries" if final_name == "gatekeeper" else kinds.get(final_name, final_name)
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def resumed(undisturbed: Undisturbed, crash: Crash) -> None:
 def keys(content: bytes | None) -> list[str]:
     """Return what was measured: its order follows the manifest, and a resumed sweep may warm up once more."""
     documents = [json.loads(line) for line in lines(content)]
-    return sorted(one["key"] for one in documents if one["role"] != "warmup")
+    return sorted(record["key"] for record in documents if record["role"] != "warmup")
 
 
 def test_a_new_start_takes_over_what_was_killed_before_its_manifest(undisturbed: Undisturbed) -> None:

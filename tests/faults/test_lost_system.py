@@ -56,8 +56,8 @@ def test_a_worker_that_dies_at_each_start_is_unproven_and_continued(project: Pro
     after = stored(run)
     assert "SHA256SUMS" in after
     for name in {*RECORDS} & {*before}:
-        kept = lines(before[name])
-        assert kept == lines(after[name])[: len(kept)]
+        lines_before = lines(before[name])
+        assert lines_before == lines(after[name])[: len(lines_before)]
     assert len(lines(before["baseline.jsonl"])) > 3
 
 
@@ -186,5 +186,5 @@ def test_an_attached_server_that_is_lost_is_unproven_and_continued(
     assert resumed.code in {1, 3}
     assert "SHA256SUMS" in after
     for name in {*RECORDS} & {*before}:
-        kept = lines(before[name])
-        assert kept == lines(after[name])[: len(kept)]
+        lines_before = lines(before[name])
+        assert lines_before == lines(after[name])[: len(lines_before)]

@@ -63,9 +63,9 @@ def test_wrong_words_that_are_allowed_are_told() -> None:
     """
     An SLO that relaxes agreement by naming it is taken at its word; a finding says which words differ.
     """
-    named = {"metric": "token_agreement", "at_least": 0.0, "why": "we only want speed"}
+    objective = {"metric": "token_agreement", "at_least": 0.0, "why": "we only want speed"}
 
-    ran = certified({"wording": "other"}, named)
+    ran = certified({"wording": "other"}, objective)
 
     (finding,) = ran.verdict.findings
     assert (0, "answers_differ") == (ran.verdict.exit_code, finding.kind)
@@ -73,19 +73,19 @@ def test_wrong_words_that_are_allowed_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "found"),
+    ("script", "finding_kinds"),
     [
         pytest.param({"gap": 0.05}, set(), id="near-ties that the logits show"),
         pytest.param({"sight": NO_LOGITS}, {"answers_differ"}, id="late differences without logits"),
     ],
 )
-def test_an_honest_engine_with_near_ties_is_promoted(script: dict[str, Any], found: set[str]) -> None:
+def test_an_honest_engine_with_near_ties_is_promoted(script: dict[str, Any], finding_kinds: set[str]) -> None:
     """
     Verify passes may swap tokens that nearly tie: shown by logits, or late in an answer where there are none.
     """
     ran = certified({"agreement": 0.0, **script})
 
-    assert (0, 1.0, found) == (ran.verdict.exit_code, checked(ran, "token_agreement").center, kinds(ran))
+    assert (0, 1.0, finding_kinds) == (ran.verdict.exit_code, checked(ran, "token_agreement").center, kinds(ran))
 
 
 def test_a_few_canaries_of_many_show_no_agreement() -> None:
@@ -162,11 +162,11 @@ def test_a_draft_that_also_learns_answers_is_judged_by_first_requests() -> None:
     learns = {"ratio": 1.5, "replays": {"faster": 2.0}}
     sweep = {"repeats": 1, "num_draft_tokens": [2, 4], "budget": 12}
 
-    found = certified(learns, RATIO, sweep=sweep, count=48)
+    by_first = certified(learns, RATIO, sweep=sweep, count=48)
     refused = certified(learns, RATIO, typical, sweep=sweep, count=48)
 
-    assert (0, {"replayed"}) == (found.verdict.exit_code, kinds(found))
-    assert 1.4 < (checked(found, "throughput_ratio").center or 0) < 1.6
+    assert (0, {"replayed"}) == (by_first.verdict.exit_code, kinds(by_first))
+    assert 1.4 < (checked(by_first, "throughput_ratio").center or 0) < 1.6
     assert Outcome.UNPROVEN is checked(refused, "decode_throughput").outcome
 
 
@@ -201,17 +201,17 @@ def test_an_honest_server_is_not_called_a_replaying_one(noise: dict[str, Any]) -
     """
     ran = [certified(noise, RATIO, seed=seed, sweep=SWEEPS["four settings, every canary once"]) for seed in range(2)]
 
-    assert all(one.case.soaks for one in ran)
-    assert not [one for one in ran if "replayed" in kinds(one)]
+    assert all(rehearsal.case.soaks for rehearsal in ran)
+    assert not [rehearsal for rehearsal in ran if "replayed" in kinds(rehearsal)]
 
 
 def decaying(by: float, *, bound: float, count: int = 24, arm: str = "candidate", over: float = 600.0) -> Rehearsed:
     """Certify a draft of 1.25x that slows down, over a soak of ten minutes or longer."""
     slower = {"of": "time", "by": by, "over": over, "after": "60 s", "arm": arm}
     soak = {"duration": 600.0, "max_duration": 1200.0, "sentinel_share": 0.5}
-    wanted = {**RATIO, "at_least": bound}
+    objective = {**RATIO, "at_least": bound}
     script = {"ratio": 1.25, "drift": [slower], "prefill": "3 s"}  # few answers, which are quick to judge
-    return certified(script, wanted, seed=1, count=count, soak=soak, fallback={"ladder": ["autoregressive"]})
+    return certified(script, objective, seed=1, count=count, soak=soak, fallback={"ladder": ["autoregressive"]})
 
 
 @pytest.mark.parametrize("count", [24, 96], ids=["24 canaries, repeated", "96 canaries, once each"])
@@ -290,7 +290,7 @@ def test_noise_is_no_decay(noise: dict[str, float]) -> None:
 
     ran = [certified({"noise": noise, "prefill": "3 s"}, RATIO, seed=seed, soak=soak) for seed in range(3)]
 
-    assert [0, 0, 0] == [one.verdict.exit_code for one in ran]
+    assert [0, 0, 0] == [rehearsal.verdict.exit_code for rehearsal in ran]
 
 
 # A real server

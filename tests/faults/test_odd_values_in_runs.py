@@ -74,5 +74,5 @@ def test_an_odd_value_in_a_run_is_no_traceback(
         word, *rest = command.split()
         code = main.run([word, "runs" if word == "history" else "runs/odd", *rest])
 
-        said = capsys.readouterr()
-        assert (code in {0, 1, 2, 3}, False) == (True, "Traceback" in said.err), (command, said.err)
+        captured = capsys.readouterr()
+        assert (code in {0, 1, 2, 3}, False) == (True, "Traceback" in captured.err), (command, captured.err)

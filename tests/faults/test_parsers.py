@@ -120,8 +120,8 @@ def model_folder(name: str) -> Callable[[bytes, Path], Any]:
     """Freeze a little model of which one file is what was read."""
 
     def freeze(path: Path) -> Any:
-        whole = {"config.json": "config/small.json", "model.safetensors": "safetensors/small.safetensors"}
-        for file, example in whole.items():
+        example_files = {"config.json": "config/small.json", "model.safetensors": "safetensors/small.safetensors"}
+        for file, example in example_files.items():
             if file != name:
                 (path.parent / file).write_bytes((CORPUS / example).read_bytes())
         return artifacts.freeze("m", path.parent, files.HashCache(None))
@@ -129,8 +129,8 @@ def model_folder(name: str) -> Callable[[bytes, Path], Any]:
     return in_file(freeze, name)
 
 
-def recorded(made: Answer) -> Answer:
-    generation = Generation("t", "k", "w", "c", "candidate", (("draft", "d"),), Role.MEASURED, 0, "", 1, made)
+def recorded(answer_read: Answer) -> Answer:
+    generation = Generation("t", "k", "w", "c", "candidate", (("draft", "d"),), Role.MEASURED, 0, "", 1, answer_read)
     return record_files.ANSWERS.validate_json(record_files.ANSWERS.dump_json(generation)).answer
 
 
@@ -148,13 +148,20 @@ def stream(raw: bytes) -> Any:
 
 def traffic(path: Path) -> list[Any]:
     """Read a log, and make of each request what an imported canary is made of."""
-    found = [
+    conversations = [
         conversation for _, record in traffic_log.records(path) for conversation in log_formats.conversations(record)
     ]
-    whole = [one for one in found if not isinstance(one, UnusableError)]
+    usable = [conversation for conversation in conversations if not isinstance(conversation, UnusableError)]
     return [
-        [one.messages, one.tools, propose_expectation(one), format_instruction(one), one.length, one.max_tokens]
-        for one in whole
+        [
+            conversation.messages,
+            conversation.tools,
+            propose_expectation(conversation),
+            format_instruction(conversation),
+            conversation.length,
+            conversation.max_tokens,
+        ]
+        for conversation in usable
     ]
 
 
@@ -166,19 +173,19 @@ def linux_source(source: Callable[[Path], DirectSource], name: str) -> Callable[
 
 
 def graded(raw: bytes) -> Any:
-    said = answer(text=raw.decode("utf-8", "surrogateescape"))
+    answer_graded = answer(text=raw.decode("utf-8", "surrogateescape"))
     schema = {"properties": {"a": {"pattern": "^(2+)+6$"}, "b": {"items": {"multipleOf": 0.5}}}}
-    asked = {"id": "a", "messages": [{"role": "user"}], "expect": {"json_schema": schema}}
-    return canary.Canary.model_validate(asked).grade(said)
+    document = {"id": "a", "messages": [{"role": "user"}], "expect": {"json_schema": schema}}
+    return canary.Canary.model_validate(document).grade(answer_graded)
 
 
 PARSERS = {
     "answer_text": Parser(data(graded)),
     "answers": Parser(in_file(partial(record_files.read_records, kind=record_files.ANSWERS))),
-    "canaries": Parser(text(lambda one: canary.parse(one, "c.jsonl")), InputError),
+    "canaries": Parser(text(lambda content: canary.parse(content, "c.jsonl")), InputError),
     "config": Parser(model_folder("config.json"), InputError, writes),
     "events": Parser(in_file(partial(record_files.read_records, kind=record_files.EVENTS))),
-    "footprint": Parser(tool(lambda one: footprint.parse(one, [7])), use=writes),
+    "footprint": Parser(tool(lambda content: footprint.parse(content, [7])), use=writes),
     "gguf": Parser(in_file(lambda path: gguf.freeze("m", path, lambda _: ""), "m.gguf"), InputError, writes),
     "greeting": Parser(
         data(lambda raw: worker_protocol.greeting_from(worker_protocol.read_line(raw), "worker")),
@@ -193,24 +200,25 @@ PARSERS = {
     "manifest": Parser(data(inputs.load_manifest), GatekeeperError, writes),
     "meminfo": Parser(linux_source(linux.Meminfo, "meminfo"), ValueError, writes),
     "memory_pressure": Parser(tool(memory_pressure.parse), use=writes),
-    "metrics": Parser(text(lambda one: spec_decode(one, "vllm:spec_decode_"))),
+    "metrics": Parser(text(lambda content: spec_decode(content, "vllm:spec_decode_"))),
     "moment": Parser(text(parse.moment), parse.ParseError),
     "notifyutil": Parser(tool(notifyutil.parse), use=writes),
-    "number": Parser(text(lambda one: (parse.number(one), parse.integer(one))), parse.ParseError, writes),
+    "number": Parser(text(lambda content: (parse.number(content), parse.integer(content))), parse.ParseError, writes),
     "ollama": Parser(in_file(lambda path: locate.ollama_layers(path, "m")), InputError),
     "pmset": Parser(
-        tool(lambda one: (pmset.parse_battery(one), pmset.parse_mode(one), pmset.parse_therm(one))), use=writes
+        tool(lambda output: (pmset.parse_battery(output), pmset.parse_mode(output), pmset.parse_therm(output))),
+        use=writes,
     ),
-    "policy": Parser(text(lambda one: policy.parse(one, "policy.toml")), InputError, writes),
+    "policy": Parser(text(lambda content: policy.parse(content, "policy.toml")), InputError, writes),
     "powermetrics": Parser(data(lambda raw: powermetrics.PlistDecoder().feed(raw)), use=writes),
     "pressure": Parser(linux_source(lambda path: linux.Pressure(path.parent), "pressure/memory"), ValueError, writes),
-    "profile": Parser(text(lambda one: toml_file.parse(one, "p.toml", slo.Profile)), InputError, writes),
+    "profile": Parser(text(lambda content: toml_file.parse(content, "p.toml", slo.Profile)), InputError, writes),
     "ps": Parser(tool(ps.parse), use=writes),
-    "quantity": Parser(text(lambda one: units.parse(one, units.SECONDS)), ValueError, writes),
+    "quantity": Parser(text(lambda content: units.parse(content, units.SECONDS)), ValueError, writes),
     "safetensors": Parser(model_folder("model.safetensors"), InputError, writes),
     "script": Parser(in_file(read_script), InputError),
     "shards": Parser(model_folder("model.safetensors.index.json"), InputError, writes),
-    "slo": Parser(text(lambda one: slo.parse(one, "slo.toml")), InputError, writes),
+    "slo": Parser(text(lambda content: slo.parse(content, "slo.toml")), InputError, writes),
     "stream": Parser(data(stream), use=recorded),
     "sysctl": Parser(tool(sysctl.parse), use=writes),
     "tokenizer": Parser(model_folder("tokenizer.json"), InputError, writes),

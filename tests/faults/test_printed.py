@@ -51,8 +51,8 @@ HOSTILE = (
 def is_printed_safely(text: str) -> bool:
     """Return whether neither a terminal nor a CI system finds a command in what was printed."""
     lines = [line.strip().lstrip("\ufe0f") for line in re.split(r"[\r\n]", text)]
-    ours = ("::error file=", "::notice file=", "::warning file=")
-    commands = [line for line in lines if line.startswith("::") and not line.startswith(ours)]
+    own_commands = ("::error file=", "::notice file=", "::warning file=")
+    commands = [line for line in lines if line.startswith("::") and not line.startswith(own_commands)]
     return not commands and not re.search(r"##\w*\[", text) and not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", text)
 
 

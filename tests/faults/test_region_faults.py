@@ -78,11 +78,11 @@ def test_a_server_that_refuses_longer_prompts_limits_the_region_alone(
     done = refusing.run(*RUN)
 
     assert project.verdict() == project.run("judge", "run", "--json", code=0).document
-    region, found = promoted(refusing, done), points(refusing)
-    outcome, because = found['{"context": 400}']
+    region, points_by_name = promoted(refusing, done), points(refusing)
+    outcome, because = points_by_name['{"context": 400}']
     assert "outside" == outcome
     assert "error_rate" in because
-    assert ("inside", "inside") == (found['{"context": 40}'][0], found['{"temperature": 0.5}'][0])
+    assert ("inside", "inside") == (points_by_name['{"context": 40}'][0], points_by_name['{"temperature": 0.5}'][0])
     assert 0.5 == region["temperature"]["at_most"]
     assert 5 < region["context"]["at_most"] <= 40
     assert "HTTP 400" in (project.path / "run" / "region.jsonl").read_text()
@@ -129,11 +129,14 @@ def test_a_system_that_dies_of_a_point_is_started_for_the_next_one(
     """
     done = certified_as(dying(project, DIES.replace("SIGKILL", number)), {"lines": "promoted"})
 
-    region, found = promoted(project, done), points(project)
-    assert ("inside", "outside") == (found['{"temperature": 0.5}'][0], found['{"temperature": 1.0}'][0])
-    assert "error_rate" in found['{"temperature": 1.0}'][1]
+    region, points_by_name = promoted(project, done), points(project)
+    assert ("inside", "outside") == (
+        points_by_name['{"temperature": 0.5}'][0],
+        points_by_name['{"temperature": 1.0}'][0],
+    )
+    assert "error_rate" in points_by_name['{"temperature": 1.0}'][1]
     assert "temperature 1" in lines_with("died (3 in a row)", done.err)
-    assert "the limit was not tried" in found['{"max_tokens": 128}'][1]
+    assert "the limit was not tried" in points_by_name['{"max_tokens": 128}'][1]
     assert 0.5 == region["temperature"]["at_most"]
     assert f'"fault":"{fault}' in (project.path / "run" / "region.jsonl").read_text()
 
@@ -149,9 +152,9 @@ def test_a_system_that_never_starts_again_leaves_the_rest_open(project: ProjectF
 
     done = certified_as(project, {"lines": "promoted"})
 
-    region, found = promoted(project, done), points(project)
+    region, points_by_name = promoted(project, done), points(project)
     assert "stays open" in done.out + done.err
-    assert ["inside", "open", "open"] == [outcome for outcome, _ in found.values()]
+    assert ["inside", "open", "open"] == [outcome for outcome, _ in points_by_name.values()]
     assert (0.5, 64) == (region["temperature"]["at_most"], region["max_tokens"]["at_most"])
 
 
@@ -212,11 +215,11 @@ def test_a_disk_that_is_full_in_the_region_loses_nothing(
             full = project.run(*RUN, code=4)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    kept = lines(file.read_bytes())
+    lines_before = lines(file.read_bytes())
     done = project.run(*RUN, "--resume")
 
     assert all(word in full.err for word in ("region.jsonl: ", "File too large"))
     assert "--resume" in full.err
-    assert kept == lines(file.read_bytes())[: len(kept)]
+    assert lines_before == lines(file.read_bytes())[: len(lines_before)]
     promoted(project, done)
     explored(project)

@@ -27,9 +27,9 @@ KEYS = (PASSWORD, QUERY, COLLECTOR, SHORT, OLD, BASIC)
 class Echo(BackgroundServer):
     """A server that wants a key, and writes what it was sent into everything that it answers."""
 
-    def __init__(self, wanted: str) -> None:
+    def __init__(self, key: str) -> None:
         super().__init__(_Handler)
-        self.wanted, self.served, self.refused, self.refused_then = wanted, 0, 0, -1
+        self.wanted, self.served, self.refused, self.refused_then = key, 0, 0, -1
 
 
 class _Handler(QuietHandler, BaseHTTPRequestHandler):
@@ -107,9 +107,9 @@ def write_slo(project: ProjectFolder, drafting: Echo, plain: Echo, **subject: An
 def certified(tmp_path_factory: pytest.TempPathFactory, servers: tuple[Echo, Echo]) -> tuple[ProjectFolder, Done]:
     """A run of two real servers whose addresses hold keys, and what certify printed."""
     folder = tmp_path_factory.mktemp("keyed")
-    made = project_folder(folder)
-    environment = {**made.environment, "GATEKEEPER_HOST_LOCK": str(folder / "lock")}
-    project = ProjectFolder(made.path, environment)
+    bare_project = project_folder(folder)
+    environment = {**bare_project.environment, "GATEKEEPER_HOST_LOCK": str(folder / "lock")}
+    project = ProjectFolder(bare_project.path, environment)
     for name in ("big", "small"):
         model(project.path, name)
     (project.path / "easy.jsonl").write_text(canary_lines("easy", 6))
@@ -120,13 +120,16 @@ def certified(tmp_path_factory: pytest.TempPathFactory, servers: tuple[Echo, Ech
     return project, done
 
 
-def leaks(folder: Path, *shown: str) -> list[str]:
+def leaks(folder: Path, *texts: str) -> list[str]:
     """Name the files in *folder*, and the texts, that hold a key; the SLO that a person wrote is left out."""
-    found = []
+    leaks_found = []
     files = [path for path in folder.rglob("*") if path.is_file() and path != folder / "slo.toml"]
-    for name, content in [*((str(path), path.read_bytes()) for path in files), *((one, one.encode()) for one in shown)]:
-        found += [f"{key} in {name[:2000]}" for key in KEYS if key.encode() in content]
-    return found
+    for name, content in [
+        *((str(path), path.read_bytes()) for path in files),
+        *((text, text.encode()) for text in texts),
+    ]:
+        leaks_found += [f"{key} in {name[:2000]}" for key in KEYS if key.encode() in content]
+    return leaks_found
 
 
 def test_the_servers_get_their_keys(certified: tuple[ProjectFolder, Done], servers: tuple[Echo, Echo]) -> None:
@@ -155,7 +158,7 @@ def test_a_run_stores_and_prints_no_key(certified: tuple[ProjectFolder, Done]) -
 
 COMMANDS = [
     ("judge", "runs/run-1", "--json"),
-    *(("report", "runs/run-1", "--format", one) for one in ("html", "markdown", "json", "junit", "text")),
+    *(("report", "runs/run-1", "--format", form) for form in ("html", "markdown", "json", "junit", "text")),
     ("admit", "slo.toml", "--run", "runs/run-1", "--json"),
     ("certify", "slo.toml", "--out", "runs/run-1", "--resume"),
     ("plan", "slo.toml"),
@@ -265,8 +268,8 @@ def test_a_watch_stores_and_prints_no_key(tmp_path: Path, servers: tuple[Echo, E
     served = servers[0].served
     Deployed.served(tmp_path, f"http://{servers[0].host}")
     words = ("watch", "policy.toml", "--run", "run", "--slo", "slo.toml", "--once", "--no-host")
-    made = project_folder(tmp_path)
-    project = ProjectFolder(tmp_path, made.environment)
+    bare_project = project_folder(tmp_path)
+    project = ProjectFolder(tmp_path, bare_project.environment)
 
     done = project.run(*words, "--json", "--url", f"http://user:{PASSWORD}@{servers[0].host}/v1")
     wrong = project.run(*words, "--url", f"http://user:{SHORT}@{servers[0].host}/v1")
@@ -274,7 +277,9 @@ def test_a_watch_stores_and_prints_no_key(tmp_path: Path, servers: tuple[Echo, E
 
     assert (True, 2) == (servers[0].served > served, misspelt.code)
     assert "http://hidden-" in json.loads(done.out.splitlines()[0])["url"]
-    assert [] == leaks(tmp_path, *(text for one in (done, wrong, misspelt) for text in (one.out, one.err)))
+    assert [] == leaks(
+        tmp_path, *(text for finished in (done, wrong, misspelt) for text in (finished.out, finished.err))
+    )
 
 
 @pytest.mark.parametrize("key", ["args", "why"])
@@ -317,16 +322,16 @@ WRITTEN = [
 ]
 
 
-@pytest.mark.parametrize(("text", "shown"), WRITTEN)
-def test_an_address_is_shown_without_its_key(text: str, shown: str) -> None:
+@pytest.mark.parametrize(("text", "expected"), WRITTEN)
+def test_an_address_is_shown_without_its_key(text: str, expected: str) -> None:
     """
     However it is written, an address shows no key, and what is shown is shown the same when it is read again.
     """
     address = Address(text)
 
-    assert shown == re.sub(r"hidden-[0-9a-f]{8}", "hidden-#", address)
+    assert expected == re.sub(r"hidden-[0-9a-f]{8}", "hidden-#", address)
     assert (address, text) == (Address(str(address)), address.given)
-    assert ("#" in shown) == Address(str(address)).is_incomplete
+    assert ("#" in expected) == Address(str(address)).is_incomplete
 
 
 def test_the_path_goes_before_the_query() -> None:

@@ -143,10 +143,10 @@ def test_counters_that_never_come_cost_their_time_once(monkeypatch: pytest.Monke
     with RecordedServer(protocol, drafting=True) as server:
         which = setting(draft="mtp")
         with opened("vllm", url=server.url).start(which) as running:
-            made = [running.answer(make_request("prose", which)) for _ in range(3)]
+            answers_given = [running.answer(make_request("prose", which)) for _ in range(3)]
         over.set()
 
-    assert [(None, None)] * 3 == [(one.fault, one.claims.rounds) for one in made]
+    assert [(None, None)] * 3 == [(answer.fault, answer.claims.rounds) for answer in answers_given]
     assert 2 == next(requests)
 
 
@@ -186,16 +186,16 @@ def test_a_run_ends_after_its_max_duration_and_continues(project: ProjectFolder)
         RecordedServer(turning(drip_while_time_ends, after=5, until=6), drafting=True) as fast,
         RecordedServer(PROTOCOLS["openai"], drafting=False) as plain,
     ):
-        here = attached(project, fast.url, plain.url, subject=slow, max_duration="600 s")
-        first = here.run("certify", "slo.toml", "--out", "run")
-        kept = answers(project)
-        second = here.run("certify", "slo.toml", "--out", "run", "--resume")
+        attached_project = attached(project, fast.url, plain.url, subject=slow, max_duration="600 s")
+        first = attached_project.run("certify", "slo.toml", "--out", "run")
+        answers_before = answers(project)
+        second = attached_project.run("certify", "slo.toml", "--out", "run", "--resume")
 
     assert ExitCode.UNPROVEN == first.code, first.err
     assert "max_duration of 600 s" in first.err
     assert "--resume" in first.err
-    assert kept
-    assert kept == answers(project)[: len(kept)]
+    assert answers_before
+    assert answers_before == answers(project)[: len(answers_before)]
     assert "max_duration" not in second.err
     assert [] == faults(project)
     assert (project.path / "run" / "verdict.json").is_file()
@@ -225,7 +225,7 @@ def test_too_few_descriptors_end_a_run_that_can_be_resumed(project: ProjectFolde
     32 streams with descriptors for a few: code 4 with what to raise, no fault of the server, and with a higher limit
     --resume keeps what was measured and reaches a verdict.
     """
-    many = attached(
+    many_streams = attached(
         project,
         elsewhere,
         elsewhere,
@@ -233,17 +233,17 @@ def test_too_few_descriptors_end_a_run_that_can_be_resumed(project: ProjectFolde
         soak={"duration": "0.5 s", "max_duration": "1 s", "concurrency": 32},
     )
     with few_descriptors(14):
-        short = many.run("certify", "slo.toml", "--out", "run")
-    kept = answers(project)
+        short = many_streams.run("certify", "slo.toml", "--out", "run")
+    answers_before = answers(project)
     wrong = faults(project)
-    resumed = many.run("certify", "slo.toml", "--out", "run", "--resume")
+    resumed = many_streams.run("certify", "slo.toml", "--out", "run", "--resume")
 
     assert ExitCode.INTERNAL_ERROR == short.code, short.err
     assert "files and connections" in short.err
     assert "ulimit -n" in short.err
     assert "bug" not in short.err
     assert [] == wrong
-    assert kept == answers(project)[: len(kept)]
+    assert answers_before == answers(project)[: len(answers_before)]
     assert resumed.code in {ExitCode.OK, ExitCode.OBJECTIVE_FAILED, ExitCode.UNPROVEN}, resumed.err
 
 

@@ -68,7 +68,7 @@ def answer(number: int) -> Generation:
     arrivals = tuple(
         Arrival(sent + 10**7 * (at + 1), 1, (at + number) % 5 > 0, 7 * canary + at) for at in range(TOKENS)
     )
-    made = Answer(
+    reply = Answer(
         sent,
         sent + 10**9,
         arrivals,
@@ -78,8 +78,9 @@ def answer(number: int) -> Generation:
         output_tokens=TOKENS,
         rounds=Rounds(20, 80 + number % 3, 80),
     )
+    name = f"chat-{canary:03}"
     return Generation(
-        "soak-1", f"0-{number}", "chat", f"chat-{canary:03}", "candidate", FAST, Role.MEASURED, 0, "", 1, made, at="now"
+        "soak-1", f"0-{number}", "chat", name, "candidate", FAST, Role.MEASURED, 0, "", 1, reply, at="now"
     )
 
 
@@ -114,16 +115,16 @@ def test_a_record_that_is_read_takes_little_memory(
     """
     Each further record of a file adds at most so many bytes to what judging holds of it.
     """
-    held = {}
+    bytes_held = {}
     for count in (100, 400):
         path = tmp_path / f"{count}.jsonl"
         write(path, kind, map(make, range(count)))
         with traced() as now:
             records = read_records(path, kind)
-            held[count] = now()
+            bytes_held[count] = now()
             assert (count, None) == (len(records.records), records.trouble)
 
-    assert (held[400] - held[100]) / 300 < most
+    assert (bytes_held[400] - bytes_held[100]) / 300 < most
 
 
 @pytest.mark.parametrize(("kind", "make"), [(ANSWERS, answer), (SAMPLES, sample)], ids=["answers", "samples"])
@@ -149,18 +150,18 @@ def soaked(folder: Path, seconds: int, script: dict[str, Any] = SCRIPT) -> tuple
     prompts = [{"id": f"c-{at}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(8)]
     (folder / "chat.jsonl").write_text("".join(f"{json.dumps(prompt)}\n" for prompt in prompts))
     (folder / "slo.toml").write_text(SLO.format(seconds=seconds))
-    seen, answers = [], 0
-    with traced() as held:
+    samples, answers = [], 0
+    with traced() as bytes_held:
 
         def observe(event: Event) -> None:
             nonlocal answers
             answers += event.kind == "answer"
             if event.kind == "closing":
-                seen.append((held(), answers))
+                samples.append((bytes_held(), answers))
                 tracemalloc.reset_peak()
 
         certify(RunRequest(folder / "slo.toml", folder / "run", [observe]))
-        return *seen[0], tracemalloc.get_traced_memory()[1]
+        return *samples[0], tracemalloc.get_traced_memory()[1]
 
 
 @pytest.mark.nightly  # test_a_record_that_is_written_is_not_kept finds what grows with the answers

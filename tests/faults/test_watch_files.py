@@ -19,7 +19,7 @@ Damage = Callable[[Path], object]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Deployed:
+def deployed_once(tmp_path_factory: pytest.TempPathFactory) -> Deployed:
     """A deployed policy whose watch turned speculation off for a bad draft, and ended. The draft is good now."""
     deployed = Deployed.scripted(tmp_path_factory.mktemp("watched"), BAD_DRAFT)
     deployed.watch(1)
@@ -32,10 +32,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Deployed:
 
 
 @pytest.fixture
-def off(made: Deployed, tmp_path: Path) -> Deployed:
+def off(deployed_once: Deployed, tmp_path: Path) -> Deployed:
     """A copy of it."""
-    shutil.copytree(made.path, tmp_path / "copy")
-    return replace(made, path=tmp_path / "copy")
+    shutil.copytree(deployed_once.path, tmp_path / "copy")
+    return replace(deployed_once, path=tmp_path / "copy")
 
 
 def is_on(deployed: Deployed) -> bool:
@@ -50,13 +50,13 @@ def lines(change: Callable[[dict[str, Any]], object]) -> Damage:
     """Return what passes each line that holds a change through *change*, whose None removes it."""
 
     def damage(log: Path) -> None:
-        kept = []
+        lines_left = []
         for line in log.read_text().splitlines():
             entry = json.loads(line)
             entry.pop("crc")
             new = change(entry) if entry["kind"] == "change" else line
-            kept.append(new if isinstance(new, str) else json.dumps(new))
-        log.write_text("".join(f"{line}\n" for line in kept if line != "null"))
+            lines_left.append(new if isinstance(new, str) else json.dumps(new))
+        log.write_text("".join(f"{line}\n" for line in lines_left if line != "null"))
 
     return damage
 
@@ -74,12 +74,12 @@ def cut(log: Path, *, inside: bool) -> None:
 
 
 def of_another_certificate(log: Path) -> None:
-    kept = []
+    lines_left = []
     for line in log.read_text().splitlines():
         entry = json.loads(line)
         entry.pop("crc")
-        kept.append(json.dumps({**entry, "verdict_sha256": "0" * 64} if "verdict_sha256" in entry else entry))
-    log.write_text("\n".join(kept) + "\n")
+        lines_left.append(json.dumps({**entry, "verdict_sha256": "0" * 64} if "verdict_sha256" in entry else entry))
+    log.write_text("\n".join(lines_left) + "\n")
 
 
 FOUND: dict[str, Damage] = {
@@ -153,12 +153,12 @@ def test_a_damaged_overlay_does_not_turn_speculation_on(off: Deployed, way: str)
     """
     OVERLAYS[way](off.path / "policy.live.toml")
     shutil.copytree(off.path, off.path.parent / "both", symlinks=True)
-    both = replace(off, path=off.path.parent / "both")
-    (both.path / "watch.jsonl").unlink()
+    with_log = replace(off, path=off.path.parent / "both")
+    (with_log.path / "watch.jsonl").unlink()
 
     assert (1, False) == (off.watch(1)[0], is_on(off))
     if way != "deleted":  # without both files it is a first watch
-        assert (1, False) == (both.watch(1)[0], is_on(both))
+        assert (1, False) == (with_log.watch(1)[0], is_on(with_log))
 
 
 def test_what_is_off_for_damage_comes_back_by_evidence(off: Deployed) -> None:
@@ -246,9 +246,9 @@ def test_a_link_beside_the_overlay_is_not_followed(tmp_path: Path, name: str) ->
     Whoever may write next to the policy cannot make the watch empty, write or append to another file.
     """
     deployed = Deployed.scripted(tmp_path)
-    other = tmp_path / "other"
-    other.write_text("mine")
-    (tmp_path / name).symlink_to(other)
+    target = tmp_path / "other"
+    target.write_text("mine")
+    (tmp_path / name).symlink_to(target)
 
     if name.endswith(".fresh"):  # it is removed, and a new file written in its place
         assert 0 == deployed.watch(1)[0]
@@ -257,7 +257,7 @@ def test_a_link_beside_the_overlay_is_not_followed(tmp_path: Path, name: str) ->
             deployed.watch(1)
         assert 4 == refused.value.exit_code
 
-    assert "mine" == other.read_text()
+    assert "mine" == target.read_text()
 
 
 def test_an_overlay_that_is_a_link_is_replaced(tmp_path: Path) -> None:
@@ -265,10 +265,10 @@ def test_an_overlay_that_is_a_link_is_replaced(tmp_path: Path) -> None:
     The overlay is put in the place of a link; the file that it pointed to stays as it was.
     """
     deployed = Deployed.scripted(tmp_path)
-    other = tmp_path / "other"
-    other.write_text("mine")
-    (tmp_path / "policy.live.toml").symlink_to(other)
+    target = tmp_path / "other"
+    target.write_text("mine")
+    (tmp_path / "policy.live.toml").symlink_to(target)
 
     deployed.watch(1)
 
-    assert ("mine", False) == (other.read_text(), (tmp_path / "policy.live.toml").is_symlink())
+    assert ("mine", False) == (target.read_text(), (tmp_path / "policy.live.toml").is_symlink())

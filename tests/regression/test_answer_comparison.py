@@ -107,8 +107,8 @@ def test_each_system_has_bursts_of_its_own() -> None:
     0.1 ms, which another system's gaps would take for one burst.
     """
     drafting, plain, fast = (
-        with_own_bursts([generation(made)])[0].answer
-        for made in (
+        with_own_bursts([generation(arm_answer)])[0].answer
+        for arm_answer in (
             in_rounds([4] * 8),
             answer([0.01 * n for n in range(1, 33)]),
             answer([1e-4 * n for n in range(1, 33)]),
@@ -124,9 +124,9 @@ def test_bursts_that_a_system_marked_stay() -> None:
     """
     A worker says which tokens were drafted: its marks are not replaced.
     """
-    told = in_rounds([4] * 8)
-    told = replace(told, arrivals=[piece._replace(drafted=False) for piece in told.arrivals])
+    marked = in_rounds([4] * 8)
+    marked = replace(marked, arrivals=[piece._replace(drafted=False) for piece in marked.arrivals])
 
-    (burst,) = with_own_bursts([generation(told)])
+    (burst,) = with_own_bursts([generation(marked)])
 
-    assert told.arrivals == burst.answer.arrivals
+    assert marked.arrivals == burst.answer.arrivals

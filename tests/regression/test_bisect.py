@@ -50,9 +50,9 @@ def test_packages_that_are_locked_together_are_one_step(worker: ProjectFolder) -
     The worker stays and the package it drafts with changes: the step that brings it is the first bad one.
     """
     steps = [f"echo-worker==3.0 echo-drafter=={version}" for version in ("0.1", "0.2")]
-    named = [word for step in steps for word in ("--step", step)]
+    step_words = [word for step in steps for word in ("--step", step)]
 
-    document = worker.run("bisect", "slo.toml", *named, *SEARCH[4:], "--out", "search", code=0).document
+    document = worker.run("bisect", "slo.toml", *step_words, *SEARCH[4:], "--out", "search", code=0).document
 
     assert (steps[0], steps[1]) == (document["last_good"], document["first_bad"])
 
@@ -76,18 +76,18 @@ def test_a_search_goes_on_where_it_was_interrupted(worker: ProjectFolder) -> Non
     With --resume tested versions are not tested again; another search in that folder is refused.
     """
     listed = ("--versions", "1.0,1.1,1.3,1.4")
-    whole = worker.run(*SEARCH, *listed, "--out", "search", code=0).document
+    uninterrupted = worker.run(*SEARCH, *listed, "--out", "search", code=0).document
     state = json.loads((worker.path / "search" / "bisect.json").read_text())
     last = max(state["steps"], key=int)
     state["steps"] = {key: {**step, "seconds": 777} for key, step in state["steps"].items() if key != "1"}
     (worker.path / "search" / "bisect.json").write_text(json.dumps(state))
 
     document = worker.run(*SEARCH, *listed, "--out", "search", "--resume", code=0).document
-    other = worker.run(*SEARCH, "--versions", "1.0,1.4", "--out", "search", "--resume", code=2)
+    refused = worker.run(*SEARCH, "--versions", "1.0,1.4", "--out", "search", "--resume", code=2)
 
-    assert whole["first_bad"] == document["first_bad"]
+    assert uninterrupted["first_bad"] == document["first_bad"]
     assert 777 == document["steps"][int(last)]["seconds"] != document["steps"][1]["seconds"]
-    assert "holds another search" in other.err
+    assert "holds another search" in refused.err
 
 
 def test_ends_that_do_not_differ_are_said_and_nothing_is_searched(worker: ProjectFolder) -> None:
@@ -144,8 +144,8 @@ def test_a_version_that_cannot_be_installed_is_said_with_the_installers_words(wo
     assert "--with" in absent["hint"]
     assert ["unclear"] == [step["answer"] for step in absent["steps"]]
     folder = Path(worker.environment["XDG_CACHE_HOME"]) / "gatekeeper" / "environments"
-    made = [path for path in folder.iterdir() if path.is_dir()]
-    assert all((one / environments.MADE).exists() for one in made)
+    environment_folders = [path for path in folder.iterdir() if path.is_dir()]
+    assert all((folder / environments.MADE).exists() for folder in environment_folders)
 
 
 def test_an_end_that_answers_nothing_is_said(worker: ProjectFolder) -> None:

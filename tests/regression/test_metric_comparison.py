@@ -103,10 +103,12 @@ def test_tool_calls_that_come_whole_are_left_out_of_the_decode_time() -> None:
 
     def with_calls(answers: list[Generation]) -> list[Generation]:
         call = ({"function": {"name": "f", "arguments": "{}"}},)
-        whole = [replace(steady(0.02, 1, sent_s=answer.answer.sent_ns / 1e9), tool_calls=call) for answer in answers]
+        whole_calls = [
+            replace(steady(0.02, 1, sent_s=answer.answer.sent_ns / 1e9), tool_calls=call) for answer in answers
+        ]
         return [
             replace(answer, answer=called) if answer.canary < "c4" else answer
-            for answer, called in zip(answers, whole, strict=True)
+            for answer, called in zip(answers, whole_calls, strict=True)
         ]
 
     ratio = rows(with_calls(side(0.02)), with_calls(side(0.01)))[0]

@@ -11,10 +11,12 @@ from gatekeeper.regression.package_environments import MADE, PackageEnvironment,
 from tests.regression.conftest import write_wheel
 
 
-def installed(made: PackageEnvironment) -> str:
+def installed(environment: PackageEnvironment) -> str:
     """Return the version that its own interpreter sees."""
     code = "import echo_drafter; print(echo_drafter.RIGHT)"
-    return subprocess.run([made.python, "-I", "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [environment.python, "-I", "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 @pytest.mark.parametrize("installer", ["uv", "pip"])
@@ -34,11 +36,11 @@ def test_an_environment_is_made_once(
     if installer == "pip":
         monkeypatch.setattr(shutil, "which", lambda *_: None)
     notes: list[str] = []
-    asked = (["echo-drafter==0.1"], ["--no-index", f"--find-links={links}"], notes.append)
+    arguments = (["echo-drafter==0.1"], ["--no-index", f"--find-links={links}"], notes.append)
 
-    first, second = make_environment(*asked), make_environment(*asked)
+    first, second = make_environment(*arguments), make_environment(*arguments)
     write_wheel(links, "echo_drafter", "0.1", "RIGHT = 'changed'\n")
-    third = make_environment(*asked)
+    third = make_environment(*arguments)
 
     assert (first.folder, "4") == (second.folder, installed(first))
     assert ("changed", 2) == (installed(third), len(notes))

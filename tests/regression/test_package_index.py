@@ -54,9 +54,11 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def project(worker: ProjectFolder, index: str) -> ProjectFolder:
     """The SLO of the packaged worker, now mlx-lm from the index alone."""
-    other = {name: value for name, value in worker.environment.items() if not name.startswith(("PIP_", "UV_"))}
+    other_variables = {
+        name: value for name, value in worker.environment.items() if not name.startswith(("PIP_", "UV_"))
+    }
     urls = {"PIP_INDEX_URL": index, "UV_INDEX_URL": index, "PIP_CONFIG_FILE": "/dev/null", "NO_PROXY": "127.0.0.1"}
-    folder = ProjectFolder(worker.path, {**other, **urls, "PIP_FIND_LINKS": "", "UV_FIND_LINKS": ""})
+    folder = ProjectFolder(worker.path, {**other_variables, **urls, "PIP_FIND_LINKS": "", "UV_FIND_LINKS": ""})
     slo = (folder.path / "slo.toml").read_text().replace("echo_worker", "mlx_lm")
     (folder.path / "slo.toml").write_text(slo)
     return folder
@@ -91,8 +93,10 @@ def test_an_end_that_does_not_start_is_named_with_its_error(project: ProjectFold
     """
     done = project.run(*ENDS, "--with", "mlx[cpu]==0.32.4", *ACCEPTANCE[:2], *ACCEPTANCE[3:], code=3)
 
-    said = "not found: the good version mlx-lm==0.31.2 cannot be started: RuntimeError: There is no Stream(cpu, 0)\n"
-    assert said in done.out
+    sentence = (
+        "not found: the good version mlx-lm==0.31.2 cannot be started: RuntimeError: There is no Stream(cpu, 0)\n"
+    )
+    assert sentence in done.out
     assert "--with" in done.out.partition("hint: ")[2]
     assert "Traceback" not in done.out + done.err
 
@@ -150,12 +154,12 @@ ADDED = [
 
 
 @linux
-@pytest.mark.parametrize(("asked", "added"), ADDED, ids=[asked for asked, _ in ADDED])
-def test_what_is_added_on_linux(asked: str, added: list[str]) -> None:
+@pytest.mark.parametrize(("requirement", "added"), ADDED, ids=[requirement for requirement, _ in ADDED])
+def test_what_is_added_on_linux(requirement: str, added: list[str]) -> None:
     """
     The library of the CPU where none is named, and the bounds that old releases lack; what is named stays.
     """
-    assert (*asked.split(), *added) == complete_requirements(asked.split())
+    assert (*requirement.split(), *added) == complete_requirements(requirement.split())
 
 
 def test_elsewhere_only_bounds_are_added(monkeypatch: pytest.MonkeyPatch) -> None:

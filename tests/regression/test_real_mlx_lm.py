@@ -58,7 +58,7 @@ def changed(wheel: Path, name: str, edits: Mapping[str, tuple[str, str]], more: 
             if path.endswith(("METADATA", "RECORD")):
                 content = content.replace(version.encode(), name.encode())
             if path.endswith("RECORD"):
-                content += "".join(f"{one},,\n" for one in more).encode()
+                content += "".join(f"{path},,\n" for path in more).encode()
             to.writestr(path.replace(f"-{version}.dist-info", f"-{name}.dist-info"), content)
         for path, content in more.items():
             to.writestr(path, content)
@@ -67,15 +67,15 @@ def changed(wheel: Path, name: str, edits: Mapping[str, tuple[str, str]], more: 
 
 @pytest.fixture
 def project(tmp_path: Path) -> ProjectFolder:
-    made = project_folder(tmp_path)
+    bare_project = project_folder(tmp_path)
     slo = tomllib.loads((ROOT / "slos" / "quickstart-warm-cache.toml").read_text())
     models = ROOT / "models"
     slo["subject"] |= {"target": str(models / "little-target"), "drafts": [str(models / "little-draft")]}
-    made.write_slo(slo)
+    bare_project.write_slo(slo)
     # Environments are kept in the user's cache: installing them takes longer than the search.
-    kept = {name: value for name, value in made.environment.items() if name != "XDG_CACHE_HOME"}
+    environment = {name: value for name, value in bare_project.environment.items() if name != "XDG_CACHE_HOME"}
     return ProjectFolder(
-        made.path, kept | {name: os.environ[name] for name in ("XDG_CACHE_HOME",) if name in os.environ}
+        bare_project.path, environment | {name: os.environ[name] for name in ("XDG_CACHE_HOME",) if name in os.environ}
     )
 
 
@@ -111,13 +111,13 @@ def wrong(step: Path) -> dict[bool, tuple[int, int]]:
     """
     lines = [json.loads(line) for line in (step / "answers.jsonl").read_text().splitlines()]
     warm = [line for line in lines if line.get("role") == "warm"]
-    plain = {one["canary"]: one["answer"]["text"] for one in warm if one["arm"] == "plain"}
-    drafted = sorted((one for one in warm if one["arm"] != "plain"), key=lambda one: one["answer"]["sent_ns"])
+    plain = {line["canary"]: line["answer"]["text"] for line in warm if line["arm"] == "plain"}
+    drafted = sorted((line for line in warm if line["arm"] != "plain"), key=lambda line: line["answer"]["sent_ns"])
     counts = {True: (0, 0), False: (0, 0)}
-    for before, one in pairwise([{"canary": ""}, *drafted]):
-        same = before["canary"].partition("+")[0] == one["canary"].partition("+")[0]
-        differing, of = counts[same]
-        counts[same] = differing + (one["answer"]["text"] != plain[one["canary"]]), of + 1
+    for before, after in pairwise([{"canary": ""}, *drafted]):
+        same_conversation = before["canary"].partition("+")[0] == after["canary"].partition("+")[0]
+        differing, of = counts[same_conversation]
+        counts[same_conversation] = differing + (after["answer"]["text"] != plain[after["canary"]]), of + 1
     return counts
 
 
@@ -130,12 +130,12 @@ def test_the_version_that_stores_drafted_caches_is_found(project: ProjectFolder,
     extra = "[cpu]" if sys.platform == "linux" else ""
     versions = (("0.31.1.dev0+repaired", "0.31.1"), ("0.31.1", "0.31.1"), ("0.32.2", "0.32.4"))
 
-    found = search(project, wheels, [f"mlx-lm=={lm} mlx{extra}=={mlx}" for lm, mlx in versions])
+    document = search(project, wheels, [f"mlx-lm=={lm} mlx{extra}=={mlx}" for lm, mlx in versions])
 
-    assert (f"mlx-lm==0.31.1 mlx{extra}==0.31.1", 0) == (found["first_bad"], found["exit_code"])
-    repaired, *others = [step["center"] for step in found["steps"]]
+    assert (f"mlx-lm==0.31.1 mlx{extra}==0.31.1", 0) == (document["first_bad"], document["exit_code"])
+    repaired, *other_shares = [step["center"] for step in document["steps"]]
     assert repaired == 1.0
-    assert max(others) < 0.5
+    assert max(other_shares) < 0.5
 
 
 def test_the_release_that_made_nearly_every_answer_wrong_is_found(project: ProjectFolder, wheels: Path) -> None:
@@ -152,10 +152,12 @@ def test_the_release_that_made_nearly_every_answer_wrong_is_found(project: Proje
         changed(wheel, f"{version}+cpu", {"mlx_lm/generate.py": (METAL_ONLY, ANYWHERE)}, more)
     versions = (("0.23.2+cpu", "0.25.2"), ("0.24.0+cpu", "0.25.2"), ("0.24.1+cpu", "0.25.2"), ("0.25.3", "0.26.3"))
 
-    found = search(project, wheels, [f"mlx-lm=={lm} mlx=={mlx} {OF_THEN}" for lm, mlx in versions], "--at-least", "0.5")
+    document = search(
+        project, wheels, [f"mlx-lm=={lm} mlx=={mlx} {OF_THEN}" for lm, mlx in versions], "--at-least", "0.5"
+    )
 
-    assert (f"mlx-lm==0.24.1+cpu mlx==0.25.2 {OF_THEN}", 0) == (found["first_bad"], found["exit_code"])
-    shares = [step["center"] for step in found["steps"]]
+    assert (f"mlx-lm==0.24.1+cpu mlx==0.25.2 {OF_THEN}", 0) == (document["first_bad"], document["exit_code"])
+    shares = [step["center"] for step in document["steps"]]
     assert [0.75, 0.75, 0.25, 0.25] == shares
     first, _, shared, _ = (wrong(project.path / "search" / f"step-{number:03}") for number in range(4))
     # Already in 0.23.2 a prompt that is in the cache is answered wrongly, and since 0.24.1 others, too.

@@ -31,8 +31,8 @@ BISECT = ("bisect", "slo.toml", "--json", "--quiet", "--out", "search")
 
 
 def row(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
-    (found,) = (one for one in document["metrics"] if one["metric"] == metric)
-    return dict(found)
+    (metric_row,) = (line for line in document["metrics"] if line["metric"] == metric)
+    return dict(metric_row)
 
 
 @pytest.fixture
@@ -132,7 +132,10 @@ def test_two_running_servers_are_compared(releases: ProjectFolder) -> None:
     """
     pair = releases.path / "little-target.gguf", releases.path / "little-draft.gguf"
     with ExitStack() as stack:
-        a, b = (stack.enter_context(serving(releases.path / one / "llama-server", *pair)) for one in ("b6100", "b6103"))
+        a, b = (
+            stack.enter_context(serving(releases.path / release / "llama-server", *pair))
+            for release in ("b6100", "b6103")
+        )
         document = releases.run("versus", a, b, "--slo", "slo.toml", *QUICK, "--out", "run", code=0).document
 
     assert "worse" == row(document, "acceptance_rate")["says"]
@@ -165,9 +168,9 @@ def test_the_first_bad_revision_of_a_draft_is_found(drafts: ProjectFolder) -> No
     """
     Revisions of a draft as folders, named from here, whatever drafts the SLO names.
     """
-    named = [word for number in range(4) for word in ("--draft", f"./draft-rev{number}")]
+    draft_words = [word for number in range(4) for word in ("--draft", f"./draft-rev{number}")]
 
-    document = drafts.run(*BISECT, "--metric", "acceptance_rate", *named, code=0).document
+    document = drafts.run(*BISECT, "--metric", "acceptance_rate", *draft_words, code=0).document
 
     assert ("./draft-rev1", "./draft-rev2") == (document["last_good"], document["first_bad"])
 
@@ -184,14 +187,14 @@ def test_two_drafts_are_compared_and_an_interrupted_comparison_continues(drafts:
     answers = drafts.path / "run" / "b" / "answers.jsonl"
     until(lambda: answers.is_file() and answers.read_text().count("\n") > 10)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=120)
+    _, output = process.communicate(timeout=120)
     before = answers.read_text()
 
     refused = drafts.run(*words, "--seconds", "1", code=2)
     document = drafts.run(*words, "--seconds", "1", "--resume", code=0).document
     again = drafts.run(*words, "--seconds", "600", "--resume", code=2)
 
-    assert (130, True) == (process.returncode, "--resume continues" in said)
+    assert (130, True) == (process.returncode, "--resume continues" in output)
     assert "interrupted comparison" in refused.err
     assert answers.read_text().startswith(before)
     records = [json.loads(line) for line in answers.read_text().splitlines()[:-1]]
@@ -218,10 +221,10 @@ def test_a_later_first_token_is_found(scripted: Any) -> None:
     Time to first token as the symptom, in simulated time: the draft from which on a round takes longer.
     """
     slow = {"one": "5 ms", "two": "5 ms", "three": "60 ms", "four": "60 ms"}
-    made: ProjectFolder = scripted({"draft_token": slow}, workload=[{"name": "easy", "canaries": "easy.jsonl"}])
-    named = [word for name in slow for word in ("--draft", name)]
+    folder: ProjectFolder = scripted({"draft_token": slow}, workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+    draft_words = [word for name in slow for word in ("--draft", name)]
 
-    document = made.run(*BISECT, "--metric", "ttft", *named, code=0).document
+    document = folder.run(*BISECT, "--metric", "ttft", *draft_words, code=0).document
 
     assert ("two", "three") == (document["last_good"], document["first_bad"])
     assert "at_most" == document["bound"]

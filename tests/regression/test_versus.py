@@ -16,8 +16,8 @@ QUICK = ("--seconds", "1", "--json", "--quiet")
 def row(document: dict[str, object], metric: str) -> dict[str, object]:
     rows = document["metrics"]
     assert isinstance(rows, list)
-    (found,) = (one for one in rows if one["metric"] == metric)
-    return dict(found)
+    (metric_row,) = (line for line in rows if line["metric"] == metric)
+    return dict(metric_row)
 
 
 def test_two_environments_are_compared_request_by_request(worker: ProjectFolder) -> None:

@@ -56,7 +56,7 @@ def test_the_page_of_a_run_under_way_is_served(address: str) -> None:
     page = fetched(address)[1]
 
     assert "connect-src &#x27;self&#x27;" in page
-    assert all(one in page for one in ("Workloads", "so far", "The soak over time"))
+    assert all(title in page for title in ("Workloads", "so far", "The soak over time"))
     assert "Next:" not in page
     assert int(fetched(address, "/version")[1]) >= 1
 
@@ -104,8 +104,8 @@ def test_browsers_that_say_nothing_are_limited(address: str) -> None:
     """
     name, _, port = address.partition(":")
     silent = [socket.create_connection((name, int(port))) for _ in range(MOST + 4)]
-    for one in silent:
-        one.close()
+    for connection in silent:
+        connection.close()
 
     until(lambda: 200 == answered(address))
 

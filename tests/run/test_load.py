@@ -25,14 +25,14 @@ def test_a_run_is_judged_by_the_interval_it_was_sampled_at(
         {"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"},
         {"metric": "memory_headroom", "at_least": "1 MB", "why": "the machine must not swap"},
     ]
-    here = scripted(objective=objectives)
+    folder = scripted(objective=objectives)
     monkeypatch.setattr(host, "SAMPLE_INTERVAL_S", 2.0)
-    certified = here.run("certify", "slo.toml", "--out", "run", "--json")
+    certified = folder.run("certify", "slo.toml", "--out", "run", "--json")
     monkeypatch.setattr(host, "SAMPLE_INTERVAL_S", 0.5)
 
-    judged = here.run("judge", "run", "--json")
+    judged = folder.run("judge", "run", "--json")
 
-    assert 2.0 == json.loads((here.path / "run" / "manifest.json").read_text())["sample_interval"]
+    assert 2.0 == json.loads((folder.path / "run" / "manifest.json").read_text())["sample_interval"]
     assert ["pass"] == [check["outcome"] for check in certified.document["host_checks"]]
     assert (certified.code, certified.out) == (judged.code, judged.out)
 

@@ -63,9 +63,9 @@ def test_top_level_sets_are_complete() -> None:
     """
     The sets for big models are these, with these many canaries; `little/` is not among them.
     """
-    found = {path.stem: len(load(path.stem)) for path in CANARIES.glob("*.jsonl")}
+    counts = {path.stem: len(load(path.stem)) for path in CANARIES.glob("*.jsonl")}
 
-    assert found == COUNTS
+    assert counts == COUNTS
 
 
 @pytest.mark.parametrize("name", COUNTS)
@@ -75,9 +75,9 @@ def test_canary_has_the_keys_of_the_contract(name: str) -> None:
     """
     for canary in load(name):
         assert {"id", "category", "tier", "messages", "max_tokens"} <= set(canary), canary["id"]
-        known = {"id", "category", "tier", "messages", "max_tokens", "thinking", "tools", "expect"}
-        known |= {"conversation", "turn"}
-        assert set(canary) <= known, canary["id"]
+        keys = {"id", "category", "tier", "messages", "max_tokens", "thinking", "tools", "expect"}
+        keys |= {"conversation", "turn"}
+        assert set(canary) <= keys, canary["id"]
         assert name in {canary["category"], DRAWN}
         assert canary["tier"] in {"short", "medium", "long"}
         assert 48 <= canary["max_tokens"] <= (2000 if canary.get("thinking") else 512), canary["id"]
@@ -186,14 +186,14 @@ def test_a_mixed_language_chat_has_its_number() -> None:
     Facts in one language, the question in another: the right count passes inside a sentence, its neighbours do not.
     """
     for canary in load("languages"):
-        many, each, broken = (int(text) for text in re.findall(r"\d+", prompt(canary).split(": ", 1)[1])[:3])
-        right = many * each - broken
-        shown = [
+        factor, each, broken = (int(text) for text in re.findall(r"\d+", prompt(canary).split(": ", 1)[1])[:3])
+        right = factor * each - broken
+        matching = [
             text
             for text in (f"{right}", f"Es sind {right}.", f"{right + 1}", f"1{right}", f"{right}5")
             if re.search(canary["expect"]["regex"], text)
         ]
-        assert [f"{right}", f"Es sind {right}."] == shown, canary["id"]
+        assert [f"{right}", f"Es sind {right}."] == matching, canary["id"]
 
 
 def test_long_file_stays_small() -> None:
@@ -315,8 +315,8 @@ def test_the_writer_gives_the_same_bytes(tmp_path: Path) -> None:
     """
     subprocess.run([sys.executable, str(ROOT / "tools" / "write_canaries.py"), "--into", str(tmp_path)], check=True)
 
-    made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert made == {f"{name}.jsonl": (CANARIES / f"{name}.jsonl").read_bytes() for name in COUNTS}
+    content_by_name = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert content_by_name == {f"{name}.jsonl": (CANARIES / f"{name}.jsonl").read_bytes() for name in COUNTS}
 
 
 def test_the_mixed_set_can_bound_a_99_percent_quantile() -> None:

@@ -19,13 +19,13 @@ LINUX = {"sys_platform": "linux", "platform_machine": "x86_64", "platform_system
 PACKAGES_MOST, BYTES_MOST = 37, 105_000_000
 """Ours among them; without the inference engine."""
 INSTALLERS = ("pip", "setuptools", "_distutils_hack")
-SITE_HERE = next(one for one in sys.path if one.endswith("site-packages"))
+SITE_HERE = next(folder for folder in sys.path if folder.endswith("site-packages"))
 """Lends its libraries by PYTHONPATH, which reads no .pth file: a checkout installed in it is not found."""
 
 
 def packages(lock: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = tomllib.loads(lock.read_text("utf-8"))["packages"]
-    return found
+    locked: list[dict[str, Any]] = tomllib.loads(lock.read_text("utf-8"))["packages"]
+    return locked
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,9 @@ def test_the_files_of_a_release_are_accepted(dist: Path) -> None:
     ]
 
     assert ["gatekeeper_slo", "gatekeeper_slo"] == [file.name.partition("-")[0] for file in files]
-    assert [0, 0] == [one.returncode for one in ran], "".join(one.stdout + one.stderr for one in ran)
+    assert [0, 0] == [process.returncode for process in ran], "".join(
+        process.stdout + process.stderr for process in ran
+    )
 
 
 def test_the_wheel_alone_plans_from_another_folder(dist: Path, tmp_path: Path) -> None:
@@ -143,8 +145,8 @@ def test_the_steps_of_the_image_make_a_gatekeeper(tmp_path: Path) -> None:
     """
     _, build, _ = (ROOT / "Containerfile").read_text().split("\nFROM ")
     step = build.partition("\nRUN ")[2]
-    for project, here in (("/tmp/", f"{tmp_path}/"), ("/opt/gatekeeper", tmp_path / "venv"), ("/src", ROOT)):  # noqa: S108
-        step = step.replace(project, str(here))
+    for project, replacement in (("/tmp/", f"{tmp_path}/"), ("/opt/gatekeeper", tmp_path / "venv"), ("/src", ROOT)):  # noqa: S108
+        step = step.replace(project, str(replacement))
     subprocess.run(["sh", "-ec", step], cwd=tmp_path, check=True, timeout=600)
 
     asks = (["-m", "gatekeeper", "proxy", "--help"], ["-c", "import aiohttp, uvloop, sigstore, securesystemslib"])
@@ -154,7 +156,7 @@ def test_the_steps_of_the_image_make_a_gatekeeper(tmp_path: Path) -> None:
     ]
     command = subprocess.run([tmp_path / "venv" / "bin" / "gatekeeper", "explain"], check=False, timeout=120)
 
-    assert [0, 0, 0] == [one.returncode for one in (*ran, command)]
+    assert [0, 0, 0] == [process.returncode for process in (*ran, command)]
 
 
 def test_a_shipped_slo_is_found_by_its_name(tmp_path: Path) -> None:
@@ -165,10 +167,10 @@ def test_a_shipped_slo_is_found_by_its_name(tmp_path: Path) -> None:
 
     shipped = project.run("plan", "smoke", "--json", code=0).document
     (tmp_path / "smoke").write_text("schema = 1\n")
-    own = project.run("plan", "smoke")
+    own_file = project.run("plan", "smoke")
 
     assert "smoke" == shipped["slo"]
-    assert 2 == own.code
+    assert 2 == own_file.code
 
 
 @pytest.mark.nightly
@@ -186,12 +188,12 @@ def test_the_wheel_alone_certifies_from_another_folder(dist: Path, tmp_path: Pat
     subprocess.run([*pip_install(python), *pinned], check=True, timeout=600)
 
     site = next((tmp_path / "venv" / "lib").glob("*/site-packages"))
-    ours = [
+    own_files = [
         path
         for path in site.rglob("*")
         if path.is_file() and not path.relative_to(site).parts[0].startswith(INSTALLERS)
     ]
-    size = sum(one.stat().st_size for one in ours if one.suffix != ".pyc")
+    size = sum(path.stat().st_size for path in own_files if path.suffix != ".pyc")
     (tmp_path / "elsewhere").mkdir()
     ran = subprocess.run(
         [gatekeeper, "certify", "smoke", "--quiet"],

@@ -39,12 +39,12 @@ def read(path: Path) -> Any:
     return next(iter(pytest.importorskip("ruamel.yaml").YAML(typ="safe").load_all(path.read_text("utf-8"))))
 
 
-def promtool(*words: str, given: str | None = None, cwd: Path = PROMETHEUS) -> None:
+def promtool(*words: str, stdin: str | None = None, cwd: Path = PROMETHEUS) -> None:
     program = shutil.which("promtool")
     if program is None:
         pytest.skip("no promtool (Debian: prometheus)")
     ran = subprocess.run(
-        [program, *words], input=given, cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+        [program, *words], input=stdin, cwd=cwd, capture_output=True, text=True, timeout=60, check=False
     )
     assert 0 == ran.returncode, ran.stdout + ran.stderr
 
@@ -61,7 +61,7 @@ def test_the_textfile_is_what_the_node_exporter_reads(tmp_path: Path) -> None:
     assert 'gatekeeper_watch_speculation{slo="m4",workload="c"} 0.0\n' in text
     assert (None, text) == (fault, (tmp_path / "gatekeeper-m4.prom").read_text())
     assert str(tmp_path / "nowhere") in str(lost)
-    promtool("check", "metrics", given=text)
+    promtool("check", "metrics", stdin=text)
 
 
 def test_the_alert_rules_fire_as_they_say() -> None:
@@ -82,9 +82,9 @@ def test_rules_and_dashboard_name_metrics_that_are_written() -> None:
     runbook = (ROOT / "docs" / "alerts.md").read_text()
     sections = {head.lower().replace(" ", "-") for head in re.findall(r"^## (.+)$", runbook, re.MULTILINE)}
 
-    named = {name for expression in expressions for name in re.findall(r"gatekeeper_watch_(\w+)", expression)}
+    metric_names = {name for expression in expressions for name in re.findall(r"gatekeeper_watch_(\w+)", expression)}
 
-    assert set(prometheus_text.METRICS) == named
+    assert set(prometheus_text.METRICS) == metric_names
     assert sections == {rule["annotations"]["runbook_url"].partition("docs/alerts.md#")[2] for rule in rules}
 
 
@@ -95,8 +95,8 @@ def test_files_are_yaml(path: Path) -> None:
     """
     assert read(path)
 
-    known = set(re.findall(r"^## (\S+)$", (ROOT / "docs" / "reference" / "commands.md").read_text(), re.MULTILINE))
-    assert set(re.findall(r"gatekeeper-slo gatekeeper (\w+)", path.read_text())) <= known
+    commands = set(re.findall(r"^## (\S+)$", (ROOT / "docs" / "reference" / "commands.md").read_text(), re.MULTILINE))
+    assert set(re.findall(r"gatekeeper-slo gatekeeper (\w+)", path.read_text())) <= commands
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_unproven_is_inconclusive_for_argo(tmp_path: Path, code: int | None, pha
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
-    assert {one["name"] for one in container["env"]} == {"ANSWERS", "PORT", "EVERY"}
+    assert {variable["name"] for variable in container["env"]} == {"ANSWERS", "PORT", "EVERY"}
     assert phase == measured
 
 

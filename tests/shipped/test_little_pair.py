@@ -131,12 +131,12 @@ def test_the_alien_draft_speaks_another_vocabulary() -> None:
     """
     The three drafts of the pair share the target's token map; the alien's differs in size and in meaning.
     """
-    ours, alien = vocabulary("little-target"), vocabulary("little-draft-alien")
+    target_vocabulary, alien = vocabulary("little-target"), vocabulary("little-draft-alien")
 
     for folder in ("little-draft", "little-draft-lite", "little-draft-bad"):
-        assert ours == vocabulary(folder)
-    assert len(ours) > len(alien)
-    assert any(ours.get(token) != number for token, number in alien.items())
+        assert target_vocabulary == vocabulary(folder)
+    assert len(target_vocabulary) > len(alien)
+    assert any(target_vocabulary.get(token) != number for token, number in alien.items())
     for folder in FOLDERS:
         config = json.loads((MODELS / folder / "config.json").read_bytes())
         added = json.loads((MODELS / folder / "tokenizer.json").read_bytes())["added_tokens"]

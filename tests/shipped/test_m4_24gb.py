@@ -57,7 +57,9 @@ def test_every_figure_of_the_brief_is_promised(name: str) -> None:
 
     assert BRIEF <= set(promised)
     assert [] == [figure for figure in BRIEF if not promised[figure].why.startswith("Brief: ")]
-    assert [] == [figure for figure, one in promised.items() if figure not in BRIEF and not one.why.startswith("Ours")]
+    assert [] == [
+        figure for figure, objective in promised.items() if figure not in BRIEF and not objective.why.startswith("Ours")
+    ]
     assert {"footprint_peak", "footprint_growth"} <= {metric for metric, *_ in promised}
     assert "warm-up" == promised["ttft_delta", "at_most", 0.08].or_with
     assert (2, 3, 4, 6) == slo.sweep.num_draft_tokens
@@ -70,17 +72,17 @@ def test_a_file_can_certify(name: str) -> None:
     """
     Each file draws no complaint, soaks for a certificate with apps open beside it, and is for this machine.
     """
-    given = inputs.read(SLOS / f"{name}.toml")
-    slo = given.slo
+    slo_inputs = inputs.read(SLOS / f"{name}.toml")
+    slo = slo_inputs.slo
     backend = open_backend(slo.subject, models={}, base=Path(), logs=Path())
     traits = BackendTraits(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches, backend.adapts)
 
-    assert [] == complaints(slo, given.canaries, traits, {})
+    assert [] == complaints(slo, slo_inputs.canaries, traits, {})
     assert ("Apple M4", 24, "ac") == (slo.host.chip, slo.host.memory_gb, slo.host.power)
     assert slo.soak.duration >= 600
     assert slo.sampling.thinking is False
-    assert given.profile.background.memory > 0
-    assert given.profile.background.cpu > 0
+    assert slo_inputs.profile.background.memory > 0
+    assert slo_inputs.profile.background.cpu > 0
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -90,7 +92,7 @@ def test_the_briefs_speeds_bind_the_draft_alone(name: str) -> None:
     """
     slo = inputs.read(SLOS / f"{name}.toml").slo
 
-    plain = {one.metric for one in slo.objectives_for("code", speculating=False)}
+    plain = {objective.metric for objective in slo.objectives_for("code", speculating=False)}
 
     assert plain.isdisjoint({"decode_throughput", "itl_p95", "throughput_ratio", "acceptance_rate"})
 
@@ -118,9 +120,11 @@ def test_windows_below_the_bound_can_fire() -> None:
 
 @cache
 def rehearsed(name: str, truth: float | None, fault: str = "none") -> Rehearsed:
-    given = inputs.read(SLOS / f"{name}.toml")
-    script = script_of("m4", given.slo, given.canaries, truth, fault)
-    return rehearse(given.slo, given.canaries, script, 1, profile=given.profile, host=host_of(given.slo, fault))
+    slo_inputs = inputs.read(SLOS / f"{name}.toml")
+    script = script_of("m4", slo_inputs.slo, slo_inputs.canaries, truth, fault)
+    return rehearse(
+        slo_inputs.slo, slo_inputs.canaries, script, 1, profile=slo_inputs.profile, host=host_of(slo_inputs.slo, fault)
+    )
 
 
 def minutes(run: Rehearsed) -> float:
@@ -151,9 +155,11 @@ def test_the_ratio_of_a_rehearsal_is_what_it_is_called() -> None:
     """
     Without noise the soak at 1.16x measures that ratio, in each workload within what their lengths make of it.
     """
-    given = inputs.read(SLOS / "m4-24gb.toml")
-    script = script_of("m4", given.slo, given.canaries, 1.16) | {"noise": {}}
-    run = rehearse(given.slo, given.canaries, script, 1, profile=given.profile, host=host_of(given.slo))
+    slo_inputs = inputs.read(SLOS / "m4-24gb.toml")
+    script = script_of("m4", slo_inputs.slo, slo_inputs.canaries, 1.16) | {"noise": {}}
+    run = rehearse(
+        slo_inputs.slo, slo_inputs.canaries, script, 1, profile=slo_inputs.profile, host=host_of(slo_inputs.slo)
+    )
 
     ratios = [
         check.center
@@ -198,10 +204,12 @@ def test_without_the_cost_of_a_pause_the_late_first_token_is_not_excused() -> No
     """
     On a Mac where a pause costs nothing a warm-up saves nothing: code is graded back for its first token.
     """
-    given = inputs.read(SLOS / "m4-24gb.toml")
-    script = script_of("m4", given.slo, given.canaries, None) | {"cold": {}}
+    slo_inputs = inputs.read(SLOS / "m4-24gb.toml")
+    script = script_of("m4", slo_inputs.slo, slo_inputs.canaries, None) | {"cold": {}}
 
-    run = rehearse(given.slo, given.canaries, script, 1, profile=given.profile, host=host_of(given.slo))
+    run = rehearse(
+        slo_inputs.slo, slo_inputs.canaries, script, 1, profile=slo_inputs.profile, host=host_of(slo_inputs.slo)
+    )
 
     assert {"json": "promoted", "code": "graded_back", "tools": "promoted"} == outcomes(run.verdict)
     assert "ttft_delta: " in run.verdict.transitions[-1].because
@@ -297,7 +305,7 @@ def test_a_workflow_leaves_its_run_the_time_it_takes(workflow: str, job: str, na
     """
     path = ROOT / ".github" / "workflows" / f"{workflow}.yml"
     read = document(path)
-    timed = next(one for one in (*read["jobs"][job]["steps"], read["jobs"][job]) if "timeout-minutes" in one)
+    timed = next(step for step in (*read["jobs"][job]["steps"], read["jobs"][job]) if "timeout-minutes" in step)
 
     planned, _ = forecast(SLOS / f"{name}.toml", 38.0)
 

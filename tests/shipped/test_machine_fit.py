@@ -39,8 +39,8 @@ BITS = {"4bit": 4.5, "6bit": 6.5, "8bit": 8.5, "Q4_K_M": 4.85, "Q6_K": 6.56, "Q8
 
 def published(name: str) -> Model:
     """Return a model by its public name, as large as its parameters and bits make it."""
-    known = max((key for key in PUBLISHED if key in name), key=len)
-    billions, bits, shape = PUBLISHED[known]
+    size_name = max((key for key in PUBLISHED if key in name), key=len)
+    billions, bits, shape = PUBLISHED[size_name]
     bits = next((width for label, width in BITS.items() if label in name), bits)
     size = round(billions * BILLION * bits / 8)
     return Model(
@@ -54,22 +54,22 @@ def test_the_memory_a_file_speaks_of_is_what_gatekeeper_estimates(name: str) -> 
     """
     Weights and caches of the heaviest pair are the figure in the file, and with headroom and load it fits its machine.
     """
-    given = inputs.read(ROOT / "slos" / f"{name}.toml")
-    subject = given.slo.subject
+    slo_inputs = inputs.read(ROOT / "slos" / f"{name}.toml")
+    subject = slo_inputs.slo.subject
     shares = subject.backend in {"mlx", "zlab-dflash", "mtplx", "lmstudio"}
     drafts = [published(draft) for draft in subject.drafts if "/" in draft]
 
-    seen = estimate_fit(
-        given.slo, given.canaries, published(subject.target), drafts,
-        background=given.profile.background.memory, memory=1e12, shares_process=shares,
+    fit = estimate_fit(
+        slo_inputs.slo, slo_inputs.canaries, published(subject.target), drafts,
+        background=slo_inputs.profile.background.memory, memory=1e12, shares_process=shares,
     )  # fmt: skip
 
-    said = re.search(r"^# Memory: ([0-9.]+ GB)", SAID[name], re.MULTILINE)
-    assert seen is not None
-    assert said is not None
-    pair = sum(part.bytes or 0.0 for part in seen.parts if part.name.startswith(("target", "draft")))
-    assert pytest.approx(pair, rel=0.02) == parse(said[1], BYTES), seen.text()
-    assert [] == [complaint for complaint in complaints(seen) if complaint.weight == "never"]
+    memory_line = re.search(r"^# Memory: ([0-9.]+ GB)", SAID[name], re.MULTILINE)
+    assert fit is not None
+    assert memory_line is not None
+    pair = sum(part.bytes or 0.0 for part in fit.parts if part.name.startswith(("target", "draft")))
+    assert pytest.approx(pair, rel=0.02) == parse(memory_line[1], BYTES), fit.text()
+    assert [] == [complaint for complaint in complaints(fit) if complaint.weight == "never"]
 
 
 @pytest.mark.parametrize("name", SAID)
@@ -78,16 +78,16 @@ def test_the_duration_a_file_speaks_of_is_what_plan_says(name: str) -> None:
     With the speed that a file assumes where it names no chip, `gatekeeper plan` says what its header does, to 2 %:
     it draws other canaries each time.
     """
-    said = re.search(
+    duration_line = re.search(
         r'^# Duration: at most ([0-9.]+ (?:h|min)) \(gatekeeper plan(?: --assume "([0-9]+) tok/s")?\)',
         SAID[name],
         re.MULTILINE,
     )
-    assert said is not None
+    assert duration_line is not None
 
-    document, _ = forecast(ROOT / "slos" / f"{name}.toml", float(said[2]) if said[2] else None)
+    document, _ = forecast(ROOT / "slos" / f"{name}.toml", float(duration_line[2]) if duration_line[2] else None)
 
-    assert pytest.approx(document["expected_total_seconds"], rel=0.02) == parse(said[1], SECONDS)
+    assert pytest.approx(document["expected_total_seconds"], rel=0.02) == parse(duration_line[1], SECONDS)
 
 
 @pytest.mark.parametrize("name", ["dflash-mlx", "llama-server", "llama-server-mtp", "m2-ultra-64gb-gguf", "ollama"])
@@ -95,7 +95,7 @@ def test_no_soak_waits_for_what_cannot_come(name: str) -> None:
     """
     Where plain decoding has a process of its own, canaries of its last block count: no soak lasts until max_duration.
     """
-    given = inputs.read(ROOT / "slos" / f"{name}.toml")
+    slo_inputs = inputs.read(ROOT / "slos" / f"{name}.toml")
     document, _ = forecast(ROOT / "slos" / f"{name}.toml", 60.0)
 
-    assert document["expected_seconds"]["soak"] < given.slo.soak.max_duration
+    assert document["expected_seconds"]["soak"] < slo_inputs.slo.soak.max_duration

@@ -96,9 +96,10 @@ def test_every_shipped_slo_is_promoted_graded_back_and_unproven_where_it_should_
 
     assert PAGE.read_text("utf-8") == f"{page(rows)}\n"
     for name in MACHINE_OF:
-        mine = [row for row in rows if row[0] == name]
-        assert any(code == "0" and promoted for _, _, code, promoted, *_ in mine), name
+        slo_rows = [row for row in rows if row[0] == name]
+        assert any(code == "0" and promoted for _, _, code, promoted, *_ in slo_rows), name
         assert any(
-            not promoted and not unproven and "slower" in because for _, _, _, promoted, _, unproven, because, _ in mine
+            not promoted and not unproven and "slower" in because
+            for _, _, _, promoted, _, unproven, because, _ in slo_rows
         ), name
-        assert any(code == "3" and "unstable_arm" in because for _, _, code, *_, because, _ in mine), name
+        assert any(code == "3" and "unstable_arm" in because for _, _, code, *_, because, _ in slo_rows), name

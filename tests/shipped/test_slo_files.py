@@ -224,8 +224,8 @@ def schema() -> Json:
 
 
 def kind_of(subject: Subject) -> BackendTraits:
-    named = {name: Path(name) for name in (subject.target, *subject.drafts)}
-    backend = open_backend(subject, models=named, base=Path(), logs=Path())
+    paths = {name: Path(name) for name in (subject.target, *subject.drafts)}
+    backend = open_backend(subject, models=paths, base=Path(), logs=Path())
     return BackendTraits(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches, backend.adapts)
 
 
@@ -237,19 +237,19 @@ def written_keys(model: BaseModel) -> set[str]:
     return {f"{type(model).__name__}.{key}" for key in model.model_fields_set} | {
         key
         for value in dict(model).values()
-        for one in (value if isinstance(value, tuple) else value.values() if isinstance(value, dict) else [value])
-        if isinstance(one, BaseModel)
-        for key in written_keys(one)
+        for part in (value if isinstance(value, tuple) else value.values() if isinstance(value, dict) else [value])
+        if isinstance(part, BaseModel)
+        for key in written_keys(part)
     }
 
 
-def every_key(model: type[BaseModel], found: set[type[BaseModel]]) -> set[str]:
-    found.add(model)
+def every_key(model: type[BaseModel], models: set[type[BaseModel]]) -> set[str]:
+    models.add(model)
     keys = {f"{model.__name__}.{key}" for key in model.model_fields}
     for field in model.model_fields.values():
         for inner in (field.annotation, *getattr(field.annotation, "__args__", ())):
-            if isinstance(inner, type) and issubclass(inner, BaseModel) and inner not in found:
-                keys |= every_key(inner, found)
+            if isinstance(inner, type) and issubclass(inner, BaseModel) and inner not in models:
+                keys |= every_key(inner, models)
     return keys
 
 
@@ -265,11 +265,11 @@ def test_a_shipped_file_is_read_with_everything_it_names(path: Path) -> None:
     """
     Every SLO parses, bears its file's name, names canaries and a profile that are there, and follows the schema.
     """
-    given = read(path)
+    slo_inputs = read(path)
 
-    assert path.stem == given.slo.name
-    assert all(given.canaries[workload.name] for workload in given.slo.workload)
-    assert given.profile.name == given.slo.soak.profile
+    assert path.stem == slo_inputs.slo.name
+    assert all(slo_inputs.canaries[workload.name] for workload in slo_inputs.slo.workload)
+    assert slo_inputs.profile.name == slo_inputs.slo.soak.profile
     assert ["#:schema", "./slo.schema.json"] == path.read_text("utf-8").splitlines()[0].split()
 
 
@@ -298,11 +298,11 @@ def test_a_shipped_file_promises_nothing_that_no_run_could_prove(path: Path) -> 
     """
     No objective of a shipped SLO is excluded by arithmetic or by what its backend shows.
     """
-    given = read(path)
+    slo_inputs = read(path)
 
-    found = complaints(given.slo, given.canaries, kind_of(given.slo.subject), {})
+    notes = complaints(slo_inputs.slo, slo_inputs.canaries, kind_of(slo_inputs.slo.subject), {})
 
-    assert [] == [one for one in found if one.weight == "never"]
+    assert [] == [complaint for complaint in notes if complaint.weight == "never"]
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -310,11 +310,11 @@ def test_a_machines_file_can_certify(name: str) -> None:
     """
     The SLO of a machine draws no complaint at all, soaks long enough for a certificate, and says what it was made for.
     """
-    given = read(SLOS / f"{name}.toml")
+    slo_inputs = read(SLOS / f"{name}.toml")
 
-    host = given.slo.host
-    assert [] == complaints(given.slo, given.canaries, kind_of(given.slo.subject), {})
-    assert given.slo.soak.duration >= 600
+    host = slo_inputs.slo.host
+    assert [] == complaints(slo_inputs.slo, slo_inputs.canaries, kind_of(slo_inputs.slo.subject), {})
+    assert slo_inputs.slo.soak.duration >= 600
     assert host.chip is not None
     assert (float(re.findall(r"-([0-9]+)gb", name)[0]), "ac") == (host.memory_gb, host.power)
 
@@ -324,12 +324,12 @@ def test_a_systems_file_can_certify(name: str) -> None:
     """
     The SLO of a serving system draws no complaint, soaks long enough for a certificate, and has a control workload.
     """
-    given = read(SLOS / f"{name}.toml")
+    slo_inputs = read(SLOS / f"{name}.toml")
 
-    assert [] == complaints(given.slo, given.canaries, kind_of(given.slo.subject), {})
-    assert given.slo.soak.duration >= 600
-    assert "random" in {workload.name for workload in given.slo.workload}
-    assert given.slo.sampling.thinking is False
+    assert [] == complaints(slo_inputs.slo, slo_inputs.canaries, kind_of(slo_inputs.slo.subject), {})
+    assert slo_inputs.slo.soak.duration >= 600
+    assert "random" in {workload.name for workload in slo_inputs.slo.workload}
+    assert slo_inputs.slo.sampling.thinking is False
 
 
 @pytest.mark.parametrize("name", [*MACHINES, *SYSTEMS])
@@ -347,7 +347,7 @@ def test_every_file_is_planned_without_its_models(name: str, monkeypatch: pytest
     assert {"never"}.isdisjoint(complaint["weight"] for complaint in document["complaints"])
 
 
-STARTED = [one for one in (*MACHINES, *SYSTEMS) if one not in {"m4-24gb", "lmstudio", "ollama"}]
+STARTED = [name for name in (*MACHINES, *SYSTEMS) if name not in {"m4-24gb", "lmstudio", "ollama"}]
 
 
 @pytest.mark.parametrize("name", STARTED)
@@ -365,12 +365,13 @@ def test_a_census_fits_into_the_longest_soak(name: str) -> None:
     """
     All canaries that the objectives want, in both arms at ten seconds an answer, fit into the soak's longest duration.
     """
-    given = read(SLOS / f"{name}.toml")
-    slo = given.slo
+    slo_inputs = read(SLOS / f"{name}.toml")
+    slo = slo_inputs.slo
     draft: Setting = (("draft", slo.subject.drafts[0]),)
 
     pairs = sum(
-        canaries_needed(slo, workload.name, draft, given.canaries[workload.name]).paired for workload in slo.workload
+        canaries_needed(slo, workload.name, draft, slo_inputs.canaries[workload.name]).paired
+        for workload in slo.workload
     )
 
     assert pairs / slo.soak.sentinel_share * 10 <= slo.soak.max_duration
@@ -384,9 +385,9 @@ def test_no_model_thinks_its_answer_away(name: str) -> None:
     slo = read(SLOS / f"{name}.toml").slo
     canary = Canary(id="one", messages=({"role": "user", "content": "Hello."},))
 
-    asked: SamplingParameters = sampling_for(slo, canary, PLAIN, 1)
+    sampling: SamplingParameters = sampling_for(slo, canary, PLAIN, 1)
 
-    assert asked.thinking is False
+    assert sampling.thinking is False
 
 
 def test_source_a_is_asked_workload_by_workload() -> None:
@@ -394,10 +395,10 @@ def test_source_a_is_asked_workload_by_workload() -> None:
     Lengths 3 to 6 are swept for reasoning of 2,000 tokens with thinking on, and for prose and tool calls after 20,000
     tokens; only reasoning has to speculate.
     """
-    given = read(SLOS / "m3-ultra-512gb.toml")
-    slo = given.slo
-    asked = [sampling_for(slo, one, PLAIN, 1) for one in given.canaries["reasoning"]]
-    assert {(True, 2000)} == {(one.thinking, one.max_tokens) for one in asked}
+    slo_inputs = read(SLOS / "m3-ultra-512gb.toml")
+    slo = slo_inputs.slo
+    samplings = [sampling_for(slo, prompt, PLAIN, 1) for prompt in slo_inputs.canaries["reasoning"]]
+    assert {(True, 2000)} == {(sampling.thinking, sampling.max_tokens) for sampling in samplings}
     assert {"long-prose": 20_000, "tools": 20_000} == {
         workload.name: workload.context for workload in slo.workload if workload.context
     }
@@ -440,11 +441,11 @@ def test_the_readmes_worked_file_can_certify(tmp_path: Path) -> None:
     """
     text = (SLOS / "README.md").read_text("utf-8").split("```toml\n")[1].split("```")[0]
     (tmp_path / "mine.toml").write_text(text)
-    given = read(tmp_path / "mine.toml")
+    slo_inputs = read(tmp_path / "mine.toml")
 
-    found = complaints(given.slo, given.canaries, kind_of(given.slo.subject), {})
+    notes = complaints(slo_inputs.slo, slo_inputs.canaries, kind_of(slo_inputs.slo.subject), {})
 
-    assert [] == found
+    assert [] == notes
     assert jsonschema.Draft202012Validator(schema()).is_valid(tomllib.loads(text))
 
 
@@ -454,14 +455,14 @@ def test_the_documents_count_of_canaries_is_the_judges() -> None:
     """
     page = (ROOT / "docs" / "reference" / "slo-files.md").read_text("utf-8")
     rows = [line for line in page.splitlines() if re.match(r"\| p\d", line)]
-    said = {row[2:5]: [int(cell) for cell in row.split("|")[2:5]] for row in rows}
+    counts_said = {row[2:5]: [int(cell) for cell in row.split("|")[2:5]] for row in rows}
 
-    asked = {
+    counts_needed = {
         name: [samples_needed(q, 1 - 0.05 / rungs) for rungs in (1, 2, 3)]
         for name, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
     }
 
-    assert asked == said
+    assert counts_needed == counts_said
 
 
 def test_the_schema_is_what_the_model_says() -> None:
@@ -479,18 +480,18 @@ def test_the_schema_explains_every_key() -> None:
     """
     Every key of every table says what it means, and every metric what it measures.
     """
-    made = schema()
-    tables = {"Slo": made, **made["$defs"]}
+    schema_written = schema()
+    tables = {"Slo": schema_written, **schema_written["$defs"]}
 
     silent = [
         f"{name}.{key}"
-        for name, one in tables.items()
-        for key, value in one["properties"].items()
+        for name, described in tables.items()
+        for key, value in described["properties"].items()
         if "description" not in value and "description" not in tables.get(value.get("$ref", "").rsplit("/", 1)[-1], {})
     ]
 
     assert [] == silent
-    assert [*BY_NAME] == [one["const"] for one in tables["Objective"]["properties"]["metric"]["oneOf"]]
+    assert [*BY_NAME] == [objective["const"] for objective in tables["Objective"]["properties"]["metric"]["oneOf"]]
 
 
 @pytest.mark.parametrize(
@@ -527,12 +528,12 @@ def test_every_key_of_the_format_is_read() -> None:
     A file that writes every key once is valid for the schema and arrives in SI base units.
     """
     slo = parse(EVERY_KEY, "every-key.toml")
-    others = [EVERY_KEY.replace(COMMANDS, instead) for instead in INSTEAD]
+    other_texts = [EVERY_KEY.replace(COMMANDS, instead) for instead in INSTEAD]
 
-    written = written_keys(slo).union(*(written_keys(parse(text, "every-key.toml")) for text in others))
+    written = written_keys(slo).union(*(written_keys(parse(text, "every-key.toml")) for text in other_texts))
     assert every_key(Slo, set()) - {"Objective.at_most"} <= written
     validator = jsonschema.Draft202012Validator(schema())
-    assert [[], [], [], []] == [list(validator.iter_errors(tomllib.loads(text))) for text in (EVERY_KEY, *others)]
+    assert [[], [], [], []] == [list(validator.iter_errors(tomllib.loads(text))) for text in (EVERY_KEY, *other_texts)]
     assert (1200.0, 5400.0, 240.0) == (slo.soak.duration, slo.soak.max_duration, slo.soak.window_s)
     assert [0.55, -0.005] == [objective.threshold for objective in slo.objective[:2]]
     assert pytest.approx(1e6 / 60) == slo.objective[2].threshold

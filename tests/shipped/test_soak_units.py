@@ -257,8 +257,8 @@ def test_the_unit_of_a_fleet_gives_the_script_words_it_knows(tmp_path: Path) -> 
     (command,) = re.findall(r"^ExecStart=%h/gatekeeper/(.*)$", text, re.MULTILINE)
     words: list[str] = []
     for word in command.split():
-        whole = re.fullmatch(r"\$\{(\w+)\}", word)
-        words += [settings[whole[1]]] if whole else settings[word[1:]].split() if word.startswith("$") else [word]
+        variable = re.fullmatch(r"\$\{(\w+)\}", word)
+        words += [settings[variable[1]]] if variable else settings[word[1:]].split() if word.startswith("$") else [word]
 
     ran = subprocess.run(
         ["bash", SOAK.parent / words[0], *words[1:]],

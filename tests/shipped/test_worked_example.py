@@ -46,7 +46,7 @@ def test_the_pair_of_the_example_is_that_of_the_records(answers: PairedAnswers) 
     The tokens and the seconds of the canary's pair, and the fastest and the slowest pair, are as the text says.
     """
     speeds, before, _ = speeds_of(RATIO, answers)
-    (shown,) = (speed for speed in speeds if speed.canary == "chat-004")
+    (speed,) = (speed for speed in speeds if speed.canary == "chat-004")
     (tokens,) = {
         output_tokens(answer.answer) for pair in answers.pairs for answer in pair if answer.canary == "chat-004"
     }
@@ -54,8 +54,8 @@ def test_the_pair_of_the_example_is_that_of_the_records(answers: PairedAnswers) 
 
     for figure in (
         f"{tokens} tokens plainly",
-        f"{shown.plain_s:.3f} s for these tokens and the draft {shown.candidate_s:.3f} s",
-        f"{shown.plain_s / shown.candidate_s:.2f} times as fast",
+        f"{speed.plain_s:.3f} s for these tokens and the draft {speed.candidate_s:.3f} s",
+        f"{speed.plain_s / speed.candidate_s:.2f} times as fast",
         f"the other {len(speeds) - 1} lie between {gains[0]:.2f} and {gains[-1]:.2f}",
         f"{len(speeds)} pairs are of {len({speed.canary for speed in speeds})} canaries",
     ):

@@ -67,11 +67,11 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an environment that holds this gatekeeper, as on a host where the user installed it, with a brake."""
-    made = python_with(tmp_path_factory.mktemp("installed") / "environment", wheel=build_wheel().content)
-    (site,) = (made / "lib").glob("python3*/site-packages")
+    folder = python_with(tmp_path_factory.mktemp("installed") / "environment", wheel=build_wheel().content)
+    (site,) = (folder / "lib").glob("python3*/site-packages")
     brake = f"import runpy; runpy.run_path({str(BRAKE / 'sitecustomize.py')!r})"
     (site / "zz-brake.pth").write_text(f"import os; exec({brake!r}) if 'HOLD_FILE' in os.environ else None\n")
-    return made
+    return folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,11 @@ def _cut_attempt(server: Server) -> Path:
 def installed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     """Install everything once for the whole session: a minute, and half a gigabyte that pip may have in its cache."""
     need_sshd()
-    ours = {name: value for name, value in os.environ.items() if re.match("PIP_|SSL_|.*_PROXY$|.*_proxy$", name)}
+    own_variables = {
+        name: value for name, value in os.environ.items() if re.match("PIP_|SSL_|.*_PROXY$|.*_proxy$", name)
+    }
     cache = {"PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR", str(Path.home() / ".cache" / "pip"))}
-    server = Server(tmp_path_factory.mktemp("installed-remote"), cache | ours)
+    server = Server(tmp_path_factory.mktemp("installed-remote"), cache | own_variables)
     server.start()
     output: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -115,7 +117,7 @@ def installed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Install
         try:
             half = _cut_attempt(server)
             with Connection("mini") as connection:
-                made = prepare_environment(connection, say=output.append)
+                prepared = prepare_environment(connection, say=output.append)
         except AgentError as error:
             server.close()
             if error.kind == "install" and re.search(
@@ -123,7 +125,7 @@ def installed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Install
             ):
                 pytest.skip(f"the packages cannot be downloaded: {error.message.splitlines()[-1]}")
             raise
-    yield Installed(server, made, tuple(output), half)
+    yield Installed(server, prepared, tuple(output), half)
     server.close()
 
 
@@ -151,8 +153,8 @@ class Pair:
         return folder
 
     def pid(self, name: str = "gatekeeper") -> int:
-        found: int = json.loads((self.job() / "pids.json").read_text())[name]
-        return found
+        process_id: int = json.loads((self.job() / "pids.json").read_text())[name]
+        return process_id
 
     def process(self) -> psutil.Process:
         """Return the remote gatekeeper."""

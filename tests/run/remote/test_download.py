@@ -56,8 +56,8 @@ def test_all_but_locks_and_hidden_files_comes(tmp_path: Path) -> None:
     """
     came = downloaded(Files(FILES), tmp_path / "run")
 
-    found = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    assert (3, {"manifest.json", "soak-1.jsonl", "inputs/slo.toml"}) == (came, found)
+    files = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert (3, {"manifest.json", "soak-1.jsonl", "inputs/slo.toml"}) == (came, files)
     assert ["run"] == [path.name for path in tmp_path.iterdir()]
 
 
@@ -138,13 +138,13 @@ def test_a_damaged_file_is_downloaded_again(pair: Make, tmp_path: Path) -> None:
     """
     One byte of a record file is changed on its way: the file is downloaded again with a remark, and the verdict holds.
     """
-    made = pair()
+    remote = pair()
 
-    done = over_a_bad_line(made, tmp_path / "mark", 1).run(*CERTIFY_RUN, code=0)
+    done = over_a_bad_line(remote, tmp_path / "mark", 1).run(*CERTIFY_RUN, code=0)
 
     assert b"." == (tmp_path / "mark").read_bytes()
     assert 1 == done.err.count("arrived damaged")
-    assert "promoted" == made.project.verdict()["outcome"]
+    assert "promoted" == remote.project.verdict()["outcome"]
 
 
 @pytest.mark.nightly
@@ -152,46 +152,46 @@ def test_a_network_that_always_damages_downloads_nothing(pair: Make, tmp_path: P
     """
     A file that never arrives whole is exit 3 and there is no run; a better network downloads it all.
     """
-    made = pair()
+    remote = pair()
 
-    bad = over_a_bad_line(made, tmp_path / "mark", 1000).run(*CERTIFY_RUN, code=3)
-    came = (made.project.path / "run").exists()
-    good = made.project.run(*CERTIFY_RUN, code=0)
+    bad = over_a_bad_line(remote, tmp_path / "mark", 1000).run(*CERTIFY_RUN, code=3)
+    came = (remote.project.path / "run").exists()
+    good = remote.project.run(*CERTIFY_RUN, code=0)
 
     assert "arrived damaged 4 times" in bad.err
     assert not came
     assert "attached to " in good.err
-    assert 1 == len(list(made.jobs.iterdir()))
+    assert 1 == len(list(remote.jobs.iterdir()))
 
 
-def finished_there(made: Pair, ended: Ended) -> Path:
+def finished_there(remote: Pair, ended: Ended) -> Path:
     """Let a run end without a client; return its remote directory."""
-    process = made.project.start(*CERTIFY_RUN)
-    until(made.measuring)
+    process = remote.project.start(*CERTIFY_RUN)
+    until(remote.measuring)
     process.kill()
     ended(process)
-    until((made.job() / "exit.json").exists)
-    return made.job() / "run"
+    until((remote.job() / "exit.json").exists)
+    return remote.job() / "run"
 
 
 def _improve_the_verdict(run: Path) -> None:
     verdict = run / "verdict.json"
     verdict.write_text(verdict.read_text().replace('"n": ', '"n": 1'))
     sums = (run / "SHA256SUMS").read_text().splitlines()
-    kept = [line for line in sums if not line.endswith("  verdict.json")]
-    (run / "SHA256SUMS").write_text("\n".join([*kept, f"{sha256(verdict.read_bytes())}  verdict.json"]) + "\n")
+    other_sums = [line for line in sums if not line.endswith("  verdict.json")]
+    (run / "SHA256SUMS").write_text("\n".join([*other_sums, f"{sha256(verdict.read_bytes())}  verdict.json"]) + "\n")
 
 
 def test_a_run_that_was_changed_there_has_no_verdict(pair: Make, ended: Ended) -> None:
     """
     A verdict changed with its checksum before it was fetched: exit 3 that names it, and no 0.
     """
-    made = pair(REAL_TIME, soak={"duration": "2 s", "sentinel_drift": 0.9})
-    _improve_the_verdict(finished_there(made, ended))
+    remote = pair(REAL_TIME, soak={"duration": "2 s", "sentinel_drift": 0.9})
+    _improve_the_verdict(finished_there(remote, ended))
 
-    done = made.project.run(*CERTIFY_RUN, "--json")
+    done = remote.project.run(*CERTIFY_RUN, "--json")
 
-    (entry,) = made.registry(".")
+    (entry,) = remote.registry(".")
     assert 3 == done.code
     assert not done.out or 3 == done.document["exit_code"]
     assert all(word in done.err for word in ("verdict.json", "records"))
@@ -213,7 +213,7 @@ def test_a_run_that_ended_with_a_verdict_is_no_error(code: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ended", "code", "said"),
+    ("ended", "code", "sentence"),
     [
         (job(code=2, log="gatekeeper: slo.toml: unknown key"), 2, "slo.toml: unknown key"),
         (job(code=3, progress_bytes=0, log="gatekeeper: no sensor"), 3, "no sensor"),
@@ -229,12 +229,12 @@ def test_a_run_that_ended_with_a_verdict_is_no_error(code: int) -> None:
         ({"run_id": "one", "state": "finished"}, 4, "ended with exit code None"),
     ],
 )
-def test_every_other_end_is_an_error(ended: dict[str, Any], code: int, said: str) -> None:
+def test_every_other_end_is_an_error(ended: dict[str, Any], code: int, sentence: str) -> None:
     """
     Killed, cancelled, restarted, refused or unknown: an error with its own message, and what to do next.
     """
     error = failure_of(ended)
 
     assert error is not None
-    assert (code, True) == (error.exit_code, said in error.message)
+    assert (code, True) == (error.exit_code, sentence in error.message)
     assert error.hint

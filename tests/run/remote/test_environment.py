@@ -41,7 +41,7 @@ def test_a_bare_host_gets_gatekeeper_and_pinned_libraries(installed: Installed) 
     nothing is installed.
     """
     pins = dict(re.findall(r"^([a-z0-9-]+)==([^ \n]+)", installation.lock().decode(), re.MULTILINE))
-    versions = dict(one.split("==") for one in installed.environment.installed if "==" in one)
+    versions = dict(pin.split("==") for pin in installed.environment.installed if "==" in pin)
     repeated: list[str] = []
 
     with Connection("mini") as connection:
@@ -49,11 +49,11 @@ def test_a_bare_host_gets_gatekeeper_and_pinned_libraries(installed: Installed) 
         items = list(connection.stream("run", argv=["--version"], environment=again.path))
 
     assert installed.environment == again
-    assert (True, []) == (any("pip" in one or "Collecting" in one for one in installed.output), repeated)
+    assert (True, []) == (any("pip" in line or "Collecting" in line for line in installed.output), repeated)
     assert pins["mlx-lm"] == versions["mlx-lm"]
-    ours = {name: version for name, version in versions.items() if name in pins and name != "numpy"}
-    assert {name: pins[name] for name in ours} == ours
-    assert 20 < len(ours)
+    pinned = {name: version for name, version in versions.items() if name in pins and name != "numpy"}
+    assert {name: pins[name] for name in pinned} == pinned
+    assert 20 < len(pinned)
     assert 0 == items[-1]["code"]
     assert b"gatekeeper" in b"".join(item.get("content", b"") for item in items)
     assert (Path(again.path) / "installed.txt").is_file()
@@ -66,10 +66,10 @@ def test_the_same_gatekeeper_is_taken_as_it_stands(serve: Serve, environment: Pa
     serve()
 
     with Connection("mini") as connection:
-        found = installation.prepare_environment(connection, path=str(environment))
+        prepared = installation.prepare_environment(connection, path=str(environment))
 
-    assert str(environment) == found.path
-    assert f"numpy=={version('numpy')}" in found.installed
+    assert str(environment) == prepared.path
+    assert f"numpy=={version('numpy')}" in prepared.installed
 
 
 def test_another_gatekeeper_is_refused(serve: Serve, environment: Path) -> None:
@@ -134,9 +134,9 @@ def test_every_library_is_pinned_by_hash_and_no_index_is_named() -> None:
     for name, version_ in re.findall(r"^([a-z0-9-]+)==([^ \n]+)", text, re.MULTILINE):
         pins.setdefault(name, set()).add(version_)
 
-    for one in [*project["dependencies"], *project["optional-dependencies"]["mlx"]]:
-        requirement = requirements.Requirement(one)
-        assert all(pin in requirement.specifier for pin in pins[requirement.name]), one
+    for dependency in [*project["dependencies"], *project["optional-dependencies"]["mlx"]]:
+        requirement = requirements.Requirement(dependency)
+        assert all(pin in requirement.specifier for pin in pins[requirement.name]), dependency
     assert len(blocks) == len(re.findall("==", text)) - len(re.findall(" == '", text))
     assert all("--hash=sha256:" in block for block in blocks)
     assert not re.search("://|--index|--find-links|--extra", text)
@@ -177,7 +177,7 @@ def test_the_lock_file_is_made_for_these_platforms() -> None:
     systems = {"Darwin": "darwin", "Linux": "linux"}
 
     markers = {
-        f"sys_platform == '{systems[one]}' and platform_machine == '{cpu}'" for one, cpu in environment.PLATFORMS
+        f"sys_platform == '{systems[system]}' and platform_machine == '{cpu}'" for system, cpu in environment.PLATFORMS
     }
 
     assert set(made_for) == markers
@@ -188,14 +188,14 @@ def test_an_intel_mac_is_refused_before_anything_is_installed(pair: Make) -> Non
     """
     `remote certify` on a Mac whose Python is for Intel ends in 3 and says what to do; nothing was uploaded there.
     """
-    made = pair(remote={"GATEKEEPER_HOST_AS": "macos"})
-    (made.project.path / "soak" / "hosts.toml").unlink()
+    remote = pair(remote={"GATEKEEPER_HOST_AS": "macos"})
+    (remote.project.path / "soak" / "hosts.toml").unlink()
 
-    refused = made.project.run(*CERTIFY, code=3)
+    refused = remote.project.run(*CERTIFY, code=3)
 
     assert "for Intel (x86_64)" in refused.err
     assert "brew install python" in " ".join(refused.err.split())
-    assert [] == list(made.server.root.rglob("*.whl"))
+    assert [] == list(remote.server.root.rglob("*.whl"))
 
 
 def test_a_library_without_a_hash_is_never_installed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,12 +220,12 @@ def test_waiting_for_another_installation_has_a_heartbeat(serve: Serve) -> None:
     """
     envs = serve().state / "envs"
     (envs / "one").mkdir(parents=True)
-    with (envs / "one.lock").open("wb") as theirs, Connection("mini") as connection:
-        fcntl.flock(theirs, fcntl.LOCK_EX)
+    with (envs / "one.lock").open("wb") as lock_file, Connection("mini") as connection:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         items = connection.stream("install", key="one", wheel="none", lock="none")
         waiting = [next(items), next(items)]
         (envs / "one" / "ready").write_text(json.dumps({"python": "3.11.7", "installed": []}))
-        fcntl.flock(theirs, fcntl.LOCK_UN)
+        fcntl.flock(lock_file, fcntl.LOCK_UN)
         *_, last = items
 
     assert [{"line": ""}, {"line": ""}] == waiting

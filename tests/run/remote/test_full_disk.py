@@ -97,22 +97,22 @@ def test_a_full_remote_disk_during_the_run(pair: Make, ended: Ended) -> None:
     """
     The remote gatekeeper cannot write: 4 with its own message, its records downloaded, and --resume continues.
     """
-    made = pair(remote=HELD)
-    process = made.project.start(*CERTIFY, "--out", "run")
-    until(made.soaking)
+    remote = pair(remote=HELD)
+    process = remote.project.start(*CERTIFY, "--out", "run")
+    until(remote.soaking)
 
-    recorded = (made.job() / "run/soak-1.jsonl").stat().st_size
-    made.process().rlimit(resource.RLIMIT_FSIZE, (recorded + 1000, resource.RLIM_INFINITY))
-    made.go()
+    recorded = (remote.job() / "run/soak-1.jsonl").stat().st_size
+    remote.process().rlimit(resource.RLIMIT_FSIZE, (recorded + 1000, resource.RLIM_INFINITY))
+    remote.go()
     done = ended(process)
-    partial = (made.project.path / "run/soak-1.jsonl").read_text()
-    resumed = made.project.run(*CERTIFY, "--out", "run", "--resume")
+    partial = (remote.project.path / "run/soak-1.jsonl").read_text()
+    resumed = remote.project.run(*CERTIFY, "--out", "run", "--resume")
 
     assert 4 == done.code, done.err
-    made.verdict(resumed)
+    remote.verdict(resumed)
     assert "cannot write run/" in done.err
     assert "ended with exit code 4" in done.err
-    assert (made.project.path / "run/soak-1.jsonl").read_text().startswith(partial.rpartition("\n")[0])
+    assert (remote.project.path / "run/soak-1.jsonl").read_text().startswith(partial.rpartition("\n")[0])
 
 
 @pytest.mark.nightly
@@ -123,22 +123,22 @@ def test_a_full_local_disk_leaves_the_run_there(pair: Make) -> None:
     """
     if shutil.which("prlimit") is None:
         pytest.skip("no prlimit on this machine (Debian: util-linux)")
-    made = pair()
+    remote = pair()
 
     full = subprocess.run(
-        ["prlimit", "--fsize=20000", *made.project.argv(*CERTIFY, "--out", "run")],
-        cwd=made.project.path,
-        env=made.project.environment,
+        ["prlimit", "--fsize=20000", *remote.project.argv(*CERTIFY, "--out", "run")],
+        cwd=remote.project.path,
+        env=remote.project.environment,
         capture_output=True,
         text=True,
         timeout=240,
         check=False,
     )
-    came = (made.project.path / "run").exists()
-    done = made.project.run(*CERTIFY, "--out", "run", code=0)
+    came = (remote.project.path / "run").exists()
+    done = remote.project.run(*CERTIFY, "--out", "run", code=0)
 
     assert 4 == full.returncode, full.stderr
     assert "cannot write" in full.stderr
     assert not came
     assert "attached to " in done.err
-    assert 1 == len(list(made.jobs.iterdir()))
+    assert 1 == len(list(remote.jobs.iterdir()))

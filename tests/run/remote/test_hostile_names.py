@@ -140,10 +140,10 @@ def test_no_host_is_read_by_a_shell(serve_proxied: Path, host: str, user: str | 
     """
     A host name is refused locally, or ssh fails on it; even a ProxyCommand that puts names into a shell runs nothing.
     """
-    named = host if user is None else f"{user}@{host}"
+    address = host if user is None else f"{user}@{host}"
 
     with pytest.raises((InputError, SshError)):
-        Connection(named, connect_timeout=1)
+        Connection(address, connect_timeout=1)
 
     assert [] == executed(serve_proxied)
 
@@ -206,9 +206,9 @@ def test_nothing_of_the_environment_travels_unless_named(
         )  # fmt: skip
         ended = list(connection.stream("follow", run_id="one"))[-1]["job"]
 
-    seen = json.loads(ended["log"])["env"]
+    environment = json.loads(ended["log"])["env"]
     text = b"".join(path.read_bytes() for path in server.home.rglob("*") if path.is_file())
-    assert ("NAMED_KEY" in seen, "UNNAMED_KEY" in seen) == (True, False)
+    assert ("NAMED_KEY" in environment, "UNNAMED_KEY" in environment) == (True, False)
     assert ["NAMED_KEY"] == ended["named"]
     assert (False, False, True) == (b"named-4711" in text, b"unnamed-4711" in text, b"open-4711" in text)
     assert os.environ["UNNAMED_KEY"]

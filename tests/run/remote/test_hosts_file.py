@@ -66,7 +66,7 @@ def test_the_projects_file_comes_before_the_users(file: Path, tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "sentence"),
     [
         ('[host.mini]\nshh = "x"\n', "line 2: host.mini.shh: unknown key"),
         ("[host.mini]\nssh = 3\n", "line 2: host.mini.ssh: "),
@@ -75,7 +75,7 @@ def test_the_projects_file_comes_before_the_users(file: Path, tmp_path: Path, mo
         ("[host.mini\n", "not TOML"),
     ],
 )
-def test_what_is_wrong_is_located(file: Path, written: str, said: str) -> None:
+def test_what_is_wrong_is_located(file: Path, written: str, sentence: str) -> None:
     """
     A mistake is exit 2 with its file, line and key.
     """
@@ -85,7 +85,7 @@ def test_what_is_wrong_is_located(file: Path, written: str, said: str) -> None:
         hosts_file.find("mini", file)
 
     assert f"{file}" in refused.value.message
-    assert said in refused.value.message
+    assert sentence in refused.value.message
 
 
 def test_a_mistyped_key_is_answered_with_the_nearest(file: Path) -> None:

@@ -13,8 +13,8 @@ from tests.run.remote.conftest import HELD, ON, Make, Pair
 @pytest.fixture
 def night(pair: Make) -> Callable[..., tuple[Pair, Night]]:
     def make(*truth: object, **changes: object) -> tuple[Pair, Night]:
-        made = pair(*truth, **changes)
-        return made, Night.lay_out(made.project)
+        remote = pair(*truth, **changes)
+        return remote, Night.lay_out(remote.project)
 
     return make
 
@@ -25,37 +25,37 @@ def test_a_night_attaches_to_the_run_of_the_one_before(night: Callable[..., tupl
     The script is ended, the run continues there; the next night attaches, waits for it, downloads it into a new
     folder, prints one line, and rotates the remote runs as well.
     """
-    pair, made = night(remote=HELD)
-    process = made.start("slo.toml", *ON)
+    pair, night_run = night(remote=HELD)
+    process = night_run.start("slo.toml", *ON)
     until(pair.soaking)
     process.send_signal(signal.SIGTERM)
-    first = made.ended(process)
+    first = night_run.ended(process)
 
     pair.go()
-    second = made.run("slo.toml", *ON)
+    second = night_run.run("slo.toml", *ON)
 
     assert (130, "") == (first.code, first.err)
     assert first.out.startswith("slo: interrupted ")
     assert 0 == second.code, second.out
     (line,) = second.out.splitlines()
-    (run,) = made.written()
+    (run,) = night_run.written()
     assert line.startswith("scripted: promoted ")
-    assert line.endswith(f"; on mini; {made.runs}/{run}")
+    assert line.endswith(f"; on mini; {night_run.runs}/{run}")
     assert 1 == len(list(pair.jobs.iterdir()))
-    assert "mini: removed 0 runs" in (made.runs / f"nightly-{run}.log").read_text()
+    assert "mini: removed 0 runs" in (night_run.runs / f"nightly-{run}.log").read_text()
 
 
 def test_a_host_that_cannot_be_reached_proves_nothing(night: Callable[..., tuple[Pair, Night]]) -> None:
     """
     No ssh server: exit code 3, in the line as well, and no local run directory.
     """
-    pair, made = night()
+    pair, night_run = night()
     closed = pair.server.words.replace("ssh ", "ssh -p 9 ", 1)
-    made.project = made.project.with_environment(GATEKEEPER_SSH=closed)
+    night_run.project = night_run.project.with_environment(GATEKEEPER_SSH=closed)
 
-    done = made.run("slo.toml", *ON, "--", "--patience", "0 s")
+    done = night_run.run("slo.toml", *ON, "--", "--patience", "0 s")
 
     assert (3, "") == (done.code, done.err)
     assert done.out.startswith("slo: unproven ")
     assert "(exit code 3)" in done.out
-    assert [] == made.written()
+    assert [] == night_run.written()

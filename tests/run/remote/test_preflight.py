@@ -45,8 +45,8 @@ def test_clocks_that_are_apart(skew: float, round_trip: float, stops: list[bool]
     """
     clock = list(check_clock({"skew_s": skew, "round_trip_s": round_trip}))
 
-    assert stops == [one.stops for one in clock]
-    assert all("clock" == one.about and one.hint for one in clock)
+    assert stops == [remark.stops for remark in clock]
+    assert all("clock" == remark.about and remark.hint for remark in clock)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_disk_too_small_stops_the_run(free: float, installed: bool, ships: flo
     """
     disk = check_disk({"free_bytes": free}, installed=installed, upload_bytes=ships)
 
-    assert (["disk"] if stops else []) == [one.about for one in disk]
+    assert (["disk"] if stops else []) == [remark.about for remark in disk]
     assert 1e9 < ENVIRONMENT_BYTES
 
 
@@ -91,32 +91,32 @@ def test_the_host_of_the_slo_is_not_remarked() -> None:
     """
     The chip, memory, OS and mains power of the SLO: no remark.
     """
-    wanted = written(chip="Apple M4", memory_gb=24, os="26", power="ac")
+    requirements = written(chip="Apple M4", memory_gb=24, os="26", power="ac")
 
-    assert [] == list(check_inventory(inventory(), wanted, (), None, now=NOW))
+    assert [] == list(check_inventory(inventory(), requirements, (), None, now=NOW))
 
 
 def test_another_host_than_that_of_the_slo_is_a_remark() -> None:
     """
     Each fact that differs from the SLO is one note, as in a local run.
     """
-    wanted = written(chip="Apple M2", memory_gb=16, os="15", power="ac")
+    requirements = written(chip="Apple M2", memory_gb=16, os="15", power="ac")
     facts = inventory()["host"] | {"power_source": "battery"}
 
-    found = list(check_inventory(inventory(host=facts), wanted, (), None, now=NOW))
+    remarks = list(check_inventory(inventory(host=facts), requirements, (), None, now=NOW))
 
-    assert not any(one.stops for one in found)
-    assert ["host"] * 4 + ["power"] == [one.about for one in found]
+    assert not any(remark.stops for remark in remarks)
+    assert ["host"] * 4 + ["power"] == [remark.about for remark in remarks]
 
 
 def test_a_machine_that_falls_asleep_is_a_remark() -> None:
     """
     The run itself is kept awake; that the machine sleeps between runs decides if it can be reached.
     """
-    (found,) = check_inventory(inventory(sleeps_after=600.0), written(), (), None, now=NOW)
+    (remark,) = check_inventory(inventory(sleeps_after=600.0), written(), (), None, now=NOW)
 
-    assert (False, "sleep") == (found.stops, found.about)
-    assert "10 min" in found.message
+    assert (False, "sleep") == (remark.stops, remark.about)
+    assert "10 min" in remark.message
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ def test_remote_models_against_local_ones(
     """
     The same bytes or none: missing ones are named with how to get them, others of the same name stop the run.
     """
-    found = list(
+    remarks = list(
         check_inventory(inventory(models={"m": remote}), written(), (NamedModel("m", None, local),), None, now=NOW)
     )
 
-    assert [True] * stops == [one.stops for one in found]
-    assert all(message in one.message for one in found)
+    assert [True] * stops == [remark.stops for remark in remarks]
+    assert all(message in remark.message for remark in remarks)
 
 
 @pytest.mark.nightly

@@ -45,7 +45,7 @@ def test_an_interrupted_action_is_repeated() -> None:
     """
     Two connections break during an action; the third completes it, the loss is reported once, and every one is closed.
     """
-    line, said, tries = Line(None, lost("timed_out"), None, None), [], []
+    line, messages, tries = Line(None, lost("timed_out"), None, None), [], []
 
     def work(connection: Connection) -> str:
         tries.append(connection)
@@ -54,12 +54,12 @@ def test_an_interrupted_action_is_repeated() -> None:
         return "done"
 
     with ReconnectingSession(line, patience_s=60) as session:
-        session.say = lambda about, what: said.append((about, what))
+        session.say = lambda about, message: messages.append((about, message))
         assert "done" == session.do(work)
 
     assert (3, 3) == (len(tries), len(line.made))
     assert all(wire.closed for wire in line.made)
-    assert 1 == sum(what.startswith("lost: mini: closed") for _, what in said[:2])
+    assert 1 == sum(message.startswith("lost: mini: closed") for _, message in messages[:2])
 
 
 def test_the_first_connection_is_not_tried_twice() -> None:
@@ -109,9 +109,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(reconnect, "time", made)
-    return made
+    stand_in = Clock()
+    monkeypatch.setattr(reconnect, "time", stand_in)
+    return stand_in
 
 
 def test_patience_starts_again_with_progress(clock: Clock) -> None:

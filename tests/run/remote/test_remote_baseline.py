@@ -21,27 +21,27 @@ def test_the_certified_runs_of_the_host_are_uploaded(pair: Make) -> None:
     Without --baseline the certified runs downloaded from that host are uploaded, verified there, and compared with
     together; the id of a run on the host is compared with in its place, and one that is not there says so.
     """
-    made = pair(objective=OBJECTIVES, soak={"duration": "600 s", "until": "duration"})
-    refused = made.project.run(*CERTIFY, "--out", "runs/first", code=2)
-    made.project.run(*CERTIFY, "--out", "runs/first", "--baseline", "none", code=0)
-    first = made.job().name
+    remote = pair(objective=OBJECTIVES, soak={"duration": "600 s", "until": "duration"})
+    refused = remote.project.run(*CERTIFY, "--out", "runs/first", code=2)
+    remote.project.run(*CERTIFY, "--out", "runs/first", "--baseline", "none", code=0)
+    first = remote.job().name
 
-    made.project.run(*CERTIFY, "--out", "runs/second", code=0)
-    named = made.project.run(*CERTIFY, "--out", "runs/third", "--baseline", "no-such-run", code=2)
+    remote.project.run(*CERTIFY, "--out", "runs/second", code=0)
+    unknown = remote.project.run(*CERTIFY, "--out", "runs/third", "--baseline", "no-such-run", code=2)
 
     assert "no certified run" in refused.err
-    (workload,) = made.project.verdict("runs/second")["workloads"]
+    (workload,) = remote.project.verdict("runs/second")["workloads"]
     (check,) = [check for check in workload["checks"] if check.get("against") == "certified"]
     assert ("acceptance_rate", "pass") == (check["metric"], check["outcome"])
-    frozen = json.loads((made.project.path / "runs/second/manifest.json").read_text())["certified"]
+    frozen = json.loads((remote.project.path / "runs/second/manifest.json").read_text())["certified"]
     assert "baseline/first" == frozen["run"]
-    (job,) = [path for path in made.jobs.iterdir() if (path / "baseline").is_dir()]
+    (job,) = [path for path in remote.jobs.iterdir() if (path / "baseline").is_dir()]
     assert job.name != first
-    assert "no-such-run" in lines_with("no certified run", named.err)
+    assert "no-such-run" in lines_with("no certified run", unknown.err)
 
-    made.project.run(*CERTIFY, "--out", "runs/third", code=0)
+    remote.project.run(*CERTIFY, "--out", "runs/third", code=0)
 
-    document = json.loads((made.project.path / "runs/third/inputs/certified.json").read_text())
+    document = json.loads((remote.project.path / "runs/third/inputs/certified.json").read_text())
     assert "baseline/second" == document["run"]
     assert ["baseline/first"] == [run["run"] for run in document["pooled"]]
 

@@ -18,31 +18,31 @@ def test_a_soak_a_sweep_and_a_probe_answer_as_here(pair: Make) -> None:
     """
     The same verdict, choice and probe as the local commands; a probe leaves no run behind.
     """
-    made = pair()
+    remote = pair()
     soak = ("soak", "slo.toml", "--set", "num_draft_tokens=2", "--json")
 
     there = [
-        made.project.run("remote", *soak, *ON, "--out", "remote-soak", code=0),
-        made.project.run("remote", "sweep", "slo.toml", *ON, "--out", "remote-sweep", "--json", code=0),
-        made.project.run("remote", "try", "slo.toml", *ON, "--seconds", "20", "--json", code=0),
+        remote.project.run("remote", *soak, *ON, "--out", "remote-soak", code=0),
+        remote.project.run("remote", "sweep", "slo.toml", *ON, "--out", "remote-sweep", "--json", code=0),
+        remote.project.run("remote", "try", "slo.toml", *ON, "--seconds", "20", "--json", code=0),
     ]
-    here = [
-        made.project.run(*soak, code=0),
-        made.project.run("sweep", "slo.toml", "--json", code=0),
-        made.project.run("try", "slo.toml", "--seconds", "20", "--json", code=0),
+    local = [
+        remote.project.run(*soak, code=0),
+        remote.project.run("sweep", "slo.toml", "--json", code=0),
+        remote.project.run("try", "slo.toml", "--seconds", "20", "--json", code=0),
     ]
 
-    outcomes = [[workload["outcome"] for workload in done.document["workloads"]] for done in (there[0], here[0])]
+    outcomes = [[workload["outcome"] for workload in done.document["workloads"]] for done in (there[0], local[0])]
     assert outcomes[0] == outcomes[1]
     assert "remote-sweep" == there[1].document["run"]
     choices = [
         {name: workload["setting"] for name, workload in done.document["workloads"].items()}
-        for done in (there[1], here[1])
+        for done in (there[1], local[1])
     ]
     assert choices[0] == choices[1]
-    assert here[2].document.keys() == there[2].document.keys()
+    assert local[2].document.keys() == there[2].document.keys()
     assert not [
-        path for path in (made.project.path / "runs").iterdir() if path.is_dir() and (path / "probe.json").exists()
+        path for path in (remote.project.path / "runs").iterdir() if path.is_dir() and (path / "probe.json").exists()
     ]
 
 
@@ -50,11 +50,11 @@ def test_host_and_doctor_run_there(pair: Make) -> None:
     """
     Their own options are passed on, their lines come as they are, and so does the exit code.
     """
-    made = pair(remote={"GATEKEEPER_HOST_AS": "macos"})
+    remote = pair(remote={"GATEKEEPER_HOST_AS": "macos"})
 
-    host = made.project.run("remote", "host", *ON, "--samples", "2", "--interval", "0.05", "--json", code=0)
-    doctor = made.project.run("remote", "doctor", *ON, "--json", code=0)
-    wrong = made.project.run("remote", "host", *ON, "--sample", "x")
+    host = remote.project.run("remote", "host", *ON, "--samples", "2", "--interval", "0.05", "--json", code=0)
+    doctor = remote.project.run("remote", "doctor", *ON, "--json", code=0)
+    wrong = remote.project.run("remote", "host", *ON, "--sample", "x")
 
     assert 2 == len([json.loads(line) for line in host.out.splitlines()])
     assert __version__ == doctor.document["versions"]["gatekeeper"]
@@ -66,15 +66,15 @@ def test_only_named_variables_are_sent_and_none_is_written(pair: Make, ended: En
     """
     A named variable is in the environment of the job and nowhere on that disk; one that is not named is not sent.
     """
-    made = pair(REAL_TIME, soak=ENDLESS).with_environment(MY_KEY="s3cr3t-4711", OTHER_KEY="s3cr3t-0815")
+    remote = pair(REAL_TIME, soak=ENDLESS).with_environment(MY_KEY="s3cr3t-4711", OTHER_KEY="s3cr3t-0815")
 
-    process = made.project.start(*CERTIFY, "--send-env", "MY_KEY")
-    until(made.measuring)
-    there = made.process().environ()
-    written = [path for path in made.server.root.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()]
-    made.project.run("remote", "cancel", *ON, code=0)
+    process = remote.project.start(*CERTIFY, "--send-env", "MY_KEY")
+    until(remote.measuring)
+    there = remote.process().environ()
+    written = [path for path in remote.server.root.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()]
+    remote.project.run("remote", "cancel", *ON, code=0)
     ended(process)
-    unset = made.project.run("remote", "certify", "slo.toml", *ON, "--send-env", "NOT_SET", code=2)
+    unset = remote.project.run("remote", "certify", "slo.toml", *ON, "--send-env", "NOT_SET", code=2)
 
     assert "s3cr3t-4711" == there["MY_KEY"]
     assert "OTHER_KEY" not in there
@@ -86,11 +86,11 @@ def test_a_key_the_slo_needs_has_to_be_named(pair: Make) -> None:
     """
     api_key_env alone sends nothing: exit 2 names the option, before anything is connected to.
     """
-    made = pair()
-    slo = made.project.path / "slo.toml"
+    remote = pair()
+    slo = remote.project.path / "slo.toml"
     slo.write_text(slo.read_text().replace("[subject]\n", '[subject]\napi_key_env = "MY_KEY"\n'))
 
-    done = made.project.run("remote", "certify", "slo.toml", "--on", "nowhere.invalid", code=2)
+    done = remote.project.run("remote", "certify", "slo.toml", "--on", "nowhere.invalid", code=2)
 
     assert "--send-env MY_KEY" in done.err
 
@@ -100,17 +100,17 @@ def test_a_named_key_is_there_during_the_preflight(pair: Make) -> None:
     """
     A run with a named key gets as far as its server, which is down: the inventory does not miss the key.
     """
-    made = pair().with_environment(MY_KEY="s3cr3t-4711")
+    remote = pair().with_environment(MY_KEY="s3cr3t-4711")
     down = f"http://127.0.0.1:{free_port()}/v1"
     for name in ("t", "d"):
-        shutil.copytree(ROOT / "models/little-draft-lite", made.project.path / name)
+        shutil.copytree(ROOT / "models/little-draft-lite", remote.project.path / name)
     subject = {"backend": "openai", "target": "t", "drafts": ["d"], "url": down, "plain_url": down}
     further = {"api_key_env": "MY_KEY", "knobs": {"num_draft_tokens": {"field": "n"}}}
-    slo = tomllib.loads((made.project.path / "slo.toml").read_text())
+    slo = tomllib.loads((remote.project.path / "slo.toml").read_text())
     slo["objective"] = [objective for objective in slo["objective"] if objective["metric"] != "token_agreement"]
-    made.project.write_slo({**slo, "subject": {**subject, **further}})
+    remote.project.write_slo({**slo, "subject": {**subject, **further}})
 
-    done = made.project.run("remote", "certify", "slo.toml", *ON, "--send-env", "MY_KEY", "--ship-models")
+    done = remote.project.run("remote", "certify", "slo.toml", *ON, "--send-env", "MY_KEY", "--ship-models")
 
     assert 0 != done.code
     assert "is not set" not in done.err
@@ -121,25 +121,25 @@ def test_no_shell_reads_a_name(pair: Make) -> None:
     """
     Quotes, spaces, dollars and semicolons in the SLO's path, the run directory and the remote home are only characters.
     """
-    made = pair()
+    remote = pair()
     odd = "a 'b\" ; touch pwned; $(touch pwned) `touch pwned` *"
-    (made.project.path / odd).mkdir()
-    for path in list(made.project.path.iterdir()):
+    (remote.project.path / odd).mkdir()
+    for path in list(remote.project.path.iterdir()):
         if path.is_file():
-            (made.project.path / odd / path.name).write_text(path.read_text())
-    hosts = made.project.path / "soak/hosts.toml"
+            (remote.project.path / odd / path.name).write_text(path.read_text())
+    hosts = remote.project.path / "soak/hosts.toml"
     environment = hosts.read_text()
     hosts.write_text(environment + f'home = "~/{odd.replace(chr(34), "")}"\n')
 
-    made.project.run("remote", "certify", f"{odd}/slo.toml", *ON, "--out", f"{odd}/run", code=0)
+    remote.project.run("remote", "certify", f"{odd}/slo.toml", *ON, "--out", f"{odd}/run", code=0)
 
-    assert "promoted" == made.project.verdict(f"{odd}/run")["outcome"]
-    assert [] == list(made.project.path.parent.rglob("pwned*"))
-    assert (made.server.home / odd.replace('"', "") / "jobs").is_dir()
+    assert "promoted" == remote.project.verdict(f"{odd}/run")["outcome"]
+    assert [] == list(remote.project.path.parent.rglob("pwned*"))
+    assert (remote.server.home / odd.replace('"', "") / "jobs").is_dir()
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "sentence"),
     [
         (("certify", "none.toml", "--on", "mini"), 2, "does not exist"),
         (("certify", "slo.toml"), 2, "--on"),
@@ -154,30 +154,30 @@ def test_no_shell_reads_a_name(pair: Make) -> None:
         (("certify", "slo.toml", "--on", "nowhere.invalid"), 3, "nowhere.invalid"),
     ],
 )
-def test_a_wrong_command_says_what_to_do(pair: Make, words: tuple[str, ...], code: int, said: str) -> None:
+def test_a_wrong_command_says_what_to_do(pair: Make, words: tuple[str, ...], code: int, sentence: str) -> None:
     """
     A wrong command line is 2, a host that cannot be reached 3; each says what is wrong and what to do.
     """
-    made = pair()
+    remote = pair()
 
-    done = made.project.run("remote", *words)
+    done = remote.project.run("remote", *words)
 
-    assert (code, True) == (done.code, said in done.err), done.err
-    assert [] == made.registry()
+    assert (code, True) == (done.code, sentence in done.err), done.err
+    assert [] == remote.registry()
 
 
 def test_an_objective_that_is_refused_there_is_refused_here(pair: Make) -> None:
     """
     An objective no run could prove ends with 2 and the words of the gatekeeper there; no run directory is made.
     """
-    made = pair(
+    remote = pair(
         objective=[{"metric": "ttft", "at_most": "1 s", "why": "p99", "scope": "population"}],
         soak={"max_duration": "1 s"},
     )
 
-    here = made.project.run("certify", "slo.toml", "--out", "here")
-    there = made.project.run("remote", "certify", "slo.toml", *ON, "--out", "there")
+    local = remote.project.run("certify", "slo.toml", "--out", "here")
+    there = remote.project.run("remote", "certify", "slo.toml", *ON, "--out", "there")
 
-    assert (2, 2) == (here.code, there.code)
-    assert here.err.splitlines()[0].removeprefix("gatekeeper: ") in there.err
-    assert not (made.project.path / "there").exists()
+    assert (2, 2) == (local.code, there.code)
+    assert local.err.splitlines()[0].removeprefix("gatekeeper: ") in there.err
+    assert not (remote.project.path / "there").exists()

@@ -183,10 +183,10 @@ def test_a_password_is_never_asked_for(serve: Serve, monkeypatch: pytest.MonkeyP
 
     for host, option in (("mini", "BatchMode=yes"), ("behind", "BatchMode=yes"), ("mini", "BatchMode=no")):
         monkeypatch.setenv("GATEKEEPER_SSH", f"{server.words} -o {option}")
-        shown = on_a_terminal([sys.executable, "-c", script, host])
+        terminal_text = on_a_terminal([sys.executable, "-c", script, host])
 
-        assert "SshError" in shown
-        assert not re.search(r"password:|passphrase", shown, re.IGNORECASE)
+        assert "SshError" in terminal_text
+        assert not re.search(r"password:|passphrase", terminal_text, re.IGNORECASE)
 
 
 def on_a_terminal(argv: list[str]) -> str:
@@ -194,7 +194,7 @@ def on_a_terminal(argv: list[str]) -> str:
     pid, terminal = pty.fork()
     if pid == 0:  # pragma: no cover
         os.execv(argv[0], argv)  # noqa: S606
-    shown, end = b"", time.monotonic() + MOST_S
+    output, end = b"", time.monotonic() + MOST_S
     while time.monotonic() < end:
         if select.select([terminal], [], [], 1)[0]:
             try:
@@ -203,12 +203,12 @@ def on_a_terminal(argv: list[str]) -> str:
                 got = b""
             if not got:
                 break
-            shown += got
+            output += got
     else:
         os.kill(pid, 9)
     os.waitpid(pid, 0)
     os.close(terminal)
-    return shown.decode(errors="replace")
+    return output.decode(errors="replace")
 
 
 def test_no_ssh_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,13 +306,13 @@ def test_any_login_shell_reads_the_command(shell: str) -> None:
     """
     The one constant text a remote shell reads means the same to every shell.
     """
-    found = shutil.which(shell)
-    if found is None:
+    program = shutil.which(shell)
+    if program is None:
         pytest.skip(f"no {shell} on this machine")
     sent = agent_program()
 
     ran = subprocess.run(
-        [found, "-c", COMMAND],
+        [program, "-c", COMMAND],
         input=b"%d\n%s%s\n" % (len(sent), sent, b"nonce"),
         capture_output=True,
         timeout=60,
@@ -369,8 +369,10 @@ def test_a_link_alone_does_not_go_over_a_shared_connection_that_hangs(
         server.prefer(f"ControlPath {folder}/s", "ControlMaster auto", "ControlPersist 60")
         ssh = shlex.split(server.words)
         subprocess.run([*ssh, "mini", "true"], check=True, timeout=MOST_S, stderr=subprocess.DEVNULL)
-        said = subprocess.run([*ssh, "-O", "check", "mini"], check=True, timeout=MOST_S, capture_output=True, text=True)
-        master = int(re.findall(r"pid=(\d+)", said.stderr + said.stdout)[0])
+        control = subprocess.run(
+            [*ssh, "-O", "check", "mini"], check=True, timeout=MOST_S, capture_output=True, text=True
+        )
+        master = int(re.findall(r"pid=(\d+)", control.stderr + control.stdout)[0])
         os.kill(master, signal.SIGSTOP)
         try:
             with Connection("mini", alone=True) as connection:

@@ -85,10 +85,10 @@ def test_a_changed_canary_is_another_bundle(folder: Path) -> None:
     """
     path = written(folder, slo())
     before = pack(path).sha256
-    same = pack(path).sha256
+    again = pack(path).sha256
     (folder / "canaries/easy.jsonl").write_text(canary_lines("easy", 4))
 
-    assert before == same
+    assert before == again
     assert before != pack(path).sha256
 
 
@@ -154,8 +154,8 @@ def test_a_mistake_in_an_slo_is_found_here(folder: Path) -> None:
 @pytest.fixture
 def echo(pair: Make) -> Pair:
     """The manual's worker with a target and a draft next to the local SLO; the remote host has neither."""
-    made = pair()
-    path = made.project.path
+    remote = pair()
+    path = remote.project.path
     shutil.copy(ROOT / "integrations/example_worker.py", path / "my_worker.py")
     for name, source in (("target", "little-draft"), ("draft", "little-draft-lite")):
         shutil.copytree(ROOT / "models" / source, path / "models" / name)
@@ -163,7 +163,7 @@ def echo(pair: Make) -> Pair:
     for canary in canaries:
         canary["messages"][0]["content"] = canary["expect"]["equals"]
     (path / "lines.jsonl").write_text("".join(json.dumps(canary) + "\n" for canary in canaries))
-    made.project.write_slo(
+    remote.project.write_slo(
         {
             "schema": 1,
             "name": "echo",
@@ -178,12 +178,12 @@ def echo(pair: Make) -> Pair:
             "objective": [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}],
         }
     )
-    return made
+    return remote
 
 
-def map_models(made: Pair, **models: str) -> None:
+def map_models(remote: Pair, **models: str) -> None:
     """Write the remote paths of models into the hosts file."""
-    path = made.project.path / "soak/hosts.toml"
+    path = remote.project.path / "soak/hosts.toml"
     document: dict[str, Any] = tomllib.loads(path.read_text())
     document["host"]["mini"]["models"] = {f"models/{name}": project for name, project in models.items()}
     path.write_text(tomli_w.dumps(document))
@@ -214,7 +214,7 @@ def test_models_are_shipped_once(echo: Pair) -> None:
     shelves = [path for path in (echo.server.state / "models").iterdir() if path.is_dir()]
     weights = echo.project.path / "models/target/model.safetensors"
     assert 2 == len(shelves)
-    assert weights.read_bytes() in [(one / "model.safetensors").read_bytes() for one in shelves]
+    assert weights.read_bytes() in [(shelf / "model.safetensors").read_bytes() for shelf in shelves]
     assert "uploading" in first.err
     assert "uploading" not in second.err
     assert {"lines"} == set(first.document["workloads"])

@@ -88,11 +88,11 @@ def test_it_keeps_to_its_time_but_takes_enough_turns() -> None:
     """
     quick, slow = (planted(None, verify=verify, noise={"answer": 0.01}) for verify in ("22 ms", "500 ms"))
 
-    many, few = timed(quick, seconds=20), timed(slow, seconds=1)
+    quick_turns, slow_turns = timed(quick, seconds=20), timed(slow, seconds=1)
 
     assert 20 <= quick.backend.clock.now_ns() / 1e9 < 21
-    assert many.turns > 20
-    assert (5, 5) == (few.turns, few.blocks)
+    assert quick_turns.turns > 20
+    assert (5, 5) == (slow_turns.turns, slow_turns.blocks)
     assert isinstance(ceiling_from(take_turns(planted(None, verify="9 s"), 1, 256)), Missing)
 
 

@@ -68,9 +68,9 @@ def test_names_are_cut_out_of_results_and_errors(tmp_path: Path, monkeypatch: py
     The user's and the host's names are in no text of the file.
     """
     monkeypatch.setattr(selftest, "own_names", lambda: ["/Users/annika", "annika", "annikas-mini.local"])
-    told = "/Users/annika/x on ANNIKAS-MINI.local"
+    private_text = "/Users/annika/x on ANNIKAS-MINI.local"
 
-    run(tmp_path / "x.json", {"doctor": lambda _: {"items": [told]}, "device": raising(OSError(told))})
+    run(tmp_path / "x.json", {"doctor": lambda _: {"items": [private_text]}, "device": raising(OSError(private_text))})
 
     assert "annika" not in (tmp_path / "x.json").read_text().lower()
 
@@ -86,8 +86,8 @@ def test_each_part_has_its_line() -> None:
 
 
 def tails(without: list[float], sampled: list[float]) -> dict[str, Any]:
-    named = {"without": without, "with": sampled}
-    return {name: {"p99": sum(values) / 2, "p99_of_blocks": values} for name, values in named.items()}
+    values_by_name = {"without": without, "with": sampled}
+    return {name: {"p99": sum(values) / 2, "p99_of_blocks": values} for name, values in values_by_name.items()}
 
 
 @pytest.mark.parametrize(

@@ -56,16 +56,16 @@ def test_one_sentence_says_where_drafting_helps() -> None:
     """
     Each workload stands in the part of the sentence that its answer belongs to, with its ratio where there is one.
     """
-    found: dict[str, dict[str, Any]] = {
+    workloads: dict[str, dict[str, Any]] = {
         "json": {"answer": "helps", "ratio": 1.871},
         "code": {"answer": "helps", "ratio": 1.4},
         "random": {"answer": "hurts", "ratio": 0.8},
         "chat": {"answer": "unclear", "ratio": None},
     }
 
-    said = try_pair.sentence("org/Big-4bit", "org/Small-4bit", found)
+    sentence_said = try_pair.sentence("org/Big-4bit", "org/Small-4bit", workloads)
 
-    says("run", "one sentence says where drafting helps", said)
+    says("run", "one sentence says where drafting helps", sentence_said)
 
 
 def test_a_target_without_a_draft_is_refused(empty: Path) -> None:

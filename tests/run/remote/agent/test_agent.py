@@ -77,8 +77,8 @@ def test_the_remote_host_is_written_for_old_pythons() -> None:
     The program parses as Python 3.6, in each of its modules, and is the same text each time.
     """
     sent = agent_program()
-    whole = ast.parse(sent, feature_version=(3, 6))
-    assigned = whole.body[0]
+    tree = ast.parse(sent, feature_version=(3, 6))
+    assigned = tree.body[0]
     assert isinstance(assigned, ast.Assign)
     texts = ast.literal_eval(assigned.value)
 
@@ -103,13 +103,15 @@ OLDER = ("3.6", "3.7", "3.8", "3.9", "3.10")
 def _older(version: str) -> Path | None:
     """Return a real Python of that version, where this machine has one."""
     of_pyenv = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python3"))
-    found = of_pyenv[-1] if of_pyenv else shutil.which(f"python{version}")
-    if found is None or subprocess.run([found, "-c", ""], check=False, capture_output=True).returncode != 0:
+    interpreter = of_pyenv[-1] if of_pyenv else shutil.which(f"python{version}")
+    if interpreter is None or subprocess.run([interpreter, "-c", ""], check=False, capture_output=True).returncode != 0:
         return None
-    return Path(found)
+    return Path(interpreter)
 
 
-@pytest.mark.parametrize("version", [OLDER[0], *(pytest.param(one, marks=pytest.mark.nightly) for one in OLDER[1:])])
+@pytest.mark.parametrize(
+    "version", [OLDER[0], *(pytest.param(older, marks=pytest.mark.nightly) for older in OLDER[1:])]
+)
 def test_the_remote_host_does_everything_on_an_old_python(serve: Serve, tmp_path: Path, version: str) -> None:
     """
     With a real old Python at the remote host files go and come, a job is started, followed and cancelled, and the newer
@@ -136,7 +138,7 @@ def test_the_remote_host_does_everything_on_an_old_python(serve: Serve, tmp_path
     with Connection("mini") as connection:
         *_, cancelled = connection.stream("cancel", run_id="one", who="me")
         *_, followed = connection.stream("follow", run_id="one")
-        files = [one["name"] for one in connection.stream("files", run_id="one")]
+        files = [file["name"] for file in connection.stream("files", run_id="one")]
         ran = list(connection.stream("run", argv=[], environment=str(stand_in(tmp_path / "says", "print('hello')"))))
         removed = connection.request("remove", run_id="one")
 
@@ -146,7 +148,7 @@ def test_the_remote_host_does_everything_on_an_old_python(serve: Serve, tmp_path
     assert (["running"], "finished") == (states, followed["job"]["state"])
     assert "me" == cancelled["job"]["cancelled"]["who"]
     assert (["{}"], ["record"]) == (first, files)
-    assert b"hello\n" == b"".join(one.get("content", b"") for one in ran)
+    assert b"hello\n" == b"".join(item.get("content", b"") for item in ran)
     assert {"removed": True} == removed
 
 

@@ -60,8 +60,8 @@ def ended(connection: Connection, run_id: str) -> dict[str, Any]:
 
 def only_job(connection: Connection) -> dict[str, Any]:
     (job,) = connection.request("jobs")["jobs"]
-    found: dict[str, Any] = job
-    return found
+    document: dict[str, Any] = job
+    return document
 
 
 def pids(server: Server, run_id: str) -> dict[str, int]:
@@ -150,18 +150,18 @@ def test_a_second_run_is_refused(serve: Serve, tmp_path: Path) -> None:
     While a job runs no other is started; the refusal names its owner and since when. Afterwards one is.
     """
     serve()
-    with Connection("mini") as connection, Connection("mini") as other:
+    with Connection("mini") as connection, Connection("mini") as second:
         waiting(connection, tmp_path, SERVER)
         with pytest.raises(AgentError, match="me@laptop") as refused:
-            start(other, "two", tmp_path / "waits", SERVER, "graceful")
-        with pytest.raises(AgentError) as same:
-            start(other, "one", tmp_path / "waits", SERVER, "graceful")
-        list(other.stream("cancel", run_id="one"))
-        start(other, "two", stand_in(tmp_path / "done", ""))
+            start(second, "two", tmp_path / "waits", SERVER, "graceful")
+        with pytest.raises(AgentError) as existing:
+            start(second, "one", tmp_path / "waits", SERVER, "graceful")
+        list(second.stream("cancel", run_id="one"))
+        start(second, "two", stand_in(tmp_path / "done", ""))
 
-        assert ("busy", "exists") == (refused.value.kind, same.value.kind)
+        assert ("busy", "exists") == (refused.value.kind, existing.value.kind)
         assert refused.value.more["job"]["started"] in refused.value.message
-        assert "finished" == ended(other, "two")["state"]
+        assert "finished" == ended(second, "two")["state"]
 
 
 def test_cancel_terminates_first(serve: Serve, tmp_path: Path) -> None:
