@@ -41,7 +41,7 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 WHOLE = ("e2e", "faults", "regression", "run/remote", "deploy/running", "deploy/watch", "shipped")
 """Folders whose tests run whole commands, or read all that is shipped; `./run unit` leaves them out."""
 WHOLE_FOLDERS = tuple(f"{Path(__file__).parent / folder}/" for folder in WHOLE)
-WHOLE_FIXTURES = {"dist", "fleet", "fresh", "llama_server", "scripted", "told"}
+WHOLE_FIXTURES = {"dist", "make_fleet", "fresh", "llama_server", "scripted", "told"}
 """Elsewhere, a test that takes one of these does too: it builds a wheel, certifies a run, starts hosts or a server."""
 _BUILDERS = "background_server|browser|hostile_host|live_server|otlp|proxy_process|servers|small_run|tls"
 STARTS = re.compile(
@@ -69,8 +69,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave a file out before its imports where `-m` leaves out all its tests; mlx-lm alone takes a second."""
-    left_out, named = _left_out(config), {Path(word.partition("::")[0]).resolve() for word in config.args}
-    if collection_path in named:
+    left_out, named_files = _left_out(config), {Path(word.partition("::")[0]).resolve() for word in config.args}
+    if collection_path in named_files:
         return None
     if "whole" in left_out and f"{collection_path}/".startswith(WHOLE_FOLDERS):
         return True
@@ -100,8 +100,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if without and item.get_closest_marker("mlx"):
             item.add_marker(pytest.mark.skip(reason="no mlx-lm here: the extra `mlx` is not installed"))
-        whole = str(item.path).startswith(WHOLE_FOLDERS) or _starts(item.path)
-        if whole or WHOLE_FIXTURES & {*getattr(item, "fixturenames", ())}:
+        is_whole = str(item.path).startswith(WHOLE_FOLDERS) or _starts(item.path)
+        if is_whole or WHOLE_FIXTURES & {*getattr(item, "fixturenames", ())}:
             item.add_marker("whole")
     alone = {item.path for item in items if item.get_closest_marker("alone") and not item.get_closest_marker("nightly")}
     items.sort(key=lambda item: _weight(item.path, alone=item.path in alone))

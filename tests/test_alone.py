@@ -55,6 +55,11 @@ def test_what_measures_time_has_the_machine_to_itself(tmp_path: Path) -> None:
     spans = [json.loads(line) for line in (tmp_path / "spans").read_text().splitlines()]
     alone = [span for span in spans if span[0] == "alone"]
     assert (0, 4, 16) == (ran.returncode, len(alone), len(spans)), ran.stdout
-    for one in alone:
-        assert [one] == [span for span in spans if span[1] < one[2] and one[1] < span[2]]
-    assert any(span[1] < other[2] and other[1] < span[2] for span in spans for other in spans if span is not other)
+    for own_span in alone:
+        assert [own_span] == [span for span in spans if span[1] < own_span[2] and own_span[1] < span[2]]
+    assert any(
+        span[1] < other_span[2] and other_span[1] < span[2]
+        for span in spans
+        for other_span in spans
+        if span is not other_span
+    )

@@ -96,19 +96,21 @@ def anchors(document: Path) -> set[str]:
 def commands(line: str) -> list[click.Command]:
     """Return the commands that *line* names, several where it reads `list|attach`."""
     context = click.Context(gatekeeper)
-    found: list[click.Command] = [gatekeeper]
+    commands_found: list[click.Command] = [gatekeeper]
     for word in line.split()[1:]:
-        groups = [one for one in found if isinstance(one, click.Group)]
+        groups = [command for command in commands_found if isinstance(command, click.Group)]
         if not groups or word.startswith("-"):
             break
-        named = [(group, name) for group in groups for name in re.split(r"\\?\|", word)]
-        found = [command for group, name in named if (command := group.get_command(context, name))]
-        assert len(found) == len(named), line
-    return found
+        candidates = [(group, name) for group in groups for name in re.split(r"\\?\|", word)]
+        commands_found = [command for group, name in candidates if (command := group.get_command(context, name))]
+        assert len(commands_found) == len(candidates), line
+    return commands_found
 
 
-def options(found: list[click.Command]) -> set[str]:
-    return {name for command in found for param in command.params for name in (*param.opts, *param.secondary_opts)}
+def options(shown_commands: list[click.Command]) -> set[str]:
+    return {
+        name for command in shown_commands for param in command.params for name in (*param.opts, *param.secondary_opts)
+    }
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -117,9 +119,9 @@ def test_every_path_that_a_document_names_exists(document: str) -> None:
     A file or folder that a document names is in the repository, unless a command makes it.
     """
     text = text_of(document)
-    named = {*FILE.findall(text), *IN_REPOSITORY.findall(text)}
+    paths = {*FILE.findall(text), *IN_REPOSITORY.findall(text)}
 
-    assert [] == sorted(path for path in named if not exists(path, (ROOT / document).parent))
+    assert [] == sorted(path for path in paths if not exists(path, (ROOT / document).parent))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -148,8 +150,8 @@ def test_every_command_that_a_document_shows_exists(document: str) -> None:
     for line in COMMAND.findall(text_of(document)):
         lost += [f"{line}: {option}" for option in OPTION.findall(line) if option not in options(commands(line))]
     for row in re.findall(r"^\| `gatekeeper .*$", text_of(document), re.MULTILINE):
-        known = options([command for line in COMMAND.findall(row) for command in commands(line)])
-        lost += [f"{row}: {option}" for option in OPTION.findall(row) if option not in {*known, "--version"}]
+        known_options = options([command for line in COMMAND.findall(row) for command in commands(line)])
+        lost += [f"{row}: {option}" for option in OPTION.findall(row) if option not in {*known_options, "--version"}]
 
     assert [] == lost
 
@@ -165,8 +167,8 @@ def test_every_program_that_a_document_shows_exists(document: str) -> None:
         path = ROOT / (program if "/" in program else program.replace(".", "/") + ".py")
         path = path if path.is_file() else path.with_suffix("") / "__main__.py"
         source = path.read_text()
-        wanted = [f"\n{words[0]})\n"] if program == "./run" else OPTION.findall(line)
-        lost += [f"{line}: {word}" for word in wanted if word not in source]
+        words_needed = [f"\n{words[0]})\n"] if program == "./run" else OPTION.findall(line)
+        lost += [f"{line}: {word}" for word in words_needed if word not in source]
 
     assert [] == lost
 
@@ -201,11 +203,11 @@ def test_every_section_that_a_message_names_exists() -> None:
     An error or a comment in a written file sends its reader to a page of docs/, and to a section that it has.
     """
     code = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
-    named = set(re.findall(r"(docs/[\w-]+\.md)(?:, '?(\w[\w ]+))?", code))
+    references = set(re.findall(r"(docs/[\w-]+\.md)(?:, '?(\w[\w ]+))?", code))
 
-    ours = [(page, section) for page, section in named if page in DOCUMENTS]
-    assert ours
-    lost = [(page, section) for page, section in ours if section and f"\n## {section}\n" not in text_of(page)]
+    own_references = [(page, section) for page, section in references if page in DOCUMENTS]
+    assert own_references
+    lost = [(page, section) for page, section in own_references if section and f"\n## {section}\n" not in text_of(page)]
     assert [] == lost
 
 

@@ -141,8 +141,8 @@ def cases(junit: str) -> list[tuple[str | None, str | None, list[str]]]:
     root = ET.fromstring(junit.replace("100 kB/s", "360 MB/h"))  # noqa: S314 (our own output)
     bad = {"failure", "error"}
     return [
-        (one.get("classname"), one.get("name"), [kind.tag for kind in one if kind.tag in bad])
-        for one in root.iter("testcase")
+        (testcase.get("classname"), testcase.get("name"), [kind.tag for kind in testcase if kind.tag in bad])
+        for testcase in root.iter("testcase")
     ]
 
 
@@ -173,8 +173,8 @@ def without_wording(name: str, value: Any) -> Any:
     if isinstance(value, dict):
         # Until 0.2.0 `warm_up` stood wherever the first token came 8 % later, and nothing read it.
         left_out = WORDING if same_version(name, "gatekeeper") else {*WORDING, *BOUNDS, *ADDED, PAIRED, "warm_up"}
-        return {key: without_wording(name, one) for key, one in value.items() if key not in left_out}
-    return [without_wording(name, one) for one in value] if isinstance(value, list) else near(name, value)
+        return {key: without_wording(name, item) for key, item in value.items() if key not in left_out}
+    return [without_wording(name, item) for item in value] if isinstance(value, list) else near(name, value)
 
 
 def test_each_run_ends_as_its_folder_says() -> None:
@@ -183,7 +183,7 @@ def test_each_run_ends_as_its_folder_says() -> None:
     """
     stored = {path.name: json.loads((path / "verdict.json").read_text()) for path in (GOLDEN / "expected").iterdir()}
 
-    assert {name: (one["outcome"], one["exit_code"]) for name, one in stored.items()} == ENDS
+    assert {name: (verdict["outcome"], verdict["exit_code"]) for name, verdict in stored.items()} == ENDS
     assert {path.name for path in (GOLDEN / "runs").iterdir()} == set(ENDS)
     assert {path.parent.name for path in GOLDEN.glob("expected/*/policy.toml")} == set(WITH_POLICY)
 
@@ -206,8 +206,10 @@ def test_judging_measures_the_same(copies: Copies, name: str) -> None:
     document = copies.judged(name).document
 
     stored = checks(name, json.loads(expected(name, "verdict.json")))
-    wanted = [(owner, one | {key: near(name, one[key]) for key in FIGURES if key in one}) for owner, one in stored]
-    assert wanted == checks(name, document)
+    expected_checks = [
+        (owner, check | {key: near(name, check[key]) for key in FIGURES if key in check}) for owner, check in stored
+    ]
+    assert expected_checks == checks(name, document)
 
 
 @each_run
@@ -221,9 +223,9 @@ def test_the_junit_file_has_the_same_cases(copies: Copies, name: str) -> None:
         assert cases(expected(name, "junit.xml")) == now
         return
 
-    added = [one for one in now if str(one[1]).endswith(" while drafting")]
-    assert cases(expected(name, "junit.xml")) == [one for one in now if one not in added]
-    assert (name.startswith("graded_back"), [["failure"]] * len(added)) == (bool(added), [one[2] for one in added])
+    added = [case for case in now if str(case[1]).endswith(" while drafting")]
+    assert cases(expected(name, "junit.xml")) == [case for case in now if case not in added]
+    assert (name.startswith("graded_back"), [["failure"]] * len(added)) == (bool(added), [case[2] for case in added])
 
 
 @pytest.mark.parametrize("name", WITH_POLICY)

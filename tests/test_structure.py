@@ -38,8 +38,8 @@ def loaded_by(script: str) -> list[str]:
     ran = subprocess.run(
         [sys.executable, "-c", probe], capture_output=True, text=True, timeout=120, check=True, cwd=ROOT
     )
-    found: list[str] = ast.literal_eval(ran.stderr.strip().splitlines()[-1])
-    return found
+    modules: list[str] = ast.literal_eval(ran.stderr.strip().splitlines()[-1])
+    return modules
 
 
 TOOLS_OF_TESTS = ("hypothesis", "pytest", "scipy", "xdist")
@@ -105,7 +105,7 @@ def test_help_imports_the_commands_alone(words: list[str], further: set[str]) ->
     `--help` starts in a moment: click, and nothing that a command needs; one command's help, and its own module.
     """
     script = f"from gatekeeper.cli.main import run\nrun({words})"
-    others = "[name for name in sys.modules if name.split('.')[0] not in sys.stdlib_module_names]"
+    others_listed = "[name for name in sys.modules if name.split('.')[0] not in sys.stdlib_module_names]"
     slow = (
         "asyncio",
         "importlib.metadata",
@@ -117,7 +117,7 @@ def test_help_imports_the_commands_alone(words: list[str], further: set[str]) ->
         "unittest",
     )
     probe = f"import sys\nbefore = set(sys.modules)\n{script}\n"
-    probe += f"print([name for name in {others} if name not in before], file=sys.stderr)\n"
+    probe += f"print([name for name in {others_listed} if name not in before], file=sys.stderr)\n"
     probe += f"print([name for name in {slow!r} if name in sys.modules and name not in before], file=sys.stderr)"
 
     ran = subprocess.run(
@@ -125,7 +125,7 @@ def test_help_imports_the_commands_alone(words: list[str], further: set[str]) ->
     )
 
     imported, slow_ones = (ast.literal_eval(line) for line in ran.stderr.splitlines())
-    ours = {name for name in imported if name.startswith("gatekeeper.")}
+    own_modules = {name for name in imported if name.startswith("gatekeeper.")}
     assert {"gatekeeper", "click"} == {name.split(".")[0] for name in imported}
     assert {
         "cli",
@@ -137,7 +137,7 @@ def test_help_imports_the_commands_alone(words: list[str], further: set[str]) ->
         "core.reasons",
         "core.system",
         "core.system.environment_variables",
-    } | further == {name.removeprefix("gatekeeper.") for name in ours}
+    } | further == {name.removeprefix("gatekeeper.") for name in own_modules}
     assert [] == slow_ones
 
 
@@ -183,10 +183,10 @@ def test_judging_a_stored_run_imports_nothing_heavy(tmp_path: Path) -> None:
         '[[objective]]\nmetric = "throughput_ratio"\nat_least = 1.01\nwhy = "it must pay"\n'
     )
     certify = [sys.executable, "-m", "gatekeeper", "certify", "slo.toml", "--out", "run", "--quiet"]
-    made = subprocess.run(
+    process = subprocess.run(
         certify, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path, env=_with_package()
     )
-    assert made.returncode == 0, made.stderr
+    assert process.returncode == 0, process.stderr
 
     judged = (
         "from pathlib import Path\nfrom gatekeeper.run.judge import judge\nfrom gatekeeper.report import verdict_json\n"
@@ -363,8 +363,8 @@ def test_no_two_modules_share_a_name() -> None:
     """
     A module is found by its name alone; only what is one thing on several floors has one name there.
     """
-    named = [path for path in MODULES if path.stem not in {"__init__", "__main__"} and path.parent != COMMANDS]
-    shared = {stem for stem, count in Counter(path.stem for path in named).items() if count > 1}
+    paths = [path for path in MODULES if path.stem not in {"__init__", "__main__"} and path.parent != COMMANDS]
+    shared = {stem for stem, count in Counter(path.stem for path in paths).items() if count > 1}
 
     assert SAME_THING.keys() == shared
 
@@ -373,9 +373,9 @@ def test_what_a_command_prints_is_found_by_its_name() -> None:
     """
     A module of report/commands/ has the name of a command; `try` is a word of Python, so its module is try_pair.
     """
-    named = {path.stem for path in COMMANDS.glob("*.py")} - {"__init__", "try_pair"}
+    command_modules = {path.stem for path in COMMANDS.glob("*.py")} - {"__init__", "try_pair"}
 
-    assert named <= main.gatekeeper.commands.keys()
+    assert command_modules <= main.gatekeeper.commands.keys()
 
 
 def test_no_two_classes_share_a_name() -> None:
@@ -427,8 +427,8 @@ def test_the_tests_mirror_the_package() -> None:
     What tests a folder of the package lies in the folder of that name here, and what tests a module in a file of its
     name: a file named after a module lies where that module does.
     """
-    here = Path(__file__).parent
-    files = [path.relative_to(here) for path in here.rglob("*.py")]
+    tests_folder = Path(__file__).parent
+    files = [path.relative_to(tests_folder) for path in tests_folder.rglob("*.py")]
     mirroring = [path for path in files if path.parent != Path() and path.parts[0] not in APART]
     stems = {path.stem for path in MODULES}
     misplaced = [
@@ -463,13 +463,13 @@ def test_nothing_outside_the_backends_names_a_server() -> None:
     What is known of a server is a fact of its dialect: a new one is one file there and one line in the registry.
     """
     own_words = "|".join(sorted({*backend_names()} - COMMON_WORDS, key=len, reverse=True))
-    named = re.compile(rf"(?<![\w.-])({own_words})(?![\w-])")
-    others = [path for path in MODULES if PACKAGE / "backends" not in path.parents]
+    server_name = re.compile(rf"(?<![\w.-])({own_words})(?![\w-])")
+    other_modules = [path for path in MODULES if PACKAGE / "backends" not in path.parents]
 
     naming = {
         str(path.relative_to(PACKAGE))
-        for path in others
-        if any(text in COMMON_WORDS or named.search(text) for text in source_of(path).texts)
+        for path in other_modules
+        if any(text in COMMON_WORDS or server_name.search(text) for text in source_of(path).texts)
     }
 
     assert MAY_NAME_A_SERVER.keys() == naming
@@ -479,9 +479,11 @@ def test_every_stored_text_is_still_compared() -> None:
     """
     A text in tests/golden/words/ has a test that says it; a kind that lost its last one has no file.
     """
-    here = Path(__file__).parent
-    sources = "".join(path.read_text() for path in here.rglob("test_*.py"))
-    stored = [name for path in (here / "golden" / "words").glob("*.toml") for name in tomllib.loads(path.read_text())]
+    tests_folder = Path(__file__).parent
+    sources = "".join(path.read_text() for path in tests_folder.rglob("test_*.py"))
+    stored = [
+        name for path in (tests_folder / "golden" / "words").glob("*.toml") for name in tomllib.loads(path.read_text())
+    ]
 
     assert stored
     assert [] == [name for name in stored if f'"{name}"' not in sources]
@@ -566,6 +568,6 @@ def test_the_recipe_of_certify_is_short() -> None:
     """
     tree = ast.parse((PACKAGE / "run" / "certify.py").read_text())
     imported = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
-    ours = [module for module in imported if module.split(".")[0] == "gatekeeper"]
+    own_imports = [module for module in imported if module.split(".")[0] == "gatekeeper"]
 
-    assert len(ours) <= 20, ours
+    assert len(own_imports) <= 20, own_imports

@@ -48,9 +48,9 @@ def test_a_good_set_has_no_problem(tmp_path: Path) -> None:
     """
     Distinct prompts of a usual size: nothing to say, and for which quantiles they suffice.
     """
-    found = check([write(tmp_path, good())], limit=8192)
+    result = check([write(tmp_path, good())], limit=8192)
 
-    assert ([], 0, ["p50"]) == (found["problems"], found["errors"], found["sets"][0]["quantiles"])
+    assert ([], 0, ["p50"]) == (result["problems"], result["errors"], result["sets"][0]["quantiles"])
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def test_each_problem_is_found(tmp_path: Path, line: dict[str, Any], kind: tuple
     """
     One bad canary among good ones is named with what is wrong.
     """
-    found = check([write(tmp_path, [*good(), line])], limit=8192)
+    result = check([write(tmp_path, [*good(), line])], limit=8192)
 
-    assert [kind] == kinds(found)
-    assert "mine.jsonl x" == found["problems"][0]["where"]
+    assert [kind] == kinds(result)
+    assert "mine.jsonl x" == result["problems"][0]["where"]
 
 
 def test_prompts_of_shipped_sets_are_found(tmp_path: Path) -> None:
@@ -92,10 +92,10 @@ def test_prompts_of_shipped_sets_are_found(tmp_path: Path) -> None:
     shipped = Path(__file__).parents[2] / "canaries" / "qa.jsonl"
     text = json.loads(shipped.read_text().splitlines()[3])["messages"][0]["content"]
 
-    found = check([write(tmp_path, [*good(), one("x", f"{text} Thanks.")])], limit=8192)
+    result = check([write(tmp_path, [*good(), one("x", f"{text} Thanks.")])], limit=8192)
 
-    assert [("error", "contaminated")] == kinds(found)
-    assert "qa qa-004" in found["problems"][0]["message"]
+    assert [("error", "contaminated")] == kinds(result)
+    assert "qa qa-004" in result["problems"][0]["message"]
 
 
 def test_a_cached_beginning_is_noted(tmp_path: Path) -> None:
@@ -120,10 +120,10 @@ def test_too_few_for_an_objective(tmp_path: Path) -> None:
         '[[objective]]\nmetric = "tpot_p95"\nat_most = "200 ms"\nwhy = "fast"\n'
     )
 
-    found = check([tmp_path], limit=8192, slo=slo)
+    result = check([tmp_path], limit=8192, slo=slo)
 
-    assert [("error", "too few")] == kinds(found)
-    assert "the workload has 12" in found["problems"][0]["message"]
+    assert [("error", "too few")] == kinds(result)
+    assert "the workload has 12" in result["problems"][0]["message"]
     with pytest.raises(InputError, match="no workload of"):
         check([write(tmp_path, good(), "other")], limit=8192, slo=slo)
 
@@ -144,10 +144,10 @@ def test_prompts_that_share_their_tools_are_no_repeats(tmp_path: Path) -> None:
     tools = [{"type": "function", "function": {"name": "find", "parameters": parameters}}]
     lines = [{**line, "tools": tools} for line in good()]
 
-    found = check([write(tmp_path, [*lines, {**lines[0], "id": "other", "tools": [*tools, *tools]}])], limit=8192)
+    result = check([write(tmp_path, [*lines, {**lines[0], "id": "other", "tools": [*tools, *tools]}])], limit=8192)
     twice = check([write(tmp_path, [*lines, {**lines[0], "id": "same"}])], limit=8192)
 
-    assert [] == found["problems"]
+    assert [] == result["problems"]
     assert [("error", "repeats")] == kinds(twice)
 
 
@@ -172,6 +172,6 @@ def test_a_tokenizer_counts_what_the_model_reads(tmp_path: Path) -> None:
 
     assert ("too long", "mine.jsonl x") == (counted["kind"], counted["where"])
     assert "take 1" in counted["message"]
-    assert all("take about" in found["message"] for found in guessed)
+    assert all("take about" in problem["message"] for problem in guessed)
     with pytest.raises(InputError, match="no tokenizer_config"):
         check([path], limit=100, tokenizer=tmp_path)

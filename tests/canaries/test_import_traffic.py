@@ -50,10 +50,10 @@ def made(out: Path, name: str) -> tuple[canary.Canary, ...]:
 
 
 def read(name: str) -> list[Any]:
-    found = []
+    conversations_read = []
     for _, record in records(LOGS / name):
-        found += list(conversations(record))
-    return found
+        conversations_read += list(conversations(record))
+    return conversations_read
 
 
 WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
@@ -122,8 +122,8 @@ def test_a_record_of_the_responses_api_may_hold_both_sides(tmp_path: Path) -> No
 
     import_logs([log], tmp_path / "mine")
 
-    (found,) = made(tmp_path / "mine", "chat")
-    assert "Name three gods." == found.messages[0]["content"]
+    (imported,) = made(tmp_path / "mine", "chat")
+    assert "Name three gods." == imported.messages[0]["content"]
 
 
 @pytest.mark.parametrize(
@@ -173,10 +173,10 @@ def test_each_format_is_read(name: str, prompts: list[str], answers: list[str | 
     """
     The last message of each prompt and the recorded answer come out of every format, without being told which it is.
     """
-    found = [one for one in read(name) if not isinstance(one, UnusableError)]
+    usable = [conversation for conversation in read(name) if not isinstance(conversation, UnusableError)]
 
-    assert prompts == [one.messages[-1]["content"] for one in found]
-    assert answers == [None if one.answer is None else one.answer.text for one in found]
+    assert prompts == [conversation.messages[-1]["content"] for conversation in usable]
+    assert answers == [None if conversation.answer is None else conversation.answer.text for conversation in usable]
 
 
 def test_what_a_log_says_of_a_request_is_kept() -> None:
@@ -211,12 +211,12 @@ def test_what_the_proxy_could_not_sort_is_sorted_by_its_kind(name: str) -> None:
     """
     `unknown` and `default` are no workloads: a request with one of them counts as tools, json or chat.
     """
-    (kept,) = conversations({"kind": "completion", "workload": name, "request": request("Say one.")})
+    (unsorted,) = conversations({"kind": "completion", "workload": name, "request": request("Say one.")})
     (conversation,) = conversations({"workload": name, "request": request("Say one.")})
 
-    assert not isinstance(kept, UnusableError)
+    assert not isinstance(unsorted, UnusableError)
     assert not isinstance(conversation, UnusableError)
-    assert (None, name) == (kept.workload, conversation.workload)
+    assert (None, name) == (unsorted.workload, conversation.workload)
 
 
 @pytest.mark.nightly
@@ -226,12 +226,14 @@ def test_a_sample_mirrors_the_traffic(tmp_path: Path) -> None:
     A fifth of 1,500 requests over four workloads: the mix of workloads and lengths is kept, and the figure says it.
     """
     rng = random.Random(5)
-    known = {name: [json.loads(line) for line in (ROOT / "canaries" / f"{name}.jsonl").open()] for name in SHIPPED}
+    shipped_lines = {
+        name: [json.loads(line) for line in (ROOT / "canaries" / f"{name}.jsonl").open()] for name in SHIPPED
+    }
     lines = []
     for name, count in zip(SHIPPED, (800, 400, 200, 100), strict=True):
         for _ in range(count):
             size = rng.choice([20, 200, 900])
-            text = f"{rng.choice(known[name])['messages'][0]['content']} {rng.randrange(10**9)} " + " ".join(
+            text = f"{rng.choice(shipped_lines[name])['messages'][0]['content']} {rng.randrange(10**9)} " + " ".join(
                 str(rng.randrange(10**6)) for _ in range(size // 4)
             )
             lines.append({"workload": name, "request": request(text), "response": answered("word " * size, size)})
@@ -276,14 +278,14 @@ def test_personal_data_is_replaced_alike_everywhere(tmp_path: Path) -> None:
 
     done = import_logs([path], tmp_path / "mine")
 
-    (one,) = made(tmp_path / "mine", "tools")
+    (imported,) = made(tmp_path / "mine", "tools")
     assert (
         "Mail person1@example.com from 192.0.2.1 with removed-api-key-1, or person2@example.com."
-        == (one.messages[0]["content"])
+        == (imported.messages[0]["content"])
     )
-    assert one.expect is not None
-    assert one.expect.tool_call is not None
-    assert {"to": ["person1@example.com"], "key": [1]} == one.expect.tool_call.arguments
+    assert imported.expect is not None
+    assert imported.expect.tool_call is not None
+    assert {"to": ["person1@example.com"], "key": [1]} == imported.expect.tool_call.arguments
     assert {"API_KEY": 1, "EMAIL": 2, "IP_ADDRESS": 1} == done["personal_data"]
     review = tmp_path / "mine" / "review.json"
     assert 0o600 == stat.S_IMODE(review.stat().st_mode)
@@ -587,13 +589,13 @@ def test_a_list_of_records_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest
     Records that lie across the pieces of a file, with brackets, quotes and escapes in their texts, come out whole.
     """
     monkeypatch.setattr("gatekeeper.canaries.traffic_log._CHUNK", 7)
-    wanted = [request('a "quoted" [text], {with} \\'), {"n": [1, [2, {}], "]"]}, 3, [], "é,"]
+    rows = [request('a "quoted" [text], {with} \\'), {"n": [1, [2, {}], "]"]}, 3, [], "é,"]
     path = tmp_path / "log.json"
-    path.write_text("\ufeff" + json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
+    path.write_text("\ufeff" + json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     empty = tmp_path / "empty.json"
     empty.write_text("[ ]")
 
-    assert list(enumerate(wanted, start=1)) == list(records(path))
+    assert list(enumerate(rows, start=1)) == list(records(path))
     assert [] == list(records(empty))
 
 
@@ -653,11 +655,11 @@ def test_a_conversation_that_went_two_ways_is_kept_once(tmp_path: Path) -> None:
     The beginning belongs to the way with more turns; without --conversations there is no such set.
     """
     rows = turns_of("Red", 4)
-    other = {
+    branch = {
         **rows[1]["request"],
         "messages": [*rows[0]["request"]["messages"], *turns_of("Green", 2)[1]["request"]["messages"][2:]],
     }
-    log = write_log(tmp_path, [*rows, {"request": other, "response": answered("ok")}])
+    log = write_log(tmp_path, [*rows, {"request": branch, "response": answered("ok")}])
 
     import_logs([log], tmp_path / "out", conversations_most=9)
     import_logs([log], tmp_path / "without")

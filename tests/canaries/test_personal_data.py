@@ -38,8 +38,8 @@ def luhn(digits: str) -> str:
 def iban(country: str, account: str, groups: str = "") -> str:
     """Add the check digits of ISO 13616."""
     number = int("".join(str(int(char, 36)) for char in f"{account}{country}00"))
-    whole = f"{country}{98 - number % 97:02d}{account}"
-    return groups.join(whole[place : place + 4] for place in range(0, len(whole), 4))
+    number_text = f"{country}{98 - number % 97:02d}{account}"
+    return groups.join(number_text[place : place + 4] for place in range(0, len(number_text), 4))
 
 
 def ean13(digits: str) -> str:
@@ -66,8 +66,8 @@ def weighted(digits: str, *rows: tuple[int, ...], modulus: int = 11) -> str:
 
 def dotted(digits: str, form: str) -> str:
     """Write *digits* in the places of # in *form*."""
-    left = iter(digits)
-    return "".join(next(left) if char == "#" else char for char in form)
+    digits_left = iter(digits)
+    return "".join(next(digits_left) if char == "#" else char for char in form)
 
 
 AHV = ean13("756123456789")
@@ -345,14 +345,14 @@ def test_no_promised_value_is_left(wrapped: str) -> None:
     """
     Of all numbers and secrets of this file none is left, in a prompt, a log line, a tool call or escaped in a text.
     """
-    left = {}
+    uncleaned = {}
     for name, text, value in EVERY:
         cleaned = Replacer().clean(WRAPPED[wrapped](text), "chat-001")
         if value in cleaned or (len(value) > 40 and value[20:40] in cleaned):
-            left[name] = cleaned
+            uncleaned[name] = cleaned
 
     assert 150 < len(EVERY)
-    assert {} == left
+    assert {} == uncleaned
 
 
 BESIDE: dict[str, Callable[[str], str]] = {
@@ -378,14 +378,14 @@ def test_a_value_is_found_beside_anything(beside: str) -> None:
     """
     by_form = {name: value for name, value in NUMBERS.items() if not re.search("[A-Za-z]{3}[a-z]* |:", value)}
     by_form |= {name: value for name, value in FORMS.items() if "/" not in value}
-    left = {}
+    uncleaned = {}
     for name, value in by_form.items():
         cleaned = Replacer().clean({"content": BESIDE[beside](value)}, "chat-001")["content"]
         if value in cleaned or BESIDE[beside](value) == cleaned:
-            left[name] = cleaned
+            uncleaned[name] = cleaned
 
     assert 80 < len(by_form)
-    assert {} == left
+    assert {} == uncleaned
 
 
 @pytest.mark.parametrize(

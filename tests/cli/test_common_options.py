@@ -28,12 +28,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProjectFolder:
 
 
 def commands(group: click.Group, path: str = "") -> dict[str, click.Command]:
-    found: dict[str, click.Command] = {}
-    for name, one in group.commands.items():
-        command = one.load() if isinstance(one, LazyCommand) else one
+    command_by_path: dict[str, click.Command] = {}
+    for name, entry in group.commands.items():
+        command = entry.load() if isinstance(entry, LazyCommand) else entry
         text = f"{path} {name}".strip()
-        found |= commands(command, text) if isinstance(command, click.Group) else {text: command}
-    return found
+        command_by_path |= commands(command, text) if isinstance(command, click.Group) else {text: command}
+    return command_by_path
 
 
 @pytest.mark.parametrize("name", commands(main.gatekeeper))
@@ -57,14 +57,14 @@ def test_every_command_stands_in_one_section_of_the_help() -> None:
     `--help` describes at most 14 commands and names the others, without those of a shell and old names, in 80 columns.
     """
     described = [name for rows in main.gatekeeper.sections.values() for name in rows]
-    named = [name for names in main.gatekeeper.further.values() for name in names]
+    further_names = [name for names in main.gatekeeper.further.values() for name in names]
     current = {path.split()[0] for path, command in commands(main.gatekeeper).items() if not command.hidden}
-    shown = main.gatekeeper.get_help(click.Context(main.gatekeeper, info_name="gatekeeper", max_content_width=80))
+    help_text = main.gatekeeper.get_help(click.Context(main.gatekeeper, info_name="gatekeeper", max_content_width=80))
 
-    assert sorted(current) == sorted([*described, *named])
+    assert sorted(current) == sorted([*described, *further_names])
     assert len(described) <= 14
-    assert max(map(len, shown.splitlines())) <= 80
-    assert not any(f"\n  {name} " in shown for name in ("help", "version", "completion", "probe", "metrics"))
+    assert max(map(len, help_text.splitlines())) <= 80
+    assert not any(f"\n  {name} " in help_text for name in ("help", "version", "completion", "probe", "metrics"))
 
 
 def test_the_help_of_a_command_only_names_the_global_options() -> None:
@@ -74,10 +74,10 @@ def test_the_help_of_a_command_only_names_the_global_options() -> None:
     above = click.Context(main.gatekeeper, info_name="gatekeeper", max_content_width=80)
     judge = main.gatekeeper.get_command(above, "judge")
     assert judge is not None
-    shown = judge.get_help(click.Context(judge, parent=above))
+    help_text = judge.get_help(click.Context(judge, parent=above))
 
-    says("commands", "a command names the global options", shown.splitlines()[-1])
-    assert "--verbose" not in shown
+    says("commands", "a command names the global options", help_text.splitlines()[-1])
+    assert "--verbose" not in help_text
     assert "-v, --verbose" in main.gatekeeper.get_help(above)
 
 
@@ -124,7 +124,7 @@ def test_a_named_format_goes_before_the_extension(project: ProjectFolder) -> Non
     --format wins over the extension, which is said where they differ; an extension that stands for no format of the
     command is code 2.
     """
-    other = project.run("report", str(PROMOTED), "--format", "json", "-o", "x.html", code=0)
+    json_report = project.run("report", str(PROMOTED), "--format", "json", "-o", "x.html", code=0)
     table = project.run("export", str(PROMOTED), "--format", "csv", "-o", "x.json", code=0)
     silent = [
         project.run("report", str(PROMOTED), "--format", *words, code=0).err
@@ -133,7 +133,7 @@ def test_a_named_format_goes_before_the_extension(project: ProjectFolder) -> Non
     refused = project.run("judge", str(PROMOTED), "-o", "x.xml", code=2)
 
     assert "promoted" == json.loads((project.path / "x.html").read_text())["outcome"]
-    assert ("x.html holds json" in other.err, "x.json holds csv" in table.err) == (True, True)
+    assert ("x.html holds json" in json_report.err, "x.json holds csv" in table.err) == (True, True)
     assert not [err for err in silent if "holds" in err]
     assert "its formats: text, json" in refused.err
     assert not (project.path / "x.xml").exists()
@@ -181,15 +181,15 @@ def test_an_error_has_one_style(project: ProjectFolder, words: str, message: str
     Message and hint on stderr, whoever found the mistake; with --json one object on stdout says the same.
     """
     plain = project.run(*words.split(), code=2)
-    told = project.run(*words.split(), "--json", code=2)
+    json_error = project.run(*words.split(), "--json", code=2)
 
     assert plain.err.startswith("gatekeeper: ")
     assert message in plain.err
     assert hint in plain.err.partition("  hint: ")[2]
     assert not [word for word in ("Usage:", "Error:", "Traceback") if word in plain.err]
     assert "" == plain.out
-    assert {"error", "hint", "exit_code"} == told.document.keys()
-    assert (True, 2) == (message in told.document["error"], told.document["exit_code"])
+    assert {"error", "hint", "exit_code"} == json_error.document.keys()
+    assert (True, 2) == (message in json_error.document["error"], json_error.document["exit_code"])
 
 
 @pytest.mark.parametrize(
@@ -242,8 +242,8 @@ def test_help_and_version_are_commands_as_well(project: ProjectFolder) -> None:
     `gatekeeper help remote certify` prints what `gatekeeper remote certify --help` does; `version` what -V does.
     """
     for words in ((), ("plan",), ("remote", "certify")):
-        shown = project.run("help", *words, code=0).out
-        assert shown == project.run(*words, "--help", code=0).out
+        help_text = project.run("help", *words, code=0).out
+        assert help_text == project.run(*words, "--help", code=0).out
     assert project.run("--version", code=0).out == project.run("version", code=0).out
     assert "did you mean 'plan'" in project.run("help", "plam", code=2).err
     assert "has no commands" in project.run("help", "plan", "more", code=2).err
@@ -279,11 +279,11 @@ def test_lines_break_between_words_on_a_terminal(
     piped = capsys.readouterr().out
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert code == main.run([*words])
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
 
-    assert piped.split() == shown.split()
-    longest = max(map(len, shown.split()))
-    assert max(map(len, shown.splitlines())) <= max(columns, longest + 12)
+    assert piped.split() == output.split()
+    longest = max(map(len, output.split()))
+    assert max(map(len, output.splitlines())) <= max(columns, longest + 12)
 
 
 @pytest.mark.parametrize("columns", [60, 80])
@@ -303,7 +303,7 @@ def test_a_line_of_watch_and_proxy_breaks_between_words(
     say = styled_printer(quiet=False)
     for line in lines:
         say(line, {})
-    shown = click.unstyle(capsys.readouterr().err)
+    output = click.unstyle(capsys.readouterr().err)
 
-    assert " ".join(lines).split() == shown.split()
-    assert max(map(len, shown.splitlines())) <= columns
+    assert " ".join(lines).split() == output.split()
+    assert max(map(len, output.splitlines())) <= columns

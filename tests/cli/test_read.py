@@ -135,15 +135,15 @@ def test_an_export_is_a_file_that_other_programs_read(project: ProjectFolder) ->
     The extension decides the format, stdout has the rows alone, and a value that was not measured is an empty cell.
     """
     project.run("export", str(PROMOTED), "-o", "answers.csv", code=0)
-    told = project.run("export", str(PROMOTED), "--of", "host", "--format", "ndjson", code=0)
+    host_export = project.run("export", str(PROMOTED), "--of", "host", "--format", "ndjson", code=0)
 
     answers = list(csv.DictReader((project.path / "answers.csv").open(newline="")))
     assert ("", "") == (answers[0]["draft"], answers[0]["fault"])
     assert float(answers[0]["decode_tok_per_s"]) > 0
-    samples = [json.loads(line) for line in told.out.splitlines()]
+    samples = [json.loads(line) for line in host_export.out.splitlines()]
     assert {"soak-1", "soak-2", "soak-3"} >= {sample["phase"] for sample in samples}
     assert all(sample["memory_headroom_bytes"] > 0 for sample in samples)
-    assert "" == told.err
+    assert "" == host_export.err
 
 
 def test_an_export_of_a_damaged_run_is_whole_records_and_code_3(project: ProjectFolder) -> None:

@@ -40,7 +40,7 @@ def test_blank_lines_are_no_canaries() -> None:
     """
     People leave blank lines; they mean nothing.
     """
-    assert ["a", "b"] == [one.id for one in parse(f"\n{lines(GOOD)}\n  \n{lines({**GOOD, 'id': 'b'})}", "c")]
+    assert ["a", "b"] == [prompt.id for prompt in parse(f"\n{lines(GOOD)}\n  \n{lines({**GOOD, 'id': 'b'})}", "c")]
 
 
 @pytest.mark.parametrize("odd", ["\u2028", "\u2029", "\x85", "\u000b", "\x1c", "é✓"])
@@ -190,10 +190,10 @@ def test_the_kind_of_an_expectation(expect: dict[str, Any], kind: str) -> None:
     """
     Each form belongs to one pass rate, empty ones too.
     """
-    found = Canary.model_validate({**GOOD, "expect": expect}).expect
+    expectation = Canary.model_validate({**GOOD, "expect": expect}).expect
 
-    assert found is not None
-    assert kind == found.kind
+    assert expectation is not None
+    assert kind == expectation.kind
 
 
 @given(st.text(max_size=200))
@@ -202,11 +202,11 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     Whatever a file holds, it is canaries or an InputError, never another error.
     """
     try:
-        found = parse(text, "c")
+        canaries = parse(text, "c")
     except InputError:
         return
 
-    assert found
+    assert canaries
 
 
 def turn(number: int, **fields: Any) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def turn(number: int, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("what", "turns"),
+    ("test_case", "turns"),
     [
         ("a turn that is left out", [turn(1), turn(3)]),
         ("a conversation without its beginning", [turn(2)]),
@@ -225,11 +225,11 @@ def turn(number: int, **fields: Any) -> dict[str, Any]:
         ("a conversation without a turn", [turn(1, turn=None)]),
     ],
 )
-def test_turns_that_a_cache_could_not_resume_are_refused(what: str, turns: list[dict[str, Any]]) -> None:
+def test_turns_that_a_cache_could_not_resume_are_refused(test_case: str, turns: list[dict[str, Any]]) -> None:
     """
     The turns of a conversation stand together, in their order, and each prompt begins with the one before.
     """
-    says("canaries", what, refused(lines(*turns)).message)
+    says("canaries", test_case, refused(lines(*turns)).message)
 
 
 def test_turns_of_a_conversation_are_canaries() -> None:

@@ -13,27 +13,27 @@ def test_ticks_see_their_own_instant() -> None:
     """
     A sampler on the virtual clock is called at each due time on the way, not all at once at the end.
     """
-    clock, seen = VirtualClock(), []
-    clock.every(10**9, lambda: seen.append(clock.now_ns()))
+    clock, instants = VirtualClock(), []
+    clock.every(10**9, lambda: instants.append(clock.now_ns()))
 
     clock.sleep(3.5)
 
-    assert ([1 * 10**9, 2 * 10**9, 3 * 10**9], 3_500_000_000) == (seen, clock.now_ns())
+    assert ([1 * 10**9, 2 * 10**9, 3 * 10**9], 3_500_000_000) == (instants, clock.now_ns())
 
 
 def test_ticks_end_when_told() -> None:
     """
     A stopped tick is not called again, whatever else happens.
     """
-    clock, seen = VirtualClock(), []
-    stop = clock.every(10**9, lambda: seen.append("one"))
-    clock.every(2 * 10**9, lambda: seen.append("two"))
+    clock, ticks = VirtualClock(), []
+    stop = clock.every(10**9, lambda: ticks.append("one"))
+    clock.every(2 * 10**9, lambda: ticks.append("two"))
 
     clock.sleep(2)
     stop()
     clock.sleep(2)
 
-    assert (2, 2) == (seen.count("one"), seen.count("two"))
+    assert (2, 2) == (ticks.count("one"), ticks.count("two"))
 
 
 @given(st.lists(st.floats(-1, 5), max_size=20))

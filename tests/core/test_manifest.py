@@ -44,19 +44,19 @@ def test_the_digest_does_not_depend_on_key_order() -> None:
     """
     The same facts in another order are the same manifest.
     """
-    one = manifest(host={"chip": "Apple M4", "memory_gb": 24}, versions={"numpy": "2", "gatekeeper": "1"})
-    two = manifest(host={"memory_gb": 24, "chip": "Apple M4"}, versions={"gatekeeper": "1", "numpy": "2"})
+    first = manifest(host={"chip": "Apple M4", "memory_gb": 24}, versions={"numpy": "2", "gatekeeper": "1"})
+    second = manifest(host={"memory_gb": 24, "chip": "Apple M4"}, versions={"gatekeeper": "1", "numpy": "2"})
 
-    assert sha256(one.text()) == sha256(two.text())
+    assert sha256(first.text()) == sha256(second.text())
 
 
 def test_the_manifest_is_read_back() -> None:
     """
     What is written is what is read, byte for byte.
     """
-    one = manifest()
+    written = manifest()
 
-    assert one.text() == Manifest.model_validate_json(one.text()).text()
+    assert written.text() == Manifest.model_validate_json(written.text()).text()
 
 
 def test_nan_is_never_written() -> None:
@@ -70,11 +70,11 @@ def test_differences_name_what_makes_two_runs_incomparable() -> None:
     """
     Another chip and another numpy are named by their part; the time of freezing and the uptime are no difference.
     """
-    other = manifest(
+    changed = manifest(
         host={"chip": "Apple M5", "memory_gb": 24}, versions={"gatekeeper": "1", "numpy": "3"}, frozen_at="later"
     )
 
-    assert ["versions.numpy", "host.chip"] == differences(manifest(), other)
+    assert ["versions.numpy", "host.chip"] == differences(manifest(), changed)
     assert [] == differences(manifest(), manifest(frozen_at="later"))
     assert ["target"] == differences(manifest(), manifest(target=None))
     assert [] == differences(manifest(), manifest(host={"chip": "Apple M4", "memory_gb": 24, "uptime_s": 5}))
@@ -105,7 +105,7 @@ def test_a_model_keeps_the_digest_of_every_file() -> None:
     """
     The digest of the folder alone could not say which file changed.
     """
-    found = manifest().target
+    target = manifest().target
 
-    assert isinstance(found, Model)
-    assert {"a": "1"} == found.files
+    assert isinstance(target, Model)
+    assert {"a": "1"} == target.files

@@ -14,7 +14,7 @@ from tests.builders.golden_words import says
 from tests.builders.slo import canaries, evidence, objective, slo, spread, steady
 
 
-@pytest.mark.parametrize("metric", ALL, ids=lambda one: one.name)
+@pytest.mark.parametrize("metric", ALL, ids=lambda metric: metric.name)
 def test_every_metric_is_documented(metric: Any) -> None:
     """
     Name, unit, direction, unit of analysis, and a sentence on what it is.
@@ -65,11 +65,11 @@ def test_a_new_quantile_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     promise = written.objective[0]
 
     few = complaints(written, {"easy": canaries(400)}, kind, {})[0]
-    seen = check(promise, estimate("itl_p99.9", evidence(spread(5000, lambda _: steady(0.05)))))
+    result = check(promise, estimate("itl_p99.9", evidence(spread(5000, lambda _: steady(0.05)))))
 
     assert ("itl_p99.9", "99.9 % quantile of") == (row.name, row.description[:18])
     says("core", "a new quantile is one row: message", few.message)
     says("core", "a new quantile is one row: hint", few.hint)
     assert "for 99.9 % of the tokens" in latency_complaints(written)[0].message
-    says("core", "a new quantile is one row: reason", seen.because)
-    assert Outcome.PASS == seen.outcome
+    says("core", "a new quantile is one row: reason", result.because)
+    assert Outcome.PASS == result.outcome

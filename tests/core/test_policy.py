@@ -137,8 +137,8 @@ def test_a_guard_of_the_host_guards_every_route() -> None:
     """
     policy = parse(GOOD, "policy.toml")
 
-    assert ["memory_headroom", "acceptance_rate"] == [one.metric for one in policy.guards_of("tools")]
-    assert ["memory_headroom"] == [one.metric for one in policy.guards_of("prose")]
+    assert ["memory_headroom", "acceptance_rate"] == [guard.metric for guard in policy.guards_of("tools")]
+    assert ["memory_headroom"] == [guard.metric for guard in policy.guards_of("prose")]
 
 
 def test_its_time_ends_with_its_date() -> None:
@@ -152,7 +152,7 @@ def test_its_time_ends_with_its_date() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said", "hint"),
+    ("before", "after", "sentence", "hint"),
     [
         ('metric = "acceptance_rate"', 'metric = "acceptance_rat"', "line 41: guard[2].metric", "'acceptance_rate'?"),
         ('metric = "acceptance_rate"', 'metric = "itl_p95"', "guards cannot watch the metric 'itl_p95'", "allowed: "),
@@ -187,7 +187,7 @@ def test_its_time_ends_with_its_date() -> None:
         ("[watch]", "[watch", "not TOML", "brackets"),
     ],
 )
-def test_what_is_wrong_is_said_where_it_stands(before: str, after: str, said: str, hint: str) -> None:
+def test_what_is_wrong_is_said_where_it_stands(before: str, after: str, sentence: str, hint: str) -> None:
     """
     File, line and key of the mistake, and what to write instead; exit code 2.
     """
@@ -197,7 +197,7 @@ def test_what_is_wrong_is_said_where_it_stands(before: str, after: str, said: st
         parse(GOOD.replace(before, after, 1), "mine.toml")
 
     assert caught.value.message.startswith("mine.toml")
-    assert said in caught.value.message
+    assert sentence in caught.value.message
     assert hint in caught.value.hint
 
 

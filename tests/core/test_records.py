@@ -36,15 +36,15 @@ def test_no_value_of_an_arrival_is_lost(given_ones: list[Arrival]) -> None:
     """
     arrivals = tuple(given_ones)
 
-    held = Answer(0, 1, arrivals=arrivals).arrivals
+    columns = Answer(0, 1, arrivals=arrivals).arrivals
     older = ANSWERS.validate_json(line(json.dumps(arrivals)))
     read = ANSWERS.validate_json(ANSWERS.dump_json(older))
 
-    for one in (held, older.answer.arrivals, read.answer.arrivals):
-        assert arrivals == tuple(one)
-        assert arrivals == one
-        assert hash(arrivals) == hash(one)
-        assert len(arrivals) == len(one)
+    for stored in (columns, older.answer.arrivals, read.answer.arrivals):
+        assert arrivals == tuple(stored)
+        assert arrivals == stored
+        assert hash(arrivals) == hash(stored)
+        assert len(arrivals) == len(stored)
 
 
 def test_arrivals_are_written_in_columns() -> None:

@@ -68,20 +68,20 @@ def test_a_good_file() -> None:
     """
     Units are read, tables keep their order, and what is left out has the contract's default.
     """
-    found = slo.parse(GOOD, "m4.toml")
+    parsed = slo.parse(GOOD, "m4.toml")
 
     assert (600.0, 120.0, 0.95, 0.045) == (
-        found.soak.duration,
-        found.soak.window_s,
-        found.confidence,
-        found.objective[1].threshold,
+        parsed.soak.duration,
+        parsed.soak.window_s,
+        parsed.confidence,
+        parsed.objective[1].threshold,
     )
-    assert ["required", "required"] == [workload.speculation for workload in found.workload]
-    assert ("shrink-draft", "lighter-draft", "autoregressive") == found.fallback.ladder
+    assert ["required", "required"] == [workload.speculation for workload in parsed.workload]
+    assert ("shrink-draft", "lighter-draft", "autoregressive") == parsed.fallback.ladder
     assert (30 * 86400.0, 3600.0, 0.2) == (
-        found.promote.valid_for,
-        found.soak.max_duration,
-        found.soak.sentinel_share,
+        parsed.promote.valid_for,
+        parsed.soak.max_duration,
+        parsed.soak.sentinel_share,
     )
 
 
@@ -144,7 +144,9 @@ def test_what_is_wrong_is_said(wrong: str) -> None:
     assert 2 == error.exit_code
 
 
-@pytest.mark.parametrize("metric", [one for one in ALL if one.population is False], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "metric", [metric for metric in ALL if metric.population is False], ids=lambda metric: metric.name
+)
 def test_a_fact_of_the_run_has_no_population(metric: Metric) -> None:
     """
     What no canary carries (the host, the soak's windows, a p-value) is refused for a population, with what to do.
@@ -166,11 +168,11 @@ def test_every_other_metric_has_a_population() -> None:
     """
     The host's metrics, the windows and the p-value are all that speaks of the run alone.
     """
-    alone = {one.name for one in ALL if not one.population}
+    alone = {metric.name for metric in ALL if not metric.population}
 
     runs = {"acceptance_window_min", "first_tokens_p_value", "numerics_harm_p_value", "replay_agreement"}
     runs |= {"sampled_tokens_p_value", "sampled_answers_p_value"}
-    assert runs | {one.name for one in ALL if one.host} == alone
+    assert runs | {metric.name for metric in ALL if metric.host} == alone
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ def test_foreign_text_steers_no_terminal(text: str) -> None:
     """
     Control characters are replaced and line ends kept; on one line there is none, and a quote is no longer than it may.
     """
-    shown = printable(text)
+    printed = printable(text)
 
-    assert (len(text), text.count("\n")) == (len(shown), shown.count("\n"))
-    assert shown.replace("\n", "").isprintable()
+    assert (len(text), text.count("\n")) == (len(printed), printed.count("\n"))
+    assert printed.replace("\n", "").isprintable()
     assert one_line(text).isprintable()
     assert QUOTED >= len(quote(text * 9))
 
@@ -30,7 +30,7 @@ def test_a_setting_has_one_sentence_for_reports_and_one_for_operators() -> None:
     assert "heavy, draft length 4" == describe_setting(PAIR)
     says("core", "a setting has one sentence for reports and one for operators", describe_setting(PAIR, whole=True))
     assert "org/heavy" == describe_setting({"draft": "org/heavy"}, whole=True)
-    assert {"plain decoding"} == {describe_setting({"draft": None}, whole=whole) for whole in (True, False)}
+    assert {"plain decoding"} == {describe_setting({"draft": None}, whole=full) for full in (True, False)}
 
 
 @pytest.mark.parametrize(("names", "written"), [(["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")])

@@ -50,7 +50,7 @@ def test_what_can_not_be_read_is_refused(written: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "shown"),
+    ("count", "expected"),
     [
         (24 * 2**30, "25.8 GB (sold as 24 GB)"),
         (512 * 2**30, "550 GB (sold as 512 GB)"),
@@ -58,12 +58,12 @@ def test_what_can_not_be_read_is_refused(written: object) -> None:
         (2**20, "1.05 MB"),
     ],
 )
-def test_a_machine_is_told_in_the_units_of_everything_else(count: int, shown: str) -> None:
+def test_a_machine_is_told_in_the_units_of_everything_else(count: int, expected: str) -> None:
     """
     A machine's memory is as decimal as the headroom and the weights it is compared with, and the size on its box is
     said where it is one.
     """
-    assert shown == units.show_memory(count)
+    assert expected == units.show_memory(count)
 
 
 @given(st.floats(1e-3, 1e3), st.sampled_from(sorted(EVERY)))
@@ -91,7 +91,7 @@ def test_shown_sizes_are_read_back(count: float) -> None:
     assert pytest.approx(count, rel=0.006, abs=0.5) == units.parse(units.show_bytes(count), units.BYTES)
 
 
-@given(st.floats(0.001, 1e12), st.sampled_from(sorted({one.unit for one in ALL})))
+@given(st.floats(0.001, 1e12), st.sampled_from(sorted({metric.unit for metric in ALL})))
 def test_people_are_not_shown_exponents(value: float, unit: str) -> None:
     """
     999.7 tok/s is 1000, not 1e+03.
@@ -100,7 +100,7 @@ def test_people_are_not_shown_exponents(value: float, unit: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "unit", "shown"),
+    ("value", "unit", "expected"),
     [
         (0.0042, "s", "4.2 ms"),
         (600.0, "s", "10 min"),
@@ -112,14 +112,14 @@ def test_people_are_not_shown_exponents(value: float, unit: str) -> None:
         (0.0, "s", "0 ms"),
     ],
 )
-def test_values_as_people_read_them(value: float, unit: str, shown: str) -> None:
+def test_values_as_people_read_them(value: float, unit: str, expected: str) -> None:
     """
     Three digits and the unit a person would use.
     """
-    assert shown == units.show(value, unit)
+    assert expected == units.show(value, unit)
 
 
-@pytest.mark.parametrize("metric", ALL, ids=lambda one: one.name)
+@pytest.mark.parametrize("metric", ALL, ids=lambda metric: metric.name)
 def test_every_metrics_unit_can_be_written(metric: object) -> None:
     """
     A bound may be written in the unit of its metric, and what `show` prints of it is accepted.

@@ -65,13 +65,13 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     (site / "zz-brake.pth").write_text(f"import runpy; runpy.run_path({str(BRAKE / 'sitecustomize.py')!r})\n")
     go = root / "go"
     # The word is in each record once: five answers into the soak.
-    held = {"HOLD_FILE": SOAK, "HOLD_COUNT": "5", "HOLD_WORD": "concurrency", "HOLD_UNTIL": str(go)}
+    brake = {"HOLD_FILE": SOAK, "HOLD_COUNT": "5", "HOLD_WORD": "concurrency", "HOLD_UNTIL": str(go)}
     servers: dict[str, Server] = {}
     namespaces: dict[str, NetworkNamespace] = {}
     with ExitStack() as stack:
         for number, name in enumerate(NAMES):
             namespace = NetworkNamespace(number)
-            server = Server(root / f"host-{name}", dict(held), name=name)
+            server = Server(root / f"host-{name}", dict(brake), name=name)
             if namespace.open():
                 namespaces[name] = namespace
                 stack.callback(namespace.close)
@@ -110,7 +110,7 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, hosts: Hosts, scripted: Callable[..., ProjectFolder]) -> Iterator[Callable[..., Fleet]]:
+def make_fleet(tmp_path: Path, hosts: Hosts, scripted: Callable[..., ProjectFolder]) -> Iterator[Callable[..., Fleet]]:
     """Write SLO files `one.toml`, `two.toml`, … and a hosts file of the first *count* hosts, clean afterwards."""
 
     def make(

@@ -88,8 +88,8 @@ def carry_out(cluster: str, tmp_path: Path) -> Run:
         return Task(cell.name, "", cell.host, "", str(tmp_path), "")
 
     def carry_out(cells: list[Cell], **options: Any) -> dict[str, Done]:
-        given: dict[str, Any] = {"retries": 0, "pause_s": (0.0, 0.0), "scheduler": cluster} | options
-        return dispatch.run(cells_to_run(cells), task_of, lambda *_what: None, **given)
+        dispatch_options: dict[str, Any] = {"retries": 0, "pause_s": (0.0, 0.0), "scheduler": cluster} | options
+        return dispatch.run(cells_to_run(cells), task_of, lambda *_what: None, **dispatch_options)
 
     return carry_out
 

@@ -26,50 +26,50 @@ ABSENT: Mapping[str, Any] = {
 
 
 @pytest.mark.nightly
-def test_trouble_on_one_host_is_not_that_of_another(fleet: Make, ended: Ended) -> None:
+def test_trouble_on_one_host_is_not_that_of_another(make_fleet: Make, ended: Ended) -> None:
     """
     One host works, one loses its line, one dies in the middle of its run, and one refuses the key: the first two end
     both their runs, each started once, one after the other; a failed objective is an answer, and is not tried again.
     """
-    made = fleet(4, {"never": NEVER, "one": {}})
-    (made.servers["d"].root / "authorized").write_text("")
-    made.hosts.hold()
+    fleet = make_fleet(4, {"never": NEVER, "one": {}})
+    (fleet.servers["d"].root / "authorized").write_text("")
+    fleet.hosts.hold()
 
-    process = made.project.start("fleet", "certify", "never.toml", "one.toml", "--retries", "0", "--patience", "3 s")
-    until(lambda: made.soaking("a", "b", "c"))
-    made.servers["c"].close()
-    assert made.servers["b"].cut()
-    made.hosts.release()
+    process = fleet.project.start("fleet", "certify", "never.toml", "one.toml", "--retries", "0", "--patience", "3 s")
+    until(lambda: fleet.soaking("a", "b", "c"))
+    fleet.servers["c"].close()
+    assert fleet.servers["b"].cut()
+    fleet.hosts.release()
     done = ended(process)
 
-    found = {cell["name"]: cell for cell in made.answer()["cells"]}
+    cells = {cell["name"]: cell for cell in fleet.answer()["cells"]}
     assert 1 == done.code, done.err  # a failed objective is worse than no proof
-    assert ["failed", "failed"] == [found[f"never@{host}"]["outcome"] for host in "ab"]
-    assert ["promoted", "promoted"] == [found[f"one@{host}"]["outcome"] for host in "ab"]
+    assert ["failed", "failed"] == [cells[f"never@{host}"]["outcome"] for host in "ab"]
+    assert ["promoted", "promoted"] == [cells[f"one@{host}"]["outcome"] for host in "ab"]
     assert "reconnected" in done.err
     for host in "ab":
-        assert 2 == len(made.spans(host))
-        assert not overlap(made.spans(host))
-    assert overlap(sorted([made.spans("a")[0], made.spans("b")[0]]))
-    assert "c refuses ssh" in found["never@c"]["error"]
-    assert "ermission denied" in found["never@d"]["error"]
+        assert 2 == len(fleet.spans(host))
+        assert not overlap(fleet.spans(host))
+    assert overlap(sorted([fleet.spans("a")[0], fleet.spans("b")[0]]))
+    assert "c refuses ssh" in cells["never@c"]["error"]
+    assert "ermission denied" in cells["never@d"]["error"]
     for name in ("never@c", "one@c", "never@d", "one@d"):
-        assert (3, "") == (found[name]["exit_code"], found[name]["outcome"])
-        assert found[name]["hint"]
-    _the_answer_is_a_gate_and_a_policy(made)
+        assert (3, "") == (cells[name]["exit_code"], cells[name]["outcome"])
+        assert cells[name]["hint"]
+    _the_answer_is_a_gate_and_a_policy(fleet)
 
 
-def _the_answer_is_a_gate_and_a_policy(made: Fleet) -> None:
-    report = made.project.run("fleet", "report", code=1)
-    refused = made.project.run("fleet", "policy", "one", code=3)
-    policy = tomllib.loads(made.project.run("fleet", "policy", "one", "--only", "a", "--only", "b", code=0).out)
+def _the_answer_is_a_gate_and_a_policy(fleet: Fleet) -> None:
+    report = fleet.project.run("fleet", "report", code=1)
+    refused = fleet.project.run("fleet", "policy", "one", code=3)
+    policy = tomllib.loads(fleet.project.run("fleet", "policy", "one", "--only", "a", "--only", "b", code=0).out)
     # A simulated run is of its own time: the gate finds each host's run, unchanged and expired.
-    admitted = made.project.run("admit", "one.toml", "--fleet", "runs/fleet", "--grade", "demo", code=3)
+    admitted = fleet.project.run("admit", "one.toml", "--fleet", "runs/fleet", "--grade", "demo", code=3)
 
     assert all(count in report.out for count in ("8 runs", "2 failed", "4 no verdict", "2 promoted", "exit code 1"))
-    assert "2 promoted" in (made.project.path / "runs/fleet/fleet.md").read_text()
-    assert "2 promoted" in (made.project.path / "runs/fleet/fleet.html").read_text()
-    contrasts = {one["slo"]: one["workloads"]["easy"]["says"] for one in made.answer()["alike"]}
+    assert "2 promoted" in (fleet.project.path / "runs/fleet/fleet.md").read_text()
+    assert "2 promoted" in (fleet.project.path / "runs/fleet/fleet.html").read_text()
+    contrasts = {comparison["slo"]: comparison["workloads"]["easy"]["says"] for comparison in fleet.answer()["alike"]}
     assert "no difference shown" == contrasts["one"]
     assert "one@c, one@d" in refused.err
     assert ["a", "b"] == sorted(policy["hosts"])
@@ -81,20 +81,20 @@ def _the_answer_is_a_gate_and_a_policy(made: Fleet) -> None:
     ]
 
 
-def test_a_plan_says_what_fits_and_what_each_host_needs(fleet: Make) -> None:
+def test_a_plan_says_what_fits_and_what_each_host_needs(make_fleet: Make) -> None:
     """
     `[host]` decides before anything is installed; models that a host lacks are named with their size, from their name
     or --assume, and count as disk space. A host that is down is named with its reason, in no figure, and ends in
     code 3. The matrix has the same pairs.
     """
-    made = fleet(2, {"one": {}, "other": {"host": {"chip": "Apple M9"}}, "absent": ABSENT})
-    made.servers["b"].stop()
+    fleet = make_fleet(2, {"one": {}, "other": {"host": {"chip": "Apple M9"}}, "absent": ABSENT})
+    fleet.servers["b"].stop()
     slos = ("one.toml", "other.toml", "absent.toml")
 
-    plan = made.project.run("fleet", "plan", *slos, "--assume", "./nowhere/draft=1 GB", "--json", code=3).document
-    text = made.project.run("fleet", "plan", *slos, code=3).out
-    made.project.run("fleet", "plan", *slos, "--only", "a", code=0)
-    matrix = json.loads(made.project.run("fleet", "matrix", *slos, "--only", "a", code=0).out)
+    plan = fleet.project.run("fleet", "plan", *slos, "--assume", "./nowhere/draft=1 GB", "--json", code=3).document
+    text = fleet.project.run("fleet", "plan", *slos, code=3).out
+    fleet.project.run("fleet", "plan", *slos, "--only", "a", code=0)
+    matrix = json.loads(fleet.project.run("fleet", "matrix", *slos, "--only", "a", code=0).out)
 
     cells = {f"{cell['slo']}@{cell['host']}": cell for cell in plan["cells"]}
     missing = {"some/Little-2B-4bit": 1_125_000_000, "./nowhere/draft": 1_000_000_000}
@@ -107,51 +107,53 @@ def test_a_plan_says_what_fits_and_what_each_host_needs(fleet: Make) -> None:
     assert "not on a: other: chip is" in text
     assert "answer from b:" in text
     assert "\n2 runs, " in text
-    assert [("absent.toml", "a"), ("one.toml", "a")] == sorted((one["slo"], one["host"]) for one in matrix["include"])
+    assert [("absent.toml", "a"), ("one.toml", "a")] == sorted(
+        (cell["slo"], cell["host"]) for cell in matrix["include"]
+    )
 
 
 @pytest.mark.nightly
-def test_a_host_whose_models_are_missing_is_named_at_once(fleet: Make) -> None:
+def test_a_host_whose_models_are_missing_is_named_at_once(make_fleet: Make) -> None:
     """
     The cell ends with the missing model and what to do, before anything is measured, and is not tried again.
     """
-    made = fleet(1, {"absent": ABSENT})
+    fleet = make_fleet(1, {"absent": ABSENT})
 
-    made.project.run("fleet", "certify", "absent.toml", code=3)
+    fleet.project.run("fleet", "certify", "absent.toml", code=3)
 
-    (cell,) = made.answer()["cells"]
+    (cell,) = fleet.answer()["cells"]
     assert "some/Little-2B-4bit: not" in cell["error"]
     assert "hf download" in cell["hint"]
-    assert [] == made.jobs("a")
+    assert [] == fleet.jobs("a")
 
 
 @pytest.mark.nightly  # a quarter of a minute, with whole runs on several hosts
-def test_whatever_is_killed_the_runs_continue(fleet: Make, ended: Ended) -> None:
+def test_whatever_is_killed_the_runs_continue(make_fleet: Make, ended: Ended) -> None:
     """
     Kill -9 on the connections: new ones take their place. Kill -9 on the controller: the same command attaches.
     Ctrl-C leaves the runs alone and says so; `fleet cancel` then ends each on its host.
     """
-    made = fleet(2, {"one": {}})
-    made.hosts.hold()
-    first = made.project.start("fleet", "certify", "one.toml")
-    until(lambda: made.soaking("a", "b"))
+    fleet = make_fleet(2, {"one": {}})
+    fleet.hosts.hold()
+    first = fleet.project.start("fleet", "certify", "one.toml")
+    until(lambda: fleet.soaking("a", "b"))
 
     _kill_connections(first)
     _wait_for(first, ": reconnected", 2)
     first.send_signal(signal.SIGKILL)
     first.wait(30)
-    second = made.project.start("fleet", "certify", "one.toml")
+    second = fleet.project.start("fleet", "certify", "one.toml")
     _wait_for(second, ": attached to ", 2)
     second.send_signal(signal.SIGINT)
     done = ended(second)
-    listed = [made.project.run("remote", "list", "--on", host, "--json").document["runs"] for host in made.servers]
-    cancelled = made.project.run("fleet", "cancel", code=0)
+    listed = [fleet.project.run("remote", "list", "--on", host, "--json").document["runs"] for host in fleet.servers]
+    cancelled = fleet.project.run("fleet", "cancel", code=0)
 
     assert 130 == done.code
     assert "gatekeeper fleet cancel" in done.err
     assert [["running"], ["running"]] == [[run["state"] for run in runs] for runs in listed]
     assert 2 == cancelled.out.count(": cancelled")
-    assert ["open", "open"] == [cell["state"] for cell in made.answer()["cells"]]
+    assert ["open", "open"] == [cell["state"] for cell in fleet.answer()["cells"]]
 
 
 def _kill_connections(controller: subprocess.Popen[str]) -> None:
@@ -170,27 +172,27 @@ def _wait_for(controller: subprocess.Popen[str], words: str, count: int) -> None
 
 
 @pytest.mark.nightly
-def test_a_lost_cell_is_continued_in_its_fleet(fleet: Make, ended: Ended) -> None:
+def test_a_lost_cell_is_continued_in_its_fleet(make_fleet: Make, ended: Ended) -> None:
     """
     The gatekeeper of a host is killed in the middle of a run: that is no verdict, and the cell says why. `--only` of
     that host continues the run and keeps the other cells; once none is lost, it certifies its own anew.
     """
-    made = fleet(2, {"one": {}, "two": {}})
-    made.hosts.hold()
+    fleet = make_fleet(2, {"one": {}, "two": {}})
+    fleet.hosts.hold()
 
-    process = made.project.start("fleet", "certify", "one.toml", "two.toml")
-    until(lambda: made.soaking("a", "b"))
-    (killed,) = (job.name.split("-")[3] for job in made.jobs("b"))
-    for remote in made.servers["b"].left():
+    process = fleet.project.start("fleet", "certify", "one.toml", "two.toml")
+    until(lambda: fleet.soaking("a", "b"))
+    (killed,) = (job.name.split("-")[3] for job in fleet.jobs("b"))
+    for remote in fleet.servers["b"].left():
         with suppress(psutil.NoSuchProcess):
             remote.kill()
-    made.hosts.release()
-    first, lost = ended(process), {cell["name"]: cell for cell in made.answer()["cells"]}[f"{killed}@b"]
-    begun = {job.name for job in made.jobs("b")}
-    made.project.run("fleet", "certify", f"{killed}.toml", "--only", "b", code=0)
-    continued, jobs = made.answer(), {job.name for job in made.jobs("b")}
-    made.project.run("fleet", "policy", killed, code=0)
-    made.project.run("fleet", "certify", f"{killed}.toml", "--only", "b", code=0)
+    fleet.hosts.release()
+    first, lost = ended(process), {cell["name"]: cell for cell in fleet.answer()["cells"]}[f"{killed}@b"]
+    begun = {job.name for job in fleet.jobs("b")}
+    fleet.project.run("fleet", "certify", f"{killed}.toml", "--only", "b", code=0)
+    continued, jobs = fleet.answer(), {job.name for job in fleet.jobs("b")}
+    fleet.project.run("fleet", "policy", killed, code=0)
+    fleet.project.run("fleet", "certify", f"{killed}.toml", "--only", "b", code=0)
 
     assert (3, 3, "") == (first.code, lost["exit_code"], lost["outcome"])
     assert lost["error"]
@@ -198,24 +200,26 @@ def test_a_lost_cell_is_continued_in_its_fleet(fleet: Make, ended: Ended) -> Non
     assert {"promoted"} == {cell["outcome"] for cell in continued["cells"]}
     assert {"one@a", "one@b", "two@a", "two@b"} == {cell["name"] for cell in continued["cells"]}
     assert begun == jobs
-    assert 1 == len({job.name for job in made.jobs("b")} - jobs)
-    assert 4 == len(made.answer()["cells"])
+    assert 1 == len({job.name for job in fleet.jobs("b")} - jobs)
+    assert 4 == len(fleet.answer()["cells"])
 
 
 @pytest.mark.nightly
-def test_a_fleet_is_compared_with_the_one_before(fleet: Make) -> None:
+def test_a_fleet_is_compared_with_the_one_before(make_fleet: Make) -> None:
     """
     Each cell of the second fleet is compared with its own certified run of the first; without one it is refused.
     """
     compared = objective("acceptance_rate", at_least=0.97, against="certified")
     soak = {"duration": "600 s", "until": "duration"}
-    made = fleet(2, {"one": {"objective": [objective("throughput_ratio", at_least=1.05), compared], "soak": soak}})
+    fleet = make_fleet(
+        2, {"one": {"objective": [objective("throughput_ratio", at_least=1.05), compared], "soak": soak}}
+    )
 
-    made.project.run("fleet", "certify", "one.toml", code=2)
-    made.project.run("fleet", "certify", "one.toml", "--baseline", "none", code=0)
-    made.project.run("fleet", "certify", "one.toml", code=0)
+    fleet.project.run("fleet", "certify", "one.toml", code=2)
+    fleet.project.run("fleet", "certify", "one.toml", "--baseline", "none", code=0)
+    fleet.project.run("fleet", "certify", "one.toml", code=0)
 
     for host in "ab":
-        frozen = [json.loads((job / "run/manifest.json").read_text())["certified"]["run"] for job in made.jobs(host)]
-        (first,) = [job.name for job in made.jobs(host) if not (job / "baseline").is_dir()]
+        frozen = [json.loads((job / "run/manifest.json").read_text())["certified"]["run"] for job in fleet.jobs(host)]
+        (first,) = [job.name for job in fleet.jobs(host) if not (job / "baseline").is_dir()]
         assert {None, f"baseline/{first}"} == set(frozen)

@@ -36,15 +36,15 @@ def test_the_comparison_is_welchs_test_with_bonferroni(
         * stats.ttest_ind_from_stats(math.log(a), spreads[0], n, math.log(b), spreads[1], n, equal_var=False).pvalue
     )
 
-    found = contrast(workload(a, of_a), workload(b, of_b), count)
+    difference = contrast(workload(a, of_a), workload(b, of_b), count)
 
-    assert found.quotient is not None
-    assert found.lo is not None
-    assert found.hi is not None
+    assert difference.quotient is not None
+    assert difference.lo is not None
+    assert difference.hi is not None
     if abs(p - 0.05) > 0.004:  # the degrees of freedom are rounded down to a whole number
-        assert ("differ" if p < 0.05 else "no difference shown") == found.says
-    assert math.isclose(b / a, found.quotient, rel_tol=1e-9)
-    assert found.lo <= found.quotient <= found.hi
+        assert ("differ" if p < 0.05 else "no difference shown") == difference.says
+    assert math.isclose(b / a, difference.quotient, rel_tol=1e-9)
+    assert difference.lo <= difference.quotient <= difference.hi
 
 
 @pytest.mark.whole

@@ -59,25 +59,25 @@ def test_a_fleet_takes_its_hosts_from_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_two_real_nights(fleet: Callable[..., Fleet]) -> None:
+def test_two_real_nights(make_fleet: Callable[..., Fleet]) -> None:
     """
     Two nights with --keep 1: each prints one line with the fleet's outcome, and each host keeps one run.
     """
-    made = fleet(2, {"one": {}})
-    program = made.project.path / "gatekeeper"
-    program.write_text(f'#!/bin/sh\nexec {" ".join(made.project.argv())} "$@"\n')
+    fleet = make_fleet(2, {"one": {}})
+    program = fleet.project.path / "gatekeeper"
+    program.write_text(f'#!/bin/sh\nexec {" ".join(fleet.project.argv())} "$@"\n')
     program.chmod(0o755)
-    environment = {**made.project.environment, "GATEKEEPER": str(program)}
+    environment = {**fleet.project.environment, "GATEKEEPER": str(program)}
 
     words = ("--fleet", "--runs", "nights", "--keep", "1", "one.toml")
-    first = night(made.project.path, environment, *words)
-    second = night(made.project.path, environment, *words)
+    first = night(fleet.project.path, environment, *words)
+    second = night(fleet.project.path, environment, *words)
 
-    for one in (first, second):
-        assert 0 == one.returncode, one.stdout + one.stderr
-        assert one.stdout.startswith("fleet: 2 runs: ")
-        assert "2 promoted (exit code 0)" in one.stdout
-        assert 1 == one.stdout.count("\n")
-    assert second.stdout == (made.project.path / "nights/last.txt").read_text()
-    assert 1 == len(list((made.project.path / "nights/fleet").glob("fleet-*.json")))
-    assert [1, 1] == [len(made.jobs(host)) for host in made.servers]
+    for finished in (first, second):
+        assert 0 == finished.returncode, finished.stdout + finished.stderr
+        assert finished.stdout.startswith("fleet: 2 runs: ")
+        assert "2 promoted (exit code 0)" in finished.stdout
+        assert 1 == finished.stdout.count("\n")
+    assert second.stdout == (fleet.project.path / "nights/last.txt").read_text()
+    assert 1 == len(list((fleet.project.path / "nights/fleet").glob("fleet-*.json")))
+    assert [1, 1] == [len(fleet.jobs(host)) for host in fleet.servers]

@@ -73,11 +73,11 @@ def test_the_strictest_limits_of_all_hosts_hold() -> None:
     A warm-up that one host needs is an obligation for all, the shortest limits and the earliest expiry hold.
     """
     json = ("promoted", FOUR, 1.9)
-    one = {"longest_prompt": 900, "max_concurrency": 2}
-    other = {"longest_prompt": 800, "warm_up": True, "warm_up_after": 10.0}
+    first_limits = {"longest_prompt": 900, "max_concurrency": 2}
+    second_limits = {"longest_prompt": 800, "warm_up": True, "warm_up_after": 10.0}
     cells = (
-        cell("a", expires="2026-12-01T00:00:00+00:00", limits=one, json=json),
-        cell("b", expires="2026-11-30T23:30:00-02:00", limits=other, json=json),
+        cell("a", expires="2026-12-01T00:00:00+00:00", limits=first_limits, json=json),
+        cell("b", expires="2026-11-30T23:30:00-02:00", limits=second_limits, json=json),
     )
 
     policy = common_policy(fleet_of(*cells), "s")
@@ -118,10 +118,10 @@ def test_a_common_route_stays_inside_the_region_of_every_host() -> None:
     """
     wide, near = (
         {
-            "temperature": {"certified": 0.0, "at_least": 0.0, "at_most": most, "together_at_most": both},
+            "temperature": {"certified": 0.0, "at_least": 0.0, "at_most": most, "together_at_most": together},
             "context": {"certified": 60, "at_most": size, "together_at_most": 500, "tokens_per_byte": density},
         }
-        for most, both, size, density in ((1.0, 0.7, 800, 0.3), (0.7, 0.3, 900, 0.4))
+        for most, together, size, density in ((1.0, 0.7, 800, 0.3), (0.7, 0.3, 900, 0.4))
     )
     boxless = {axis: {key: bounds[key] for key in bounds if "together" not in key} for axis, bounds in near.items()}
 

@@ -20,76 +20,76 @@ Make = Callable[..., Fleet]
 SLOS = ("one", "two", "three")
 
 
-def test_three_slos_are_certified_on_four_hosts(fleet: Make, ended: Ended) -> None:
+def test_three_slos_are_certified_on_four_hosts(make_fleet: Make, ended: Ended) -> None:
     """
     Twelve verdicts, though the cable of one host is pulled for a while and the controller is killed in the middle: no
     two runs overlap on a host, all four hosts overlap, and nothing is measured twice.
     """
-    made = fleet(4, {name: {} for name in SLOS})
+    fleet = make_fleet(4, {name: {} for name in SLOS})
     files = [f"{name}.toml" for name in SLOS]
-    made.hosts.hold()
-    killed = made.project.start("fleet", "certify", *files, "-q")
-    until(lambda: made.soaking(*"abcd"))
+    fleet.hosts.hold()
+    killed = fleet.project.start("fleet", "certify", *files, "-q")
+    until(lambda: fleet.soaking(*"abcd"))
     killed.send_signal(signal.SIGKILL)
     killed.wait(30)
-    process = made.project.start("fleet", "certify", *files, "--json", "-q")
-    if cable := made.hosts.namespaces.get("b"):
+    process = fleet.project.start("fleet", "certify", *files, "--json", "-q")
+    if cable := fleet.hosts.namespaces.get("b"):
         cable.pull_cable()
-    made.hosts.release()
-    until(lambda: len(made.jobs("a")) > 1)
+    fleet.hosts.release()
+    until(lambda: len(fleet.jobs("a")) > 1)
     if cable:
         cable.plug_in()
     done = ended(process)
 
     assert 0 == done.code, done.err + done.out
     assert 12 == [cell["outcome"] for cell in done.document["cells"]].count("promoted")
-    spans = {host: made.spans(host) for host in made.servers}
+    spans = {host: fleet.spans(host) for host in fleet.servers}
     assert [3, 3, 3, 3] == [len(span) for span in spans.values()]
     assert not any(map(overlap, spans.values()))
     assert max(span[0][0] for span in spans.values()) < min(span[0][1] for span in spans.values())
     assert 18 == len(done.document["alike"])  # six pairs of hosts, three SLOs
 
 
-def test_a_cluster_of_ones_own_dispatches(fleet: Make, tmp_path: Path, ended: Ended) -> None:
+def test_a_cluster_of_ones_own_dispatches(make_fleet: Make, tmp_path: Path, ended: Ended) -> None:
     """
     --scheduler with a real cluster: the controller is killed, its tasks go on following on the workers, and the same
     command gets their answers; no run is started twice.
     """
-    made = fleet(2, {"one": {}})
-    made.hosts.hold()
+    fleet = make_fleet(2, {"one": {}})
+    fleet.hosts.hold()
     with pytest.MonkeyPatch.context() as patch:
         for name in ("GATEKEEPER_SSH", "XDG_CACHE_HOME"):
-            patch.setenv(name, made.project.environment[name])
+            patch.setenv(name, fleet.project.environment[name])
         with cluster_of(tmp_path, 2) as address:
             words = ("fleet", "certify", "one.toml", "--scheduler", address)
-            killed = made.project.start(*words, "-q")
-            until(lambda: made.soaking("a", "b"))
+            killed = fleet.project.start(*words, "-q")
+            until(lambda: fleet.soaking("a", "b"))
             killed.send_signal(signal.SIGKILL)
             killed.wait(30)
-            process = made.project.start(*words, "--json", "-q")
-            made.hosts.release()
+            process = fleet.project.start(*words, "--json", "-q")
+            fleet.hosts.release()
             done = ended(process)
 
     assert 0 == done.code, done.err + done.out
-    assert [1, 1] == [len(made.jobs(host)) for host in made.servers]
-    assert not list((made.project.path / "runs/fleet").glob(".fleet-mark-*"))
+    assert [1, 1] == [len(fleet.jobs(host)) for host in fleet.servers]
+    assert not list((fleet.project.path / "runs/fleet").glob(".fleet-mark-*"))
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.mlx
-def test_the_quickstart_on_two_hosts(fleet: Make) -> None:
+def test_the_quickstart_on_two_hosts(make_fleet: Make) -> None:
     """
     The shipped quickstart with the little pair of real models, by real mlx-lm on two hosts: two judged runs, and a
     policy or a reason for each workload.
     """
-    made = fleet(2, {"one": {}})
-    shutil.copytree(ROOT / "slos", made.project.path / "slos")
-    table = tomllib.loads((made.project.path / "soak/hosts.toml").read_text())
+    fleet = make_fleet(2, {"one": {}})
+    shutil.copytree(ROOT / "slos", fleet.project.path / "slos")
+    table = tomllib.loads((fleet.project.path / "soak/hosts.toml").read_text())
     for host in table["host"].values():
         host["models"] = {f"../models/{path.name}": str(path) for path in (ROOT / "models").glob("little-*")}
-    (made.project.path / "soak/hosts.toml").write_text(tomli_w.dumps(table))
+    (fleet.project.path / "soak/hosts.toml").write_text(tomli_w.dumps(table))
 
-    done = made.project.run("fleet", "certify", "slos/quickstart.toml", "--json", "-q")
+    done = fleet.project.run("fleet", "certify", "slos/quickstart.toml", "--json", "-q")
 
     for cell in done.document["cells"]:
         assert cell["outcome"], cell["error"]

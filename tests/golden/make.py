@@ -89,7 +89,7 @@ def _lines(prefix: str, count: int, words: int = 5) -> list[dict[str, Any]]:
 def _objects(prefix: str, count: int) -> list[dict[str, Any]]:
     """Return canaries whose answer is a JSON object."""
     properties = ({"word": {"const": WORDS[at]}, "size": {"enum": [at, at + 1]}} for at in range(count))
-    schemas = ({"type": "object", "properties": one, "required": ["word", "size"]} for one in properties)
+    schemas = ({"type": "object", "properties": fields, "required": ["word", "size"]} for fields in properties)
     return [
         _canary(f"{prefix}-{at:03}", f"Describe {at}.", {"json_schema": schema}) for at, schema in enumerate(schemas)
     ]
@@ -530,8 +530,8 @@ def make(name: str, where: Path) -> None:
         Path("slo.toml").write_text(golden.slo)
         Path("script.json").write_text(json.dumps(golden.script))
         for file, canaries in golden.canaries.items():
-            known = ({key: value for key, value in canary.items() if value is not None} for canary in canaries)
-            Path(file).write_text("".join(json.dumps(one) + "\n" for one in known))
+            given_lines = ({key: value for key, value in canary.items() if value is not None} for canary in canaries)
+            Path(file).write_text("".join(json.dumps(line) + "\n" for line in given_lines))
         sampler = partial(host.Sampler, sources=(MadeHost(golden.readings),))
         with patch.multiple(host, conditions=lambda: dict(FACTS), Sampler=sampler):
             _gatekeeper(
@@ -590,5 +590,5 @@ def _damage(run: Path) -> None:
 
 
 if __name__ == "__main__":
-    for one in sys.argv[2:] or RUNS:
-        make(one, Path(sys.argv[1]).resolve())
+    for name in sys.argv[2:] or RUNS:
+        make(name, Path(sys.argv[1]).resolve())

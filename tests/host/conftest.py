@@ -24,8 +24,8 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in HELPERS:
-        if found := shutil.which(name):
-            (folder / name).symlink_to(found)
+        if program := shutil.which(name):
+            (folder / name).symlink_to(program)
     monkeypatch.setenv("PATH", str(folder))
 
     def write(name: str, script: str) -> Path:

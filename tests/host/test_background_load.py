@@ -50,14 +50,14 @@ def test_the_load_is_there_while_the_body_runs_and_gone_after() -> None:
     """
     with apply_load(64 * MEGABYTE, 0.5, 5 * MEGABYTE) as load:
         memory, cpu, disk = (psutil.Process(worker.pid) for worker in load.workers)
-        held = memory.memory_info().rss
+        memory_held = memory.memory_info().rss
         until(lambda: sum(cpu.cpu_times()[:2]) > 0.2)
         if sys.platform == "linux":
             before = disk.io_counters().read_chars
             until(lambda: disk.io_counters().read_chars > before + 2 * MEGABYTE)
         assert load.faults() == []
 
-    assert held > 64 * MEGABYTE
+    assert memory_held > 64 * MEGABYTE
     assert all(gone(worker.pid) for worker in load.workers)
 
 

@@ -26,12 +26,12 @@ def test_a_linux_machine_without_a_gpu_computes_on_its_processor() -> None:
     """
     facts = {"platform": "linux", "chip": "AMD EPYC", "memory_bytes": 8 * GIB}
 
-    found = host.device(facts)
+    device = host.device(facts)
 
-    if found["kind"] == "cuda":
+    if device["kind"] == "cuda":
         pytest.skip("this machine has a CUDA device")
     assert ("cpu", "AMD EPYC", 8 * GIB, None) == tuple(
-        found[key] for key in ("kind", "name", "memory_bytes", "wired_limit")
+        device[key] for key in ("kind", "name", "memory_bytes", "wired_limit")
     )
 
 
@@ -42,10 +42,10 @@ def test_a_mac_computes_with_metal(healthy_mac: StandIn, limit: str, expected: t
     """
     healthy_mac("sysctl", mac_tools.sysctl_script(iogpu__wired_limit_mb=limit))
 
-    found = host.device(host.facts("macos"))
+    device = host.device(host.facts("macos"))
 
-    assert ("metal", "Apple M4") == (found["kind"], found["name"])
-    assert expected == (found["wired_limit"], found["wired_limit_from"])
+    assert ("metal", "Apple M4") == (device["kind"], device["name"])
+    assert expected == (device["wired_limit"], device["wired_limit_from"])
 
 
 @pytest.mark.parametrize("told_by", ["mx", "mx.metal"])
@@ -57,10 +57,10 @@ def test_metal_is_asked_through_mlx(
     over what sysctl leaves open, and is what a plan holds its weights against.
     """
     healthy_mac("sysctl", mac_tools.sysctl_script())
-    told = {"device_name": "Apple M2 Pro", "memory_size": 32 * GIB, "max_recommended_working_set_size": 22 * GIB}
+    metal_facts = {"device_name": "Apple M2 Pro", "memory_size": 32 * GIB, "max_recommended_working_set_size": 22 * GIB}
     (tmp_path / "mlx").mkdir()
     (tmp_path / "mlx" / "__init__.py").touch()
-    says = f"def device_info(): return {told}\n"
+    says = f"def device_info(): return {metal_facts}\n"
     metal_says = "import types\nmetal = types.SimpleNamespace(device_info=device_info)\ndel device_info\n"
     (tmp_path / "mlx" / "core.py").write_text(says + (metal_says if told_by == "mx.metal" else ""))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -68,11 +68,11 @@ def test_metal_is_asked_through_mlx(
     monkeypatch.setattr(sys, "platform", "darwin")
     _told_by_mlx.cache_clear()
 
-    found = host.device(facts)
+    device = host.device(facts)
     _told_by_mlx.cache_clear()
 
     assert ("Apple M2 Pro", 22 * GIB, FROM_METAL) == tuple(
-        found[key] for key in ("name", "wired_limit", "wired_limit_from")
+        device[key] for key in ("name", "wired_limit", "wired_limit_from")
     )
 
 
@@ -80,11 +80,11 @@ def test_metal_says_what_it_recommends() -> None:
     """
     The working set that Metal recommends is the limit of wired memory; without it, or damaged, nothing is taken.
     """
-    told = {"device_name": "Apple M4", "memory_size": 24 * GIB, "max_recommended_working_set_size": 16 * GIB}
+    metal_facts = {"device_name": "Apple M4", "memory_size": 24 * GIB, "max_recommended_working_set_size": 16 * GIB}
     expected = {"name": "Apple M4", "memory_bytes": 24 * GIB, "wired_limit": 16 * GIB, "wired_limit_from": FROM_METAL}
 
-    assert expected == metal(output(json.dumps(told)))
-    for text, code in (("{}", 0), ("[1]", 0), ("{", 0), (json.dumps(told), 1)):
+    assert expected == metal(output(json.dumps(metal_facts)))
+    for text, code in (("{}", 0), ("[1]", 0), ("{", 0), (json.dumps(metal_facts), 1)):
         assert {} == metal(output(text, code))
     assert {} == metal(output('{"max_recommended_working_set_size": true}'))
     assert {} == metal(None)
@@ -94,8 +94,8 @@ def test_cuda_devices_are_named_with_the_memory_of_the_first() -> None:
     """
     One line a device; what is no such line is left out.
     """
-    found = cuda(output("NVIDIA L4, 23034\nNVIDIA L4, 23034\nsome warning\n"))
+    device = cuda(output("NVIDIA L4, 23034\nNVIDIA L4, 23034\nsome warning\n"))
 
-    assert {"kind": "cuda", "name": "NVIDIA L4, NVIDIA L4", "memory_bytes": 23034 << 20} == found
+    assert {"kind": "cuda", "name": "NVIDIA L4, NVIDIA L4", "memory_bytes": 23034 << 20} == device
     assert {} == cuda(output("no devices were found\n", 6))
     assert {} == cuda(None)

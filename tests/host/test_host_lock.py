@@ -55,15 +55,15 @@ def test_a_second_run_gets_the_owner_and_age_of_the_lock(lock: Path) -> None:
     with holder("anna@laptop") as process:
         with pytest.raises(HostLacksError) as refused, hold_host("mine"):
             pass
-        seen = lock_holder()
+        owner = lock_holder()
 
     with hold_host("mine") as remark:
         document = json.loads(lock.read_text())
 
     assert 3 == refused.value.exit_code
     assert all(word in refused.value.message for word in ("anna@laptop", "theirs", f"process {process.pid}"))
-    assert seen is not None
-    assert ("anna@laptop", "theirs") == (seen.who, seen.run)
+    assert owner is not None
+    assert ("anna@laptop", "theirs") == (owner.who, owner.run)
     assert (None, "mine") == (remark, document["run"])
     assert (None, "") == (lock_holder(), lock.read_text())
 
@@ -77,12 +77,12 @@ def test_the_lock_of_a_killed_run_is_taken_over_with_a_remark(lock: Path) -> Non
         process.wait(60)
 
         with hold_host("mine") as remark:
-            held = lock_holder()
+            owner = lock_holder()
 
     assert remark is not None
     assert "anna@laptop, run theirs" in remark
-    assert held is not None
-    assert "mine" == held.run
+    assert owner is not None
+    assert "mine" == owner.run
     assert str(lock) in remark
 
 
@@ -102,10 +102,10 @@ def test_a_lock_file_that_was_deleted_locks_nothing(lock: Path, monkeypatch: pyt
     monkeypatch.setattr(files, "_lock", clean_first)
 
     with hold_host("mine"):
-        seen = lock_holder()
+        owner = lock_holder()
 
-    assert seen is not None
-    assert ("mine", [True]) == (seen.run, cleaned)
+    assert owner is not None
+    assert ("mine", [True]) == (owner.run, cleaned)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"who": 1, "since": "never"}', "\x00\xff"])

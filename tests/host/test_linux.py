@@ -51,10 +51,10 @@ def put(root: Path, name: str, text: str) -> Path:
     return path
 
 
-def pressure(some: float, full: float) -> str:
+def pressure(some_share: float, full: float) -> str:
     return "".join(
         f"{kind} avg10={value:.2f} avg60=0.00 avg300=0.00 total=12345\n"
-        for kind, value in (("some", some), ("full", full))
+        for kind, value in (("some", some_share), ("full", full))
     )
 
 
@@ -63,16 +63,16 @@ def test_this_kernel_is_understood() -> None:
     """
     On the Linux that runs this test memory, swap and the footprint of this process are numbers.
     """
-    found: Values = {}
+    values: Values = {}
     for source in linux.sources(lambda: [os.getpid()]):
         if source.name in ("/proc/meminfo", "/proc/vmstat", "smaps_rollup"):
-            found |= source.read()
+            values |= source.read()
 
-    missing = {name for name, value in found.items() if isinstance(value, Status)}
+    missing = {name for name, value in values.items() if isinstance(value, Status)}
     assert missing <= {"memory_compressed", "oom_kills"}
-    assert os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") == pytest.approx(found["memory_total"])
-    assert isinstance(found["subject_footprint"], float)
-    assert found["subject_footprint"] > 1e6
+    assert os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") == pytest.approx(values["memory_total"])
+    assert isinstance(values["subject_footprint"], float)
+    assert values["subject_footprint"] > 1e6
 
 
 def test_memory_is_bytes(root: Path) -> None:
@@ -100,12 +100,12 @@ def test_truncating_meminfo_never_invents_a_value(tmp_path_factory: pytest.TempP
     folder = tmp_path_factory.getbasetemp() / "meminfo"
     folder.mkdir(exist_ok=True)
     put(folder, "meminfo", meminfo())
-    whole = linux.Meminfo(folder).read()
+    untruncated = linux.Meminfo(folder).read()
 
     put(folder, "meminfo", meminfo()[:cut])
-    found = linux.Meminfo(folder).read()
+    truncated = linux.Meminfo(folder).read()
 
-    assert all(isinstance(value, Status) or value == whole[name] for name, value in found.items())
+    assert all(isinstance(value, Status) or value == untruncated[name] for name, value in truncated.items())
 
 
 def test_swap_counters_are_bytes_since_boot(root: Path) -> None:
@@ -118,14 +118,14 @@ def test_swap_counters_are_bytes_since_boot(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("some", "full", "level"),
+    ("some_share", "full", "level"),
     [(0.0, 0.0, 1.0), (9.99, 0.0, 1.0), (10.0, 0.0, 2.0), (50.0, 9.99, 2.0), (10.0, 10.0, 4.0), (90.0, 80.0, 4.0)],
 )
-def test_pressure_levels_begin_at_ten_per_cent(root: Path, some: float, full: float, level: float) -> None:
+def test_pressure_levels_begin_at_ten_per_cent(root: Path, some_share: float, full: float, level: float) -> None:
     """
     Critical is full avg10 of at least 10 %, warning is some avg10 of at least 10 %.
     """
-    put(root, "pressure/memory", pressure(some, full))
+    put(root, "pressure/memory", pressure(some_share, full))
 
     assert {"memory_pressure_level": level} == linux.Pressure(root).read()
 
@@ -158,9 +158,9 @@ def test_the_footprint_is_the_trees_pss_and_swap(root: Path) -> None:
     process(root, 13, pss=1)
     put(root, "12/smaps_rollup", "")
 
-    found = linux.Footprint(lambda: [10, 11], root).read()
+    footprint = linux.Footprint(lambda: [10, 11], root).read()
 
-    assert found == {"subject_footprint": (110 + 200 + 11) * 1024.0}
+    assert footprint == {"subject_footprint": (110 + 200 + 11) * 1024.0}
 
 
 def test_no_process_is_no_footprint(root: Path) -> None:
@@ -194,11 +194,11 @@ def test_a_reused_footprint_has_its_age(root: Path) -> None:
 
     again, age = source.read(), source.reused_age_ns
     roots[0] = 20
-    other = source.read()
+    moved_root = source.read()
 
     assert first == again
     assert age > 0
-    assert (other, source.reused_age_ns) == ({"subject_footprint": 510 * 1024.0}, 0)
+    assert (moved_root, source.reused_age_ns) == ({"subject_footprint": 510 * 1024.0}, 0)
 
 
 def cpu(root: Path, number: int, core: int, count: int, milliseconds: int | None) -> None:

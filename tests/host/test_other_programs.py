@@ -44,10 +44,10 @@ def test_a_busy_program_is_named(spinning: str) -> None:
     """
     A program that another process started is named with what it uses, which counts with all others.
     """
-    others = other_programs(1.0)
+    used_by_others = other_programs(1.0)
 
-    assert spinning in {name for name, _ in others.busiest}
-    assert others.cores >= max(cores for name, cores in others.busiest if name == spinning) > 0
+    assert spinning in {name for name, _ in used_by_others.busiest}
+    assert used_by_others.cores >= max(cores for name, cores in used_by_others.busiest if name == spinning) > 0
 
 
 def test_what_this_process_started_is_no_other_program(spinner: str) -> None:
@@ -81,9 +81,9 @@ def test_a_program_counts_for_what_it_used_between_two_looks() -> None:
     names = {1: ("us", 8.0), 2: ("server", 9.0), 3: ("mds", 904.0), 4: ("cc", 2.0), 5: ("idle", 0.1)}
     after = ProcessorUse(110.0, 66.0, 8.0, frozenset({1}), names)
 
-    others = used_between(before, after)
+    used_by_others = used_between(before, after)
 
-    assert (1.5, (("mds", 0.4), ("cc", 0.2))) == (others.cores, others.busiest)
+    assert (1.5, (("mds", 0.4), ("cc", 0.2))) == (used_by_others.cores, used_by_others.busiest)
 
 
 @pytest.mark.parametrize(("cores", "of", "busy"), [(0.4, 2, False), (0.6, 2, True), (0.9, 10, False), (1.2, 10, True)])

@@ -42,16 +42,16 @@ def test_a_healthy_mac_serves_every_value() -> None:
     """
     With all tools on PATH each value of a Mac is ok, with its source, from the right tool.
     """
-    found = readings()
+    values = readings()
 
     assert {"oom_kills", "throttle_total", "throttle_events", "gpu_wired_limit", "cpu_speed_limit"} == {
-        name for name, reading in found.items() if reading.status != "ok"
+        name for name, reading in values.items() if reading.status != "ok"
     }
-    assert (found["memory_headroom"].source, found["memory_headroom"].value) == ("vm_stat", 355_000.0 * 16384)
-    assert (found["package_power"].source, found["package_power"].value) == ("powermetrics", 11.50075)
-    assert (found["fan_speed"].source, found["fan_speed"].value) == ("macmon", 1320.0)
-    assert (found["power_source"].source, found["power_source"].value) == ("pmset -g batt", "ac")
-    assert all(reading.unit == UNITS[name] for name, reading in found.items())
+    assert (values["memory_headroom"].source, values["memory_headroom"].value) == ("vm_stat", 355_000.0 * 16384)
+    assert (values["package_power"].source, values["package_power"].value) == ("powermetrics", 11.50075)
+    assert (values["fan_speed"].source, values["fan_speed"].value) == ("macmon", 1320.0)
+    assert (values["power_source"].source, values["power_source"].value) == ("pmset -g batt", "ac")
+    assert all(reading.unit == UNITS[name] for name, reading in values.items())
 
 
 def test_no_tool_at_all_is_absence_everywhere(stand_in: StandIn) -> None:
@@ -60,9 +60,9 @@ def test_no_tool_at_all_is_absence_everywhere(stand_in: StandIn) -> None:
     """
     stand_in("nothing", "exit 0")
 
-    found = readings()
+    values = readings()
 
-    assert {("absent", None)} == {(reading.status, reading.value) for reading in found.values()}
+    assert {("absent", None)} == {(reading.status, reading.value) for reading in values.values()}
 
 
 def replayed(healthy_mac: StandIn, macmon: str | None = None, powermetrics: str | None = None) -> dict[str, Reading]:
@@ -83,13 +83,13 @@ def test_a_package_power_without_its_processor_is_absent(healthy_mac: StandIn) -
     line = json.dumps(mac_tools.macmon("0.8", cpu=0.0, gpu=47.5, system=92.0))
     healthy_mac("ioreg", prints(mac_tools.ioreg(busy=99)))
 
-    found = replayed(healthy_mac, macmon=line)
+    values = replayed(healthy_mac, macmon=line)
 
     absent = ("absent", None, "macmon")
     assert [absent, absent] == [
-        (one.status, one.value, one.source) for one in (found["cpu_power"], found["package_power"])
+        (reading.status, reading.value, reading.source) for reading in (values["cpu_power"], values["package_power"])
     ]
-    assert (47.5, 92.0, 0.99) == tuple(found[name].value for name in ("gpu_power", "system_power", "gpu_active"))
+    assert (47.5, 92.0, 0.99) == tuple(values[name].value for name in ("gpu_power", "system_power", "gpu_active"))
 
 
 @pytest.mark.parametrize("version", ["0.5", "0.6", "0.8"])
@@ -103,9 +103,9 @@ def test_a_processor_at_0_watts_is_absent_whatever_the_gpu_does(
     line = mac_tools.macmon(version, cpu=0.0, gpu=47.5, system=92.0)
     line |= {"gpu_usage": [1296, active]} | ({"gpu_active_ratio": active} if version == "0.8" else {})
 
-    found = replayed(healthy_mac, macmon=json.dumps(line))
+    values = replayed(healthy_mac, macmon=json.dumps(line))
 
-    assert ["absent", "absent", "ok"] == [found[f"{name}_power"].status for name in ("cpu", "package", "system")]
+    assert ["absent", "absent", "ok"] == [values[f"{name}_power"].status for name in ("cpu", "package", "system")]
 
 
 def test_an_idle_gpu_at_0_watts_and_0_hertz_is_a_reading(healthy_mac: StandIn) -> None:
@@ -114,11 +114,11 @@ def test_an_idle_gpu_at_0_watts_and_0_hertz_is_a_reading(healthy_mac: StandIn) -
     """
     sample = mac_tools.powermetrics(cpu=10806.6, gpu=0.0, combined=10806.6, mhz=0.0, idle=1.0)
 
-    found = replayed(healthy_mac, powermetrics=sample)
+    values = replayed(healthy_mac, powermetrics=sample)
 
     names = ("gpu_active", "gpu_power", "gpu_frequency", "cpu_power", "package_power")
     assert [("ok", value) for value in (0.0, 0.0, 0.0, 10.8066, 10.8066)] == [
-        (found[name].status, found[name].value) for name in names
+        (values[name].status, values[name].value) for name in names
     ]
 
 
@@ -128,11 +128,11 @@ def test_a_busy_gpu_at_0_watts_and_0_hertz_is_absent(healthy_mac: StandIn) -> No
     """
     sample = mac_tools.powermetrics(gpu=0.0, combined=2400.5, mhz=0.0, idle=0.03)
 
-    found = replayed(healthy_mac, powermetrics=sample)
+    values = replayed(healthy_mac, powermetrics=sample)
 
-    absent = {name for name in ("gpu_power", "gpu_frequency", "package_power") if found[name].status == "absent"}
+    absent = {name for name in ("gpu_power", "gpu_frequency", "package_power") if values[name].status == "absent"}
     assert {"gpu_power", "gpu_frequency", "package_power"} == absent
-    assert (0.97, 2.4005) == (found["gpu_active"].value, found["cpu_power"].value)
+    assert (0.97, 2.4005) == (values["gpu_active"].value, values["cpu_power"].value)
 
 
 class Fixed(DirectSource):
@@ -152,15 +152,17 @@ def test_a_dead_counter_shows_by_the_activity_of_another_source() -> None:
     power = Fixed("zeus", cpu_power=2.0, gpu_power=0.0, package_power=2.0)
     with Poller([power, Fixed("ioreg", gpu_active=0.9)], interval=1.0) as poller:
         poller.refresh(0.0)
-        found, details = poller.readings(), poller.details()
+        values, details = poller.readings(), poller.details()
 
-    assert ["ok", "absent", "absent"] == [found[name].status for name in power.provides]
+    assert ["ok", "absent", "absent"] == [values[name].status for name in power.provides]
     says(
         "host",
         "a dead counter shows by the activity of another source (1)",
         lines_with("zeus: package_power left", details["package_power"]),
     )
-    (hint,) = [one for one in value_hints("macos", found, details) if one.startswith("package_power: ")]
+    (hint,) = [
+        hint_line for hint_line in value_hints("macos", values, details) if hint_line.startswith("package_power: ")
+    ]
     says("host", "a dead counter shows by the activity of another source (2)", hint)
 
 
@@ -185,10 +187,10 @@ def test_one_broken_tool_spoils_only_its_own_values(healthy_mac: StandIn, how: s
     script, status = BROKEN[how]
     healthy_mac("vm_stat", script)
 
-    found = readings()
+    values = readings()
 
-    assert (status, None) == (found["memory_headroom"].status, found["memory_headroom"].value)
-    assert (found["memory_pressure_level"].status, found["memory_pressure_level"].value) == ("ok", 1.0)
+    assert (status, None) == (values["memory_headroom"].status, values["memory_headroom"].value)
+    assert (values["memory_pressure_level"].status, values["memory_pressure_level"].value) == ("ok", 1.0)
 
 
 @pytest.mark.slow
@@ -239,7 +241,7 @@ def test_tools_run_in_the_c_locale(healthy_mac: StandIn, monkeypatch: pytest.Mon
     )
     healthy_mac("sysctl", script)
 
-    assert ((found := readings()["swap_used"]).status, found.value) == ("ok", 1536.5 * 2**20)
+    assert ((reading := readings()["swap_used"]).status, reading.value) == ("ok", 1536.5 * 2**20)
 
 
 def test_each_key_of_sysctl_has_its_own_reason(healthy_mac: StandIn) -> None:
@@ -251,11 +253,11 @@ def test_each_key_of_sysctl_has_its_own_reason(healthy_mac: StandIn) -> None:
 
     with Poller(sources(tuple), interval=1.0) as poller:
         poller.settle(streams=False, limit=PATIENCE)
-        found, details = poller.readings(), poller.details()
+        values, details = poller.readings(), poller.details()
 
-    reason = {name: details[found[name].source] for name in ("swap_used", "gpu_wired_limit")}
+    reason = {name: details[values[name].source] for name in ("swap_used", "gpu_wired_limit")}
     assert ["swap_used"] == [name for name, words in reason.items() if "iogpu" not in words]
-    assert found["memory_total"].source not in details
+    assert values["memory_total"].source not in details
 
 
 @pytest.mark.parametrize(
@@ -278,10 +280,10 @@ def test_a_refusal_by_sudo_is_final(healthy_mac: StandIn, message: str) -> None:
         until(lambda: poller.readings()["package_power"].status == "denied")
         for _ in range(3):
             poller.refresh(0.1)
-        found = poller.readings()
+        values = poller.readings()
     missing = host.unavailable_metrics("macos")
 
-    assert {"denied"} == {found[name].status for name in ("package_power", "gpu_power", "thermal_level")}
+    assert {"denied"} == {values[name].status for name in ("package_power", "gpu_power", "thermal_level")}
     assert powermetrics.sudoers_line() in missing["power_mean"]
     calls = (Path(os.environ["PATH"]) / "sudo.calls").read_text().split()
     assert len(calls) == 2  # one poller each

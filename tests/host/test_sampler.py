@@ -75,38 +75,38 @@ def test_ten_virtual_minutes_are_six_hundred_samples_and_the_first() -> None:
     """
     On a virtual clock a sample is taken at the beginning and at each tick, on time, and none after leaving.
     """
-    clock, seen = VirtualClock(), Collected()
+    clock, collected = VirtualClock(), Collected()
 
-    with sampler(clock, seen):
+    with sampler(clock, collected):
         clock.sleep(600)
     clock.sleep(60)
 
-    assert [second * SECOND for second in range(601)] == [sample.at_ns for sample in seen.samples]
-    assert {0} == {sample.late_ns for sample in seen.samples}
-    assert seen.samples[0].at == "2026-01-01T00:00:00.000000Z"
+    assert [second * SECOND for second in range(601)] == [sample.at_ns for sample in collected.samples]
+    assert {0} == {sample.late_ns for sample in collected.samples}
+    assert collected.samples[0].at == "2026-01-01T00:00:00.000000Z"
 
 
 def test_phase_and_segment_are_copied_into_the_samples_that_follow() -> None:
     """
     Both may be set while it runs.
     """
-    clock, seen = VirtualClock(), Collected()
+    clock, collected = VirtualClock(), Collected()
 
-    with sampler(clock, seen) as running:
+    with sampler(clock, collected) as running:
         running.phase, running.segment = "soak-1", 2
         clock.sleep(1)
 
-    assert [(sample.phase, sample.segment) for sample in seen.samples] == [("", 0), ("soak-1", 2)]
+    assert [(sample.phase, sample.segment) for sample in collected.samples] == [("", 0), ("soak-1", 2)]
 
 
 def test_every_sample_holds_every_value() -> None:
     """
     A value that its source lacks is absent, and so is one without any source; neither is a number.
     """
-    seen = Collected()
+    collected = Collected()
 
-    with sampler(VirtualClock(), seen):
-        values = seen.samples[0].values
+    with sampler(VirtualClock(), collected):
+        values = collected.samples[0].values
 
     assert set(UNITS) == set(values)
     assert replace(values["memory_headroom"], age=None) == Reading(5.0, "B", "thermometer", "ok")
@@ -131,10 +131,10 @@ def test_a_source_that_fails_is_a_status(error: Exception, status: str) -> None:
     def fail() -> Values:
         raise error
 
-    seen = Collected()
+    collected = Collected()
 
-    with sampler(VirtualClock(), seen, fail):
-        value = seen.samples[0].values["memory_headroom"]
+    with sampler(VirtualClock(), collected, fail):
+        value = collected.samples[0].values["memory_headroom"]
 
     assert (status, None) == (value.status, value.value)
 
@@ -143,16 +143,16 @@ def test_real_deadlines_are_kept_by_one_thread() -> None:
     """
     Samples come one interval apart by their deadlines; lateness and cost are recorded; the thread ends with the body.
     """
-    seen, threads = Collected(), threading.active_count()
+    collected, threads = Collected(), threading.active_count()
 
-    with sampler(SystemClock(), seen, interval=0.02) as running:
-        seen.await_(5)
+    with sampler(SystemClock(), collected, interval=0.02) as running:
+        collected.await_(5)
         assert threads + 1 == threading.active_count()
 
-    dues = [sample.at_ns - sample.late_ns for sample in seen.samples]
+    dues = [sample.at_ns - sample.late_ns for sample in collected.samples]
     assert {0} == {(after - before) % (SECOND // 50) for before, after in pairwise(dues)}
     assert threads == threading.active_count()
-    assert all(sample.took_ns > 0 for sample in seen.samples)
+    assert all(sample.took_ns > 0 for sample in collected.samples)
     assert running.fault is None
 
 
@@ -160,17 +160,17 @@ def test_missed_deadlines_are_a_gap_and_not_a_burst() -> None:
     """
     A recording that takes several intervals loses those samples; what follows keeps to the deadlines.
     """
-    seen, stalled = Collected(), threading.Event()
+    collected, stalled = Collected(), threading.Event()
 
     def record(sample: HostSample) -> None:
-        seen(sample)
-        if len(seen.samples) == 2:
+        collected(sample)
+        if len(collected.samples) == 2:
             stalled.wait(0.21)
 
     with sampler(SystemClock(), record, interval=0.05):
-        seen.await_(4)
+        collected.await_(4)
 
-    dues = [sample.at_ns - sample.late_ns for sample in seen.samples]
+    dues = [sample.at_ns - sample.late_ns for sample in collected.samples]
     steps = [round((after - before) / (0.05 * SECOND)) for before, after in pairwise(dues)]
     assert steps[1] >= 4
     assert all(step >= 1 for step in steps)
@@ -208,11 +208,11 @@ def test_a_sampler_whose_source_has_a_bug_dies_loudly() -> None:
     def bug() -> Values:
         raise ZeroDivisionError("bug")
 
-    clock, seen = VirtualClock(), Collected()
-    with sampler(clock, seen, bug) as running:
+    clock, collected = VirtualClock(), Collected()
+    with sampler(clock, collected, bug) as running:
         clock.sleep(1)
 
-    assert ("ZeroDivisionError: bug", []) == (running.fault, seen.samples)
+    assert ("ZeroDivisionError: bug", []) == (running.fault, collected.samples)
 
 
 def test_an_unknown_platform_is_the_users_mistake() -> None:
@@ -231,14 +231,14 @@ def test_virtual_minutes_do_not_run_real_tools_each_second(healthy_mac: StandIn)
     Ten virtual minutes give six hundred samples from the few runs that their real time allows.
     """
     healthy_mac("vm_stat", f'echo x >> "$0.calls"; {prints(mac_tools.vm_stat())}')
-    clock, seen = VirtualClock(), list[HostSample]()
+    clock, collected = VirtualClock(), list[HostSample]()
 
-    with host.Sampler("macos", clock=clock, pids=tuple, record=seen.append):
+    with host.Sampler("macos", clock=clock, pids=tuple, record=collected.append):
         clock.sleep(600)
 
     calls = (Path(os.environ["PATH"]) / "vm_stat.calls").read_text().split()
-    assert {"ok"} == {sample.values["memory_headroom"].status for sample in seen}
-    assert len(seen) == 601
+    assert {"ok"} == {sample.values["memory_headroom"].status for sample in collected}
+    assert len(collected) == 601
     assert len(calls) < 100
 
 

@@ -59,7 +59,7 @@ def test_of_a_long_answer_only_the_usage_is_parsed(*, streamed: bool) -> None:
     broken.feed(b'{"no JSON, %s\n' % usage, 1)
 
     assert [{"completion_tokens": 7}, {}, {"completion_tokens": 7}] == [
-        one.finish() for one in (meter, endless, broken)
+        answer_meter.finish() for answer_meter in (meter, endless, broken)
     ]
 
 

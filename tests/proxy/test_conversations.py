@@ -84,9 +84,9 @@ def test_a_client_may_name_its_conversation() -> None:
     """
     With the header `x-gatekeeper-conversation` requests belong together whatever is in them, as often as they come.
     """
-    named = ids([said(str(number)) for number in range(30)], **{"x-gatekeeper-conversation": "a"})
+    conversation_ids = ids([said(str(number)) for number in range(30)], **{"x-gatekeeper-conversation": "a"})
 
-    assert 1 == len(set(named))
+    assert 1 == len(set(conversation_ids))
 
 
 def test_texts_without_messages_are_recognized_when_they_come_again() -> None:
@@ -108,8 +108,8 @@ def test_what_is_kept_is_bounded_and_says_nothing_of_the_texts(monkeypatch: pyte
         for number in range(5):
             request = read_request(CHAT, {}, json.dumps({"messages": said(f"secret {number}")}).encode())
             table.conversation_of(request.prefixes)
-    kept = [set(table._kept) for table in tables]
+    keys_kept = [set(table._kept) for table in tables]
 
-    assert [3, 3] == [len(keys) for keys in kept]
-    assert not kept[0] & kept[1]
-    assert not [key for key in kept[0] if key in request.prefixes]
+    assert [3, 3] == [len(keys) for keys in keys_kept]
+    assert not keys_kept[0] & keys_kept[1]
+    assert not [key for key in keys_kept[0] if key in request.prefixes]

@@ -49,7 +49,7 @@ def test_all_requests_of_a_conversation_go_to_one_server(tmp_path: Path) -> None
                     metrics = await answer.text()
                 benefit = proxy.routes.evidence.benefit("easy")
 
-        firsts = [{body["messages"][1]["content"] for body in one.bodies} for one in (plain, server)]
+        firsts = [{body["messages"][1]["content"] for body in live_server.bodies} for live_server in (plain, server)]
         assert [{f"{SECRET} {client}" for client in range(start, CLIENTS, 2)} for start in (0, 1)] == firsts
         assert benefit is not None
         assert {"speculative": 3 * TURNS, "holdout": 3 * TURNS} == benefit.answers
@@ -176,12 +176,12 @@ def test_ordinary_clients_prove_the_gain_by_whole_answers(tmp_path: Path) -> Non
             assert benefit is not None
             assert isinstance(benefit.whole, Estimate)
             assert benefit.whole.center > 1
-            shown = f"live, whole answers: {phrases.ratio(benefit.whole)}"
-            assert (True, False) == (shown in page, f"{shown}; no proof" in page)
-            assert f"{shown}; no proof" in cached
+            benefit_text = f"live, whole answers: {phrases.ratio(benefit.whole)}"
+            assert (True, False) == (benefit_text in page, f"{benefit_text}; no proof" in page)
+            assert f"{benefit_text}; no proof" in cached
             assert all(
-                f"40 of 40 answers showed no decode speed: a client that sends {STREAM}" in one
-                for one in (page, cached)
+                f"40 of 40 answers showed no decode speed: a client that sends {STREAM}" in text
+                for text in (page, cached)
             )
 
     asyncio.run(main())

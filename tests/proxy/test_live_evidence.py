@@ -58,11 +58,11 @@ def test_a_benefit_proven_gone_moves_the_route_down_through_the_state_machine() 
     Answers at 0.7 of plain speed cross a guard, and the change of the route says what live requests showed.
     """
     policy = live_policy()
-    (found,) = fed(0.7, 60).judge("easy", policy, NOW)
+    (result,) = fed(0.7, 60).judge("easy", policy, NOW)
     rules = RouteRules(policy.route_of("easy").steps, policy.watch, True)
-    state, changes = route_moves.after_round(route_moves.start(Standing(workload="easy"), 0), [found], rules, NOW)
+    state, changes = route_moves.after_round(route_moves.start(Standing(workload="easy"), 0), [result], rules, NOW)
 
-    assert Outcome.FAIL is found.outcome
+    assert Outcome.FAIL is result.outcome
     assert ("down", 1) == (changes[0].kind, state.standing.step)
     assert "live requests" in changes[0].because
 
@@ -71,9 +71,9 @@ def test_failing_answers_cross_a_guard_too() -> None:
     """
     A third of failed answers where plain decoding fails none is a benefit that is gone.
     """
-    (found,) = fed(1.6, 200, failing=0.33).judge("easy", live_policy(), NOW)
+    (result,) = fed(1.6, 200, failing=0.33).judge("easy", live_policy(), NOW)
 
-    assert ("error_rate", Outcome.FAIL) == (found.guard.metric, found.outcome)
+    assert ("error_rate", Outcome.FAIL) == (result.guard.metric, result.outcome)
 
 
 def test_too_few_answers_prove_nothing() -> None:
@@ -146,9 +146,9 @@ def loaded(ratio: float, at_one: float) -> LiveEvidence:
     evidence.restart("easy", 86400.0, 0)
     for number in range(1600):
         arm = "holdout" if number % 20 == 0 else "speculative"
-        others = 0 if arm == "holdout" or rng.random() < at_one else 3
-        speed = 90 * (ratio if arm == "speculative" else 1) * 0.8**others * math.exp(rng.normal(0, 0.1))
-        evidence.add(answered(arm, number, speed=speed, decoding=LoadMet(1.0 + others)), number)
+        in_flight = 0 if arm == "holdout" or rng.random() < at_one else 3
+        speed = 90 * (ratio if arm == "speculative" else 1) * 0.8**in_flight * math.exp(rng.normal(0, 0.1))
+        evidence.add(answered(arm, number, speed=speed, decoding=LoadMet(1.0 + in_flight)), number)
     return evidence
 
 
@@ -254,13 +254,13 @@ def test_whole_answers_show_a_loss_where_no_prompt_is_cached() -> None:
     Of clients that do not stream, the time of whole answers turns a route down; not where a prompt may be cached in one
     arm alone, and not for a gain that only falls short of more than plain decoding's speed.
     """
-    (found,) = whole_answers(0.7, 60).judge("easy", live_policy(), NOW)
+    (result,) = whole_answers(0.7, 60).judge("easy", live_policy(), NOW)
     cached = [whole_answers(0.7, 60).judge("easy", live_policy(cache=cache), NOW) for cache in ("on", "unknown")]
     short = whole_answers(1.2, 60).judge("easy", live_policy(speedup_at_least=1.5), NOW)
     benefit = whole_answers(1.6, 60).benefit("easy")
 
-    assert ("answer_throughput_ratio", Outcome.FAIL) == (found.guard.metric, found.outcome)
-    says("proxy", "whole answers show a loss", found.check.because)
+    assert ("answer_throughput_ratio", Outcome.FAIL) == (result.guard.metric, result.outcome)
+    says("proxy", "whole answers show a loss", result.check.because)
     assert [(), (), ()] == [*cached, short]
     assert benefit is not None
     assert isinstance(benefit.speed, Missing)

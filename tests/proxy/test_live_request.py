@@ -50,9 +50,11 @@ def test_each_rule_chooses_the_workload_of_the_requests_it_describes(
     proxy = Proxy.model_validate({"default": "rest", "rule": [{"workload": "mine", **rule}]})
     usual = {"path": CHAT, "headers": {"Authorization": f"Bearer {KEY}"}, "body": chat()}
 
-    def sorted_as(given: dict[str, Any]) -> tuple[str, str]:
-        made = {**usual, **given}
-        return choose_workload(read_request(made["path"], made["headers"], made["body"]), proxy, ["mine", "rest"])
+    def sorted_as(changes: dict[str, Any]) -> tuple[str, str]:
+        request = {**usual, **changes}
+        return choose_workload(
+            read_request(request["path"], request["headers"], request["body"]), proxy, ["mine", "rest"]
+        )
 
     assert (("mine", "rule 1"), ("rest", "default")) == (sorted_as(fits), sorted_as(misses))
 
@@ -63,12 +65,12 @@ def test_the_header_decides_before_the_rules() -> None:
     """
     proxy = Proxy.model_validate({"rule": [{"workload": "mine", "path": "*"}]})
 
-    named, other = (
+    known_workload, unknown_workload = (
         choose_workload(read_request(CHAT, {"x-gatekeeper-workload": name}, chat()), proxy, ["mine", "rest"])
         for name in ("rest", "no")
     )
 
-    assert (("rest", "header"), ("unknown", "header")) == (named, other)
+    assert (("rest", "header"), ("unknown", "header")) == (known_workload, unknown_workload)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b'{"messages": 5, "prompt": {}, "model": null}', b"[" * 9999])

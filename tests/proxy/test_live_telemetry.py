@@ -21,7 +21,7 @@ from tests.builders.otlp import Receiver, over_http, told
 from tests.builders.waiting import PATIENCE_S
 
 
-def reporting(path: Path, folder: Path | None, said: list[str]) -> LiveTelemetry:
+def reporting(path: Path, folder: Path | None, messages: list[str]) -> LiveTelemetry:
     """Return the telemetry of a proxy that has answered forty requests in two arms, and has one in flight."""
     deployed = Deployed.served(path, "http://127.0.0.1:1")
     routes = RequestRoutes(LiveEvidence())
@@ -40,8 +40,8 @@ def reporting(path: Path, folder: Path | None, said: list[str]) -> LiveTelemetry
     ended.decision, ended.status = RequestDecision("easy", "default", True, ""), 200
     ended.seconds, ended.tokens = 0.5, 12
     exposition.ended(ended)
-    records = LiveRecords(path / "live.jsonl", None, lambda: datetime.now(UTC), said.append)
-    return LiveTelemetry(deployed.path / "run", routes, records, said.append, exposition=exposition, folder=folder)
+    records = LiveRecords(path / "live.jsonl", None, lambda: datetime.now(UTC), messages.append)
+    return LiveTelemetry(deployed.path / "run", routes, records, messages.append, exposition=exposition, folder=folder)
 
 
 def gauges(receiver: Receiver) -> dict[tuple[str, ...], float]:
@@ -61,23 +61,25 @@ def test_the_holdout_is_reported_as_gauges(tmp_path: Path, monkeypatch: pytest.M
     A collector gets the answers of each arm, both ratios with their intervals, and the requests in flight; the same
     figures are in live.jsonl.
     """
-    said: list[str] = []
+    messages: list[str] = []
     with over_http("take") as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
-        telemetry = reporting(tmp_path, None, said)
+        telemetry = reporting(tmp_path, None, messages)
         patient = telemetry._config.model_copy(update={"timeout": PATIENCE_S})  # a busy machine starts it late
         monkeypatch.setattr(telemetry, "_config", patient)
         telemetry.report()
-        seen = gauges(receiver)
+        gauge_values = gauges(receiver)
 
     (line,) = (json.loads(line) for line in (tmp_path / "live.jsonl").read_text().splitlines())
-    assert [] == said
-    assert 1.0 == seen["gatekeeper.proxy.in_flight",]
-    drawn = [seen["gatekeeper.proxy.drawn", "easy", arm] for arm in ("speculative", "holdout")]
+    assert [] == messages
+    assert 1.0 == gauge_values["gatekeeper.proxy.in_flight",]
+    drawn = [gauge_values["gatekeeper.proxy.drawn", "easy", arm] for arm in ("speculative", "holdout")]
     assert [20.0, 20.0] == drawn
-    assert [1.0, 1.0] == [seen["gatekeeper.proxy.in_flight_met", "easy", arm] for arm in ("speculative", "holdout")]
+    assert [1.0, 1.0] == [
+        gauge_values["gatekeeper.proxy.in_flight_met", "easy", arm] for arm in ("speculative", "holdout")
+    ]
     assert ({"speculative": 20, "holdout": 20}, "equal loads") == (line["conversations"], line["loads"])
-    speed = [seen["gatekeeper.proxy.ratio", "easy", "decode_speed", end] for end in ("lo", "center", "hi")]
+    speed = [gauge_values["gatekeeper.proxy.ratio", "easy", "decode_speed", end] for end in ("lo", "center", "hi")]
     assert speed == pytest.approx([line["decode_speed"][part] for part in ("lo", "ratio", "hi")], rel=1e-4)
     assert speed[0] < speed[1] < speed[2]
 
@@ -87,16 +89,16 @@ def test_the_node_exporter_gets_the_metrics_while_the_proxy_runs(tmp_path: Path)
     --textfile holds the text of /metrics, whole at any time; it is gone after the end, and a folder that cannot be
     written is reported once.
     """
-    said: list[str] = []
+    messages: list[str] = []
     folder = tmp_path / "node"
     folder.mkdir()
-    telemetry = reporting(tmp_path, folder, said)
+    telemetry = reporting(tmp_path, folder, messages)
     telemetry.report()
     (file,) = folder.iterdir()
     text = file.read_text()
     telemetry.start()
     telemetry.stop()
-    left = [*folder.iterdir()]
+    files_left = [*folder.iterdir()]
     folder.rmdir()
     telemetry.report()
     telemetry.report()
@@ -106,6 +108,6 @@ def test_the_node_exporter_gets_the_metrics_while_the_proxy_runs(tmp_path: Path)
     labels = 'route="speculative",rule="default",status="200",workload="easy"'
     assert 1.0 == float(figures[f"gatekeeper_proxy_requests_total{{{labels}}}"])
     assert 1.0 == float(figures['gatekeeper_proxy_speculates{workload="easy"}'])
-    assert [] == left
-    assert 1 == len(said)
-    assert "cannot write" in said[0]
+    assert [] == files_left
+    assert 1 == len(messages)
+    assert "cannot write" in messages[0]

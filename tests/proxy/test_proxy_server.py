@@ -100,11 +100,14 @@ def test_the_fields_of_the_route_are_in_the_request(tmp_path: Path) -> None:
         draws = iter([1.0, 0.0])
         async with listening(LiveServer()) as server, proxied(tmp_path, server, draw=lambda: next(draws)) as proxy:
             published(proxy.routes, fields={"mode": "mtp", "opts": {"n": 4}}, plain={"mode": "ar"})
-            given = {"stream": True, "messages": [], "opts": {"k": 1}}
-            await proxy.chat(given)
-            await proxy.chat(given)
+            request_body = {"stream": True, "messages": [], "opts": {"k": 1}}
+            await proxy.chat(request_body)
+            await proxy.chat(request_body)
 
-            assert [{**given, "mode": "mtp", "opts": {"k": 1, "n": 4}}, {**given, "mode": "ar"}] == server.bodies
+            assert [
+                {**request_body, "mode": "mtp", "opts": {"k": 1, "n": 4}},
+                {**request_body, "mode": "ar"},
+            ] == server.bodies
             assert ["speculative", "holdout"] == [record["arm"] for record in proxy.records]
 
     asyncio.run(main())
@@ -132,8 +135,8 @@ def test_a_long_request_is_read_in_another_process(tmp_path: Path, monkeypatch: 
             monkeypatch.undo()
 
             assert [long, {**long, "opts": {"k": 1, "n": 4}}] == server.bodies
-            seen = [(record["rule"], record["route"], record["prompt_chars"]) for record in proxy.records]
-            assert [("rule 1", "speculative", 1_000_000)] * 2 == seen
+            records_seen = [(record["rule"], record["route"], record["prompt_chars"]) for record in proxy.records]
+            assert [("rule 1", "speculative", 1_000_000)] * 2 == records_seen
             assert [] == proxy.said
 
     asyncio.run(main())
@@ -286,12 +289,12 @@ def test_a_server_killed_in_mid_stream_is_no_whole_answer(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_stream_that_only_the_connection_ends_is_whole_with_its_last_event(tmp_path: Path, whole: bool) -> None:
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_stream_that_only_the_connection_ends_is_whole_with_its_last_event(tmp_path: Path, complete: bool) -> None:
     """
     mlx_lm.server speaks HTTP/1.0: a stream that ends without [DONE] was cut, and the client's connection breaks.
     """
-    events = b"".join((*WORDS, END) if whole else WORDS)
+    events = b"".join((*WORDS, END) if complete else WORDS)
     answer = b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + events
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -302,16 +305,16 @@ def test_a_stream_that_only_the_connection_ends_is_whole_with_its_last_event(tmp
 
     async def main() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        made = LiveServer(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        async with server, proxied(tmp_path, made) as proxy:
-            if whole:
+        live_server = LiveServer(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with server, proxied(tmp_path, live_server) as proxy:
+            if complete:
                 assert events == (await proxy.chat())[1]
             else:
                 with pytest.raises(ClientError):
                     await proxy.chat()
             await until_in_loop(lambda: bool(proxy.records))
 
-            assert whole == (proxy.records[0]["fault"] is None)
+            assert complete == (proxy.records[0]["fault"] is None)
 
     asyncio.run(main())
 
@@ -535,7 +538,7 @@ def test_evidence_metrics_and_records_fail_apart(tmp_path: Path, monkeypatch: py
             benefit = proxy.routes.evidence.benefit("easy")
             monkeypatch.undo()
             assert benefit is not None
-            assert ["OverflowError" in one for one in proxy.said] == [True]
+            assert ["OverflowError" in message for message in proxy.said] == [True]
             return [benefit.answers["speculative"], ended(metrics), len(proxy.records)]
 
     counts = asyncio.run(main())
@@ -651,9 +654,9 @@ def test_prompts_and_keys_are_recorded_nowhere(tmp_path: Path) -> None:
                     texts.append(await got.text())
             return "".join(texts)
 
-    seen = asyncio.run(main())
+    recorded = asyncio.run(main())
 
-    assert [] == [one for one in ("my secret", "sk-1", "word1") if one in seen]
+    assert [] == [secret for secret in ("my secret", "sk-1", "word1") if secret in recorded]
 
 
 def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> None:
@@ -664,19 +667,19 @@ def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> None:
     more = {"index": 0, "function": {"arguments": ": 1}"}}
     deltas: list[dict[str, Any]] = [{"content": "Sure"}, {"tool_calls": [call]}, {"tool_calls": [more]}]
     events = tuple(b"data: " + json.dumps({"choices": [{"delta": delta}]}).encode() + b"\n\n" for delta in deltas)
-    kept = tmp_path / "kept.jsonl"
+    prompts_file = tmp_path / "kept.jsonl"
 
     async def main() -> None:
         async with listening(LiveServer(pieces=events)) as server:
-            async with proxied(tmp_path, server, prompts=kept) as proxy:
+            async with proxied(tmp_path, server, prompts=prompts_file) as proxy:
                 await proxy.chat({"messages": [], "stream": True}, **{"x-gatekeeper-workload": "listing"})
 
             assert "unknown" == proxy.records[0]["workload"]
 
     asyncio.run(main())
-    line = json.loads(kept.read_text())
+    line = json.loads(prompts_file.read_text())
 
-    assert 0o600 == kept.stat().st_mode & 0o777
+    assert 0o600 == prompts_file.stat().st_mode & 0o777
     assert "listing" == line["workload"], "a workload without a route keeps its name"
     assert {"messages": [], "stream": True} == line["request"]
     assert ("Sure", [{"name": "get", "arguments": '{"a": 1}'}]) == (
@@ -690,23 +693,25 @@ def test_an_answer_that_makes_no_sense_is_kept_all_the_same(tmp_path: Path, inde
     """
     A tool call whose index is no whole number counts by its place, and tool calls that are no list are none.
     """
-    first, second = (f'{{"index": {one}, "function": {{"name": "get", "arguments": 5}}}}' for one in (index, 0))
+    first, second = (
+        f'{{"index": {position}, "function": {{"name": "get", "arguments": 5}}}}' for position in (index, 0)
+    )
     events = [
         f'{{"choices": [{{"delta": {{"tool_calls": [{first}, {second}]}}}}]}}',
         '{"choices": [{"delta": {"tool_calls": 7, "content": "Sure"}}]}',
     ]
-    kept = tmp_path / "kept.jsonl"
+    prompts_file = tmp_path / "kept.jsonl"
 
     async def main() -> None:
         async with listening(LiveServer(pieces=tuple(f"data: {event}\n\n".encode() for event in events))) as server:
-            async with proxied(tmp_path, server, prompts=kept) as proxy:
+            async with proxied(tmp_path, server, prompts=prompts_file) as proxy:
                 await proxy.chat({"messages": [], "stream": True})
 
             assert [] == proxy.said
 
     asyncio.run(main())
 
-    response = json.loads(kept.read_text())["response"]
+    response = json.loads(prompts_file.read_text())["response"]
     assert ("Sure", {"get"}) == (response["text"], {tool_call["name"][:3] for tool_call in response["tool_calls"]})
 
 

@@ -77,8 +77,8 @@ def test_real_requests_are_routed_by_each_rule(tmp_path: Path) -> None:
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[ProxiedPair]:
     policy: dict[str, Any] = {"watch": ONCE, "proxy": {"default": "json", "holdout": 0.01}}
-    with proxied_pair(promoted_run(tmp_path / "run", guards=GUARDS, **policy)) as made:
-        yield made
+    with proxied_pair(promoted_run(tmp_path / "run", guards=GUARDS, **policy)) as started:
+        yield started
 
 
 def speculating(pair: ProxiedPair) -> httpx2.Response:
@@ -119,7 +119,9 @@ def test_a_real_server_killed_in_mid_stream_breaks_that_answer_and_no_other(pair
     records = pair.wait_for(4)
 
     assert "broke off" in records[-4]["fault"]
-    assert [(200, "plain")] * 3 == [(one.status_code, one.headers["x-gatekeeper-route"]) for one in later]
+    assert [(200, "plain")] * 3 == [
+        (response.status_code, response.headers["x-gatekeeper-route"]) for response in later
+    ]
     assert any("speculative server" in record["because"] for record in records[-3:])
 
 
@@ -134,7 +136,7 @@ def test_a_real_server_killed_before_its_first_byte_is_replaced(pair: ProxiedPai
         until(lambda: "gatekeeper_proxy_in_flight 0.0" not in metrics(pair), "requests are in flight")
         time.sleep(1.0)
         os.kill(pair.pids["speculative"], signal.SIGKILL)
-        answers = [one.result() for one in waiting]
+        answers = [future.result() for future in waiting]
     records = pair.wait_for(3)
 
     assert [200] * 3 == [answer.status_code for answer in answers]
@@ -221,11 +223,11 @@ def test_eight_clients_are_decoded_plainly_above_the_certified_concurrency(tmp_p
         crowded = pair.wait_for(32)
         until(lambda: pair.ask({"max_tokens": 4}).headers["x-gatekeeper-route"] == "speculative", "it speculates again")
 
-    because = [one["because"] for one in crowded if "in flight" in one["because"]]
+    because = [record["because"] for record in crowded if "in flight" in record["because"]]
     assert len(because) >= 20
-    assert {"plain"} == {one["route"] for one in crowded if "in flight" in one["because"]}
-    assert all("certified up to 4" in one for one in because)
-    assert 4 >= sum(one["arm"] == "speculative" for one in crowded[:8])
+    assert {"plain"} == {record["route"] for record in crowded if "in flight" in record["because"]}
+    assert all("certified up to 4" in reason for reason in because)
+    assert 4 >= sum(record["arm"] == "speculative" for record in crowded[:8])
 
 
 @pytest.mark.nightly
@@ -240,9 +242,9 @@ def test_a_swapped_draft_is_turned_off_in_the_next_round(tmp_path: Path) -> None
     with proxied_pair(promoted_run(tmp_path / "run", guards=GUARDS, **policy)) as pair:
         assert pair.overlay["route"][0]["speculation"]
         pair.serve("speculative", "little-draft-bad")
-        before = sum(one["kind"] == "look" for one in pair.log)
+        before = sum(entry["kind"] == "look" for entry in pair.log)
         until(lambda: not pair.overlay["route"][0]["speculation"], "speculation is off")
-        after = sum(one["kind"] == "look" for one in pair.log)
+        after = sum(entry["kind"] == "look" for entry in pair.log)
         answer = pair.ask({"max_tokens": 4})
         (*_, record) = pair.wait_for(1)
 
@@ -274,8 +276,8 @@ def test_a_draft_that_is_swapped_behind_a_relay_is_turned_off_by_the_holdout(tmp
                 if not pair.overlay["route"][0]["speculation"]:
                     break
             answer = pair.ask({"max_tokens": 4})
-        asked = len(pair.records)
+        requests_sent = len(pair.records)
 
     assert "plain" == answer.headers["x-gatekeeper-route"]
     assert "live requests" in pair.overlay["route"][0]["because"]
-    assert 100 < asked <= MOST_UNTIL_OFF
+    assert 100 < requests_sent <= MOST_UNTIL_OFF

@@ -90,7 +90,9 @@ def test_the_holdout_is_the_share_that_the_policy_says(share: float) -> None:
 
     first, second = routes.decide(ASKED), routes.decide(ASKED)
 
-    assert [(False, "holdout"), (True, "speculative")] == [(one.speculative, one.arm) for one in (first, second)]
+    assert [(False, "holdout"), (True, "speculative")] == [
+        (decision.speculative, decision.arm) for decision in (first, second)
+    ]
 
 
 def test_above_the_certified_concurrency_requests_decode_plainly_with_hysteresis() -> None:
@@ -127,23 +129,25 @@ def test_each_route_has_its_own_limit_and_its_own_way_back() -> None:
     routes = RequestRoutes(LiveEvidence(), lambda: 1.0, lambda: now_ns[0])
     policy = live_policy()
     base = policy.route_of("easy")
-    both = tuple(base.model_copy(update={"workload": name, "max_concurrency": most}) for name, most in LIMITS.items())
-    published(routes, of=policy.model_copy(update={"route": both}), names=tuple(LIMITS))
+    both_routes = tuple(
+        base.model_copy(update={"workload": name, "max_concurrency": most}) for name, most in LIMITS.items()
+    )
+    published(routes, of=policy.model_copy(update={"route": both_routes}), names=tuple(LIMITS))
 
     def speculating() -> list[bool]:
         return [routes.decide(LiveRequest(CHAT, workload=name)).speculative for name in LIMITS]
 
     for _ in range(3):
         routes.begin()
-    seen = [speculating()]
+    states = [speculating()]
     routes.end()
-    seen.append(speculating())
+    states.append(speculating())
     routes.end()
     for at in (4, 5):
         now_ns[0] = at * SECOND
-        seen.append(speculating())
+        states.append(speculating())
 
-    assert [[False, True], [False, True], [False, True], [True, True]] == seen
+    assert [[False, True], [False, True], [False, True], [True, True]] == states
 
 
 REGION = RouteRegion.model_validate(
@@ -205,8 +209,8 @@ def test_a_request_outside_of_the_region_decodes_plainly(body: dict[str, Any], i
     assert policy.conditions is not None
     carried = policy.conditions.model_copy(update={"request": {"certified_with": 1}})
     published(routes, region=REGION, of=policy.model_copy(update={"conditions": carried}))
-    asked = {"messages": [{"role": "user", "content": "hello"}], "temperature": 0, "max_tokens": 100, **body}
-    request = read_request(CHAT, {}, json.dumps(asked).encode())
+    request_body = {"messages": [{"role": "user", "content": "hello"}], "temperature": 0, "max_tokens": 100, **body}
+    request = read_request(CHAT, {}, json.dumps(request_body).encode())
     routes.begin(in_flight + request.answers - 1)
 
     decided = routes.decide(request)

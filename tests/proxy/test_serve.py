@@ -43,18 +43,18 @@ def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None
             assert process.poll() is None
             routes = {chat(url)[1] for _ in range(3)}
             off = chat(url, **{"x-gatekeeper-workload": "other"})[1]
-            own = (*options, "--overlay", str(tmp_path / "own.toml"), "--journal", str(tmp_path / "own.jsonl"))
-            with start(deployed, *own) as (second, said):
+            own_files = (*options, "--overlay", str(tmp_path / "own.toml"), "--journal", str(tmp_path / "own.jsonl"))
+            with start(deployed, *own_files) as (second, printed_second):
                 code = second.wait(60)
             records = ("--records", str(tmp_path / "records.jsonl"))
-            with start(deployed, *own, *records, "--listen", url.removeprefix("http://")) as (third, refused):
+            with start(deployed, *own_files, *records, "--listen", url.removeprefix("http://")) as (third, refused):
                 taken = third.wait(60)
             process.send_signal(signal.SIGTERM)
 
             assert 0 == process.wait(60)
 
     assert ("plain", 3, 2) == (off, code, taken)
-    assert f"process {process.pid}" in said
+    assert f"process {process.pid}" in printed_second
     assert f"{url.removeprefix('http://')}: Address already in use" in refused
     assert "Unclosed" not in refused
     assert "speculative" in routes
@@ -72,8 +72,8 @@ def test_a_server_that_cannot_decode_plainly_needs_a_second_one(tmp_path: Path) 
     """
     with Answering() as server:
         deployed = Deployed.served(tmp_path, server.url)
-        with start(deployed, "--url", server.url) as (process, said):
+        with start(deployed, "--url", server.url) as (process, output):
             assert 2 == process.wait(60)
 
-    assert "--plain-url" in said
+    assert "--plain-url" in output
     assert not os.path.lexists(tmp_path / "policy.live.toml")

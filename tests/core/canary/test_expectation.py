@@ -12,9 +12,9 @@ from tests.builders.slo import answer, canary
 
 
 def right(expect: dict[str, Any], text: str = "", calls: tuple[dict[str, Any], ...] = (), **more: Any) -> bool:
-    found = canary(expect=expect).grade(answer(text=text, tool_calls=calls, **more))
-    assert found is not None
-    return found
+    grade = canary(expect=expect).grade(answer(text=text, tool_calls=calls, **more))
+    assert grade is not None
+    return grade
 
 
 def call(name: str = "get_weather", **arguments: Any) -> dict[str, Any]:
@@ -150,13 +150,13 @@ def test_tool_call(calls: tuple[dict[str, Any], ...], expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "given_value"), [(1, True), (True, 1), (0, False), ([[1]], [True]), ({"a": True}, {"a": 1})]
+    ("expected_value", "given_value"), [(1, True), (True, 1), (0, False), ([[1]], [True]), ({"a": True}, {"a": 1})]
 )
-def test_true_is_not_one(wanted: Any, given_value: Any) -> None:
+def test_true_is_not_one(expected_value: Any, given_value: Any) -> None:
     """
     Python says True == 1; a tool does not, at any depth.
     """
-    expect = {"tool_call": {"name": "f", "arguments": {"x": wanted}}}
+    expect = {"tool_call": {"name": "f", "arguments": {"x": expected_value}}}
 
     assert not right(expect, calls=(call("f", x=given_value),))
 
@@ -251,7 +251,7 @@ def test_every_value_equals_itself(value: Any) -> None:
     """
     A call with exactly the expected value passes, whatever the value; a list is a choice and stands in a list.
     """
-    wanted = Canary.model_validate(
+    prompt = Canary.model_validate(
         {
             "id": "c",
             "messages": [{"role": "user"}],
@@ -259,7 +259,7 @@ def test_every_value_equals_itself(value: Any) -> None:
         }
     )
 
-    assert wanted.grade(answer(tool_calls=(call("f", x=value),)))
+    assert prompt.grade(answer(tool_calls=(call("f", x=value),)))
 
 
 @pytest.mark.parametrize(

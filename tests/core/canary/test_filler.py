@@ -40,9 +40,9 @@ def test_no_two_prompts_share_a_beginning() -> None:
     """
     A prompt cache finds nothing to reuse after the first line, which all have.
     """
-    texts = sorted(one.messages[-1]["content"][:120] for one in with_context(some("prose", 8), 4000))
+    texts = sorted(prompt.messages[-1]["content"][:120] for prompt in with_context(some("prose", 8), 4000))
 
-    assert all(one != other for one, other in pairwise(texts))
+    assert all(text != following for text, following in pairwise(texts))
 
 
 def test_a_prompt_that_is_long_enough_stays() -> None:

@@ -22,16 +22,21 @@ SCHEMAS = st.recursive(
     | st.sampled_from([{"pattern": "^a"}, {"pattern": r"^\d{4}-\d{2}-\d{2}$"}, {"$ref": "#/$defs/one"}]),
     lambda inner: (
         st.builds(
-            lambda one, two: {"properties": {"a": one}, "additionalProperties": two}, inner, inner | st.just(False)
-        )
-        | st.builds(
-            lambda one, two: {"patternProperties": {"^a": one, "[0-9]$": {}}, "additionalProperties": two},
+            lambda schema, other_schema: {"properties": {"a": schema}, "additionalProperties": other_schema},
             inner,
             inner | st.just(False),
         )
-        | st.builds(lambda one, two: {"anyOf": [one, two]}, inner, inner)
-        | st.builds(lambda one: {"items": one}, inner)
-        | st.builds(lambda one: {"not": one}, inner)
+        | st.builds(
+            lambda schema, other_schema: {
+                "patternProperties": {"^a": schema, "[0-9]$": {}},
+                "additionalProperties": other_schema,
+            },
+            inner,
+            inner | st.just(False),
+        )
+        | st.builds(lambda schema, other_schema: {"anyOf": [schema, other_schema]}, inner, inner)
+        | st.builds(lambda schema: {"items": schema}, inner)
+        | st.builds(lambda schema: {"not": schema}, inner)
     ),
     max_leaves=5,
 )
@@ -42,9 +47,11 @@ def test_a_document_is_valid_exactly_where_jsonschema_says_so(schema: dict[str, 
     """
     Our keywords for patterns, keys and references mean what those of jsonschema mean.
     """
-    whole = {"$defs": {"one": {"type": kind}}, **schema}
+    document_schema = {"$defs": {"one": {"type": kind}}, **schema}
 
-    assert jsonschema.Draft202012Validator(whole).is_valid(document) == json_schema.accepts(whole, document)
+    assert jsonschema.Draft202012Validator(document_schema).is_valid(document) == json_schema.accepts(
+        document_schema, document
+    )
 
 
 @pytest.mark.parametrize(

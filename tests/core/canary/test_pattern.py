@@ -55,20 +55,20 @@ def test_a_match_is_found_exactly_where_re_finds_one(pattern: str, text: str) ->
     Whatever the pattern and the text, the answer is that of `re.search`.
     """
     try:
-        wanted = re.compile(pattern)
+        reference = re.compile(pattern)
     except re.error:
         with pytest.raises(ParseError):
             compiled(pattern)
         return
 
-    assert (wanted.search(text) is not None) == compiled(pattern)(text)
+    assert (reference.search(text) is not None) == compiled(pattern)(text)
 
 
 def shipped() -> list[str]:
     lines = [line for path in sorted(CANARIES.rglob("*.jsonl")) for line in path.read_text().split("\n") if line]
-    found = {(json.loads(line).get("expect") or {}).get("regex") for line in lines}
+    patterns = {(json.loads(line).get("expect") or {}).get("regex") for line in lines}
     # `re` needs longer than a test may for these: two repeats of words inside a third.
-    return sorted(one for one in found if one and r"\W*\w+" not in one)
+    return sorted(pattern for pattern in patterns if pattern and r"\W*\w+" not in pattern)
 
 
 TEXTS = [

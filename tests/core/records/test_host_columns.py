@@ -58,15 +58,15 @@ def test_samples_are_those_that_were_appended(samples: list[HostSample]) -> None
     assert [sample.values.get("fan") for sample in samples] == list(columns.readings("fan"))
 
 
-@given(sample=SAMPLE, others=st.lists(st.tuples(WHOLE, FINITE | st.none(), FINITE), max_size=5))
+@given(sample=SAMPLE, later_readings=st.lists(st.tuples(WHOLE, FINITE | st.none(), FINITE), max_size=5))
 def test_samples_that_were_recorded_are_read_again(
-    tmp_path_factory: pytest.TempPathFactory, sample: HostSample, others: list[tuple[int, float | None, float]]
+    tmp_path_factory: pytest.TempPathFactory, sample: HostSample, later_readings: list[tuple[int, float | None, float]]
 ) -> None:
     """
     Whatever their numbers, and where a value comes and goes; in full lines as earlier versions wrote, and in short.
     """
     samples = [sample]
-    for at_ns, value, age in others:
+    for at_ns, value, age in later_readings:
         values = sample.values | {"swap_used": Reading(value, "B", "/proc/meminfo", "ok", age)}
         samples.append(HostSample(sample.at, at_ns, values, sample.phase, 3))
     folder = tmp_path_factory.mktemp("run")
@@ -140,10 +140,10 @@ def test_a_damaged_line_is_damage_after_any_number_of_whole_ones(tmp_path: Path,
     assert before in lines[2]
     lines[2] = lines[2].replace(before, after)
 
-    found, trouble = read(tmp_path / "host.jsonl", lines)
+    samples, trouble = read(tmp_path / "host.jsonl", lines)
 
     assert "line 3 is damaged" == trouble
-    assert [sample_at(0, 5e9 - 1), sample_at(1, 5e9)] == found
+    assert [sample_at(0, 5e9 - 1), sample_at(1, 5e9)] == samples
 
 
 def test_a_line_in_another_order_is_read_as_it_is(tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ def test_a_line_in_another_order_is_read_as_it_is(tmp_path: Path) -> None:
     """
     samples = [sample_at(0), sample_at(1, None), sample_at(2)]
     document = json.loads(line_of(sample_at(3)))
-    turned = json.dumps(dict(reversed(document.items()))).encode() + b"\n"
+    reordered = json.dumps(dict(reversed(document.items()))).encode() + b"\n"
 
-    stored, trouble = read(tmp_path / "host.jsonl", [*map(line_of, samples), turned])
+    stored, trouble = read(tmp_path / "host.jsonl", [*map(line_of, samples), reordered])
 
     assert ([*samples, sample_at(3)], None) == (stored, trouble)
 

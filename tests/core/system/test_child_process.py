@@ -45,9 +45,9 @@ def test_a_process_ends_with_its_group(code: str, grace: float, status: int) -> 
     if status > 0:
         process.wait()
 
-    found = [end(process, grace=grace), end(process, grace=grace)]
+    statuses = [end(process, grace=grace), end(process, grace=grace)]
 
-    assert [status, status] == found
+    assert [status, status] == statuses
     until(lambda: not runs(child), "what was killed is gone")
 
 

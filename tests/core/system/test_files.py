@@ -74,10 +74,10 @@ def test_a_lock_names_its_holder(tmp_path: Path) -> None:
 
     with pytest.raises(LockHeldError) as refused:
         second.acquire("second")
-    seen = second.holder()
+    holder = second.holder()
     first.release()
 
-    assert ("first", "first", None) == (refused.value.owner, seen, second.holder())
+    assert ("first", "first", None) == (refused.value.owner, holder, second.holder())
     assert "" == second.acquire("second")
     second.release()
 
@@ -89,9 +89,9 @@ def test_a_holder_that_was_killed_leaves_its_name(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("dead")
     lock = FileLock(tmp_path / "lock", remove=True)
 
-    left = lock.acquire("alive")
+    previous_holder = lock.acquire("alive")
 
-    assert ("dead", "alive") == (left, (tmp_path / "lock").read_text())
+    assert ("dead", "alive") == (previous_holder, (tmp_path / "lock").read_text())
     lock.release()
     lock.release()
     assert [] == list(tmp_path.iterdir())
@@ -129,13 +129,13 @@ def test_a_changed_file_is_hashed_again(tmp_path: Path) -> None:
     Another size, another time of change or another file under the name: the cached digest is not believed.
     """
     path, cache = tmp_path / "big", HashCache(tmp_path / "hashes.json")
-    seen = []
+    digests = []
     for content in ("aaaa", "aaaaa", "bbbbb"):
         (tmp_path / "fresh").write_text(content)
         (tmp_path / "fresh").replace(path)
-        seen.append(cache.sha256(path))
+        digests.append(cache.sha256(path))
 
-    assert [sha256("aaaa"), sha256("aaaaa"), sha256("bbbbb")] == seen
+    assert [sha256("aaaa"), sha256("aaaaa"), sha256("bbbbb")] == digests
 
 
 @pytest.mark.parametrize("content", ["", "nonsense", "[]", '{"PATH": [1, 2, 3]}', '{"PATH": 7}'])

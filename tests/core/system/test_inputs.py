@@ -45,14 +45,14 @@ def test_everything_the_slo_names_is_read(folder: Path) -> None:
     """
     Texts are kept for the run directory, digests for the manifest, and `first` takes the first canaries.
     """
-    found = inputs.read(folder / "made.toml")
+    slo_inputs = inputs.read(folder / "made.toml")
 
-    assert ["c-0", "c-1"] == [tool.id for tool in found.canaries["tools"]]
-    assert {"inputs/slo.toml", "inputs/profile.toml", "inputs/canaries-tools.jsonl"} == found.texts.keys()
+    assert ["c-0", "c-1"] == [tool.id for tool in slo_inputs.canaries["tools"]]
+    assert {"inputs/slo.toml", "inputs/profile.toml", "inputs/canaries-tools.jsonl"} == slo_inputs.texts.keys()
     assert {"slo": sha256(SLO), "workload tools": sha256((folder / "tools.jsonl").read_text())} == {
-        name: found.files[name].sha256 for name in ("slo", "workload tools")
+        name: slo_inputs.files[name].sha256 for name in ("slo", "workload tools")
     }
-    assert (2, "steady", folder) == (found.files["workload tools"].count, found.profile.name, found.base)
+    assert (2, "steady", folder) == (slo_inputs.files["workload tools"].count, slo_inputs.profile.name, slo_inputs.base)
 
 
 def edited(folder: Path, old: str, new: str) -> Path:
@@ -142,9 +142,12 @@ def test_a_set_is_found_by_its_name(folder: Path, place: str) -> None:
     text = (folder / "tools.jsonl").read_text()
     (folder / "tools.jsonl").rename(folder / place)
 
-    found = inputs.read(edited(folder, '"tools.jsonl"', '"tools"'))
+    slo_inputs = inputs.read(edited(folder, '"tools.jsonl"', '"tools"'))
 
-    assert ("tools.jsonl", sha256(text)) == (found.files["workload tools"].name, found.files["workload tools"].sha256)
+    assert ("tools.jsonl", sha256(text)) == (
+        slo_inputs.files["workload tools"].name,
+        slo_inputs.files["workload tools"].sha256,
+    )
 
 
 @pytest.mark.parametrize("name", ["tools", "little/tools"])
@@ -154,10 +157,10 @@ def test_a_shipped_set_is_found_by_its_name(folder: Path, name: str) -> None:
     """
     (folder / "tools.jsonl").unlink()
 
-    found = inputs.read(edited(folder, '"tools.jsonl"', f'"{name}"'))
+    slo_inputs = inputs.read(edited(folder, '"tools.jsonl"', f'"{name}"'))
 
     shipped = inputs.shipped_folder("canaries") / f"{name}.jsonl"
-    assert sha256(shipped.read_text("utf-8")) == found.files["workload tools"].sha256
+    assert sha256(shipped.read_text("utf-8")) == slo_inputs.files["workload tools"].sha256
 
 
 def test_a_path_is_never_taken_for_a_name(folder: Path) -> None:
@@ -178,11 +181,11 @@ def test_a_missing_canary_file_is_located(folder: Path) -> None:
         inputs.read(_no_canaries(folder))
 
 
-def frozen(given: inputs.Inputs) -> Manifest:
+def frozen(slo_inputs: inputs.Inputs) -> Manifest:
     return Manifest.model_validate(
         {
             "schema": 1,
-            "slo": given.files["slo"],
+            "slo": slo_inputs.files["slo"],
             "backend": "scripted",
             "shares_process": True,
             "streams": 1,
@@ -190,8 +193,8 @@ def frozen(given: inputs.Inputs) -> Manifest:
             "sight": [],
             "target": None,
             "sampling": {},
-            "canaries": {"tools": given.files["workload tools"]},
-            "profile": given.files["profile"],
+            "canaries": {"tools": slo_inputs.files["workload tools"]},
+            "profile": slo_inputs.files["profile"],
             "versions": {},
             "host": {},
             "frozen_at": "now",
@@ -211,11 +214,16 @@ def test_stored_inputs_are_the_frozen_ones(folder: Path) -> None:
     """
     A run directory's copies give back the same inputs, and none has changed.
     """
-    given = inputs.read(folder / "made.toml")
+    slo_inputs = inputs.read(folder / "made.toml")
 
-    again, changed = inputs.stored_inputs(stored(folder, given.texts), frozen(given))
+    again, changed = inputs.stored_inputs(stored(folder, slo_inputs.texts), frozen(slo_inputs))
 
-    assert ([], given.slo, given.canaries, given.profile) == (changed, again.slo, again.canaries, again.profile)
+    assert ([], slo_inputs.slo, slo_inputs.canaries, slo_inputs.profile) == (
+        changed,
+        again.slo,
+        again.canaries,
+        again.profile,
+    )
 
 
 @pytest.mark.parametrize("name", [inputs.SLO_NAME, inputs.PROFILE_NAME, "inputs/canaries-tools.jsonl"])
@@ -223,10 +231,10 @@ def test_a_changed_copy_is_named(folder: Path, name: str) -> None:
     """
     An SLO loosened after the run, other canaries or another load are not what was frozen.
     """
-    given = inputs.read(folder / "made.toml")
-    run = stored(folder, {**given.texts, name: given.texts[name] + "\n"})
+    slo_inputs = inputs.read(folder / "made.toml")
+    run = stored(folder, {**slo_inputs.texts, name: slo_inputs.texts[name] + "\n"})
 
-    _, changed = inputs.stored_inputs(run, frozen(given))
+    _, changed = inputs.stored_inputs(run, frozen(slo_inputs))
 
     says("core", "a changed copy is named", "; ".join(changed), name=name)
 
@@ -235,11 +243,11 @@ def test_canaries_that_the_slo_no_longer_names_are_named(folder: Path) -> None:
     """
     A workload that was taken out of a stored SLO leaves its canaries behind.
     """
-    given = inputs.read(folder / "made.toml")
-    left = "inputs/canaries-other.jsonl"
-    run = stored(folder, {**given.texts, left: "other"})
-    canaries = {**frozen(given).canaries, "other": File(name="o", sha256=sha256("other"))}
+    slo_inputs = inputs.read(folder / "made.toml")
+    file_name = "inputs/canaries-other.jsonl"
+    run = stored(folder, {**slo_inputs.texts, file_name: "other"})
+    canaries = {**frozen(slo_inputs).canaries, "other": File(name="o", sha256=sha256("other"))}
 
-    _, changed = inputs.stored_inputs(run, frozen(given).model_copy(update={"canaries": canaries}))
+    _, changed = inputs.stored_inputs(run, frozen(slo_inputs).model_copy(update={"canaries": canaries}))
 
-    says("core", "a changed copy is named", "; ".join(changed), name=left)
+    says("core", "a changed copy is named", "; ".join(changed), name=file_name)

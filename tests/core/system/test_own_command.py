@@ -81,7 +81,7 @@ def test_a_pasted_command_runs() -> None:
         text=True, check=True,
     )  # fmt: skip
 
-    shown = subprocess.run(
+    process = subprocess.run(
         [*shlex.split(ran.stdout), "--version"],
         cwd=Path(__file__).parents[3],
         capture_output=True,
@@ -89,7 +89,7 @@ def test_a_pasted_command_runs() -> None:
         check=True,
     )
 
-    assert shown.stdout.startswith("gatekeeper ")
+    assert process.stdout.startswith("gatekeeper ")
 
 
 @pytest.mark.parametrize("from_an_index", [False, True])

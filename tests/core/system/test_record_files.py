@@ -74,13 +74,13 @@ def test_every_record_is_on_disk_before_the_next(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     file = record_files.RecordWriter(path, record_files.EVENTS)
 
-    seen = []
+    counts = []
     for number in range(3):
         file(event(number))
-        seen.append(len(record_files.read_records(path, record_files.EVENTS).records))
+        counts.append(len(record_files.read_records(path, record_files.EVENTS).records))
     file.close()
 
-    assert [1, 2, 3] == seen
+    assert [1, 2, 3] == counts
 
 
 def test_the_closing_line_counts(tmp_path: Path) -> None:
@@ -127,13 +127,13 @@ def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
     Every way a file can be cut, patched or doubled is trouble; what is whole before it is still read.
     """
     path = written(tmp_path / "a.jsonl")
-    change, whole = DAMAGE[damage]
+    change, count_left = DAMAGE[damage]
     path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
 
     loaded = record_files.read_records(path, record_files.EVENTS)
 
     assert loaded.trouble
-    assert whole == len(loaded.records)
+    assert count_left == len(loaded.records)
 
 
 @given(share=st.floats(0, 1, exclude_max=True))

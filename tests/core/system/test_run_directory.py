@@ -188,7 +188,7 @@ def test_runs_of_one_minute_have_different_ids() -> None:
     ids = {run_directory.new_run_id("s" * 300, datetime(2026, 11, 21, 9, 5, 59, tzinfo=UTC)) for _ in range(1000)}
 
     assert 1000 == len(ids)
-    assert all(one.startswith("2026-11-21T0905Z-sss") and len(one) < 128 for one in ids)
+    assert all(run_id.startswith("2026-11-21T0905Z-sss") and len(run_id) < 128 for run_id in ids)
 
 
 def test_a_record_file_is_hashed_in_blocks(tmp_path: Path) -> None:

@@ -50,10 +50,10 @@ def test_a_record_that_is_absent_has_a_gap(record: Path) -> None:
     """
     No record is not a record of no tries.
     """
-    found = tries.read()
+    record_read = tries.read()
 
-    assert (True, {}) == (found.absent, found.tries)
-    says("core", "a record that is absent has a gap", found.gap)
+    assert (True, {}) == (record_read.absent, record_read.tries)
+    says("core", "a record that is absent has a gap", record_read.gap)
     assert not record.parent.exists()
 
 
@@ -107,9 +107,9 @@ def binary(content: bytes) -> bytes:
     return content + b"\xff\x00{{\n"
 
 
-@pytest.mark.parametrize(("edit", "left"), [(cut, 1), (other_line, 1), (no_header, 1), (empty, 0), (binary, 2)])
+@pytest.mark.parametrize(("edit", "count_left"), [(cut, 1), (other_line, 1), (no_header, 1), (empty, 0), (binary, 2)])
 def test_an_edited_record_is_a_warning_and_a_lower_bound(
-    record: Path, edit: Callable[[bytes], bytes], left: int
+    record: Path, edit: Callable[[bytes], bytes], count_left: int
 ) -> None:
     """
     What can be read of a damaged record counts; the next run is added with a warning, and the gap is never forgotten.
@@ -118,9 +118,9 @@ def test_an_edited_record_is_a_warning_and_a_lower_bound(
     tries.add(attempt(2))
     record.write_bytes(edit(record.read_bytes()))
 
-    assert (left, tries.DAMAGED) == (len(tries.read().tries), tries.read().gap)
+    assert (count_left, tries.DAMAGED) == (len(tries.read().tries), tries.read().gap)
     assert tries.DAMAGED == tries.add(attempt(3))
-    assert (left + 1, tries.LOST) == (len(tries.read().tries), tries.read().gap)
+    assert (count_left + 1, tries.LOST) == (len(tries.read().tries), tries.read().gap)
     assert tries.add(attempt(4)) is None, "said once"
     assert tries.LOST == tries.read().gap
 
@@ -137,9 +137,9 @@ def test_a_record_has_a_largest_size(record: Path) -> None:
 
     assert tries.add(attempt(tries.MOST_RUNS)) is None
 
-    kept = tries.read()
-    assert (tries.MOST_RUNS, tries.LOST) == (len(kept.tries), kept.gap)
-    assert f"{0:064x}" not in kept.tries
+    record_read = tries.read()
+    assert (tries.MOST_RUNS, tries.LOST) == (len(record_read.tries), record_read.gap)
+    assert f"{0:064x}" not in record_read.tries
     assert record.stat().st_size < tries.MOST_BYTES
 
 

@@ -38,12 +38,12 @@ def test_headroom_is_free_plus_file_backed_plus_purgeable(width: int, page: int)
     """
     Headroom counts what needs no compression, in the page size of the header, in both label widths.
     """
-    found = vm_stat.parse(printed(mac_tools.vm_stat(page, width)))
+    values = vm_stat.parse(printed(mac_tools.vm_stat(page, width)))
 
-    assert (90_000 + 250_000 + 15_000) * page == found["memory_headroom"]
-    assert (210_000 + 550_000 + 300_000) * page == found["memory_uncompressed_demand"]
-    assert (210_000 * page, 110_000 * page) == (found["memory_wired"], found["memory_compressed"])
-    assert (321 * page, 654 * page) == (found["swapin_bytes"], found["swapout_bytes"])
+    assert (90_000 + 250_000 + 15_000) * page == values["memory_headroom"]
+    assert (210_000 + 550_000 + 300_000) * page == values["memory_uncompressed_demand"]
+    assert (210_000 * page, 110_000 * page) == (values["memory_wired"], values["memory_compressed"])
+    assert (321 * page, 654 * page) == (values["swapin_bytes"], values["swapout_bytes"])
 
 
 def test_rows_for_tagged_memory_change_nothing() -> None:
@@ -60,9 +60,9 @@ def test_a_torn_reading_of_vm_stat_is_no_reading() -> None:
     """
     File-backed plus anonymous pages must be active plus inactive plus speculative; else all values are parse errors.
     """
-    found = vm_stat.parse(printed(mac_tools.vm_stat(Pages_active=100_000)))
+    values = vm_stat.parse(printed(mac_tools.vm_stat(Pages_active=100_000)))
 
-    assert {BAD} == set(found.values())
+    assert {BAD} == set(values.values())
 
 
 @given(cut=st.integers(0, len(mac_tools.vm_stat())))
@@ -70,11 +70,11 @@ def test_truncating_vm_stat_never_invents_a_value(cut: int) -> None:
     """
     Every value read from a truncated output is the value of the whole one.
     """
-    whole = vm_stat.parse(printed(mac_tools.vm_stat()))
+    untruncated = vm_stat.parse(printed(mac_tools.vm_stat()))
 
-    found = vm_stat.parse(printed(mac_tools.vm_stat()[:cut]))
+    values = vm_stat.parse(printed(mac_tools.vm_stat()[:cut]))
 
-    assert all(value in (BAD, whole[name]) for name, value in found.items())
+    assert all(value in (BAD, untruncated[name]) for name, value in values.items())
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_sysctl_values_come_in_the_order_of_the_keys() -> None:
     """
     text = "\n".join(mac_tools.SYSCTL[key] for key in sysctl.KEYS) + "\n"
 
-    found = sysctl.parse(printed(text))
+    values = sysctl.parse(printed(text))
 
     expected = {
         "memory_pressure_level": 1.0,
@@ -109,7 +109,7 @@ def test_sysctl_values_come_in_the_order_of_the_keys() -> None:
         "memory_total": 25769803776.0,
         "gpu_wired_limit": Status.ABSENT,
     }
-    assert expected == found
+    assert expected == values
 
 
 @pytest.mark.parametrize("missing", list(sysctl.KEYS))
@@ -117,21 +117,21 @@ def test_a_key_that_sysctl_lacks_never_shifts_the_others(missing: str) -> None:
     """
     The key named on stderr is absent, and every other value stands.
     """
-    whole = sysctl.parse(printed("".join(f"{mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)))
+    complete = sysctl.parse(printed("".join(f"{mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)))
     text = "".join(f"{mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS if key != missing)
 
-    found = sysctl.parse(printed(text, 1, f"sysctl: unknown oid '{missing}'\n"))
+    values = sysctl.parse(printed(text, 1, f"sysctl: unknown oid '{missing}'\n"))
 
-    assert whole | {sysctl.KEYS[missing]: Status.ABSENT} == found
+    assert complete | {sysctl.KEYS[missing]: Status.ABSENT} == values
 
 
 def test_sysctl_with_a_missing_line_is_a_parse_error() -> None:
     """
     With fewer lines than keys and no error, the lines cannot be matched to the keys.
     """
-    found = sysctl.parse(printed("1\n25769803776\n0\n"))
+    values = sysctl.parse(printed("1\n25769803776\n0\n"))
 
-    assert {BAD} == set(found.values())
+    assert {BAD} == set(values.values())
 
 
 @given(cut=st.integers(0, 200))
@@ -140,11 +140,11 @@ def test_truncating_sysctl_never_invents_a_value(cut: int) -> None:
     A memory size that lost digits, or a level that lost its line, is a parse error; nothing at all is absent.
     """
     text = "".join(f"{mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)
-    whole = sysctl.parse(printed(text))
+    untruncated = sysctl.parse(printed(text))
 
-    found = sysctl.parse(printed(text[:cut]))
+    values = sysctl.parse(printed(text[:cut]))
 
-    assert all(value in (BAD, Status.ABSENT, whole[name]) for name, value in found.items())
+    assert all(value in (BAD, Status.ABSENT, untruncated[name]) for name, value in values.items())
 
 
 def test_lines_that_name_their_key_belong_to_it() -> None:
@@ -153,10 +153,10 @@ def test_lines_that_name_their_key_belong_to_it() -> None:
     """
     plain = "".join(f"{mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)
     text = "".join(f"{key}: {mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)
-    turned = "".join(f"{key}: {mac_tools.SYSCTL[key]}\n" for key in reversed(sysctl.KEYS)) + "hw.ncpu: 18\n"
+    reversed_lines = "".join(f"{key}: {mac_tools.SYSCTL[key]}\n" for key in reversed(sysctl.KEYS)) + "hw.ncpu: 18\n"
 
     assert sysctl.parse(printed(plain)) == sysctl.parse(printed(text))
-    assert sysctl.parse(printed(plain)) == sysctl.parse(printed(turned))
+    assert sysctl.parse(printed(plain)) == sysctl.parse(printed(reversed_lines))
 
 
 def test_facts_that_are_cut_off_are_unknown() -> None:
@@ -173,10 +173,10 @@ def test_swap_in_another_locale_or_unit_is_a_parse_error(line: str) -> None:
     """
     A decimal comma or another unit is a format we do not know.
     """
-    found = sysctl.parse(printed(f"1\n{line}\n25769803776\n0\n"))
+    values = sysctl.parse(printed(f"1\n{line}\n25769803776\n0\n"))
 
-    assert found["swap_used"] is BAD
-    assert found["memory_total"] == 25769803776.0
+    assert values["swap_used"] is BAD
+    assert values["memory_total"] == 25769803776.0
 
 
 @pytest.mark.parametrize(("text", "level"), [("1", 1.0), ("2", 2.0), ("4", 4.0), ("3", BAD), ("0", BAD), ("x", BAD)])
@@ -184,9 +184,9 @@ def test_pressure_is_1_2_or_4(text: str, level: float | Status) -> None:
     """
     Another number is not a pressure level.
     """
-    found = sysctl.parse(printed(f"{text}\n{mac_tools.swapusage()}\n25769803776\n0\n"))
+    values = sysctl.parse(printed(f"{text}\n{mac_tools.swapusage()}\n25769803776\n0\n"))
 
-    assert level == found["memory_pressure_level"]
+    assert level == values["memory_pressure_level"]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,9 @@ def test_pmset_notes_leave_the_speed_limit_absent() -> None:
     """
     Three notes that nothing was recorded mean not found: absent, never a full speed limit.
     """
-    notes = "".join(f"Note: No {what} has been recorded\n" for what in ("thermal warning level", "CPU power status"))
+    notes = "".join(
+        f"Note: No {missing} has been recorded\n" for missing in ("thermal warning level", "CPU power status")
+    )
 
     assert pmset.parse_therm(printed(notes)) == {"cpu_speed_limit": Status.ABSENT}
     assert pmset.parse_therm(printed("\tCPU_Speed_Limit \t= 72\n")) == {"cpu_speed_limit": 0.72}
@@ -294,9 +296,9 @@ def test_ioreg_memory_is_the_exact_key() -> None:
     """
     The driver's own memory has a key that begins alike.
     """
-    found = ioreg.parse(printed(mac_tools.ioreg(busy=41, memory=626_000_000, resets=3)))
+    values = ioreg.parse(printed(mac_tools.ioreg(busy=41, memory=626_000_000, resets=3)))
 
-    assert found == {"gpu_active": 0.41, "gpu_memory": 626_000_000.0, "gpu_memory_allocated": 1.7e9, "gpu_resets": 3.0}
+    assert values == {"gpu_active": 0.41, "gpu_memory": 626_000_000.0, "gpu_memory_allocated": 1.7e9, "gpu_resets": 3.0}
 
 
 @given(cut=st.integers(0, len(mac_tools.ioreg())))
@@ -304,11 +306,11 @@ def test_truncating_ioreg_never_invents_a_value(cut: int) -> None:
     """
     A number without what follows it may have lost digits.
     """
-    whole = ioreg.parse(printed(mac_tools.ioreg()))
+    untruncated = ioreg.parse(printed(mac_tools.ioreg()))
 
-    found = ioreg.parse(printed(mac_tools.ioreg()[:cut]))
+    values = ioreg.parse(printed(mac_tools.ioreg()[:cut]))
 
-    assert all(isinstance(value, Status) or value == whole[name] for name, value in found.items())
+    assert all(isinstance(value, Status) or value == untruncated[name] for name, value in values.items())
 
 
 def test_memory_pressure_gives_its_share_and_the_size() -> None:
@@ -317,9 +319,9 @@ def test_memory_pressure_gives_its_share_and_the_size() -> None:
     """
     text = "The system has 25769803776 (1572864 pages with a page size of 16384).\n"
 
-    found = memory_pressure.parse(printed(text + "System-wide memory free percentage: 42%\n"))
+    values = memory_pressure.parse(printed(text + "System-wide memory free percentage: 42%\n"))
 
-    assert found == {"memory_free_share": 0.42, "memory_total": 25769803776.0}
+    assert values == {"memory_free_share": 0.42, "memory_total": 25769803776.0}
     assert memory_pressure.parse(printed(text))["memory_free_share"] is BAD
 
 
@@ -420,10 +422,10 @@ def test_garbage_yields_no_value(out: bytes, code: int, parser: Callable[[Output
     """
     With random bytes and any exit code, every value is missing.
     """
-    found = parser(Output(code, out))
+    values = parser(Output(code, out))
 
-    assert found
-    assert all(isinstance(value, Status) for value in found.values())
+    assert values
+    assert all(isinstance(value, Status) for value in values.values())
 
 
 @pytest.mark.parametrize("parser", PARSERS)
@@ -460,7 +462,7 @@ STREAMS: dict[str, tuple[Callable[[], Decoder], bytes]] = {
 
 
 def readings(decoder: Decoder, chunks: Sequence[bytes]) -> list[Values]:
-    return [found for chunk in chunks for found in decoder.feed(chunk)]
+    return [values for chunk in chunks for values in decoder.feed(chunk)]
 
 
 @pytest.mark.parametrize("name", list(STREAMS))
@@ -469,11 +471,11 @@ def test_any_chunking_gives_the_same_samples(name: str, data: st.DataObject) -> 
     """
     Where a stream is cut into chunks changes nothing, garbage and NULs included.
     """
-    decoder, whole = STREAMS[name]
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=12)))
-    chunks = [whole[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    decoder, stream = STREAMS[name]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
+    chunks = [stream[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
 
-    assert readings(decoder(), [whole]) == readings(decoder(), chunks)
+    assert readings(decoder(), [stream]) == readings(decoder(), chunks)
 
 
 @pytest.mark.parametrize("name", list(STREAMS))
@@ -482,12 +484,12 @@ def test_truncating_a_stream_never_invents_a_sample(name: str, data: st.DataObje
     """
     The samples of a truncated stream are the first samples of the whole one.
     """
-    decoder, whole = STREAMS[name]
-    expected = readings(decoder(), [whole])
+    decoder, stream = STREAMS[name]
+    expected = readings(decoder(), [stream])
 
-    found = readings(decoder(), [whole[: data.draw(st.integers(0, len(whole)))]])
+    samples = readings(decoder(), [stream[: data.draw(st.integers(0, len(stream)))]])
 
-    assert expected[: len(found)] == found
+    assert expected[: len(samples)] == samples
 
 
 @given(st.binary(max_size=600))
@@ -499,14 +501,14 @@ def test_garbage_in_a_stream_is_at_most_a_parse_error(garbage: bytes) -> None:
     lines = readings(macmon.LineDecoder(), [garbage + b"\n" + mac_tools.macmon_line("0.8")])
 
     assert (frames[-1]["gpu_power"], lines[-1]["gpu_power"]) == (9.10025, 8.5)
-    assert all(value is BAD for found in (*frames[:-1], *lines[:-1]) for value in found.values())
+    assert all(value is BAD for values_read in (*frames[:-1], *lines[:-1]) for value in values_read.values())
 
 
 def test_powermetrics_units_become_base_units() -> None:
     """
     Milliwatts, megahertz under the name freq_hz, idle residency and a word become W, Hz, a share and a level.
     """
-    (found,) = powermetrics.PlistDecoder().feed(mac_tools.powermetrics(pressure="Heavy").encode())
+    (values,) = powermetrics.PlistDecoder().feed(mac_tools.powermetrics(pressure="Heavy").encode())
 
     expected = {
         "cpu_power": 2.4005,
@@ -517,7 +519,7 @@ def test_powermetrics_units_become_base_units() -> None:
         "thermal_level_powermetrics": 2.0,
         "thermal_level": 2.0,
     }
-    assert expected == found
+    assert expected == values
 
 
 def test_powermetrics_of_fewer_samplers_lacks_their_values() -> None:
@@ -528,9 +530,9 @@ def test_powermetrics_of_fewer_samplers_lacks_their_values() -> None:
         mac_tools.PLIST_HEAD + "<key>is_delta</key><true/><key>gpu</key><dict><key>gpu_energy</key><integer>9</integer>"
     )
 
-    (found,) = powermetrics.PlistDecoder().feed(f"{text}</dict></dict></plist>".encode())
+    (values,) = powermetrics.PlistDecoder().feed(f"{text}</dict></dict></plist>".encode())
 
-    assert {Status.ABSENT} == set(found.values())
+    assert {Status.ABSENT} == set(values.values())
 
 
 @pytest.mark.parametrize(
@@ -571,7 +573,7 @@ def test_macmon_of_every_version(version: str, frequency: float, active: float, 
     """
     Powers are watts throughout; 0.8 adds fans and a true activity.
     """
-    (found,) = macmon.LineDecoder().feed(mac_tools.macmon_line(version))
+    (values,) = macmon.LineDecoder().feed(mac_tools.macmon_line(version))
 
     expected = {
         "cpu_power": 2.5,
@@ -582,7 +584,7 @@ def test_macmon_of_every_version(version: str, frequency: float, active: float, 
         "gpu_active": active,
         "fan_speed": fan,
     }
-    assert expected == found
+    assert expected == values
 
 
 @pytest.mark.parametrize("odd", ["NaN", "-1.0", "1e999", '"8.5"', "null", "true", "[8.5]"])
@@ -592,6 +594,6 @@ def test_macmon_numbers_must_be_possible(odd: str) -> None:
     """
     line = json.dumps(mac_tools.macmon("0.8")).replace('"gpu_power": 8.5', f'"gpu_power": {odd}')
 
-    (found,) = macmon.LineDecoder().feed(line.encode() + b"\n")
+    (values,) = macmon.LineDecoder().feed(line.encode() + b"\n")
 
-    assert (found["gpu_power"], found["cpu_power"]) == (BAD, BAD if odd in {"NaN", "1e999"} else 2.5)
+    assert (values["gpu_power"], values["cpu_power"]) == (BAD, BAD if odd in {"NaN", "1e999"} else 2.5)

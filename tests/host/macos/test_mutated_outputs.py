@@ -125,10 +125,12 @@ def test_a_mutated_output_gives_its_value_or_none(name: str, mutation: str) -> N
     Each value that is read of a mutated output is one that is read of the whole output.
     """
     read, text = OUTPUTS[name]
-    whole = [item for values in read(text.encode()) for item in values.items() if not isinstance(item[1], Status)]
-    assert whole
+    items_of_whole = [
+        item for values in read(text.encode()) for item in values.items() if not isinstance(item[1], Status)
+    ]
+    assert items_of_whole
 
     for raw in MUTATIONS[mutation](text.encode()):
         values = [item for values in read(raw) for item in values.items() if not isinstance(item[1], Status)]
 
-        assert [] == [item for item in values if item not in whole], raw
+        assert [] == [item for item in values if item not in items_of_whole], raw

@@ -74,17 +74,17 @@ def test_calls_and_commands_agree(readings: list[dict[str, Any]]) -> None:
     """
     What a system call and a tool both give is the same, but for what changed between the two.
     """
-    both: dict[str, list[float]] = {}
+    values_by_name: dict[str, list[float]] = {}
     for reading in readings:
         for name, value in reading["values"].items():
-            both.setdefault(name, []).append(value)
+            values_by_name.setdefault(name, []).append(value)
     calls = {reading["source"] for reading in readings if reading["values"] and "argv" not in reading}
 
     assert {"host_statistics64", "sysctlbyname", "notify_get_state", "proc_pid_rusage"} <= calls
-    assert [] == [name for name in ("memory_total", "memory_pressure_level") if len({*both[name]}) > 1]
+    assert [] == [name for name in ("memory_total", "memory_pressure_level") if len({*values_by_name[name]}) > 1]
     for name in ("memory_headroom", "memory_wired", "memory_uncompressed_demand", "swapin_bytes", "swapout_bytes"):
-        assert both[name][1] == pytest.approx(both[name][0], rel=0.2, abs=512e6), name
-    assert both["swap_used"][1] == pytest.approx(both["swap_used"][0], abs=64e6)
+        assert values_by_name[name][1] == pytest.approx(values_by_name[name][0], rel=0.2, abs=512e6), name
+    assert values_by_name["swap_used"][1] == pytest.approx(values_by_name["swap_used"][0], abs=64e6)
 
 
 def test_the_facts_of_the_machine_are_known() -> None:

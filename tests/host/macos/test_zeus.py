@@ -14,9 +14,9 @@ FIRST: dict[str, int | None] = {"cpu_total_mj": 1000, "gpu_mj": 5000, "ane_mj": 
 
 def counters(monkeypatch: pytest.MonkeyPatch, *readings: dict[str, int | None]) -> zeus.EnergyCounters:
     """Return the source on a chip with these readings, one a second."""
-    found = iter([SimpleNamespace(**reading) for reading in readings])
+    monitor_readings = iter([SimpleNamespace(**reading) for reading in readings])
     stand_in = ModuleType(zeus.MODULE)
-    stand_in.AppleEnergyMonitor = lambda: SimpleNamespace(get_cumulative_energy=lambda: next(found))  # type: ignore[attr-defined]
+    stand_in.AppleEnergyMonitor = lambda: SimpleNamespace(get_cumulative_energy=lambda: next(monitor_readings))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, zeus.MODULE, stand_in)
     clock = iter(range(0, 10**12, 10**9))
     monkeypatch.setattr("gatekeeper.host.macos.zeus.time.monotonic_ns", lambda: next(clock))

@@ -97,8 +97,8 @@ def test_idle_connections_turn_no_speculation_off(tmp_path: Path, soft: int, har
             place = ("127.0.0.1", int(url.rpartition(":")[2]))
             connections = [socket.create_connection(place, timeout=60) for _ in range(idle)]
             statuses = [status(url) for _ in range(12)]
-            for one in connections:
-                one.close()
+            for connection in connections:
+                connection.close()
             until(lambda: status(url) == 200)
             assert [200] * 3 == [status(url) for _ in range(3)]  # one request in a hundred is held out
             metrics = httpx2.get(f"{url}/metrics").text

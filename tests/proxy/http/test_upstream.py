@@ -98,8 +98,8 @@ def test_a_connection_is_used_again_if_the_server_keeps_it(answer: bytes, connec
 
     async def run() -> None:
         wire = Wire(answer, answer)
-        async with wired(wire) as kept:
-            assert [await whole(kept, wire) for _ in range(2)] == [b"abcde"] * 2
+        async with wired(wire) as upstream:
+            assert [await whole(upstream, wire) for _ in range(2)] == [b"abcde"] * 2
         assert wire.connections == connections
 
     asyncio.run(run())
@@ -110,8 +110,8 @@ def test_an_answer_without_a_length_ends_with_its_connection() -> None:
 
     async def run() -> None:
         wire = Wire(b"HTTP/1.0 200 OK\r\n\r\nabc", closes=True)
-        async with wired(wire) as kept:
-            assert await whole(kept, wire) == b"abc"
+        async with wired(wire) as upstream:
+            assert await whole(upstream, wire) == b"abc"
 
     asyncio.run(run())
 
@@ -121,32 +121,32 @@ ENDLESS = 4 * MOST_HEAD
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "sentence"),
     [
         (OK + b"Content-Length: 9\r\n\r\nabcde", "closed the connection"),
         (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", "closed the connection"),
         (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nnonsense\r\n", "not HTTP"),
     ],
 )
-def test_what_arrived_before_a_server_breaks_off_is_passed_on(answer: bytes, said: str) -> None:
+def test_what_arrived_before_a_server_breaks_off_is_passed_on(answer: bytes, sentence: str) -> None:
     """Then the error says how it ended, and the connection is not used again."""
 
     async def run() -> None:
         wire = Wire(answer, SIZED, closes=True)
-        async with wired(wire) as kept:
-            got = await kept.request(wire.origin, "POST", "/v1", {}, b"")
+        async with wired(wire) as upstream:
+            got = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
             assert (await got.read()).startswith(b"abc")
-            with pytest.raises(UpstreamError, match=said):
+            with pytest.raises(UpstreamError, match=sentence):
                 await rest(got)
-            kept.release(got)
-            assert await whole(kept, wire) == b"abcde"
+            upstream.release(got)
+            assert await whole(upstream, wire) == b"abcde"
         assert wire.connections == 2
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "sentence"),
     [
         (None, "closed the connection"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "not HTTP"),
@@ -158,14 +158,14 @@ def test_what_arrived_before_a_server_breaks_off_is_passed_on(answer: bytes, sai
         (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", "not HTTP"),
     ],
 )
-def test_an_answer_that_cannot_be_read_is_an_error(answer: bytes | None, said: str) -> None:
+def test_an_answer_that_cannot_be_read_is_an_error(answer: bytes | None, sentence: str) -> None:
     """Nothing of it is passed on."""
 
     async def run() -> None:
         wire = Wire(answer)
-        async with wired(wire) as kept:
-            with pytest.raises(UpstreamError, match=said):
-                await kept.request(wire.origin, "POST", "/v1", {}, b"")
+        async with wired(wire) as upstream:
+            with pytest.raises(UpstreamError, match=sentence):
+                await upstream.request(wire.origin, "POST", "/v1", {}, b"")
 
     asyncio.run(run())
 
@@ -177,9 +177,9 @@ def test_an_answer_whose_framing_has_no_end_breaks_off(rest_of_it: bytes) -> Non
     async def run() -> None:
         head = OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
         wire = Wire(head + rest_of_it + b"x" * ENDLESS)
-        async with wired(wire) as kept:
+        async with wired(wire) as upstream:
             with pytest.raises(UpstreamError, match="not HTTP"):
-                await rest(await kept.request(wire.origin, "POST", "/v1", {}, b""))
+                await rest(await upstream.request(wire.origin, "POST", "/v1", {}, b""))
 
     asyncio.run(run())
 
@@ -200,11 +200,11 @@ def test_a_connection_whose_answer_was_not_read_is_not_used_again() -> None:
 
     async def run() -> None:
         wire = Wire(SIZED, SIZED)
-        async with wired(wire) as kept:
-            got = await kept.request(wire.origin, "POST", "/v1", {}, b"")
+        async with wired(wire) as upstream:
+            got = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
             await asyncio.sleep(0.1)
-            kept.release(got)
-            assert await whole(kept, wire) == b"abcde"
+            upstream.release(got)
+            assert await whole(upstream, wire) == b"abcde"
         assert wire.connections == 2
 
     asyncio.run(run())
@@ -215,8 +215,8 @@ def test_a_second_answer_reaches_nobody() -> None:
 
     async def run() -> None:
         wire = Wire(SIZED + OK + b"Content-Length: 6\r\n\r\nSECRET", SIZED)
-        async with wired(wire) as kept:
-            assert [await whole(kept, wire) for _ in range(2)] == [b"abcde"] * 2
+        async with wired(wire) as upstream:
+            assert [await whole(upstream, wire) for _ in range(2)] == [b"abcde"] * 2
         assert wire.connections == 2
 
     asyncio.run(run())
@@ -240,11 +240,11 @@ def test_bytes_that_come_late_close_an_idle_connection() -> None:
             await answer(reader, writer)
 
         wire.serve = serve  # type: ignore[method-assign]
-        async with wired(wire) as kept:
-            assert await whole(kept, wire) == b"abcde"
+        async with wired(wire) as upstream:
+            assert await whole(upstream, wire) == b"abcde"
             await sent.wait()
             await asyncio.sleep(0.05)
-            assert await whole(kept, wire) == b"abcde"
+            assert await whole(upstream, wire) == b"abcde"
         assert wire.connections == 2
 
     asyncio.run(run())
@@ -255,9 +255,9 @@ def test_an_answer_to_head_has_no_body() -> None:
 
     async def run() -> None:
         wire = Wire(OK + b"Content-Length: 5\r\n\r\n", SIZED)
-        async with wired(wire) as kept:
-            assert await whole(kept, wire, "HEAD", b"") == b""
-            assert await whole(kept, wire, "GET", b"") == b"abcde"
+        async with wired(wire) as upstream:
+            assert await whole(upstream, wire, "HEAD", b"") == b""
+            assert await whole(upstream, wire, "GET", b"") == b"abcde"
 
     asyncio.run(run())
 
@@ -275,8 +275,8 @@ def test_a_body_of_unknown_length_is_sent_in_chunks(headers: dict[str, str], sen
             yield b"c"
 
         wire = Wire(SIZED)
-        async with wired(wire) as kept:
-            assert await whole(kept, wire, content=body(), **headers) == b"abcde"
+        async with wired(wire) as upstream:
+            assert await whole(upstream, wire, content=body(), **headers) == b"abcde"
         assert wire.requests[0].endswith(b"\r\n\r\n" + sent)
 
     asyncio.run(run())
@@ -292,12 +292,12 @@ def test_a_server_that_refuses_an_upload_is_heard() -> None:
                 await asyncio.sleep(0.001)
 
         wire = Wire(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno", SIZED, at_once=True)
-        async with wired(wire) as kept:
-            got = await kept.request(wire.origin, "POST", "/v1", {}, body())
+        async with wired(wire) as upstream:
+            got = await upstream.request(wire.origin, "POST", "/v1", {}, body())
             assert (got.status, got.reason, await rest(got)) == (413, "Too Large", b"no")
             assert got.is_open
-            kept.release(got)
-            assert await whole(kept, wire) == b"abcde"
+            upstream.release(got)
+            assert await whole(upstream, wire) == b"abcde"
         assert wire.connections == 2
 
     asyncio.run(run())
@@ -309,8 +309,8 @@ def test_a_client_that_reads_slowly_stops_the_server() -> None:
     async def run() -> None:
         size = 64 << 20
         wire = Wire(OK + b"Content-Length: %d\r\n\r\n" % size + bytes(size))
-        async with wired(wire) as kept:
-            got = await kept.request(wire.origin, "POST", "/v1", {}, b"")
+        async with wired(wire) as upstream:
+            got = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
             await asyncio.sleep(0.2)
             first = len(await got.read())
             assert first < 4 << 20
@@ -334,7 +334,7 @@ def test_a_request_names_its_server(address: str, head: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "ours"),
+    ("error", "own_limit"),
     [
         (OSError(errno.EMFILE, "too many"), True),
         (OSError(errno.ENFILE, "too many"), True),
@@ -348,7 +348,7 @@ def test_a_request_names_its_server(address: str, head: bytes) -> None:
     ],
 )
 def test_a_limit_of_ours_is_no_fault_of_a_server(
-    monkeypatch: pytest.MonkeyPatch, error: OSError, *, ours: bool
+    monkeypatch: pytest.MonkeyPatch, error: OSError, *, own_limit: bool
 ) -> None:
     """
     Without descriptors, ports or memory no server can be reached. A server that is down is at fault, also where this
@@ -360,7 +360,7 @@ def test_a_limit_of_ours_is_no_fault_of_a_server(
             raise error
 
         monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
-        with pytest.raises(OwnLimitError if ours else UpstreamError):
+        with pytest.raises(OwnLimitError if own_limit else UpstreamError):
             await Upstream().request(origin_of(Address("http://localhost:1")), "GET", "/", {}, b"")
 
     asyncio.run(run())

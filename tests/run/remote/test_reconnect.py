@@ -109,9 +109,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    stand_in = Clock()
-    monkeypatch.setattr(reconnect, "time", stand_in)
-    return stand_in
+    stepped_clock = Clock()
+    monkeypatch.setattr(reconnect, "time", stepped_clock)
+    return stepped_clock
 
 
 def test_patience_starts_again_with_progress(clock: Clock) -> None:
