@@ -41,7 +41,7 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 WHOLE = ("e2e", "faults", "regression", "run/remote", "deploy/running", "deploy/watch", "shipped")
 """Folders whose tests run whole commands, or read all that is shipped; `./run unit` leaves them out."""
 WHOLE_FOLDERS = tuple(f"{Path(__file__).parent / folder}/" for folder in WHOLE)
-WHOLE_FIXTURES = {"dist", "make_fleet", "fresh", "llama_server", "scripted", "told"}
+WHOLE_FIXTURES = {"dist", "fresh", "llama_server", "make_fleet", "scripted", "told"}
 """Elsewhere, a test that takes one of these does too: it builds a wheel, certifies a run, starts hosts or a server."""
 _BUILDERS = "background_server|browser|hostile_host|live_server|otlp|proxy_process|servers|small_run|tls"
 STARTS = re.compile(

@@ -119,7 +119,7 @@ def folders(draw: st.DrawFn) -> list[StoredRun]:
     ]
 
 
-retention = st.builds(
+rules = st.builds(
     RetentionRules,
     last=st.integers(1, 6),
     within=st.floats(0, 100 * DAY),
@@ -140,7 +140,7 @@ def answer(runs: Sequence[StoredRun], subject: str) -> tuple[str, bool]:
     return newest.name, newest.passed
 
 
-@given(folders(), retention)
+@given(folders(), rules)
 def test_the_gate_answers_as_before(runs: list[StoredRun], retention: RetentionRules) -> None:
     """
     With the runs gone that may go, admit gives the same answer for every subject: never a better one, and none is lost.
@@ -153,7 +153,7 @@ def test_the_gate_answers_as_before(runs: list[StoredRun], retention: RetentionR
         assert answer(runs, subject) == answer(remaining, subject)
 
 
-@given(folders(), retention)
+@given(folders(), rules)
 def test_so_many_stay_as_were_asked_for(runs: list[StoredRun], retention: RetentionRules) -> None:
     """
     Each family keeps its newest finished runs, and no unfinished one is removed too early.
@@ -172,7 +172,7 @@ def test_so_many_stay_as_were_asked_for(runs: list[StoredRun], retention: Retent
             assert stored.name in stay
 
 
-@given(folders(), retention, st.randoms())
+@given(folders(), rules, st.randoms())
 def test_twice_is_once(runs: list[StoredRun], retention: RetentionRules, order: object) -> None:
     """
     A second rotation finds nothing to do, and the order in which a disk lists the runs decides nothing.
@@ -185,7 +185,7 @@ def test_twice_is_once(runs: list[StoredRun], retention: RetentionRules, order: 
     assert stay == kept([stored for stored in runs if stored.name in stay], retention)
 
 
-@given(folders(), retention, st.integers(0, 5), st.floats(0, 50 * DAY))
+@given(folders(), rules, st.integers(0, 5), st.floats(0, 50 * DAY))
 def test_asking_for_more_never_keeps_less(
     runs: list[StoredRun], retention: RetentionRules, more: int, longer: float
 ) -> None:
