@@ -1,6 +1,7 @@
 """How exactness is judged where another kernel reads several tokens: sound drafts, and planted defects.
 
     python -m bench.exactness --save exactness.json
+    python -m bench.exactness --keep runs        # the same answers again, after a change of the rules
 
 A run is 58 canaries of each of four kinds of work, answered by the little pair in both arms. The target's passes of
 several tokens have noise in their logits, or behind a layer. Each run is judged as `certify` judges it, by what four
@@ -123,10 +124,11 @@ def main() -> None:
     parser.add_argument("--shares", nargs="+", choices=SHARES, default=SHARES, help="shares of flips (default: all)")
     parser.add_argument("--shown", nargs="+", type=Shown, default=tuple(Shown), help="kinds of backend (default: all)")
     parser.add_argument("--save", type=Path, help="write the results as JSON, for bench.exactness.plot")
+    parser.add_argument("--keep", type=Path, help="a folder: judge the runs that it has, and add the others to it")
     chosen = parser.parse_args()
     rates = flip_rates(LittlePair())
     sound, defective, shares = (1, 1, QUICK) if chosen.quick else (chosen.sound, chosen.defective, chosen.shares)
-    plan = Plan(sound, defective, tuple(chosen.kinds), tuple(chosen.shown))
+    plan = Plan(sound, defective, tuple(chosen.kinds), tuple(chosen.shown), chosen.keep)
     results = Results()
     with ProcessPoolExecutor(chosen.jobs, get_context("spawn")) as pool:
         for part in pool.map(measure, shares, repeat(plan)):

@@ -3,12 +3,15 @@
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from bench.exactness.defects import Defect, Kind
 from bench.exactness.evidence import DRAFT_TOKENS, LittlePair, Run, defective_run, rows_of, sound_run
 from bench.exactness.judged import Shown, bench_slo, judge
+from bench.exactness.kept_runs import kept_run
 from bench.exactness.many_answers import Kernel
 from bench.exactness.noise import Noise
 
@@ -53,6 +56,8 @@ class Plan:
     """Runs of each defect where most are planted; half of them at the other shares."""
     kinds: tuple[Kind, ...] = tuple(RATES)
     shown: tuple[Shown, ...] = tuple(Shown)
+    keep: Path | None = None
+    """A folder whose runs are judged again, and to which others are added."""
 
     def planted(self, flips: str) -> Mapping[Kind, tuple[float, ...]]:
         """Return the rates of the defects at a share of flips."""
@@ -142,12 +147,14 @@ def measure(flips: str, plan: Plan) -> Results:
     pair, results = LittlePair(), Results()
     runs = plan.sound if flips != INSIDE else max(1, plan.sound // 3)
     for number, seed in enumerate(seeds(flips, runs)):
-        run = sound_run(pair, rows_of(pair, seed), kernel_of(flips, seed))
+        make = partial(sound_run, pair, rows_of(pair, seed), kernel_of(flips, seed))
+        run = kept_run(plan.keep, f"{flips}-{seed}", pair, make)
         results.add(Cell(flips), run, plan.shown, everything=number == 0)
         if number < plan.defective_runs(flips):
             for kind, rates in plan.planted(flips).items():
                 for rate in rates:
-                    broken = defective_run(run, kernel_of(flips, seed, Defect(kind, rate, seed)))
+                    make = partial(defective_run, run, kernel_of(flips, seed, Defect(kind, rate, seed)))
+                    broken = kept_run(plan.keep, f"{flips}-{kind}-{rate}-{seed}", pair, make)
                     results.add(Cell(flips, kind, rate), broken, plan.shown)
         print(f"{flips} flips: {number + 1} of {runs} runs", file=sys.stderr, flush=True)
     return results

@@ -52,6 +52,10 @@ class Noise:
     seed: int = 0
     windows: dict[int, NDArray[np.float32]] = field(default_factory=dict, repr=False, compare=False)
 
+    def __reduce__(self) -> tuple[type["Noise"], tuple[float, int]]:
+        """Leave out the windows, which are gigabytes where they are written out."""
+        return Noise, (self.scale, self.seed)
+
     def rows(self, width: Numbers | int, positions: Numbers, tokens: Numbers, answers: Column, size: int) -> Floats:
         """Return what a pass of *width* rows adds to *size* values at each place; *positions* and *tokens* as read.
 
