@@ -23,7 +23,7 @@ from typing import Any
 from bench.simulated_mac import FAULTS, MACHINES, Host, host_of, script_of
 from gatekeeper.analysis.conclude import conclude, first_lacking
 from gatekeeper.analysis.final_passes import routing as routing_pass
-from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.passes import PASSES, forced_check, log_probabilities, near_ties, numerics, plain_words, replay
 from gatekeeper.analysis.plan.objectives import Terms, forced_workloads
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
@@ -261,6 +261,18 @@ def _ignore(_kind: str, _detail: dict[str, object]) -> None:
     pass
 
 
+EXACTNESS = tuple(
+    each.stage
+    for each in (
+        forced_check.PASS,
+        plain_words.PASS,
+        near_ties.PASS,
+        replay.PASS,
+        log_probabilities.PASS,
+        numerics.PASS,
+    )
+)
+"""The stages that compare words."""
 TRUTHS = (None, 0.9, 1.0, 1.3, 1.6)
 """None: the machine's own rates."""
 
@@ -274,6 +286,7 @@ def main() -> None:
         "--truth", type=_truth, action="append", help="natural, or a ratio of speeds; again for another"
     )
     parser.add_argument("--fault", default="none", choices=FAULTS)
+    parser.add_argument("--flips", type=float, default=0.0, help="share of tokens that numerics change (default: none)")
     parser.add_argument("--sentinel-share", type=float, help="instead of the file's")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
@@ -288,7 +301,7 @@ def main() -> None:
             rehearse(
                 read.slo,
                 read.canaries,
-                script_of(given.machine, read.slo, read.canaries, truth, given.fault),
+                script_of(given.machine, read.slo, read.canaries, truth, given.fault, given.flips),
                 given.seed,
                 profile=read.profile,
                 host=host_of(read.slo, given.fault),
@@ -316,6 +329,7 @@ def _row(truth: float | None, run: Rehearsed) -> dict[str, Any]:
         "truth": truth,
         "minutes": {name: seconds / 60 for name, seconds in run.seconds.items()},
         "total": sum(run.seconds.values()) / 60,
+        "exactness": sum(run.seconds.get(name, 0.0) for name in EXACTNESS) / 60,
         "outcome": verdict.outcome,
         "exit_code": verdict.exit_code,
         "workloads": {one.name: one.outcome for one in verdict.workloads},
@@ -330,6 +344,7 @@ def _row(truth: float | None, run: Rehearsed) -> dict[str, Any]:
 def _text(row: Mapping[str, Any]) -> str:
     minutes = ", ".join(f"{name} {value:.1f}" for name, value in row["minutes"].items())
     truth = "natural" if row["truth"] is None else f"{row['truth']:.2f}x"
+    minutes += f"; exactness {row['exactness']:.1f}"
     head = f"{truth}: {row['outcome']} (exit code {row['exit_code']}) after {row['total']:.0f} min ({minutes})"
     workloads = ", ".join(f"{name} {outcome}" for name, outcome in row["workloads"].items())
     return "\n".join((head, f"    {workloads}", *(f"    {line}" for line in row["why"])))

@@ -58,15 +58,23 @@ Host = Callable[[float], Mapping[str, float]]
 
 
 def script_of(
-    machine: str, slo: Slo, canaries: Mapping[str, Sequence[Canary]], truth: float | None, fault: str = "none"
+    machine: str,
+    slo: Slo,
+    canaries: Mapping[str, Sequence[Canary]],
+    truth: float | None,
+    fault: str = "none",
+    flips: float = 0.0,
 ) -> dict[str, Any]:
-    """Return the script of the subject of *slo* on *machine*, whose best setting decodes *truth* times as fast."""
+    """Return the script of the subject of *slo* on *machine*, whose best setting decodes *truth* times as fast.
+
+    Numerics change a share *flips* of the tokens of drafted answers.
+    """
     written = tomllib.loads((MACHINES / f"{machine}.toml").read_text())
     rates: dict[str, Any] = written["rates"]
     folders = {name: Path(name) for name in (slo.subject.target, *slo.subject.drafts)}
     backend = open_backend(slo.subject, models=folders, base=Path(), logs=Path())
     rates["sight"] = [one.name.lower() for one in Sight if one.name and one in backend.sight]
-    rates["shares_process"] = backend.shares_process
+    rates["shares_process"], rates["flips"] = backend.shares_process, flips
     by_name = rates["draft_token"]
     if isinstance(by_name, dict):
         rates["draft_token"] = {draft: by_name[_ending(draft, by_name)] for draft in slo.subject.drafts}

@@ -3,6 +3,7 @@
 import math
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from gatekeeper.backends.scripted.expected_texts import calls_for, text_for
 from gatekeeper.backends.scripted.script import Arm, Script
 from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import Rounds
+from gatekeeper.core.records import Answer, Rounds
 
 EMIT_S = 10e-6
 """Seconds between the tokens of one round."""
@@ -89,6 +90,9 @@ def plan_answer(context: AnswerContext) -> PlannedAnswer:
     script, behaviour, number = context.script, context.behaviour, context.number
     words, calls = _tokens_and_calls(context)
     if context.arm == "candidate":
+        flipped = flipped_places(context, words)
+        words = _flip(words, flipped)
+        calls = (*calls[:-1], _spaced(calls[-1])) if flipped and calls else calls
         words = _worded(words, behaviour.wording)
     limit = max(1, len(words) // 2) if context.short else context.request.max_tokens
     tokens = words[:limit]
@@ -155,6 +159,26 @@ def _tokens_and_calls(context: AnswerContext) -> tuple[tuple[str, ...], Calls]:
     tokens = tuple(_TOKEN.findall(text or "")) or ("",)
     # A final newline changes a token and not the grade, so that a script can set disagreement without lower quality.
     return (tokens if agrees else (*tokens[:-1], tokens[-1] + "\n")), calls
+
+
+def flipped_places(context: AnswerContext, tokens: Sequence[str]) -> frozenset[int]:
+    """Return which tokens of plain decoding the numerics of a wider pass change: some of those with a space before."""
+    spaced = [place for place, token in enumerate(tokens) if token[:1].isspace()]
+    chance, draw = context.behaviour.flips * len(tokens) / max(1, len(spaced)), context.draw("flips")
+    flipped = frozenset(place for place in spaced if draw.random() < chance)
+    calls = tuple(map(_spaced, calls_for(context.canary)))
+    rewritten = Answer(0, 1, text="".join(_flip(tokens, flipped)), tool_calls=calls)
+    return frozenset() if flipped and context.canary.grade(rewritten) is False else flipped
+
+
+def _flip(tokens: Sequence[str], places: frozenset[int]) -> tuple[str, ...]:
+    return tuple(token[0] + token if place in places else token for place, token in enumerate(tokens))
+
+
+def _spaced(call: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool call whose arguments are the same value in other words."""
+    function = call["function"]
+    return {**call, "function": {**function, "arguments": f"{function['arguments']} "}}
 
 
 def _worded(tokens: tuple[str, ...], wording: str) -> tuple[str, ...]:

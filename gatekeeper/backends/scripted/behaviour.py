@@ -37,6 +37,7 @@ class Behaviour(InputTable):
     quality: Quality = Quality()
     agreement: Share = Field(default=1.0, ge=0, le=1)
     gap: float | None = Field(default=5.0, ge=0)
+    flips: Share = Field(default=0.0, ge=0, le=1)
     warm: Share = Field(default=1.0, ge=0, le=1)
     shared: Share = Field(default=1.0, ge=0, le=1)
     switched: Share = Field(default=1.0, ge=0, le=1)

@@ -31,6 +31,8 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
       "agreement": 1.0,             each canary's chance that the candidate's greedy tokens equal plain decoding's
       "gap": 5,                     by how much the target's best logit leads its second, at every position; a token
                                     that the draft changes at 0.125 or less is numerics
+      "flips": 0.0,                 share of the tokens that passes of several tokens change, by numerics alone: the
+                                    space before them is doubled, which changes no grade
       "warm": 1.0,                  each canary's chance that the candidate's answer is the same once a prompt it
                                     begins with was answered before with the cache on
       "shared": 1.0, "switched": 1.0,   the same after a cached conversation that began alike and went on otherwise, and

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from gatekeeper.backends.scripted.answers import AnswerContext, plan_answer, prompt_tokens
-from gatekeeper.backends.scripted.behaviour import Behaviour
+from gatekeeper.backends.scripted.answers import AnswerContext, flipped_places, plan_answer, prompt_tokens
 from gatekeeper.backends.scripted.shown_answer import token_id
 from gatekeeper.core.clock import Clock
 from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, ReplayedRounds, RoundPasses, TwoWidths
@@ -16,6 +15,8 @@ from gatekeeper.core.verdict import Missing
 
 NUMERICS = 0.125
 """At a smaller gap, a token that the draft changes is the choice of a pass of several tokens, and no defect."""
+FLIPPED = 0.05
+"""The gap where numerics change a token; the pass that reads a prompt moves each gap by twice as much."""
 LOGPROB = -0.1
 """Of each likeliest token."""
 DRAWN = ((-0.1, -0.1, -0.189, 0.231), (-2.352, -0.1, -0.189, 0.231))
@@ -36,9 +37,9 @@ class ScriptedTarget:
         self._target_of, self._context_of = backend, context
 
     def logit_gap(self, request: DecodeRequest, tokens: tuple[int, ...]) -> float | None:
-        """Return the script's gap, whatever the tokens."""
-        del tokens
-        return self._plain(request).behaviour.gap if Sight.LOGITS in self._target_of.sight else None
+        """Return the script's gap, or that of a token which numerics change."""
+        gaps = _Gaps(self._plain(request))
+        return gaps.at(len(tokens)) if Sight.LOGITS in self._target_of.sight else None
 
     def force(self, request: DecodeRequest, tokens: tuple[int, ...], width: int | None = None) -> ForcedPass | None:
         """Compare *tokens* with plain decoding's; reading them takes as long as reading a prompt."""
@@ -96,13 +97,13 @@ class ScriptedTarget:
         """Return an answer whose tokens lead by the script's gap; drafted ones only where they are verified ones."""
         if not (Sight.LOGPROBS | Sight.VERIFIED) & self._target_of.sight:
             return None
-        context = self._context_of(request, number=0, pace=1.0, seconds=0.0)
-        planned, plain = plan_answer(context), plan_answer(self._plain(request)).tokens
+        context, gaps = self._context_of(request, number=0, pace=1.0, seconds=0.0), _Gaps(self._plain(request))
+        planned, plain = plan_answer(context), gaps.tokens
         drafted = plan_answer(self._drafted(request)).tokens
         self._target_of.clock.sleep(sum(gap for gap, _ in planned.bursts))
         told = context.arm == "plain" or Sight.VERIFIED in self._target_of.sight
         likeliest = [
-            _likely(context.behaviour, token, plain[place : place + 1], drafted[place : place + 1]) if told else ()
+            _likely(gaps.at(place), token, plain[place : place + 1], drafted[place : place + 1]) if told else ()
             for place, token in enumerate(planned.tokens)
         ]
         return Scored(
@@ -113,11 +114,17 @@ class ScriptedTarget:
 
     def continued(self, request: DecodeRequest, beginning: Scored, tokens: int) -> Scored | None:
         """Return plain decoding's tokens at the same places, each of which leads by the script's gap."""
-        read = len(beginning.tokens)
+        read, gaps = len(beginning.tokens), _Gaps(self._plain(request))
         plain = self._read(request, read, passes=tokens - 1)[read : read + tokens]
-        behaviour = self._plain(request).behaviour
-        likeliest = tuple(_likely(behaviour, token, (token,), ("",)) for token in plain)
-        return Scored("", "", "", tokens=plain, logprobs=(LOGPROB,) * len(plain), likeliest=likeliest)
+        drafted = plan_answer(self._drafted(request)).tokens[read:]
+        likeliest = []
+        for place, token in enumerate(plain):
+            gap = (gaps.at(read + place) or 0.0) - (gaps.moved if place == 0 else 0.0)
+            names = (token, next(iter(drafted[place : place + 1]), ""))
+            first, second = names if gap >= 0 else names[::-1]
+            likeliest.append(_likely(abs(gap), first, (first,), ("" if second == first else second,)))
+        tokens_read = tuple(likely[0].name for likely in likeliest)
+        return Scored("", "", "", tokens=tokens_read, logprobs=(LOGPROB,) * len(plain), likeliest=tuple(likeliest))
 
     def _plain(self, request: DecodeRequest) -> AnswerContext:
         knobs = tuple((knob, None if knob == "draft" else value) for knob, value in request.setting)
@@ -136,16 +143,29 @@ class ScriptedTarget:
         return plan_answer(context).tokens
 
     def _partings(self, request: DecodeRequest, tokens: tuple[int, ...]) -> Iterator[Parting]:
-        context = self._plain(request)
-        plain = (token_id(token) for token in plan_answer(context).tokens)
-        for index, (token, expected) in enumerate(zip(tokens, plain, strict=False)):
+        gaps = _Gaps(self._plain(request))
+        for index, (token, expected) in enumerate(zip(tokens, map(token_id, gaps.tokens), strict=False)):
             if token != expected:
-                yield Parting(index, expected, context.behaviour.gap)
+                yield Parting(index, expected, gaps.at(index))
 
 
-def _likely(behaviour: Behaviour, token: str, plain: tuple[str, ...], drafted: tuple[str, ...]) -> tuple[Likely, ...]:
+class _Gaps:
+    """By how much the target's best logit leads its second while it decodes plainly."""
+
+    def __init__(self, plain: AnswerContext) -> None:
+        self.tokens = plan_answer(plain).tokens
+        self._gap, self._flipped = plain.behaviour.gap, flipped_places(plain, self.tokens)
+        self.moved = 2 * FLIPPED if plain.behaviour.flips else 0.0
+        """By how much reading a prompt moves them."""
+
+    def at(self, place: int) -> float | None:
+        """Return the gap at a place."""
+        return FLIPPED if place in self._flipped else self._gap
+
+
+def _likely(gap: float | None, token: str, plain: tuple[str, ...], drafted: tuple[str, ...]) -> tuple[Likely, ...]:
     """Return the likeliest tokens of a place: the written one and another; a large gap shows a changed token wrong."""
-    gap = behaviour.gap or 0.0
+    gap = gap or 0.0
     first = plain[0] if plain and gap > NUMERICS else token
     second = next((other for other in (*plain, *drafted) if other != first), "")
     return (Likely(first, LOGPROB), Likely(second, LOGPROB - gap))
