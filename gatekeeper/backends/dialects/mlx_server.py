@@ -76,16 +76,35 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
 
 
 def scored(ask: Ask, fields: Mapping[str, Any]) -> Scored | None:
-    """Return an answer with log-probabilities, from two requests: it tells either its tokens or the likeliest ones.
+    """Return an answer with log-probabilities: those of the pass that verified each token, with a draft too.
 
-    They are those of the pass that verified each token, with a draft too.
+    It tells either its tokens or the likeliest ones. Where the likeliest ones spell the answer's text they are its
+    tokens, and one request is enough.
     """
     asking = with_scores(fields)
+    document = ask(COMPLETIONS, asking)
+    likely = places_of(choice_of(document))
+    if (preferred := _of_likeliest(scored_from(document), likely)) is not None:
+        return preferred
     written = scored_from(ask(COMPLETIONS, {**asking, "top_logprobs": -1}))
-    likely = places_of(choice_of(ask(COMPLETIONS, asking)))
     if written is None or len(likely) != len(written.tokens):
         return None
     return replace(written, likeliest=tuple(map(likeliest_at, likely)), spelled=spelled(written.tokens, likely))
+
+
+def _of_likeliest(told: Scored | None, places: Sequence[Mapping[str, Any]]) -> Scored | None:
+    """Return an answer whose text is what the likeliest tokens spell; None for another one.
+
+    The token that ends an answer is no part of its text; nor is, with some tokenizers, a space at its beginning.
+    """
+    if told is None or not all(told.likeliest):
+        return None
+    tokens, logprobs = zip(*(likely[0] for likely in told.likeliest), strict=True)
+    pieces = spelled(tokens, places)
+    text = "".join(pieces[:-1] if told.finish == "stop" else pieces)
+    if not told.text or told.text not in {text, text.removeprefix(" ")}:
+        return None
+    return replace(told, tokens=tokens, logprobs=logprobs, spelled=pieces)
 
 
 def continued(ask: Ask, beginning: Beginning, tokens: int) -> Scored | None:

@@ -146,21 +146,38 @@ def test_llama_server_reads_numbers_after_its_own_prompt() -> None:
     assert llama_server.continued(Asked(None), beginning(), 1) is None
 
 
+LISTED = [{"id": 6, "token": "b", "logprob": -2.0}, {"id": 5, "token": "ab", "logprob": -0.5}]
+END = [{"id": 0, "token": "<end>", "logprob": -0.1}]
+
+
 def test_mlx_server_tells_tokens_and_likeliest_ones_apart() -> None:
     """
     Two answers of mlx_lm.server are one: the numbers that were written, the likeliest ones, and their pieces as text.
     """
-    written = [{"id": 5, "logprob": -0.5}]
-    listed = [{"id": 6, "token": "x", "logprob": -2.0}, {"id": 5, "token": "\u0120hi", "logprob": -0.5}]
-    server = Asked(completion(written), completion([{**listed[0], "top_logprobs": listed}]))
+    written = [{"id": 6, "logprob": -2.0}]
+    server = Asked(completion([{**LISTED[0], "top_logprobs": LISTED}]), completion(written))
 
     record = mlx_server.scored(server, {"messages": []})
 
     assert record is not None
-    assert (("#5",), (" hi",)) == (record.tokens, record.spelled)
+    assert (("#6",), ("b",)) == (record.tokens, record.spelled)
     assert [("#5", -0.5), ("#6", -2.0)] == list(record.likeliest[0])
-    assert [-1, LIKELIEST] == [fields["top_logprobs"] for _, fields in server.requests]
+    assert [LIKELIEST, -1] == [fields["top_logprobs"] for _, fields in server.requests]
     assert with_scores({"stream": True, "stream_options": {}})["stream"] is False
+
+
+def test_the_likeliest_tokens_that_spell_an_answer_of_mlx_server_are_its_tokens() -> None:
+    """
+    One request is enough; the last token ends the answer, and is not in its text.
+    """
+    listed = [{**tokens[0], "top_logprobs": tokens} for tokens in (LISTED, END)]
+    server = Asked(completion(listed))
+
+    record = mlx_server.scored(server, {"messages": []})
+
+    assert record is not None
+    assert (("#5", "#0"), (-0.5, -0.1), ("ab", "<end>")) == (record.tokens, record.logprobs, record.spelled)
+    assert 1 == len(server.requests)
 
 
 @given(st.binary(max_size=12))
