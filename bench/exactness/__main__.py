@@ -121,6 +121,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     parser.add_argument("--quick", action="store_true", help="one run of each cell, at two shares of flips")
     parser.add_argument("--kinds", nargs="*", type=Kind, default=tuple(RATES), help="defects to plant (default: all)")
+    parser.add_argument("--rates", nargs="+", type=float, default=(), help="of the defects (default: all)")
     parser.add_argument("--shares", nargs="+", choices=SHARES, default=SHARES, help="shares of flips (default: all)")
     parser.add_argument("--shown", nargs="+", type=Shown, default=tuple(Shown), help="kinds of backend (default: all)")
     parser.add_argument("--save", type=Path, help="write the results as JSON, for bench.exactness.plot")
@@ -128,7 +129,7 @@ def main() -> None:
     chosen = parser.parse_args()
     rates = flip_rates(LittlePair())
     sound, defective, shares = (1, 1, QUICK) if chosen.quick else (chosen.sound, chosen.defective, chosen.shares)
-    plan = Plan(sound, defective, tuple(chosen.kinds), tuple(chosen.shown), chosen.keep)
+    plan = Plan(sound, defective, tuple(chosen.kinds), tuple(chosen.shown), tuple(chosen.rates), chosen.keep)
     results = Results()
     with ProcessPoolExecutor(chosen.jobs, get_context("spawn")) as pool:
         for part in pool.map(measure, shares, repeat(plan)):

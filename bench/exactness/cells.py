@@ -56,13 +56,19 @@ class Plan:
     """Runs of each defect where most are planted; half of them at the other shares."""
     kinds: tuple[Kind, ...] = tuple(RATES)
     shown: tuple[Shown, ...] = tuple(Shown)
+    rates: tuple[float, ...] = ()
+    """The only ones that are planted; empty: all."""
     keep: Path | None = None
     """A folder whose runs are judged again, and to which others are added."""
 
     def planted(self, flips: str) -> Mapping[Kind, tuple[float, ...]]:
         """Return the rates of the defects at a share of flips."""
         rates = RATES if flips == MIDDLE else {} if flips == INSIDE else ELSEWHERE
-        return {kind: rates[kind] for kind in rates if kind in self.kinds}
+        return {
+            kind: tuple(rate for rate in rates[kind] if not self.rates or rate in self.rates)
+            for kind in rates
+            if kind in self.kinds
+        }
 
     def defective_runs(self, flips: str) -> int:
         """Return the runs of each defect at a share of flips."""

@@ -7,9 +7,9 @@ from enum import StrEnum
 from bench.exactness.evidence import DRAFTING, WORKLOADS, Run
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
-from gatekeeper.analysis.metrics.words.scored_answers import left_to_continue
+from gatekeeper.analysis.metrics.words.scored_answers import Place, left_to_continue, read_whole, windows
 from gatekeeper.analysis.passes import log_probabilities, numerics, replay
-from gatekeeper.analysis.passes.soak_pass import Recorded, Soaked
+from gatekeeper.analysis.passes.soak_pass import Needs, Recorded, Soaked
 from gatekeeper.analysis.plan.objectives import Terms, all_objectives
 from gatekeeper.analysis.verdict.workload import objective_estimate
 from gatekeeper.backends.dialects import llama_server, lmstudio, mlx_server
@@ -115,18 +115,10 @@ def judge(run: Run, shown: Shown, slo: Slo, *, level: float = 0.95, everything: 
     for name, generations in replay.PASS.needs(soaked).items():
         replays = run.replays(generations, everything=everything)
         paired[name] = replay.PASS.add(paired[name], Recorded(replays))
-    records: list[Scored] = []
     scored = log_probabilities.PASS.needs(soaked)
-    for name, canaries in scored.items():
-        for canary in canaries:
-            of_canary = [
-                run.scored(name, canary, arm, own_pass=shown is Shown.PASSES) for arm in ("candidate", "plain")
-            ]
-            while (left := left_to_continue(of_canary)) is not None:
-                of_canary.append(run.continued(name, left))
-            records += of_canary
+    records = tuple(_scored(run, shown, scored))
     for name in scored:
-        paired[name] = log_probabilities.PASS.add(paired[name], Recorded(tuple(records)))
+        paired[name] = log_probabilities.PASS.add(paired[name], Recorded(records))
     planned = numerics.PASS.needs(soaked)
     read: tuple[Numerics, ...] = tuple(
         run.widths(name, place.canary, place.width)
@@ -147,6 +139,26 @@ def judge(run: Run, shown: Shown, slo: Slo, *, level: float = 0.95, everything: 
             for name in WORKLOADS
         }
     )
+
+
+def _scored(run: Run, shown: Shown, needs: Needs) -> Iterator[Scored]:
+    """Yield what the stage of the log-probabilities would record."""
+    own_pass, records = shown is Shown.PASSES, dict[Place, list[Scored]]()
+    for name, canaries in needs.items():
+        for canary in canaries:
+            drafting = run.scored(name, canary.id, "candidate", own_pass=own_pass)
+            pieces = windows(drafting) if canary.differs else ()
+            records[name, canary.id] = [drafting, *(run.continued(name, window) for window in pieces)]
+    least, read = {name: max(canary.least for canary in canaries) for name, canaries in needs.items()}, set[Place]()
+    while unread := [place for place in read_whole(records, least) if place not in read]:
+        read.update(unread)
+        for name, canary_id in unread:
+            of_canary = records[name, canary_id]
+            of_canary.append(run.scored(name, canary_id, "plain", own_pass=own_pass))
+            while (left := left_to_continue(of_canary)) is not None:
+                of_canary.append(run.continued(name, left))
+    for of_canary in records.values():
+        yield from of_canary
 
 
 def _paired(run: Run, shown: Shown, name: str, level: float) -> PairedAnswers:

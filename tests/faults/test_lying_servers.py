@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bench.rehearsal import Rehearsed, canaries, rehearse, slo
+from gatekeeper.core.records import Scored
 from gatekeeper.core.verdict import Check, Outcome
 from tests.builders.project_folder import ROOT, ProjectFolder
 from tests.builders.servers import CHAT, DONE, Pieces, Protocol, RecordedServer, Request, delta, event, finish, usage
@@ -57,6 +58,22 @@ def test_wrong_words_at_temperature_0_are_not_promoted(wording: str, sight: list
     assert ran.verdict.exit_code == 1
     broken = step.because.removeprefix("drafting off: ").partition(":")[0]
     assert broken in {"token_agreement", "numerics_harm_p_value"}
+
+
+def test_tokens_that_numerics_change_cost_no_promotion() -> None:
+    """
+    A draft whose answers leave plain decoding's at small leads is promoted; only some of them are read whole.
+    """
+    told = [*NO_LOGITS, "logprobs", "verified"]
+    ran = certified({"sight": told, "flips": 0.02, "tokens": 100}, count=48)
+    records = [record for file in ran.case.after_soak.values() for record in file.records if isinstance(record, Scored)]
+
+    whole, drafted = (
+        [record for record in records if record.arm == arm and not record.after] for arm in ("plain", "candidate")
+    )
+    assert Outcome.PASS == checked(ran, "token_agreement").outcome == checked(ran, "replay_agreement").outcome
+    assert 0 < len(whole) < len(drafted)
+    assert max(record.after for record in records) > 0
 
 
 def test_wrong_words_that_are_allowed_are_told() -> None:

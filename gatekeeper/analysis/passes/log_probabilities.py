@@ -3,20 +3,21 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, zip_longest
+from typing import NamedTuple
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.words.exactness import divergent_canaries
+from gatekeeper.analysis.metrics.words.likelihood import LEAST as NLL_CANARIES
 from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.objectives import scored_workloads
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.analysis.plan.settings import plain_of
+from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS
 from gatekeeper.core.records import Scored, Setting
 
-Place = tuple[str, str]
-"""A workload and a canary of it."""
 CANARIES = 12
 """For each workload; where the answers of one workload alone differ, most are its own. Three take some minutes."""
-DIFFERING = 24
+DIFFERING = 18
 """For each workload, where so many answers differ: a defect that few of them have hides among those that numerics turn.
 """
 LEAST = 4
@@ -25,17 +26,33 @@ TAIL = 0.5
 """The share of a plain answer that is read once more where a drafted one differs, in the forecast."""
 
 
+class CanaryToRead(NamedTuple):
+    """A canary to answer in both arms."""
+
+    id: str
+    differs: bool
+    """Its answers are not the same in both arms."""
+    least: int
+    """So many answers of its workload are to be read whole."""
+
+
 def _needs(soak: Soaked) -> Needs:
     """Return canaries to answer in both arms, by workload: those whose answers differ come first."""
-    chosen, differing, alike = dict[str, list[str]](), list[list[Place]](), list[list[Place]]()
-    for name in scored_workloads(soak.slo, soak.settings, soak.terms):
-        answers = soak.answers(name)
+    chosen, differing, alike = (
+        dict[str, list[CanaryToRead]](),
+        list[list[tuple[str, CanaryToRead]]](),
+        list[list[tuple[str, CanaryToRead]]](),
+    )
+    for workload in scored_workloads(soak.slo, soak.settings, soak.terms):
+        answers = soak.answers(workload)
         differ = divergent_canaries(successful(answers.answers), answers.words.plain)
-        rest = [canary for canary in answers.canaries if canary not in differ]
-        first = [*differ, *rest][:LEAST]
-        chosen[name] = first
-        differing.append([(name, canary) for canary in differ if canary not in first])
-        alike.append([(name, canary) for canary in rest if canary not in first])
+        alike_names = [name for name in answers.canaries if name not in differ]
+        in_both = {answer.canary for answer in answers.answers} & {answer.canary for answer in answers.words.plain}
+        least = max(NLL_CANARIES, ENOUGH_PAIRS - len(in_both - set(differ)))
+        canaries = [CanaryToRead(name, name in differ, least) for name in (*differ, *alike_names)]
+        chosen[workload] = canaries[:LEAST]
+        differing.append([(workload, canary) for canary in canaries[LEAST:] if canary.differs])
+        alike.append([(workload, canary) for canary in canaries[LEAST:] if not canary.differs])
     for places, most in ((differing, DIFFERING), (alike, CANARIES)):
         left = most * len(chosen) - sum(map(len, chosen.values()))
         for name, canary in islice(_in_turn(places), max(0, left)):
@@ -43,7 +60,7 @@ def _needs(soak: Soaked) -> Needs:
     return {name: tuple(canaries) for name, canaries in chosen.items()}
 
 
-def _in_turn(places: Iterable[Sequence[Place]]) -> Iterator[Place]:
+def _in_turn(places: Iterable[Sequence[tuple[str, CanaryToRead]]]) -> Iterator[tuple[str, CanaryToRead]]:
     """Yield the first canary of each workload, then the second ones."""
     return (place for turn in zip_longest(*places) for place in turn if place is not None)
 

@@ -162,7 +162,7 @@ def leads_of_all(
 
 def _hold_against(null: Null, by: Explanations, compared: Comparison) -> None:
     """Excuse the differences at leads beyond the tolerance where the numerics do not refute them."""
-    places = leads_of_all(by.leads, {*compared.unexplained, *compared.excused}, compared.agree)
+    places = leads_of_all(by.leads, {*compared.unexplained, *compared.excused, *compared.unread}, compared.agree)
     compared.visible = null.visible(places)
     beyond = tuple(chain.from_iterable(compared.beyond.values()))
     if not null.refutes(ComparedLeads(beyond, places), by.elsewhere):

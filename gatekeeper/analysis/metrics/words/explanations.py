@@ -148,7 +148,8 @@ def _leads_elsewhere(paired: PairedAnswers, tolerance: float) -> ComparedLeads |
         read, leads = by_canary_and_arm(whole), leads_of(whole, continued)
         differing = {canary: _leads_where_parted(read, continued, canary) for canary in leads}
         compared = {answer.canary for answer in paired.elsewhere if answer.workload == name}
-        places = leads_of_all(leads, [canary for canary, parted_at in differing.items() if parted_at], compared)
+        apart = [name for name, parted_at in differing.items() if parted_at or (name, "plain") not in read]
+        places = leads_of_all(leads, apart, compared)
         beyond = (lead for parted_at in differing.values() for lead, _ in parted_at if abs(lead) > tolerance)
         total = (total or ComparedLeads()) + ComparedLeads(tuple(beyond), places)
     return total
@@ -157,10 +158,16 @@ def _leads_elsewhere(paired: PairedAnswers, tolerance: float) -> ComparedLeads |
 def _leads_where_parted(
     read: Mapping[tuple[str, str], Scored], continued: Sequence[Scored], canary: str
 ) -> tuple[tuple[float, str], ...]:
-    """Return plain decoding's leads at each place where a drafted answer parts from it, and where that is."""
-    plain, drafting = (read[canary, arm] for arm in ("plain", "candidate"))
-    lead, place = plain_lead(plain, drafting)
-    return () if lead is None else ((lead, place), *later_leads(continued, drafting))
+    """Return plain decoding's leads at each place where a drafted answer parts from it, and where that is.
+
+    A place in two records counts once. Of an answer that was not read whole there is only a window.
+    """
+    plain, drafting = read.get((canary, "plain")), read[canary, "candidate"]
+    lead, place = (None, "") if plain is None else plain_lead(plain, drafting)
+    later = later_leads(continued, drafting)
+    if plain is None:
+        return later
+    return () if lead is None else tuple({at: (led, at) for led, at in (*later, (lead, place))}.values())
 
 
 def _by_tie(ties: Sequence[Tie], tolerance: float = TIE_TOLERANCE) -> Explain:

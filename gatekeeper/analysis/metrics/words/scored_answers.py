@@ -4,7 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import NamedTuple
 
-from gatekeeper.core.records import Answer, Parting, Scored, token_number
+from gatekeeper.core.records import Answer, Likely, Parting, Scored, token_number
+
+Place = tuple[str, str]
+"""A workload and a canary of it."""
 
 
 class Continuation(NamedTuple):
@@ -28,6 +31,12 @@ ANSWERS, READING = 4, 16
 
 So a draft that writes other words takes no longer than four answers, and one in eight other tokens is read to the end.
 """
+WINDOW = 8
+"""Tokens of a piece that plain decoding writes before it is decided which answers that differ it writes whole."""
+WHOLE = 4
+"""Answers with such pieces that are read whole, for each workload; they may all be of one."""
+DOUBT = 1.0
+"""Nats by which plain decoding prefers another token, e to one, so that all are read whole: numerics seldom do it."""
 UNREADABLE = 12
 """Beginnings of an answer that are tried although the server could not read them."""
 TOLD = 0.9
@@ -80,25 +89,96 @@ def left_to_continue(records: Sequence[Scored]) -> Continuation | None:
     longer by a token. None where plain decoding was held against all tokens, has taken its share of time, or cannot.
     """
     drafting = next((record for record in records if record.arm == "candidate"), None)
-    plain = max((record for record in records if record.arm == "plain"), key=lambda record: record.after, default=None)
-    continued = [record for record in records if record.after]
+    plainly = sorted((record for record in records if record.arm == "plain"), key=lambda record: record.after)
+    continued = [record for record in plainly if record.after]
     unread = sum(record.fault is not None for record in continued)
-    if drafting is None or plain is None or drafting.fault is not None or unread > UNREADABLE:
+    if drafting is None or drafting.fault is not None or unread > UNREADABLE:
         return None
-    shared, spent = _shared(plain, drafting), sum(READING + len(record.tokens) for record in continued)
-    differences = sum(_shared(record, drafting) < len(record.tokens) for record in records if record.arm == "plain")
-    if plain.after and plain.fault is not None:
-        read = plain.after + 1
-    elif shared < len(plain.tokens):
-        read = plain.after + shared + 1
-    elif plain.after and shared >= _piece(plain.after, differences):
-        read = plain.after + shared
-    else:
-        return None  # plain decoding ended, or writes the rest of the answer too
-    left = len(drafting.tokens) - read
-    if left <= 0 or spent >= ANSWERS * len(drafting.tokens):
+    if not plainly or plainly[0].after or plainly[0].fault is not None:
         return None
-    return Continuation(drafting, read, min(left, _piece(read, differences)))
+    last, read = plainly[0], 0
+    for record in plainly:
+        if record.after <= read:
+            last, read = record, max(read, _compared_to(record, drafting))
+    spent = sum(READING + len(record.tokens) for record in continued)
+    differences = sum(_shared(record, drafting) < len(record.tokens) for record in plainly if record.after < read)
+    end = next((record.after for record in plainly if record.after > read), len(drafting.tokens))
+    piece = min(end - read, _piece(read, differences))
+    if last.fault is None and _shared(last, drafting) == len(last.tokens):
+        begun = last.after
+        is_window = any(window.after == begun for window in windows(drafting))
+        requested = min(end - begun, WINDOW if is_window else _piece(begun, differences))
+        if not begun or len(last.tokens) < requested:
+            return None  # plain decoding ended, or writes the rest of the answer too
+    if piece <= 0 or spent >= ANSWERS * len(drafting.tokens):
+        return None
+    return Continuation(drafting, read, piece)
+
+
+def windows(drafting: Scored) -> tuple[Continuation, ...]:
+    """Return the pieces of a drafted answer that plain decoding writes first: in its middle, and behind three quarters.
+
+    A wrong row of the cache, or a wrong position, also moves the leads of the passes that follow it. None where those
+    are not told, and in an answer that is hardly longer.
+    """
+    length = len(drafting.tokens)
+    if not tells_its_passes(drafting) or length < 2 * WINDOW:
+        return ()
+    begins = (length // 2, 3 * length // 4) if length >= 8 * WINDOW else (length // 2,)
+    return tuple(Continuation(drafting, after, WINDOW) for after in begins)
+
+
+def read_whole(records: Mapping[Place, Sequence[Scored]], least: Mapping[str, int]) -> tuple[Place, ...]:
+    """Return the answers that plain decoding is to write, and to go on from: all without a window, and some of those.
+
+    They are the ones whose leads moved most in their windows, WHOLE for each workload, and of each at least so many.
+    Where plain decoding preferred another token than the written one by more than DOUBT they are all, because one such
+    place alone decides nothing.
+    """
+    moved = {
+        place: max(_moved_lead(record, drafting) for record in others)
+        for place, (drafting, *others) in records.items()
+        if {window.after for window in windows(drafting)} & {record.after for record in others}
+    }
+    if any(map(_is_in_doubt, records.values())):
+        return tuple(records)
+    chosen = [place for place in records if place not in moved]
+    order = sorted(moved, key=lambda place: -moved[place])
+    for workload, number in least.items():
+        own = [place for place in order if place[0] == workload]
+        chosen += own[: max(0, number - sum(place[0] == workload for place in chosen))]
+    more = WHOLE * len(least) - sum(place in moved for place in chosen)
+    chosen += [place for place in order if place not in chosen][: max(0, more)]
+    return tuple(place for place in records if place in chosen)
+
+
+def _is_in_doubt(records: Sequence[Scored]) -> bool:
+    drafting, *others = records
+    return any((plain_lead(record, drafting)[0] or 0.0) > DOUBT for record in others)
+
+
+def _moved_lead(plain: Scored, drafting: Scored) -> float:
+    """Return by how much the lead of a token differs most between plain decoding and the pass that verified it.
+
+    It decides no check: numerics move some leads far, too. A window that could not be read shows nothing.
+    """
+    passes = zip(drafting.tokens[plain.after :], drafting.likeliest[plain.after :], plain.likeliest, strict=False)
+    compared = islice(passes, _shared(plain, drafting) + 1)
+    leads = (tuple(_lead_of(token, likely) for likely in likely_in_both) for token, *likely_in_both in compared)
+    known = ((passed, plainly) for passed, plainly in leads if passed is not None and plainly is not None)
+    return max((abs(passed - plainly) for passed, plainly in known), default=0.0)
+
+
+def _lead_of(token: str, told: Sequence[Likely]) -> float | None:
+    """Return by how much a token leads the likeliest other one; None where that is unknown."""
+    others = [likely.logprob for likely in told if likely.name != token]
+    return dict(told).get(token, min(others)) - max(others) if others else None
+
+
+def _compared_to(record: Scored, drafting: Scored) -> int:
+    """Return up to which token of a drafted answer it is compared behind a plain record."""
+    shared = _shared(record, drafting)
+    return record.after + shared + (record.fault is not None or shared < len(record.tokens))
 
 
 def _piece(read: int, differences: int) -> int:
@@ -110,14 +190,10 @@ def leads_of(scored: tuple[Scored, ...], continued: tuple[Scored, ...]) -> Mappi
     """Return by canary plain decoding's leads at each place that both arms' answers can be compared at, in nats."""
     read = by_canary_and_arm(scored)
     drafted = {name: record for (name, arm), record in read.items() if arm == "candidate"}
-    leads = {
-        name: _compared_leads(read[name, "plain"], record)
-        for name, record in drafted.items()
-        if (name, "plain") in read
-    }
-    for record in continued:
-        if record.canary in leads and record.fault is None:
-            leads[record.canary] += _compared_leads(record, drafted[record.canary])
+    leads = dict[str, tuple[float, ...]]()
+    for record in (*(record for (_, arm), record in read.items() if arm == "plain"), *continued):
+        if record.canary in drafted and record.fault is None:
+            leads[record.canary] = leads.get(record.canary, ()) + _compared_leads(record, drafted[record.canary])
     return leads
 
 

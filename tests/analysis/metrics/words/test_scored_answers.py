@@ -1,5 +1,7 @@
 """What a server tells of the passes that verified its tokens."""
 
+from dataclasses import replace
+
 import pytest
 
 from gatekeeper.analysis.metrics.words.scored_answers import (
@@ -7,11 +9,15 @@ from gatekeeper.analysis.metrics.words.scored_answers import (
     AT_ONCE,
     FEWEST,
     READING,
+    WHOLE,
+    WINDOW,
     later_leads,
     leads_of,
     left_to_continue,
     parted,
     plain_lead,
+    read_whole,
+    windows,
 )
 from gatekeeper.core.records import Likely, Scored, token_number
 
@@ -138,3 +144,52 @@ def test_leads_after_a_beginning_are_those_of_the_drafted_answers_own_places() -
     assert ("at token 3", "at token 6") == (place, later_place)
     assert [2.0, 8.0] == pytest.approx([first, later])
     assert [2.0] * 3 + [8.0] * 3 == pytest.approx(leads_of((drafting, plain), (second,))["c"])
+
+
+def told(arm: str, tokens: str, after: int = 0, lead: float = 2.0, canary: str = "c") -> Scored:
+    return replace(answer(arm, tokens, after, lead), canary=canary)
+
+
+def test_two_pieces_of_a_drafted_answer_are_read_first() -> None:
+    """
+    In its middle, and behind three quarters; the first alone of a shorter answer; none where no pass is told.
+    """
+    silent = replace(answer("candidate", "d" * 100), likeliest=((),) * 100)
+
+    assert [50, 75] == [piece.after for piece in windows(answer("candidate", "d" * 100))]
+    assert [WINDOW] == [piece.after for piece in windows(answer("candidate", "d" * 2 * WINDOW))]
+    assert () == windows(answer("candidate", "d" * (2 * WINDOW - 1))) == windows(silent)
+
+
+def test_what_was_read_in_a_piece_is_not_read_again() -> None:
+    """
+    Plain decoding goes on up to a piece, behind a difference in it, and up to the next one.
+    """
+    drafting, plain = answer("candidate", "X" + "d" * 99), answer("plain", "a" + "d" * 99)
+    middle, later = answer("plain", "d" * 4 + "Y" + "d" * 3, after=50), answer("plain", "d" * WINDOW, after=75)
+    records = [drafting, middle, later, plain]
+    while (left := left_to_continue(records)) is not None:
+        records.append(answer("plain", "d" * left.tokens, after=left.after))
+
+    pieces = sorted((record.after, record.after + len(record.tokens)) for record in records if record.after)
+
+    assert [(1, 5), (5, 15), (15, 45), (45, 50), (50, 58), (55, 75), (75, 83), (83, 100)] == pieces
+
+
+def test_answers_whose_leads_moved_most_are_read_whole() -> None:
+    """
+    So many for each workload; those without a piece besides, and all where plain decoding prefers another token by far.
+    """
+    drafted = [told("candidate", "d" * 20, canary=f"{number:02}") for number in range(WHOLE + 4)]
+    pieces = [
+        told("plain", "d" * WINDOW, after=10, lead=2 + int(drafting.canary) / 9, canary=drafting.canary)
+        for drafting in drafted
+    ]
+    records = {("w", drafting.canary): [drafting, piece] for drafting, piece in zip(drafted, pieces, strict=True)}
+    short = {("w", "short"): [told("candidate", "d" * 9, canary="short")]}
+    other = told("plain", "y" * WINDOW, after=10, lead=9.0, canary="00")
+
+    assert [f"{number:02}" for number in range(4, WHOLE + 4)] == [name for _, name in read_whole(records, {"w": 1})]
+    assert WHOLE + 2 == len(read_whole(records, {"w": WHOLE + 2}))
+    assert ("w", "short") == read_whole(records | short, {"w": 1})[-1]
+    assert len(records) == len(read_whole(records | {("w", "00"): [drafted[0], other]}, {"w": 1}))
