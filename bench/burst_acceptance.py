@@ -24,7 +24,7 @@ from gatekeeper.core import canary
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
 from gatekeeper.core.records import Answer, Generation, Role, Setting
 from gatekeeper.core.records.arrivals import Arrival
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from gatekeeper.core.system.record_files import ANSWERS
 from gatekeeper.core.verdict import Missing
 from tools import write_gguf

@@ -24,12 +24,12 @@ sys.path.insert(0, str(ROOT))  # so that it runs as a script, from anywhere
 
 from gatekeeper.backends.dialect import ServerRequest  # noqa: E402
 from gatekeeper.backends.dialects import llama_server  # noqa: E402
-from gatekeeper.backends.server import Server  # noqa: E402
 from gatekeeper.backends.server_backend import ServerBackend  # noqa: E402
+from gatekeeper.backends.server_requests import Server  # noqa: E402
 from gatekeeper.core.canary import parse  # noqa: E402
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters  # noqa: E402
 from gatekeeper.core.records import setting  # noqa: E402
-from gatekeeper.core.subject import Subject  # noqa: E402
+from gatekeeper.core.slo.subject_table import Subject  # noqa: E402
 from tools import write_gguf  # noqa: E402
 
 PLAIN = setting(draft=None)

@@ -38,7 +38,7 @@ from gatekeeper.backends.workers.mlx_lm import MlxLm, observe
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, SamplingParameters
 from gatekeeper.core.records import Setting, setting
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 
 GOAL = 0.995
 PAIRS_A_START, WARM_UP = 10, 2

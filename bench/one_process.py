@@ -23,13 +23,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs 
 from gatekeeper.analysis.stats.intervals import ratio_of_sums
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.dialect import Counters
-from gatekeeper.backends.server import Server
 from gatekeeper.backends.server_backend import ServerBackend
+from gatekeeper.backends.server_requests import Server
 from gatekeeper.core import canary
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
 from gatekeeper.core.records import Answer, Setting
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from gatekeeper.core.verdict import Estimate, Missing
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -218,7 +218,6 @@ SAME_THING = {
     "capacity": "the pass that measures it at the end of a run, and its stage",
     "region": "the pass that explores it at the end of a run, and its stage",
     "routing": "the pass at the end of a run, its stage, and what the routes gain",
-    "soak": "the soak: the stage, and its part of the page",
     "starts": "the pass that times them at the end of a run, and its stage",
     "sweep": "the sweep: the stage, and its data on the page",
     "warm_cache": "a pass after a soak, and its stage",
@@ -451,7 +450,7 @@ MAY_NAME_A_SERVER = {
     "cli/main.py": "the command of that name",
     "cli/regression.py": "a program as an example in a help text",
     "core/backend_registry.py": "the registry",
-    "core/subject.py": "a description in the schema of the SLO file",
+    "core/slo/subject_table.py": "a description in the schema of the SLO file",
     "regression/mlx_requirements.py": "mlx, the Python package",
     "run/start/versions.py": "mlx, the Python package",
 }

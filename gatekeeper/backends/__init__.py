@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     # Not imported at run time: our workers also start in an environment that has none of our dependencies.
     from gatekeeper.backends.backend_facts import BackendFacts
     from gatekeeper.core.interfaces import Backend
-    from gatekeeper.core.subject import Subject
+    from gatekeeper.core.slo.subject_table import Subject
 
 
 def open_backend(subject: "Subject", *, models: Mapping[str, Path], base: Path, logs: Path) -> "Backend":

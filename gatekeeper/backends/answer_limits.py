@@ -4,7 +4,7 @@ import threading
 
 from gatekeeper.backends.http.stream import MOST_BYTES
 from gatekeeper.core.records import Answer
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 
 _SLOWER = 10.0
 """An answer may decode this many times slower than the slowest one so far: long prompts, a busy machine, swapping."""

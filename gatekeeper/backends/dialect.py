@@ -20,7 +20,7 @@ from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer, Scored
 from gatekeeper.core.slo import ADAPTIVE, DRAFT_LENGTHS
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 
 COMPLETIONS = "/v1/chat/completions"
 STREAMED = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT

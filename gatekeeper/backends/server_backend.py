@@ -12,7 +12,7 @@ from typing import Any
 from gatekeeper.backends.answer_limits import AnswerLimits
 from gatekeeper.backends.dialect import CONDITIONS, Dialect, Start
 from gatekeeper.backends.dialects import dialect_of
-from gatekeeper.backends.http import control, refused_request
+from gatekeeper.backends.http import control, refusal_hints
 from gatekeeper.backends.http.chat_request import PLAIN
 from gatekeeper.backends.launch_line import shown_command, shown_environment, without_keys
 from gatekeeper.backends.listening_process import find_lossy_process, find_process, process_tree
@@ -20,15 +20,15 @@ from gatekeeper.backends.lossy_options import Lossy, find_lossy_setting
 from gatekeeper.backends.models.artifacts import local_path
 from gatekeeper.backends.ports import HOST, PortTakenError, free_port, is_own_port
 from gatekeeper.backends.process import ServerProcess, environment, launch, quoted_log
-from gatekeeper.backends.server import RequestFormat, Server, shortest_request
 from gatekeeper.backends.server_program import check_commands, installed_versions, output_of, version_in
+from gatekeeper.backends.server_requests import RequestFormat, Server, shortest_request
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import TIMEOUT, Setting
 from gatekeeper.core.slo import ADAPTIVE, CHOSEN, process_name
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 
 PORT = "{port}"
 """The port in a launch line: it differs with every start."""
@@ -211,15 +211,15 @@ class ServerBackend:
         if late and ended is None:
             hint = f"restart it, look in its log, or raise start_timeout in [subject] if it is still loading{log}"
             raise UnresponsiveError(message, hint=hint)
-        hint = mistake or refused_request.start_hint(str(fault)) if process is None else quoted_log(process.log)
+        hint = mistake or refusal_hints.start_hint(str(fault)) if process is None else quoted_log(process.log)
         raise InputError(message, hint=hint)
 
     def _mistake(self, server: Server, fault: str | None) -> str:
         """Return the hint for a fault that the SLO file causes: a running server with another key, model or address."""
         if fault is None or server.process is not None:
             return ""
-        listed = refused_request.listed_models(server.root, self._headers)
-        return refused_request.certain_mistake(fault, server.model, listed, self._subject.api_key_env)
+        listed = refusal_hints.listed_models(server.root, self._headers)
+        return refusal_hints.certain_mistake(fault, server.model, listed, self._subject.api_key_env)
 
     def launch(self, setting: Setting) -> dict[str, Any] | None:
         """Return the command and the environment of the server for *setting*, as it is to be deployed."""
@@ -290,7 +290,7 @@ class ServerBackend:
         if model is None and model_name == "path":
             model = self._place(subject.target)
         elif model is None and model_name == "listed":
-            listed = refused_request.listed_models(root, self._headers)
+            listed = refusal_hints.listed_models(root, self._headers)
             model = listed[0] if len(listed) == 1 else subject.target
         return self._format(self._headers, model, cache=cache)
 

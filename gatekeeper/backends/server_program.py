@@ -9,7 +9,7 @@ from gatekeeper.backends.dialect import Dialect
 from gatekeeper.backends.process import environment, find_program, installed_beside, module_versions, program_path
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from gatekeeper.core.system.own_limits import check_own_limit
 from gatekeeper.core.text import quote
 

@@ -13,7 +13,7 @@ from gatekeeper.cli.run import observers
 from gatekeeper.core.errors import InputError
 
 if TYPE_CHECKING:
-    from gatekeeper.regression.bisect import Version
+    from gatekeeper.regression.searched_versions import Version
 
 AFTER_INTERRUPT = {
     "versus": "with --output what was measured is kept: the same command with --resume continues",
@@ -172,8 +172,7 @@ def _refuse_options(words: Iterable[str]) -> None:
 
 def _versions(options: dict[str, Any]) -> "tuple[Version, ...]":
     """Return the versions to search, the good one first."""
-    from gatekeeper.regression.bisect import Version
-    from gatekeeper.regression.package_environments import released_versions
+    from gatekeeper.regression.searched_versions import Version, released_versions
 
     lists: dict[str, Sequence[str]] = {name: options[name] for name in ("steps", "programs", "drafts")}
     package, good, bad = options["package"], options["good"], options["bad"]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from gatekeeper.core.errors import InputError, did_you_mean
@@ -18,6 +18,12 @@ Path = Sequence[str | int]
 _SHOWN = 5
 """Errors of one file that are described; each takes a search for its line."""
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([A-Za-z0-9_.\-\" ]+?)\s*\]\]?\s*(?:#.*)?$")
+
+
+class InputTable(BaseModel):
+    """A table that people write: unknown keys and infinite values are errors, and it is frozen."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
 
 
 def parse(text: str, name: str, model: type[Model], *, strict: bool = False) -> Model:

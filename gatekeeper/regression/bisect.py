@@ -26,6 +26,7 @@ from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.regression import package_environments
 from gatekeeper.regression.bisect_result import BisectResult, KeptEnvironments, Step
 from gatekeeper.regression.mlx_requirements import check_oldest, complete_requirements, parse_requirements
+from gatekeeper.regression.searched_versions import Version
 from gatekeeper.regression.symptom import Symptom, is_linear
 from gatekeeper.regression.version_comparison import ROUNDS, Interval, VersionComparison, Word, interval, next_version
 from gatekeeper.regression.version_probe import probe_version
@@ -39,27 +40,6 @@ UNMEASURED = (
     "--step, or leave it out with --versions"
 )
 """What to do where the packages of a version do not work together."""
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """One version to test: packages that are installed together, a program, or a draft."""
-
-    requirements: tuple[str, ...] = ()
-    program: str | None = None
-    draft: str | None = None
-
-    @property
-    def name(self) -> str:
-        """Return how it is shown."""
-        return " ".join(self.requirements) or self.program or str(self.draft)
-
-    @property
-    def option(self) -> list[str]:
-        """Return the options of the command line that name it."""
-        if self.requirements:
-            return ["--step", " ".join(self.requirements)]
-        return ["--program", self.program] if self.program is not None else ["--draft", str(self.draft)]
 
 
 @dataclass(frozen=True, slots=True)

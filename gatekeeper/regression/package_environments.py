@@ -16,9 +16,9 @@ from gatekeeper.backends import facts_of
 from gatekeeper.backends.process import error_line
 from gatekeeper.core.errors import InputError, StartError
 from gatekeeper.core.manifest import sha256
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from gatekeeper.core.system.files import FileLock, LockHeldError, user_hash_cache
-from gatekeeper.core.text import quote, quote_lines
+from gatekeeper.core.text import quote
 
 MADE = "gatekeeper.json"
 """Written last: an environment without it is incomplete, and is made again."""
@@ -162,18 +162,3 @@ def _succeeds(step: Sequence[str], output: IO[bytes]) -> bool:
         return not subprocess.run(step, stdout=output, stderr=output, timeout=_LONGEST_S, check=False).returncode
     except (OSError, subprocess.TimeoutExpired):
         return False
-
-
-def released_versions(package: str, good: str, bad: str, options: Sequence[str]) -> list[str]:
-    """Return the versions of *package* from *good* to *bad* that the package index offers, in their order."""
-    program = [sys.executable, "-m", "pip", "index", "versions", "--disable-pip-version-check", *options, package]
-    ran = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
-    line = next((line for line in ran.stdout.splitlines() if line.startswith("Available versions:")), "")
-    offered = [version.strip() for version in line.partition(":")[2].split(",") if version.strip()]
-    for version in (good, bad):
-        if version not in offered:
-            hint = f"it has {', '.join(offered[:12])}" if offered else quote_lines(ran.stderr) or "check its name"
-            raise InputError(f"the package index has no {package} {version}", hint=hint)
-    offered.reverse()  # pip lists the newest first
-    first, last = offered.index(good), offered.index(bad)
-    return offered[first : last + 1] if first <= last else offered[last : first + 1][::-1]

@@ -15,7 +15,7 @@ from gatekeeper.backends import open_backend
 from gatekeeper.core.canary import Canary, parse
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, SamplingParameters
 from gatekeeper.core.records import setting
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = {name: ROOT / "models" / name for name in ("little-target", "little-draft", "little-draft-lite")}

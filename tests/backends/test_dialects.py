@@ -23,7 +23,7 @@ from gatekeeper.core.backend_registry import SERVERS, backend_names
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Setting, setting
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from gatekeeper.core.system.inputs import shipped_folder
 from tests.backends.conftest import ROOT, make_request
 from tests.builders.golden_words import lines_with, says

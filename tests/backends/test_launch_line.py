@@ -9,7 +9,7 @@ from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.launch_line import shown_command, shown_environment
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.interfaces import StartsServers
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from tests.builders.golden_words import says
 
 KEY = "s3cr3t-5Lm9Qx"

@@ -17,7 +17,7 @@ from gatekeeper.backends.listening_process import find_process
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import Answer, setting
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from tests.backends.conftest import ROOT, make_request
 from tests.builders.golden_words import says
 from tests.builders.servers import PROTOCOLS, Protocol, RecordedServer, Request, event, usage

@@ -8,11 +8,11 @@ import pytest
 
 from gatekeeper.analysis.metrics.words.scored_answers import later_leads, left_to_continue, plain_lead
 from gatekeeper.backends import open_backend
-from gatekeeper.backends.server import Server
+from gatekeeper.backends.server_requests import Server
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.records import Scored, setting
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from tests.backends.conftest import MODELS, PLAIN, make_request
 from tests.builders.project_folder import ROOT
 

@@ -17,7 +17,7 @@ from gatekeeper.backends.http import control
 from gatekeeper.backends.ports import HOST, PortTakenError, free_port, is_own_port
 from gatekeeper.backends.process import ServerProcess, find_program, installed_beside, launch
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from tests.backends.conftest import ROOT
 from tests.builders.golden_words import says
 from tests.builders.waiting import until

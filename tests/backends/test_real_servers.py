@@ -18,13 +18,13 @@ import pytest
 from gatekeeper.analysis.plan.complaints.capability_probe import ProbeAnswers, confirmed_sight, probe_findings
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.dialects import dialect_of
-from gatekeeper.backends.server import Server
 from gatekeeper.backends.server_backend import ServerBackend
+from gatekeeper.backends.server_requests import Server
 from gatekeeper.core.errors import InputError, StartError
 from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Setting, setting
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from tests.backends.conftest import MODELS, PLAIN, canary, make_request
 
 pytestmark = [pytest.mark.mlx, pytest.mark.slow]

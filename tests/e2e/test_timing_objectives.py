@@ -13,7 +13,7 @@ from gatekeeper.backends import open_backend
 from gatekeeper.core import canary
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
 from gatekeeper.core.records import setting
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from gatekeeper.core.verdict import UNSEEN
 from tests.builders.project_folder import ROOT, ProjectFolder
 

@@ -16,7 +16,7 @@ from gatekeeper.backends.dialect import Dialect, ServerRequest
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.http.chat_answer import read_answer
 from gatekeeper.backends.http.chat_request import resolve
-from gatekeeper.backends.http.refused_request import models_in
+from gatekeeper.backends.http.refusal_hints import models_in
 from gatekeeper.backends.http.stream import RawResponse, post
 from gatekeeper.backends.server_program import version_in
 from gatekeeper.core.backend_registry import SERVERS

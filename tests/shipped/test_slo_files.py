@@ -24,7 +24,7 @@ from gatekeeper.core.interfaces import SamplingParameters
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Slo, parse
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from gatekeeper.core.system import inputs
 from gatekeeper.run.plan import forecast
 

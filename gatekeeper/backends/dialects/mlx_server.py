@@ -38,7 +38,7 @@ from gatekeeper.backends.workers.mlx_server_tap import METRICS, PREFIX
 from gatekeeper.backends.workers.rounds import rounds_from
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Scored
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 
 
 def argv(start: Start) -> Iterator[str]:

@@ -21,7 +21,7 @@ from gatekeeper.core.interfaces import DecodeRequest, RunningSystem
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import TIMEOUT, Answer, Setting
 from gatekeeper.core.slo import ADAPTIVE
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 
 FACTS = BackendFacts(name=SCRIPTED, one_forward_a_token=True)
 Messages = tuple[dict[str, Any], ...]

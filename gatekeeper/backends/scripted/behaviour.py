@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from gatekeeper.core.quantities import Seconds
-from gatekeeper.core.subject import InputTable
+from gatekeeper.core.toml_file import InputTable
 
 Share = float
 

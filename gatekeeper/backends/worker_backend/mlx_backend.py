@@ -13,7 +13,7 @@ from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
 from gatekeeper.backends.worker_backend.worker_protocol import Greeting
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 
 _PACKAGES = ("mlx", "mlx-lm", "transformers", "numpy")
 """Packages whose versions identify the worker."""

@@ -26,7 +26,7 @@ from gatekeeper.core.errors import GatekeeperError, InputError, StartError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import TIMEOUT, Setting
 from gatekeeper.core.slo import CONDITIONS
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from gatekeeper.core.system.files import file_sha256
 from gatekeeper.core.text import quote
 

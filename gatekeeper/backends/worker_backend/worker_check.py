@@ -18,7 +18,7 @@ from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Setting, setting
 from gatekeeper.core.slo import DRAFT_LENGTHS
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 
 PROMPT = "Write the numbers from one to twenty as words, separated by spaces."
 TOKENS, FEW_TOKENS = 32, 4

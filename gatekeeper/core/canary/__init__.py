@@ -10,7 +10,7 @@ from gatekeeper.core.canary.expectation import Expect as Expect
 from gatekeeper.core.canary.expectation import ToolCall as ToolCall
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.core.subject import InputTable
+from gatekeeper.core.toml_file import InputTable
 
 if TYPE_CHECKING:
     from gatekeeper.core.records import Answer

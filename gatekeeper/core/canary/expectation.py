@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gatekeeper.core.canary.pattern import compiled
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.core.subject import InputTable
+from gatekeeper.core.toml_file import InputTable
 
 
 class ToolCall(InputTable):

@@ -10,8 +10,7 @@ from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.policy.proxy_table import Proxy
 from gatekeeper.core.policy.route import Route
 from gatekeeper.core.policy.watch_table import Guard, Watch
-from gatekeeper.core.subject import InputTable
-from gatekeeper.core.toml_file import located
+from gatekeeper.core.toml_file import InputTable, located
 from gatekeeper.core.toml_file import parse as parse_toml
 
 

@@ -6,7 +6,7 @@ from gatekeeper.core.policy.route_region import RouteRegion
 from gatekeeper.core.quantities import Seconds
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import ChosenKnobs, Step
-from gatekeeper.core.subject import InputTable
+from gatekeeper.core.toml_file import InputTable
 
 _PLAIN: Setting = (("draft", None),)
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from pydantic import Field, model_validator
 
-from gatekeeper.core.subject import InputTable
 from gatekeeper.core.text import condition_value
+from gatekeeper.core.toml_file import InputTable
 
 
 class AxisBounds(InputTable):

@@ -9,7 +9,7 @@ from gatekeeper.core.metrics import WATCHED
 from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.quantities import Seconds
 from gatekeeper.core.slo import MetricBound
-from gatekeeper.core.subject import InputTable
+from gatekeeper.core.toml_file import InputTable
 
 
 class Guard(MetricBound):

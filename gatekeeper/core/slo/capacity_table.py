@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from gatekeeper.core.quantities import Seconds
-from gatekeeper.core.subject import InputTable
+from gatekeeper.core.toml_file import InputTable
 
 
 class Capacity(InputTable):

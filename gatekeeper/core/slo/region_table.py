@@ -6,9 +6,8 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from gatekeeper.core.slo.sweep_table import MOST_TOKENS, MOST_VALUES
-from gatekeeper.core.subject import InputTable
 from gatekeeper.core.text import condition_value
-from gatekeeper.core.toml_file import located
+from gatekeeper.core.toml_file import InputTable, located
 
 AXES = ("temperature", "context", "concurrency", "max_tokens")
 """What a certified region may extend over; the last three are limits, which cover everything below them."""

@@ -13,9 +13,9 @@ from gatekeeper.core.slo.capacity_table import Capacity
 from gatekeeper.core.slo.objective import Objective
 from gatekeeper.core.slo.region_table import AXES, Region
 from gatekeeper.core.slo.soak_table import Soak
+from gatekeeper.core.slo.subject_table import Subject
 from gatekeeper.core.slo.sweep_table import MOST_TOKENS, Sweep
-from gatekeeper.core.subject import InputTable, Subject
-from gatekeeper.core.toml_file import located
+from gatekeeper.core.toml_file import InputTable, located
 from gatekeeper.core.toml_file import parse as parse_toml
 
 CONFIDENCE = 0.95

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from gatekeeper.core.quantities import ByteRate, Bytes, EventRate, Seconds
-from gatekeeper.core.subject import InputTable
+from gatekeeper.core.toml_file import InputTable
 
 CERTIFICATION_S = 600.0
 """Seconds; a shorter soak is a demo."""

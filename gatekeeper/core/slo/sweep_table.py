@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from gatekeeper.core.subject import InputTable
+from gatekeeper.core.toml_file import InputTable
 
 CHOSEN = ("draft", "num_draft_tokens", "block_size", "window", "draft_n_min", "draft_p_min")
 """Knobs the sweep chooses a value for."""

@@ -8,8 +8,8 @@ from typing import Any
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.backends import facts_of, open_backend
 from gatekeeper.backends.dialect import Counters
-from gatekeeper.backends.server import Server
 from gatekeeper.backends.server_backend import ServerBackend
+from gatekeeper.backends.server_requests import Server
 from gatekeeper.core.backend_registry import SCRIPTED, SERVERS
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.hidden_keys import Address

@@ -7,7 +7,7 @@ from gatekeeper.analysis.verdict.stream_capacity import ArmCapacity, StreamCapac
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.units import percent, show
 from gatekeeper.report.data.capacity_curves import CapacityCurves, CurvePoint, curves, sentences
-from gatekeeper.report.html import charts, soak
+from gatekeeper.report.html import charts, soak_charts
 from gatekeeper.report.html.charts import Line, Scale
 from gatekeeper.report.html.markup import Markup, el, join, section, table
 from gatekeeper.report.html.page_parts import pill
@@ -75,7 +75,7 @@ def _drawing(drawn: CapacityCurves) -> Markup:
         label=f"{drawn.metric} by streams in flight, {write(drawn.bound)} allowed",
     )
     title = f"{drawn.metric} by streams in flight; dashed: {write(drawn.bound)} allowed"
-    return el("figure", el("figcaption", title), soak.legend(), drawing)
+    return el("figure", el("figcaption", title), soak_charts.legend(), drawing)
 
 
 def _marks(point: CurvePoint, arm: str, across: Scale, up: Scale) -> Iterator[Markup]:

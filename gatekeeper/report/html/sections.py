@@ -16,7 +16,7 @@ from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve
 from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.page import PageData
 from gatekeeper.report.data.sweep import METRICS
-from gatekeeper.report.html import charts, soak
+from gatekeeper.report.html import charts, soak_charts
 from gatekeeper.report.html.capacity_section import capacities
 from gatekeeper.report.html.ceiling_section import round_cost
 from gatekeeper.report.html.charts import Line, Scale
@@ -33,7 +33,14 @@ def sections(page: PageData) -> list[Markup]:
     """Return the sections that follow the objectives; those with nothing to show are left out."""
     verdict = page.verdict
     around = (regions(verdict), conversations(verdict), capacities(verdict), energies(verdict))
-    measured = (*around, _at_end(page), _sweep(page), round_cost(page.ceiling), _distributions(page), soak.soaks(page))
+    measured = (
+        *around,
+        _at_end(page),
+        _sweep(page),
+        round_cost(page.ceiling),
+        _distributions(page),
+        soak_charts.soaks(page),
+    )
     return [part for part in (*measured, _transitions(page), _findings(page), _files(page)) if part]
 
 
@@ -179,7 +186,7 @@ def _distributions(page: PageData) -> Markup | None:
         "given only where enough canaries were answered."
     )
     drawings = el("div", *columns, class_="columns")
-    curves = el("details", el("summary", "Distributions"), el("p", about, class_="dim"), soak.legend(), drawings)
+    curves = el("details", el("summary", "Distributions"), el("p", about, class_="dim"), soak_charts.legend(), drawings)
     heads = ("Workload", *(f"{title}, median" for title in CURVES.values()), "Measured in")
     return section("Latency", table(heads, rows, "plainly"), curves)
 
@@ -195,7 +202,7 @@ def _curves(title: str, arms: Mapping[str, Curve]) -> Markup:
         Line([(value, step / STEPS) for step, value in enumerate(curve.values)], arm, step=True)
         for arm, curve in arms.items()
     ]
-    figures = [f"{soak.ARMS[arm]} {_quantiles(curve)}" for arm, curve in arms.items()]
+    figures = [f"{soak_charts.ARMS[arm]} {_quantiles(curve)}" for arm, curve in arms.items()]
     drawing = charts.plot(
         across,
         Scale(0.0, 1.0),

@@ -15,7 +15,7 @@ from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import Backend, TimesPasses
 from gatekeeper.core.records import PassTimes, Setting, setting
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from gatekeeper.core.verdict import Missing, rounded
 from gatekeeper.run.stages.timed_turns import CONTEXT, TimedSystems, ceiling_document, ceiling_from, take_turns
 

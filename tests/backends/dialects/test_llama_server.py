@@ -16,12 +16,12 @@ import pytest
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.backends import own_drafts
 from gatekeeper.backends.dialects import llama_server as dialect
-from gatekeeper.backends.server import Server
 from gatekeeper.backends.server_backend import ServerBackend, open_server
+from gatekeeper.backends.server_requests import Server
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, setting
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from tests.backends.conftest import DRAFTING, PLAIN, ROOT, make_request
 from tests.builders.conversations import held, resumed
 from tests.builders.golden_words import says

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from gatekeeper.backends.dialect import Counters
-from gatekeeper.backends.server import Server
 from gatekeeper.backends.server_backend import ServerBackend
+from gatekeeper.backends.server_requests import Server
 from gatekeeper.backends.workers import mlx_server_tap
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight

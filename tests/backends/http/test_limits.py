@@ -15,7 +15,7 @@ from gatekeeper.backends.http.stream import MOST_BYTES, post
 from gatekeeper.core.errors import ExitCode, InputError
 from gatekeeper.core.records import Answer
 from gatekeeper.core.records.arrivals import Arrival
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from gatekeeper.core.system.own_limits import OwnLimitError
 from tests.backends.fake_server import HEAD, Act, FakeServer, Forever, Script
 from tests.backends.http.test_response import chunk

@@ -18,7 +18,7 @@ from gatekeeper.backends.workers.zlab_dflash import DflashWorker
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Rounds, setting
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from tests.backends.conftest import MODELS, PLAIN, ROOT, SharedBackend, make_request
 from tests.builders.golden_words import says
 

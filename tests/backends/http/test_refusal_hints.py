@@ -2,7 +2,7 @@
 
 import pytest
 
-from gatekeeper.backends.http.refused_request import START, certain_mistake, start_hint
+from gatekeeper.backends.http.refusal_hints import START, certain_mistake, start_hint
 
 LISTED = ("qwen3-8b", "llama-3")
 

@@ -2,18 +2,13 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from gatekeeper.core.backend_registry import ALIASES, READING_OPTIONS, SCRIPTED, SERVERS, backend_names
 from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.hidden_keys import EXAMPLE_URL, Address
 from gatekeeper.core.quantities import Seconds
-
-
-class InputTable(BaseModel):
-    """A table that people write: unknown keys and infinite values are errors, and it is frozen."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+from gatekeeper.core.toml_file import InputTable
 
 
 class KnobPlace(InputTable):
@@ -78,7 +73,7 @@ class Subject(InputTable):
     )
     api_key_env: str | None = Field(default=None, description="name of the environment variable with the key")
     script: str | None = Field(default=None, description="the script of the scripted backend")
-    knobs: dict[str, KnobPlace] = {}
+    knobs: dict[str, KnobPlace] = Field(default={})
     timeout: Seconds = Field(default=120.0, gt=0, le=86400, description="longest gap inside an answer")
     deadline: Seconds | None = Field(
         default=None,

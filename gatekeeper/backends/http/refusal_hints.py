@@ -1,4 +1,4 @@
-"""Why a running server refuses its first request: its key, its model or its address; and what to write instead."""
+"""Hints where a running server refuses its first request: its key, its model or its address; what to write instead."""
 
 import re
 from collections.abc import Mapping, Sequence

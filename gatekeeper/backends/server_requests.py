@@ -1,4 +1,4 @@
-"""A server under test: its answers, its cumulative counters, and how it ended."""
+"""Requests to a server under test and its answers, its cumulative counters, and how it ended."""
 
 import json
 import time
@@ -25,7 +25,7 @@ from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, SamplingParameters
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import NO_CONNECTION, Answer, Claims, PassTimes, Scored, Setting
-from gatekeeper.core.subject import Subject
+from gatekeeper.core.slo.subject_table import Subject
 from gatekeeper.core.verdict import Missing
 
 GREEDY_HINT = "set temperature = 0 in [sampling], and remove other temperatures, or use another backend"
