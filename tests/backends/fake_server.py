@@ -94,10 +94,10 @@ class FakeServer:
 
 
 def _request(connection: socket.socket) -> bytes:
-    got = b""
-    while b"\r\n\r\n" not in got:
-        got += _some(connection)
-    head, _, body = got.partition(b"\r\n\r\n")
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += _some(connection)
+    head, _, body = received.partition(b"\r\n\r\n")
     length = next(
         (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")), 0
     )
@@ -107,7 +107,7 @@ def _request(connection: socket.socket) -> bytes:
 
 
 def _some(connection: socket.socket) -> bytes:
-    came = connection.recv(1 << 16)
-    if not came:
+    chunk = connection.recv(1 << 16)
+    if not chunk:
         raise ConnectionError("the client left before the end of its request")
-    return came
+    return chunk

@@ -13,16 +13,16 @@ def few_descriptors(spare: int) -> Iterator[None]:
     gc.collect()  # files that nobody holds any more would be closed later, and count as more
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     last = os.open(os.devnull, os.O_RDONLY)
-    taken = [last]
+    descriptors = [last]
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (last + spare + 64, hard))
         with contextlib.suppress(OSError):  # also the gaps below the last one
             while True:
-                taken.append(os.open(os.devnull, os.O_RDONLY))
+                descriptors.append(os.open(os.devnull, os.O_RDONLY))
         for _ in range(spare):
-            os.close(taken.pop())
+            os.close(descriptors.pop())
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for descriptor in taken:
+        for descriptor in descriptors:
             os.close(descriptor)

@@ -127,10 +127,10 @@ class LiveProxy:
 
     async def chat(self, body: Any = None, **headers: str) -> tuple[int, bytes, Mapping[str, str]]:
         request_body = {"messages": [{"role": "user", "content": "hello"}], "stream": True} if body is None else body
-        async with self.session.post(self.url + CHAT, json=request_body, headers=headers) as got:
-            content = await got.read()
+        async with self.session.post(self.url + CHAT, json=request_body, headers=headers) as response:
+            content = await response.read()
         await self.recorded()
-        return got.status, content, got.headers
+        return response.status, content, response.headers
 
 
 @asynccontextmanager

@@ -60,8 +60,8 @@ def refused(old: str, new: str) -> InputError:
     return caught.value
 
 
-def line(of: str) -> int:
-    return GOOD[: GOOD.index(of)].count("\n") + 1
+def line(text: str) -> int:
+    return GOOD[: GOOD.index(text)].count("\n") + 1
 
 
 def test_a_good_file() -> None:

@@ -608,7 +608,7 @@ def test_a_key_file_signs_a_bundle_that_others_verify(certified: ProjectFolder) 
     run = certified.path / "runs" / "run-1"
     unsigned = admit(certified, "--signed-by", str(public))[:2]
     certified.run("sign", "runs/run-1", "--key", str(private), code=0)
-    taken, refused = (admit(certified, "--signed-by", str(key_file)) for key_file in (public, stranger))
+    accepted, refused = (admit(certified, "--signed-by", str(key_file)) for key_file in (public, stranger))
     cosign(run, "--key", str(public), "--insecure-ignore-tlog")
     bundle = json.loads((run / BUNDLE).read_text())
     envelope = bundle["dsseEnvelope"]
@@ -621,8 +621,8 @@ def test_a_key_file_signs_a_bundle_that_others_verify(certified: ProjectFolder) 
     loaded.verify(base64.b64decode(envelope["signatures"][0]["sig"]), encoded)  # raises where it does not fit
     assert (run / "certificate.intoto.json").read_bytes() == payload
     assert "application/vnd.in-toto+json" == kind
-    assert [(3, "unsigned"), (0, "admitted"), (3, "unsigned")] == [unsigned, taken[:2], refused[:2]]
-    assert taken[2]["signed_by"].startswith("key.pub.pem: key ")
+    assert [(3, "unsigned"), (0, "admitted"), (3, "unsigned")] == [unsigned, accepted[:2], refused[:2]]
+    assert accepted[2]["signed_by"].startswith("key.pub.pem: key ")
 
 
 def test_the_identity_of_a_job_signs(certified: ProjectFolder) -> None:
@@ -639,10 +639,13 @@ def test_the_identity_of_a_job_signs(certified: ProjectFolder) -> None:
     with local_sigstore(certified.path) as sigstore:
         words = ("sign", "runs/run-1", "--keyless", "--trust-config", str(sigstore.trust_config))
         ProjectFolder(certified.path, in_job).run(*words, code=0)
-    by = ("--trusted-root", str(sigstore.trusted_root), "--issuer", issuer, "--signed-by")
+    sigstore_options = ("--trusted-root", str(sigstore.trusted_root), "--issuer", issuer, "--signed-by")
 
-    taken, refused = admit(certified, *by, identity), admit(certified, *by, f"{identity}-2")
-    cosign(run, *by[:2], "--certificate-oidc-issuer", issuer, "--certificate-identity", identity)
+    accepted, refused = (
+        admit(certified, *sigstore_options, identity),
+        admit(certified, *sigstore_options, f"{identity}-2"),
+    )
+    cosign(run, *sigstore_options[:2], "--certificate-oidc-issuer", issuer, "--certificate-identity", identity)
     shutil.move(run / BUNDLE, certified.path / "kept.json")
     rewrite_checksums(run)
     certified.run("sign", "runs/run-1", "--bundle", "kept.json", code=0)
@@ -653,8 +656,8 @@ def test_the_identity_of_a_job_signs(certified: ProjectFolder) -> None:
     (certified.path / "other.json").write_text(json.dumps(signed))
     attached = certified.run("sign", "runs/run-1", "--bundle", "other.json", code=2)
 
-    assert [(0, "admitted"), (3, "unsigned")] == [taken[:2], refused[:2]]
-    assert f"{identity} ({issuer})" == taken[2]["signed_by"]
+    assert [(0, "admitted"), (3, "unsigned")] == [accepted[:2], refused[:2]]
+    assert f"{identity} ({issuer})" == accepted[2]["signed_by"]
     says("commands", "the identity of a job signs", lines_with("other.json", attached.err))
 
 
@@ -668,16 +671,16 @@ def test_admit_shows_who_made_each_step(certified: ProjectFolder) -> None:
 
     code, _, document = admit(certified)
     names = [{product["name"] for product in link["subject"]} for link in links]
-    taken = [{material["name"] for material in link["predicate"]["materials"]} for link in links]
+    materials = [{material["name"] for material in link["predicate"]["materials"]} for link in links]
     edit(run / "chain.intoto.json", '"by": [', '"by": ["somebody@else", ')
     rewrite_checksums(run)
     changed = admit(certified)
 
     assert (0, ["freeze", "measure", "judge", "promote"]) == (code, [step["step"] for step in document["chain"]])
     assert all("@" in step["by"][0] and step["host"]["os"] for step in document["chain"])
-    assert names[0] <= taken[1]
-    assert names[1] <= taken[2]
-    assert names[2] == taken[3] == {"verdict.json"}
+    assert names[0] <= materials[1]
+    assert names[1] <= materials[2]
+    assert names[2] == materials[3] == {"verdict.json"}
     assert (3, "tampered") == changed[:2]
 
 

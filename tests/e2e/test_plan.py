@@ -42,8 +42,10 @@ def test_the_forecast_of_a_simulated_run_is_near_its_duration(name: str, scripte
     events = [json.loads(line) for line in (project.path / "run" / "events.jsonl").read_text().splitlines()]
     times = [seconds for event in events if (seconds := wall_seconds(event.get("at", ""))) is not None]
     steps = list(planned["expected_fallback_seconds"].values())
-    taken = len({event["detail"]["soak"] for event in events if event.get("detail", {}).get("stage") == "soak"}) - 1
-    took = max(times) - min(times) - sum(steps[:taken])
+    steps_taken = (
+        len({event["detail"]["soak"] for event in events if event.get("detail", {}).get("stage") == "soak"}) - 1
+    )
+    took = max(times) - min(times) - sum(steps[:steps_taken])
     assert 0.75 * planned["least_total_seconds"] <= took <= 1.25 * planned["expected_total_seconds"]
 
 

@@ -204,7 +204,7 @@ def test_junk_in_the_place_of_any_reply_is_one_clear_error(
     project = scripted()
     (project.path / "hosts.toml").write_text('[host.evil]\nenvironment = "/e"\n')
     honest = json.dumps(preflight.inventory(project.path / "slo.toml"))
-    there = {
+    replies = {
         "run": items(({"stream": "stdout"}, honest), {"code": 0}),
         "start": reply(**JOB),
         "remove": reply(removed=True),
@@ -212,7 +212,7 @@ def test_junk_in_the_place_of_any_reply_is_one_clear_error(
     job = RUNNING if request_ == "cancel" else JOB
     for number, words in enumerate(REQUESTS[request_]):
         for junk in JUNK if number == 0 else JUNK[-1:]:  # commands differ little in how they read a reply
-            lie(job=job, holds=FAILED, **{**there, request_: [[{"reply": junk, "item": junk}, ""], END]})
+            lie(job=job, holds=FAILED, **{**replies, request_: [[{"reply": junk, "item": junk}, ""], END]})
 
             done = project.run("remote", *words, *ON)
 

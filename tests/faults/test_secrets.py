@@ -49,14 +49,14 @@ class _Handler(QuietHandler, BaseHTTPRequestHandler):
         if self.server.served % 5 == 0:
             self._send(500, f"cannot serve {self._heard()}".encode())
             return
-        heard = self._heard()
-        words = [heard, " ", *(heard[at : at + 3] for at in range(0, len(heard), 3)), "."]
+        request_text = self._heard()
+        words = [request_text, " ", *(request_text[at : at + 3] for at in range(0, len(request_text), 3)), "."]
         choices: list[dict[str, Any]] = [{"delta": {"content": word}} for word in words]
         choices.append({"delta": {}, "finish_reason": "stop"})
         pieces: list[Mapping[str, Any]] = [{"choices": [{"index": 0, **choice}]} for choice in choices]
         usage = {"prompt_tokens": 5, "completion_tokens": len(words)}
         pieces.append({"choices": [], "usage": usage, "timings": {"draft_n": 4, "draft_n_accepted": 3}})
-        lines = [f"data: {json.dumps({'id': heard, 'model': heard, **piece})}\n\n" for piece in pieces]
+        lines = [f"data: {json.dumps({'id': request_text, 'model': request_text, **piece})}\n\n" for piece in pieces]
         self._send(200, "".join([*lines, "data: [DONE]\n\n"]).encode())
 
     def _heard(self) -> str:

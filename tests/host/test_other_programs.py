@@ -86,12 +86,14 @@ def test_a_program_counts_for_what_it_used_between_two_looks() -> None:
     assert (1.5, (("mds", 0.4), ("cc", 0.2))) == (used_by_others.cores, used_by_others.busiest)
 
 
-@pytest.mark.parametrize(("cores", "of", "busy"), [(0.4, 2, False), (0.6, 2, True), (0.9, 10, False), (1.2, 10, True)])
-def test_a_machine_is_busy_above_half_a_core_and_a_tenth_of_its_cores(cores: float, of: int, busy: bool) -> None:
+@pytest.mark.parametrize(
+    ("cores", "total", "busy"), [(0.4, 2, False), (0.6, 2, True), (0.9, 10, False), (1.2, 10, True)]
+)
+def test_a_machine_is_busy_above_half_a_core_and_a_tenth_of_its_cores(cores: float, total: int, busy: bool) -> None:
     """
     Both: a large machine has room for what a small one has not.
     """
-    assert busy == OtherPrograms(cores, of, ()).busy
+    assert busy == OtherPrograms(cores, total, ()).busy
 
 
 def test_a_program_that_holds_memory_is_named(spinner: str) -> None:

@@ -49,8 +49,8 @@ def gauges(receiver: Receiver) -> dict[tuple[str, ...], float]:
     return {
         (metric.name, *told(point.attributes).values()): point.as_double
         for request in receiver.requests
-        for of in request.resource_metrics
-        for scope in of.scope_metrics
+        for exported in request.resource_metrics
+        for scope in exported.scope_metrics
         for metric in scope.metrics
         for point in metric.gauge.data_points
     }

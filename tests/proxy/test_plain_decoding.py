@@ -58,10 +58,10 @@ async def post(proxy: LiveProxy, content: bytes, path: str = CHAT, method: str =
     """Send bytes as a request's body; return the status."""
     headers = {"Content-Encoding": "gzip"} if content[:2] == b"\x1f\x8b" else {}
     url = URL(proxy.url + path, encoded=True)
-    async with proxy.session.request(method, url, data=content, headers=headers) as got:
-        await got.read()
+    async with proxy.session.request(method, url, data=content, headers=headers) as response:
+        await response.read()
     await proxy.recorded()
-    return got.status
+    return response.status
 
 
 @pytest.mark.parametrize("padding", [0, 300_000])

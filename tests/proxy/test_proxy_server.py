@@ -78,8 +78,8 @@ def test_a_request_is_passed_on_unchanged_where_the_server_takes_no_fields(tmp_p
             sent = {**hop, "Authorization": "Bearer k", "x-gatekeeper-workload": "easy", "X-Other": "kept"}
             async with proxy.session.post(
                 URL(f"{proxy.url}{CHAT}?a=%2F&b", encoded=True), data=body, headers=sent
-            ) as got:
-                await got.read()
+            ) as response:
+                await response.read()
             path, headers, received = server.requests[0]
 
             assert (f"{CHAT}?a=%2F&b", body) == (path, received)
@@ -149,10 +149,10 @@ def test_a_piece_reaches_the_client_before_the_next_is_sent(tmp_path: Path) -> N
 
     async def main() -> None:
         async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
-            async with proxy.session.post(proxy.url + CHAT, json={"stream": True}) as got:
-                assert WORDS[0] == await got.content.readany()
+            async with proxy.session.post(proxy.url + CHAT, json={"stream": True}) as response:
+                assert WORDS[0] == await response.content.readany()
                 server.go.set()
-                assert WHOLE == WORDS[0] + await got.read()
+                assert WHOLE == WORDS[0] + await response.read()
 
     asyncio.run(main())
 
@@ -164,9 +164,9 @@ def test_a_client_that_hangs_up_ends_the_request_at_the_server(tmp_path: Path) -
 
     async def main() -> None:
         async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
-            got = await proxy.session.post(proxy.url + CHAT, json={"stream": True})
-            await got.content.readany()
-            got.close()
+            response = await proxy.session.post(proxy.url + CHAT, json={"stream": True})
+            await response.content.readany()
+            response.close()
             await asyncio.wait_for(server.left.wait(), 30)
             await until_in_loop(lambda: bool(proxy.records))
 
@@ -205,14 +205,14 @@ def test_a_client_that_does_not_read_slows_the_server_down(tmp_path: Path) -> No
         size = 1 << 16
         server = LiveServer(pieces=(b"data: " + b"x" * size + b"\n\n",) * 1000)
         async with listening(server), proxied(tmp_path, server) as proxy:
-            got = await proxy.session.post(proxy.url + CHAT, json={"stream": True})
+            response = await proxy.session.post(proxy.url + CHAT, json={"stream": True})
             before = -1
             while before != server.sent:
                 before = server.sent
                 await asyncio.sleep(0.3)
 
             assert server.sent < 500 * size
-            got.close()
+            response.close()
 
     asyncio.run(main())
 
@@ -344,8 +344,8 @@ def test_everything_else_is_passed_through(tmp_path: Path) -> None:
     async def main() -> None:
         async with listening(LiveServer(headers={"Content-Type": "text/plain", "X-Twice": "1"})) as server:
             async with proxied(tmp_path, server) as proxy:
-                async with proxy.session.delete(proxy.url + "/v1/files/a%20b?x=1", data=b"\x00" * 70000) as got:
-                    assert (WHOLE, "1") == (await got.read(), got.headers["X-Twice"])
+                async with proxy.session.delete(proxy.url + "/v1/files/a%20b?x=1", data=b"\x00" * 70000) as response:
+                    assert (WHOLE, "1") == (await response.read(), response.headers["X-Twice"])
 
             assert ("/v1/files/a%20b?x=1", 70000) == (server.requests[0][0], len(server.requests[0][2]))
             assert [] == proxy.records
@@ -363,8 +363,8 @@ def test_the_page_needs_nothing_of_the_server(tmp_path: Path) -> None:
             await proxy.chat(**{"x-gatekeeper-workload": "another"})
             async with proxy.session.get(proxy.url + "/favicon.ico") as icon:
                 status = icon.status
-            async with proxy.session.get(proxy.url + "/") as got:
-                return status, await got.text(), len(server.requests)
+            async with proxy.session.get(proxy.url + "/") as response:
+                return status, await response.text(), len(server.requests)
 
     status, page, requests = asyncio.run(main())
     assert (204, 1) == (status, requests)
@@ -452,10 +452,10 @@ def test_a_page_of_another_site_cannot_use_the_proxy(
         async with listening(LiveServer()) as server:
             async with proxied(tmp_path, server, hosts=("chat.example.org",)) as proxy:
                 body = b'{"messages": []}' if method == "POST" else None
-                async with proxy.session.request(method, proxy.url + path, data=body, headers=headers) as got:
-                    await got.read()
+                async with proxy.session.request(method, proxy.url + path, data=body, headers=headers) as response:
+                    await response.read()
 
-            assert status == got.status
+            assert status == response.status
             assert (status == 200 and path != "/") == bool(server.requests)
 
     asyncio.run(main())
@@ -496,8 +496,8 @@ def test_a_usage_that_cannot_be_switches_nothing_off(tmp_path: Path, count: byte
             async with proxied(tmp_path, server) as proxy:
                 for _ in range(20):
                     assert b"".join(pieces) == (await proxy.chat())[1]
-                async with proxy.session.get(proxy.url + "/metrics") as got:
-                    metrics = await got.text()
+                async with proxy.session.get(proxy.url + "/metrics") as response:
+                    metrics = await response.text()
                 benefit = proxy.routes.evidence.benefit("easy")
 
             assert benefit is not None
@@ -533,8 +533,8 @@ def test_evidence_metrics_and_records_fail_apart(tmp_path: Path, monkeypatch: py
             monkeypatch.setattr(failing, broken)
             for _ in range(3):
                 assert WHOLE == (await proxy.chat())[1]
-            async with proxy.session.get(proxy.url + "/metrics") as got:
-                metrics = await got.text()
+            async with proxy.session.get(proxy.url + "/metrics") as response:
+                metrics = await response.text()
             benefit = proxy.routes.evidence.benefit("easy")
             monkeypatch.undo()
             assert benefit is not None
@@ -650,8 +650,8 @@ def test_prompts_and_keys_are_recorded_nowhere(tmp_path: Path) -> None:
             await proxy.chat({"messages": [{"role": "user", "content": "my secret"}]}, Authorization="Bearer sk-1")
             texts = [(tmp_path / "live.jsonl").read_text(), *proxy.said]
             for path in ("/metrics", "/"):
-                async with proxy.session.get(proxy.url + path) as got:
-                    texts.append(await got.text())
+                async with proxy.session.get(proxy.url + path) as response:
+                    texts.append(await response.text())
             return "".join(texts)
 
     recorded = asyncio.run(main())

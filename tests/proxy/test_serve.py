@@ -25,8 +25,8 @@ def start(deployed: Deployed, *options: str) -> AbstractContextManager[tuple["su
 
 def chat(url: str, **headers: str) -> tuple[bytes, str]:
     body = {"messages": [{"role": "user", "content": "x"}], "stream": True}
-    got = httpx2.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=60)
-    return got.content, got.headers["x-gatekeeper-route"]
+    response = httpx2.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=60)
+    return response.content, response.headers["x-gatekeeper-route"]
 
 
 def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None:
@@ -48,12 +48,12 @@ def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None
                 code = second.wait(60)
             records = ("--records", str(tmp_path / "records.jsonl"))
             with start(deployed, *own_files, *records, "--listen", url.removeprefix("http://")) as (third, refused):
-                taken = third.wait(60)
+                code_of_third = third.wait(60)
             process.send_signal(signal.SIGTERM)
 
             assert 0 == process.wait(60)
 
-    assert ("plain", 3, 2) == (off, code, taken)
+    assert ("plain", 3, 2) == (off, code, code_of_third)
     assert f"process {process.pid}" in printed_second
     assert f"{url.removeprefix('http://')}: Address already in use" in refused
     assert "Unclosed" not in refused

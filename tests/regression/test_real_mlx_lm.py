@@ -116,8 +116,8 @@ def wrong(step: Path) -> dict[bool, tuple[int, int]]:
     counts = {True: (0, 0), False: (0, 0)}
     for before, after in pairwise([{"canary": ""}, *drafted]):
         same_conversation = before["canary"].partition("+")[0] == after["canary"].partition("+")[0]
-        differing, of = counts[same_conversation]
-        counts[same_conversation] = differing + (after["answer"]["text"] != plain[after["canary"]]), of + 1
+        differing, total = counts[same_conversation]
+        counts[same_conversation] = differing + (after["answer"]["text"] != plain[after["canary"]]), total + 1
     return counts
 
 

@@ -143,12 +143,12 @@ def test_a_server_that_is_not_there_is_named(worker: ProjectFolder, servers: tup
     """
     a, b = servers
     with Answering() as ended:
-        gone = ended.url
+        ended_url = ended.url
     b.status = 404
 
-    absent = worker.run("versus", a.url, gone, *QUICK, code=2)
+    absent = worker.run("versus", a.url, ended_url, *QUICK, code=2)
     broken = worker.run("versus", a.url, b.url, *QUICK, code=2)
 
-    assert gone in absent.err
+    assert ended_url in absent.err
     assert b.url in broken.err
     assert "404" in broken.err

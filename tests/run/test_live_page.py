@@ -121,10 +121,10 @@ def test_a_port_in_use_is_said_before_anything_starts() -> None:
     """
     The error names the port and offers another.
     """
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as occupant:
+        occupant.bind(("127.0.0.1", 0))
+        occupant.listen()
+        port = occupant.getsockname()[1]
 
         with pytest.raises(InputError, match=f"--serve {port}") as error, served(port):
             pytest.fail("it must not start")

@@ -229,9 +229,9 @@ def test_json_schemas_accept_the_right_answer_alone() -> None:
         assert validator.is_valid(right), canary["id"]
         assert not validator.is_valid({}), canary["id"]
         assert not validator.is_valid(right | {"comment": "one key too many"}), canary["id"]
-        assert not any(validator.is_valid({key: right[key] for key in right if key != gone}) for gone in right), canary[
-            "id"
-        ]
+        assert not any(validator.is_valid({key: right[key] for key in right if key != missing}) for missing in right), (
+            canary["id"]
+        )
 
     assert len(shapes) >= 24
 

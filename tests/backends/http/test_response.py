@@ -83,7 +83,9 @@ def test_pieces_do_not_matter(cuts: list[int], frames: list[int] | None) -> None
         completed = [
             # The last byte of the event is the last of its line.
             next(
-                at for at, came in zip(response.times, response.ends, strict=True) if came >= raw.index(b"}]}", end) + 3
+                at
+                for at, end_of_piece in zip(response.times, response.ends, strict=True)
+                if end_of_piece >= raw.index(b"}]}", end) + 3
             )
             for end in ends
         ]

@@ -118,9 +118,9 @@ def test_a_restart_is_another_process() -> None:
     with served() as url:
         first = find_process(url)
         assert first == find_process(url, first)
-    gone = find_process(url, first)
+    after_stop = find_process(url, first)
 
-    assert (True, None) == (first is not None, gone)
+    assert (True, None) == (first is not None, after_stop)
 
 
 @pytest.mark.parametrize("url", ["http://192.0.2.7:8080", "https://example.org"])
@@ -137,11 +137,11 @@ def test_files_that_changed_on_disk_are_found(manifest: Manifest, tmp_path: Path
     """
     places = {"target": MODELS / "little-target", "draft": MODELS / "little-draft"}
     swapped = {**places, "draft": MODELS / "little-draft-bad"}
-    gone = {**places, "draft": tmp_path / "gone"}
+    missing_draft = {**places, "draft": tmp_path / "gone"}
 
     assert model_identity.changed_on_disk(manifest, places, HASHES) is None
     assert "'draft' changed on disk" in (model_identity.changed_on_disk(manifest, swapped, HASHES) or "")
-    assert "'draft' cannot be read" in (model_identity.changed_on_disk(manifest, gone, HASHES) or "")
+    assert "'draft' cannot be read" in (model_identity.changed_on_disk(manifest, missing_draft, HASHES) or "")
     assert model_identity.changed_on_disk(manifest, {}, HASHES) is None
 
 

@@ -252,9 +252,9 @@ def test_fewer_slots_than_the_region_reaches_are_a_contradiction() -> None:
     """
     A region up to four requests at once needs four slots of llama-server.
     """
-    of = policy({"concurrency": {"certified": 1, "at_most": 4}}, backend="llama-server")
+    four_at_once = policy({"concurrency": {"certified": 1, "at_most": 4}}, backend="llama-server")
 
-    parts = server_check.compare(of, None, lambda _: json.dumps(PROPS | {"total_slots": 2}))
+    parts = server_check.compare(four_at_once, None, lambda _: json.dumps(PROPS | {"total_slots": 2}))
 
     says(
         "deployed_servers",

@@ -187,9 +187,9 @@ def test_a_page_of_another_site_cannot_read_the_state(tmp_path: Path, host: str,
     """
     messages: list[str] = []
     with watching(tmp_path, ("127.0.0.1", 0), messages, "mini.example.org"):
-        got = requests.get(messages[0].removeprefix("metrics: "), headers={"Host": host}, timeout=10)
+        response = requests.get(messages[0].removeprefix("metrics: "), headers={"Host": host}, timeout=10)
 
-    assert code == got.status_code
+    assert code == response.status_code
 
 
 def test_silent_connections_to_the_metrics_are_limited(tmp_path: Path) -> None:

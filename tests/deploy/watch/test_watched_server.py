@@ -56,11 +56,11 @@ def test_a_server_that_is_gone_is_turned_off(tmp_path: Path, server: Answering) 
         server.shutdown()
         server.server_close()
         until(lambda: session.run(1) == 1 and len(output.changes) == 2)
-        gone = list(output.changes)
+        changes_while_gone = list(output.changes)
         with Answering(int(server.url.rpartition(":")[2])):
             until(lambda: session.run(1) == 1 and bool(output.of("answering")))
 
-    assert ["down 0>1", "down 1>2"] == gone
+    assert ["down 0>1", "down 1>2"] == changes_while_gone
     assert "error_rate" in output.of("change")[0]["because"]
     assert "no connection" in output.of("fault")[0]["because"]
 

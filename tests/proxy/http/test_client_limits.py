@@ -33,15 +33,17 @@ def test_a_process_without_descriptors_blames_no_server(tmp_path: Path) -> None:
     async def main() -> None:
         async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
             async with proxied(tmp_path, server, plain) as proxy:
-                async with proxy.session.get(proxy.url + "/") as got:  # a connection to the proxy, that stays
-                    await got.read()
+                async with proxy.session.get(proxy.url + "/") as response:  # a connection to the proxy, that stays
+                    await response.read()
                 with few_descriptors(0):
                     refused = [await proxy.chat() for _ in range(2)]
                 status, _, headers = await proxy.chat()
                 await asyncio.sleep(0.01)
                 benefit = proxy.routes.evidence.benefit("easy")
 
-                assert [(503, "5")] * 2 == [(code, got["Retry-After"]) for code, _, got in refused]
+                assert [(503, "5")] * 2 == [
+                    (code, response_headers["Retry-After"]) for code, _, response_headers in refused
+                ]
                 assert "may not open more files" in json.loads(refused[0][1])["error"]["message"]
                 assert (200, "speculative") == (status, headers["x-gatekeeper-route"])
                 assert benefit is not None

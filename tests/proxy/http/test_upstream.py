@@ -65,16 +65,16 @@ async def wired(wire: Wire) -> AsyncIterator[Upstream]:
 
 async def whole(connections: Upstream, wire: Wire, method: str = "POST", content: Any = b"{}", **headers: str) -> bytes:
     """Return the body of one answer."""
-    got = await connections.request(wire.origin, method, "/v1", headers, content)
+    exchange = await connections.request(wire.origin, method, "/v1", headers, content)
     try:
-        return await rest(got)
+        return await rest(exchange)
     finally:
-        connections.release(got)
+        connections.release(exchange)
 
 
-async def rest(got: Exchange) -> bytes:
+async def rest(exchange: Exchange) -> bytes:
     pieces = []
-    while piece := await got.read():
+    while piece := await exchange.read():
         pieces.append(piece)
     return b"".join(pieces)
 
@@ -134,11 +134,11 @@ def test_what_arrived_before_a_server_breaks_off_is_passed_on(answer: bytes, sen
     async def run() -> None:
         wire = Wire(answer, SIZED, closes=True)
         async with wired(wire) as upstream:
-            got = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
-            assert (await got.read()).startswith(b"abc")
+            exchange = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
+            assert (await exchange.read()).startswith(b"abc")
             with pytest.raises(UpstreamError, match=sentence):
-                await rest(got)
-            upstream.release(got)
+                await rest(exchange)
+            upstream.release(exchange)
             assert await whole(upstream, wire) == b"abcde"
         assert wire.connections == 2
 
@@ -201,9 +201,9 @@ def test_a_connection_whose_answer_was_not_read_is_not_used_again() -> None:
     async def run() -> None:
         wire = Wire(SIZED, SIZED)
         async with wired(wire) as upstream:
-            got = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
+            exchange = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
             await asyncio.sleep(0.1)
-            upstream.release(got)
+            upstream.release(exchange)
             assert await whole(upstream, wire) == b"abcde"
         assert wire.connections == 2
 
@@ -293,10 +293,10 @@ def test_a_server_that_refuses_an_upload_is_heard() -> None:
 
         wire = Wire(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno", SIZED, at_once=True)
         async with wired(wire) as upstream:
-            got = await upstream.request(wire.origin, "POST", "/v1", {}, body())
-            assert (got.status, got.reason, await rest(got)) == (413, "Too Large", b"no")
-            assert got.is_open
-            upstream.release(got)
+            exchange = await upstream.request(wire.origin, "POST", "/v1", {}, body())
+            assert (exchange.status, exchange.reason, await rest(exchange)) == (413, "Too Large", b"no")
+            assert exchange.is_open
+            upstream.release(exchange)
             assert await whole(upstream, wire) == b"abcde"
         assert wire.connections == 2
 
@@ -310,11 +310,11 @@ def test_a_client_that_reads_slowly_stops_the_server() -> None:
         size = 64 << 20
         wire = Wire(OK + b"Content-Length: %d\r\n\r\n" % size + bytes(size))
         async with wired(wire) as upstream:
-            got = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
+            exchange = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
             await asyncio.sleep(0.2)
-            first = len(await got.read())
+            first = len(await exchange.read())
             assert first < 4 << 20
-            assert first + len(await rest(got)) == size
+            assert first + len(await rest(exchange)) == size
 
     asyncio.run(run())
 

@@ -54,10 +54,10 @@ def test_all_but_locks_and_hidden_files_comes(tmp_path: Path) -> None:
     """
     The folder is a copy, without the files that belong to remote processes.
     """
-    came = downloaded(Files(FILES), tmp_path / "run")
+    count = downloaded(Files(FILES), tmp_path / "run")
 
     files = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    assert (3, {"manifest.json", "soak-1.jsonl", "inputs/slo.toml"}) == (came, files)
+    assert (3, {"manifest.json", "soak-1.jsonl", "inputs/slo.toml"}) == (count, files)
     assert ["run"] == [path.name for path in tmp_path.iterdir()]
 
 
@@ -155,11 +155,11 @@ def test_a_network_that_always_damages_downloads_nothing(pair: Make, tmp_path: P
     remote = pair()
 
     bad = over_a_bad_line(remote, tmp_path / "mark", 1000).run(*CERTIFY_RUN, code=3)
-    came = (remote.project.path / "run").exists()
+    copy_exists = (remote.project.path / "run").exists()
     good = remote.project.run(*CERTIFY_RUN, code=0)
 
     assert "arrived damaged 4 times" in bad.err
-    assert not came
+    assert not copy_exists
     assert "attached to " in good.err
     assert 1 == len(list(remote.jobs.iterdir()))
 

@@ -203,8 +203,8 @@ def test_a_library_without_a_hash_is_never_installed(serve: Serve, monkeypatch: 
     The remote pip takes nothing that is not pinned by hash; its output is passed on, and no environment is ready.
     """
     server, wheel = serve(), build_wheel()
-    there = server.state / "parcels" / wheel.sha256 / wheel.name
-    monkeypatch.setattr(installation, "lock", f"gatekeeper @ {there.as_uri()}\n".encode)
+    shipped_wheel = server.state / "parcels" / wheel.sha256 / wheel.name
+    monkeypatch.setattr(installation, "lock", f"gatekeeper @ {shipped_wheel.as_uri()}\n".encode)
 
     with Connection("mini") as connection, pytest.raises(AgentError) as refused:
         installation.prepare_environment(connection)

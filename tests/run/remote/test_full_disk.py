@@ -134,11 +134,11 @@ def test_a_full_local_disk_leaves_the_run_there(pair: Make) -> None:
         timeout=240,
         check=False,
     )
-    came = (remote.project.path / "run").exists()
+    copy_exists = (remote.project.path / "run").exists()
     done = remote.project.run(*CERTIFY, "--out", "run", code=0)
 
     assert 4 == full.returncode, full.stderr
     assert "cannot write" in full.stderr
-    assert not came
+    assert not copy_exists
     assert "attached to " in done.err
     assert 1 == len(list(remote.jobs.iterdir()))

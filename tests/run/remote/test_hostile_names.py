@@ -79,9 +79,9 @@ def test_words_and_secrets_arrive_as_they_were_written(
     Whatever the words of a command and the values of its environment are, gatekeeper there gets exactly those.
     """
     items = list(echo.stream("run", argv=words, environment=str(tmp_path / "echo"), env={"KEY": value}))
-    got = json.loads(b"".join(item.get("content", b"") for item in items if item.get("stream") == "stdout"))
+    echoed = json.loads(b"".join(item.get("content", b"") for item in items if item.get("stream") == "stdout"))
 
-    assert (words, value, 7) == (got["argv"], got["env"]["KEY"], items[-1]["code"])
+    assert (words, value, 7) == (echoed["argv"], echoed["env"]["KEY"], items[-1]["code"])
 
 
 @UNHURRIED

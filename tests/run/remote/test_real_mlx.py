@@ -53,7 +53,7 @@ def test_the_quickstart_elsewhere_with_the_connection_cut(
     done, err = process.communicate(timeout=900)
     judged = local.run("judge", "run", "--json")
 
-    (there,) = (job / "run/verdict.json" for job in begun())
+    (remote_verdict,) = (job / "run/verdict.json" for job in begun())
     manifest = json.loads((local.path / "run/manifest.json").read_text())
     sums = (ROOT / "models/SHA256SUMS").read_text()
     assert cut > 0
@@ -62,7 +62,7 @@ def test_the_quickstart_elsewhere_with_the_connection_cut(
     assert process.returncode in {0, 1, 3}, err  # in seconds a busy machine may prove nothing …
     assert {"pass"} <= timeless <= {"pass", "unproven"}, done  # … but nothing that holds at any speed may fail
     assert "reconnected" in err
-    assert done == judged.out == there.read_text()
+    assert done == judged.out == remote_verdict.read_text()
     assert process.returncode == judged.code
     assert (
         "certificate.intoto.json" in {path.name for path in (local.path / "run").iterdir()} or process.returncode == 3

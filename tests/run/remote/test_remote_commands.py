@@ -21,26 +21,29 @@ def test_a_soak_a_sweep_and_a_probe_answer_as_here(pair: Make) -> None:
     remote = pair()
     soak = ("soak", "slo.toml", "--set", "num_draft_tokens=2", "--json")
 
-    there = [
+    ended_remotely = [
         remote.project.run("remote", *soak, *ON, "--out", "remote-soak", code=0),
         remote.project.run("remote", "sweep", "slo.toml", *ON, "--out", "remote-sweep", "--json", code=0),
         remote.project.run("remote", "try", "slo.toml", *ON, "--seconds", "20", "--json", code=0),
     ]
-    local = [
+    ended_locally = [
         remote.project.run(*soak, code=0),
         remote.project.run("sweep", "slo.toml", "--json", code=0),
         remote.project.run("try", "slo.toml", "--seconds", "20", "--json", code=0),
     ]
 
-    outcomes = [[workload["outcome"] for workload in done.document["workloads"]] for done in (there[0], local[0])]
+    outcomes = [
+        [workload["outcome"] for workload in done.document["workloads"]]
+        for done in (ended_remotely[0], ended_locally[0])
+    ]
     assert outcomes[0] == outcomes[1]
-    assert "remote-sweep" == there[1].document["run"]
+    assert "remote-sweep" == ended_remotely[1].document["run"]
     choices = [
         {name: workload["setting"] for name, workload in done.document["workloads"].items()}
-        for done in (there[1], local[1])
+        for done in (ended_remotely[1], ended_locally[1])
     ]
     assert choices[0] == choices[1]
-    assert local[2].document.keys() == there[2].document.keys()
+    assert ended_locally[2].document.keys() == ended_remotely[2].document.keys()
     assert not [
         path for path in (remote.project.path / "runs").iterdir() if path.is_dir() and (path / "probe.json").exists()
     ]
@@ -70,14 +73,14 @@ def test_only_named_variables_are_sent_and_none_is_written(pair: Make, ended: En
 
     process = remote.project.start(*CERTIFY, "--send-env", "MY_KEY")
     until(remote.measuring)
-    there = remote.process().environ()
+    process_environment = remote.process().environ()
     written = [path for path in remote.server.root.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()]
     remote.project.run("remote", "cancel", *ON, code=0)
     ended(process)
     unset = remote.project.run("remote", "certify", "slo.toml", *ON, "--send-env", "NOT_SET", code=2)
 
-    assert "s3cr3t-4711" == there["MY_KEY"]
-    assert "OTHER_KEY" not in there
+    assert "s3cr3t-4711" == process_environment["MY_KEY"]
+    assert "OTHER_KEY" not in process_environment
     assert [] == written
     assert "this variable is not set" in unset.err
 
@@ -175,9 +178,9 @@ def test_an_objective_that_is_refused_there_is_refused_here(pair: Make) -> None:
         soak={"max_duration": "1 s"},
     )
 
-    local = remote.project.run("certify", "slo.toml", "--out", "here")
-    there = remote.project.run("remote", "certify", "slo.toml", *ON, "--out", "there")
+    ended_locally = remote.project.run("certify", "slo.toml", "--out", "here")
+    ended_remotely = remote.project.run("remote", "certify", "slo.toml", *ON, "--out", "there")
 
-    assert (2, 2) == (local.code, there.code)
-    assert local.err.splitlines()[0].removeprefix("gatekeeper: ") in there.err
+    assert (2, 2) == (ended_locally.code, ended_remotely.code)
+    assert ended_locally.err.splitlines()[0].removeprefix("gatekeeper: ") in ended_remotely.err
     assert not (remote.project.path / "there").exists()

@@ -26,8 +26,10 @@ def test_a_remote_run_is_downloaded_and_judged_again(pair: Make) -> None:
     judged = remote.project.run("judge", "run", "--json", code=0)
     listed = remote.project.run("remote", "list", *ON, "--json", code=0).document["runs"]
 
-    there = remote.job() / "run/verdict.json"
-    assert there.read_text() == done.out == judged.out == (remote.project.path / "run/verdict.json").read_text()
+    remote_verdict = remote.job() / "run/verdict.json"
+    assert (
+        remote_verdict.read_text() == done.out == judged.out == (remote.project.path / "run/verdict.json").read_text()
+    )
     assert "the same verdict" in done.err
     assert "promoted" == done.document["outcome"]
     assert {"policy.toml", "SHA256SUMS", "report.html"} <= {
@@ -265,13 +267,13 @@ def test_waiting_ends_with_patience(pair: Make, ended: Ended) -> None:
     until(remote.soaking)
 
     remote.server.stop()
-    gone = ended(process)
+    finished = ended(process)
     remote.server.start()
     remote.go()
     done = remote.project.run(*CERTIFY, "--out", "run")
 
-    assert 3 == gone.code
-    assert "the run continues" in gone.err
+    assert 3 == finished.code
+    assert "the run continues" in finished.err
     assert "attached to " in done.err
     remote.verdict(done)
 

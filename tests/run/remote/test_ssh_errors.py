@@ -131,12 +131,12 @@ def test_a_machine_behind_a_jump_host(behind: tuple[Server, Server]) -> None:
     assert all(sessions)
 
 
-@pytest.mark.parametrize("gone", ["hop", "mini"])
-def test_trouble_with_a_jump_host_quotes_what_failed(behind: tuple[Server, Server], gone: str) -> None:
+@pytest.mark.parametrize("host_down", ["hop", "mini"])
+def test_trouble_with_a_jump_host_quotes_what_failed(behind: tuple[Server, Server], host_down: str) -> None:
     """
     Whichever of the two is down, ssh's own first line about it is quoted, and the jump host is mentioned.
     """
-    behind[gone == "mini"].stop()
+    behind[host_down == "mini"].stop()
 
     refused = refusal()
 
@@ -198,12 +198,12 @@ def on_a_terminal(argv: list[str]) -> str:
     while time.monotonic() < end:
         if select.select([terminal], [], [], 1)[0]:
             try:
-                got = os.read(terminal, 4096)
+                chunk = os.read(terminal, 4096)
             except OSError:  # on Linux: the last process on the terminal has ended
-                got = b""
-            if not got:
+                chunk = b""
+            if not chunk:
                 break
-            output += got
+            output += chunk
     else:
         os.kill(pid, 9)
     os.waitpid(pid, 0)

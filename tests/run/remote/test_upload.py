@@ -56,10 +56,10 @@ def test_the_same_inputs_are_read_on_the_remote_host(folder: Path, tmp_path: Pat
     path = written(folder, {}, tomli_w.dumps(slo()).replace("\n", "\r\n"))
 
     bundle = pack(path)
-    there = laid_out(bundle, tmp_path / "there")
+    sent_slo = laid_out(bundle, tmp_path / "there")
 
-    assert inputs.read(path).files == inputs.read(there).files
-    assert path.read_bytes() == there.read_bytes()
+    assert inputs.read(path).files == inputs.read(sent_slo).files
+    assert path.read_bytes() == sent_slo.read_bytes()
     assert "inputs/a 'project'; $HOME/slos/made.toml".endswith(bundle.slo.removeprefix("inputs/"))
     assert {"made.toml", "easy.jsonl", "steady.toml", "truth.json"} == {Path(name).name for name in bundle.files}
 
@@ -73,10 +73,10 @@ def test_a_set_by_its_name_is_sent(folder: Path, tmp_path: Path, name: str) -> N
     document["workload"][0]["canaries"] = name
     path = written(folder, document)
 
-    there = laid_out(pack(path), tmp_path / "there")
+    sent_slo = laid_out(pack(path), tmp_path / "there")
 
-    assert inputs.read(path).files == inputs.read(there).files
-    assert (there.parent / f"{name}.jsonl").is_file()
+    assert inputs.read(path).files == inputs.read(sent_slo).files
+    assert (sent_slo.parent / f"{name}.jsonl").is_file()
 
 
 def test_a_changed_canary_is_another_bundle(folder: Path) -> None:
