@@ -21,7 +21,7 @@ from gatekeeper.core.errors import GatekeeperError, InputError, StartError
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.system import child_process
 from gatekeeper.core.system.environment_variables import PYTHONPATH
-from gatekeeper.core.system.files import open_regular
+from gatekeeper.core.system.files import open_regular, why_not_written
 from gatekeeper.core.system.own_limits import check_own_limit
 from gatekeeper.core.text import quote, quote_lines
 
@@ -88,7 +88,7 @@ def new_log(log: Path) -> IO[bytes]:
     except OSError as error:
         check_own_limit(error)
         hint = "free disk space, or choose another --output"
-        raise GatekeeperError(f"cannot write {log}: {error.strerror}", hint=hint) from error
+        raise GatekeeperError(f"cannot write {log}: {why_not_written(log, error)}", hint=hint) from error
 
 
 def program_path(name: str) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
 from gatekeeper.core.system.environment_variables import FORCE_COLOR, NO_COLOR
 
 STREAMS = frozenset({"host", "watch"})
@@ -143,6 +143,17 @@ def wants_json(arguments: Sequence[str]) -> bool:
     return "--json" in arguments or option_value(arguments, "--format") == "json"
 
 
+def unknown_command_hint(word: str, commands: Sequence[str], latest: str) -> str:
+    """Return what is meant by a *word* in the place of a command: a run, an SLO file, or a command near to it."""
+    from gatekeeper.core.system.run_directory import is_run
+
+    if word == latest or is_run(Path(word)):
+        return f"it is a run: gatekeeper report {shlex.quote(word)}"
+    if word.endswith(".toml"):
+        return f"it is an SLO file: gatekeeper certify {shlex.quote(word)}"
+    return did_you_mean(word, commands)
+
+
 def option_value(arguments: Sequence[str], option: str) -> str | None:
     """Return the last value given to *option*, before the command line is parsed."""
     value = None
@@ -196,11 +207,14 @@ def _write(output: Path, content: bytes) -> None:
     except IsADirectoryError:
         raise InputError(f"--output {output} is a folder", hint="name a file in it") from None
     except OSError as error:
+        from gatekeeper.core.system.files import why_not_written
+
         hint = "choose another --output"
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            output.unlink()  # a part of a report may look like all of it
+            if output.is_file():  # no device, such as /dev/full
+                output.unlink()  # a part of a report may look like all of it
             hint = f"free disk space, or {hint}"
-        raise GatekeeperError(f"cannot write {output}: {error.strerror}", hint=hint) from error
+        raise GatekeeperError(f"cannot write {output}: {why_not_written(output, error)}", hint=hint) from error
 
 
 def _note_other_format(output: Path, form: str) -> None:

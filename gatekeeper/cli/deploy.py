@@ -1,5 +1,6 @@
 """The commands on finished runs: the deploy gate (admit, sign), and those of a folder of runs."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import click
 
 from gatekeeper.cli.common_options import AS_JSON
-from gatekeeper.cli.options import PATH, RUN_DIR, SLO, RunPath, parse_duration, show
+from gatekeeper.cli.options import PATH, RUN_DIR, SLO, RunPath, parse_duration, show, slo_of
 from gatekeeper.core.errors import InputError
 
 
@@ -111,7 +112,13 @@ def sign(
     if trust_config is not None and not keyless:
         raise InputError("--trust-config goes with --keyless", hint="leave it out, or sign with --keyless")
     document = signing.sign(run_dir, signing.SigningMethod(key, trust_config, bundle))
-    show(document, f"signed: {document['signature']} ({document['outcome']})\n", as_json=as_json)
+    text = f"signed: {document['signature']} ({document['outcome']})\n"
+    if key is not None:
+        from gatekeeper.deploy.signing.signatures import public_key_command, public_key_file
+
+        words = ("admit", str(slo_of(run_dir, None)), "--run", str(run_dir), "--signed-by", str(public_key_file(key)))
+        text += f"next: {public_key_command(key)} && gatekeeper {shlex.join(words)}\n"
+    show(document, text, as_json=as_json)
 
 
 @click.command()

@@ -3,18 +3,27 @@
 import errno
 import json
 import re
+import shlex
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import click
 
-from gatekeeper.cli.common_options import wants_json
+from gatekeeper.cli.common_options import option_value, wants_json
 from gatekeeper.cli.options import LazyCommand, with_own_commands, wrapped
 from gatekeeper.core.errors import ExitCode, GatekeeperError, did_you_mean
 from gatekeeper.core.system.own_limits import own_limit
 from gatekeeper.core.text import printable_error
+
+TAKEN_OVER: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "remote": dict.fromkeys(("attach", "cancel", "fetch", "list", "prune"), ("--on", "--hosts")),
+    "fleet": {"cancel": ("--hosts", "--runs"), "plan": ("--hosts",)},
+}
+"""Options of the commands that messages tell to type: a command that failed may have them."""
+AFTER_A_COMMAND = ("--json", "--format", "-q", "--quiet", "-o", "--output")
+"""Options of every command, and not of the program."""
 
 
 def report_error(error: BaseException, arguments: Sequence[str], root: click.Group, *, color: bool | None) -> int:
@@ -23,7 +32,8 @@ def report_error(error: BaseException, arguments: Sequence[str], root: click.Gro
         error.show()
         return ExitCode.BAD_INPUT
     described = _described(error, arguments, root)
-    message, hint, code = printable_error(described[0]), printable_error(described[1]), described[2]
+    message, code = printable_error(described[0]), described[2]
+    hint = with_its_host(printable_error(described[1]), arguments)
     if wants_json(arguments) and not (isinstance(error, GatekeeperError) and error.after_document):
         with suppress(OSError):
             sys.stdout.write(json.dumps({"error": message, "hint": hint, "exit_code": int(code)}) + "\n")
@@ -64,6 +74,8 @@ def _usage_error(error: click.ClickException) -> tuple[str, str]:
     choice = getattr(getattr(error, "param", None), "type", None)
     if isinstance(error, click.NoSuchOption):
         message, hint = error.message, _key_of_a_file(error)
+        if error.ctx is not None and error.ctx.parent is None and error.option_name in AFTER_A_COMMAND:
+            hint = f"it stands after a command: gatekeeper COMMAND {error.option_name}"
         options = [name for option in error.ctx.command.params for name in option.opts] if error.ctx is not None else []
         in_other_case = [name for name in options if name.casefold() == error.option_name.casefold()]
         suggested = "" if hint else _nearest(error.option_name, in_other_case or error.possibilities or ())
@@ -81,6 +93,19 @@ def _usage_error(error: click.ClickException) -> tuple[str, str]:
     message = re.sub(r"is not in the range x>=(\S+)$", r"must be at least \1", message)
     message = re.sub(r"is not in the range (\S+)<=x<=(\S+)$", r"must be from \1 to \2", message)
     return message, f"did you mean {suggested}? {hint}" if suggested else hint
+
+
+def with_its_host(hint: str, arguments: Sequence[str]) -> str:
+    """Return *hint* with the host, hosts file and folder of the command that failed in each it tells to type."""
+    group = next((word for word in arguments if word in TAKEN_OVER), "")
+
+    def completed(command: re.Match[str]) -> str:
+        rest = re.split("[;,()]", hint[command.end() :])[0]
+        names = [name for name in TAKEN_OVER[group].get(command[1], ()) if f" {name} " not in rest]
+        values = ((name, option_value(arguments, name)) for name in names)
+        return command[0] + "".join(f" {name} {shlex.quote(value)}" for name, value in values if value)
+
+    return re.sub(rf"gatekeeper {group} (\w+)", completed, hint) if group else hint
 
 
 def _knob_and_value(arguments: Sequence[str]) -> str:
@@ -103,6 +128,9 @@ def _help_hint(error: click.ClickException, message: str) -> str:
     if context is None:
         return "see: gatekeeper --help"
     hint = f"see: {context.command_path} --help"
+    if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Option):
+        name, about = error.param.get_help_record(context) or ("", "")
+        return f"{name}: {about.partition(' [')[0].strip().removesuffix('.')}; {hint}"
     if " argument" not in message:
         return hint
     usage = f"usage: {context.command_path} {' '.join(context.command.collect_usage_pieces(context))}; {hint}"

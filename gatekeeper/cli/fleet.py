@@ -1,5 +1,6 @@
 """The commands of `gatekeeper fleet`: many SLOs on many hosts."""
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -60,7 +61,8 @@ def plan(slos: Sequence[Path], hosts: Path, only: Sequence[str], assume: Sequenc
     from gatekeeper.fleet.fleet_report import plan_text
 
     plan = plan_fleet(*_cells(slos, hosts, only, dict(map(_size, assume))))
-    show(plan.document(), plan_text(plan), as_json=as_json)
+    typed = _next("fleet", "certify", *slos, "--hosts", hosts, only=only) if plan.exit_code == ExitCode.OK else ""
+    show(plan.document(), plan_text(plan) + typed, as_json=as_json)
     return plan.exit_code
 
 
@@ -122,7 +124,7 @@ def certify(
     Exits with the worst code of all runs.
     """
     from gatekeeper.fleet import dispatch, fleet_run
-    from gatekeeper.fleet.fleet_report import text
+    from gatekeeper.fleet.fleet_report import NO_VERDICT, outcome, text
     from gatekeeper.fleet.fleet_view import FleetView
     from gatekeeper.fleet.task import FleetOptions
 
@@ -138,7 +140,11 @@ def certify(
             slos, hosts, runs, only=only, retries=retries, scheduler=scheduler, options=options,
             report=view.report, begin=view.begin,
         )  # fmt: skip
-    show(answer.document(), text(answer), as_json=as_json)
+    lost = sorted({cell.cell.host for cell in answer.included if outcome(cell) == NO_VERDICT})
+    typed = _next("fleet", "certify", *slos, "--hosts", hosts, "--runs", runs, only=lost) if lost else ""
+    if answer.exit_code == ExitCode.OK and not any(cell.is_demo for cell in answer.included):
+        typed = _next("admit", slos[0], "--fleet", runs)
+    show(answer.document(), text(answer) + typed, as_json=as_json)
     return int(answer.exit_code)
 
 
@@ -200,6 +206,12 @@ def prune(hosts: Path, only: Sequence[str], keep: int, *, as_json: bool) -> int:
     document = prune_all(hosts, keep, only)
     show(document, "".join(f"{row['host']}: {row['says']}\n" for row in document["hosts"]), as_json=as_json)
     return ExitCode.UNPROVEN if any(row["error"] for row in document["hosts"]) else ExitCode.OK
+
+
+def _next(*words: str | Path, only: Sequence[str] = ()) -> str:
+    """Return the line of the next command, with the hosts that it is for."""
+    named = [word for host in only for word in ("--only", host)]
+    return f"next: {shlex.join(['gatekeeper', *map(str, words), *named])}\n"
 
 
 def _size(written: str) -> tuple[str, int]:

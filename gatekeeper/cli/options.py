@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from gatekeeper.cli.common_options import GLOBAL_OPTIONS, add_common, is_verbose
-from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.cli.common_options import GLOBAL_OPTIONS, add_common, is_verbose, unknown_command_hint
+from gatekeeper.core.errors import InputError
 from gatekeeper.core.system.environment_variables import GITHUB_ACTIONS
 
 if TYPE_CHECKING:
@@ -319,7 +319,9 @@ class CommandGroup(click.Group):
             group = ctx.command_path.partition(" ")[2]
             commands = {name: self.get_command(ctx, name) for name in self.commands}
             names = [name for name, command in commands.items() if not isinstance(command, RenamedCommand)]
-            raise InputError(f"unknown command '{f'{group} {name}'.strip()}'", hint=did_you_mean(name, names))
+            raise InputError(
+                f"unknown command '{f'{group} {name}'.strip()}'", hint=unknown_command_hint(name, names, LATEST)
+            )
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (the signature is click's)

@@ -102,7 +102,10 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
         hint = did_you_mean("_".join(words).lower(), {name for entry in glossary.entries() for name in entry.names})
         hint = hint if hint.startswith("did you mean") else "gatekeeper explain lists every word"
         raise InputError(f"unknown word '{' '.join(words)}'", hint=hint)
-    show([entry.document() for entry in entries], explain_text(entries), as_json=as_json)
+    text = explain_text(entries)
+    if Path(*words).is_dir():
+        text += f"\nThe run in the folder of this name: gatekeeper explain {Path('.', *words)}{os.sep}\n"
+    show([entry.document() for entry in entries], text, as_json=as_json)
 
 
 def _show_what_is_proven_around(run: Path, *, as_json: bool) -> None:
@@ -215,7 +218,7 @@ def export(run_dir: Path, form: str, kind: str, *, as_json: bool) -> int | None:
     if context.get_parameter_source("kind") is not click.core.ParameterSource.DEFAULT:
         raise InputError(f"--of {kind} needs a format", hint=f"--format {' or '.join(ROW_FORMATS)}")
     new = f"gatekeeper report RUN --to {CONFIGURED}"
-    text = f"{context.command_path} without --format is now: {new} (the old name ends with 0.4)"
+    text = f"{context.command_path} without --format is now: {new} (the old name ends with 0.4); a table: --format csv"
     click.echo(f"gatekeeper: {text}", err=True)
     _send(run_dir, CONFIGURED, as_json=form == "json")
     return None

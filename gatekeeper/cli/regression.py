@@ -75,6 +75,8 @@ def versus(
     from gatekeeper.regression.regression_text import versus_text
     from gatekeeper.regression.versus import versus as compare
 
+    if slo is None:
+        a, b = (side if "://" in side else str(SloPath().convert(side, None, None)) for side in (a, b))
     if a == b:
         click.echo("versus: A and B are the same: what differs will be noise", err=True)
     with observers(quiet=quiet) as watching:

@@ -1,6 +1,7 @@
 """The commands of `gatekeeper remote`: run a command on a remote host, and manage its runs."""
 
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -101,7 +102,9 @@ def try_draft(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **o
         shutil.rmtree(result.path)
         document = document | {"run": None}
     # The next steps name the command that ran on the remote host; the user typed another one.
-    typed = f"gatekeeper remote try {slo} --on {options['remote_host'].name}"
+    hosts = click.get_current_context().params["hosts"]
+    words = [str(slo), "--on", options["remote_host"].name, *(("--hosts", str(hosts)) if hosts else ())]
+    typed = shlex.join(["gatekeeper", "remote", "try", *words])
     workloads = {
         workload: probe | {"next": re.sub(r"gatekeeper try \S.*?\.toml", lambda _: typed, str(probe.get("next", "")))}
         for workload, probe in document["workloads"].items()

@@ -11,9 +11,9 @@ from gatekeeper.analysis.verdict.against_certified import compare_inputs, concer
 from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
 from gatekeeper.core import slo as slo_file
 from gatekeeper.core.backend_registry import SERVERS
-from gatekeeper.core.errors import ExitCode, InputError, did_you_mean
+from gatekeeper.core.errors import ExitCode, InputError
 from gatekeeper.core.manifest import Manifest, Model
-from gatekeeper.core.metrics import BY_NAME, MEASURED
+from gatekeeper.core.metrics import BY_NAME, MEASURED, suggest_metric
 from gatekeeper.core.slo import CONFIDENCE, Slo
 from gatekeeper.core.system import inputs
 from gatekeeper.core.system.run_directory import RunDirectory
@@ -120,7 +120,7 @@ def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> list[RunCompa
         raise InputError("compare needs two runs or more", hint="for example: gatekeeper compare RUN_A RUN_B")
     for name in metrics:
         if name not in MEASURED:
-            raise InputError(f"--metric {name}: a verdict does not hold it", hint=did_you_mean(name, MEASURED))
+            raise InputError(f"--metric {name}: runs are not compared by it", hint=suggest_metric(name, MEASURED))
     first, *later = (_side(path) for path in paths)
     return [_compare(first, side, tuple(metrics) or MEASURED) for side in later]
 

@@ -111,6 +111,11 @@ class FleetCell:
         return self.cell.name
 
     @property
+    def is_demo(self) -> bool:
+        """Return whether its soak was too short for a certificate."""
+        return self.verdict is not None and self.verdict.grade == "demo"
+
+    @property
     def state(self) -> Literal["excluded", "open", "done"]:
         """Return whether it is run, and has ended."""
         return "excluded" if self.cell.excluded else "open" if self.done is None else "done"

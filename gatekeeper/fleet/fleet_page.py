@@ -50,7 +50,7 @@ def _row(cell: FleetCell) -> tuple[Markup, ...]:
     title = run_link(run, name) if cell.verdict is not None else name
     return (
         join(el("strong", title), note(run) if run else None),
-        join(_sign(cell), note("demo") if cell.verdict is not None and cell.verdict.grade == "demo" else None),
+        join(_sign(cell), note("demo") if cell.is_demo else None),
         join(*map(note, fleet_report.speeds(cell))) or NONE,
         join(*map(note, _reasons(cell))) or NONE,
     )

@@ -104,7 +104,7 @@ def _ratio(workload: CellWorkload) -> str:
 
 
 def _row(cell: FleetCell) -> tuple[str, str, str, str]:
-    demo = " (demo)" if cell.verdict is not None and cell.verdict.grade == "demo" else ""
+    demo = " (demo)" if cell.is_demo else ""
     return cell.cell.slo, cell.cell.host, _ended(cell) + demo, "; ".join(speeds(cell))
 
 

@@ -19,6 +19,7 @@ from gatekeeper.core.system import run_directory
 from gatekeeper.core.system.inputs import Inputs, load_manifest
 from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.run_directory import MANIFEST, RunDirectory
+from gatekeeper.core.text import KNOB_NAMES
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.load import fixed_setting_of
 from gatekeeper.run.prepare import hold_host, prepare
@@ -79,7 +80,9 @@ def fixed_setting(slo: Slo, knobs: Mapping[str, Any]) -> Setting:
     """Return the SLO's default setting, changed by *knobs*; raise InputError for an unknown knob, value or draft."""
     for knob in knobs:
         if knob not in CHOSEN:
-            raise InputError(f"--set {knob}: not a knob that --set can change", hint=did_you_mean(knob, CHOSEN))
+            names = {title.replace(" ", "_"): name for name, title in KNOB_NAMES.items()}
+            hint = did_you_mean(names.get(knob, knob), CHOSEN)
+            raise InputError(f"--set {knob}: not a knob that --set can change", hint=hint)
     try:
         changed = {**defaults(slo), **ChosenKnobs.model_validate(knobs, strict=True).model_dump(exclude_unset=True)}
     except ValidationError as error:

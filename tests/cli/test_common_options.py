@@ -1,6 +1,7 @@
 """The options that every command has, and errors as every command prints them."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import click
 import pytest
 
 from gatekeeper.cli import main
+from gatekeeper.cli.error_messages import with_its_host
 from gatekeeper.cli.options import LazyCommand, styled_printer
 from gatekeeper.deploy.watch import terminal_lines
 from gatekeeper.proxy.watch_thread import proof_of_gain
@@ -150,6 +152,41 @@ def test_an_output_keeps_the_exit_code_of_the_command(project: ProjectFolder) ->
     says("commands", "an output keeps the exit code of the command", lines_with("cannot write", nowhere.err))
 
 
+@pytest.mark.parametrize("word", ["speedup", "keep plain", "rung", "num_draft_tokens"])
+def test_a_word_is_explained_by_the_names_that_people_give_it(project: ProjectFolder, word: str) -> None:
+    """
+    `explain` knows other names of metrics, outcomes and terms.
+    """
+    assert project.run("explain", *word.split()).out
+
+
+def test_a_device_that_takes_nothing_stays(project: ProjectFolder) -> None:
+    """
+    What --output names is removed after a full disk where it is a file, and never where it is a device.
+    """
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    project.run("report", str(PROMOTED), "--output", "/dev/full", code=4)
+
+    assert Path("/dev/full").is_char_device()
+
+
+def test_a_command_in_a_hint_names_the_host_of_the_one_that_failed() -> None:
+    """
+    What a message tells to type gets --on, --hosts and --runs where it lacks them, and can be pasted.
+    """
+    typed = ["remote", "certify", "slo.toml", "--on", "mini", "--hosts", "my hosts.toml"]
+    listed, cancelled = ["gatekeeper", "remote", "list"], ["gatekeeper", "remote", "cancel"]
+    of_fleet = ["gatekeeper", "fleet", "cancel"]
+
+    assert [*listed, *typed[3:]] == shlex.split(with_its_host(shlex.join(listed), typed))
+    assert [*cancelled, *typed[5:], "RUN", "--on", "it"] == shlex.split(
+        with_its_host(shlex.join([*cancelled, "RUN", "--on", "it"]), typed)
+    )
+    assert [*of_fleet, "--runs", "r"] == shlex.split(with_its_host(shlex.join(of_fleet), ["fleet", "plan", "--runs=r"]))
+    assert "gatekeeper remote list" == with_its_host("gatekeeper remote list", ["certify", "slo.toml", "--on", "mini"])
+
+
 def test_json_and_format_json_are_the_same(project: ProjectFolder) -> None:
     """
     --json is --format json in every command that has both.
@@ -174,6 +211,12 @@ def test_json_and_format_json_are_the_same(project: ProjectFolder) -> None:
         ("host --samples x", "'--samples'", "gatekeeper host --help"),
         ("complete", "unknown command 'complete'", "completion"),
         ("admit x.toml --run latest", "no run in the folder runs", "name the run's folder"),
+        ("latest", "unknown command 'latest'", "gatekeeper report latest"),
+        ("mine.toml", "unknown command 'mine.toml'", "gatekeeper certify mine.toml"),
+        ("-o x", "no such option '-o'", "gatekeeper COMMAND -o"),
+        ("prune runs", "missing option '--keep'", "--keep N: "),
+        ("versus smoke smok", "'smok' is no SLO file", "--slo"),
+        ("soak smoke --set draft_length=4", "--set draft_length", "'num_draft_tokens'"),
     ],
 )
 def test_an_error_has_one_style(project: ProjectFolder, words: str, message: str, hint: str) -> None:

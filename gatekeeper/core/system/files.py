@@ -339,3 +339,9 @@ def user_state_folder() -> Path:
             raise OSError(errno.ENOENT, "this user has no home folder") from error
         root = home / ("Library/Application Support" if sys.platform == "darwin" else ".local/state")
     return root / "gatekeeper"
+
+
+def why_not_written(path: Path, error: OSError) -> str:
+    """Say why *path* could not be written: no file can be made in a folder such as /proc, which reports it missing."""
+    there = next(folder for folder in path.absolute().parents if folder.exists())
+    return f"no file can be made in {there}" if error.errno == errno.ENOENT else error.strerror or str(error)

@@ -85,7 +85,7 @@ class SigningMethod:
 
     def make(self, published: Published) -> tuple[str, bytes]:
         """Return the name of the file that signs a certificate, and its content."""
-        if self.key is not None and not (self.key.is_file() and signatures.is_pem(self.key)):
+        if self.key is not None and not signatures.is_pem(self.key):
             return SIGNATURE, signatures.make_signature(published.certificate, self.key)
         if self.key is not None:
             return BUNDLE, signatures.make_bundle(published.certificate, self.key)
@@ -110,6 +110,8 @@ def _read_bundle(path: Path, published: Published) -> bytes:
 
 def sign(path: Path, method: SigningMethod) -> dict[str, Any]:
     """Verify a run, sign its certificate and write its checksums again."""
+    if method.key is not None:
+        signatures.check_key(method.key)
     directory = RunDirectory.open(path, resume=True)
     try:
         verify.check_sums(directory)

@@ -29,20 +29,38 @@ PUBLIC_SSH = (b"ssh-", b"ecdsa-sha2-", b"sk-")
 KEY_MOST = 1 << 16
 PUBLIC_END = "-----END PUBLIC KEY-----"
 INSTALL = "pip install 'gatekeeper-slo[sign]'"
+SIGNERS = "allowed_signers"
 NAMESPACE = "gatekeeper"
 """The purpose of the signature (`ssh-keygen -Y ... -n`): a signature made for mail or git is not accepted."""
 
 
-def make_signature(content: bytes, key: Path) -> bytes:
-    """Return the signature of *content* by *key*: a private key, or a public one whose private key an agent holds."""
+def check_key(key: Path) -> None:
+    """Raise InputError if there is no key file."""
     if not key.is_file():
         raise InputError(f"no key file {key}", hint="name a private key, or the .pub file of a key in ssh-agent")
+
+
+def make_signature(content: bytes, key: Path) -> bytes:
+    """Return the signature of *content* by *key*: a private key, or a public one whose private key an agent holds."""
     ran = _run(("-Y", "sign", "-f", str(key), "-n", NAMESPACE), content)
     if ran.returncode != 0:
         hint = "try the key with ssh-keygen -Y sign"
         lines = ran.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {ran.returncode}"]
         raise InputError(f"ssh-keygen cannot sign with {key}: {lines[-1]}", hint=hint)
     return ran.stdout
+
+
+def public_key_command(key: Path) -> str:
+    """Return the command that writes whom `admit --signed-by` accepts, into a file beside *key* or a list here."""
+    if key.suffix == ".pub" or not is_pem(key):
+        public = key if key.suffix == ".pub" else key.with_name(f"{key.name}.pub")
+        return f'echo "NAME $(cat {quote(str(public))})" >> {SIGNERS}'
+    return f"openssl pkey -in {quote(str(key))} -pubout -out {quote(str(public_key_file(key)))}"
+
+
+def public_key_file(key: Path) -> Path:
+    """Return what `public_key_command` writes."""
+    return key.with_name(f"{key.name}.pub") if key.suffix != ".pub" and is_pem(key) else Path(SIGNERS)
 
 
 def check_signers_file(allowed: Path) -> None:
@@ -55,6 +73,9 @@ def check_signers_file(allowed: Path) -> None:
     if begin.startswith(PUBLIC_SSH):
         hint = f'make the list, with a name before each key: echo "NAME $(cat {quote(str(allowed))})" > allowed_signers'
         raise InputError(f"{allowed} is a public key, not a list of allowed signers", hint=hint)
+    if b"PRIVATE KEY-----" in begin:
+        hint = f"name the public ones: {public_key_command(allowed)}"
+        raise InputError(f"{allowed} is a private key, not a list of allowed signers", hint=hint)
     if is_pem(allowed):
         _import_libraries()
     else:

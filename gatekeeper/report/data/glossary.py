@@ -23,6 +23,8 @@ class GlossaryEntry:
     remedy: str = ""
     title: str = ""
     """What reports call it, where that is another name."""
+    aliases: tuple[str, ...] = ()
+    """What else people call it."""
 
     @property
     def names(self) -> list[str]:
@@ -75,10 +77,10 @@ OUTCOMES: dict[str, tuple[str, str]] = {
     ),
     "promoted": (
         (
-            "drafting passes every check: the policy turns it on. Where nothing speculates, and nothing must: "
-            "promoted, keep plain"
+            "drafting passes every check: the policy turns it on; a run in which no workload drafts, and none must, is "
+            "called “promoted, keep plain”"
         ),
-        "`gatekeeper admit`, then deploy policy.toml",
+        "`gatekeeper admit SLO --run RUN`, then deploy its policy.toml",
     ),
     "graded_back": (
         "drafting is off, plain decoding passes; exit code 1 where speculation is required",
@@ -162,25 +164,45 @@ TERMS: dict[str, str] = {
     "workload": "a class of prompts with its own verdict and route",
 }
 """The field's terms and ours, as the documents use them."""
+ALIASES = {
+    "promoted": ("keep plain", "kept plain"),
+    "graded_back": ("grade back",),
+    "pass": ("passed",),
+    "fail": ("fails",),
+    "draft length": ("num_draft_tokens",),
+    "fallback ladder, step": ("ladder", "rung"),
+    "frozen, population": ("scope",),
+    "knob, setting": ("knobs", "settings"),
+    "baseline request": ("sentinel",),
+}
+"""What else people look for, by the word that it is."""
 
 
 def entries() -> tuple[GlossaryEntry, ...]:
     """Return every word, by kind."""
     return (
-        *(GlossaryEntry(metric.name, "metric", metric.description, metric.formula, metric.remedy) for metric in ALL),
-        *(GlossaryEntry(word, "outcome", means, "", remedy) for word, (means, remedy) in OUTCOMES.items()),
+        *(
+            GlossaryEntry(metric.name, "metric", metric.description, metric.formula, metric.remedy, "", metric.aliases)
+            for metric in ALL
+        ),
+        *(
+            GlossaryEntry(word, "outcome", means, "", remedy, "", ALIASES.get(word, ()))
+            for word, (means, remedy) in OUTCOMES.items()
+        ),
         *(
             GlossaryEntry(kind.value, "finding", kind.means, "", kind.remedy, TITLES.get(kind, ""))
             for kind in FindingKind
         ),
         *(GlossaryEntry(reason.value, "reason", means, "", remedy) for reason, (means, remedy) in REASONS.items()),
-        *(GlossaryEntry(word, "term", means) for word, means in TERMS.items()),
+        *(GlossaryEntry(word, "term", means, "", "", "", ALIASES.get(word, ())) for word, means in TERMS.items()),
     )
 
 
 def explained(word: str) -> list[GlossaryEntry]:
-    """Return the entries of *word*, as people write it: with spaces, hyphens or capitals."""
-    return [entry for entry in entries() if _normalised(word) in entry.names]
+    """Return the entries of *word*, as people write it: with spaces, hyphens or capitals; else what they mean by it."""
+    name, every = _normalised(word), entries()
+    named = [entry for entry in every if name in entry.names]
+    return named or [entry for entry in every if name in map(_normalised, entry.aliases)]
 
 
 def _normalised(name: str) -> str:

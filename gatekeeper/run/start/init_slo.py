@@ -17,7 +17,7 @@ from gatekeeper.core import slo
 from gatekeeper.core.backend_registry import backend_names
 from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, did_you_mean
 from gatekeeper.core.system import inputs
-from gatekeeper.core.system.files import write_atomically
+from gatekeeper.core.system.files import why_not_written, write_atomically
 from gatekeeper.core.units import show_bytes, sold_gigabytes
 from gatekeeper.run.start.doctor import find_backends, missing_backends
 from gatekeeper.run.start.inspected_models import (
@@ -282,7 +282,8 @@ def _write(output: Path, text: str, *, force: bool) -> None:
         with file:
             file.write(text)
     except OSError as error:
-        raise GatekeeperError(f"cannot write {output}: {error.strerror}", hint="choose another path with -o") from error
+        message = f"cannot write {output}: {why_not_written(output, error)}"
+        raise GatekeeperError(message, hint="choose another path with -o") from error
 
 
 def _exists(output: Path) -> InputError:
