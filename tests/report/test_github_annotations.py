@@ -59,11 +59,11 @@ def verdict(outcome: str = "failed", *, required: bool = True) -> Verdict:
     return Verdict("made", "demo", "abc", (easy,), host, (Finding("odd", "host: a, b", "seen", "look"),))
 
 
-def shown(made: Verdict) -> list[tuple[str, int]]:
+def shown(judged: Verdict) -> list[tuple[str, int]]:
     """Return the kind and the line of each command."""
-    text = github_annotations.render(decide(made), SLO, TEXT, "slos/made.toml")
-    found = [re.match(r"::(\w+) file=slos/made.toml,line=(\d+),title=[^:]*::", line) for line in text.splitlines()]
-    return [(one.group(1), int(one.group(2))) for one in found if one is not None]
+    text = github_annotations.render(decide(judged), SLO, TEXT, "slos/made.toml")
+    commands = [re.match(r"::(\w+) file=slos/made.toml,line=(\d+),title=[^:]*::", line) for line in text.splitlines()]
+    return [(match.group(1), int(match.group(2))) for match in commands if match is not None]
 
 
 def test_each_failed_check_has_the_line_of_its_objective() -> None:
@@ -77,10 +77,10 @@ def test_a_passed_check_has_no_annotation() -> None:
     """
     A run that passes has no annotations.
     """
-    whole = replace(verdict("promoted"), host_checks=(), findings=())
-    kept = replace(whole, workloads=(replace(whole.workloads[0], checks=CHECKS[:1]),))
+    promoted = replace(verdict("promoted"), host_checks=(), findings=())
+    passed = replace(promoted, workloads=(replace(promoted.workloads[0], checks=CHECKS[:1]),))
 
-    assert "" == github_annotations.render(decide(kept), SLO, TEXT, "slos/made.toml")
+    assert "" == github_annotations.render(decide(passed), SLO, TEXT, "slos/made.toml")
 
 
 def test_an_optional_workload_that_steps_back_is_a_notice() -> None:
@@ -90,8 +90,8 @@ def test_an_optional_workload_that_steps_back_is_a_notice() -> None:
     """
 
     def back(*, required: bool) -> Verdict:
-        made = verdict("graded_back", required=required)
-        return replace(made, workloads=(replace(made.workloads[0], checks=()),))
+        stepped_back = verdict("graded_back", required=required)
+        return replace(stepped_back, workloads=(replace(stepped_back.workloads[0], checks=()),))
 
     assert ("notice", 5) in shown(back(required=False))
     assert ("error", 9) in shown(back(required=True))
@@ -106,8 +106,10 @@ def test_an_objective_that_settings_given_up_broke_has_its_line(kind: str, *, re
     step = AbandonedStep(
         "soak-1", {"draft": "heavy", "num_draft_tokens": 4}, WorkloadOutcome.FAILED, (late,), "too late"
     )
-    made = verdict("graded_back", required=required)
-    given_up = replace(made, workloads=(replace(made.workloads[0], checks=(), steps=(step,)),), host_checks=())
+    stepped_back = verdict("graded_back", required=required)
+    given_up = replace(
+        stepped_back, workloads=(replace(stepped_back.workloads[0], checks=(), steps=(step,)),), host_checks=()
+    )
 
     text = github_annotations.render(decide(given_up), SLO, TEXT, "slos/made.toml")
 
@@ -127,8 +129,10 @@ def test_an_outcome_without_an_open_check_is_an_error() -> None:
     A workload that is unproven although no check is open ends the job, so it is an error at its line; where the whole
     run is incomplete, that is said once.
     """
-    made = verdict("unproven")
-    bare = replace(made, workloads=(replace(made.workloads[0], checks=CHECKS[:1]),), host_checks=(), findings=())
+    unproven = verdict("unproven")
+    bare = replace(
+        unproven, workloads=(replace(unproven.workloads[0], checks=CHECKS[:1]),), host_checks=(), findings=()
+    )
 
     assert [("error", 5)] == shown(bare)
     assert [("error", 1)] == shown(replace(bare, incomplete="cut off"))
@@ -149,7 +153,7 @@ def test_any_text_is_one_command(message: str, title: str) -> None:
     Whatever is said, the command is one line without control characters, and reads back as what was said.
     """
     line = github_annotations.command("error", message, "a.toml", 3, title)
-    head, _, said = line.removeprefix("::error ").partition("::")
+    head, _, body = line.removeprefix("::error ").partition("::")
     read = dict(pair.split("=", 1) for pair in head.split(","))
 
     def undone(text: str) -> str:
@@ -160,5 +164,5 @@ def test_any_text_is_one_command(message: str, title: str) -> None:
     assert "\n" not in line
     assert "\r" not in line
     assert not {char for char in line if not char.isprintable()}
-    shown = [printable_error("\n".join(text.splitlines())) for text in (title, message)]
-    assert shown == [undone(read["title"]), undone(said)]
+    printable = [printable_error("\n".join(text.splitlines())) for text in (title, message)]
+    assert printable == [undone(read["title"]), undone(body)]

@@ -16,7 +16,7 @@ def test_every_value_says_what_it_is_used_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reading", "shown"),
+    ("reading", "text"),
     [
         (Reading(None, "B", "vm_stat", "stale"), "-"),
         (Reading(0.0, "B", "vm_stat", "ok"), "0 B"),
@@ -25,11 +25,11 @@ def test_every_value_says_what_it_is_used_for() -> None:
         (Reading(2.0, "1", "sysctl", "ok"), "2"),
     ],
 )
-def test_a_missing_value_is_shown_as_a_dash(reading: Reading, shown: str) -> None:
+def test_a_missing_value_is_shown_as_a_dash(reading: Reading, text: str) -> None:
     """
     And a zero as a zero.
     """
-    assert shown == host_table.figure(reading)
+    assert text == host_table.figure(reading)
 
 
 def test_the_table_says_what_went_wrong() -> None:

@@ -88,11 +88,11 @@ GIVEN_UP = tuple(
         f"soak-{number}",
         {"draft": "heavy", "num_draft_tokens": length},
         WorkloadOutcome.FAILED,
-        (seen,),
+        (failed_check,),
         "too late",
         measured=SOAKED,
     )
-    for number, length, seen in (
+    for number, length, failed_check in (
         (1, 4, replace(check(Outcome.FAIL, "ttft_delta", "+30 %"), bound="at_most", threshold=0.08, lo=0.28, hi=0.32)),
         (2, 2, replace(check(Outcome.FAIL, "ttft_delta", "+14 %"), bound="at_most", threshold=0.08, lo=0.13, hi=0.158)),
     )
@@ -106,15 +106,15 @@ def test_an_objective_that_no_setting_met_is_a_failed_case_with_its_figures() ->
     """
     root = read(replace(workload("graded_back", check(Outcome.PASS)), steps=GIVEN_UP, measured=SOAKED))
 
-    (case,) = [one for one in root.iter("testcase") if str(one.get("name")).endswith(" while drafting")]
-    figures = {one.get("name"): one.get("value") for one in case.iter("property")}
+    (case,) = [testcase for testcase in root.iter("testcase") if str(testcase.get("name")).endswith(" while drafting")]
+    figures = {entry.get("name"): entry.get("value") for entry in case.iter("property")}
     text = "".join(case.itertext())
     assert ["failure"] == tags(case)
     assert ("0.158", "0.08") == (figures["hi"], figures["threshold"])
     assert "num_draft_tokens 2" in str(figures["setting"])
     assert ("+30 %" in text, "passes at \u2264 +16 %" in text) == (True, True)
     assert ("3", "2", "0") == counts(root)
-    assert {"2000"} == {one.get("time") for one in (root, *root, *root.iter("testcase"))}
+    assert {"2000"} == {element.get("time") for element in (root, *root, *root.iter("testcase"))}
 
 
 @pytest.mark.parametrize(("outcome", "required"), [("promoted", True), ("graded_back", False)])
@@ -147,21 +147,21 @@ def test_any_text_makes_a_document(because: str, why: str, name: str) -> None:
     """
     Quotes, brackets, control characters, half a surrogate pair: whatever is said or named never breaks the file.
     """
-    made = replace(workload("failed", check(Outcome.FAIL, because=because, why=why)), name=name)
-    root = read(made, incomplete=f"why: {because}")
+    named_workload = replace(workload("failed", check(Outcome.FAIL, because=because, why=why)), name=name)
+    root = read(named_workload, incomplete=f"why: {because}")
 
     assert ("3", "2", "1") == counts(root)
-    junit.render(Verdict("made", "demo", "abc", (made,), incomplete=f"why: {because}")).encode()
+    junit.render(Verdict("made", "demo", "abc", (named_workload,), incomplete=f"why: {because}")).encode()
 
 
 def test_what_xml_can_hold_is_kept() -> None:
     """
     Only the forbidden characters go: tabs, newlines, accents and emoji stay, up to the last code point.
     """
-    kept = "tab\tline\n\u00e9\ud7ff\ue000\ufffd\U0001f600\U0010ffff"
-    root = read(workload("promoted"), incomplete=f"{FORBIDDEN}{kept}{FORBIDDEN}")
+    allowed = "tab\tline\n\u00e9\ud7ff\ue000\ufffd\U0001f600\U0010ffff"
+    root = read(workload("promoted"), incomplete=f"{FORBIDDEN}{allowed}{FORBIDDEN}")
 
-    assert kept == next(root.iter("error")).text
+    assert allowed == next(root.iter("error")).text
 
 
 def test_no_workload_is_still_a_document() -> None:
@@ -184,11 +184,11 @@ def test_no_number_is_missing() -> None:
     has the time of its soaks. Two workloads of one soak do not make the run longer. No time stands for an unknown one.
     """
     soaked = replace(workload("promoted", check(Outcome.PASS)), measured=Measured(soak_seconds=600.0))
-    other = replace(soaked, name="other")
-    root = read(soaked, other, host=(check(Outcome.PASS, "memory_headroom"),))
+    second = replace(soaked, name="other")
+    root = read(soaked, second, host=(check(Outcome.PASS, "memory_headroom"),))
 
     for suite in (root, *root):
         numbers = [suite.get(name) for name in ("tests", "failures", "errors", "skipped", "time")]
-        assert [] == [one for one in numbers if one is None or not one.isdigit()]
-    assert {"600"} == {one.get("time") for one in (root, *root, *root.iter("testcase"))}
-    assert {None} == {one.get("time") for one in read(workload("promoted", check(Outcome.PASS))).iter()}
+        assert [] == [number for number in numbers if number is None or not number.isdigit()]
+    assert {"600"} == {element.get("time") for element in (root, *root, *root.iter("testcase"))}
+    assert {None} == {element.get("time") for element in read(workload("promoted", check(Outcome.PASS))).iter()}

@@ -57,10 +57,10 @@ def test_it_fits_into_a_job_summary() -> None:
     """
     With thousands of findings it is cut below 1 MiB and says so: GitHub would drop all of it.
     """
-    made = page_of(whole_case())
+    page_data = page_of(whole_case())
     findings = tuple(Finding("made", f"number {number}", "x" * 590) for number in range(3000))
 
-    text = markdown.render(replace(made, verdict=replace(made.verdict, findings=findings)))
+    text = markdown.render(replace(page_data, verdict=replace(page_data.verdict, findings=findings)))
 
     assert len(text.encode()) < 2**20
     says("reports", "it fits into a job summary", text.splitlines()[-1])

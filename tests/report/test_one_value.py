@@ -75,14 +75,14 @@ def test_every_format_shows_the_value_of_a_check(name: str, capsys: pytest.Captu
     data = data_of(name)
     details = plain_text.render(data.decision, stored_policy(run_of(name)))
     text, summarised = screen_of(name, capsys, details), markdown.render(data).replace("\\", "")
-    shown = Document(page.render(data)).text
+    page_text = Document(page.render(data)).text
     suites = ET.fromstring(junit.render(data.verdict))  # noqa: S314 (our own)
 
     for about, check in checks_of(data):
         value = measured(check)
         assert re.search(rf"{check.metric}: [^\n]*{re.escape(value)}", text), (about, check.metric)
         assert re.search(rf"{about}[^\n]*{check.metric}[^\n]*{re.escape(value)}", summarised), (about, check.metric)
-        assert f"{value}, n = {check.n}" in shown, (about, check.metric)
+        assert f"{value}, n = {check.n}" in page_text, (about, check.metric)
         figures = [properties(case) for case in suites.iterfind(f"testsuite[@name='{about}']/testcase")]
         assert [check.center, check.lo, check.hi] in [
             [float(case[key]) for key in ("center", "lo", "hi")] for case in figures if "center" in case
@@ -90,7 +90,7 @@ def test_every_format_shows_the_value_of_a_check(name: str, capsys: pytest.Captu
 
 
 def properties(case: ET.Element) -> dict[str, str]:
-    return {one.get("name", ""): one.get("value", "") for one in case.iter("property")}
+    return {entry.get("name", ""): entry.get("value", "") for entry in case.iter("property")}
 
 
 @each_run
@@ -101,16 +101,16 @@ def test_what_blocks_has_the_same_value_wherever_it_is_named(name: str, capsys: 
     data = data_of(name)
     screen, line = screen_of(name, capsys), plain_text.render_line(data.decision)
     notes, cases = annotations_of(name), ET.fromstring(junit.render(data.verdict))  # noqa: S314 (our own)
-    messages = [one.get("message", "") for kind in ("failure", "error") for one in cases.iter(kind)]
-    known = known_intervals(data)
+    messages = [element.get("message", "") for kind in ("failure", "error") for element in cases.iter(kind)]
+    intervals = known_intervals(data)
 
     for row in (row for row in data.decision.rows if row.blocking and row.check.center is not None):
         value = measured(row.check)
         assert re.search(rf"{row.about}: {row.check.metric}[^\n]*{re.escape(value)}", screen)
         assert re.search(rf"{row.check.metric}[^\n]*{re.escape(value)}", notes.replace("%25", "%"))
         assert any(value in message for message in messages)
-    for shown in (screen, line, notes.replace("%25", "%"), *messages):
-        assert set(INTERVAL.findall(shown)) <= known
+    for text in (screen, line, notes.replace("%25", "%"), *messages):
+        assert set(INTERVAL.findall(text)) <= intervals
 
 
 @each_run
@@ -121,7 +121,7 @@ def test_no_text_of_a_run_has_an_exponent(name: str, capsys: pytest.CaptureFixtu
     data = data_of(name)
     texts = [screen_of(name, capsys, plain_text.render(data.decision)), markdown.render(data), annotations_of(name)]
 
-    assert [] == [found for text in texts for found in re.findall(r"\b\d[\d.]*e[+-]\d+", text)]
+    assert [] == [exponent for text in texts for exponent in re.findall(r"\b\d[\d.]*e[+-]\d+", text)]
 
 
 def test_the_golden_runs_are_of_every_outcome() -> None:

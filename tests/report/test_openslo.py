@@ -34,14 +34,14 @@ def test_every_promise_is_one_object_with_a_name_of_its_own() -> None:
     """
     As many SLOs as checks, each named by RFC 1123 and no two alike, all of one service.
     """
-    seen = page_of(whole_case())
-    checks = [*(check for part in seen.verdict.workloads for check in part.checks), *seen.verdict.host_checks]
+    page_data = page_of(whole_case())
+    checks = [*(check for part in page_data.verdict.workloads for check in part.checks), *page_data.verdict.host_checks]
 
-    service, *slos = objects(openslo.render(seen))
+    service, *slos = objects(openslo.render(page_data))
 
     names = [slo["metadata"]["name"] for slo in slos]
     assert (len(checks), len(checks)) == (len(slos), len(set(names)))
-    assert [] == [one for one in (*names, service["metadata"]["name"]) if not LABEL.fullmatch(one)]
+    assert [] == [name for name in (*names, service["metadata"]["name"]) if not LABEL.fullmatch(name)]
     assert {service["metadata"]["name"]} == {slo["spec"]["service"] for slo in slos}
 
 
@@ -49,18 +49,18 @@ def test_each_object_has_what_the_specification_requires() -> None:
     """
     One indicator, one window, a budgeting method with its slices, one objective with op, value and a target below 1.
     """
-    for one in objects(openslo.render(page_of(whole_case())))[1:]:
-        spec = one["spec"]
+    for slo in objects(openslo.render(page_of(whole_case())))[1:]:
+        spec = slo["spec"]
         (window,), (objective,) = spec["timeWindow"], spec["objectives"]
         sliced = spec["budgetingMethod"] == "Timeslices"
-        assert ("openslo/v1", "SLO") == (one["apiVersion"], one["kind"])
+        assert ("openslo/v1", "SLO") == (slo["apiVersion"], slo["kind"])
         assert {"thresholdMetric", "description"} == set(spec["indicator"]["spec"])
         assert SHORTHAND.fullmatch(window["duration"])
         assert 0 <= objective["target"] < 1
         assert objective["op"] in {"gte", "lte"}
         assert sliced == ("timeSliceTarget" in objective) == ("timeSliceWindow" in objective)
-        assert all(isinstance(value, str) for value in one["metadata"]["annotations"].values())
-        assert [] == [key for key in one["metadata"]["annotations"] if not KEY.fullmatch(key)]
+        assert all(isinstance(value, str) for value in slo["metadata"]["annotations"].values())
+        assert [] == [key for key in slo["metadata"]["annotations"] if not KEY.fullmatch(key)]
 
 
 def test_each_object_fits_the_schema_of_openslo() -> None:
@@ -72,16 +72,16 @@ def test_each_object_fits_the_schema_of_openslo() -> None:
     referencing = pytest.importorskip("referencing")
     jsonschema = pytest.importorskip("jsonschema")
     schemas = [json.loads(path.read_text()) for path in Path(os.environ["OPENSLO_SCHEMAS"]).rglob("*.schema.json")]
-    known = referencing.Registry().with_contents((schema["$id"], schema) for schema in schemas)
-    (whole,) = [schema for schema in schemas if schema["title"] == "OpenSLO"]
-    check = jsonschema.Draft7Validator(whole, registry=known)
+    registry = referencing.Registry().with_contents((schema["$id"], schema) for schema in schemas)
+    (schema_of_all,) = [schema for schema in schemas if schema["title"] == "OpenSLO"]
+    check = jsonschema.Draft7Validator(schema_of_all, registry=registry)
 
-    made = objects(openslo.render(page_of(whole_case())))
-    faults = [fault for one in made for fault in check.iter_errors(one)]
-    del made[1]["spec"]["objectives"]
+    exported = objects(openslo.render(page_of(whole_case())))
+    faults = [fault for exported_object in exported for fault in check.iter_errors(exported_object)]
+    del exported[1]["spec"]["objectives"]
 
     assert [] == [(list(fault.absolute_path), fault.message) for fault in faults]
-    assert not check.is_valid(made[1])
+    assert not check.is_valid(exported[1])
 
 
 @pytest.mark.parametrize(

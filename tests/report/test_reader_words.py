@@ -70,7 +70,7 @@ def test_no_sentence_of_the_program_has_an_identifier() -> None:
     Every word with an underscore in a text of the package is a key that a person writes, a metric, or another
     program's; kinds of findings, flags and reasons have words of their own.
     """
-    found = [
+    identifiers = [
         f"{path.relative_to(PACKAGE)}:{line}: {word}"
         for path in sorted(PACKAGE.rglob("*.py"))
         for line, text in sentences(ast.parse(path.read_text()))
@@ -78,7 +78,7 @@ def test_no_sentence_of_the_program_has_an_identifier() -> None:
         if word not in keys() | OTHERS
     ]
 
-    assert [] == found
+    assert [] == identifiers
 
 
 @pytest.mark.parametrize("name", ["unproven_0.3.0", "failed_0.3.0", "graded_back_0.3.0", "promoted_0.3.0"])

@@ -115,10 +115,10 @@ def test_a_text_of_a_server_is_no_link() -> None:
     """
     decision = load_decision(RUNS / "unproven")
     (finding, *_) = decision.verdict.findings
-    other = replace(decision.verdict, findings=(replace(finding, detail="[repair it](https://evil.example)"),))
+    linked = replace(decision.verdict, findings=(replace(finding, detail="[repair it](https://evil.example)"),))
     text = (RUNS / "unproven" / "inputs" / "slo.toml").read_text()
 
-    document = sarif.render(decide(other), parse(text, "slo.toml"), text, "slo\udcff.toml")
+    document = sarif.render(decide(linked), parse(text, "slo.toml"), text, "slo\udcff.toml")
 
     assert "evil.example" in document
     assert "](https" not in document
@@ -131,10 +131,10 @@ def test_a_finding_of_another_version_is_a_rule_too() -> None:
     """
     decision = load_decision(RUNS / "unproven")
     (finding, *_) = decision.verdict.findings
-    other = replace(decision.verdict, findings=(replace(finding, kind="from_the_future"),))
+    unknown_kind = replace(decision.verdict, findings=(replace(finding, kind="from_the_future"),))
     text = (RUNS / "unproven" / "inputs" / "slo.toml").read_text()
 
-    (run,) = json.loads(sarif.render(decide(other), parse(text, "slo.toml"), text, "slo.toml"))["runs"]
+    (run,) = json.loads(sarif.render(decide(unknown_kind), parse(text, "slo.toml"), text, "slo.toml"))["runs"]
 
     assert "from_the_future" in {rule["id"] for rule in run["tool"]["driver"]["rules"]}
 

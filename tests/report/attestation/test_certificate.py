@@ -40,10 +40,10 @@ def test_the_statement_names_what_was_tested() -> None:
     """
     Type, predicate and subjects are those of in-toto: folders by dirHash, a model of one file by its own digest too.
     """
-    found = stated(workload("promoted", Outcome.PASS))
+    statement = stated(workload("promoted", Outcome.PASS))
 
-    assert "https://in-toto.io/Statement/v1" == found["_type"]
-    assert "https://in-toto.io/attestation/test-result/v0.1" == found["predicateType"]
+    assert "https://in-toto.io/Statement/v1" == statement["_type"]
+    assert "https://in-toto.io/attestation/test-result/v0.1" == statement["predicateType"]
     assert [
         {"name": "org/big", "digest": {"dirHash": digest_of(FILES)}},
         {
@@ -51,8 +51,8 @@ def test_the_statement_names_what_was_tested() -> None:
             "digest": {"dirHash": digest_of({"little.gguf": sha256("gguf")}), "sha256": sha256("gguf")},
         },
         {"name": "verdict.json", "digest": {"sha256": "ab"}},
-    ] == found["subject"]
-    assert [{"name": "slo", "digest": {"sha256": "cd"}}] == found["predicate"]["configuration"]
+    ] == statement["subject"]
+    assert [{"name": "slo", "digest": {"sha256": "cd"}}] == statement["predicate"]["configuration"]
 
 
 @pytest.mark.skipif(shutil.which("sha256sum") is None, reason="the shell has no sha256sum")
@@ -96,28 +96,30 @@ def test_unproven_is_never_among_the_passed() -> None:
     """
     Every check and every workload is in one list, and only what passed is among the passed.
     """
-    found = stated(
+    predicate = stated(
         workload("promoted", Outcome.PASS),
         workload("failed", Outcome.FAIL, Outcome.UNPROVEN),
         workload("graded_back", required=False),
         host=(check(Outcome.UNPROVEN),),
     )["predicate"]
 
-    assert ["promoted: throughput_ratio at_least 1.16", "promoted: outcome"] == found["passedTests"]
-    assert ["graded_back: outcome"] == found["warnedTests"]
+    assert ["promoted: throughput_ratio at_least 1.16", "promoted: outcome"] == predicate["passedTests"]
+    assert ["graded_back: outcome"] == predicate["warnedTests"]
     assert [
         "failed: throughput_ratio at_least 1.16",
         "failed: throughput_ratio at_least 1.16",
         "host: throughput_ratio at_least 1.16",
         "failed: outcome",
-    ] == found["failedTests"]
+    ] == predicate["failedTests"]
 
 
 def test_the_name_of_a_test_does_not_depend_on_its_result() -> None:
     """
     A test that passes today and is unproven tomorrow keeps its name; the extension field lists the unproven ones.
     """
-    passed, unproven = (stated(workload("promoted", one))["predicate"] for one in (Outcome.PASS, Outcome.UNPROVEN))
+    passed, unproven = (
+        stated(workload("promoted", outcome))["predicate"] for outcome in (Outcome.PASS, Outcome.UNPROVEN)
+    )
 
     assert [passed["passedTests"][0]] == unproven["failedTests"] == unproven["gatekeeper"]["unproven"]
     assert [] == passed["gatekeeper"]["unproven"]
@@ -130,6 +132,6 @@ def test_a_test_has_one_name_whatever_it_is_held_against() -> None:
     compared = replace(check(Outcome.UNPROVEN), against="certified")
     verdict = Verdict("made", "certification", "abc", (), (compared,))
 
-    found = stated(host=(compared,))["predicate"]
+    predicate = stated(host=(compared,))["predicate"]
 
-    assert certificate.unproven(verdict) == found["failedTests"]
+    assert certificate.unproven(verdict) == predicate["failedTests"]

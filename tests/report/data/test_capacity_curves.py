@@ -50,12 +50,12 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("what", VARIANTS)
-def test_a_capacity_is_said_in_sentences(what: str) -> None:
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_capacity_is_said_in_sentences(variant: str) -> None:
     """
     The sentences say what is proven of either arm, and where plain decoding overtakes.
     """
-    says("reports", what, "\n".join(sentences(VARIANTS[what])))
+    says("reports", variant, "\n".join(sentences(VARIANTS[variant])))
 
 
 def test_the_curves_are_of_the_tightest_objective() -> None:
@@ -80,17 +80,17 @@ def test_a_level_beyond_what_is_broken_is_outside() -> None:
     assert "outside" == PLAIN.word(PLAIN.levels[-1])
 
 
-@pytest.mark.parametrize("what", VARIANTS)
-def test_the_page_has_one_section_with_every_probe(what: str) -> None:
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_page_has_one_section_with_every_probe(variant: str) -> None:
     """
     Each probe is a row, and the curves are drawn where there is something to draw.
     """
-    workloads = tuple(replace(workload, capacity=VARIANTS[what]) for workload in VERDICT.workloads[:1])
+    workloads = tuple(replace(workload, capacity=VARIANTS[variant]) for workload in VERDICT.workloads[:1])
 
     drawn = capacities(replace(VERDICT, workloads=workloads))
 
     assert drawn is not None
-    arms = [arm for arm in (VARIANTS[what].plain, VARIANTS[what].draft) if arm is not None]
+    arms = [arm for arm in (VARIANTS[variant].plain, VARIANTS[variant].draft) if arm is not None]
     assert sum(len(arm.levels) for arm in arms) == drawn.count("<tr>") - 1
-    assert (curves(VARIANTS[what]) is not None) == ("<figure>" in drawn)
+    assert (curves(VARIANTS[variant]) is not None) == ("<figure>" in drawn)
     assert capacities(VERDICT) is None

@@ -40,11 +40,11 @@ def test_the_headline_says_what_to_turn_on() -> None:
     """
     Where drafting gains, by how much and from which speed to which; where it stays off.
     """
-    found = decide(made(easy=WINNING, hard=LOSING), policy=POLICY)
+    decision = decide(made(easy=WINNING, hard=LOSING), policy=POLICY)
 
-    says("reports", "the headline says what to turn on: headline", found.headline)
-    assert (None, "2026-12-22T15:00:00.000000Z") == (found.reason, found.valid_until)
-    says("reports", "the headline says what to turn on: next step", found.next_step("s.toml", "r"))
+    says("reports", "the headline says what to turn on: headline", decision.headline)
+    assert (None, "2026-12-22T15:00:00.000000Z") == (decision.reason, decision.valid_until)
+    says("reports", "the headline says what to turn on: next step", decision.next_step("s.toml", "r"))
 
 
 def test_what_would_gain_is_said_where_nothing_changes() -> None:
@@ -54,9 +54,9 @@ def test_what_would_gain_is_said_where_nothing_changes() -> None:
     verdict = made(easy=WINNING, hard=LOSING)
     easy, hard = verdict.workloads
 
-    found = decide(replace(verdict, workloads=(easy, replace(hard, outcome=WorkloadOutcome.UNPROVEN))))
+    decision = decide(replace(verdict, workloads=(easy, replace(hard, outcome=WorkloadOutcome.UNPROVEN))))
 
-    says("reports", "what would gain is said where nothing changes", found.headline)
+    says("reports", "what would gain is said where nothing changes", decision.headline)
 
 
 def test_what_is_proven_although_another_must_draft_is_said_with_what_deploys_it() -> None:
@@ -66,13 +66,15 @@ def test_what_is_proven_although_another_must_draft_is_said_with_what_deploys_it
     verdict = made(easy=WINNING, hard=LOSING)
     easy, hard = verdict.workloads
 
-    found = decide(replace(verdict, workloads=(easy, replace(hard, outcome=WorkloadOutcome.UNPROVEN, required=True))))
+    decision = decide(
+        replace(verdict, workloads=(easy, replace(hard, outcome=WorkloadOutcome.UNPROVEN, required=True)))
+    )
 
-    says("reports", "what is proven although another must draft", found.advice)
+    says("reports", "what is proven although another must draft", decision.advice)
 
 
 @pytest.mark.parametrize(
-    ("metric", "center", "about", "named"),
+    ("metric", "center", "about", "names_programs"),
     [
         ("throughput_ratio", 1.2, "during soak-1", True),
         ("throughput_ratio", 1.2, "during the sweep", False),
@@ -81,7 +83,7 @@ def test_what_is_proven_although_another_must_draft_is_said_with_what_deploys_it
     ],
 )
 def test_a_verdict_that_is_open_because_of_a_busy_machine_names_the_programs(
-    metric: str, center: float | None, about: str, *, named: bool
+    metric: str, center: float | None, about: str, *, names_programs: bool
 ) -> None:
     """
     In one sentence, where an interval of times is open and its soak was disturbed; not where too little was measured.
@@ -95,7 +97,7 @@ def test_a_verdict_that_is_open_because_of_a_busy_machine_names_the_programs(
     advice = decide(replace(verdict, workloads=(easy,), findings=(busy,))).advice
 
     sentence = f"{about} other programs used 1.6 of 2 cores: mds 1.6: close them, then certify again"
-    assert (advice == sentence) == named
+    assert (advice == sentence) == names_programs
 
 
 def test_an_open_setting_counts_and_not_those_that_were_given_up_before_it() -> None:
@@ -107,9 +109,9 @@ def test_an_open_setting_counts_and_not_those_that_were_given_up_before_it() -> 
     ratio = next(check for check in easy.steps[0].checks if check.metric == "throughput_ratio")
     is_open = replace(ratio, outcome=Outcome.UNPROVEN, because="not decided")
 
-    found = decide(replace(verdict, workloads=(replace(easy, outcome=WorkloadOutcome.UNPROVEN, checks=(is_open,)),)))
+    decision = decide(replace(verdict, workloads=(replace(easy, outcome=WorkloadOutcome.UNPROVEN, checks=(is_open,)),)))
 
-    (row,) = found.rows
+    (row,) = decision.rows
     assert (Outcome.UNPROVEN, 1, False) == (row.check.outcome, len(row.tried), row.abandoned)
 
 
@@ -129,15 +131,15 @@ def test_the_broken_objective_of_every_step_is_a_row() -> None:
     """
     Three settings failed one objective: one row, the closest setting first, with the bound that would have passed.
     """
-    found = graded_back()
+    decision = graded_back()
 
-    (row,) = found.rows
+    (row,) = decision.rows
     assert ("easy", "throughput_ratio", Outcome.FAIL) == (row.about, row.check.metric, row.check.outcome)
     assert (3, True, True, "≥ 0.89x") == (len(row.tried), row.blocking, row.abandoned, row.passes_at)
-    assert row.check.lo == max(one.lo or 0.0 for _, one in row.tried)
-    says("reports", "the broken objective of every step is a row: headline", found.headline)
-    assert found.reason is not None
-    says("reports", "the broken objective of every step is a row: reason", found.reason)
+    assert row.check.lo == max(tried_check.lo or 0.0 for _, tried_check in row.tried)
+    says("reports", "the broken objective of every step is a row: headline", decision.headline)
+    assert decision.reason is not None
+    says("reports", "the broken objective of every step is a row: reason", decision.reason)
 
 
 def test_the_figures_of_a_plain_route_are_those_of_the_best_setting_given_up() -> None:
@@ -160,22 +162,22 @@ def test_a_step_that_a_promoted_workload_gave_up_does_not_block() -> None:
     A shorter draft passes what the longer one failed: the row stays, and nothing follows from it.
     """
     case = bare({"easy": WINNING})
-    found = decide(concluded(with_soak(case, conclude(case).needs[0], FAILING)).verdict)
+    decision = decide(concluded(with_soak(case, conclude(case).needs[0], FAILING)).verdict)
 
-    (row,) = found.rows
-    assert (False, True, None) == (row.blocking, row.abandoned, found.reason)
+    (row,) = decision.rows
+    assert (False, True, None) == (row.blocking, row.abandoned, decision.reason)
 
 
 def test_open_objectives_and_the_host_are_rows() -> None:
     """
     What fails stands before what is not proven, and the host before neither.
     """
-    found = decide(VERDICT)
+    decision = decide(VERDICT)
 
     assert [("host", "memory_headroom"), ("easy", "ttft"), ("easy", "itl_p95")] == [
-        (row.about, row.check.metric) for row in found.rows
+        (row.about, row.check.metric) for row in decision.rows
     ]
-    assert [None, "≤ 210 ms", "≥ 9 GB"] == sorted((row.passes_at for row in found.rows), key=str)[::1]
+    assert [None, "≤ 210 ms", "≥ 9 GB"] == sorted((row.passes_at for row in decision.rows), key=str)[::1]
 
 
 def undecided() -> Case:
@@ -205,13 +207,13 @@ def test_a_workload_nobody_measured_has_a_name_only() -> None:
     A run that was interrupted before its soak says where, and claims nothing.
     """
     bare_one = WorkloadVerdict("easy", WorkloadOutcome.UNPROVEN, DRAFTED, (), True, "no soak yet")
-    found = decide(
+    decision = decide(
         Verdict("made", "certification", "f", (bare_one,), incomplete="unfinished"), unfinished="in the sweep"
     )
 
-    says("reports", "a workload nobody measured has a name only: headline", found.headline)
-    assert (None, None) == (found.workloads[0].speed, found.reason)
-    says("reports", "a workload nobody measured has a name only: next step", found.next_step("s", "r"))
+    says("reports", "a workload nobody measured has a name only: headline", decision.headline)
+    assert (None, None) == (decision.workloads[0].speed, decision.reason)
+    says("reports", "a workload nobody measured has a name only: next step", decision.next_step("s", "r"))
 
 
 def test_answers_that_are_alike_are_quality() -> None:
@@ -232,7 +234,7 @@ def test_a_small_gain_keeps_its_second_digit() -> None:
     """
     1.04x is not 1.0x.
     """
-    assert ["1.9x", "1.04x", "0.97x", "1.1x"] == [short_ratio(one) for one in (1.901, 1.04, 0.97, 1.1)]
+    assert ["1.9x", "1.04x", "0.97x", "1.1x"] == [short_ratio(ratio) for ratio in (1.901, 1.04, 0.97, 1.1)]
 
 
 def test_plain_decoding_that_fails_gets_no_advice_about_a_draft() -> None:

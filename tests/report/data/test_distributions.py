@@ -26,11 +26,11 @@ def test_a_curve_is_the_weighted_quantiles(weighted: list[tuple[float, float]]) 
     A burst of m tokens counts m times: the curve is that of every token by itself, to six digits.
     """
     values, weights = np.array(weighted).T
-    made = curve(values, weights, len(weighted), every)
+    distribution = curve(values, weights, len(weighted), every)
     each = np.sort(np.repeat([value for value, _ in weighted], [int(weight) for _, weight in weighted]))
 
-    assert made is not None
-    for share, value in zip((0.5, 1.0), (made.quantiles[0], made.values[-1]), strict=True):
+    assert distribution is not None
+    for share, value in zip((0.5, 1.0), (distribution.quantiles[0], distribution.values[-1]), strict=True):
         expected = each[max(0, math.ceil(share * len(each) - 1e-9) - 1)]
         assert pytest.approx(expected, rel=1e-5) == value
 
@@ -41,11 +41,11 @@ def test_a_curve_never_falls(weighted: list[tuple[float, float]]) -> None:
     More answers lie below a later point, never fewer, from the smallest value to the largest.
     """
     values, weights = np.array(weighted).T
-    made = curve(values, weights, 1, every)
+    distribution = curve(values, weights, 1, every)
 
-    assert made is not None
-    assert list(made.values) == sorted(made.values)
-    assert (STEPS + 1, len(QUANTILES)) == (len(made.values), len(made.quantiles))
+    assert distribution is not None
+    assert list(distribution.values) == sorted(distribution.values)
+    assert (STEPS + 1, len(QUANTILES)) == (len(distribution.values), len(distribution.quantiles))
 
 
 def test_nothing_has_no_curve() -> None:
@@ -65,9 +65,9 @@ def test_both_arms_of_the_last_speculating_soak_are_shown() -> None:
     easy, hard = distributions(case, conclude(case).verdict.workloads)
 
     assert ("soak-1", "sweep") == (easy.source, hard.source)
-    for one in (easy, hard):
-        assert {"ttft", "itl"} == set(one.curves)
-        assert {"plain", "candidate"} == set(one.curves["itl"])
+    for workload in (easy, hard):
+        assert {"ttft", "itl"} == set(workload.curves)
+        assert {"plain", "candidate"} == set(workload.curves["itl"])
     assert easy.curves["itl"]["candidate"].values[50] < easy.curves["itl"]["plain"].values[50]
     assert hard.curves["itl"]["candidate"].values[50] > hard.curves["itl"]["plain"].values[50]
 
@@ -87,6 +87,6 @@ def test_a_percentile_of_too_few_canaries_is_not_given() -> None:
     """
     (easy, _) = distributions(whole_case(), conclude(whole_case()).verdict.workloads)
 
-    median, *others = easy.curves["ttft"]["plain"].quantiles
+    median, *tails = easy.curves["ttft"]["plain"].quantiles
     assert median is not None
-    assert [None, None] == others
+    assert [None, None] == tails

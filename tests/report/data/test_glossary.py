@@ -48,8 +48,8 @@ def test_words_are_found_as_people_write_them() -> None:
     Capitals, spaces and hyphens do not matter; a word of two kinds has two entries.
     """
     for name in ("Counter lie", "impossible counts"):
-        assert ["counter_lie"] == [one.word for one in glossary.explained(name)]
-    assert ["outcome", "reason"] == [one.kind for one in glossary.explained("UNPROVEN")]
+        assert ["counter_lie"] == [entry.word for entry in glossary.explained(name)]
+    assert ["outcome", "reason"] == [entry.kind for entry in glossary.explained("UNPROVEN")]
     assert ["draft, target"] == [entry.word for entry in glossary.explained("target")]
     assert [["inter_token_latency", "itl"]] == [entry.names for entry in glossary.explained("ITL")]
     assert [] == glossary.explained("nothing")

@@ -26,8 +26,8 @@ def event(second: float, kind: str, **detail: Any) -> Event:
 
 def begin(second: float = 0.0, **more: Any) -> Event:
     expected = {"sweep": 100.0, "soak": 600.0, "closing": 20.0, "near_ties": 10.0, "warm_cache": 40.0}
-    told = {"segment": 0, "slo": "made", "run": "runs/1", "realtime": True, "workloads": ["json", "chat"]}
-    return event(second, "begin", **told | {"expected": expected} | more)
+    detail = {"segment": 0, "slo": "made", "run": "runs/1", "realtime": True, "workloads": ["json", "chat"]}
+    return event(second, "begin", **detail | {"expected": expected} | more)
 
 
 def generation(workload: str = "json", arm: str = "candidate", speed: float = 100.0, **more: Any) -> Generation:
@@ -56,8 +56,8 @@ def told(*events: Event, seconds_later: float = 0.0) -> Snapshot:
     """Return the snapshot after *events*, taken in all at once, and after more seconds of this machine."""
     now = [1000.0]
     progress = Progress(lambda: now[0])
-    for one in events:
-        progress.update(one)
+    for progress_event in events:
+        progress.update(progress_event)
     now[0] += seconds_later
     return progress.snapshot()
 
@@ -78,9 +78,9 @@ def test_time_is_the_events_own() -> None:
     """
     now = [5.0]
     on_the_spot = Progress(lambda: now[0])
-    for one in swept(10):
-        now[0] = 5.0 + (datetime.fromisoformat(one.at) - BEGUN).total_seconds()
-        on_the_spot.update(one)
+    for progress_event in swept(10):
+        now[0] = 5.0 + (datetime.fromisoformat(progress_event.at) - BEGUN).total_seconds()
+        on_the_spot.update(progress_event)
 
     assert told(*swept(10)) == on_the_spot.snapshot()
 
@@ -92,7 +92,7 @@ def test_events_of_a_file_are_told_like_those_of_this_process() -> None:
     sample = event(21, "sample", values={"memory_headroom": Reading(5e9, "B", "made", "ok", 0.0)})
     live = [*swept(10), sample]
 
-    read = [EVENT.validate_json(encode(one)) for one in live]
+    read = [EVENT.validate_json(encode(progress_event)) for progress_event in live]
 
     assert told(*live) == told(*read)
 

@@ -25,22 +25,22 @@ def test_every_answer_of_the_sweep_is_a_row() -> None:
     As many rows as answers, each with its own figures: what a dot says is what was recorded.
     """
     case = whole_case()
-    seen = sweep_data(case, conclude(case).verdict.workloads)
+    sweep = sweep_data(case, conclude(case).verdict.workloads)
 
     answers = [record for recorded in case.sweep.values() for record in recorded.records]
-    assert (len(answers), 0) == (len(seen.rows), seen.left_out)
+    assert (len(answers), 0) == (len(sweep.rows), sweep.left_out)
     recorded = {
         (answer.workload, answer.trial if answer.arm == "plain" else "", answer.canary, answer.repeat)
         for answer in answers
     }
-    assert {one.workload for one in seen.rows} == {one[0] for one in recorded}
-    first = seen.rows[0]
-    (mine,) = [
+    assert {answer_row.workload for answer_row in sweep.rows} == {key[0] for key in recorded}
+    first = sweep.rows[0]
+    (drawn_record,) = [
         record
         for record in case.sweep[first.trial].records
         if (record.workload, record.canary, record.repeat) == (first.workload, first.canary, first.repeat)
     ]
-    assert pytest.approx(ttft(mine.answer)) == first.figures[METRICS.index("ttft")]
+    assert pytest.approx(ttft(drawn_record.answer)) == first.figures[METRICS.index("ttft")]
 
 
 def test_the_dots_of_a_setting_average_to_its_estimate() -> None:
@@ -49,13 +49,15 @@ def test_the_dots_of_a_setting_average_to_its_estimate() -> None:
     about its centre as their mean: that counts the second plain arm too.
     """
     case = whole_case()
-    seen = sweep_data(case, conclude(case).verdict.workloads)
+    sweep = sweep_data(case, conclude(case).verdict.workloads)
 
     ratios = [
-        value for one in seen.rows if (one.workload, one.trial) == ("easy", "default") and (value := one.figures[RATIO])
+        value
+        for answer_row in sweep.rows
+        if (answer_row.workload, answer_row.trial) == ("easy", "default") and (value := answer_row.figures[RATIO])
     ]
 
-    center, lo, hi, count = seen.estimates["easy", "default", "throughput_ratio"]
+    center, lo, hi, count = sweep.estimates["easy", "default", "throughput_ratio"]
     assert pytest.approx(geometric_mean(ratios), rel=5e-3) == center
     assert lo < center < hi
     assert (8, 8) == (count, len(ratios))
@@ -66,11 +68,11 @@ def test_plain_decoding_is_not_compared_with_itself_but_once() -> None:
     The baseline has no ratio; the null arm has one, and it is 1.
     """
     case = whole_case()
-    seen = sweep_data(case, conclude(case).verdict.workloads)
+    sweep = sweep_data(case, conclude(case).verdict.workloads)
 
-    assert {None} == {one.figures[RATIO] for one in seen.rows if one.trial == "baseline"}
-    assert ("easy", "baseline", "throughput_ratio") not in seen.estimates
-    assert pytest.approx(1.0, abs=0.02) == seen.estimates["easy", "null", "throughput_ratio"][0]
+    assert {None} == {answer_row.figures[RATIO] for answer_row in sweep.rows if answer_row.trial == "baseline"}
+    assert ("easy", "baseline", "throughput_ratio") not in sweep.estimates
+    assert pytest.approx(1.0, abs=0.02) == sweep.estimates["easy", "null", "throughput_ratio"][0]
 
 
 def test_a_fault_has_no_ratio_and_is_never_thinned_out() -> None:
@@ -82,37 +84,37 @@ def test_a_fault_has_no_ratio_and_is_never_thinned_out() -> None:
     broken = tuple(
         replace(record, answer=replace(record.answer, fault="timeout")) for record in case.sweep[trial].records
     )
-    made = replace(case, sweep={**case.sweep, trial: StoredRecords(broken)})
+    faulty_case = replace(case, sweep={**case.sweep, trial: StoredRecords(broken)})
 
-    seen = sweep_data(made, conclude(made).verdict.workloads)
+    sweep = sweep_data(faulty_case, conclude(faulty_case).verdict.workloads)
 
-    assert {"timeout"} == {one.fault for one in seen.rows if one.trial == trial}
-    assert all(one.figures[RATIO] is None for one in seen.rows)
+    assert {"timeout"} == {answer_row.fault for answer_row in sweep.rows if answer_row.trial == trial}
+    assert all(answer_row.figures[RATIO] is None for answer_row in sweep.rows)
 
 
 def test_rows_are_thinned_evenly() -> None:
     """
     Of too many rows every n-th is kept, with all faults, and a few are kept as they are.
     """
-    many = [row(number, "timeout" if number == 5 else None) for number in range(3 * MOST_ROWS)]
+    rows = [row(number, "timeout" if number == 5 else None) for number in range(3 * MOST_ROWS)]
 
     fault = attrgetter("fault")
-    kept = every_nth(many, MOST_ROWS, fault)
+    thinned = every_nth(rows, MOST_ROWS, fault)
 
-    assert MOST_ROWS + 1 == len(kept)
-    assert many[5] in kept
-    assert many[:7] == every_nth(many[:7], MOST_ROWS, fault)
+    assert MOST_ROWS + 1 == len(thinned)
+    assert rows[5] in thinned
+    assert rows[:7] == every_nth(rows[:7], MOST_ROWS, fault)
     assert [] == every_nth([], MOST_ROWS, fault)
 
 
 @pytest.mark.parametrize(
-    ("design", "moved"),
+    ("design", "knobs"),
     [
         ("one-at-a-time", {(), ("num_draft_tokens",), ("draft",)}),
         ("grid", {(), ("num_draft_tokens",), ("draft",), ("draft", "num_draft_tokens")}),
     ],
 )
-def test_a_setting_names_the_knobs_it_moves(design: str, moved: set[tuple[str, ...]]) -> None:
+def test_a_setting_names_the_knobs_it_moves(design: str, knobs: set[tuple[str, ...]]) -> None:
     """
     In either design a setting has the list of knobs that differ from the default, to filter by one knob.
     """
@@ -125,7 +127,7 @@ def test_a_setting_names_the_knobs_it_moves(design: str, moved: set[tuple[str, .
     }
     case = bare({"easy": WINNING}, sweep=swept)
 
-    seen = sweep_data(case, conclude(case).verdict.workloads)
+    sweep = sweep_data(case, conclude(case).verdict.workloads)
 
-    assert moved == {setting.moved for setting in seen.settings if setting.arm == "candidate"}
-    assert {()} == {setting.moved for setting in seen.settings if setting.arm == "plain"}
+    assert knobs == {setting.moved for setting in sweep.settings if setting.arm == "candidate"}
+    assert {()} == {setting.moved for setting in sweep.settings if setting.arm == "plain"}

@@ -12,32 +12,32 @@ from tests.builders.slo import SECOND
 
 
 def timeline(*happened: Event, **changes: object) -> Timeline:
-    (one,) = timelines(replace(whole_case(), **changes), (), happened)  # type: ignore[arg-type]
-    return one
+    (soak,) = timelines(replace(whole_case(), **changes), (), happened)  # type: ignore[arg-type]
+    return soak
 
 
 def test_a_soak_is_as_long_as_its_answers() -> None:
     """
     Ten minutes of answers are ten minutes of axis, and every answer lies on it.
     """
-    seen = timeline()
+    soak = timeline()
 
-    assert abs(seen.seconds - SOAK_S) < 10
-    assert all(0 <= dot.at <= seen.seconds for dot in seen.dots)
-    assert {"easy": {"draft": "heavy", "num_draft_tokens": 4}, "hard": {"draft": None}} == seen.settings
+    assert abs(soak.seconds - SOAK_S) < 10
+    assert all(0 <= dot.at <= soak.seconds for dot in soak.dots)
+    assert {"easy": {"draft": "heavy", "num_draft_tokens": 4}, "hard": {"draft": None}} == soak.settings
 
 
 def test_the_worst_reading_of_a_stretch_is_drawn() -> None:
     """
     One second of warning in ten minutes is still seen, and headroom is drawn by its lowest.
     """
-    seen = timeline()
-    lanes = {lane.name: lane for lane in seen.lanes}
+    soak = timeline()
+    lanes = {lane.name: lane for lane in soak.lanes}
 
     assert 2.0 == max(value for _, value in lanes["memory_pressure_level"].points)
     lowest = min(value for _, value in lanes["memory_headroom"].points)
     assert 14e9 - 1e6 * SOAK_S <= lowest <= 14e9 - 1e6 * (SOAK_S - 10)
-    assert all(len(lane.points) <= BUCKETS + 1 for lane in seen.lanes)
+    assert all(len(lane.points) <= BUCKETS + 1 for lane in soak.lanes)
 
 
 def test_a_value_that_was_not_seen_says_why() -> None:
@@ -71,14 +71,14 @@ def test_incidents_lie_where_they_happened() -> None:
     """
     A death is marked at its second with its reason; what belongs to another soak, or to no soak, is not.
     """
-    seen = timeline(
+    soak = timeline(
         event(0, "begin", segment=0),
         event(100, "closing", soak="soak-2"),
         event(120, "subject_died", because="signal 9"),
         event(130, "answer"),
     )
 
-    (mark,) = seen.marks
+    (mark,) = soak.marks
     assert "subject_died" == mark.kind
     assert mark.text.endswith(": signal 9")
     assert abs(mark.at - 120) < 2
@@ -90,9 +90,9 @@ def test_a_transition_ends_the_soak_it_came_from() -> None:
     """
     last = max(record.at for record in whole_case().soaks["soak-1"].records)
 
-    (seen,) = timelines(whole_case(), (Transition(last, "easy", {}, {}, "too slow"),), ())
+    (soak,) = timelines(whole_case(), (Transition(last, "easy", {}, {}, "too slow"),), ())
 
-    assert [("transition", "easy: too slow")] == [(mark.kind, mark.text) for mark in seen.marks]
+    assert [("transition", "easy: too slow")] == [(mark.kind, mark.text) for mark in soak.marks]
 
 
 def test_a_pause_between_two_stretches_is_shortened() -> None:
@@ -104,11 +104,11 @@ def test_a_pause_between_two_stretches_is_shortened() -> None:
     half = len(answers) // 2
     later = [replace(answer, segment=1, at=answer.at.replace("T00:", "T11:")) for answer in answers[half:]]
 
-    (seen,) = timelines(replace(case, soaks={"soak-1": StoredRecords((*answers[:half], *later))}), (), ())
+    (soak,) = timelines(replace(case, soaks={"soak-1": StoredRecords((*answers[:half], *later))}), (), ())
 
-    places = [dot.at for dot in seen.dots]
+    places = [dot.at for dot in soak.dots]
     assert places == sorted(places)
-    assert SOAK_S - 20 < seen.seconds < SOAK_S * 1.1
+    assert SOAK_S - 20 < soak.seconds < SOAK_S * 1.1
 
 
 def test_many_answers_are_thinned_and_no_fault_is_lost() -> None:
@@ -120,10 +120,10 @@ def test_many_answers_are_thinned_and_no_fault_is_lost() -> None:
     faulty = replace(record, answer=replace(record.answer, fault="timeout"))
     answers = tuple(faulty if number % 100 == 7 else record for number in range(5000))
 
-    (seen,) = timelines(replace(case, soaks={"soak-1": StoredRecords(answers)}), (), ())
+    (soak,) = timelines(replace(case, soaks={"soak-1": StoredRecords(answers)}), (), ())
 
-    assert (5000, 50) == (seen.answers, sum(dot.fault is not None for dot in seen.dots))
-    assert len(seen.dots) <= MOST_ANSWERS + 50
+    assert (5000, 50) == (soak.answers, sum(dot.fault is not None for dot in soak.dots))
+    assert len(soak.dots) <= MOST_ANSWERS + 50
 
 
 def test_answers_without_a_time_of_day_have_no_timeline() -> None:
@@ -141,12 +141,12 @@ def test_acceptance_is_drawn_by_window() -> None:
     """
     A soak of ten minutes has five windows of each workload that drafts, end to end.
     """
-    seen = timeline()
+    soak = timeline()
 
-    windows = [window for window in seen.windows if window.workload == "easy"]
+    windows = [window for window in soak.windows if window.workload == "easy"]
     assert 5 <= len(windows) <= 6
-    assert {"easy"} == {window.workload for window in seen.windows}
-    assert all(0 <= window.begin <= window.end <= seen.seconds for window in windows)
+    assert {"easy"} == {window.workload for window in soak.windows}
+    assert all(0 <= window.begin <= window.end <= soak.seconds for window in windows)
 
 
 def test_a_stretch_without_samples_says_why() -> None:

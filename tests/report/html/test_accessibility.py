@@ -21,8 +21,8 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def tab() -> Iterator[Tab]:
     assert PROGRAM is not None
-    with browser(PROGRAM) as one:
-        yield one
+    with browser(PROGRAM) as new_tab:
+        yield new_tab
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,10 @@ def test_every_drawing_says_what_it_shows(tab: Tab, tmp_path: Path, kind: str) -
     path.write_text(PAGES[kind](), encoding="utf-8")
     tab.open(path)
 
-    named = "one.closest('[aria-hidden]') || one.getAttribute('aria-label')"
-    nameless = tab.run(f"[...document.querySelectorAll('svg')].filter((one) => !({named})).map((one) => one.outerHTML)")
+    has_name = "one.closest('[aria-hidden]') || one.getAttribute('aria-label')"
+    nameless = tab.run(
+        f"[...document.querySelectorAll('svg')].filter((one) => !({has_name})).map((one) => one.outerHTML)"
+    )
     identities = tab.run("[...document.querySelectorAll('[id]')].map((one) => one.id)")
     assert [] == nameless
     assert len(set(identities)) == len(identities)

@@ -11,8 +11,8 @@ from gatekeeper.report.html.charts import Line, Scale
 VALUES = st.lists(st.floats(-1e12, 1e12, allow_subnormal=False), min_size=1, max_size=20)
 
 
-def check(outcome: Outcome = Outcome.PASS, bound: str = "at_least", **seen: float | None) -> Check:
-    return Check("throughput_ratio", bound, 1.16, outcome, "1", "because", "why", **seen)  # type: ignore[arg-type]
+def check(outcome: Outcome = Outcome.PASS, bound: str = "at_least", **figures: float | None) -> Check:
+    return Check("throughput_ratio", bound, 1.16, outcome, "1", "because", "why", **figures)  # type: ignore[arg-type]
 
 
 @given(VALUES)
@@ -63,7 +63,7 @@ def test_time_is_counted_as_people_do(seconds: float, ticks: list[float]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("seen", "label"),
+    ("figures", "label"),
     [
         ({"center": 1.31, "lo": 1.22, "hi": 1.38}, "pass: 1.31x [1.22, 1.38], objective at least 1.16"),
         ({"center": 1.31, "lo": 1.31, "hi": 1.31}, "pass: 1.31x, objective at least 1.16"),
@@ -71,14 +71,14 @@ def test_time_is_counted_as_people_do(seconds: float, ticks: list[float]) -> Non
         ({}, "pass: not measured, objective at least 1.16"),
     ],
 )
-def test_a_chart_has_its_content_as_text(seen: dict[str, float], label: str) -> None:
+def test_a_chart_has_its_content_as_text(figures: dict[str, float], label: str) -> None:
     """
     The chart of a check has a text label for screen readers; what was not measured has no dot.
     """
-    drawn = charts.interval(check(Outcome.PASS, "at_least", **seen))
+    drawn = charts.interval(check(Outcome.PASS, "at_least", **figures))
 
     assert f'aria-label="{label}"' in drawn
-    assert bool(seen) == ("circle" in drawn)
+    assert bool(figures) == ("circle" in drawn)
 
 
 def test_the_side_that_passes_is_shaded() -> None:

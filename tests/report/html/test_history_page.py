@@ -52,6 +52,6 @@ def test_runs_of_one_day_are_told_apart() -> None:
     """
     evening = replace(OPEN, at="2026-01-01T21:00:00Z")
     tomorrow = replace(OPEN, at="2026-01-02T21:00:00Z")
-    labels = [re.findall(r">(01-0\d[^<]*)</text>", page(NIGHT, other)) for other in (evening, tomorrow)]
+    labels = [re.findall(r">(01-0\d[^<]*)</text>", page(NIGHT, later_run)) for later_run in (evening, tomorrow)]
 
     assert [["01-01 03:00", "01-01 21:00"], ["01-01", "01-02"]] == labels

@@ -31,16 +31,16 @@ def test_any_text_is_one_text_and_any_attribute_one_attribute(text: str, attribu
     """
     Quotes, brackets, entities: what goes in comes out, and no element is born of it.
     """
-    found = Read(el("p", text, title=attribute)).found
+    pieces = Read(el("p", text, title=attribute)).found
 
     text, attribute = (
-        one.translate(dict.fromkeys(map(ord, CONTROL), "\N{REPLACEMENT CHARACTER}")) for one in (text, attribute)
+        raw.translate(dict.fromkeys(map(ord, CONTROL), "\N{REPLACEMENT CHARACTER}")) for raw in (text, attribute)
     )
-    assert ("p", {"title": attribute}) == found[0]
-    assert text == "".join(str(one) for one in found[1:])
+    assert ("p", {"title": attribute}) == pieces[0]
+    assert text == "".join(str(piece) for piece in pieces[1:])
 
 
-@given(st.recursive(TEXT | st.integers() | st.none(), lambda one: st.lists(one) | st.dictionaries(TEXT, one)))
+@given(st.recursive(TEXT | st.integers() | st.none(), lambda values: st.lists(values) | st.dictionaries(TEXT, values)))
 def test_any_json_is_embedded_whole(document: object) -> None:
     """
     JSON inside a script element reads back as it was, and holds nothing that could end the element.

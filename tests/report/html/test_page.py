@@ -95,7 +95,7 @@ def test_the_verdict_stands_before_everything_else(mixed: PageData) -> None:
         "checks passed",
         "throughput_ ratio",
     )
-    places = [text.find(one) for one in order]
+    places = [text.find(words) for words in order]
     assert -1 not in places
     assert sorted(places) == places
 
@@ -106,7 +106,7 @@ def test_it_holds_every_section(mixed: PageData) -> None:
     """
     text = Document(page.render(mixed)).text
 
-    wanted = (
+    titles = (
         "Workloads",
         "Objectives",
         "Sweep",
@@ -115,7 +115,7 @@ def test_it_holds_every_section(mixed: PageData) -> None:
         "Fallback steps",
         "Policy and manifest",
     )
-    assert [] == [one for one in wanted if one not in text]
+    assert [] == [title for title in titles if title not in text]
 
 
 def test_every_check_has_its_value_its_bound_and_its_chart(mixed: PageData) -> None:
@@ -140,7 +140,12 @@ def test_it_loads_nothing(mixed: PageData) -> None:
     text = page.render(mixed)
     document = Document(text)
 
-    links = [value for _, one in document.elements for key, value in one.items() if key in {"src", "href", "action"}]
+    links = [
+        value
+        for _, attributes in document.elements
+        for key, value in attributes.items()
+        if key in {"src", "href", "action"}
+    ]
     pointing = [link for link in links if not str(link).startswith("#")]
     (policy,) = [tag["content"] for tag in document.tags("meta") if tag.get("http-equiv")]
     outside = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+", text)) - {"http://www.w3.org"}
@@ -156,9 +161,9 @@ def test_the_policy_names_the_style_and_the_script_that_are_there(mixed: PageDat
     The digests are those of the content between the tags, as a browser computes them.
     """
     text = page.render(mixed)
-    found = re.findall(r"<(?:style|script)>(.*?)</(?:style|script)>", text, re.DOTALL)
+    contents = re.findall(r"<(?:style|script)>(.*?)</(?:style|script)>", text, re.DOTALL)
 
-    digests = [b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in found]
+    digests = [b64encode(hashlib.sha256(content.encode()).digest()).decode() for content in contents]
 
     assert 2 == len(digests)
     assert [] == [digest for digest in digests if f"'sha256-{digest}'".replace("'", "&#x27;") not in text]
@@ -181,34 +186,36 @@ def hostile() -> PageData:
 
     case = replace(case, sweep={name: with_hostile_text(sweep) for name, sweep in case.sweep.items()})
     case = replace(case, soaks={name: with_hostile_text(soak) for name, soak in case.soaks.items()})
-    made = page_of(case, policy=HOSTILE)
-    workloads = tuple(replace(workload, because=HOSTILE) for workload in made.verdict.workloads)
+    page_data = page_of(case, policy=HOSTILE)
+    workloads = tuple(replace(workload, because=HOSTILE) for workload in page_data.verdict.workloads)
     finding = Finding("made", HOSTILE, HOSTILE, HOSTILE)
-    manifest = made.manifest.model_copy(update={"backend": HOSTILE, "host": {"chip": HOSTILE}})
-    return replace(made, verdict=replace(made.verdict, workloads=workloads, findings=(finding,)), manifest=manifest)
+    manifest = page_data.manifest.model_copy(update={"backend": HOSTILE, "host": {"chip": HOSTILE}})
+    return replace(
+        page_data, verdict=replace(page_data.verdict, workloads=workloads, findings=(finding,)), manifest=manifest
+    )
 
 
 def test_hostile_text_stays_text() -> None:
     """
     Answers, faults, reasons, the policy and the manifest may contain `</script>`: it is shown and creates no element.
     """
-    seen = hostile()
-    text = page.render(seen)
+    page_data = hostile()
+    text = page.render(page_data)
     document = Document(text)
 
     assert [] == document.tags("img")
     assert 2 == len(document.tags("script"))
     assert "</script><script>window" not in text
     assert HOSTILE.split("\u2028", maxsplit=1)[0] in document.text
-    assert any(HOSTILE in str(one) for one in json.loads(document.scripts[1])["texts"])
+    assert any(HOSTILE in str(text) for text in json.loads(document.scripts[1])["texts"])
 
 
 def test_half_a_surrogate_pair_is_written() -> None:
     """
     A model's text may be invalid Unicode; the page is valid UTF-8 all the same.
     """
-    seen = page_of(whole_case())
-    broken = replace(seen, policy="half of \ud83d")
+    page_data = page_of(whole_case())
+    broken = replace(page_data, policy="half of \ud83d")
 
     assert "half of \N{REPLACEMENT CHARACTER}" in page.render(broken).encode().decode()
 
@@ -251,7 +258,7 @@ def test_an_interrupted_run_says_so() -> None:
     text = Document(page.render(page_of(whole_case(), finished=False, policy=None, incomplete="cut off"))).text
 
     assert text.index("No decision yet") < text.index("--resume") < text.index("Workloads")
-    assert [] == [one for one in ("during soak-1", "--resume", "No policy was written") if one not in text]
+    assert [] == [words for words in ("during soak-1", "--resume", "No policy was written") if words not in text]
 
 
 @pytest.mark.parametrize("recorded", [0, 1])
@@ -262,8 +269,8 @@ def test_a_run_without_a_soak_or_a_sweep_is_still_a_page(recorded: int) -> None:
     case = case_with_soaks(MIXED, soaks=recorded)
     empty = replace(case, sweep={name: StoredRecords((), "missing") for name in case.sweep})
 
-    for one in (case, empty):
-        text = Document(page.render(page_of(one, finished=False, policy=None))).text
+    for recorded_case in (case, empty):
+        text = Document(page.render(page_of(recorded_case, finished=False, policy=None))).text
         assert "No decision yet" in text
 
 
@@ -275,12 +282,12 @@ def test_a_required_workload_that_was_graded_back_is_named() -> None:
         {"easy": FAILING}, sweep={"repeats": 1, "num_draft_tokens": [4]}, fallback={"ladder": ["autoregressive"]}
     )
 
-    seen = page_of(case)
-    text = Document(page.render(seen)).text
+    page_data = page_of(case)
+    text = Document(page.render(page_data)).text
 
-    assert "graded_back" == seen.verdict.outcome, seen.verdict
-    says("reports", "the broken objective of every step is a row: headline", seen.decision.headline)
-    assert seen.decision.headline in text
+    assert "graded_back" == page_data.verdict.outcome, page_data.verdict
+    says("reports", "the broken objective of every step is a row: headline", page_data.decision.headline)
+    assert page_data.decision.headline in text
 
 
 def test_a_failed_objective_comes_first_with_its_reason_and_remedy() -> None:
@@ -295,14 +302,14 @@ def test_a_failed_objective_comes_first_with_its_reason_and_remedy() -> None:
 
     text = Document(page.render(replace(PAGE, verdict=verdict, decision=decide(verdict), gaps=()))).text
 
-    wanted = (
+    order = (
         "hard: ttft_delta +14.5 % [+13, +15.8], at most +8 % allowed",
         "✕ hard: ttft_ delta",
         "readers wait",
         "a bound of ≤ +16 % would have passed",
         "heavy, draft length 4, given up",
     )
-    places = [text.find(one) for one in wanted]
+    places = [text.find(words) for words in order]
     assert -1 not in places
     assert sorted(places) == places
 
@@ -311,15 +318,15 @@ def test_a_finding_of_every_soak_is_told_once() -> None:
     """
     One note names the soaks it was found in; a demo, which is short, does not foresee when memory runs out.
     """
-    found = [Finding("virtual_machine", f"soak-{number}, host", "other guests share it") for number in (1, 2)]
-    found += [Finding("numerics", f"code, soak-{number}", "other words") for number in (1, 3)]
-    found += [Finding("memory_exhaustion", "soak-1, subject_footprint", "used up in 3 d", "find the leak")]
-    verdict = replace(PAGE.verdict, findings=tuple(found))
+    findings = [Finding("virtual_machine", f"soak-{number}, host", "other guests share it") for number in (1, 2)]
+    findings += [Finding("numerics", f"code, soak-{number}", "other words") for number in (1, 3)]
+    findings += [Finding("memory_exhaustion", "soak-1, subject_footprint", "used up in 3 d", "find the leak")]
+    verdict = replace(PAGE.verdict, findings=tuple(findings))
 
-    whole = [one.about for one in merged(verdict)]
-    demo = [one.about for one in merged(replace(verdict, grade="demo"))]
+    certification = [finding.about for finding in merged(verdict)]
+    demo = [finding.about for finding in merged(replace(verdict, grade="demo"))]
 
-    assert ["host, soak-1 and soak-2", "code, soak-1 and soak-3", "subject_footprint, soak-1"] == whole
+    assert ["host, soak-1 and soak-2", "code, soak-1 and soak-3", "subject_footprint, soak-1"] == certification
     assert ["host, soak-1 and soak-2", "code, soak-1 and soak-3"] == demo
 
 
@@ -330,12 +337,12 @@ def test_a_failed_host_is_named() -> None:
     case = case_with_soaks({"easy": LOSING})
     case = replace(case, host_samples=samples("soak-1", headroom=9e9))
 
-    seen = page_of(case, policy=None)
-    text = Document(page.render(seen)).text
+    page_data = page_of(case, policy=None)
+    text = Document(page.render(page_data)).text
 
-    assert Outcome.FAIL in {host_check.outcome for host_check in seen.verdict.host_checks}
-    says("reports", "a failed host is named", seen.decision.headline)
-    assert seen.decision.headline in text
+    assert Outcome.FAIL in {host_check.outcome for host_check in page_data.verdict.host_checks}
+    says("reports", "a failed host is named", page_data.decision.headline)
+    assert page_data.decision.headline in text
     assert text.index("Failed objectives") < text.index("would have passed") < text.rindex("Workloads")
 
 
@@ -363,7 +370,7 @@ def test_a_failed_workload_shows_what_is_deployed_and_its_best_try() -> None:
     card = text[text.index("Workloads", text.index("Policy and manifest")) : text.rindex("Objectives 3 of")]
 
     order = ("off plain 11 tok/s", "Policy plain decoding", "Best try", "heavy, draft length 4: 1.43x", "18 tok/s")
-    places = [card.find(one) for one in order]
+    places = [card.find(words) for words in order]
     assert -1 not in places
     assert sorted(places) == places
     assert summary.off
@@ -403,11 +410,11 @@ def test_a_run_under_way_shows_what_it_has_so_far() -> None:
     center, low, high, answers = map(float, so_far.groups())
     assert low < center < high
     assert 12 < answers < 24
-    assert [] == [one for one in ("unproven", "deployed", "Outcome", "Valid until") if one in document.text]
+    assert [] == [word for word in ("unproven", "deployed", "Outcome", "Valid until") if word in document.text]
 
 
 @pytest.mark.parametrize(
-    ("stage", "ratio", "shown"),
+    ("stage", "ratio", "words"),
     [
         ("soak-1", (1.5, 1.4, 1.6), "so far 1.50x [1.40, 1.60], 9 answers"),
         ("soak-1", None, "in the sweep: 1.30x [1.20, 1.40]"),
@@ -416,7 +423,7 @@ def test_a_run_under_way_shows_what_it_has_so_far() -> None:
     ],
 )
 def test_a_speed_so_far_is_of_the_answers_beside_it(
-    stage: str, ratio: tuple[float, float, float] | None, shown: str
+    stage: str, ratio: tuple[float, float, float] | None, words: str
 ) -> None:
     """
     In the soak a card shows the soak's answers and their ratio, not the sweep's with the soak's answers.
@@ -427,7 +434,7 @@ def test_a_speed_so_far_is_of_the_answers_beside_it(
 
     text = Document(page.render(replace(PAGE, progress=now, planned=planned))).text
 
-    assert shown in text[text.index("hard", text.index("Workloads")) :]
+    assert words in text[text.index("hard", text.index("Workloads")) :]
 
 
 def test_the_same_data_is_the_same_page(mixed: PageData) -> None:
@@ -456,14 +463,14 @@ def test_a_promotion_without_gaps_shows_its_policy_and_no_empty_section() -> Non
     )
     verdict = Verdict("made", "demo", "f" * 64, (promoted,))
 
-    made = replace(
+    promoted_page = replace(
         PAGE, verdict=verdict, policy=POLICY, sweep=SweepData(), timelines=(), gaps=(), decision=decide(verdict)
     )
-    text = Document(page.render(made)).text
+    text = Document(page.render(promoted_page)).text
 
-    wanted = ("Demo: drafting gained", "nothing is unproven", "1 of 1", "policy.toml: what to deploy")
+    present = ("Demo: drafting gained", "nothing is unproven", "1 of 1", "policy.toml: what to deploy")
     absent = ("Sweep", "The soak over time", "Fallback steps", "Findings", "What was not proven")
-    assert ([], []) == ([one for one in wanted if one not in text], [one for one in absent if one in text])
+    assert ([], []) == ([words for words in present if words not in text], [words for words in absent if words in text])
 
 
 def test_the_page_is_as_it_was() -> None:

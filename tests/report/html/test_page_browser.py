@@ -38,8 +38,8 @@ WIDTHS = "[document.documentElement.scrollWidth, innerWidth]"
 @pytest.fixture(scope="module")
 def tab() -> Iterator[Tab]:
     assert PROGRAM is not None
-    with browser(PROGRAM) as one:
-        yield one
+    with browser(PROGRAM) as new_tab:
+        yield new_tab
 
 
 @pytest.fixture(autouse=True)
@@ -68,11 +68,11 @@ def chosen(tab: Tab, picker: str, text: str) -> None:
 
 def rows(tab: Tab) -> dict[str, int]:
     """Return the settings the sweep shows, and how many answers each has."""
-    shown: dict[str, int] = tab.run(
+    dots: dict[str, int] = tab.run(
         """Object.fromEntries([...document.querySelectorAll("#sweep [data-setting]")].map(
           (one) => [one.dataset.setting, one.querySelectorAll(".dot").length]))"""
     )
-    return shown
+    return dots
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (390, False), (390, True)])
@@ -139,10 +139,12 @@ def test_a_dot_tells_its_answer(tab: Tab, mixed: Path) -> None:
     where = tab.run(CENTRE % "[data-setting=default] .dot")
     tab.move(1, 1)
     tab.move(*where)
-    told = tab.run("document.getElementById('tip').hidden ? '' : document.getElementById('tip').textContent")
+    tip = tab.run("document.getElementById('tip').hidden ? '' : document.getElementById('tip').textContent")
     tab.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
 
-    assert [] == [one for one in ("easy-0", "heavy, draft length 4", "throughput ratio", "tokens") if one not in told]
+    assert [] == [
+        words for words in ("easy-0", "heavy, draft length 4", "throughput ratio", "tokens") if words not in tip
+    ]
     assert tab.run("document.getElementById('tip').hidden")
 
 
@@ -153,10 +155,10 @@ def test_a_lane_is_read_where_the_pointer_is(tab: Tab, mixed: Path) -> None:
     tab.open(mixed)
     tab.move(*tab.run(CENTRE % ".lanes .area"))
 
-    shown = tab.run("document.getElementById('tip').textContent").splitlines()
-    assert shown[0] in {"4.95 min", "5.04 min"}  # the axis is as long as the answers
-    assert "Memory headroom: 13.7 GB" == shown[1]
-    assert "Memory pressure" == shown[2].partition(":")[0]
+    lines = tab.run("document.getElementById('tip').textContent").splitlines()
+    assert lines[0] in {"4.95 min", "5.04 min"}  # the axis is as long as the answers
+    assert "Memory headroom: 13.7 GB" == lines[1]
+    assert "Memory pressure" == lines[2].partition(":")[0]
     cursors = "[...document.querySelectorAll('.lanes .cursor:not(.hidden)')].map((one) => one.getAttribute('x1'))"
     assert 1 == len(set(tab.run(cursors)))
     assert 4 == len(tab.run(cursors))
@@ -170,8 +172,8 @@ def test_a_level_is_told_by_its_name(tab: Tab, mixed: Path) -> None:
     tab.move(*tab.run(CENTRE % "[data-names]"))
 
     # The middle of ten minutes may be a pixel beside the one second of it.
-    told = tab.run("document.getElementById('tip').textContent").splitlines()
-    assert told[-1] in {"Memory pressure: warning", "Memory pressure: normal"}
+    lines = tab.run("document.getElementById('tip').textContent").splitlines()
+    assert lines[-1] in {"Memory pressure: warning", "Memory pressure: normal"}
     side = "document.querySelector('[data-names]').previousElementSibling"
     assert ["normal", "warning"] == tab.run(f"[...{side}.querySelectorAll('text')].map((one) => one.textContent)")
 
@@ -202,10 +204,10 @@ def test_the_soak_is_filtered(tab: Tab, mixed: Path) -> None:
     count = "document.querySelectorAll('.dot[data-w]:not(.hidden)').length"
     every = tab.run(count)
     chosen(tab, "pick-soak", "hard")
-    some = tab.run(count)
+    filtered = tab.run(count)
     chosen(tab, "pick-soak", "all")
 
-    assert 0 < some < every
+    assert 0 < filtered < every
     assert every == tab.run(count)
 
 
@@ -232,8 +234,8 @@ def test_without_scripts_it_still_says_everything(tab: Tab, mixed: Path) -> None
     """
     tab.open(mixed, script=False)
 
-    shown = tab.call("DOM.getDocument", depth=-1)
-    assert "Turn drafting on" in json.dumps(shown)
+    document = tab.call("DOM.getDocument", depth=-1)
+    assert "Turn drafting on" in json.dumps(document)
     tab.call("Emulation.setScriptExecutionDisabled", value=False)
     rows, lines = (f"document.querySelectorAll('{drawn}').length" for drawn in ("#sweep .row", ".plot path"))
     height = "document.querySelector('noscript').getBoundingClientRect().height"

@@ -35,11 +35,11 @@ def test_every_report_of_a_damaged_run_is_made(name: str, data: st.DataObject) -
     hurt = data.draw(losses(case))
     lost = hurt.sweep != case.sweep or hurt.soaks != case.soaks or bool(hurt.doubts)
 
-    seen = page_of(hurt, finished=data.draw(st.booleans()), policy=None)
-    made = {form: rendered(report, seen, hurt.slo) for form, report in FORMATS.items()}
+    page_data = page_of(hurt, finished=data.draw(st.booleans()), policy=None)
+    report_by_format = {form: rendered(report, page_data, hurt.slo) for form, report in FORMATS.items()}
 
-    assert all(made.values())
-    assert not lost or ">Turn drafting on" not in made["html"]
+    assert all(report_by_format.values())
+    assert not lost or ">Turn drafting on" not in report_by_format["html"]
 
 
 def test_a_record_of_an_unknown_workload_is_left_out() -> None:
@@ -50,6 +50,6 @@ def test_a_record_of_an_unknown_workload_is_left_out() -> None:
     first, *rest = case.soaks["soak-1"].records
     strange = replace(first, workload="eaty", canary="nobody", at="0001-01-01T00:00:00")
 
-    seen = page_of(replace(case, soaks={"soak-1": StoredRecords((strange, *rest))}))
+    page_data = page_of(replace(case, soaks={"soak-1": StoredRecords((strange, *rest))}))
 
-    assert len(rest) == seen.timelines[0].answers
+    assert len(rest) == page_data.timelines[0].answers

@@ -46,8 +46,8 @@ def lay(path: Path, **changes: Any) -> ProjectFolder:
         "telemetry": {"timeout": "120 s", **changes.pop("telemetry", {})},
         **changes,
     }
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    project = ProjectFolder(path, {**kept, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(path / "cache")})
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    project = ProjectFolder(path, {**environment, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(path / "cache")})
     project.write_slo(slo)
     return project
 
@@ -68,7 +68,7 @@ def answers(run: Path) -> list[tuple[str, Generation]]:
 
 
 @dataclass(frozen=True)
-class Told:
+class ExportedRun:
     """A finished run, what its collector took, and which record files were open whenever a request came."""
 
     project: ProjectFolder
@@ -86,7 +86,7 @@ class Told:
 
 
 @pytest.fixture(scope="session")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+def exported_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExportedRun]:
     """Certify once, telling a collector over HTTP."""
     project = lay(tmp_path_factory.mktemp("told") / "project", telemetry={"rounds": True})
     run = project.path / "run"
@@ -103,7 +103,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
         done = project.with_environment(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url).run(
             "certify", "slo.toml", "--out", "run", code=0
         )
-        yield Told(project, done, receiver, unfinished)
+        yield ExportedRun(project, done, receiver, unfinished)
 
 
 Lay = Callable[..., ProjectFolder]

@@ -21,10 +21,10 @@ REPOSITORY = "Moved to the [OpenTelemetry GenAI semantic conventions repository]
 def released(module: str) -> dict[str, str]:
     """Return each name of the installed release with what it says of its deprecation."""
     source = inspect.getsource(importlib.import_module(f"{SEMCONV}.{module}.gen_ai_{module}"))
-    found = re.findall(
+    documented = re.findall(
         r'^[A-Z_]+: Final = \(?\s*"(gen_ai[^"]+)"\s*\)?\n(?:"""\n(.*?)\n""")?', source, re.MULTILINE | re.DOTALL
     )
-    return {name: said.partition("Deprecated: ")[2] for name, said in found}
+    return {name: doc.partition("Deprecated: ")[2] for name, doc in documented}
 
 
 def used() -> set[str]:
@@ -38,12 +38,14 @@ def test_our_names_are_those_of_the_released_conventions() -> None:
     removed there; the failure names those that are, with what takes their place.
     """
     pytest.importorskip(SEMCONV, reason="the conventions moved to another module")
-    known = released("metrics") | released("attributes")
-    ours = request_metrics(latest=False)
-    times = (ours.duration, ours.first_chunk, ours.output_chunk, ours.first_token, ours.output_token)
-    sent = {one.name for one in (*times, ours.input_tokens.histogram, ours.output_tokens.histogram)} | used()
+    released_names = released("metrics") | released("attributes")
+    metrics = request_metrics(latest=False)
+    times = (metrics.duration, metrics.first_chunk, metrics.output_chunk, metrics.first_token, metrics.output_token)
+    sent = {
+        metric.name for metric in (*times, metrics.input_tokens.histogram, metrics.output_tokens.histogram)
+    } | used()
 
-    moved = {name: known.get(name, "is in no release") for name in sent}
+    replacement = {name: released_names.get(name, "is in no release") for name in sent}
 
-    assert {} == {name: said for name, said in moved.items() if said and not said.startswith(REPOSITORY)}
+    assert {} == {name: note for name, note in replacement.items() if note and not note.startswith(REPOSITORY)}
     assert 15 < len(sent)

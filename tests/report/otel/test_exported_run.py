@@ -22,7 +22,7 @@ from gatekeeper.report.otel.exporter import RunPart, SendOptions, export
 from tests.builders.otlp import Receiver, events_of, over_grpc, over_http
 from tests.builders.otlp import told as read
 from tests.builders.project_folder import ProjectFolder
-from tests.report.otel.conftest import Lay, Told, answers, within
+from tests.report.otel.conftest import ExportedRun, Lay, answers, within
 
 SECONDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
 BOUNDS = {
@@ -46,31 +46,34 @@ def requests_of(spans: list[Span]) -> list[Span]:
     return [span for span in spans if span.name.startswith("chat ")]
 
 
-def test_every_record_is_one_span_of_one_trace(told: Told) -> None:
+def test_every_record_is_one_span_of_one_trace(exported_run: ExportedRun) -> None:
     """
     A run is one trace with one root; each stage is a child of it, each answer a child of its stage, none of them twice.
     """
-    spans = told.receiver.spans
-    ids = told.receiver.by_id()
+    spans = exported_run.receiver.spans
+    ids = exported_run.receiver.by_id()
 
     roots = [span for span in spans if not span.parent_span_id]
     parents = Counter(ids[span.parent_span_id].name for span in spans if span.parent_span_id)
 
-    counter = Counter("soak-1" if file.startswith("soak") else "sweep" for file, _ in answers(told.run))
+    counter = Counter("soak-1" if file.startswith("soak") else "sweep" for file, _ in answers(exported_run.run))
     assert ["certify told"] == [span.name for span in roots]
     assert {"certify told": 2, **counter} == parents
     assert (len(spans), 1) == (len(ids), len({span.trace_id for span in spans}))
 
 
-def test_a_span_says_what_the_conventions_ask(told: Told) -> None:
+def test_a_span_says_what_the_conventions_ask(exported_run: ExportedRun) -> None:
     """
     A request's span has the GenAI attributes, the same names in both arms, and is INTERNAL without a server.
     """
-    spans = requests_of(told.receiver.spans)
+    spans = requests_of(exported_run.receiver.spans)
     of_arm = {arm: [read(s.attributes) for s in spans if read(s.attributes)["gatekeeper.arm"] == arm] for arm in ARMS}
 
-    ours = ("gatekeeper.speculative.", "gatekeeper.setting.")
-    names = {arm: {name for one in some for name in one if not name.startswith(ours)} for arm, some in of_arm.items()}
+    varying = ("gatekeeper.speculative.", "gatekeeper.setting.")
+    names = {
+        arm: {name for attributes in spans_of_arm for name in attributes if not name.startswith(varying)}
+        for arm, spans_of_arm in of_arm.items()
+    }
     assert {"chat target"} == {span.name for span in spans}
     assert {Span.SPAN_KIND_INTERNAL} == {span.kind for span in spans}
     assert names["plain"] == names["candidate"]
@@ -86,83 +89,88 @@ def test_a_span_says_what_the_conventions_ask(told: Told) -> None:
         "gatekeeper.workload": "easy",
         "gatekeeper.setting.num_draft_tokens": 4,
     }.items() <= of_arm["candidate"][0].items()
-    assert not any(name.startswith("gatekeeper.speculative.") for one in of_arm["plain"] for name in one)
+    assert not any(name.startswith("gatekeeper.speculative.") for attributes in of_arm["plain"] for name in attributes)
 
 
-def test_a_span_keeps_the_record_s_times(told: Told) -> None:
+def test_a_span_keeps_the_record_s_times(exported_run: ExportedRun) -> None:
     """
     A span is as long as its answer took to the nanosecond, and ends at the wall time the record was written.
     """
     spans = Counter(
-        (s.end_time_unix_nano, s.end_time_unix_nano - s.start_time_unix_nano) for s in requests_of(told.receiver.spans)
+        (s.end_time_unix_nano, s.end_time_unix_nano - s.start_time_unix_nano)
+        for s in requests_of(exported_run.receiver.spans)
     )
 
-    made = [one for _, one in answers(told.run)]
-    assert Counter((wall_ns(one.at), one.answer.ended_ns - one.answer.sent_ns) for one in made) == spans
+    records = [record for _, record in answers(exported_run.run)]
+    assert Counter((wall_ns(record.at), record.answer.ended_ns - record.answer.sent_ns) for record in records) == spans
 
 
-def test_nothing_that_was_said_is_sent(told: Told) -> None:
+def test_nothing_that_was_said_is_sent(exported_run: ExportedRun) -> None:
     """
     Neither prompts nor answers, nor any of their parts, leave the machine.
     """
-    sent = b"".join(request.SerializeToString() for request in told.receiver.requests)
+    sent = b"".join(request.SerializeToString() for request in exported_run.receiver.requests)
 
-    texts = {one.answer.text for _, one in answers(told.run)}
+    texts = {record.answer.text for _, record in answers(exported_run.run)}
     assert [] == [word for text in texts for word in (text, *text.split()) if word.encode() in sent]
     assert b"Say line" not in sent
 
 
-def test_histograms_have_the_recommended_buckets(told: Told) -> None:
+def test_histograms_have_the_recommended_buckets(exported_run: ExportedRun) -> None:
     """
     Every histogram has the bounds of the conventions, is cumulative, and counts every answer.
     """
-    found = {m.name: m for m in told.receiver.metrics if m.WhichOneof("data") == "histogram"}
-    durations = told.receiver.points("gen_ai.client.operation.duration")
+    histograms = {m.name: m for m in exported_run.receiver.metrics if m.WhichOneof("data") == "histogram"}
+    durations = exported_run.receiver.points("gen_ai.client.operation.duration")
 
-    made = [one for _, one in answers(told.run)]
-    assert BOUNDS == {name: list(metric.histogram.data_points[0].explicit_bounds) for name, metric in found.items()}
-    assert {AGGREGATION_TEMPORALITY_CUMULATIVE} == {m.histogram.aggregation_temporality for m in found.values()}
-    assert len(made) == sum(point.count for point in durations) == sum(sum(p.bucket_counts) for p in durations)
-    seconds = sum(one.answer.ended_ns - one.answer.sent_ns for one in made) / 1e9
+    records = [record for _, record in answers(exported_run.run)]
+    assert BOUNDS == {
+        name: list(metric.histogram.data_points[0].explicit_bounds) for name, metric in histograms.items()
+    }
+    assert {AGGREGATION_TEMPORALITY_CUMULATIVE} == {m.histogram.aggregation_temporality for m in histograms.values()}
+    assert len(records) == sum(point.count for point in durations) == sum(sum(p.bucket_counts) for p in durations)
+    seconds = sum(record.answer.ended_ns - record.answer.sent_ns for record in records) / 1e9
     assert seconds == pytest.approx(sum(point.sum for point in durations))
     assert all(point.start_time_unix_nano < point.time_unix_nano for point in durations)
 
 
-def test_counters_are_the_records_sums(told: Told) -> None:
+def test_counters_are_the_records_sums(exported_run: ExportedRun) -> None:
     """
     Drafted, accepted, draft forwards, rounds and rollbacks add up to what the records hold.
     """
     names = ("rounds", "drafted", "accepted", "draft_forwards", "rollbacks")
-    sums = {name: sum(p.as_int for p in told.receiver.points(f"gatekeeper.speculative.{name}")) for name in names}
+    sums = {
+        name: sum(p.as_int for p in exported_run.receiver.points(f"gatekeeper.speculative.{name}")) for name in names
+    }
 
-    rounds = [one.answer.rounds for _, one in answers(told.run) if one.answer.rounds is not None]
-    drafted = sum(one.drafted for one in rounds)
-    rejected = sum(sum(one.tried_by_position) - sum(one.accepted_by_position) for one in rounds)
+    rounds = [record.answer.rounds for _, record in answers(exported_run.run) if record.answer.rounds is not None]
+    drafted = sum(counts.drafted for counts in rounds)
+    rejected = sum(sum(counts.tried_by_position) - sum(counts.accepted_by_position) for counts in rounds)
     expected = (sum(r.rounds for r in rounds), drafted, sum(r.accepted for r in rounds), drafted, rejected)
     assert drafted > 0
     assert dict(zip(names, expected, strict=True)) == sums
 
 
-def test_host_values_are_gauges(told: Told) -> None:
+def test_host_values_are_gauges(exported_run: ExportedRun) -> None:
     """
     Every value the host gave is a point at its sample's time; a value it did not give is no point.
     """
-    samples = record_files.read_records(told.run / "host.jsonl", record_files.SAMPLES).records
-    points = told.receiver.points("gatekeeper.host.memory_headroom")
+    samples = record_files.read_records(exported_run.run / "host.jsonl", record_files.SAMPLES).records
+    points = exported_run.receiver.points("gatekeeper.host.memory_headroom")
 
     headroom = [(wall_ns(sample.at), sample.values["memory_headroom"].value) for sample in samples]
     assert headroom == [(point.time_unix_nano, point.as_double) for point in points]
-    assert [] == told.receiver.points("hw.power"), "this host has no power meter"
+    assert [] == exported_run.receiver.points("hw.power"), "this host has no power meter"
 
 
-def test_the_resource_is_the_host_and_the_manifest(told: Told) -> None:
+def test_the_resource_is_the_host_and_the_manifest(exported_run: ExportedRun) -> None:
     """
     Every request says who speaks: the service, the host, and the digests of what was frozen.
     """
-    text = (told.run / "manifest.json").read_text()
+    text = (exported_run.run / "manifest.json").read_text()
     manifest = json.loads(text)
 
-    assert 1 == len({json.dumps(resource, sort_keys=True) for resource in told.receiver.resources})
+    assert 1 == len({json.dumps(resource, sort_keys=True) for resource in exported_run.receiver.resources})
     assert {
         "service.name": "gatekeeper",
         "host.cpu.model.name": manifest["host"]["chip"],
@@ -170,34 +178,34 @@ def test_the_resource_is_the_host_and_the_manifest(told: Told) -> None:
         "gatekeeper.manifest.sha256": sha256(text),
         "gatekeeper.slo.sha256": manifest["slo"]["sha256"],
         "gatekeeper.backend": "scripted",
-    }.items() <= told.receiver.resources[0].items()
+    }.items() <= exported_run.receiver.resources[0].items()
 
 
-def test_the_root_tells_the_verdict(told: Told) -> None:
+def test_the_root_tells_the_verdict(exported_run: ExportedRun) -> None:
     """
     The run's span ends with its outcome and exit code.
     """
-    root = next(span for span in told.receiver.spans if not span.parent_span_id)
+    root = next(span for span in exported_run.receiver.spans if not span.parent_span_id)
 
-    said = {"gatekeeper.outcome": "promoted", "gatekeeper.exit_code": 0, "gatekeeper.grade": "demo"}
-    assert said == read(root.attributes)
+    attributes = {"gatekeeper.outcome": "promoted", "gatekeeper.exit_code": 0, "gatekeeper.grade": "demo"}
+    assert attributes == read(root.attributes)
 
 
-def test_nothing_is_sent_while_a_stage_is_open(told: Told) -> None:
+def test_nothing_is_sent_while_a_stage_is_open(exported_run: ExportedRun) -> None:
     """
     Whenever the collector hears from us, every record file is closed: no answer is under way.
     """
-    assert [] == told.open_files
-    assert ["sweep", "soak-1", "run"] == [one["stage"] for one in events_of(told.run, "telemetry_sent")]
+    assert [] == exported_run.open_files
+    assert ["sweep", "soak-1", "run"] == [detail["stage"] for detail in events_of(exported_run.run, "telemetry_sent")]
 
 
-def test_sending_again_sends_the_same(told: Told) -> None:
+def test_sending_again_sends_the_same(exported_run: ExportedRun) -> None:
     """
     `report --to otlp` sends the very same spans and sums over gRPC: a collector that keeps ids has no duplicates.
     """
     with over_grpc() as receiver:
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
-        done = told.project.with_environment(**variables).run("report", "run", "--to", "otlp", "--json", code=0)
+        done = exported_run.project.with_environment(**variables).run("report", "run", "--to", "otlp", "--json", code=0)
 
     def whole(spans: list[Span]) -> set[bytes]:
         return {span.SerializeToString(deterministic=True) for span in spans}
@@ -205,14 +213,14 @@ def test_sending_again_sends_the_same(told: Told) -> None:
     def sums(metrics: Any) -> set[bytes]:
         return {p.SerializeToString(deterministic=True) for m in metrics for p in m.sum.data_points}
 
-    assert whole(told.receiver.spans) == whole(receiver.spans)
-    assert sums(told.receiver.metrics) <= sums(receiver.metrics)
+    assert whole(exported_run.receiver.spans) == whole(receiver.spans)
+    assert sums(exported_run.receiver.metrics) <= sums(receiver.metrics)
     assert len(receiver.spans) == done.document["spans"]
 
 
 @pytest.mark.parametrize("serve", [over_http, over_grpc])
 def test_a_long_run_goes_out_in_many_requests(
-    told: Told, serve: Callable[[], AbstractContextManager[Receiver]], monkeypatch: pytest.MonkeyPatch
+    exported_run: ExportedRun, serve: Callable[[], AbstractContextManager[Receiver]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     Cut into requests of at most so many spans and points, the same spans and sums arrive over either protocol.
@@ -223,7 +231,7 @@ def test_a_long_run_goes_out_in_many_requests(
     with serve() as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
         sent = export(
-            told.run,
+            exported_run.run,
             RunPart(),
             SendOptions({"traces": protocol, "metrics": protocol}, "there", 60, time.monotonic_ns()),
         )
@@ -231,7 +239,7 @@ def test_a_long_run_goes_out_in_many_requests(
     sizes = [len(found(request)) for request in receiver.requests]
     assert sent.spans + sent.points == sum(sizes)
     assert max(sizes) <= 10
-    assert told.receiver.by_id().keys() == receiver.by_id().keys()
+    assert exported_run.receiver.by_id().keys() == receiver.by_id().keys()
 
 
 def found(request: Any) -> list[Any]:
@@ -244,12 +252,12 @@ def found(request: Any) -> list[Any]:
 
 
 @pytest.mark.nightly
-def test_a_resumed_run_has_no_twins(told: Told, tmp_path: Path) -> None:
+def test_a_resumed_run_has_no_twins(exported_run: ExportedRun, tmp_path: Path) -> None:
     """
     A run that was cut in its soak and went on tells each answer once, under the ids of the first time.
     """
-    project = within(ProjectFolder(tmp_path / "project", told.project.environment))
-    shutil.copytree(told.project.path, project.path)
+    project = within(ProjectFolder(tmp_path / "project", exported_run.project.environment))
+    shutil.copytree(exported_run.project.path, project.path)
     run = project.path / "run"
     for name in ("SHA256SUMS", "verdict.json", "policy.toml", "junit.xml"):
         (run / name).unlink()
@@ -262,9 +270,9 @@ def test_a_resumed_run_has_no_twins(told: Told, tmp_path: Path) -> None:
         exporting.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
     spans = requests_of(receiver.spans)
-    kept = [one for _, one in answers(run) if one.segment == 0]
+    records = [record for _, record in answers(run) if record.segment == 0]
     assert len(answers(run)) == len(spans) == len({span.span_id for span in spans})
-    assert len(kept) == len({span.span_id for span in spans} & told.receiver.by_id().keys())
+    assert len(records) == len({span.span_id for span in spans} & exported_run.receiver.by_id().keys())
 
 
 @pytest.mark.nightly

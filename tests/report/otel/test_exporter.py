@@ -13,26 +13,26 @@ from gatekeeper.report.otel.exporter import identity_of
 from tests.builders.otlp import Receiver, over_http
 from tests.builders.otlp import told as read
 from tests.builders.project_folder import ROOT
-from tests.report.otel.conftest import Told, answers
+from tests.report.otel.conftest import ExportedRun, answers
 
 HERE = Telemetry(endpoint="http://here:4318")
 
 
-def exported(told: Told, **variables: str) -> Receiver:
+def exported(exported_run: ExportedRun, **variables: str) -> Receiver:
     """Send the run again under more variables, and return what came."""
     with over_http() as receiver:
-        told.project.with_environment(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url, **variables).run(
+        exported_run.project.with_environment(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url, **variables).run(
             "report", "run", "--to", "otlp", code=0
         )
     return receiver
 
 
 @pytest.mark.nightly
-def test_the_latest_names_are_asked_for(told: Told) -> None:
+def test_the_latest_names_are_asked_for(exported_run: ExportedRun) -> None:
     """
     OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental renames the client's histograms, and sends no old name.
     """
-    receiver = exported(told, OTEL_SEMCONV_STABILITY_OPT_IN="http,gen_ai_latest_experimental")
+    receiver = exported(exported_run, OTEL_SEMCONV_STABILITY_OPT_IN="http,gen_ai_latest_experimental")
 
     names = {metric.name for metric in receiver.metrics if metric.name.startswith("gen_ai.client.")}
     stem = "gen_ai.client.inference"
@@ -47,88 +47,93 @@ def test_the_latest_names_are_asked_for(told: Told) -> None:
     } == names
 
 
-def test_rounds_are_events_when_asked(told: Told) -> None:
+def test_rounds_are_events_when_asked(exported_run: ExportedRun) -> None:
     """
     Under rounds = true every verify round that was counted is an event inside its span, with what it accepted.
     """
-    events = [event for span in told.receiver.spans if span.name == "chat target" for event in span.events]
+    events = [event for span in exported_run.receiver.spans if span.name == "chat target" for event in span.events]
 
-    rounds = [one.answer.rounds for _, one in answers(told.run) if one.answer.rounds is not None]
+    rounds = [record.answer.rounds for _, record in answers(exported_run.run) if record.answer.rounds is not None]
     accepted = sum(read(event.attributes)["gatekeeper.speculative.accepted"] for event in events)
-    assert (sum(one.rounds for one in rounds), sum(one.accepted for one in rounds)) == (len(events), accepted)
+    assert (sum(counts.rounds for counts in rounds), sum(counts.accepted for counts in rounds)) == (
+        len(events),
+        accepted,
+    )
     assert all(
         span.start_time_unix_nano < event.time_unix_nano <= span.end_time_unix_nano
-        for span in told.receiver.spans
+        for span in exported_run.receiver.spans
         if span.name == "chat target"
         for event in span.events
     )
 
 
-def test_rounds_are_no_events_unless_asked(told: Told) -> None:
+def test_rounds_are_no_events_unless_asked(exported_run: ExportedRun) -> None:
     """
     Without rounds = true a span has no events.
     """
-    identity = identity_of(told.run)
+    identity = identity_of(exported_run.run)
 
-    made = [spans.request(identity, file, one, rounds=False) for file, one in answers(told.run)]
+    request_spans = [spans.request(identity, file, record, rounds=False) for file, record in answers(exported_run.run)]
 
-    assert [] == [event for span in made if span is not None for event in span.events]
+    assert [] == [event for span in request_spans if span is not None for event in span.events]
 
 
-def test_headers_and_compression_reach_the_collector(told: Told) -> None:
+def test_headers_and_compression_reach_the_collector(exported_run: ExportedRun) -> None:
     """
     Headers are percent-decoded, bodies gzipped where asked, and both protocols' names are lower case.
     """
     receiver = exported(
-        told, OTEL_EXPORTER_OTLP_HEADERS="X-Key=a%20b,authorization=Bearer c", OTEL_EXPORTER_OTLP_COMPRESSION="gzip"
+        exported_run,
+        OTEL_EXPORTER_OTLP_HEADERS="X-Key=a%20b,authorization=Bearer c",
+        OTEL_EXPORTER_OTLP_COMPRESSION="gzip",
     )
 
     received = {(header["x-key"], header["authorization"], header["content-encoding"]) for header in receiver.headers}
     assert {("a b", "Bearer c", "gzip")} == received
 
 
-def test_a_header_is_never_told(told: Told) -> None:
+def test_a_header_is_never_told(exported_run: ExportedRun) -> None:
     """
     A collector that refuses is named without what our headers or its address hold.
     """
     with over_http("refuse") as receiver:
         url = receiver.url.replace("//", "//user:hush@") + "/path?token=hush"
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_HEADERS": "authorization=hush"}
-        done = told.project.with_environment(**variables).run("report", "run", "--to", "otlp", code=2)
+        done = exported_run.project.with_environment(**variables).run("report", "run", "--to", "otlp", code=2)
 
     assert "hush" not in done.out + done.err
     assert receiver.url in done.err
 
 
-def test_the_usual_variables_name_the_service(told: Told) -> None:
+def test_the_usual_variables_name_the_service(exported_run: ExportedRun) -> None:
     """
     OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before what gatekeeper says of itself.
     """
     receiver = exported(
-        told,
+        exported_run,
         OTEL_SERVICE_NAME="nightly",
         OTEL_RESOURCE_ATTRIBUTES="deployment.environment.name=mac%2Dlab,os.version=99",
     )
 
-    wanted = {"service.name": "nightly", "deployment.environment.name": "mac-lab", "os.version": "99"}
-    assert wanted.items() <= receiver.resources[0].items()
+    attributes = {"service.name": "nightly", "deployment.environment.name": "mac-lab", "os.version": "99"}
+    assert attributes.items() <= receiver.resources[0].items()
 
 
-def test_a_signal_can_be_switched_off(told: Told) -> None:
+def test_a_signal_can_be_switched_off(exported_run: ExportedRun) -> None:
     """
     OTEL_TRACES_EXPORTER=none leaves the metrics.
     """
-    receiver = exported(told, OTEL_TRACES_EXPORTER="none")
+    receiver = exported(exported_run, OTEL_TRACES_EXPORTER="none")
 
     assert [] == receiver.spans
-    assert len(answers(told.run)) == sum(p.count for p in receiver.points("gen_ai.client.operation.duration"))
+    assert len(answers(exported_run.run)) == sum(p.count for p in receiver.points("gen_ai.client.operation.duration"))
 
 
 HTTP, GRPC = "http/protobuf", "grpc"
 
 
 @pytest.mark.parametrize(
-    ("environment", "signals", "shown"),
+    ("environment", "signals", "endpoint"),
     [
         ({}, {}, ""),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": " "}, {}, ""),
@@ -144,13 +149,15 @@ HTTP, GRPC = "http/protobuf", "grpc"
         ({"OTEL_METRICS_EXPORTER": "otlp"}, {"metrics": HTTP}, "http://localhost:4318"),
     ],
 )
-def test_the_environment_decides_what_is_sent(environment: dict[str, str], signals: dict[str, str], shown: str) -> None:
+def test_the_environment_decides_what_is_sent(
+    environment: dict[str, str], signals: dict[str, str], endpoint: str
+) -> None:
     """
     An endpoint or an exporter called otlp asks for a signal, another exporter is none of ours; no secret is shown.
     """
     to = destination(Telemetry(), environment)
 
-    assert (signals, shown) == ((dict(to.signals), to.endpoint) if to is not None else ({}, ""))
+    assert (signals, endpoint) == ((dict(to.signals), to.endpoint) if to is not None else ({}, ""))
 
 
 def test_the_slo_goes_before_the_environment() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.builders.golden_words import lines_with, says
 from tests.builders.otlp import Receiver, events_of, over_grpc, over_http
 from tests.builders.tls import self_signed
-from tests.report.otel.conftest import Lay, Told, within
+from tests.report.otel.conftest import ExportedRun, Lay, within
 
 
 def dead_endpoint() -> str:
@@ -31,7 +31,7 @@ def test_a_collector_that_is_down_costs_nothing(fresh: Lay) -> None:
 
     failed = events_of(project.path / "run", "telemetry_failed")
     assert "promoted" == done.document["outcome"]
-    assert ["sweep", "run"] == [one["stage"] for one in failed], "after a failure it waits for the end"
+    assert ["sweep", "run"] == [detail["stage"] for detail in failed], "after a failure it waits for the end"
     assert "--to otlp" in done.err
 
 
@@ -47,11 +47,11 @@ def test_a_collector_that_hangs_costs_its_time_limit(fresh: Lay) -> None:
 
     failed = events_of(project.path / "run", "telemetry_failed")
     assert 2 == len(failed)
-    assert {receiver.url} == {one["because"].partition(": ")[0] for one in failed}
+    assert {receiver.url} == {detail["because"].partition(": ")[0] for detail in failed}
 
 
 @pytest.mark.parametrize(
-    ("serve", "manner", "said"),
+    ("serve", "manner", "reason"),
     [
         (over_http, "refuse", "HTTP 400"),
         (over_http, "busy", "HTTP 503"),
@@ -63,7 +63,7 @@ def test_a_collector_that_hangs_costs_its_time_limit(fresh: Lay) -> None:
     ],
 )
 def test_a_refusal_is_told(
-    told: Told, serve: Callable[[str], AbstractContextManager[Receiver]], manner: str, said: str
+    exported_run: ExportedRun, serve: Callable[[str], AbstractContextManager[Receiver]], manner: str, reason: str
 ) -> None:
     """
     What a collector does not take whole was not delivered, its reason is passed on, and it is not asked again.
@@ -71,48 +71,50 @@ def test_a_refusal_is_told(
     with serve(manner) as receiver:
         protocol = "grpc" if serve is over_grpc else "http/protobuf"
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
-        done = told.project.with_environment(**variables).run("report", "run", "--to", "otlp", code=2)
+        done = exported_run.project.with_environment(**variables).run("report", "run", "--to", "otlp", code=2)
 
-    assert said in done.err
+    assert reason in done.err
     assert receiver.url in done.err
     assert 1 == receiver.asked
 
 
 @pytest.mark.parametrize("serve", [over_http, over_grpc])
 def test_certificates_are_verified(
-    told: Told, serve: Callable[[str, Path], AbstractContextManager[Receiver]], tmp_path: Path
+    exported_run: ExportedRun, serve: Callable[[str, Path], AbstractContextManager[Receiver]], tmp_path: Path
 ) -> None:
     """
     Over either protocol a collector is believed by the certificate that OTEL_EXPORTER_OTLP_CERTIFICATE names, else not,
     whatever other certificates the machine trusts.
     """
-    other, certificate = (self_signed(folder) for folder in (tmp_path / "other", tmp_path))
+    other_certificate, certificate = (self_signed(folder) for folder in (tmp_path / "other", tmp_path))
     with serve("take", certificate) as receiver:
         protocol = "grpc" if serve is over_grpc else "http/protobuf"
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
-        doubting = told.project.with_environment(REQUESTS_CA_BUNDLE=str(other), **variables)
+        doubting = exported_run.project.with_environment(REQUESTS_CA_BUNDLE=str(other_certificate), **variables)
         doubting.run("report", "run", "--to", "otlp", code=2)
         nobody_was_told = receiver.asked == 0
         within(doubting, OTEL_EXPORTER_OTLP_CERTIFICATE=str(certificate)).run("report", "run", "--to", "otlp", code=0)
 
     assert nobody_was_told
-    assert told.receiver.by_id().keys() == receiver.by_id().keys()
+    assert exported_run.receiver.by_id().keys() == receiver.by_id().keys()
 
 
-def test_grpc_that_is_not_installed_is_named_with_its_extra(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grpc_that_is_not_installed_is_named_with_its_extra(
+    exported_run: ExportedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     GRPC asked for and not installed: the export ends at once, code 2, with the command that installs it.
     """
     monkeypatch.setattr("gatekeeper.report.otel.endpoint.find_spec", lambda _name: None)
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
 
-    done = told.project.with_environment(**variables).run("report", "run", "--to", "otlp", code=2)
+    done = exported_run.project.with_environment(**variables).run("report", "run", "--to", "otlp", code=2)
 
     assert "pip install" in done.err
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-def test_an_absent_collector_is_told(told: Told, protocol: str) -> None:
+def test_an_absent_collector_is_told(exported_run: ExportedRun, protocol: str) -> None:
     """
     Over either protocol a connection that is refused ends the export at once, with an error that names the address: it
     is no verdict (3), and gatekeeper has not failed (4).
@@ -120,16 +122,18 @@ def test_an_absent_collector_is_told(told: Told, protocol: str) -> None:
     url = dead_endpoint()
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
 
-    done = told.project.with_environment(**variables).run("report", "run", "--to", "otlp", code=2)
+    done = exported_run.project.with_environment(**variables).run("report", "run", "--to", "otlp", code=2)
 
     assert url in done.err
     if protocol != "grpc":  # whose library adds its own words
         says("reports", "an absent collector", done.err, url=url)
 
 
-@pytest.mark.parametrize(("serve", "said"), [(over_http, "no response within"), (over_grpc, "gRPC DEADLINE_EXCEEDED")])
+@pytest.mark.parametrize(
+    ("serve", "reason"), [(over_http, "no response within"), (over_grpc, "gRPC DEADLINE_EXCEEDED")]
+)
 def test_an_answer_that_never_comes_ends_with_its_time(
-    told: Told, serve: Callable[[str], AbstractContextManager[Receiver]], said: str
+    exported_run: ExportedRun, serve: Callable[[str], AbstractContextManager[Receiver]], reason: str
 ) -> None:
     """
     Over either protocol a request is left when the time for it is over, and it is said which.
@@ -137,10 +141,10 @@ def test_an_answer_that_never_comes_ends_with_its_time(
     protocol = "grpc" if serve is over_grpc else "http/protobuf"
     with serve("hang") as receiver:
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
-        exporting = told.project.with_environment(OTEL_EXPORTER_OTLP_TIMEOUT="0.3", **variables)
+        exporting = exported_run.project.with_environment(OTEL_EXPORTER_OTLP_TIMEOUT="0.3", **variables)
         done = exporting.run("report", "run", "--to", "otlp", code=2)
 
-    assert said in done.err
+    assert reason in done.err
 
 
 def test_a_missing_variable_is_no_reason_to_stop(fresh: Lay) -> None:
@@ -157,21 +161,21 @@ def test_a_missing_variable_is_no_reason_to_stop(fresh: Lay) -> None:
     assert [] == receiver.requests
 
 
-def test_a_missing_certificate_is_told(told: Told) -> None:
+def test_a_missing_certificate_is_told(exported_run: ExportedRun) -> None:
     """
     A certificate file that is not there is named as the reason, and nothing is sent.
     """
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://127.0.0.1:1", "OTEL_EXPORTER_OTLP_CERTIFICATE": "/not/here"}
 
-    done = told.project.with_environment(**variables).run("report", "run", "--to", "otlp", code=2)
+    done = exported_run.project.with_environment(**variables).run("report", "run", "--to", "otlp", code=2)
 
     says("reports", "a missing certificate is told", lines_with("/not/here: no such file", done.err))
 
 
-def test_export_needs_an_endpoint(told: Told) -> None:
+def test_export_needs_an_endpoint(exported_run: ExportedRun) -> None:
     """
     `report --to otlp` without an endpoint anywhere is exit code 2, and says where to name one.
     """
-    done = told.project.run("report", "run", "--to", "otlp", code=2)
+    done = exported_run.project.run("report", "run", "--to", "otlp", code=2)
 
     assert "OTEL_EXPORTER_OTLP_ENDPOINT" in done.err

@@ -32,11 +32,11 @@ def made(
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(1, 4))
-def test_a_rollback_is_a_round_with_a_rejection(kept: list[int], width: int) -> None:
+def test_a_rollback_is_a_round_with_a_rejection(accepted: list[int], width: int) -> None:
     """
     However many proposals each round keeps, rollbacks are the rounds that kept fewer than were proposed.
     """
-    runs = [min(one, width) for one in kept]
+    runs = [min(count, width) for count in accepted]
     flags = [flag for run in runs for flag in (*[True] * run, False)]
     rounds = count_rounds(flags, draft_tokens=width, max_tokens=len(flags) + width)
 
@@ -46,7 +46,7 @@ def test_a_rollback_is_a_round_with_a_rejection(kept: list[int], width: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("one", "backend", "expected"),
+    ("record", "backend", "expected"),
     [
         (made(Rounds(3, 9, 4)), "mlx", ("counted", None, 9)),  # positions unknown: so are rollbacks
         (made(Rounds(3, 9, 9)), "mlx", ("counted", 0, 9)),
@@ -56,12 +56,12 @@ def test_a_rollback_is_a_round_with_a_rejection(kept: list[int], width: int) -> 
     ],
 )
 def test_what_is_not_known_is_not_told(
-    one: Generation, backend: str, expected: tuple[str, int | None, int | None]
+    record: Generation, backend: str, expected: tuple[str, int | None, int | None]
 ) -> None:
     """
     Without positions there are no rollbacks, without a draft that goes token by token no forwards; never a zero.
     """
-    counted = speculation(one, backend)
+    counted = speculation(record, backend)
 
     assert expected == (counted["source"], counted.get("rollbacks"), counted.get("draft_forwards"))
 
@@ -77,7 +77,7 @@ def test_a_bucket_includes_its_upper_bound(values: list[float]) -> None:
     point = metrics._histogram_point(Histogram("made", "s", bounds), {}, (1, 2), everything)
 
     edges = (float("-inf"), *bounds, float("inf"))
-    expected = [sum(a < one <= b for one in everything) for a, b in pairwise(edges)]
+    expected = [sum(a < value <= b for value in everything) for a, b in pairwise(edges)]
     assert expected == point.bucket_counts
 
 

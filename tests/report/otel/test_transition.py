@@ -33,9 +33,9 @@ def test_a_transition_is_a_span_with_an_event(serve: Callable[[], AbstractContex
         troubles = [transition(config, STEP, AT_NS, MANIFEST) for _ in range(2)]
 
     span, again = receiver.spans
-    wanted = {"gatekeeper.workload": "tools", "gatekeeper.from": "4", "gatekeeper.because": "acceptance below 0.5"}
+    attributes = {"gatekeeper.workload": "tools", "gatekeeper.from": "4", "gatekeeper.because": "acceptance below 0.5"}
     assert [None, None] == troubles
-    assert ("gatekeeper.transition", wanted) == (span.name, read(span.attributes))
+    assert ("gatekeeper.transition", attributes) == (span.name, read(span.attributes))
     assert [AT_NS] * 3 == [span.start_time_unix_nano, span.end_time_unix_nano, span.events[0].time_unix_nano]
     assert [bytes.fromhex(MANIFEST)[:16]] == [link.trace_id for link in span.links]
     assert span == again
@@ -50,9 +50,9 @@ def test_nobody_is_told_unless_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("manner", "said"), [("refuse", "HTTP 400"), ("hang", "no response within"), ("partial", "rejected 2")]
+    ("manner", "reason"), [("refuse", "HTTP 400"), ("hang", "no response within"), ("partial", "rejected 2")]
 )
-def test_what_was_not_delivered_is_told(manner: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_not_delivered_is_told(manner: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A collector that refuses or hangs gets one request, and its reason is returned.
     """
@@ -61,7 +61,7 @@ def test_what_was_not_delivered_is_told(manner: str, said: str, monkeypatch: pyt
         because = transition(Telemetry(endpoint=receiver.url, timeout=60), STEP, AT_NS, MANIFEST)
 
     assert because is not None
-    assert said in because
+    assert reason in because
     assert 1 == receiver.asked
 
 

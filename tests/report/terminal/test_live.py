@@ -137,13 +137,13 @@ def test_the_view_at_every_moment_of_a_run() -> None:
     """
     Stage, setting, time left, speeds, acceptance, memory and pressure, from the first second to the verdict.
     """
-    progress, shown = stood_still(), []
+    progress, views = stood_still(), []
     for name, events in STORY:
-        for one in events:
-            progress.update(one)
-        shown.append(f"--- {name}\n{drawn(progress, 80)}")
+        for progress_event in events:
+            progress.update(progress_event)
+        views.append(f"--- {name}\n{drawn(progress, 80)}")
 
-    like_golden("view.txt", "\n".join(shown))
+    like_golden("view.txt", "\n".join(views))
 
 
 def test_a_narrow_terminal_shows_one_speed_and_no_setting() -> None:
@@ -151,8 +151,8 @@ def test_a_narrow_terminal_shows_one_speed_and_no_setting() -> None:
     At 40 columns the setting, the plain speed and words that do not fit are left out.
     """
     progress = stood_still()
-    for one in (one for _, events in STORY[:2] for one in events):
-        progress.update(one)
+    for progress_event in (progress_event for _, events in STORY[:2] for progress_event in events):
+        progress.update(progress_event)
 
     lines = drawn(progress, 40).splitlines()
 
@@ -168,8 +168,8 @@ def test_no_line_of_the_view_is_wider_or_higher_than_the_terminal(width: int) ->
     """
     progress = stood_still()
     long = [f"a-workload-with-a-long-name-{number}" for number in range(40)]
-    for one in (begin(workloads=long), *(event(1, "answer", generation=generation(name)) for name in long)):
-        progress.update(one)
+    for progress_event in (begin(workloads=long), *(event(1, "answer", generation=generation(name)) for name in long)):
+        progress.update(progress_event)
 
     lines = drawn(progress, width, height=12).splitlines()
 
@@ -180,10 +180,10 @@ def test_a_long_name_is_cut_before_the_knobs() -> None:
     """
     In 80 columns a draft's name is shortened before its draft length, which is what a sweep changes.
     """
-    named = {"draft": "mlx-community/Qwen3-0.6B-8bit-instruct", "num_draft_tokens": 12}
+    knobs = {"draft": "mlx-community/Qwen3-0.6B-8bit-instruct", "num_draft_tokens": 12}
     progress = stood_still()
-    for one in (begin(), event(1, "answer", generation=replace(generation(), setting=setting(**named)))):
-        progress.update(one)
+    for progress_event in (begin(), event(1, "answer", generation=replace(generation(), setting=setting(**knobs)))):
+        progress.update(progress_event)
 
     (line,) = [line for line in drawn(progress, 80).splitlines() if line.startswith("json")]
 
@@ -260,34 +260,34 @@ def in_a_terminal(
     argv: list[str], environment: dict[str, str], cwd: Path
 ) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     """Start a command with a terminal of its own, 80 columns wide, as its session's leader."""
-    ours, theirs = os.openpty()
-    termios.tcsetwinsize(theirs, (24, 80))
+    controller, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (24, 80))
     lead = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
     process = subprocess.Popen(
         [sys.executable, "-c", lead, *argv],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
         cwd=cwd,
         env=environment,
         start_new_session=True,
     )
-    os.close(theirs)
+    os.close(terminal)
     try:
-        yield ours, process
+        yield controller, process
     finally:
         process.kill()
         process.wait()
-        os.close(ours)
+        os.close(controller)
 
 
-def read_until(ours: int, screen: Screen, enough: Callable[[], bool]) -> None:
+def read_until(controller: int, screen: Screen, enough: Callable[[], bool]) -> None:
     """Read what the command sends until *enough*, or until it has ended."""
     deadline = time.monotonic() + LIMIT_S
     while not enough():
         assert time.monotonic() < deadline, screen.sent[-2000:]
         try:
-            piece = os.read(ours, 65536)
+            piece = os.read(controller, 65536)
         except OSError:  # Linux: the other end was closed
             return
         if not piece:
@@ -331,11 +331,13 @@ def test_ctrl_c_leaves_a_clean_terminal_without_colour(slow: Path) -> None:
     screen = Screen()
     argv = [sys.executable, "-m", "gatekeeper", "certify", "slo.toml", "--out", "run"]
 
-    with in_a_terminal(argv, environment, slow) as (ours, process):
-        read_until(ours, screen, lambda: any(line.startswith("easy") and "tok/s" in line for line in screen.lines))
+    with in_a_terminal(argv, environment, slow) as (controller, process):
+        read_until(
+            controller, screen, lambda: any(line.startswith("easy") and "tok/s" in line for line in screen.lines)
+        )
         during = list(screen.lines)
-        os.write(ours, b"\x03")  # the terminal makes it an interrupt
-        read_until(ours, screen, lambda: False)
+        os.write(controller, b"\x03")  # the terminal makes it an interrupt
+        read_until(controller, screen, lambda: False)
         code = process.wait(LIMIT_S)
 
     assert 130 == code
@@ -355,10 +357,10 @@ def test_quiet_shows_nothing_in_a_terminal(slow: Path) -> None:
     screen = Screen()
     argv = [sys.executable, "-m", "gatekeeper", "certify", "slo.toml", "--out", "run", "--quiet"]
 
-    with in_a_terminal(argv, environment, slow) as (ours, process):
+    with in_a_terminal(argv, environment, slow) as (controller, process):
         until((slow / "run" / "soak-1.jsonl").is_file)
         process.send_signal(signal.SIGTERM)
-        read_until(ours, screen, lambda: False)
+        read_until(controller, screen, lambda: False)
         process.wait(LIMIT_S)
 
     assert ["gatekeeper: interrupted"] == [line for line in screen.lines if line][:1]

@@ -46,16 +46,16 @@ class Tmux:
         """Return the lines of the screen, or with everything that scrolled off it."""
         return self.run("capture-pane", "-p", *(("-S", "-500") if history else ())).splitlines()
 
-    def until(self, seen: Callable[[str], bool]) -> None:
+    def until(self, matches: Callable[[str], bool]) -> None:
         """Wait for a line."""
-        until(lambda: any(map(seen, self.screen())), lambda: "\n".join(self.screen(history=True)))
+        until(lambda: any(map(matches, self.screen())), lambda: "\n".join(self.screen(history=True)))
 
 
 @pytest.fixture
 def tmux(tmp_path: Path) -> Iterator[Tmux]:
-    one = Tmux(tmp_path)
-    yield one
-    one.run("kill-server")
+    server = Tmux(tmp_path)
+    yield server
+    server.run("kill-server")
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), pytest.param(200, 50, marks=pytest.mark.nightly)])
@@ -100,5 +100,5 @@ def test_a_resize_leaves_no_stale_lines(tmux: Tmux, tmp_path: Path) -> None:
         time.sleep(0.6)  # cleared again, in case that tmux wrapped its lines late
 
         lines = tmux.screen()
-        shown = ["soak-1: at least" in line for line in lines], ["freeze" in line for line in lines]
-        assert [1, 1] == [sum(one) for one in shown], "\n".join(lines)
+        occurrences = ["soak-1: at least" in line for line in lines], ["freeze" in line for line in lines]
+        assert [1, 1] == [sum(matching) for matching in occurrences], "\n".join(lines)

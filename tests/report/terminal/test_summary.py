@@ -87,16 +87,16 @@ def test_a_demo_is_no_promotion() -> None:
 
 def crowded(workloads: int, objectives: int) -> Decision:
     """Return a run of many workloads, each with many objectives that failed."""
-    many = tuple(
+    failed_checks = tuple(
         replace(LATE, metric=metric, threshold=0.01 * number, because="a reason of many words " * 5)
         for number in range(objectives)
         for metric in ("ttft_delta",)
     )
-    made = tuple(
-        replace(JSON, name=f"workload-{number}", outcome=WorkloadOutcome.FAILED, checks=many)
+    workload_verdicts = tuple(
+        replace(JSON, name=f"workload-{number}", outcome=WorkloadOutcome.FAILED, checks=failed_checks)
         for number in range(workloads)
     )
-    return decide(Verdict("made", "certification", "f", made))
+    return decide(Verdict("made", "certification", "f", workload_verdicts))
 
 
 @pytest.mark.parametrize(("workloads", "objectives"), [(1, 1), (1, 9), (3, 3), (5, 5), (12, 4)])
@@ -108,10 +108,10 @@ def test_it_fits_on_one_screen(workloads: int, objectives: int, width: int, heig
     lines = shown(crowded(workloads, objectives), width, height).splitlines()
 
     rows = sum(max(1, -(-len(line) // width)) for line in lines)
-    told = sum("workload-0: ttft_delta" in line for line in lines)
+    objectives_shown = sum("workload-0: ttft_delta" in line for line in lines)
     assert rows <= height
     assert lines[-1].startswith("next: ")
-    assert told == objectives or any("more objective" in line for line in lines)
+    assert objectives_shown == objectives or any("more objective" in line for line in lines)
     says("reports", "it fits on one screen", lines[0])
 
 
@@ -168,8 +168,8 @@ def test_a_stored_run_ends_with_the_decision_on_a_terminal(
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "dumb")
     summary.show(decision, run=Path("runs/one"), slo="SLO.toml", details=text, newest=False)
-    seen = capsys.readouterr().out
+    on_terminal = capsys.readouterr().out
 
     assert piped.startswith(text.rstrip())
-    says("reports", "a stored run ends with the decision on a terminal", seen)
-    assert max(map(len, seen.splitlines())) <= 80
+    says("reports", "a stored run ends with the decision on a terminal", on_terminal)
+    assert max(map(len, on_terminal.splitlines())) <= 80
