@@ -74,7 +74,7 @@ def test_warm_ups_are_never_judged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("candidate", "twin", "greedy", "same"),
+    ("candidate", "twin", "greedy", "similar"),
     [
         (9, 10, True, True),
         (10, 9, True, True),
@@ -88,7 +88,7 @@ def test_warm_ups_are_never_judged() -> None:
     ],
 )
 def test_only_answers_of_like_length_are_compared(
-    candidate: int | None, twin: int | None, *, greedy: bool, same: bool
+    candidate: int | None, twin: int | None, *, greedy: bool, similar: bool
 ) -> None:
     """
     Nine tokens of ten are the same greedy work, eight are not; lengths that are drawn differ up to tenfold; an
@@ -96,7 +96,7 @@ def test_only_answers_of_like_length_are_compared(
     """
     pair = (generation(answer(output_tokens=candidate)), generation(answer(output_tokens=twin), arm="plain"))
 
-    assert same == similar_lengths(pair, least_length(greedy=greedy, rules=2))
+    assert similar == similar_lengths(pair, least_length(greedy=greedy, rules=2))
 
 
 def test_every_pair_is_either_read_or_lost() -> None:

@@ -168,8 +168,8 @@ def test_what_was_read_in_a_piece_is_not_read_again() -> None:
     drafting, plain = answer("candidate", "X" + "d" * 99), answer("plain", "a" + "d" * 99)
     middle, later = answer("plain", "d" * 4 + "Y" + "d" * 3, after=50), answer("plain", "d" * WINDOW, after=75)
     records = [drafting, middle, later, plain]
-    while (left := left_to_continue(records)) is not None:
-        records.append(answer("plain", "d" * left.tokens, after=left.after))
+    while (remaining := left_to_continue(records)) is not None:
+        records.append(answer("plain", "d" * remaining.tokens, after=remaining.after))
 
     pieces = sorted((record.after, record.after + len(record.tokens)) for record in records if record.after)
 
@@ -187,9 +187,9 @@ def test_answers_whose_leads_moved_most_are_read_whole() -> None:
     ]
     records = {("w", drafting.canary): [drafting, piece] for drafting, piece in zip(drafted, pieces, strict=True)}
     short = {("w", "short"): [told("candidate", "d" * 9, canary="short")]}
-    other = told("plain", "y" * WINDOW, after=10, lead=9.0, canary="00")
+    other_canary = told("plain", "y" * WINDOW, after=10, lead=9.0, canary="00")
 
     assert [f"{number:02}" for number in range(4, WHOLE + 4)] == [name for _, name in read_whole(records, {"w": 1})]
     assert WHOLE + 2 == len(read_whole(records, {"w": WHOLE + 2}))
     assert ("w", "short") == read_whole(records | short, {"w": 1})[-1]
-    assert len(records) == len(read_whole(records | {("w", "00"): [drafted[0], other]}, {"w": 1}))
+    assert len(records) == len(read_whole(records | {("w", "00"): [drafted[0], other_canary]}, {"w": 1}))
