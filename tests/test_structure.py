@@ -231,7 +231,10 @@ MOST_MODULES = 16
 MOST_LINES = 350
 """In one module; a longer one holds two nouns."""
 MOST_VAGUE = 0.01
-"""Of the names that a package binds, those that do not say what they hold; it only ever falls."""
+"""Of the names that a folder binds, those that do not say what they hold; it only ever falls."""
+FOLDERS_OF_NAMES = sorted(
+    folder for tree in ("gatekeeper", "tests") for folder in (ROOT / tree).iterdir() if [*folder.glob("**/*.py")]
+)
 SENTENCE = 25
 """Characters from which a text with a space counts as a sentence."""
 MOST_SENTENCES = 52
@@ -406,12 +409,12 @@ def test_no_module_is_long() -> None:
     assert {} == {name: count for name, count in lines.items() if count > MOST_LINES}
 
 
-@pytest.mark.parametrize("package", sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py")))
-def test_local_names_say_what_they_hold(package: str) -> None:
+@pytest.mark.parametrize("folder", FOLDERS_OF_NAMES, ids=lambda folder: str(folder.relative_to(ROOT)))
+def test_local_names_say_what_they_hold(folder: Path) -> None:
     """
-    Pronouns and participles are rare: `objective` and `estimate`, not `one` and `found`.
+    Pronouns and participles are rare, in tests too: `objective` and `estimate`, not `one` and `found`.
     """
-    names = Counter(name for path in (PACKAGE / package).rglob("*.py") for name in source_of(path).bound_names)
+    names = Counter(name for path in folder.rglob("*.py") for name in source_of(path).bound_names)
     vague = Counter({name: count for name, count in names.items() if name in VAGUE})
 
     assert vague.total() <= MOST_VAGUE * names.total(), vague.most_common()

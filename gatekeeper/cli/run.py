@@ -164,7 +164,8 @@ def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, as_json: bool)
     if len(slos) > 1:
         raise InputError("plan takes one SLO file", hint="--lint checks several")
     document, exit_code = forecast(slos[0], speed)
-    show(document, plan_text(document), as_json=as_json)
+    following = "" if exit_code else f"next: gatekeeper certify {shlex.quote(str(slos[0]))}\n"
+    show(document, plan_text(document) + following, as_json=as_json)
     return exit_code
 
 

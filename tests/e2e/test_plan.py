@@ -1,6 +1,7 @@
 """`gatekeeper plan`: the forecast of a run's duration, with and without the models."""
 
 import json
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -60,6 +61,17 @@ def test_a_plan_needs_no_models(scripted: Scripted) -> None:
 
     assert all(word in planned.out for word in ("'someone/Other-8B-4bit'", "its name tells, 4.5 GB"))
     assert "expected in total" in planned.out
+    assert "next:" not in planned.out
+
+
+def test_a_plan_that_can_be_run_ends_with_its_command(scripted: Scripted) -> None:
+    """
+    The last line is the command that certifies the file, which runs as pasted.
+    """
+    last = scripted(workload=EASY).run("plan", "slo.toml", code=0).out.splitlines()[-1]
+
+    assert last.startswith("next: ")
+    assert shlex.split(last)[-2:] == ["certify", "slo.toml"]
 
 
 def test_a_given_speed_is_used(scripted: Scripted) -> None:
