@@ -118,11 +118,12 @@ def readable_time(stamp: str) -> str:
 
 
 def _gain(workload: WorkloadSummary) -> str:
+    """Say by how much a workload gains; the medians of both speeds are no two parts of the ratio, and say so."""
     if workload.speed is None:
         return workload.name
     gain = short_ratio(workload.speed.center)
     if workload.plain is not None and workload.drafting is not None:
-        gain += f", {rate(workload.plain)} → {rate(workload.drafting)} tok/s"
+        gain += f", median {rate(workload.plain)} → {rate(workload.drafting)} tok/s"
     return f"{workload.name} ({gain})"
 
 

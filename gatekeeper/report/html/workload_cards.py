@@ -69,7 +69,8 @@ def _drafted(summary: WorkloadSummary) -> Facts:
 
 def _on(summary: WorkloadSummary, judged: WorkloadVerdict, across: Scale, kind: str) -> Iterator[Markup]:
     speed = summary.speed
-    yield _big(f"{speed.center:.2f}x" if speed else "?", _rates(summary.plain, summary.drafting))
+    rates = _rates(summary.plain, summary.drafting)
+    yield _big(f"{speed.center:.2f}x" if speed else "?", rates and f"median {rates}")
     if speed is not None:
         yield charts.speedup(speed.center, speed.lo, speed.hi, across, kind)
         yield note(f"{speed.where or 'in the soak'}: {_as_fast(speed, judged)}")
