@@ -152,7 +152,7 @@ def told(arm: str, tokens: str, after: int = 0, lead: float = 2.0, canary: str =
 
 def test_two_pieces_of_a_drafted_answer_are_read_first() -> None:
     """
-    In its middle, and behind three quarters; the first alone of a shorter answer; none where no pass is told.
+    In its middle, and behind three quarters; the first alone of a shorter answer; none where no pass is reported.
     """
     silent = replace(answer("candidate", "d" * 100), likeliest=((),) * 100)
 
