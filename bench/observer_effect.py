@@ -141,7 +141,7 @@ class Bare:
         self._process.stdin.write(json.dumps(asdict(resolve(request))).encode() + b"\n")
         self._process.stdin.flush()
         tokens, span_ns = json.loads(self._process.stdout.readline())
-        return tokens, (tokens - 1) / (span_ns / 1e9)
+        return tokens, _speed(tokens, span_ns)
 
     def close(self) -> None:
         """End it."""
@@ -166,10 +166,15 @@ def requests(knobs: Setting, numbers: range, max_tokens: int) -> list[DecodeRequ
 def worker_speed(worker: RunningSystem, request: DecodeRequest) -> tuple[int, float]:
     """Return the tokens of one answer and its decode tokens per second."""
     answer = worker.answer(request)
-    if answer.fault is not None or len(answer.arrivals) < 2:
+    if answer.fault is not None or not answer.arrivals:
         sys.exit(f"the worker failed: {answer.fault}")
-    span = answer.arrivals[-1].at_ns - answer.arrivals[0].at_ns
-    return len(answer.arrivals), (len(answer.arrivals) - 1) / (span / 1e9)
+    span_ns = answer.arrivals[-1].at_ns - answer.arrivals[0].at_ns
+    return len(answer.arrivals), _speed(len(answer.arrivals), span_ns)
+
+
+def _speed(tokens: int, span_ns: int) -> float:
+    """Return tokens per second; NaN for an answer of one token, which one request in a thousand gets."""
+    return (tokens - 1) / (span_ns / 1e9) if tokens > 1 else math.nan
 
 
 def compare(worker: RunningSystem, bare: Bare, sent: Sequence[DecodeRequest]) -> list[Pair]:
@@ -182,7 +187,7 @@ def compare(worker: RunningSystem, bare: Bare, sent: Sequence[DecodeRequest]) ->
         if tokens != in_bare:
             sys.exit(f"{request.canary.id}: the two sides gave different answers: {speeds}")
         pairs.append(Pair(tokens, speeds["worker"][1], speeds["bare"][1]))
-    return pairs[WARM_UP:]
+    return [pair for pair in pairs[WARM_UP:] if pair.tokens > 1]
 
 
 def result_of(arm: str, starts: Sequence[Sequence[Pair]]) -> Result:
@@ -216,6 +221,8 @@ def measure(
                 for arm, knobs in arms.items():
                     sent = requests(knobs, range(start * each, (start + 1) * each), max_tokens)
                     pairs[arm].append(compare(worker, bare, sent))
+                    ratio = math.exp(statistics.median(pair.log_ratio for pair in pairs[arm][-1]))
+                    print(f"start {start + 1} of {starts}, {arm}: {ratio:.4f}", file=sys.stderr)
         finally:
             bare.close()
     return [result_of(arm, of_arm) for arm, of_arm in pairs.items()]
