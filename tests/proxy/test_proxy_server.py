@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientError
+from aiohttp import ClientError, ClientPayloadError
 from yarl import URL
 
 from gatekeeper.core.hidden_keys import Address
@@ -155,6 +155,33 @@ def test_a_piece_reaches_the_client_before_the_next_is_sent(tmp_path: Path) -> N
                 assert WHOLE == WORDS[0] + await response.read()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_the_head_of_an_answer_comes_with_its_first_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, waits: bool
+) -> None:
+    """
+    One write passes both on, for which the client wakes once; where the server has no word yet, the head goes alone.
+    """
+    writes, write = list[bytes](), asyncio.selector_events._SelectorSocketTransport.write  # type: ignore[attr-defined]
+
+    def noted(transport: Any, data: bytes) -> None:
+        writes.append(data)
+        write(transport, data)
+
+    monkeypatch.setattr(asyncio.selector_events._SelectorSocketTransport, "write", noted)  # type: ignore[attr-defined]
+
+    async def main() -> None:
+        server = LiveServer(pieces=(b"", *WORDS, END) if waits else (*WORDS, END), waits=waits)
+        async with listening(server), proxied(tmp_path, server) as proxy:
+            response = await proxy.session.post(proxy.url + CHAT, json={"stream": True})
+            server.go.set()
+            assert WHOLE == await response.read()
+
+    asyncio.run(main())
+
+    assert [not waits] == [b"word0" in data for data in writes if b"x-gatekeeper-route" in data]
 
 
 def test_a_client_that_hangs_up_ends_the_request_at_the_server(tmp_path: Path) -> None:
@@ -310,7 +337,7 @@ def test_a_stream_that_only_the_connection_ends_is_whole_with_its_last_event(tmp
             if complete:
                 assert events == (await proxy.chat())[1]
             else:
-                with pytest.raises(ClientError):
+                with pytest.raises(ClientPayloadError):  # after the head
                     await proxy.chat()
             await until_in_loop(lambda: bool(proxy.records))
 

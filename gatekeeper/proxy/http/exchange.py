@@ -223,6 +223,11 @@ class Exchange(asyncio.Protocol):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     @property
+    def has_arrived(self) -> bool:
+        """Return whether a part of the answer's body, or its end, can be read without a wait."""
+        return self._is_whole or bool(self._pieces)
+
+    @property
     def is_read(self) -> bool:
         """Return whether the answer was read to its end."""
         return self._is_whole and not self._pieces

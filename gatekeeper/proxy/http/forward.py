@@ -81,17 +81,23 @@ async def forward(
         upstream.release(exchange)
 
 
+class _Answer(web.StreamResponse):
+    """An answer whose head waits for the first bytes: both are one segment, for which the client wakes once."""
+
+    _send_headers_immediately = False
+
+
 async def _pass_back(
     request: web.BaseRequest, exchange: Exchange, meter: AnswerMeter, added: Mapping[str, str]
 ) -> web.StreamResponse:
     media_type = exchange.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     meter.streamed = media_type in STREAMS
-    response = web.StreamResponse(
-        status=exchange.status, reason=exchange.reason, headers=forwarded_headers(exchange.headers)
-    )
+    response = _Answer(status=exchange.status, reason=exchange.reason, headers=forwarded_headers(exchange.headers))
     response.headers.update(added)
     await response.prepare(request)
     meter.status = exchange.status
+    if not exchange.has_arrived:
+        request.writer.send_headers()
     write, feed, read, now = response.write, meter.feed, exchange.read, time.monotonic_ns
     try:
         while True:
@@ -114,6 +120,7 @@ async def _pass_back(
 
 def _break_off(request: web.BaseRequest, reason: str) -> NoReturn:
     """Close the connection to the client, which must see that the answer is not whole."""
+    request.writer.send_headers()  # of an answer that has no more: a client may repeat a request that has none
     if request.transport is not None:
         request.transport.close()
     raise BrokenAnswerError(reason)
