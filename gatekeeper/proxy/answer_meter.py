@@ -1,5 +1,6 @@
 """What is measured of an answer while its bytes pass: times, counts and a digest, without keeping the answer."""
 
+import asyncio
 import hashlib
 import json
 import re
@@ -47,22 +48,40 @@ class AnswerMeter:
     """What it meets at its server; None where that is not counted."""
     _claimed_s: float | None = None
     _first_chars: int = 0
-    _digest: Any = field(default_factory=hashlib.sha256)
+    _digest: Any = None
+    """Made with the first bytes, which no longer wait for it."""
     _tail: bytes = b""
     _last: bytes = b""
     _usage: bytes = b""
     _kept: list[bytes] = field(default_factory=list)
+    _waiting: list[tuple[bytes, int]] = field(default_factory=list)
+
+    def feed_later(self, piece: bytes, now_ns: int) -> None:
+        """Take bytes once those of all streams that arrived together are passed on: what is measured delays none."""
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self.feed_waiting)
+        self._waiting.append((piece, now_ns))
+
+    def feed_waiting(self) -> None:
+        """Take what waits."""
+        waiting, self._waiting = self._waiting, []
+        for piece, now_ns in waiting:
+            self.feed(piece, now_ns)
 
     def feed(self, piece: bytes, now_ns: int) -> None:
         """Take the bytes that were just received."""
+        if self._digest is None:
+            self._digest = hashlib.sha256()
         self.size += len(piece)
         self._digest.update(piece)
         if self.keeps or not self.streamed:
             self._kept.append(piece)
             if self.size > (MOST_KEPT if self.streamed else MOST_WHOLE):
                 self.keeps, self._kept = False, []
-        if not self.streamed:
-            return
+        if self.streamed:
+            self._read_lines(piece, now_ns)
+
+    def _read_lines(self, piece: bytes, now_ns: int) -> None:
         lines = self._tail + piece if self._tail else piece
         end = lines.rfind(b"\n") + 1
         if end < len(lines):
@@ -86,7 +105,7 @@ class AnswerMeter:
     @property
     def digest(self) -> str:
         """Return the SHA-256 of the bytes so far."""
-        return str(self._digest.hexdigest())
+        return str((self._digest or hashlib.sha256()).hexdigest())
 
     @property
     def has_end(self) -> bool:

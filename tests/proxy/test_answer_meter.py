@@ -1,5 +1,7 @@
 """What is measured of an answer while it passes."""
 
+import asyncio
+
 import pytest
 
 from gatekeeper.proxy.answer_meter import MOST_USAGE, MOST_WHOLE, AnswerMeter
@@ -72,3 +74,23 @@ def test_an_answer_that_is_not_streamed_is_counted_up_to_a_length() -> None:
         meter.feed(b'"text": "%s"' % (b"x" * (MOST_WHOLE // 2)), 1)
 
     assert ({}, 0, True) == (meter.finish(), meter.chars, meter.size > MOST_WHOLE)
+
+
+def test_what_passes_in_one_turn_is_measured_after_it_in_order() -> None:
+    """
+    Nothing is measured while bytes wait to be passed on, and all of it before the end is looked at.
+    """
+
+    async def main() -> list[int]:
+        meter, sizes = AnswerMeter(0), []
+        for number, begin in enumerate(range(0, len(EVENTS), 7)):
+            meter.feed_later(EVENTS[begin : begin + 7], number)
+        sizes.append(meter.size)
+        await asyncio.sleep(0)
+        sizes.append(meter.size)
+        meter.feed_later(b"\n", 9)
+        meter.feed_waiting()
+        assert {"prompt_tokens": 3, "completion_tokens": 2} == meter.finish()
+        return [*sizes, meter.size]
+
+    assert [0, len(EVENTS), len(EVENTS) + 1] == asyncio.run(main())

@@ -9,7 +9,7 @@ import base64
 import os
 import re
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
@@ -70,6 +70,11 @@ class Exchange(asyncio.Protocol):
     reason: str = ""
     headers: CIMultiDict[str] = field(default_factory=CIMultiDict)
     is_open: bool = False
+    take: Callable[[bytes], bool] | None = None
+    """Passes on what arrives of a body in the same moment, its end excepted; returns whether it could.
+
+    What waits for `read` instead comes a turn of the loop later, after all else that has arrived.
+    """
     _transport: asyncio.Transport = field(init=False)
     _parser: Any = None
     _pieces: list[bytes] = field(default_factory=list)
@@ -126,6 +131,9 @@ class Exchange(asyncio.Protocol):
         if self._unread > MOST_HEAD and not self._error:
             self._error = "its answer is not HTTP (headers, trailers or interim answers without an end)"
             self.close()
+        if self._pieces and self.take is not None and not self._is_whole and self.take(b"".join(self._pieces)):
+            self._pieces, self._buffered = [], 0
+            return
         if self._buffered > MOST_BUFFERED and self.is_open:
             self._transport.pause_reading()
         self._wake()
@@ -180,6 +188,7 @@ class Exchange(asyncio.Protocol):
         """Send a request and wait for the head of its answer."""
         self._forget()
         self._parser, self._pieces, self._buffered = httptools.HttpResponseParser(self), [], 0
+        self.take = None
         self._is_whole, self._has_no_body, self._unread = False, method == "HEAD", 0
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         is_chunked = not isinstance(content, bytes) and "Content-Length" not in headers

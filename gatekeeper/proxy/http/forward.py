@@ -1,7 +1,7 @@
 """Passing one request on to a server, and its answer back, byte by byte as it comes."""
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, NoReturn
@@ -96,26 +96,50 @@ async def _pass_back(
     response.headers.update(added)
     await response.prepare(request)
     meter.status = exchange.status
+    take = _taker(request, response, meter)
     if not exchange.has_arrived:
         request.writer.send_headers()
-    write, feed, read, now = response.write, meter.feed, exchange.read, time.monotonic_ns
+        exchange.take = take
+    write, drain, read, now = response.write, request.writer.drain, exchange.read, time.monotonic_ns
     try:
         while True:
             piece, at_ns = await read(), now()
             if exchange.is_read:
                 break
-            try:
-                await write(piece)  # first: what is measured of it delays no byte
-            finally:
-                feed(piece, at_ns)
+            meter.feed_later(piece, at_ns)
+            await write(piece)
+            exchange.take = take
+            await drain()
     except UpstreamError as error:
         _break_off(request, str(error))
+    finally:
+        exchange.take = None
+        meter.feed_waiting()
     if piece:
-        feed(piece, at_ns)
+        meter.feed(piece, at_ns)
     if _may_be_cut(request, exchange, media_type) and not meter.has_end:
         _break_off(request, "the stream has no end")
     await response.write_eof(piece)
     return response
+
+
+def _taker(
+    request: web.BaseRequest, response: web.StreamResponse, meter: AnswerMeter
+) -> Callable[[bytes], bool] | None:
+    """Return what passes a piece on at once, unless the client is gone or does not keep up; None without chunks."""
+    transport, protocol = request.transport, request.protocol
+    if transport is None or response.headers.get("Transfer-Encoding") != "chunked":
+        return None
+
+    def take(piece: bytes) -> bool:
+        if protocol.writing_paused or transport.is_closing():
+            return False
+        at_ns = time.monotonic_ns()
+        transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        meter.feed_later(piece, at_ns)
+        return True
+
+    return take
 
 
 def _break_off(request: web.BaseRequest, reason: str) -> NoReturn:

@@ -319,6 +319,23 @@ def test_a_client_that_reads_slowly_stops_the_server() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(("takes", "rest_of_it"), [(True, b"c"), (False, b"abc")])
+def test_what_arrives_is_taken_at_once_or_waits(*, takes: bool, rest_of_it: bytes) -> None:
+    """What could not be passed on comes before what follows, and the end of an answer is always read."""
+
+    async def run() -> None:
+        wire, taken = Wire(OK + b"Transfer-Encoding: chunked\r\n\r\n"), []
+        async with wired(wire) as upstream:
+            exchange = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
+            exchange.take = lambda piece: takes and not taken.append(piece)  # type: ignore[func-returns-value]
+            for piece in (b"1\r\na\r\n", b"1\r\nb\r\n", b"1\r\nc\r\n0\r\n\r\n"):
+                exchange.data_received(piece)
+            assert (await exchange.read(), exchange.is_read) == (rest_of_it, True)
+        assert taken == [b"a", b"b"] * takes
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(
     ("address", "head"),
     [
