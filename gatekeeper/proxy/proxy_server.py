@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -34,8 +35,12 @@ from gatekeeper.proxy.prometheus import Exposition
 from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
 
 MOST_TURNS = 100
+RECORD_AFTER_S = 0.007
+"""From an answer's end to its record: a client often sends its next request at once, which would wait meanwhile."""
+RECORD_EACH_S = 0.001
+"""Between two parts of it: only while the proxy sleeps, the system lets a client run that it has just woken."""
 WAITING_A_PART = 16
-"""Requests that wait to be recorded for each further part that is done in one turn of the loop."""
+"""Requests that wait to be recorded for each further part that is done at once."""
 REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -289,18 +294,19 @@ class ProxyServer:
         return web.Response(status=502) if answer is None else answer
 
     async def _record_ended(self) -> None:
-        """Record the requests that have ended, a part of one each turn of the loop.
+        """Record the requests that have ended, after a moment, a part of one at a time.
 
-        Where many end at once, first what has arrived of other streams, and the next requests, are passed on. More
-        parts a turn keep up where requests end faster.
+        Between the parts what has arrived of other streams, and the next requests, are passed on. More parts at once
+        keep up where requests end faster.
         """
         parts = 0
+        await _pause(RECORD_AFTER_S)
         while self._ended:
             for _ in self._record(*self._ended.popleft()):
                 parts += 1
                 if parts > len(self._ended) // WAITING_A_PART:
                     parts = 0
-                    await asyncio.sleep(0)
+                    await _pause(0 if self._is_stopping else RECORD_EACH_S)
 
     def _record(self, ended: EndedRequest, now_ns: int) -> Iterator[None]:
         """Record a request, and count it as evidence where its arm was drawn; yield between the parts of that.
@@ -317,6 +323,12 @@ class ProxyServer:
         self._safely(partial(self._day.add, ended, now_ns))
         yield
         self._safely(partial(self._records.write_request, ended))
+
+
+async def _pause(seconds: float) -> None:
+    """Sleep; the end of the loop ends the sleep, and not what comes after it."""
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(seconds)
 
 
 def _error(status: int, reason: str) -> web.Response:

@@ -17,6 +17,7 @@ from aiohttp import ClientError, ClientPayloadError
 from yarl import URL
 
 from gatekeeper.core.hidden_keys import Address
+from gatekeeper.proxy import proxy_server
 from gatekeeper.proxy.live_evidence import LiveEvidence
 from gatekeeper.proxy.live_records import LiveRecords
 from gatekeeper.proxy.proxy_server import ProxyServer
@@ -780,8 +781,8 @@ async def raw(proxy: LiveProxy, request: bytes) -> bytes:
 @pytest.mark.parametrize(("waiting", "most"), [(10, 1), (200, 13)])
 def test_requests_that_end_at_once_are_recorded_part_by_part(tmp_path: Path, waiting: int, most: int) -> None:
     """
-    Of ten requests one part is recorded each turn of the loop, where other streams come between; of two hundred more
-    parts, so that they keep up. Every request is recorded whole.
+    Of ten requests one part is recorded at a time, where other streams come between; of two hundred more parts, so
+    that they keep up. Every request is recorded whole.
     """
     records = LiveRecords(tmp_path / "live.jsonl", None, lambda: datetime.now(UTC), print)
     proxy = ProxyServer(RequestRoutes(LiveEvidence()), records, url=Address("http://127.0.0.1:1"), plain_url=None)
@@ -805,3 +806,37 @@ def test_requests_that_end_at_once_are_recorded_part_by_part(tmp_path: Path, wai
 
     assert [(number, part) for number in range(waiting) for part in range(3)] == [entry[1:] for entry in recorded]
     assert most == max(Counter(entry[0] for entry in recorded).values())
+
+
+@pytest.mark.parametrize(("turns", "before"), [(0, 0), (50, 1)])
+def test_a_request_that_waits_to_be_recorded_is_not_lost_with_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int, before: int
+) -> None:
+    """
+    A record waits for a moment, so that the client's next request does not wait for it; the loop's end ends the wait,
+    also between two parts.
+    """
+    monkeypatch.setattr(proxy_server, "RECORD_AFTER_S", 0.0 if turns else 3600.0)
+    monkeypatch.setattr(proxy_server, "RECORD_EACH_S", 3600.0)
+    records = LiveRecords(tmp_path / "live.jsonl", None, lambda: datetime.now(UTC), print)
+    proxy = ProxyServer(RequestRoutes(LiveEvidence()), records, url=Address("http://127.0.0.1:1"), plain_url=None)
+    recorded = []
+
+    def parts(number: int, _now_ns: int) -> Iterator[None]:
+        recorded.append(number)
+        yield
+        recorded.append(number)
+
+    async def main() -> None:
+        proxy._record = parts  # type: ignore[assignment,method-assign]
+        proxy._ended.extend((number, 0) for number in range(3))  # type: ignore[misc]
+        recording = asyncio.create_task(proxy._record_ended())
+        for _ in range(turns + 1):
+            await asyncio.sleep(0)
+        assert before == len(recorded)
+        proxy._is_stopping = True
+        recording.cancel()
+
+    asyncio.run(main())
+
+    assert [0, 0, 1, 1, 2, 2] == recorded
