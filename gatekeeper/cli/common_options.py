@@ -1,39 +1,17 @@
-"""The options that every command has: --json, --format, --output, --quiet, --verbose, --color; and what they do."""
+"""The options that every command has: --json, --format, --output, --quiet, --verbose, --color."""
 
-import errno
-import io
 import os
 import shlex
-import sys
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
-from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
+from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.system.environment_variables import FORCE_COLOR, NO_COLOR
 
 STREAMS = frozenset({"host", "watch"})
 """Commands whose output has no end of its own, so that no file holds all of it."""
-FORMAT_OF = {
-    ".json": "json",
-    ".html": "html",
-    ".htm": "html",
-    ".md": "markdown",
-    ".xml": "junit",
-    ".yaml": "openslo",
-    ".yml": "openslo",
-    ".txt": "text",
-    ".sarif": "sarif",
-    ".csv": "csv",
-    ".ndjson": "ndjson",
-    ".parquet": "parquet",
-}
-"""The format of an output file, by its extension."""
-TEXTS = ("text/", "application/json", "application/toml", "application/yaml", "application/xml")
-"""Media types that our output may have."""
 _VERBOSE = "gatekeeper.verbose"
 
 
@@ -91,7 +69,9 @@ def add_common(command: click.Command) -> click.Command:
     if "quiet" not in params:
         command.params.append(GlobalOption(["-q", "--quiet"], is_flag=True, help="Print less on stderr."))
     if command.callback is not None:
-        command.callback = _with_output(command.callback, own_format="form" in params, own_quiet="quiet" in params)
+        from gatekeeper.cli.output_file import with_output
+
+        command.callback = with_output(command.callback, own_format="form" in params, own_quiet="quiet" in params)
     add_display(command)
     _name_global_options(command)
     return command
@@ -163,92 +143,3 @@ def option_value(arguments: Sequence[str], option: str) -> str | None:
         elif word == option and number + 1 < len(arguments):
             value = arguments[number + 1]
     return value
-
-
-def _with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: bool) -> Callable[..., Any]:
-    """Return *callback* with --format and --output carried out around it."""
-
-    def call(*words: Any, **options: Any) -> Any:
-        output: Path | None = options.pop("output_file", None)
-        quiet = options["quiet"] if own_quiet else options.pop("quiet")
-        if output is not None and (chosen := _format_by_extension(output)) is not None:
-            options["form"] = chosen
-        if own_format:
-            if options.get("as_json"):
-                options["form"] = "json"
-        elif options.pop("form", "text") == "json":
-            options["as_json"] = True
-        if output is None:
-            return callback(*words, **options)
-        from gatekeeper.core.system.run_directory import check_outside_of_runs
-
-        check_outside_of_runs(output)
-        if not output.parent.is_dir():  # said before the work, not after it
-            hint = f"make it: mkdir -p {shlex.quote(str(output.parent))}; or choose another --output"
-            raise InputError(f"cannot write {output}: there is no folder {output.parent}", hint=hint)
-        written = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", newline="")
-        with redirect_stdout(written):
-            code = callback(*words, **options)
-        written.flush()
-        _write(output, written.buffer.getvalue())
-        if not quiet:
-            _note_other_format(output, options.get("form", "text"))
-            sys.stdout.write(f"wrote {output}\n")
-        return code
-
-    call.__name__, call.__doc__ = callback.__name__, callback.__doc__
-    return call
-
-
-def _write(output: Path, content: bytes) -> None:
-    """Write a file, whole or not at all; raise what is wrong with its place."""
-    try:
-        output.write_bytes(content)
-    except IsADirectoryError:
-        raise InputError(f"--output {output} is a folder", hint="name a file in it") from None
-    except OSError as error:
-        from gatekeeper.core.system.files import why_not_written
-
-        hint = "choose another --output"
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            if output.is_file():  # no device, such as /dev/full
-                output.unlink()  # a part of a report may look like all of it
-            hint = f"free disk space, or {hint}"
-        raise GatekeeperError(f"cannot write {output}: {why_not_written(output, error)}", hint=hint) from error
-
-
-def _note_other_format(output: Path, form: str) -> None:
-    """Say where a file holds another format than its extension names, because --format goes first.
-
-    Any format may be kept as .txt; SARIF is JSON; a format without an extension of its own is never wrong.
-    """
-    extension = FORMAT_OF.get(output.suffix.lower())
-    if extension in {None, "text", form} or form not in FORMAT_OF.values() or (form, extension) == ("sarif", "json"):
-        return
-    click.echo(f"gatekeeper: note: {output} holds {form}, as --format says, not {extension}", err=True)
-
-
-def _is_of_a_program(output: Path) -> bool:
-    """Return whether a file's extension names what no format of ours is: a PDF, a picture, an archive."""
-    import mimetypes
-
-    kind, encoding = mimetypes.guess_type(output.name)
-    return encoding is not None or (kind is not None and not kind.startswith(TEXTS))
-
-
-def _format_by_extension(output: Path) -> str | None:
-    """Return the format that the file's extension names; None where --format was given, or no extension is known."""
-    context = click.get_current_context()
-    if context.get_parameter_source("form") is not click.core.ParameterSource.DEFAULT:
-        return None
-    form = FORMAT_OF.get(output.suffix.lower())
-    if form is None and not _is_of_a_program(output):
-        return None
-    (option,) = (parameter for parameter in context.command.params if parameter.name == "form")
-    choices = list(getattr(option.type, "choices", ()))
-    if form not in choices:
-        raise InputError(
-            f"--output {output}: {context.info_name} has no format for {output.suffix}",
-            hint=f"its formats: {', '.join(choices)}; name one with --format",
-        )
-    return form

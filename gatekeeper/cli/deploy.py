@@ -114,7 +114,7 @@ def sign(
     document = signing.sign(run_dir, signing.SigningMethod(key, trust_config, bundle))
     text = f"signed: {document['signature']} ({document['outcome']})\n"
     if key is not None:
-        from gatekeeper.deploy.signing.signatures import public_key_command, public_key_file
+        from gatekeeper.deploy.signing.ssh_keys import public_key_command, public_key_file
 
         words = ("admit", str(slo_of(run_dir, None)), "--run", str(run_dir), "--signed-by", str(public_key_file(key)))
         text += f"next: {public_key_command(key)} && gatekeeper {shlex.join(words)}\n"

@@ -141,7 +141,7 @@ def _key_of_a_file(error: click.NoSuchOption) -> str:
     """Return where to write what is no option: in the SLO file, or in the policy, that the command takes."""
     from gatekeeper.core.policy import Policy
     from gatekeeper.core.slo import Slo
-    from gatekeeper.core.toml_file import table_with
+    from gatekeeper.core.unknown_keys import table_with
 
     parameters = {parameter.name for parameter in error.ctx.command.params} if error.ctx is not None else set()
     if not parameters & {"policy", "slo"}:

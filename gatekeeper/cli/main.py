@@ -82,7 +82,8 @@ MODULES = {
     "regression": ("versus", "bisect"),
     "deploy": ("admit", "sign", "history", "compare", "prune"),
     "setup": ("init", "doctor", "selftest", "host", "worker", "completion", "help", "version"),
-    **{name: (name,) for name in ("watch", "remote", "fleet", "canaries", "proxy")},
+    "watch_and_proxy": ("watch", "proxy"),
+    **{name: (name,) for name in ("remote", "fleet", "canaries")},
 }
 """The commands by the module of cli/ that holds them: `--help` needs none of them."""
 gatekeeper.sections, gatekeeper.further = SECTIONS, FURTHER

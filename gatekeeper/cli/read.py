@@ -181,7 +181,7 @@ def report(run_dir: Path, form: str, to: str | None, *, as_json: bool) -> None:
 
 
 def _send(run_dir: Path, to: str, *, as_json: bool) -> None:
-    from gatekeeper.report.otel import export_stored
+    from gatekeeper.report.otel.live_export import export_stored
 
     document = export_stored(run_dir, None if to == CONFIGURED else to)
     text = "sent {spans} spans and {points} points to {endpoint}\n".format_map(document)

@@ -94,7 +94,7 @@ def sweep(slo: Path, *, as_json: bool, **options: Any) -> None:
 @starts_run
 def try_draft(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **options: Any) -> None:
     """Measure for 30 seconds whether drafting helps on the remote host."""
-    from gatekeeper.report.commands.probe import probe_text
+    from gatekeeper.report.commands.try_slo import try_slo_text
 
     result = _run(("try", "--seconds", f"{seconds:g}"), slo, out=out, **options)
     document = _document(result)
@@ -110,7 +110,7 @@ def try_draft(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **o
         for workload, probe in document["workloads"].items()
     }
     document = document | {"workloads": workloads}
-    show(document, probe_text(document), as_json=as_json)
+    show(document, try_slo_text(document), as_json=as_json)
 
 
 remote.add_command(RenamedCommand(try_draft, old="probe", new="gatekeeper remote try"))
@@ -235,8 +235,8 @@ def _run(
 
 
 def _fetch(run_id: str | None, *, running: bool, out: Path | None, as_json: bool, **options: Any) -> int:
-    from gatekeeper.report.commands.probe import probe_text
     from gatekeeper.report.commands.sweep import sweep_text
+    from gatekeeper.report.commands.try_slo import try_slo_text
     from gatekeeper.run.remote import run_list
 
     with _runner(**options) as runner:
@@ -244,7 +244,7 @@ def _fetch(run_id: str | None, *, running: bool, out: Path | None, as_json: bool
     _show_verdict(result, as_json=as_json)
     verb = entry.command[0]
     if result.document is not None:
-        render = sweep_text if verb == "sweep" else probe_text
+        render = sweep_text if verb == "sweep" else try_slo_text
         show(result.document, render(result.document), as_json=as_json)
     if entry.started_here and verb != "certify":
         return ExitCode.OK

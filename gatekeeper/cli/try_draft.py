@@ -45,10 +45,10 @@ def try_draft(
     It tries the models of an SLO file, or --target and --draft, or the heaviest pair found in the caches of Hugging
     Face, LM Studio and Ollama and in the folder models. Exits 3 if there is none.
     """
-    from gatekeeper.report.commands.probe import probe_text
     from gatekeeper.report.commands.try_pair import try_text
-    from gatekeeper.run.start import quick_probe
+    from gatekeeper.report.commands.try_slo import try_slo_text
     from gatekeeper.run.start import try_pair as trying
+    from gatekeeper.run.start import try_slo
 
     if slo is not None and (target or drafts or canaries):
         raise InputError(
@@ -57,12 +57,12 @@ def try_draft(
     with observers(quiet=quiet) as watching:
         if slo is not None:
             again = f"gatekeeper try {shlex.quote(str(slo))}"
-            document = quick_probe.probe(slo, out, seconds=seconds, observers=watching, again=again)
+            document = try_slo.try_slo(slo, out, seconds=seconds, observers=watching, again=again)
         else:
             document = trying.try_pair(
                 target, drafts, canaries, out, backend=backend, seconds=seconds, observers=watching
             )
-    text = probe_text(document) if slo is not None else try_text(document, verbose=is_verbose())
+    text = try_slo_text(document) if slo is not None else try_text(document, verbose=is_verbose())
     show(document, text, as_json=as_json)
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -11,9 +11,9 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.parse import ParseError, toml_table
 from gatekeeper.core.units import show_seconds
+from gatekeeper.core.unknown_keys import Path, allowed_keys, model_in, nearest_key
 
 Model = TypeVar("Model", bound=BaseModel)
-Path = Sequence[str | int]
 
 _SHOWN = 5
 """Errors of one file that are described; each takes a search for its line."""
@@ -90,7 +90,7 @@ def _missing_hint(model: type[BaseModel], path: Path) -> str:
     field = next(
         (field for key, field in model.model_fields.items() if len(path) == 1 and path[-1] in {key, field.alias}), None
     )
-    is_array = field is not None and get_origin(field.annotation) is tuple and _model_in(field.annotation) is not None
+    is_array = field is not None and get_origin(field.annotation) is tuple and model_in(field.annotation) is not None
     fixed = get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else ()
     value = json.dumps(fixed[0]) if fixed else "…"
     return f"add a table [[{path[-1]}]]" if is_array else f"add `{path[-1]} = {value}`"
@@ -124,7 +124,7 @@ def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDet
         allowed = allowed_keys(model, path[:-1])
         if len(path) > 1 and path[-1] in allowed_keys(model, ()):
             return f"{where}: unknown key", f"{path[-1]} belongs to no table: write it above the first [table]"
-        return f"{where}: unknown key", _nearest_key(str(path[-1]), allowed, model)
+        return f"{where}: unknown key", nearest_key(str(path[-1]), allowed, model)
     if kind == "missing":
         return f"{name}: line {line_of(text, path[:-1])}: {key}: missing", _missing_hint(model, path)
     if "\n" in reason:
@@ -139,28 +139,6 @@ def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDet
 
 _DURATION = re.compile(r'= *"(-?[0-9.]+ *(?:ns|us|ms|s|min|m|h|d))"')
 """A duration as it is written: its author does not think in seconds."""
-_SYNONYMS = {
-    "at_least": {"min", "minimum", "threshold", "above", "lower"},
-    "at_most": {"max", "maximum", "below", "upper", "limit"},
-    "target": {"model", "target_model", "base_model"},
-    "drafts": {"draft_model", "draft_models", "assistant", "speculator"},
-    "canaries": {"prompts", "file", "dataset"},
-    "duration": {"length", "seconds"},
-}
-"""What other tools call our keys."""
-
-
-def _nearest_key(key: str, allowed: Sequence[str], model: type[BaseModel]) -> str:
-    """Return a hint for an unknown *key*: the same in other words, its own table, a key of like spelling, or all."""
-    synonym = next((ours for ours in allowed if key.lower() in _SYNONYMS.get(ours, ())), None)
-    if synonym is not None:
-        return f"did you mean '{synonym}'?"
-    tables = [table for table in model.model_fields if key in allowed_keys(model, (table,))]
-    like = did_you_mean(key, allowed)
-    if not tables or (like.endswith("?") and len(like.split("'")[1]) == len(key)):
-        return like
-    arrays = {table for table in tables if get_origin(model.model_fields[table].annotation) is tuple}
-    return f"{key} belongs to {' or '.join(f'[[{name}]]' if name in arrays else f'[{name}]' for name in tables)}"
 
 
 def _is_branch(part: int | str) -> bool:
@@ -255,41 +233,6 @@ def _whole(written: str) -> int | None:
 def key_path(path: Path) -> str:
     """Write a path as `objective[3].metric`, counting from 1."""
     return "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
-
-
-def allowed_keys(model: type[BaseModel], path: Path) -> list[str]:
-    """Return the keys allowed at *path* of *model*."""
-    level: object = model
-    name_follows = False  # the next part is a free name: the key of a table of tables
-    for part in path:
-        if name_follows:
-            name_follows = False
-            continue
-        if isinstance(part, str) and isinstance(level, type) and issubclass(level, BaseModel):
-            field = level.model_fields.get(part) or next(
-                (field for field in level.model_fields.values() if field.alias == part), None
-            )
-            level = field.annotation if field else None
-            name_follows = get_origin(level) is dict
-        level = _model_in(level)
-    if not (isinstance(level, type) and issubclass(level, BaseModel)):
-        return []
-    return [field.alias or key for key, field in level.model_fields.items()]
-
-
-def table_with(key: str, model: type[BaseModel]) -> str | None:
-    """Return the first table of *model* that allows *key*; None where none does."""
-    return next((table for table in model.model_fields if key in allowed_keys(model, (table,))), None)
-
-
-def _model_in(annotation: object) -> object:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for argument in getattr(annotation, "__args__", ()):
-        model = _model_in(argument)
-        if isinstance(model, type):
-            return model
-    return None
 
 
 def line_of(text: str, path: Path) -> int:

@@ -20,13 +20,13 @@ from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.run_directory import POLICY, RunDirectory
 from gatekeeper.core.units import show_seconds
-from gatekeeper.deploy.running.running_server import check_server
+from gatekeeper.deploy.running.check_server import check_server
 from gatekeeper.deploy.running.server_check import Compared, differences
-from gatekeeper.deploy.signing import keyless, sign, signatures
+from gatekeeper.deploy.signing import keyless, sign, ssh_keys
 from gatekeeper.deploy.signing.keyless import KeylessSigner
 from gatekeeper.report.attestation.certificate import tries_before
-from gatekeeper.run import try_count, verify
-from gatekeeper.run.try_count import TryCount
+from gatekeeper.run import tries, verify
+from gatekeeper.run.tries import TryCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def admit(
     if isinstance(required.signers, KeylessSigner):
         keyless.load_verifier(required.signers)
     elif required.signers is not None:
-        signatures.check_signers_file(required.signers)
+        ssh_keys.check_signers_file(required.signers)
     decision = Admission(slo_inputs.slo.name)
     try:
         present = verify.present_now(slo_inputs)
@@ -175,8 +175,8 @@ def _newest(
         because = f"none of the {len(paths)} runs matches this SLO and these artifacts" if paths else "no runs found"
         raise NoProofError(Reason.NO_RUN, because, hint=admission.CERTIFY)
     _, directory, newest = max(candidates, key=lambda candidate: candidate[0])
-    beside, unreadable = try_count.runs_beside(directory.path) if only else (paths, 0)
-    decision.tries = try_count.count(beside, unreadable, slo_inputs.slo, present, directory)
+    beside, unreadable = tries.runs_beside(directory.path) if only else (paths, 0)
+    decision.tries = tries.count(beside, unreadable, slo_inputs.slo, present, directory)
     decision.run = directory.path
     if isinstance(newest, NoProofError):
         hint = newest.hint if only else f"{newest.hint}; or move it out of the folder, or choose a run with --run"

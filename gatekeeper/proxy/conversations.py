@@ -7,9 +7,11 @@ random key of this process, in memory alone.
 import hashlib
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+CONVERSATION_HEADER = "x-gatekeeper-conversation"
+"""The header by which a client may name the conversation of a request."""
 MOST_KEPT = 1 << 14
 """Requests that may be continued; the one that came longest ago is forgotten first."""
 MOST_BACK = 64
@@ -26,6 +28,12 @@ class LiveConversation:
     id: str
     draw: float
     """From 0 to 1, drawn once: below the holdout's share, its requests are decoded plainly."""
+
+
+def session_of(headers: Mapping[str, str], key_digest: str) -> str | None:
+    """Return the conversation that a request names, one of its client's own; None where it names none."""
+    name = headers.get(CONVERSATION_HEADER)
+    return f"{key_digest} {name}" if name else None
 
 
 def prefix_digests(beginning: str, messages: Iterable[tuple[str, str]]) -> tuple[bytes, ...]:

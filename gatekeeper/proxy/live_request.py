@@ -11,7 +11,7 @@ from typing import Any
 
 from gatekeeper.core.policy import RESPONSE_FORMATS, WORKLOAD_HEADER, Proxy, ProxyRule, digest
 from gatekeeper.proxy import request_fields
-from gatekeeper.proxy.conversations import prefix_digests
+from gatekeeper.proxy.conversations import CONVERSATION_HEADER, prefix_digests, session_of
 from gatekeeper.proxy.request_fields import (
     RegionProperties,
     highest_of,
@@ -31,8 +31,6 @@ NOT_GENERATING = re.compile(
 """Paths whose requests make no model write, as plainly spelled as here: they are passed on, any other one is routed."""
 READING = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 """Methods by which no server writes; SGLang takes PUT for POST."""
-CONVERSATION_HEADER = "x-gatekeeper-conversation"
-"""The header by which a client may name the conversation of a request."""
 HEADERS = (WORKLOAD_HEADER, CONVERSATION_HEADER, "Authorization", "x-api-key")
 """The headers that are read."""
 SYSTEM_ROLES = ("system", "developer")
@@ -102,8 +100,8 @@ def read_request(path: str, headers: Mapping[str, str], content: bytes) -> LiveR
     """Read a generating request; a body that is no JSON object, or is ambiguous, has no properties."""
     workload = headers.get(WORKLOAD_HEADER)
     key = headers.get("Authorization", "").removeprefix("Bearer ").strip() or headers.get("x-api-key", "")
-    name, key_digest = headers.get(CONVERSATION_HEADER), digest(key) if key else ""
-    session = f"{key_digest} {name}" if name else None
+    key_digest = digest(key) if key else ""
+    session = session_of(headers, key_digest)
     try:
         body = _DECODER.decode(content.decode(json.detect_encoding(content), "surrogatepass"))
         properties = _properties(path, key_digest, body) if isinstance(body, dict) else {}

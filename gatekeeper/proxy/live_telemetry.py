@@ -13,7 +13,7 @@ from gatekeeper.proxy.live_evidence import Benefit
 from gatekeeper.proxy.live_records import LiveRecords
 from gatekeeper.proxy.prometheus import Exposition
 from gatekeeper.proxy.request_routes import RequestRoutes
-from gatekeeper.report import otel
+from gatekeeper.report.otel import live_export
 
 EVERY_S = 60.0
 
@@ -70,7 +70,7 @@ class LiveTelemetry:
         points.append(("gatekeeper.proxy.in_flight", "{request}", float(self._routes.in_flight), {}))
         at_ns = round(self._clock.wall().timestamp() * 1e9)
         self._say_once(
-            "telemetry", otel.live(self._config, points, at_ns, self._digest), "telemetry was not delivered: "
+            "telemetry", live_export.live(self._config, points, at_ns, self._digest), "telemetry was not delivered: "
         )
         if self._textfile is not None:
             self._say_once("text", replace_file(self._textfile, self._exposition.text()[0].decode()))

@@ -22,7 +22,7 @@ from gatekeeper.core.system.run_directory import EVENTS_FILE, RunDirectory
 from gatekeeper.run.events import EventRecorder
 from gatekeeper.run.prepare import prepare
 from gatekeeper.run.requests import Client
-from gatekeeper.run.start.quick_probe import MOST_CANARIES, default_alone
+from gatekeeper.run.start.try_slo import MOST_CANARIES, default_alone
 
 ANSWERS = "answers.jsonl"
 MOST_LOST = 0.25

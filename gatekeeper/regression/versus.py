@@ -34,7 +34,7 @@ from gatekeeper.regression.package_environments import MADE, PackageEnvironment
 from gatekeeper.regression.version_under_test import VersionUnderTest, with_one_workload
 from gatekeeper.regression.versus_result import ComparedSide, MetricComparison, VersusResult
 from gatekeeper.run.prepare import hold_host
-from gatekeeper.run.start.quick_probe import CANARIES, MOST_CANARIES
+from gatekeeper.run.start.try_slo import CANARIES, MOST_CANARIES
 
 DOCUMENT = "versus.json"
 UNNAMED = "default_model"

@@ -26,8 +26,8 @@ from gatekeeper.core.system.run_directory import EVENTS_FILE, HOST_FILE
 from gatekeeper.core.text import counted
 from gatekeeper.report.attestation.certificate import TRIES
 from gatekeeper.report.attestation.chain import build_url
-from gatekeeper.report.otel import LiveExport
-from gatekeeper.run import try_count
+from gatekeeper.report.otel.live_export import LiveExport
+from gatekeeper.run import tries
 from gatekeeper.run.events import EventRecorder
 from gatekeeper.run.load import BUSY, FIRST, SWEEP, load_case, terms_of
 from gatekeeper.run.plan import outlook
@@ -222,7 +222,7 @@ class ActiveRun:
         self.observe("stage", {"stage": "judge"})
         for name in changed_models(self.prepared.inputs, self.prepared.manifest):
             self.observe("artifact_changed", {"model": name})
-        self.observe(TRIES, try_count.earlier_tries(self.directory, self.prepared.manifest, self.slo))
+        self.observe(TRIES, tries.earlier_tries(self.directory, self.prepared.manifest, self.slo))
         self.telemetry.close(verdict)
 
     def stage_done(self, name: str) -> None:

@@ -16,7 +16,7 @@ from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.run_directory import CHECKSUMS, POLICY, RunDirectory
 from gatekeeper.report import verdict_json
 from gatekeeper.report.data.decision import decide
-from gatekeeper.run import try_count, verify
+from gatekeeper.run import tries, verify
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.load import fixed_setting_of
 from gatekeeper.run.open_run import RunRequest, open_stored
@@ -43,7 +43,7 @@ def verify_finished(slo_path: Path, inputs: Inputs, out: Path) -> Finished:
         raise NoProofError(error.reason, message, hint=error.next(slo_path, out)) from error
     policy = (out / POLICY).read_text(encoding="utf-8", errors="replace") if promoted else None
     # A run that was killed after its checksums is not in the record yet.
-    gap = try_count.add_run(run.directory, run.manifest, run.slo, run.verdict.exit_code)
+    gap = tries.add_run(run.directory, run.manifest, run.slo, run.verdict.exit_code)
     text = verdict_json.render(run.verdict)
     return Finished(decide(run.verdict, policy=policy), text, out, promoted, tries=gap)
 

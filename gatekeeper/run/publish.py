@@ -20,7 +20,7 @@ from gatekeeper.report.data.decision import Decision
 from gatekeeper.report.data.page import page_data
 from gatekeeper.report.html import page
 from gatekeeper.report.policy_toml import render
-from gatekeeper.run import try_count, verify
+from gatekeeper.run import tries, verify
 from gatekeeper.run.active_run import ActiveRun
 
 
@@ -69,7 +69,7 @@ def publish(run: ActiveRun) -> Finished:
     report = page_data(case, verdict, events, finished=True, manifest=manifest, policy=policy)
     directory.write(REPORT, page.render(report))
     directory.write_checksums()
-    gap = try_count.add_run(directory, manifest, run.slo, verdict.exit_code)
+    gap = tries.add_run(directory, manifest, run.slo, verdict.exit_code)
     for observer in run.observers:
         observer(Event(stamp(now), "verdict", {"outcome": verdict.outcome, "exit_code": verdict.exit_code}))
     return Finished(report.decision, text, directory.path, policy is not None, run.telemetry.trouble, gap)

@@ -25,7 +25,7 @@ from gatekeeper.backends.http.chat_answer import read_answer
 from gatekeeper.backends.http.stream import RawResponse
 from gatekeeper.backends.models import artifacts, gguf, locate
 from gatekeeper.backends.scripted.script import read_script
-from gatekeeper.backends.worker_backend import reading_lines, worker_protocol
+from gatekeeper.backends.worker_backend import worker_protocol, worker_replies
 from gatekeeper.canaries import log_formats, traffic_log
 from gatekeeper.canaries.conversation import UnusableError
 from gatekeeper.canaries.proposed_expectation import format_instruction, propose_expectation
@@ -136,8 +136,8 @@ def recorded(answer_read: Answer) -> Answer:
 
 def worker_line(raw: bytes) -> Any:
     message = worker_protocol.read_line(raw)
-    reading_lines.gap_from(message)
-    reading_lines.forced_from(message, (1, 2, 3))
+    worker_replies.gap_from(message)
+    worker_replies.forced_from(message, (1, 2, 3))
     return worker_protocol.answer_from(message, sent_ns=0, received_ns=100, drafting=True)
 
 

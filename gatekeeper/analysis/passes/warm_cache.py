@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from gatekeeper.analysis.metrics.words.warm_cache import CONTROL
 from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Soaked
 from gatekeeper.analysis.plan.objectives import EXACTNESS_RULES, warm_cache_workloads, warm_conditions
 from gatekeeper.analysis.plan.request_costs import RequestCosts
-from gatekeeper.core.records import Generation, Setting
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.records import Answer, Generation, Setting
 
 WARM_REPEATS = 3
 """Times a canary is sent with the cache on: an error stored by the first request shows at the second, one stored by the
@@ -37,6 +39,24 @@ def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[
             yield from [answer] * (1 + WARM_REPEATS + CONTROL_REPEATS)
             yield from [read + costs.answering(name, then, knobs)] * 3
             yield from [answer + read / 2] * (4 * between)
+
+
+def continued(first: Canary, answer: Answer, then: Canary) -> Canary:
+    """Return the conversation of *first*, its answer, and *then* without its system message, which was sent before."""
+    reply: dict[str, Any] = {"role": "assistant", "content": answer.text}
+    if answer.tool_calls:
+        reply["tool_calls"] = [dict(call) for call in answer.tool_calls]
+    follow = tuple(message for message in then.messages if message["role"] != "system")
+    return Canary(
+        id=f"{first.id}+{then.id}", messages=(*first.messages, reply, *follow), max_tokens=then.max_tokens,
+        tools=first.tools, category=first.category,
+    )  # fmt: skip
+
+
+def of_another_user(turn: Canary) -> Canary:
+    """Return a second turn that another user asks, in the same conversation."""
+    messages = (*turn.messages[:-1], {"role": "user", "content": "Say it in other words."})
+    return turn.model_copy(update={"id": f"{turn.id}*", "messages": messages})
 
 
 PASS = Pass(

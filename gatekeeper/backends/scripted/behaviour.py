@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from gatekeeper.core.quantities import Seconds
+from gatekeeper.core.quantity_fields import Seconds
 from gatekeeper.core.toml_file import InputTable
 
 Share = float

@@ -8,13 +8,6 @@ from typing import Any
 
 from gatekeeper.backends.answer_limits import AnswerLimits
 from gatekeeper.backends.http.chat_request import PLAIN, resolve
-from gatekeeper.backends.worker_backend.reading_lines import (
-    forced_from,
-    gap_from,
-    pass_times_from,
-    replayed_from,
-    widths_from,
-)
 from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
 from gatekeeper.backends.worker_backend.worker_protocol import (
     WorkerFault,
@@ -22,6 +15,13 @@ from gatekeeper.backends.worker_backend.worker_protocol import (
     is_number,
     read_line,
     request_line,
+)
+from gatekeeper.backends.worker_backend.worker_replies import (
+    forced_from,
+    gap_from,
+    pass_times_from,
+    replayed_from,
+    widths_from,
 )
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, ReplayedRounds, RoundPasses, RunningSystem, TwoWidths

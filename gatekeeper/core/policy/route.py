@@ -3,7 +3,7 @@
 from pydantic import Field, model_validator
 
 from gatekeeper.core.policy.route_region import RouteRegion
-from gatekeeper.core.quantities import Seconds
+from gatekeeper.core.quantity_fields import Seconds
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import ChosenKnobs, Step
 from gatekeeper.core.toml_file import InputTable

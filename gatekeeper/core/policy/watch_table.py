@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gatekeeper.core.metrics import WATCHED
 from gatekeeper.core.metrics.metric import Metric
-from gatekeeper.core.quantities import Seconds
+from gatekeeper.core.quantity_fields import Seconds
 from gatekeeper.core.slo import MetricBound
 from gatekeeper.core.toml_file import InputTable
 

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from gatekeeper.core.quantities import Seconds
+from gatekeeper.core.quantity_fields import Seconds
 from gatekeeper.core.toml_file import InputTable
 
 

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from gatekeeper.core.canary import Tier
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.hidden_keys import Address
-from gatekeeper.core.quantities import Seconds
+from gatekeeper.core.quantity_fields import Seconds
 from gatekeeper.core.slo.capacity_table import Capacity
 from gatekeeper.core.slo.objective import Objective
 from gatekeeper.core.slo.region_table import AXES, Region

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from gatekeeper.core.quantities import ByteRate, Bytes, EventRate, Seconds
+from gatekeeper.core.quantity_fields import ByteRate, Bytes, EventRate, Seconds
 from gatekeeper.core.toml_file import InputTable
 
 CERTIFICATION_S = 600.0

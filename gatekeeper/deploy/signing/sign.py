@@ -12,7 +12,7 @@ from gatekeeper.core.reasons import Reason
 from gatekeeper.core.system import run_directory
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.core.text import json_text
-from gatekeeper.deploy.signing import keyless, signatures
+from gatekeeper.deploy.signing import keyless, pem_keys, ssh_keys
 from gatekeeper.deploy.signing.keyless import KeylessSigner
 from gatekeeper.report.attestation.certificate import CERTIFICATE
 from gatekeeper.run import verify
@@ -28,7 +28,7 @@ def verify_signature(run: VerifiedRun, published: Published, allowed: Path | Key
 
     *allowed* is an allowed-signers file of ssh, or public keys as PEM, or an identity; the last two sign a bundle.
     """
-    name = BUNDLE if isinstance(allowed, KeylessSigner) or signatures.is_pem(allowed) else SIGNATURE
+    name = BUNDLE if isinstance(allowed, KeylessSigner) or pem_keys.is_pem(allowed) else SIGNATURE
     hint = f"sign it with a key listed in {allowed}: gatekeeper sign {{run}} --key KEY"
     if isinstance(allowed, KeylessSigner):
         hint = "sign it in the CI job: gatekeeper sign {run} --keyless"
@@ -37,13 +37,13 @@ def verify_signature(run: VerifiedRun, published: Published, allowed: Path | Key
     signature = run.directory.read(name)
     if isinstance(allowed, KeylessSigner):
         payload_type, payload = keyless.verify_bundle(signature, allowed)
-        if payload_type == signatures.PAYLOAD_TYPE and _is_certificate(payload, published):
+        if payload_type == pem_keys.PAYLOAD_TYPE and _is_certificate(payload, published):
             return f"{allowed.identity} ({allowed.issuer})"
         raise NoProofError(Reason.UNSIGNED, f"{name} is signed for something else than this run", hint=hint)
     signer = None
     if name == SIGNATURE:
-        signer = signatures.verify_ssh_signature(published.certificate, signature, allowed)
-    elif (signed := signatures.verify_key_bundle(signature, allowed)) is not None:
+        signer = ssh_keys.verify_ssh_signature(published.certificate, signature, allowed)
+    elif (signed := pem_keys.verify_key_bundle(signature, allowed)) is not None:
         key, payload = signed
         signer = key if _is_certificate(payload, published) else None
     if signer is None:
@@ -85,10 +85,10 @@ class SigningMethod:
 
     def make(self, published: Published) -> tuple[str, bytes]:
         """Return the name of the file that signs a certificate, and its content."""
-        if self.key is not None and not signatures.is_pem(self.key):
-            return SIGNATURE, signatures.make_signature(published.certificate, self.key)
+        if self.key is not None and not pem_keys.is_pem(self.key):
+            return SIGNATURE, ssh_keys.make_signature(published.certificate, self.key)
         if self.key is not None:
-            return BUNDLE, signatures.make_bundle(published.certificate, self.key)
+            return BUNDLE, pem_keys.make_bundle(published.certificate, self.key)
         if self.bundle is None:
             return BUNDLE, keyless.make_bundle(_keyless_statement(published), self.trust_config)
         return BUNDLE, _read_bundle(self.bundle, published)
@@ -98,7 +98,7 @@ def _read_bundle(path: Path, published: Published) -> bytes:
     """Read a bundle that was made elsewhere; refuse one that signs something else. `admit` checks who signed it."""
     try:
         content = path.read_bytes()
-        payload = base64.b64decode(parse.json_object(content)[signatures.ENVELOPE_KEY]["payload"])
+        payload = base64.b64decode(parse.json_object(content)[pem_keys.ENVELOPE_KEY]["payload"])
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}", hint=ABOUT_BUNDLES) from error
     except (ValueError, LookupError, TypeError) as error:
@@ -111,7 +111,7 @@ def _read_bundle(path: Path, published: Published) -> bytes:
 def sign(path: Path, method: SigningMethod) -> dict[str, Any]:
     """Verify a run, sign its certificate and write its checksums again."""
     if method.key is not None:
-        signatures.check_key(method.key)
+        ssh_keys.check_key(method.key)
     directory = RunDirectory.open(path, resume=True)
     try:
         verify.check_sums(directory)

@@ -21,7 +21,7 @@ from gatekeeper.deploy.watch.config import HOOK_LIMIT_S, WatchConfig
 from gatekeeper.deploy.watch.log import Log
 from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
 from gatekeeper.deploy.watch.route_moves import RouteChange
-from gatekeeper.report import otel
+from gatekeeper.report.otel import live_export
 
 HOOK_GRACE_S = 2.0
 """Seconds between SIGTERM and SIGKILL for a command that exceeds its limit."""
@@ -227,4 +227,6 @@ class Outputs:
         attributes = {key: document[key] for key in keys}
         attributes |= {f"setting.{knob}": value for knob, value in change.setting.items()}
         at_ns = round(datetime.fromisoformat(change.at).timestamp() * 1e9)
-        return otel.transition(self._certified.inputs.slo.telemetry, attributes, at_ns, self._certified.manifest_sha256)
+        return live_export.transition(
+            self._certified.inputs.slo.telemetry, attributes, at_ns, self._certified.manifest_sha256
+        )

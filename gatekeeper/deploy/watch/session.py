@@ -13,9 +13,9 @@ from gatekeeper.core.clock import Clock, Instant, clock_gap, stamp
 from gatekeeper.core.errors import ExitCode, GatekeeperError
 from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.deploy.running.certified_run import CertifiedRun, PolicyFile
+from gatekeeper.deploy.running.check_server import seen_process
 from gatekeeper.deploy.running.deployed_server import DeployedServer
 from gatekeeper.deploy.running.model_identity import ModelIdentity
-from gatekeeper.deploy.running.running_server import seen_process
 from gatekeeper.deploy.running.server_check import ServerConditions
 from gatekeeper.deploy.watch import terminal_lines
 from gatekeeper.deploy.watch.canary_round import CanaryRound, DutyBudget

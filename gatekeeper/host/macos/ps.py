@@ -5,27 +5,10 @@ import shutil
 import sys
 
 from gatekeeper.host.commands import Output
+from gatekeeper.host.macos.background_jobs import cores_of_jobs
 from gatekeeper.host.sources import Status, Tool, Values, failure
 
 PROVIDES = ("background_cpu",)
-HEAVY = (
-    "mds", "mds_stores", "mdworker", "mdworker_shared", "mdsync", "spotlightknowledged", "corespotlightd",
-    "photoanalysisd", "photolibraryd", "mediaanalysisd", "backupd", "XProtect", "softwareupdated", "mobileassetd",
-    "bird", "cloudd", "intelligenceplatformd", "knowledgeconstructiond", "WallpaperAerialsExtension", "replayd",
-)  # fmt: skip
-"""Spotlight, photo and media analysis, Time Machine, malware scans, updates, iCloud, Apple Intelligence: a new Mac runs
-them for hours. Moving wallpapers and screen recordings keep the GPU busy, too."""
-
-
-def heavy(text: str) -> dict[str, float] | None:
-    """Return the cores that each of these jobs uses; None where no row holds a share and a program."""
-    rows = re.findall(r"^\s*(\d{1,5}\.\d{1,9})[ \t]+(\S.*?)\s*\n", text, re.MULTILINE)
-    cores_by_job: dict[str, float] = {}
-    for share, program in rows:
-        name = program.rsplit("/", 1)[-1]
-        if name in HEAVY or name.startswith("XProtect"):
-            cores_by_job[name] = cores_by_job.get(name, 0.0) + float(share) / 100
-    return cores_by_job if rows else None
 
 
 def parse(output: Output) -> Values:
@@ -34,7 +17,7 @@ def parse(output: Output) -> Values:
     # Program names may be in any encoding; only a failed run makes the value missing.
     if status is not None and output.code != 0:
         return dict.fromkeys(PROVIDES, status)
-    cores_by_job = heavy(output.out.decode("utf-8", "replace"))
+    cores_by_job = cores_of_jobs(output.out.decode("utf-8", "replace"))
     return {"background_cpu": sum(cores_by_job.values(), 0.0) if cores_by_job is not None else Status.PARSE_ERROR}
 
 

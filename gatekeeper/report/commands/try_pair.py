@@ -4,7 +4,7 @@ from gatekeeper.core.text import aligned
 from gatekeeper.core.units import show, show_ratio
 from gatekeeper.report.commands import Document
 from gatekeeper.report.commands.ceiling import ceiling_line
-from gatekeeper.report.commands.probe import probe_text
+from gatekeeper.report.commands.try_slo import try_slo_text
 
 ANSWERS = {"helps": "faster", "hurts": "slower", "unclear": "not decided"}
 
@@ -17,7 +17,7 @@ def try_text(document: Document, *, verbose: bool) -> str:
     workloads = document["workloads"]
     lines = [document["sentence"], *(f"  {row}" for row in aligned([_row(*item) for item in workloads.items()]))]
     lines += [ceiling_line(document)] if document["ceiling"] else []
-    lines += probe_text(document).splitlines() if verbose else []
+    lines += try_slo_text(document).splitlines() if verbose else []
     open_steps = dict.fromkeys(workload["next"] for workload in workloads.values() if workload["answer"] == "unclear")
     lines += [f"to decide: {step}" for step in open_steps]
     lines += ["to write an SLO file for this pair and this machine, which can be certified:"]

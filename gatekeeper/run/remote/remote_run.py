@@ -19,7 +19,7 @@ from gatekeeper.core.system.environment_variables import GATEKEEPER_OWNER, GATEK
 from gatekeeper.core.system.inputs import load_manifest
 from gatekeeper.core.system.run_directory import MANIFEST, RUNS, VERDICT, RunDirectory, is_taken, new_run_id
 from gatekeeper.core.text import printable
-from gatekeeper.run import events, try_count, verify
+from gatekeeper.run import events, tries, verify
 from gatekeeper.run.remote import download, preflight, replies, upload
 from gatekeeper.run.remote.environment import Environment, installing, is_installed, prepare_environment
 from gatekeeper.run.remote.hosts_file import HostSettings
@@ -111,7 +111,7 @@ class RemoteRunner:
             agree = "the same verdict, byte for byte" if result.exact else "the same outcomes, with another version"
             self.say("download", f"{files} files match their checksums; judged again locally: {agree}")
             manifest, slo = verify.read_frozen(RunDirectory(out))
-            gap = try_count.add_run(RunDirectory(out), manifest, slo, result.verdict.exit_code)
+            gap = tries.add_run(RunDirectory(out), manifest, slo, result.verdict.exit_code)
             if gap is not None:
                 self.say("tries", gap)
         fetched = {"by": self.owner, "at": stamp(_now()), "files": files, "outcome": result.outcome}

@@ -5,16 +5,15 @@ Where an objective names it, also with another user's conversation or another mo
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from gatekeeper.analysis.metrics.words.warm_cache import CONTROL, WARM_PARTS, WarmPart
-from gatekeeper.analysis.passes.warm_cache import CONTROL_REPEATS, WARM_REPEATS
+from gatekeeper.analysis.passes.warm_cache import CONTROL_REPEATS, WARM_REPEATS, continued, of_another_user
 from gatekeeper.analysis.plan.objectives import warm_conditions
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.analysis.plan.shuffled_rounds import shuffled
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import Answer, Generation, Role
+from gatekeeper.core.records import Generation, Role
 from gatekeeper.run.stages.tasks import KeptRecords, PassTask, SoakTask
 
 TOGETHER = 4
@@ -63,18 +62,6 @@ def _conversations(soak: SoakTask, records: Sequence[Generation]) -> dict[tuple[
     return turns
 
 
-def continued(first: Canary, answer: Answer, then: Canary) -> Canary:
-    """Return the conversation of *first*, its answer, and *then* without its system message, which was sent before."""
-    reply: dict[str, Any] = {"role": "assistant", "content": answer.text}
-    if answer.tool_calls:
-        reply["tool_calls"] = [dict(call) for call in answer.tool_calls]
-    follow = tuple(message for message in then.messages if message["role"] != "system")
-    return Canary(
-        id=f"{first.id}+{then.id}", messages=(*first.messages, reply, *follow), max_tokens=then.max_tokens,
-        tools=first.tools, category=first.category,
-    )  # fmt: skip
-
-
 def _shuffled(soak: SoakTask, later: Mapping[tuple[str, str], Canary]) -> Iterator[PlannedRequest]:
     for name in soak.plan.settings:
         canaries = soak.canaries[name]
@@ -108,16 +95,11 @@ def _with_something_between(
             if (turn := later.get((name, canary.id))) is None:
                 continue
             # The same prompt for the other model: a cache that forgets whose keys it holds takes them for this one.
-            between = _of_another_user(turn) if part.between is Role.OTHER_USER else canary
+            between = of_another_user(turn) if part.between is Role.OTHER_USER else canary
             yield _request(soak, name, "candidate", canary, canary.id, role=part.role)
             yield _request(soak, name, "candidate", between, canary.id, role=part.between or part.role)
             yield _request(soak, name, "candidate", canary, canary.id, 1, role=part.role)
             yield _request(soak, name, "candidate", turn, canary.id, role=part.role)
-
-
-def _of_another_user(turn: Canary) -> Canary:
-    messages = (*turn.messages[:-1], {"role": "user", "content": "Say it in other words."})
-    return turn.model_copy(update={"id": f"{turn.id}*", "messages": messages})
 
 
 def _request(

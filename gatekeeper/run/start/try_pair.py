@@ -12,7 +12,7 @@ from gatekeeper.core.errors import HostLacksError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.text import last_part, listed
 from gatekeeper.core.units import show_bytes, show_ratio
-from gatekeeper.run.start import quick_probe
+from gatekeeper.run.start import try_slo
 from gatekeeper.run.start.doctor import missing_backends
 from gatekeeper.run.start.inspected_models import find_models, named_models, pair_words, usable
 
@@ -65,9 +65,9 @@ def try_pair(
     words = pair_words(backend, model.name, names)
     again = f"gatekeeper try {words}"
     again += f" --canaries {shlex.quote(str(canaries_file))}" if canaries_file is not None else ""
-    probed = quick_probe.probe_pair(
+    probed = try_slo.try_models(
         model.name, names, canaries_file, out, backend=backend, seconds=seconds, observers=observers, again=again,
-        shipped=LITTLE if little else quick_probe.CANARIES,
+        shipped=LITTLE if little else try_slo.CANARIES,
     )  # fmt: skip
     return probed | {
         "pair": {"backend": backend, "target": model.name, "drafts": names},

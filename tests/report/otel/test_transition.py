@@ -7,7 +7,7 @@ import pytest
 
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.slo import Telemetry
-from gatekeeper.report.otel import transition
+from gatekeeper.report.otel.live_export import transition
 from tests.builders.golden_words import says
 from tests.builders.otlp import Receiver, over_grpc, over_http
 from tests.builders.otlp import told as read

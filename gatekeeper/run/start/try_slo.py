@@ -16,8 +16,8 @@ from gatekeeper.analysis.plan import sweep_plan
 from gatekeeper.analysis.plan.settings import defaults, setting_document
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.ceiling import Ceiling
-from gatekeeper.analysis.sweep.probe_result import ProbeResult, next_step_text, probe_result
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
+from gatekeeper.analysis.sweep.try_result import TryResult, next_step_text, try_result
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, UnprovableError
 from gatekeeper.core.interfaces import Observer
@@ -49,7 +49,7 @@ BLOCKING = ("sweep.", "soak.concurrency")
 """Complaints that stop a probe: what the backend cannot do at all. Objectives are not judged."""
 
 
-def probe(
+def try_slo(
     slo_path: Path, out: Path | None, *, seconds: float, observers: Sequence[Observer], again: str
 ) -> dict[str, Any]:
     """Compare the SLO's default setting with plain decoding for about *seconds*, and return per workload if it helps.
@@ -75,7 +75,7 @@ def probe(
         directory.write("manifest.json", prepared.text)
         for name, text in whole_inputs.texts.items():
             directory.write(name, text)
-        measured = _Probe(prepared, directory, observers, seconds)
+        measured = _Try(prepared, directory, observers, seconds)
         stack.callback(measured.close)
         measured.run(remark)
         document = measured.document(again, out=out)
@@ -83,7 +83,7 @@ def probe(
         return document
 
 
-def probe_pair(
+def try_models(
     target: str,
     drafts: Sequence[str],
     canaries: Path | None,
@@ -108,7 +108,7 @@ def probe_pair(
     with tempfile.TemporaryDirectory(prefix="gatekeeper-") as folder_name:
         path = Path(folder_name) / "probe.toml"
         path.write_text(tomli_w.dumps(slo), encoding="utf-8")
-        return probe(path, out, seconds=seconds, observers=observers, again=again)
+        return try_slo(path, out, seconds=seconds, observers=observers, again=again)
 
 
 def _place(model: str) -> str:
@@ -135,7 +135,7 @@ def _cut(slo: Slo, canaries: Sequence[Canary]) -> tuple[Canary, ...]:
     )
 
 
-class _Probe:
+class _Try:
     """Sends requests in parts until every workload is decided or the time is used up."""
 
     def __init__(
@@ -149,7 +149,7 @@ class _Probe:
         self._events = directory.writer("events.jsonl", record_files.EVENTS)
         self._observe = EventRecorder(self._events, self._backend.clock, observers)
         self._setting = next(trial.setting for trial in prepared.plan.trials if trial.arm == "candidate")
-        self._found: dict[str, ProbeResult] = {}
+        self._found: dict[str, TryResult] = {}
         self._begun = self._backend.clock.now_ns()
         self._took = 0.0
         self._ceiling: Ceiling | None = None
@@ -223,7 +223,7 @@ class _Probe:
             if self._decided(workload.name) or (before is not None and before.looks[-1] == answered):
                 continue
             answers = sweep_answers(self._slo, self._prepared.plan, self._records, workload.name, canaries)
-            self._found[workload.name] = probe_result(answers, answered, before)
+            self._found[workload.name] = try_result(answers, answered, before)
 
     def _speeds(self, workload: str) -> dict[str, float | None]:
         """Return the recent speeds of both arms in tokens per second, as the live view shows them."""

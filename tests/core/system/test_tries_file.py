@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.core.system import files, tries
-from gatekeeper.core.system.tries import Try
+from gatekeeper.core.system import files, tries_file
+from gatekeeper.core.system.tries_file import Try
 from tests.builders.disk import largest_file
 from tests.builders.golden_words import lines_with, says
 from tests.builders.project_folder import ROOT
@@ -35,22 +35,22 @@ def test_a_record_holds_digests_and_exit_codes_for_its_owner_alone(record: Path)
     """
     The file and its folder are readable by their owner alone; a line has three digests and an exit code, nothing else.
     """
-    assert (None, None) == (tries.add(attempt(1)), tries.add(attempt(2, 0)))
+    assert (None, None) == (tries_file.add(attempt(1)), tries_file.add(attempt(2, 0)))
 
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (record.parent, record, record.with_suffix(".lock"))]
     header, *lines = [json.loads(line) for line in record.read_text().splitlines()]
     assert [0o700, 0o600, 0o600] == modes
     assert {"schema": 1, "lost": False} == header
     assert [("subject", "artifacts", "run", "exit_code")] * 2 == [tuple(line) for line in lines]
-    assert {f"{1:064x}": 3, f"{2:064x}": 0} == tries.read().exit_codes(SUBJECT)
-    assert {} == tries.read().exit_codes("b" * 64)
+    assert {f"{1:064x}": 3, f"{2:064x}": 0} == tries_file.read().exit_codes(SUBJECT)
+    assert {} == tries_file.read().exit_codes("b" * 64)
 
 
 def test_a_record_that_is_absent_has_a_gap(record: Path) -> None:
     """
     No record is not a record of no tries.
     """
-    record_read = tries.read()
+    record_read = tries_file.read()
 
     assert (True, {}) == (record_read.absent, record_read.tries)
     says("core", "a record that is absent has a gap", record_read.gap)
@@ -62,9 +62,9 @@ def test_an_extended_run_is_one_try(record: Path) -> None:
     A run that was extended has one line, with its last outcome.
     """
     for each in (attempt(1), attempt(2), attempt(1, 0), attempt(1, 0)):
-        assert tries.add(each) is None
+        assert tries_file.add(each) is None
 
-    assert {f"{1:064x}": 0, f"{2:064x}": 3} == tries.read().exit_codes(SUBJECT)
+    assert {f"{1:064x}": 0, f"{2:064x}": 3} == tries_file.read().exit_codes(SUBJECT)
     assert 3 == len(record.read_text().splitlines())
 
 
@@ -73,7 +73,7 @@ def test_several_processes_lose_no_line(record: Path) -> None:
     Runs that end at the same time are all in the record.
     """
     program = (
-        "import sys; from gatekeeper.core.system.tries import Try, add\n"
+        "import sys; from gatekeeper.core.system.tries_file import Try, add\n"
         "for number in range(12): assert add(Try('a' * 64, 'b' * 64, f'{int(sys.argv[1]) + number:064x}', 3)) is None"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -82,8 +82,8 @@ def test_several_processes_lose_no_line(record: Path) -> None:
     ]
 
     assert [0] * 4 == [process.wait(240) for process in running]
-    assert 48 == len(tries.read().tries)
-    assert tries.read().gap is None
+    assert 48 == len(tries_file.read().tries)
+    assert tries_file.read().gap is None
     assert {"tries.jsonl", "tries.lock"} == {path.name for path in record.parent.iterdir()}
 
 
@@ -114,15 +114,15 @@ def test_an_edited_record_is_a_warning_and_a_lower_bound(
     """
     What can be read of a damaged record counts; the next run is added with a warning, and the gap is never forgotten.
     """
-    tries.add(attempt(1))
-    tries.add(attempt(2))
+    tries_file.add(attempt(1))
+    tries_file.add(attempt(2))
     record.write_bytes(edit(record.read_bytes()))
 
-    assert (count_left, tries.DAMAGED) == (len(tries.read().tries), tries.read().gap)
-    assert tries.DAMAGED == tries.add(attempt(3))
-    assert (count_left + 1, tries.LOST) == (len(tries.read().tries), tries.read().gap)
-    assert tries.add(attempt(4)) is None, "said once"
-    assert tries.LOST == tries.read().gap
+    assert (count_left, tries_file.DAMAGED) == (len(tries_file.read().tries), tries_file.read().gap)
+    assert tries_file.DAMAGED == tries_file.add(attempt(3))
+    assert (count_left + 1, tries_file.LOST) == (len(tries_file.read().tries), tries_file.read().gap)
+    assert tries_file.add(attempt(4)) is None, "said once"
+    assert tries_file.LOST == tries_file.read().gap
 
 
 def test_a_record_has_a_largest_size(record: Path) -> None:
@@ -131,27 +131,27 @@ def test_a_record_has_a_largest_size(record: Path) -> None:
     """
     record.parent.mkdir(parents=True)
     lines: list[dict[str, object]] = [{"schema": 1, "lost": False}]
-    lines += [asdict(attempt(number)) for number in range(tries.MOST_RUNS)]
+    lines += [asdict(attempt(number)) for number in range(tries_file.MOST_RUNS)]
     record.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert tries.read().gap is None
+    assert tries_file.read().gap is None
 
-    assert tries.add(attempt(tries.MOST_RUNS)) is None
+    assert tries_file.add(attempt(tries_file.MOST_RUNS)) is None
 
-    record_read = tries.read()
-    assert (tries.MOST_RUNS, tries.LOST) == (len(record_read.tries), record_read.gap)
+    record_read = tries_file.read()
+    assert (tries_file.MOST_RUNS, tries_file.LOST) == (len(record_read.tries), record_read.gap)
     assert f"{0:064x}" not in record_read.tries
-    assert record.stat().st_size < tries.MOST_BYTES
+    assert record.stat().st_size < tries_file.MOST_BYTES
 
 
 def test_a_record_made_huge_is_read_up_to_its_largest_size(record: Path) -> None:
     """
     A file that grew by another hand is not read whole.
     """
-    tries.add(attempt(1))
+    tries_file.add(attempt(1))
     with record.open("ab") as file:
         file.truncate(64 << 20)
 
-    assert (1, tries.DAMAGED) == (len(tries.read().tries), tries.read().gap)
+    assert (1, tries_file.DAMAGED) == (len(tries_file.read().tries), tries_file.read().gap)
 
 
 def link(path: Path) -> None:
@@ -167,9 +167,9 @@ def test_what_is_no_file_is_not_opened(record: Path, put: Callable[[Path], None]
     record.parent.mkdir(parents=True)
     put(record)
 
-    assert ({}, False) == (tries.read().tries, tries.read().absent)
-    assert tries.read().gap is not None
-    assert str(record) in (tries.add(attempt(1)) or "")
+    assert ({}, False) == (tries_file.read().tries, tries_file.read().absent)
+    assert tries_file.read().gap is not None
+    assert str(record) in (tries_file.add(attempt(1)) or "")
     assert put is not link or (record.parent / "elsewhere").read_text() == "kept"
 
 
@@ -180,8 +180,8 @@ def test_a_newer_record_is_left_as_it_is(record: Path) -> None:
     record.parent.mkdir(parents=True)
     record.write_text('{"schema": 2}\nanother format\n')
 
-    says("core", "a newer record is left as it is (1)", lines_with("newer than this", tries.add(attempt(1)) or ""))
-    says("core", "a newer record is left as it is (2)", lines_with("newer than this", tries.read().gap or ""))
+    says("core", "a newer record is left as it is (1)", lines_with("newer than this", tries_file.add(attempt(1)) or ""))
+    says("core", "a newer record is left as it is (2)", lines_with("newer than this", tries_file.read().gap or ""))
     assert '{"schema": 2}\nanother format\n' == record.read_text()
 
 
@@ -189,11 +189,11 @@ def test_a_full_disk_leaves_the_record_as_it_was(record: Path) -> None:
     """
     A record that cannot be written whole is not replaced.
     """
-    tries.add(attempt(1))
+    tries_file.add(attempt(1))
     before = record.read_bytes()
 
     with largest_file(len(before) + 10):
-        trouble = tries.add(attempt(2))
+        trouble = tries_file.add(attempt(2))
 
     assert trouble is not None
     assert before == record.read_bytes()
@@ -204,19 +204,19 @@ def test_a_process_that_hangs_with_the_lock_is_not_waited_for(record: Path, monk
     """
     A run ends although the lock of the record is never released.
     """
-    monkeypatch.setattr(tries, "LOCK_WAIT_S", 0.1)
-    tries.add(attempt(1))
+    monkeypatch.setattr(tries_file, "LOCK_WAIT_S", 0.1)
+    tries_file.add(attempt(1))
     holder = files.FileLock(record.with_suffix(".lock"))
     holder.acquire("another")
     try:
         says(
             "core",
             "a process that hangs with the lock is not waited for",
-            lines_with("another process does not", tries.add(attempt(2)) or ""),
+            lines_with("another process does not", tries_file.add(attempt(2)) or ""),
         )
     finally:
         holder.release()
-    assert tries.add(attempt(2)) is None
+    assert tries_file.add(attempt(2)) is None
 
 
 def test_the_state_folder_follows_the_specification(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.slo import Profile
 from gatekeeper.core.toml_file import parse
-from gatekeeper.host.background_load import apply_load, worker_jobs
+from gatekeeper.host.simulated_load import apply_load, worker_jobs
 from tests.builders.golden_words import says
 from tests.builders.waiting import until
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.backends.worker_backend.reading_lines import (
+from gatekeeper.backends.worker_backend.worker_protocol import WorkerFault, answer_from
+from gatekeeper.backends.worker_backend.worker_replies import (
     forced_from,
     gap_from,
     pass_times_from,
     replayed_from,
     widths_from,
 )
-from gatekeeper.backends.worker_backend.worker_protocol import WorkerFault, answer_from
 from gatekeeper.core.interfaces import ReplayedRounds, TwoWidths
 from gatekeeper.core.records import Parting, PassTimes, Rounds
 from gatekeeper.core.verdict import Missing

@@ -15,9 +15,9 @@ from gatekeeper.analysis.verdict.admission import Present
 from gatekeeper.core.errors import ExitCode, GatekeeperError
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.system import run_directory, tries
+from gatekeeper.core.system import run_directory, tries_file
 from gatekeeper.core.system.run_directory import PARTIAL_SUFFIX, VERDICT, RunDirectory
-from gatekeeper.core.system.tries import Try
+from gatekeeper.core.system.tries_file import Try
 from gatekeeper.core.text import counted
 from gatekeeper.run import verify
 
@@ -58,7 +58,7 @@ def add_run(directory: RunDirectory, manifest: Manifest, slo: Slo, exit_code: Ex
     """Add a finished run to the record of this host; return the warning where the record is not whole."""
     present = admission.certified_with(manifest)
     subject, artifacts = admission.subject_digest(slo, present), admission.artifacts_digest(present)
-    trouble = tries.add(Try(subject, artifacts, _identity(directory), int(exit_code)))
+    trouble = tries_file.add(Try(subject, artifacts, _identity(directory), int(exit_code)))
     if trouble is None:
         return None
     return f"the record of tries is not complete: {trouble}; admit will say that it counts at least so many tries"
@@ -66,7 +66,7 @@ def add_run(directory: RunDirectory, manifest: Manifest, slo: Slo, exit_code: Ex
 
 def earlier_tries(directory: RunDirectory, manifest: Manifest, slo: Slo) -> dict[str, Any]:
     """Return how many other runs of the same ended on this host before this one, for the run's events."""
-    record, identity, present = tries.read(), _identity(directory), admission.certified_with(manifest)
+    record, identity, present = tries_file.read(), _identity(directory), admission.certified_with(manifest)
     subject = admission.subject_digest(slo, present)
     other_codes = [code for run, code in record.exit_codes(subject).items() if run != identity]
     # A host without a record may be one that lost it.
@@ -80,7 +80,7 @@ def count(paths: Sequence[Path], unreadable: int, slo: Slo, now: Present, run: R
     *unreadable* are folders that may be runs as well. Where the record does not know *run*, which is to be admitted, it
     is not the record of where that was certified, so there may be more.
     """
-    record, subject, artifacts = tries.read(), admission.subject_digest(slo, now), admission.artifacts_digest(now)
+    record, subject, artifacts = tries_file.read(), admission.subject_digest(slo, now), admission.artifacts_digest(now)
     failed_otherwise = set(record.failed_otherwise(subject, artifacts))
     codes: dict[str, object] = dict(record.exit_codes(subject))
     for path in paths:

@@ -3,8 +3,8 @@
 import pytest
 
 from gatekeeper.analysis.plan.sweep_plan import Trial
-from gatekeeper.analysis.sweep.probe_result import ProbeResult, next_step_text
 from gatekeeper.analysis.sweep.setting_result import SettingResult
+from gatekeeper.analysis.sweep.try_result import TryResult, next_step_text
 from gatekeeper.core.records import setting
 from gatekeeper.core.verdict import Estimate, Missing
 
@@ -31,6 +31,6 @@ def test_the_next_step_fits_the_answer(
     More time where canaries are left, more canaries where there are too few; a wide interval is not called small.
     """
     setting_result = SettingResult(TRIAL, ratio, "throughput_ratio", {}, None)
-    result = ProbeResult(word, setting_result, "", (sent,), most)  # type: ignore[arg-type]
+    result = TryResult(word, setting_result, "", (sent,), most)  # type: ignore[arg-type]
 
     assert expected in next_step_text(result, 30.0, "again")

@@ -6,7 +6,7 @@ from gatekeeper.report.commands import Document
 from gatekeeper.report.commands.ceiling import ceiling_line
 
 
-def probe_text(document: Document) -> str:
+def try_slo_text(document: Document) -> str:
     """Return, per workload, whether the draft helps, why, and what to do next."""
     lines = [f"{document['slo']}: {describe_setting(document['setting'])}, {show_seconds(document['seconds'])}"]
     for name, workload in document["workloads"].items():

@@ -20,7 +20,7 @@ SMALL_EFFECT = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeResult:
+class TryResult:
     """What the records show of one workload so far."""
 
     word: Literal["helps", "hurts", "unclear"]
@@ -47,7 +47,7 @@ class ProbeResult:
         }
 
 
-def probe_result(sweep: SweepAnswers, answered: int, before: ProbeResult | None) -> ProbeResult:
+def try_result(sweep: SweepAnswers, answered: int, before: TryResult | None) -> TryResult:
     """Compare the one candidate of a probe with plain decoding, once so many canaries were *answered*.
 
     *before* is the result of the previous look. A look may come at any count, for instance when the time is over.
@@ -64,7 +64,7 @@ def probe_result(sweep: SweepAnswers, answered: int, before: ProbeResult | None)
     word, reason = _word(ratio)
     if (failing := _failing(sweep.of(name))) is not None:
         word, reason = "unclear", failing
-    return ProbeResult(word, replace(results[0], ratio=ratio, model=model), reason, looks, most)
+    return TryResult(word, replace(results[0], ratio=ratio, model=model), reason, looks, most)
 
 
 def _failing(answers: Sequence[Generation]) -> str | None:
@@ -88,7 +88,7 @@ def _word(ratio: Estimate | Missing) -> tuple[Literal["helps", "hurts", "unclear
     return "unclear", f"{measured} on {ratio.n} canaries: it may be faster or slower than plain decoding"
 
 
-def next_step_text(probe: ProbeResult, took: float, again: str) -> str:
+def next_step_text(probe: TryResult, took: float, again: str) -> str:
     """Return what to do next; *took* seconds were spent, *again* is the command to repeat the probe."""
     advice = {
         "helps": "certify before you deploy: a probe runs no soak and checks no objective",
@@ -97,7 +97,7 @@ def next_step_text(probe: ProbeResult, took: float, again: str) -> str:
     return advice.get(probe.word) or _unclear(probe, took, again)
 
 
-def _unclear(probe: ProbeResult, took: float, again: str) -> str:
+def _unclear(probe: TryResult, took: float, again: str) -> str:
     ratio, answered = probe.result.ratio, probe.looks[-1]
     if probe.most < LEAST_CANARIES:
         return f"add canaries to this workload: at least {LEAST_CANARIES} are needed to decide"

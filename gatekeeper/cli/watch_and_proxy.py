@@ -1,0 +1,174 @@
+"""The commands `watch`, which checks the guards of a deployed policy, and `proxy`, which routes live requests by it."""
+
+import shlex
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gatekeeper.cli.common_options import QUIET
+from gatekeeper.cli.options import PATH, RunPath, SloPath, parse_address, parse_duration, styled_printer
+from gatekeeper.core.errors import InputError
+
+AFTER_INTERRUPT = {
+    "watch": "the overlay is valid until its next_look_before; the same command continues from watch.jsonl"
+}
+MISSING = "gatekeeper proxy needs the extra `proxy`"
+
+
+def watching(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a watch, which the proxy has built in."""
+    options = (
+        click.option("--run", type=RunPath(), help="The run that certified it [default: the policy's folder]."),
+        click.option("--slo", type=SloPath(), help="The SLO file, if its models are not found otherwise."),
+        click.option("--interval", metavar="60s", help="Time from round to round [default: the policy's]."),
+        click.option(
+            "--duty", type=float, help="Largest share of the server's time for canaries [default: the policy's]."
+        ),
+        click.option("--host/--no-host", default=None, help="Sample this host [default: if the policy guards it]."),
+        click.option("--overlay", type=PATH, help="Overlay file [default: policy.live.toml next to the policy]."),
+        click.option("--journal", "log", type=PATH, help="Log file [default: watch.jsonl next to the policy]."),
+        click.option(
+            "--textfile", type=PATH, metavar="DIR", help="Also write the state as Prometheus text into this folder."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("policy", type=PATH)
+@click.option("--url", metavar="URL", help="Address of the deployed server [default: the SLO's url].")
+@click.option("--plain-url", metavar="URL", help="Address of the same server without a draft.")
+@watching
+@click.option("--once", is_flag=True, help="Run one round and exit.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Run this many rounds and exit.")
+@click.option(
+    "--on-change", "commands", multiple=True, metavar="COMMAND",
+    help="Command to run when a route changes, without a shell; repeatable.",
+)  # fmt: skip
+@click.option("--limit", metavar="30s", help="Time limit of one command [default: 30s].")
+@click.option("--listen", metavar="HOST:PORT", help="Also serve the state at /metrics, for Prometheus to fetch.")
+@click.option(
+    "--host-name", "host_names", multiple=True, metavar="NAME",
+    help="Accept this Host header at --listen too; repeatable.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object per event.")
+@QUIET
+def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet: bool, **options: Any) -> int:
+    """Check the guards of a deployed policy round after round; turn speculation off when one is violated.
+
+    \b
+    Exit codes, after --once or --rounds:
+      0    every route is as certified
+      1    a route was moved down the ladder or turned off, or a guard is violated
+      2    wrong command line or input file
+      3    no answer came, or another watch uses the overlay
+      4    the overlay or the log cannot be written
+      130  interrupted; the same command continues
+    """
+    import json
+
+    from gatekeeper.core.system.own_limits import raise_descriptor_limit
+    from gatekeeper.core.text import inert_json
+    from gatekeeper.deploy.watch.config import WatchConfig
+    from gatekeeper.deploy.watch.open_session import open_session
+
+    if once and rounds is not None:
+        raise InputError("--once and --rounds cannot be combined", hint="--once is the same as --rounds 1")
+    options["interval"] = parse_duration(options["interval"], "--interval", "60s")
+    if options["limit"] is None:
+        del options["limit"]
+    else:
+        options["limit"] = parse_duration(options["limit"], "--limit", "30s")
+    options["commands"] = tuple(_argv(command) for command in options["commands"])
+    options["listen"] = None if options["listen"] is None else parse_address(options["listen"], 9477)
+
+    def write(entry: Mapping[str, Any]) -> None:
+        if as_json:
+            click.echo(inert_json(json.dumps(entry, ensure_ascii=False)))
+
+    raise_descriptor_limit()
+    with open_session(WatchConfig(policy, **options), say=styled_printer(quiet=quiet), write=write) as session:
+        return session.run(1 if once else rounds)
+
+
+@click.command()
+@click.argument("policy", type=PATH)
+@click.option("--url", metavar="URL", required=True, help="Address of the server that speculates.")
+@click.option(
+    "--plain-url",
+    metavar="URL",
+    help="Address of the same server without a draft; needed unless requests switch drafting.",
+)
+@watching
+@click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:8089", show_default=True, help="Address to serve on.")
+@click.option(
+    "--host-name", "hosts", multiple=True, metavar="NAME", help="Accept this name in Host and Origin too; repeatable."
+)
+@click.option("--records", type=PATH, help="Records [default: live.jsonl next to the policy].")
+@click.option("--keep-prompts", type=PATH, help="Also keep requests and answers, with mode 600.")
+@click.option("--drain", default="60s", show_default=True, metavar="60s", help="Longest wait for requests at the end.")
+@QUIET
+def proxy(
+    policy: Path,
+    *,
+    listen: str,
+    hosts: tuple[str, ...],
+    records: Path | None,
+    keep_prompts: Path | None,
+    drain: str,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Route live requests by the certificate: speculate where it holds, else decode plainly.
+
+    An OpenAI-compatible reverse proxy with `gatekeeper watch` built in. A random holdout is decoded plainly, to prove
+    the gain on live traffic: see /, /metrics and live.jsonl.
+
+    \b
+    Exit codes:
+      0    stopped by SIGTERM or Ctrl-C
+      2    wrong command line or input file
+      3    a watch or another proxy uses this policy
+      4    a file cannot be written
+    """
+    from gatekeeper.core.system.own_limits import raise_descriptor_limit
+    from gatekeeper.deploy.watch.config import WatchConfig
+
+    try:
+        from gatekeeper.proxy import serve
+    except ModuleNotFoundError as error:
+        raise InputError(f"{MISSING}: no module {error.name}", hint='pip install "gatekeeper-slo[proxy]"') from error
+
+    options["interval"] = parse_duration(options["interval"], "--interval", "60s")
+    drain_s = parse_duration(drain, "--drain", "60s") or 0.0
+    host, port = parse_address(listen, 8089)
+
+    def listening(address: str) -> None:
+        click.echo(f"proxy: listening on {address} (page: {address}/, metrics: {address}/metrics)", err=True)
+
+    watch = WatchConfig(policy, **options)
+    config = serve.ProxyConfig(watch, host, port, keep_prompts, records, hosts, drain_s=drain_s)
+    raise_descriptor_limit()
+    serve.run(config, say=styled_printer(quiet=quiet), listening=listening)
+
+
+def _argv(command: str) -> tuple[str, ...]:
+    """Split a command into its words as a shell would."""
+    try:
+        argv = tuple(shlex.split(command))
+    except ValueError as error:
+        raise InputError(f"--on-change {command}: {error}", hint="quote it as for a shell") from error
+    if not argv:
+        raise InputError("--on-change names no program", hint="for example --on-change '/usr/local/bin/reload --now'")
+    if shutil.which(argv[0]) is None:
+        hint = "name a program on PATH, or its path from the current folder; make it executable: chmod +x"
+        raise InputError(f"--on-change {command}: there is no program {argv[0]}", hint=hint)
+    return argv
+
+
+COMMANDS = (watch, proxy)

@@ -1,0 +1,176 @@
+"""A line of a canary file: a frozen prompt and what its answer is expected to be; reading a file of them."""
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
+
+from gatekeeper.core.canary.expectation import Expect
+from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.parse import ParseError, json_value
+from gatekeeper.core.toml_file import InputTable
+
+if TYPE_CHECKING:
+    from gatekeeper.core.records import Answer
+
+Tier = Literal["short", "medium", "long"]
+
+
+class Canary(InputTable):
+    """One line of a canary file; `messages` and `tools` as in the OpenAI chat API."""
+
+    id: str = Field(min_length=1)
+    messages: tuple[dict[str, Any], ...] = Field(min_length=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    thinking: bool | None = None
+    """Reason before the answer; None: as the SLO says."""
+    tools: tuple[dict[str, Any], ...] = ()
+    expect: Expect | None = None
+    tier: Tier | None = None
+    category: str | None = None
+    conversation: str | None = Field(default=None, min_length=1)
+    """The conversation it is a turn of: a request whose messages begin with all those of the turn before."""
+    turn: int | None = Field(default=None, ge=1)
+    """Which turn of it, from 1."""
+
+    @model_validator(mode="after")
+    def _is_whole_turn(self) -> "Canary":
+        if (self.conversation is None) != (self.turn is None):
+            raise ValueError("set conversation and turn together: they name one turn of a conversation")
+        return self
+
+    def grade(self, answer: "Answer") -> bool | None:
+        """Return whether *answer* is what is expected, None where nothing is. A faulty answer is wrong."""
+        if self.expect is None or answer.fault is not None:
+            return None if self.expect is None else False
+        return self.expect.accepts(answer.text, answer.tool_calls)
+
+    @field_validator("messages")
+    @classmethod
+    def _have_roles(cls, messages: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+        for message in messages:
+            if not isinstance(message.get("role"), str):
+                raise ValueError("every message needs a 'role'")
+            if (role := ROLES.get(message["role"])) is not None:
+                raise ValueError(f"role '{message['role']}' is of another format: write '{role}'")
+            if message["role"] not in KNOWN_ROLES:
+                near = did_you_mean(message["role"], KNOWN_ROLES)
+                if near.endswith("?"):
+                    raise ValueError(f"role '{message['role']}': {near}")
+            if message["role"] == "user" and isinstance(content := message.get("content"), str) and not content.strip():
+                raise ValueError("a user's message has no content")
+        return messages
+
+
+KNOWN_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+"""A chat template may know others, so only those that look like a mistyped one are refused."""
+ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "ai": "assistant"}
+"""Words for a role in other formats, such as ShareGPT's, and what chat templates call it."""
+
+
+def _problems(error: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(str(part) for part in problem['loc']) or 'line'}: {_in_words(problem)}"
+        for problem in error.errors()[:5]
+    )
+
+
+def _in_words(problem: ErrorDetails) -> str:
+    """Write one of pydantic's errors for the author of a canary."""
+    if problem["type"] == "missing":
+        return "missing"
+    if problem["type"] == "extra_forbidden":
+        near = did_you_mean(str(problem["loc"][-1]), Canary.model_fields)
+        return f"unknown key; {near}" if len(problem["loc"]) == 1 and near.endswith("?") else "unknown key"
+    if problem["type"] in {"string_too_short", "too_short"}:
+        return "must not be empty"
+    if problem["type"] == "greater_than_equal":
+        return f"must be at least {problem['ctx']['ge']}"
+    kind = next((kind for begin, kind in _KINDS.items() if problem["type"].startswith(begin)), None)
+    return f"must be {kind}" if kind else problem["msg"].removeprefix("Value error, ")
+
+
+_KINDS = {
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "string_type": "text",
+    "model": "an object in braces",
+    "dict_type": "an object in braces",
+    "int_": "a whole number",
+    "bool_": "true or false",
+}
+"""What pydantic's types are in JSON, by the begin of the error's type."""
+
+
+def _hint(line: str, error: ValidationError) -> str:
+    """Return what to write in the place of a *line* that is no canary."""
+    places = {problem["loc"]: problem["input"] for problem in error.errors()}
+    messages = 'write messages = [{"role": "user", "content": "..."}] as JSON'
+    if isinstance(places.get(()), list):
+        return "write one object a line, without a list around them"
+    if ("messages",) in places:
+        return f"{messages} in the place of prompt" if "prompt" in line else messages
+    return (
+        "a canary has id and messages, and optionally max_tokens, thinking, tools, expect, tier, category, "
+        "conversation with turn"
+    )
+
+
+def _misplaced(canary: Canary, before: Canary | None, ended: Collection[str]) -> str | None:
+    """Return why a turn cannot follow the canary *before* it; None where it can, or is no turn."""
+    if canary.conversation is None:
+        return None
+    if before is None or canary.conversation != before.conversation:
+        if canary.conversation in ended:
+            return f"conversation '{canary.conversation}' has ended before this line"
+        return None if canary.turn == 1 else f"conversation '{canary.conversation}' begins with turn {canary.turn}"
+    if canary.turn != (before.turn or 0) + 1:
+        return f"turn {canary.turn} of conversation '{canary.conversation}' follows turn {before.turn}"
+    grows = len(canary.messages) > len(before.messages)
+    if not grows or canary.messages[: len(before.messages)] != before.messages or canary.tools != before.tools:
+        return f"turn {canary.turn} of conversation '{canary.conversation}' does not begin with turn {before.turn}"
+    return None
+
+
+def parse(text: str, name: str, *, checked: bool = False) -> tuple[Canary, ...]:
+    """Read a canary file's *text*; raise InputError with *name*, the line and the problem.
+
+    With *checked* its JSON schemas are known to be ones: to check them takes longer than all the rest.
+    """
+    return tuple(_lines(text, name, {"checked": checked}))
+
+
+def _lines(text: str, name: str, context: dict[str, bool]) -> Iterator[Canary]:
+    line_by_id: dict[str, int] = {}
+    ended, before = set[str](), None
+    # Only a line feed ends a line: splitlines() would also split at U+2028, which a JSON string may hold.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        where = f"{name}: line {number}"
+        try:
+            canary = Canary.model_validate(json_value(line), context=context)
+        except ParseError as error:
+            hint = "each line must hold one complete JSON object; was the file cut off?"
+            if line.strip() == "{":
+                hint = f"write each object on one line: jq -c . {name} > FILE"
+            elif not line.lstrip().startswith("{"):
+                hint = (
+                    'write a line of JSON for each prompt: {"id": "a", "messages": [{"role": "user", "content": "…"}]}'
+                )
+            raise InputError(f"{where}: {error}", hint=hint) from error
+        except ValidationError as error:
+            raise InputError(f"{where}: {_problems(error)}", hint=_hint(line, error)) from error
+        if canary.id in line_by_id:
+            hint = "give each canary an id of its own: records name canaries by it"
+            raise InputError(f"{where}: id '{canary.id}' is already used in line {line_by_id[canary.id]}", hint=hint)
+        if (trouble := _misplaced(canary, before, ended)) is not None:
+            hint = "the turns of a conversation follow each other, each with the messages of the one before and more"
+            raise InputError(f"{where}: {trouble}", hint=hint)
+        line_by_id[canary.id] = number
+        ended.add(canary.conversation or "")
+        before = canary
+        yield canary
+    if not line_by_id:
+        raise InputError(f"{name}: no canaries", hint="write one JSON object per line: id, messages, expect")
