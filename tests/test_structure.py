@@ -374,7 +374,7 @@ def test_no_two_modules_share_a_name() -> None:
 
 def test_what_a_command_prints_is_found_by_its_name() -> None:
     """
-    A module of report/commands/ has the name of a command; `try` is a word of Python, so its modules are try_slo and try_pair.
+    A module of report/commands/ has the name of a command; as `try` is a word of Python, two are try_slo and try_pair.
     """
     command_modules = {path.stem for path in COMMANDS.glob("*.py")} - {"__init__", "try_slo", "try_pair"}
 
