@@ -38,19 +38,13 @@ def session_of(headers: Mapping[str, str], key_digest: str) -> str | None:
 
 def prefix_digests(beginning: str, messages: Iterable[tuple[str, str]]) -> tuple[bytes, ...]:
     """Return a digest after each message (role and text): of it, all before it, and *beginning*."""
-    digests, before = [], _digest(beginning)
+    digests, hashed = [], hashlib.blake2b(beginning.encode("utf-8", "surrogatepass"), digest_size=_BYTES)
     for role, text in messages:
-        before = _digest(text, role.encode("utf-8", "surrogatepass")[:64], before)
-        digests.append(before)
+        parts = role.encode("utf-8", "surrogatepass"), text.encode("utf-8", "surrogatepass")
+        hashed.update(b" %d %d %b" % (len(parts[0]), len(parts[1]), parts[0]))
+        hashed.update(parts[1])
+        digests.append(hashed.digest())
     return tuple(digests)
-
-
-def _digest(text: str, *before: bytes) -> bytes:
-    hashed = hashlib.blake2b(digest_size=_BYTES)
-    for part in before:
-        hashed.update(len(part).to_bytes(8) + part)
-    hashed.update(text.encode("utf-8", "surrogatepass"))
-    return hashed.digest()
 
 
 class Conversations:
@@ -71,12 +65,14 @@ class Conversations:
             return self._keep(key, self._kept[key][0] if key in self._kept else self._new(), 0)
         if not prefixes:
             return self._new()
-        keys = [self._keyed(prefix) for prefix in prefixes[: -MOST_BACK - 1 : -1]]
-        conversation, repeats = self._kept.get(keys[0], (None, 0))
+        key = self._keyed(prefixes[-1])
+        conversation, repeats = self._kept.get(key, (None, 0))
         if conversation is not None and repeats < MOST_REPEATS:
-            return self._keep(keys[0], conversation, repeats + 1)
-        earlier = next((self._kept[key][0] for key in keys[1:] if key in self._kept), None)
-        return self._keep(keys[0], earlier or self._new(), 0)
+            return self._keep(key, conversation, repeats + 1)
+        for prefix in prefixes[-2 : -MOST_BACK - 1 : -1]:  # mostly the second is it: the others are never hashed
+            if (kept := self._kept.get(self._keyed(prefix))) is not None:
+                return self._keep(key, kept[0], 0)
+        return self._keep(key, self._new(), 0)
 
     def _new(self) -> LiveConversation:
         return LiveConversation(secrets.token_hex(8), self._draw())

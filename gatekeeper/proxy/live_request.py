@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -13,11 +13,11 @@ from gatekeeper.core.policy import RESPONSE_FORMATS, WORKLOAD_HEADER, Proxy, Pro
 from gatekeeper.proxy import request_fields
 from gatekeeper.proxy.conversations import CONVERSATION_HEADER, prefix_digests, session_of
 from gatekeeper.proxy.request_fields import (
+    PROMPTS,
     RegionProperties,
     highest_of,
     listed,
     messages_of,
-    prompts_of,
     region_properties,
     text_of,
 )
@@ -124,30 +124,31 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 def _properties(path: str, key_digest: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties of a request that its body shows."""
-    messages = messages_of(body)
-    instructions = (text_of(message.get("content")) for message in messages if message.get("role") in SYSTEM_ROLES)
-    system = next(instructions, None)
+    texts = [(str(message.get("role")), text_of(message.get("content"))) for message in messages_of(body)]
+    system = next((text for role, text in texts if role in SYSTEM_ROLES), None)
     response_format = body.get("response_format")
     format_type = response_format.get("type") if isinstance(response_format, dict) else None
     return {
         "model": str(body.get("model") or ""),
         "tools": bool(body.get("tools")),
         "response_format": format_type if format_type in RESPONSE_FORMATS else "text",
-        "prompt_chars": sum(len(text_of(prompt)) for prompt in prompts_of(body, messages)),
+        "prompt_chars": sum(
+            [len(text) for _, text in texts] + [len(text_of(body[key])) for key in PROMPTS if key in body]
+        ),
         "system_sha256": "" if system is None else digest(system),
         "answers": _answers(body),
         "drafting": _drafting(body),
         "body": body,
-        "prefixes": _prefixes(path, key_digest, body, messages),
+        "prefixes": _prefixes(path, key_digest, body, texts),
     }
 
 
 def _prefixes(
-    path: str, key_digest: str, body: Mapping[str, Any], messages: Iterable[Mapping[str, Any]]
+    path: str, key_digest: str, body: Mapping[str, Any], texts: Sequence[tuple[str, str]]
 ) -> tuple[bytes, ...]:
     """Return a digest after each message, or of a prompt without messages; path, client and model are in each."""
     others = [item for item in listed(body.get("input")) if isinstance(item, dict)]
-    texts = [(str(message.get("role")), text_of(message.get("content"))) for message in (*messages, *others)]
+    texts = [*texts, *((str(item.get("role")), text_of(item.get("content"))) for item in others)]
     if not texts:
         texts = [("prompt", text) for name in ("prompt", "input") if (text := text_of(body.get(name)))]
     before = (path, key_digest, body.get("model"), body.get("system"), body.get("instructions"))
@@ -196,8 +197,8 @@ def _answers(body: Mapping[str, Any]) -> int:
     """Return how many answers a request asks for at once: so many for each of its prompts."""
     prompts = body.get("prompt")
     count = sum(isinstance(prompt, str | list | dict) for prompt in prompts) if isinstance(prompts, list) else 1
-    if any(body.get(name) is not None for name in request_fields.ANSWERS):
-        highest = highest_of({name: body.get(name) for name in request_fields.ANSWERS}, request_fields.ANSWERS)
+    if numbers := {name: body[name] for name in request_fields.ANSWERS if body.get(name) is not None}:
+        highest = highest_of(numbers, request_fields.ANSWERS)
         count = max(1, count) * math.ceil(min(MOST_ANSWERS, MOST_ANSWERS if highest is None else highest))
     return min(MOST_ANSWERS, max(1, count))
 

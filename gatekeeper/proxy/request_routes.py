@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gatekeeper.core.clock import Instant
-from gatekeeper.core.policy import Policy, Proxy
+from gatekeeper.core.policy import Policy, Proxy, RouteRegion
 from gatekeeper.deploy.watch.guards import GuardResult
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.proxy.conversations import Conversations
@@ -52,6 +52,8 @@ class _Published:
     until_ns: int
     most: Mapping[str, int]
     """Requests in flight up to which each workload may speculate."""
+    any_plain: Fields
+    """What makes a server decode plainly; empty where it needs nothing."""
 
 
 class ConcurrencyLimit:
@@ -102,7 +104,8 @@ class RequestRoutes:
             if earlier is None or (earlier.speculation, earlier.setting) != (route.speculation, route.setting):
                 self.evidence.restart(name, policy.watch.window, self._now_ns())
         most = {name: policy.max_concurrency(name) for name in routes_by_workload}
-        self._published = _Published(policy, routes_by_workload, plain, until_ns, most)
+        any_plain = next((fields for fields in plain.values() if fields), {})
+        self._published = _Published(policy, routes_by_workload, plain, until_ns, most, any_plain)
         self.ready.set()
 
     def judge(self, workload: str, policy: Policy, now: Instant) -> Sequence[GuardResult]:
@@ -125,8 +128,7 @@ class RequestRoutes:
     @property
     def plain_fields(self) -> Fields:
         """Return what makes a server decode plainly, as published last; empty where it needs nothing."""
-        plain = self._published.plain if self._published is not None else {}
-        return next((fields for fields in plain.values() if fields), {})
+        return self._published.any_plain if self._published is not None else {}
 
     @property
     def is_stale(self) -> bool:
@@ -159,17 +161,20 @@ class RequestRoutes:
         )
         workload, rule = choose_workload(request, proxy, published.routes)
         route = published.routes.get(workload) or OverlayRoute(workload, False, "no route in the policy")
-        plain = published.plain.get(workload) or self.plain_fields
+        plain = published.plain.get(workload) or published.any_plain
         if now_ns >= published.until_ns:
             return RequestDecision(workload, rule, False, "the next round of the watch is overdue", plain_fields=plain)
         if not route.speculation:
             return RequestDecision(workload, rule, False, route.because, plain_fields=plain)
-        limit, most = self._limits.setdefault(workload, ConcurrencyLimit()), published.most[workload]
+        limit = self._limits.get(workload) or self._limits.setdefault(workload, ConcurrencyLimit())
+        most = published.most[workload]
         crowded = limit.update(self.in_flight, most, proxy, now_ns)
         because, arm = route.because, None
         outside = f"{self.in_flight} requests in flight, certified up to {most}" if crowded else None
-        certified_fields = published.policy.conditions.request if published.policy.conditions is not None else {}
-        if (outside := outside or _beyond_region(route, request, self.in_flight, certified_fields)) is not None:
+        if route.region is not None and outside is None:
+            conditions = published.policy.conditions
+            outside = _beyond(route.region, request, self.in_flight, conditions.request if conditions else {})
+        if outside is not None:
             because = outside
         elif conversation.draw < proxy.holdout:
             because = arm = "holdout"
@@ -189,14 +194,11 @@ class RequestRoutes:
         )
 
 
-def _beyond_region(route: OverlayRoute, request: LiveRequest, in_flight: int, certified_fields: Fields) -> str | None:
-    """Return why a request lies outside of the certified region; None where it does not, or there is none.
+def _beyond(region: RouteRegion, request: LiveRequest, in_flight: int, certified_fields: Fields) -> str | None:
+    """Return why a request lies outside of the certified region; None where it does not.
 
     *certified_fields* are those of the requests that were certified: they may come again with the same values.
     """
-    region = route.region
-    if region is None:
-        return None
     if (properties := request.in_region()) is None:
         return "the request's body cannot be read"
     certified = {name: value_digest(value) for name, value in certified_fields.items()}

@@ -8,6 +8,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Iterable
+from functools import lru_cache
 
 _LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 _AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
@@ -32,6 +33,7 @@ class HostNames:
         return authority is not None and _name(authority[1]) in self._names
 
 
+@lru_cache(maxsize=64)
 def _name(authority: str) -> str:
     """Return the name in an authority, in lower case; empty where it has another form."""
     parts = _AUTHORITY.fullmatch(authority)

@@ -190,7 +190,7 @@ class Exchange(asyncio.Protocol):
         self._parser, self._pieces, self._buffered = httptools.HttpResponseParser(self), [], 0
         self.take = None
         self._is_whole, self._has_no_body, self._unread = False, method == "HEAD", 0
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         is_chunked = not isinstance(content, bytes) and "Content-Length" not in headers
         if isinstance(content, bytes):
             lines += f"Content-Length: {len(content)}\r\n" if content or method in {"POST", "PUT", "PATCH"} else ""

@@ -1,6 +1,6 @@
 """Headers between a client and a server: what belongs to one connection is not passed on."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
@@ -20,14 +20,15 @@ OURS = "x-gatekeeper-"
 
 
 def forwarded_headers(
-    headers: CIMultiDictProxy[str] | CIMultiDict[str], *, without: Iterable[str] = ()
+    headers: CIMultiDictProxy[str] | CIMultiDict[str], *, without: Collection[str] = ()
 ) -> CIMultiDict[str]:
     """Return the headers that are passed on, in their order, repeated ones included; *without* is in lower case."""
-    lines = headers.getall("Connection", ())
-    dropped = HOP_BY_HOP.union(without, (name.strip().lower() for line in lines for name in line.split(",")))
+    dropped = HOP_BY_HOP
+    if lines := headers.getall("Connection", ()):
+        dropped = HOP_BY_HOP.union(name.strip().lower() for line in lines for name in line.split(","))
     pairs = []
     for name, value in headers.items():
-        if (lower := name.lower()) not in dropped and not lower.startswith(OURS):
+        if (lower := name.lower()) not in dropped and lower not in without and not lower.startswith(OURS):
             pairs.append((name, value))
     return CIMultiDict(pairs)
 
