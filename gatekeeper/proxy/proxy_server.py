@@ -262,7 +262,6 @@ class ProxyServer:
         answer: web.StreamResponse | None = None
         try:
             ended.request, ended.decision = await self._decide(request, body)
-            await asyncio.sleep(0)  # tokens that other streams wait for go first
             targets = self._targets(ended.decision)
             ended.target = targets[0].name
             answer, target, ended.failed = await self._first_that_answers(request, targets, body, meter, ended)
