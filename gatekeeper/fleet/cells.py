@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.analysis.plan.complaints.memory_fit import bytes_by_name
+from gatekeeper.analysis.plan.complaints.wrong_host import host_doubts
 from gatekeeper.backends import facts_of
 from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
 from gatekeeper.core.slo import CONFIDENCE, Slo
@@ -17,7 +18,6 @@ from gatekeeper.run.remote.environment import is_installed
 from gatekeeper.run.remote.remote_run import RemoteHost
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.upload import NamedModel, pack
-from gatekeeper.run.stages.freeze import host_doubts
 
 LOOKS_AT_ONCE = 32
 """Connections that are opened at the same time."""

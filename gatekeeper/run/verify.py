@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gatekeeper import __version__
+from gatekeeper.analysis.plan.complaints.wrong_host import host_doubts
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.admission import Present
 from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy, issue_policy
@@ -31,7 +32,7 @@ from gatekeeper.report.attestation.certificate import CERTIFICATE
 from gatekeeper.report.attestation.chain import CHAIN
 from gatekeeper.report.policy_toml import render
 from gatekeeper.run.judge import judge
-from gatekeeper.run.stages.freeze import freeze_models, host_doubts
+from gatekeeper.run.stages.freeze import freeze_models
 
 READ = (".jsonl", ".json", ".toml", run_directory.SIGNATURE_SUFFIX)
 """Files that are read as part of a run: adding one counts as tampering, adding a note does not."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper import host
+from gatekeeper.analysis.plan.complaints.wrong_host import host_doubts
 from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core.clock import SystemClock
@@ -22,7 +23,6 @@ from gatekeeper.host.host_lock import Holder
 from gatekeeper.run.prepare import prepare
 from gatekeeper.run.remote.reconnect import Say
 from gatekeeper.run.remote.upload import NamedModel
-from gatekeeper.run.stages.freeze import host_doubts
 
 SKEW_NOTED_S = 2.0
 """More than ssh and a busy machine add to the comparison of two clocks."""

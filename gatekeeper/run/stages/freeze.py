@@ -11,6 +11,7 @@ import numpy as np
 from gatekeeper import __version__, host
 from gatekeeper.analysis.final_passes import FINAL_PASSES
 from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.plan.complaints.wrong_host import host_doubts
 from gatekeeper.analysis.plan.plan_document import plan_document
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.backends import stored_models
@@ -20,17 +21,12 @@ from gatekeeper.core.clock import stamp
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import RULES, ArrivalTimes, Manifest, Model
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.slo import Host
 from gatekeeper.core.system.files import HashCache, user_hash_cache
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.run_directory import MANIFEST, PLAN
 from gatekeeper.core.text import json_text
-from gatekeeper.core.units import show_number, sold_gigabytes
 from gatekeeper.core.verdict import Finding
 from gatekeeper.run.load import CERTIFIED_NAME
-
-MEMORY_TOLERANCE = 0.07
-"""The kernel and the firmware reserve a few percent of a machine's memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,24 +115,3 @@ def frozen_files(
     pass_files = [*(f"{after.stem}-1*.jsonl" for after in PASSES), *(name for final in finals for name in final.files)]
     yield PLAN, json_text(plan_document(inputs.slo, plan, pass_files))
     yield MANIFEST, manifest
-
-
-def host_doubts(required: Host, host: Mapping[str, Any]) -> list[str]:
-    """Return how this host differs from the SLO's `[host]`; a value that is not known counts as different."""
-    doubts = []
-    if required.chip is not None and host.get("chip") != required.chip:
-        doubts.append(f"chip is '{host.get('chip') or 'unknown'}' on this host, the SLO is for '{required.chip}'")
-    if required.memory_gb is not None:
-        have = sold_gigabytes(host.get("memory_bytes") or 0)
-        if abs(have - required.memory_gb) > MEMORY_TOLERANCE * required.memory_gb:
-            doubts.append(f"memory_gb is {show_number(have)} on this host, the SLO is for {required.memory_gb:g}")
-    if required.os is not None and not _has_prefix(str(host.get("os") or ""), required.os):
-        doubts.append(f"os is '{host.get('os') or 'unknown'}' on this host, the SLO is for '{required.os}'")
-    if required.power == "ac" and host.get("power_source") != "ac":
-        doubts.append(f"power is '{host.get('power_source') or 'unknown'}' on this host, the SLO is for 'ac'")
-    return doubts
-
-
-def _has_prefix(version: str, prefix: str) -> bool:
-    """Compare whole parts of a version: 26 is a prefix of 26.1 and not of 260."""
-    return version.split(".")[: len(prefix.split("."))] == prefix.split(".")
