@@ -49,20 +49,21 @@ class Reader:
         self.fresh_ns = (1.5 * period + 1.0) * 1e9
         self._newest: tuple[Values, int] | None = None
 
-    def current(self, name: str, now: int) -> tuple[float | str | Status, float | None]:
-        """Return the value or why it is missing, and the age in seconds of the reading it comes from."""
+    def current(self, now: int) -> tuple[Values, float | None]:
+        """Return each value or why it is missing, and the age in seconds of the reading they come from."""
         if self._newest is None:
-            return Status.STALE, None
+            return dict.fromkeys(self.provides, Status.STALE), None
         values, read_ns = self._newest
         age_ns = max(0, now - read_ns)
-        value = values.get(name, Status.ABSENT)
-        if age_ns > self.fresh_ns and value not in (Status.ABSENT, Status.DENIED):
-            value = Status.STALE
-        return value, round(age_ns / 1e9, 6)
+        if age_ns > self.fresh_ns:
+            never = (Status.ABSENT, Status.DENIED)
+            values = {name: value if value in never else Status.STALE for name, value in values.items()}
+        return values, round(age_ns / 1e9, 6)
 
     def gives(self, name: str) -> bool:
         """Return whether it has the value now."""
-        return not isinstance(self.current(name, time.monotonic_ns())[0], Status)
+        values, _ = self.current(time.monotonic_ns())
+        return not isinstance(values.get(name, Status.ABSENT), Status)
 
     @property
     def answers(self) -> bool:
@@ -245,6 +246,7 @@ class Poller:
         self._direct = [reader for reader in self._readers if isinstance(reader, DirectReader)]
         self._tools = [reader for reader in self._readers if isinstance(reader, ToolReader)]
         self._providers = {name: [reader for reader in self._readers if name in reader.provides] for name in UNITS}
+        self._without_source = {name: Reading(None, unit, "none", Status.ABSENT.value) for name, unit in UNITS.items()}
         self._streams = [reader for reader in self._readers if isinstance(reader, StreamReader)]
         self._stop, self._close = os.pipe()
         self._executor = ThreadPoolExecutor(len(sources) + 1, "host source")
@@ -319,7 +321,8 @@ class Poller:
         A counter that is dead by the GPU's activity, which another source may have, is absent.
         """
         now = time.monotonic_ns()
-        readings = {name: self._reading(name, now) for name in UNITS}
+        current = {reader: reader.current(now) for reader in self._readers}
+        readings = {name: self._reading(name, current) for name in UNITS}
         values = {name: reading.value for name, reading in readings.items() if reading.value is not None}
         if (readings["gpu_active"].age or 0.0) > PERIOD_STREAM:
             values.pop("gpu_active", None)  # it may be of another request
@@ -327,21 +330,27 @@ class Poller:
         self._dead = {name: dead_detail(readings[name].source, (name,)) for name in dead}
         return readings | {name: replace(readings[name], value=None, status=Status.ABSENT.value) for name in dead}
 
-    def _reading(self, name: str, now: int) -> Reading:
-        missing: list[tuple[int, bool, Reading]] = []
+    def _reading(self, name: str, current: Mapping[Reader, tuple[Values, float | None]]) -> Reading:
+        missing: list[tuple[Reader, Status, float | None]] = []
         for reader in self._providers[name]:
-            value, age = reader.current(name, now)
+            values, age = current[reader]
+            value = values.get(name, Status.ABSENT)
             if not isinstance(value, Status):
                 return Reading(value, UNITS[name], reader.name, "ok", age)
-            reading = Reading(None, UNITS[name], reader.name, value.value, age)
-            missing.append((_MOST_USEFUL_FIRST.index(value), not reader.answers, reading))
+            missing.append((reader, value, age))
         if not missing:
-            return Reading(None, UNITS[name], "none", Status.ABSENT.value)
-        return min(missing, key=lambda ranked: ranked[:2])[-1]
+            return self._without_source[name]
+        reader, status, age = missing[0] if len(missing) == 1 else min(missing, key=_usefulness)
+        return Reading(None, UNITS[name], reader.name, status.value, age)
 
     def details(self) -> Mapping[str, str]:
         """Return the last error of each source that failed, in its own words, and of each value that it left out."""
         return {reader.name: reader.detail for reader in self._readers if reader.detail} | self._dead
+
+
+def _usefulness(missing: tuple[Reader, Status, float | None]) -> tuple[int, bool]:
+    reader, status, _ = missing
+    return _MOST_USEFUL_FIRST.index(status), not reader.answers
 
 
 def _reader(source: Source, interval: float, gap: float) -> Reader:

@@ -159,11 +159,16 @@ class HostColumns(Sequence[HostSample]):
 def shape(sample: HostSample) -> tuple[tuple[Hashable, ...], list[float]]:
     """Return what samples of one layout share, and the numbers in which they differ: values, then known ages."""
     key: list[Hashable] = [*sample.values]
-    numbers = []
+    numbers: list[float] = []
     for reading in sample.values.values():
-        constant = float if is_number(reading.value) else reading.value
-        key += (reading.unit, reading.source, reading.status, constant, reading.age is not None)
-        numbers += [float(number) for number in (reading.value, reading.age) if is_number(number)]
+        value, age = reading.value, reading.age
+        constant: object = value
+        if value is not None and is_number(value):
+            constant = float
+            numbers.append(float(value))
+        if age is not None and is_number(age):
+            numbers.append(float(age))
+        key += (reading.unit, reading.source, reading.status, constant, age is not None)
     return tuple(key), numbers
 
 

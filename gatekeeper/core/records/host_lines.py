@@ -15,6 +15,9 @@ FULL_EVERY = 60
 """Samples of one layout from a full line to the next: damage to a full line costs those, and no others."""
 
 
+_compact = json.JSONEncoder(separators=(",", ":")).encode
+
+
 class ShortLines:
     """Writes a short line for each sample that a full line of the same writer has the layout of."""
 
@@ -35,7 +38,7 @@ class ShortLines:
             return None
         self._full[key] = (like, left - 1)
         document = {"like": like, "numbers": numbers} | {name: getattr(sample, name) for name in MOMENT}
-        return json.dumps(document, separators=(",", ":")).encode()
+        return _compact(document).encode()
 
 
 MOMENT = ("at", "phase", "at_ns", "segment", "took_ns", "late_ns")
