@@ -20,7 +20,7 @@ def slope(times: Floats, values: Floats, *, level: float, seed: int, rising: boo
     """Return the median of all pairwise slopes, in units per second, with one-sided bounds at *level*; None if short.
 
     Theil (1950), Sen (1968). Residuals are drawn in circular blocks (Politis and Romano, 1992), so that a slow wave
-    does not count as a trend. With *rising*, a median of 0 or less gives None as well, without resampling.
+    does not count as a trend. With *rising*, a slope that is not proven above 0 gives None as well; that is known early.
     """
     if len(times) < MIN_READINGS or times.max() <= times.min():
         return None
@@ -36,10 +36,22 @@ def slope(times: Floats, values: Floats, *, level: float, seed: int, rising: boo
     size = max(2, len(at) // BLOCK)
     starts = random.integers(0, len(at), (RESAMPLES, -(-len(at) // size)))
     drawn = residuals[(starts[:, :, None] + np.arange(size)).reshape(RESAMPLES, -1)[:, : len(at)] % len(at)]
-    slopes = [np.median((row[second] - row[first]) / spans) for row in drawn]
+    wider, middle, slopes = _wider(level), [(len(spans) - 1) // 2, len(spans) // 2], list[float]()
+    # The lower bound lies between as many of the lowest and one fewer.
+    denied, enough = 0, int((RESAMPLES - 1) * (1 - level)) + 2
+    for row in drawn:
+        pairwise = row.take(second)
+        pairwise -= row.take(first)
+        pairwise /= spans
+        pairwise.partition(middle)
+        slopes.append(float(pairwise[middle].mean()))
+        denied += center + wider * slopes[-1] <= 0
+        if rising and denied == enough:
+            return None
     below, above = (float(bound) for bound in np.quantile(slopes, [1 - level, level]))
-    wider = _wider(level)
     lo, hi = center + wider * min(0.0, below), center + wider * max(0.0, above)
+    if rising and lo <= 0:
+        return None
     return Estimate(center, lo, hi, len(times), confidence=level)
 
 
@@ -56,9 +68,15 @@ def _wider(level: float) -> float:
 
 def _thin(times: Floats, values: Floats) -> tuple[Floats, Floats]:
     order = np.argsort(times, kind="stable")
-    groups = np.array_split(order, min(BINS, len(order)))
-    at = np.array([float(np.median(times[group])) for group in groups])
-    middle = np.array([float(np.median(values[group])) for group in groups])
+    at, middle = (_medians(series[order], min(BINS, len(order))) for series in (times, values))
     # Two readings at one instant have no slope.
     keep = np.concatenate(([True], np.diff(at) > 0))
     return at[keep], middle[keep]
+
+
+def _medians(values: Floats, count: int) -> Floats:
+    """Return the median of each of *count* parts, of which the first ones are longer by one."""
+    size, longer = divmod(len(values), count)
+    end = longer * (size + 1)
+    parts = values[:end].reshape(longer, size + 1), values[end:].reshape(-1, size)
+    return np.concatenate([np.median(part, axis=1) for part in parts])

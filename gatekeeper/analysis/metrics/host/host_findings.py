@@ -217,8 +217,7 @@ def _background_jobs(host: HostSamples, conditions: Conditions) -> Iterator[Find
 def _still_grows(at: Floats, values: Floats, level: float, seed: int) -> bool:
     """Return whether the growth is proven in the second half alone: one step, then flat, is no leak."""
     half = at >= (at[0] + at[-1]) / 2
-    growth = slope(at[half], values[half], level=level, seed=seed, rising=True)
-    return growth is not None and growth.lo > 0
+    return slope(at[half], values[half], level=level, seed=seed, rising=True) is not None
 
 
 def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float) -> Iterator[Finding]:
@@ -234,7 +233,7 @@ def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float)
             continue
         last = values.segments[-1]
         growth = slope(last.at, last.values, level=level, seed=seed, rising=True)
-        if growth is None or growth.lo <= 0 or (host.rules > 2 and not _still_grows(last.at, last.values, level, seed)):
+        if growth is None or (host.rules > 2 and not _still_grows(last.at, last.values, level, seed)):
             continue
         center, soon, late = (free / rate for rate in (growth.center, growth.hi, growth.lo))
         if soon > horizon:
