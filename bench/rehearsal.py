@@ -128,7 +128,7 @@ def rehearse(
                 case = _with_soak(case, soak_plan, client, backend, profile, host)
             seconds[soak_plan.file.removesuffix(".jsonl")] += (backend.clock.now_ns() - begun_ns) / 1e9
             case = _with_passes(case, soak_plan, backend, seconds)
-    if routing and (due := first_lacking(case, (routing_pass.PASS,))) is not None:
+    if routing and (due := first_lacking(case, conclude(case, ()), (routing_pass.PASS,))) is not None:
         begun_ns = backend.clock.now_ns()
         with Client(case.slo, backend, _ignore) as client:
             sender_of(routing_pass.PASS)(

@@ -72,12 +72,15 @@ def conclude(case: Case, final_passes: Sequence[FinalPass] = FINAL_PASSES) -> Co
     return Conclusion(verdict, due, routes)
 
 
-def first_lacking(case: Case, finals: Sequence[FinalPass]) -> tuple[FinalPass, Sequence[Any]] | None:
-    """Return the first of the passes at the end of a run that must still measure something, and what that is.
+LackingPass = tuple[FinalPass, Sequence[Any]]
+"""A pass at the end of a run, and what it must still measure."""
 
-    None where all are complete, and before every route is known.
+
+def first_lacking(case: Case, conclusion: Conclusion, finals: Sequence[FinalPass]) -> LackingPass | None:
+    """Return the first of the passes at the end of a run that must still measure something.
+
+    *conclusion* is that without them. None where all are complete, and before every route is known.
     """
-    conclusion = conclude(case, ())
     if not conclusion.routes:
         return None
     lacks = ((final, final.lacks(case, conclusion.verdict, conclusion.routes)) for final in finals)

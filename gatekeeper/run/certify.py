@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatekeeper import host
-from gatekeeper.analysis.conclude import conclude
+from gatekeeper.analysis.conclude import LackingPass, conclude, first_lacking
+from gatekeeper.analysis.final_passes import FINAL_PASSES
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import compared_in_sweep
 from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
@@ -97,12 +98,12 @@ def _measure(run: ActiveRun) -> None:
         run_sweep(run, client)
         time_rounds(run, client)
         run.stage_done("sweep")
-        while (due := _due(run)) or sweep_once_more(run, client):
-            for due_soak in due:
+        while (due := _due(run)).soaks or sweep_once_more(run, client):
+            for due_soak in due.soaks:
                 _soak(run, due_soak, client)
                 after_soak(run, due_soak.plan, client)
                 run.stage_done(due_soak.plan.name)
-        finish_run(run, client)
+        finish_run(run, client, due.at_end)
         client.close()
 
 
@@ -117,14 +118,25 @@ class DueSoak:
     """By workload, the canaries whose words the sweep compared."""
 
 
-def _due(run: ActiveRun) -> list[DueSoak]:
-    """Return the soaks that are due; the case is read anew each time and not kept: its memory is the machine's."""
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What the records so far call for."""
+
+    soaks: list[DueSoak]
+    at_end: LackingPass | None
+    """The first pass at the end of the run; None while soaks are due."""
+
+
+def _due(run: ActiveRun) -> Due:
+    """Return what is due; the case is read anew each time and not kept: its memory is the machine's."""
     case = run.case(live=True)
+    conclusion = conclude(case, ())
     answers = [answer for recorded in case.sweep.values() for answer in recorded.records]
-    return [
+    soaks = [
         DueSoak(soak_plan, soak_outlook(run.prepared, soak_plan, answers), compared_in_sweep(case, soak_plan))
-        for soak_plan in conclude(case, ()).needs
+        for soak_plan in conclusion.needs
     ]
+    return Due(soaks, first_lacking(case, conclusion, FINAL_PASSES))
 
 
 def _soak(run: ActiveRun, due: DueSoak, client: Client) -> None:

@@ -7,7 +7,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
-from gatekeeper.analysis.conclude import conclude, first_lacking
+from gatekeeper.analysis.conclude import LackingPass, conclude, first_lacking
 from gatekeeper.analysis.final_passes import FINAL_PASSES
 from gatekeeper.analysis.final_passes.final_pass import FinalPass
 from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, after_slow_start, instability
@@ -157,16 +157,22 @@ def _run_pass(run: ActiveRun, soak_plan: SoakPlan, after: Pass[Any], client: Cli
         file.finish()
 
 
-def finish_run(run: ActiveRun, client: Client) -> None:
-    """Do the missing passes at the end of the run; each ends early if a system cannot start.
+def finish_run(run: ActiveRun, client: Client, due: LackingPass | None) -> None:
+    """Do the missing passes at the end of the run, *due* the first; each ends early if a system cannot start.
 
     The outcome of every workload is decided by then, and does not rest on them.
     """
     finals = list(FINAL_PASSES)
-    while finals and (due := first_lacking(run.case(live=True), finals)) is not None:
+    while due is not None:
         final, lacks = due
         del finals[: finals.index(final) + 1]
         _run_final(run, final, lacks, client)
+        due = _lacking(run, finals)
+
+
+def _lacking(run: ActiveRun, finals: Sequence[FinalPass]) -> LackingPass | None:
+    case = run.case(live=True)
+    return first_lacking(case, conclude(case, ()), finals)
 
 
 def _run_final(run: ActiveRun, final: FinalPass, lacks: Sequence[Any], client: Client) -> None:
