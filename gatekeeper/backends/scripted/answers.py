@@ -67,6 +67,10 @@ class AnswerContext:
         """Return the generator of one kind of draw about the text."""
         return self.script.draw(kind, self.text_key)
 
+    def happens(self, kind: str, chance: float) -> bool:
+        """Draw whether something happens to the text; a generator takes longer to make than a whole answer to plan."""
+        return chance >= 1 or self.draw(kind).random() < chance
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedAnswer:
@@ -112,10 +116,11 @@ def plan_answer(context: AnswerContext) -> PlannedAnswer:
         most = context.request.max_tokens - alone
         rounds = count_rounds(drafted[alone:], draft_tokens=context.draft_tokens, max_tokens=most)
     bursts[0] = (bursts[0][0] + prefill * context.pace, bursts[0][1])
-    stall = script.draw("stall", number)
-    if stall.random() < script.noise.stall_share and len(bursts) > 1:
-        where = stall.randrange(1, len(bursts))
-        bursts[where] = (bursts[where][0] + script.noise.stall, bursts[where][1])
+    if script.noise.stall_share and len(bursts) > 1:
+        stall = script.draw("stall", number)
+        if stall.random() < script.noise.stall_share:
+            where = stall.randrange(1, len(bursts))
+            bursts[where] = (bursts[where][0] + script.noise.stall, bursts[where][1])
     finish = "length" if len(words) >= limit else "tool_calls" if calls else "stop"
     text, calls = "" if calls else "".join(tokens), calls if len(words) <= limit else ()
     return PlannedAnswer(
@@ -138,10 +143,10 @@ def prompt_tokens(canary: Canary) -> int:
 def _tokens_and_calls(context: AnswerContext) -> tuple[tuple[str, ...], Calls]:
     """Return the tokens of the whole answer, and the tool calls that they spell."""
     script, canary, behaviour, candidate = context.script, context.canary, context.behaviour, context.arm == "candidate"
-    right = context.draw("quality").random() < getattr(behaviour.quality, context.arm)
-    agrees = not candidate or context.draw("agreement").random() < behaviour.agreement
+    right = context.happens("quality", getattr(behaviour.quality, context.arm))
+    agrees = not candidate or context.happens("agreement", behaviour.agreement)
     for cause in context.spoiled_by if candidate else ():
-        agrees = agrees and context.draw(cause).random() < getattr(behaviour, cause)
+        agrees = agrees and context.happens(cause, getattr(behaviour, cause))
     text = script.answers.get(canary.id)
     calls: Calls = ()
     if canary.expect is None and text is None:
@@ -163,6 +168,8 @@ def _tokens_and_calls(context: AnswerContext) -> tuple[tuple[str, ...], Calls]:
 
 def flipped_places(context: AnswerContext, tokens: Sequence[str]) -> frozenset[int]:
     """Return which tokens of plain decoding the numerics of a wider pass change: some of those with a space before."""
+    if not context.behaviour.flips:
+        return frozenset()
     spaced = [place for place, token in enumerate(tokens) if token[:1].isspace()]
     chance, draw = context.behaviour.flips * len(tokens) / max(1, len(spaced)), context.draw("flips")
     flipped = frozenset(place for place in spaced if draw.random() < chance)

@@ -11,6 +11,7 @@ from typing import Any
 from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.http.chat_request import PLAIN, resolve
 from gatekeeper.backends.scripted.answers import EMIT_S, AnswerContext, Cause, plan_answer, prompt_tokens
+from gatekeeper.backends.scripted.behaviour import Behaviour
 from gatekeeper.backends.scripted.script import Arm, Script, read_script
 from gatekeeper.backends.scripted.scripted_target import ScriptedTarget
 from gatekeeper.backends.scripted.shown_answer import ShownAnswer
@@ -71,6 +72,8 @@ class ScriptedBackend:
         """Arm and canary of every answer so far: what a cache of answers would keep, beyond any one system's life."""
         self._lanes: list[int] = []
         """When each of several concurrent virtual streams is free again."""
+        self._behaviours: dict[tuple[str, str | None], Behaviour] = {}
+        """By the id and the category of a canary, which decide how it is answered."""
 
     def residence(self, setting: Setting) -> str:
         """Return the draft, or `plain`."""
@@ -103,10 +106,13 @@ class ScriptedBackend:
 
     def context(self, request: DecodeRequest, **varying: Any) -> AnswerContext:
         """Return what the answer to *request* depends on; *varying* is what differs from answer to answer."""
-        behaviour, knobs = self.script.behaviour(request.canary), dict(request.setting)
+        canary, knobs = request.canary, dict(request.setting)
+        if (key := (canary.id, canary.category)) not in self._behaviours:
+            self._behaviours[key] = self.script.behaviour(canary)
+        behaviour = self._behaviours[key]
         written = knobs.get("num_draft_tokens") or knobs.get("block_size") or behaviour.num_draft_tokens
         length = int(behaviour.length(knobs.get("concurrency") or 1) if written == ADAPTIVE else written)
-        return AnswerContext(self.script, behaviour, request.canary, resolve(request), draft_tokens=length, **varying)
+        return AnswerContext(self.script, behaviour, canary, resolve(request), draft_tokens=length, **varying)
 
     def replays(self, arm: Arm, canary: str) -> bool:
         """Tell whether an answer comes from the script's cache of answers; keep it there."""
@@ -262,10 +268,12 @@ class ScriptedSystem(ScriptedTarget, RunningSystem):
 
     def _pace(self, arm: Arm, number: int, begun: int, streams: int) -> float:
         """Return what every time of answer *number* is multiplied with, noise left out."""
-        draw, pace = self._script.draw("mode", number), 1.0
-        for mode in self._script.modes:
-            slow = draw.random() < mode.share and (mode.file is None or (self._backend.folder / mode.file).exists())
-            pace *= mode.slower if slow and mode.arm in {"both", arm} else 1.0
+        pace = 1.0
+        if self._script.modes:
+            draw = self._script.draw("mode", number)
+            for mode in self._script.modes:
+                slow = draw.random() < mode.share and (mode.file is None or (self._backend.folder / mode.file).exists())
+                pace *= mode.slower if slow and mode.arm in {"both", arm} else 1.0
         for drift in self._script.drift:
             if drift.of == "time" and drift.arm in {"both", arm}:
                 since_s = self._started_s if drift.since == "start" else 0.0
