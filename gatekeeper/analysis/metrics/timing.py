@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate, pairwise, repeat
 
 import numpy as np
 
@@ -155,9 +156,22 @@ def bursts(answer: Answer, together_s: float) -> list[tuple[float, int | None]]:
     return list(zip(gathered.gaps.tolist(), tokens, strict=True))
 
 
+def gaps_by_answer(answers: Sequence[Answer], together_s: float) -> list[list[float]]:
+    """Return the gaps between the bursts of each answer, in seconds; for many answers in one look."""
+    gathered = gather_bursts(answers, together_s)
+    gaps, ends = gathered.gaps.tolist(), accumulate(gathered.sizes.tolist(), initial=0)
+    return [gaps[begun:end] for begun, end in pairwise(ends)]
+
+
 def longest_gap(answer: Answer, together_s: float) -> float | None:
-    """Return the longest gap in seconds; None for an answer that came in one burst."""
-    return max((gap for gap, _ in bursts(answer, together_s)), default=None)
+    """Return the longest gap in seconds; None for an answer that came in one burst. See `gather_bursts`."""
+    columns, bursts_ns, since_ns = answer.columns, list[int](), 0
+    for gap_ns, drafted in zip(columns.gaps_ns(), columns.drafted or repeat(0), strict=False):
+        since_ns += gap_ns
+        if drafted != 1 and gap_ns / 1e9 >= together_s:
+            bursts_ns.append(since_ns)
+            since_ns = 0
+    return max(bursts_ns) / 1e9 if bursts_ns else None
 
 
 def arrived_at_once(answers: Sequence[Answer], together_s: float) -> str:

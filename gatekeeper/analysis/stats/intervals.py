@@ -76,13 +76,19 @@ def quantile(values: Sequence[float], q: float, level: float) -> Estimate | Miss
     need = samples_needed(q, level)
     if n < need:
         return _too_few_answers(n, need, level)
-    # P(X_(k) <= quantile) = P(at least k samples fall below it) = 1 - cdf(k - 1); order statistics count from 1.
-    cdf: list[float] = np.cumsum(_binomial(n, q)).tolist()
-    below = [k for k in range(1, n + 1) if 1 - cdf[k - 1] >= level]
-    above = [k for k in range(1, n + 1) if cdf[k - 1] >= level]
-    lo = ordered[below[-1] - 1] if below else -math.inf
-    hi = ordered[above[0] - 1] if above else math.inf
+    below, above = _bounding_ranks(n, q, level)
+    lo = ordered[below - 1] if below is not None else -math.inf
+    hi = ordered[above - 1] if above is not None else math.inf
     return Estimate(float(np.quantile(ordered, q)), lo, hi, n, confidence=level)
+
+
+@lru_cache(maxsize=1024)
+def _bounding_ranks(n: int, q: float, level: float) -> tuple[int | None, int | None]:
+    """Return which of *n* order statistics, counted from 1, bound the *q* quantile; None where none does."""
+    # P(X_(k) <= quantile) = P(at least k samples fall below it) = 1 - cdf(k - 1).
+    cdf: list[float] = np.cumsum(_binomial(n, q)).tolist()
+    below = next((k for k in range(n, 0, -1) if 1 - cdf[k - 1] >= level), None)
+    return below, next((k for k in range(1, n + 1) if cdf[k - 1] >= level), None)
 
 
 def _too_few_answers(n: int, need: int, level: float) -> Missing:
@@ -251,6 +257,7 @@ def pooled_quantile(
     return Estimate(center, at(q - far * widest), at(q + far * widest), n, confidence=level)
 
 
+@lru_cache(maxsize=1024)
 def proportion_bounds(successes: int, trials: int, level: float) -> tuple[float, float]:
     """Return Clopper-Pearson bounds of a proportion, each one-sided at *level*, by bisection."""
 

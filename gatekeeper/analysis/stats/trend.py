@@ -20,7 +20,7 @@ def slope(times: Floats, values: Floats, *, level: float, seed: int, rising: boo
     """Return the median of all pairwise slopes, in units per second, with one-sided bounds at *level*; None if short.
 
     Theil (1950), Sen (1968). Residuals are drawn in circular blocks (Politis and Romano, 1992), so that a slow wave
-    does not count as a trend. With *rising*, a slope that is not proven above 0 gives None as well; that is known early.
+    does not count as a trend. With *rising*, None as well for a slope not proven above 0, known early.
     """
     if len(times) < MIN_READINGS or times.max() <= times.min():
         return None

@@ -14,7 +14,7 @@ from statistics import fmean, median
 
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
-from gatekeeper.analysis.metrics.timing import bursts, decode_rate
+from gatekeeper.analysis.metrics.timing import decode_rate, gaps_by_answer
 from gatekeeper.analysis.stats.intervals import bisected
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import DRAFT_LENGTHS
@@ -107,7 +107,7 @@ def measure_rounds(setting: Setting, answers: Sequence[Generation], together_s: 
         return Missing("this backend does not count drafted tokens, so the cost of a round cannot be divided")
     if not drafted or not rounds:
         return Missing("the draft proposed no tokens: this is plain decoding with a second model in memory")
-    gaps = [[gap for gap, _ in bursts(generation.answer, together_s)] for generation in counted]
+    gaps = gaps_by_answer([generation.answer for generation in counted], together_s)
     means = [fmean(answer_gaps) for answer_gaps in gaps if answer_gaps]
     if not means or median(means) <= 0:
         return Missing("the answers arrived in too few pieces to time a round")

@@ -29,6 +29,8 @@ FORECAST_PARTS = {
 }
 """The stages in their order, each with the parts of its forecast that scale with the measured speed."""
 _PASS_STAGES = frozenset(after.stage for after in PASSES)
+SHOWN = ("memory_headroom", "memory_pressure_level", "swap_used", "subject_footprint", "thermal_level")
+"""The readings of the host that are shown."""
 PRESSURE = {1: "normal", 2: "warning", 4: "critical"}
 
 _GENERATION: TypeAdapter[Generation] = TypeAdapter(Generation)
@@ -137,7 +139,8 @@ class Progress:
         self._workloads: dict[str, WorkloadProgress] = {}
         self._measured: tuple[WorkloadRow, ...] = ()
         """Rows of the last stage with answers: a pass shows them until it has its own."""
-        self._host: tuple[Gauge, ...] = ()
+        self._host: Mapping[str, Reading] | None = None
+        """The newest readings that are shown: samples come more often than anyone looks."""
         self._faults = 0
 
     def update(self, event: Event) -> None:
@@ -165,7 +168,7 @@ class Progress:
                 case "reading":
                     self._count(detail)
                 case "sample":
-                    self._host = tuple(_gauges(detail["values"]))
+                    self._host = _shown_readings(detail["values"])
                 case "verdict":
                     self._enter({"stage": DONE})
 
@@ -190,7 +193,7 @@ class Progress:
                 over=over,
                 faults=self._faults,
                 rows=self._rows(),
-                host=self._host,
+                host=tuple(_gauges(self._host)) if self._host is not None else (),
                 elapsed=elapsed,
                 before=self._phases()[0],
                 after=self._phases()[1],
@@ -311,13 +314,16 @@ def _count(detail: Detail, key: str) -> int | None:
     return int(value) if value is not None else None
 
 
-def _gauges(values: Detail) -> Iterable[Gauge]:
-    """Describe a sample of the host; headroom and pressure are shown even where they are unknown."""
-    readings = {
-        name: reading if isinstance(reading, Reading) else _READING.validate_python(reading)
-        for name, reading in values.items()
-        if name in {"memory_headroom", "memory_pressure_level", "swap_used", "subject_footprint", "thermal_level"}
+def _shown_readings(values: Detail) -> dict[str, Reading]:
+    return {
+        name: reading if isinstance(reading := values[name], Reading) else _READING.validate_python(reading)
+        for name in SHOWN
+        if name in values
     }
+
+
+def _gauges(readings: Mapping[str, Reading]) -> Iterable[Gauge]:
+    """Describe a sample of the host; headroom and pressure are shown even where they are unknown."""
     room, pressure = _number(readings, "memory_headroom"), _number(readings, "memory_pressure_level")
     free = f"memory {_status(readings, 'memory_headroom')}" if room is None else f"{show_bytes(room)} free"
     yield Gauge(free)

@@ -69,15 +69,18 @@ def sweep_data(case: Case, workloads: Sequence[WorkloadVerdict]) -> SweepData:
     estimates: dict[tuple[str, str, str], tuple[float, float, float, int]] = {}
     for workload in workloads:
         sweep = case.sweep_answers(workload.name)
+        of_choice = {
+            (result.trial.name, result.measure): (ratio.center, ratio.lo, ratio.hi, ratio.n)
+            for result in (workload.choice.results if workload.choice is not None else ())
+            if (ratio := result.shown) is not None
+        }
         for trial in case.plan.trials:
             evidence = sweep.paired(trial)
             rows += _answers(trial, evidence)
             for metric in METRICS:
-                if (interval := estimate_of(metric, evidence)) is not None:
+                interval = of_choice.get((trial.name, metric)) or estimate_of(metric, evidence)
+                if interval is not None:
                     estimates[workload.name, trial.name, metric] = interval
-        for result in workload.choice.results if workload.choice is not None else ():
-            if (ratio := result.shown) is not None:
-                estimates[workload.name, result.trial.name, result.measure] = ratio.center, ratio.lo, ratio.hi, ratio.n
     thinned = every_nth(rows, MOST_ROWS, lambda row: row.fault)
     return SweepData(tuple(_settings(case.plan.trials)), tuple(thinned), estimates, len(rows) - len(thinned))
 
