@@ -32,6 +32,7 @@ from gatekeeper.host.sources import (
 RETRY_PAUSES = (1.0, 5.0, 30.0)
 """Seconds before a stream that died is started again: soon at first, then rarely enough to cost nothing."""
 
+_NEVER_STALE = (Status.ABSENT, Status.DENIED)
 TAIL = 1 << 16  # bytes of a stream's output kept to explain its death
 
 
@@ -56,14 +57,12 @@ class Reader:
         values, read_ns = self._newest
         age_ns = max(0, now - read_ns)
         if age_ns > self.fresh_ns:
-            never = (Status.ABSENT, Status.DENIED)
-            values = {name: value if value in never else Status.STALE for name, value in values.items()}
+            values = {name: value if value in _NEVER_STALE else Status.STALE for name, value in values.items()}
         return values, round(age_ns / 1e9, 6)
 
     def gives(self, name: str) -> bool:
         """Return whether it has the value now."""
-        values, _ = self.current(time.monotonic_ns())
-        return not isinstance(values.get(name, Status.ABSENT), Status)
+        return not isinstance(self.current(time.monotonic_ns())[0].get(name, Status.ABSENT), Status)
 
     @property
     def answers(self) -> bool:
@@ -245,7 +244,8 @@ class Poller:
             reader.fresh_ns = math.inf if gap else reader.fresh_ns
         self._direct = [reader for reader in self._readers if isinstance(reader, DirectReader)]
         self._tools = [reader for reader in self._readers if isinstance(reader, ToolReader)]
-        self._providers = {name: [reader for reader in self._readers if name in reader.provides] for name in UNITS}
+        every = {name: [reader for reader in self._readers if name in reader.provides] for name in UNITS}
+        self._providers = {name: readers for name, readers in every.items() if readers}
         self._without_source = {name: Reading(None, unit, "none", Status.ABSENT.value) for name, unit in UNITS.items()}
         self._streams = [reader for reader in self._readers if isinstance(reader, StreamReader)]
         self._stop, self._close = os.pipe()
@@ -290,9 +290,8 @@ class Poller:
             ended.result()  # raises again what a parser with a bug raised
         self._runs = [run for run in self._runs if not run.done()]
         now = time.monotonic_ns()
-        due = [
-            (tool, argv) for tool in filter(self._needed, self._tools) if (argv := tool.due_command(now)) is not None
-        ]
+        needed = filter(self._needed, self._tools)
+        due = [(tool, argv) for tool in needed if (argv := tool.due_command(now)) is not None]
         if due:
             self._runs.append(self._executor.submit(self._run, due))
         return self._runs
@@ -306,9 +305,8 @@ class Poller:
 
     def _run(self, due: Sequence[tuple[ToolReader, Sequence[str]]]) -> None:
         began = time.thread_time_ns()
-        run_all(
-            [(argv, tool.limit) for tool, argv in due], lambda index, result: due[index][0].keep(result), self._stop
-        )
+        commands = [(argv, tool.limit) for tool, argv in due]
+        run_all(commands, lambda index, result: due[index][0].keep(result), self._stop)
         self._tools_cost_ns += time.thread_time_ns() - began
 
     def cost_ns(self) -> int:
@@ -322,7 +320,7 @@ class Poller:
         """
         now = time.monotonic_ns()
         current = {reader: reader.current(now) for reader in self._readers}
-        readings = {name: self._reading(name, current) for name in UNITS}
+        readings = self._without_source | {name: self._reading(name, current) for name in self._providers}
         values = {name: reading.value for name, reading in readings.items() if reading.value is not None}
         if (readings["gpu_active"].age or 0.0) > PERIOD_STREAM:
             values.pop("gpu_active", None)  # it may be of another request
@@ -338,19 +336,12 @@ class Poller:
             if not isinstance(value, Status):
                 return Reading(value, UNITS[name], reader.name, "ok", age)
             missing.append((reader, value, age))
-        if not missing:
-            return self._without_source[name]
-        reader, status, age = missing[0] if len(missing) == 1 else min(missing, key=_usefulness)
+        reader, status, age = min(missing, key=lambda lack: (_MOST_USEFUL_FIRST.index(lack[1]), not lack[0].answers))
         return Reading(None, UNITS[name], reader.name, status.value, age)
 
     def details(self) -> Mapping[str, str]:
         """Return the last error of each source that failed, in its own words, and of each value that it left out."""
         return {reader.name: reader.detail for reader in self._readers if reader.detail} | self._dead
-
-
-def _usefulness(missing: tuple[Reader, Status, float | None]) -> tuple[int, bool]:
-    reader, status, _ = missing
-    return _MOST_USEFUL_FIRST.index(status), not reader.answers
 
 
 def _reader(source: Source, interval: float, gap: float) -> Reader:
