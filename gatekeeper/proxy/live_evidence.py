@@ -40,24 +40,23 @@ IDLE_AT = 1.5
 class _Mean:
     """The mean row of one conversation."""
 
-    __slots__ = ("n", "sums")
+    __slots__ = ("mean", "n", "sums")
 
     def __init__(self) -> None:
-        self.n, self.sums = 0, Row()
+        self.n, self.sums, self.mean = 0, Row(), Row()
 
     def add(self, row: Row | None, moments: Moments) -> None:
         """Add a row; in *moments* the mean takes the place of the one before."""
         if row is None:
             return
-        earlier = self._mean()
-        self.n, self.sums = self.n + 1, tuple(map(add, self.sums, row)) if self.n else row
-        if len(earlier):
-            moments.replace(earlier, self._mean())
-        else:
+        earlier, self.n = self.mean, self.n + 1
+        if self.n == 1:
+            self.sums = self.mean = row
             moments.add(row)
-
-    def _mean(self) -> Row:
-        return tuple(total / self.n for total in self.sums)
+            return
+        self.sums = tuple(map(add, self.sums, row))
+        self.mean = tuple(total / self.n for total in self.sums)
+        moments.replace(earlier, self.mean)
 
 
 @dataclass(slots=True)

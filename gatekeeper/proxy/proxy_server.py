@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -41,6 +41,8 @@ RECORD_EACH_S = 0.001
 """Between two parts of it: only while the proxy sleeps, the system lets a client run that it has just woken."""
 WAITING_A_PART = 16
 """Requests that wait to be recorded for each further part that is done at once."""
+Targets = list[tuple[Target, Mapping[str, Any]]]
+"""Servers in the order in which they are tried, and what is changed of a request's body for each."""
 REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -59,8 +61,8 @@ class ProxyServer:
     ) -> None:
         """Route by *routes*; *hosts* are further names under which clients may address the proxy."""
         self.routes, self._records, self._plain_url = routes, records, plain_url
-        self._speculative = url, origin_of(url)
-        self._plain = (plain_url, origin_of(plain_url)) if plain_url else self._speculative
+        self._speculative, plain = Target("speculative", url, origin_of(url)), plain_url or url
+        self._plain = Target("plain", plain, origin_of(plain), must_be_read=plain_url is None)
         self._names = HostNames(hosts)
         self._say, self._reported, self._is_stopping = say, "", False
         self._long, self._bodies = LongRequests(), client_limits.RequestBodies()
@@ -152,9 +154,9 @@ class ProxyServer:
 
     async def _pass(self, request: web.BaseRequest) -> web.StreamResponse:
         """Pass a request on that generates nothing; it is not recorded."""
-        targets = [Target("speculative", *self._speculative, {})]
+        targets: Targets = [(self._speculative, {})]
         if self._plain_url is not None and request.method in REPEATABLE:
-            targets.append(Target("plain", *self._plain, {}))
+            targets.append((self._plain, {}))
         content = client_limits.pieces(request) if request.can_read_body else b""
         meter = AnswerMeter(time.monotonic_ns())
         try:
@@ -171,20 +173,20 @@ class ProxyServer:
     async def _first_that_answers(
         self,
         request: web.BaseRequest,
-        targets: Sequence[Target],
+        targets: Targets,
         content: Any,
         meter: AnswerMeter,
         ended: EndedRequest | None = None,
     ) -> tuple[web.StreamResponse, Target, str]:
         """Try one server after another while nothing was sent to the client; return also the last failure."""
         failed = ""
-        for number, target in enumerate(targets):
+        for number, (target, fields) in enumerate(targets):
             may_retry = number + 1 < len(targets)
             body = content
             headers: dict[str, str] = {}
             if ended is not None:
-                if target.fields or ended.request.drafting or target.must_be_read:
-                    body = await self._long.merge(content, ended.request, target.fields)
+                if fields or ended.request.drafting or target.must_be_read:
+                    body = await self._long.merge(content, ended.request, fields)
                 headers = answer_headers(ended.decision, target.name)
                 meter.served = self.routes.load.begin(target.url, ended.request.answers)
             try:
@@ -232,13 +234,12 @@ class ProxyServer:
             self._say(text)
             self._reported = text
 
-    def _targets(self, decision: RequestDecision) -> list[Target]:
-        fields = {} if self._plain_url else decision.plain_fields
-        plain = Target("plain", *self._plain, fields, must_be_read=self._plain_url is None)
+    def _targets(self, decision: RequestDecision) -> Targets:
+        plain = self._plain, {} if self._plain_url else decision.plain_fields
         if decision.speculative:
-            return [Target("speculative", *self._speculative, decision.fields), plain]
-        fallback = [Target("speculative", *self._speculative, decision.fields)] if decision.may_speculate else []
-        return [plain, *(fallback if self._plain_url else [])]
+            return [(self._speculative, decision.fields), plain]
+        may_fall_back = decision.may_speculate and self._plain_url is not None
+        return [plain, (self._speculative, decision.fields)] if may_fall_back else [plain]
 
     async def _generate(self, request: web.BaseRequest) -> web.StreamResponse:
         if not self.routes.ready.is_set() and self._plain_url is None:
@@ -263,7 +264,7 @@ class ProxyServer:
         try:
             ended.request, ended.decision = await self._decide(request, body)
             targets = self._targets(ended.decision)
-            ended.target = targets[0].name
+            ended.target = targets[0][0].name
             answer, target, ended.failed = await self._first_that_answers(request, targets, body, meter, ended)
             ended.target = target.name
             ended.fault = f"status {answer.status}" if answer.status >= 500 else None

@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from aiohttp import web
 
@@ -30,13 +30,12 @@ class BrokenAnswerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a request goes, and what is changed of its body."""
+    """One of the servers, as a request may go to it."""
 
     name: str
     """`speculative` or `plain`."""
     url: Address
     origin: Origin
-    fields: Mapping[str, Any]
     must_be_read: bool = False
     """One server decodes both ways here: what cannot be read may choose the wrong one."""
 
