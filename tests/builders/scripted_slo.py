@@ -1,4 +1,4 @@
-"""An SLO for a scripted subject: `easy` drafts well, `hard` badly; both can be changed."""
+"""An SLO for a scripted subject: its canaries `easy` draft well, `hard` badly; all of it can be changed."""
 
 import json
 import os
@@ -11,6 +11,8 @@ SEED = int(os.environ.get("SCRIPT_SEED", "3"))
 """The same draws each time, so that what passes once passes again; the night draws others."""
 EASY = [{"name": "easy", "canaries": "easy.jsonl"}]
 """The one workload that is promoted."""
+BOTH = [*EASY, {"name": "hard", "canaries": "hard.jsonl", "speculation": "optional"}]
+"""With one that is graded back: half as long again to certify, for tests that are about two."""
 
 
 def write_scripted(project: ProjectFolder, truth: Mapping[str, Any] | None = None, **changes: Any) -> ProjectFolder:
@@ -32,9 +34,11 @@ def write_scripted(project: ProjectFolder, truth: Mapping[str, Any] | None = Non
         "schema": 1,
         "name": "scripted",
         "subject": {"backend": "scripted", "target": "t", "drafts": ["heavy", "light"], "script": "truth.json"},
-        "workload": [*EASY, {"name": "hard", "canaries": "hard.jsonl", "speculation": "optional"}],
+        "workload": EASY,
         "sweep": {"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}},
-        "soak": {"duration": "150 s"},
+        # One step down, which is one more soak; `fallback={}` is the whole ladder.
+        "fallback": {"ladder": ["autoregressive"]},
+        "soak": {"duration": "60 s"},
         "objective": [
             {"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"},
             {"metric": "token_agreement", "at_least": 1, "why": "it must be lossless"},

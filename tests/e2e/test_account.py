@@ -7,7 +7,7 @@ import pytest
 
 from tests.builders.golden_words import says
 from tests.builders.project_folder import ProjectFolder
-from tests.builders.scripted_slo import EASY
+from tests.builders.scripted_slo import BOTH, EASY
 
 Scripted = Callable[..., ProjectFolder]
 
@@ -60,7 +60,7 @@ def test_what_routing_wins_is_told_of_combined_knobs_too(scripted: Scripted) -> 
     The best values of two knobs, combined, were not swept: a few canaries are asked at the end of the run, the gain has
     its interval, and judging again gives the same bytes.
     """
-    project = scripted(sweep=TWO_KNOBS)
+    project = scripted(sweep=TWO_KNOBS, workload=BOTH)
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
     routing = project.verdict()["routing"]
@@ -78,7 +78,7 @@ def test_a_sweep_alone_names_a_lying_server(scripted: Scripted) -> None:
     """
     Counters that do not add up are a finding of `sweep`, in its text and its document.
     """
-    project = scripted({"claims": {"accepted": 9.0}})
+    project = scripted({"claims": {"accepted": 9.0}}, workload=BOTH)
 
     findings = project.run("sweep", "slo.toml", "--out", "run", "--json", code=0).document["findings"]
 

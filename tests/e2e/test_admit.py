@@ -29,7 +29,7 @@ from gatekeeper.report.attestation import certificate
 from gatekeeper.run import verify
 from tests.builders.golden_words import lines_with, says
 from tests.builders.project_folder import ProjectFolder, project_folder
-from tests.builders.scripted_slo import EASY, write_scripted
+from tests.builders.scripted_slo import BOTH, EASY, write_scripted
 from tests.builders.waiting import until
 
 Scripted = Callable[..., ProjectFolder]
@@ -46,7 +46,7 @@ needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-k
 def certified_once(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """One certified run, made once; tests work on copies of it."""
     project = project_folder(tmp_path_factory.mktemp("admit"))
-    write_scripted(project, **CERTIFIED)
+    write_scripted(project, workload=BOTH, **CERTIFIED)
     project.run("certify", "slo.toml", "--out", "runs/run-1", "--quiet", code=0)
     return project
 
@@ -196,21 +196,21 @@ def test_other_inputs_are_refused(certified: ProjectFolder) -> None:
     assert ((3, "other_inputs"), (3, "other_artifacts")) == (canaries, admit(certified)[:2])
 
 
-def test_an_expired_run_is_refused(scripted: Scripted) -> None:
+def test_an_expired_run_is_refused(finished: Scripted) -> None:
     """
     A run is valid for as long as its SLO allows, and `--max-age` never extends that.
     """
-    project = scripted(soak={"duration": "600 s"})  # valid for 30 days of a January that is over
-    project.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
+    project = finished(soak={"duration": "600 s"})  # valid for 30 days of a January that is over
 
-    assert [(3, "expired")] * 2 == [admit(project)[:2], admit(project, "--max-age", "3650d")[:2]]
+    answers = [admit(project, *age, run="run")[:2] for age in ((), ("--max-age", "3650d"))]
+    assert [(3, "expired")] * 2 == answers
 
 
 def test_a_demo_is_admitted_only_on_request(scripted: Scripted) -> None:
     """
     A soak shorter than 600 s is a demo; `--grade demo` admits it, and its certificate's result is WARNED.
     """
-    project = scripted(**{**CERTIFIED, "soak": {"duration": "150 s"}})
+    project = scripted(promote=CERTIFIED["promote"])
     project.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
 
     certificate = json.loads((project.path / "runs" / "run-1" / "certificate.intoto.json").read_text())
@@ -222,7 +222,7 @@ def test_another_host_is_refused(scripted: Scripted) -> None:
     """
     The run's host must match the SLO's [host], even if the doubts were removed from the manifest.
     """
-    project = scripted(host={"chip": "Apple M9"}, **CERTIFIED)
+    project = scripted(host={"chip": "Apple M9"})
     project.run("certify", "slo.toml", "--out", "runs/run-1", code=3)
     honest = admit(project)
     run = project.path / "runs" / "run-1"
@@ -252,7 +252,7 @@ def test_an_unproven_run_is_refused(scripted: Scripted) -> None:
         workload=EASY,
         confidence=0.9999,
         sweep={"repeats": 1, "num_draft_tokens": [4]},
-        soak={"duration": "600 s", "max_duration": "600 s"},
+        soak={"duration": "60 s", "max_duration": "60 s"},
     )
     project.run("certify", "slo.toml", "--out", "runs/run-1", code=3)
 
@@ -316,13 +316,12 @@ def test_new_checksums_do_not_hide_a_change(
     assert because in document["because"]
 
 
-def test_a_run_is_not_made_younger_by_its_policy(scripted: Scripted) -> None:
+def test_a_run_is_not_made_younger_by_its_policy(finished: Scripted) -> None:
     """
     A later `issued`, with all that depends on it rewritten, extends nothing: the time is that of the records.
     """
-    project = scripted(soak={"duration": "600 s"})
-    project.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
-    run = project.path / "runs" / "run-1"
+    project = finished(soak={"duration": "600 s"})
+    run = project.path / "run"
     policy = tomllib.loads((run / "policy.toml").read_text())
     before = (policy["issued"], policy["expires"])
     after = ("2100-01-01T00:00:00.000000Z", "2100-01-31T00:00:00.000000Z")
@@ -339,7 +338,7 @@ def test_a_run_is_not_made_younger_by_its_policy(scripted: Scripted) -> None:
     (run / "certificate.intoto.json").write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n")
     rewrite_checksums(run)
 
-    assert (3, "not_yet_valid") == admit(project)[:2]
+    assert (3, "not_yet_valid") == admit(project, run="run")[:2]
 
 
 @pytest.mark.parametrize(("change", "refused"), [({}, False), ({"speculation": False}, True)])

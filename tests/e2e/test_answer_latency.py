@@ -19,7 +19,6 @@ def test_it_is_judged_and_shown_as_any_other_metric(scripted: Scripted, bound: s
     project = scripted(
         workload=[{"name": "easy", "canaries": "easy.jsonl", "speculation": "required"}],
         objective=[{"metric": "answer_latency_p95", "at_most": bound, "why": "a caller waits no longer"}],
-        fallback={"ladder": ["autoregressive"]},
         soak={"duration": "150 s", "max_duration": "20 min"},
     )
     (project.path / "easy.jsonl").write_text(canary_lines("easy", 96))

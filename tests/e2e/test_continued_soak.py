@@ -26,6 +26,7 @@ OPEN: dict[str, Any] = {
 }
 """A truth at its bound, which no soak decides at this confidence."""
 SOAK = {"duration": "100 s", "max_duration": "400 s", "until": "decided"}
+FIXED = {**SOAK, "until": "duration"}
 SAMPLED = {"sampling": {"temperature": 0.7, "distribution_check": True}}
 PARTS = ["soak-1.jsonl", "soak-1.part-2.jsonl", "soak-1.part-3.jsonl"]
 """100 s, as long again, and the 200 s that are left."""
@@ -111,13 +112,11 @@ def test_a_demo_stays_as_short_as_it_is(scripted: Scripted) -> None:
     assert PARTS[:1] == parts(project)
 
 
-def test_a_fixed_soak_stays_as_long_as_the_slo_says(scripted: Scripted) -> None:
+def test_a_fixed_soak_stays_as_long_as_the_slo_says(finished: Scripted) -> None:
     """
     With `until = "duration"` there is one part, and the ratio stays open.
     """
-    project = scripted(**OPEN, soak={**SOAK, "until": "duration"})
-
-    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
+    project = finished(**OPEN, soak=FIXED, code=3)
 
     manifest = json.loads((project.path / "run" / "manifest.json").read_text())
     assert (PARTS[:1], "duration") == (parts(project), manifest["soak_until"])
@@ -168,18 +167,19 @@ def test_an_extension_that_was_killed_is_resumed(scripted: Scripted) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"soak": {**SOAK, "until": "duration"}}, "a longer soak would not decide this run"),
+        ({"soak": FIXED, "code": 3}, "a longer soak would not decide this run"),
         ({"objective": [{"metric": "throughput_ratio", "at_least": 0.8, "why": "far from the truth"}]}, "is decided"),
         (None, "--extend continues a finished run"),
     ],
 )
-def test_what_cannot_be_extended_is_refused(scripted: Scripted, change: dict[str, Any] | None, words: str) -> None:
+def test_what_cannot_be_extended_is_refused(
+    scripted: Scripted, finished: Scripted, change: dict[str, Any] | None, words: str
+) -> None:
     """
     A soak of one fixed part, a decided run and an unfinished one are bad input; nothing is changed.
     """
-    project = scripted(**{**OPEN, "soak": SOAK, **(change or {})})
+    project = scripted() if change is None else finished(**{**OPEN, "soak": SOAK, **change})
     if change is not None:
-        project.run("certify", "slo.toml", "--out", "run", "--quiet")
         before = (project.path / "run" / "SHA256SUMS").read_bytes()
 
     refused = project.run("certify", "slo.toml", "--extend", "30m", "--out", "run", "--quiet", code=2)

@@ -12,7 +12,7 @@ import pytest
 from tests.builders.golden_words import lines_with, says
 from tests.builders.project_folder import WORDS, ProjectFolder
 
-TALK = [{"name": "talk", "canaries": "talk.jsonl"}]
+TALK = [{"name": "talk", "canaries": "easy.jsonl"}]
 TURNS, CONVERSATIONS, WORDS_A_TURN = 6, 8, 160
 GAIN_ENDS = 550
 """Words of a prompt above which the planted draft is slower than plain decoding."""
@@ -34,17 +34,16 @@ def turn_lines() -> str:
 
 
 @pytest.fixture
-def folder(scripted: Callable[..., ProjectFolder]) -> ProjectFolder:
-    """A project whose draft gains in short prompts, and loses in long ones."""
+def folder(finished: Callable[..., ProjectFolder]) -> ProjectFolder:
+    """The run of a draft that gains in short prompts, and loses in long ones."""
     truth = {
         "canaries": {"talk-": {"acceptance": 0.75}},
         "slower": [{"axis": "context", "above": GAIN_ENDS, "by": 2.4, "arm": "candidate"}],
     }
     objective = [{"metric": "throughput_ratio", "at_least": 1.0, "why": "it must pay"}]
     sweep = {"num_draft_tokens": [4], "repeats": 1}
-    project = scripted(truth, workload=TALK, objective=objective, sweep=sweep, soak={"duration": "600 s"})
-    (project.path / "talk.jsonl").write_text(turn_lines())
-    return project
+    soak = {"duration": "600 s"}
+    return finished(truth, canaries=turn_lines(), workload=TALK, objective=objective, sweep=sweep, soak=soak)
 
 
 def test_a_route_ends_where_its_gain_does(folder: ProjectFolder) -> None:
@@ -53,7 +52,6 @@ def test_a_route_ends_where_its_gain_does(folder: ProjectFolder) -> None:
     gain, the truth lies between that and the bin in which it ended, and the records give the same again. Each bin says
     how many turns were answered as expected.
     """
-    folder.run("certify", "slo.toml", "--out", "run", code=0)
     talk = folder.verdict("run")["workloads"][0]
     policy = tomllib.loads((folder.path / "run" / "policy.toml").read_text())
 
@@ -70,7 +68,6 @@ def test_a_run_killed_in_a_conversation_goes_on(folder: ProjectFolder) -> None:
     """
     The answers so far are kept, the rest is asked, and the route is the same.
     """
-    folder.run("certify", "slo.toml", "--out", "run", code=0)
     path = folder.path / "run" / "conversations.jsonl"
     turns = path.read_text().splitlines()
     talk = folder.verdict("run")["workloads"][0]["conversations"]
@@ -93,7 +90,6 @@ def test_conversations_are_shown(folder: ProjectFolder) -> None:
     ends, and `plan` says how long it takes.
     """
     plan = folder.run("plan", "slo.toml").out
-    folder.run("certify", "slo.toml", "--out", "run", code=0)
     page = (folder.path / "run" / "report.html").read_text()
 
     says("reports", "the plan has conversations", re.sub("[0-9.]+ (s|min)", "#", lines_with("conversations", plan)))

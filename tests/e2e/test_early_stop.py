@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.builders.project_folder import ProjectFolder, canary_lines
+from tests.builders.scripted_slo import BOTH
 from tests.builders.waiting import until
 
 Scripted = Callable[..., ProjectFolder]
@@ -46,7 +47,7 @@ def test_early_stops_are_events_and_in_the_verdict(scripted: Scripted) -> None:
     Where drafting loses, both settings are stopped after a few canaries: the events and the verdict have the same
     reasons, there are no more records, and judge computes the same verdict from them.
     """
-    project = larger(scripted(sweep=SWEEP))
+    project = larger(scripted(sweep=SWEEP, workload=BOTH))
 
     project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
 
@@ -66,7 +67,7 @@ def test_stop_never_sends_every_request(scripted: Scripted) -> None:
     project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
 
     assert {} == stopped(project) == written(project)
-    assert 2 * 24 * 2 * 3 == measured(project)
+    assert 24 * 2 * 3 == measured(project)
 
 
 def test_a_kill_in_the_sweep_changes_no_decision(scripted: Scripted) -> None:

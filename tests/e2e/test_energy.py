@@ -87,7 +87,8 @@ def test_without_a_counter_no_joules_are_proven(scripted: Callable[..., ProjectF
     """
     objective = {"metric": "energy_ratio", "at_most": 5.0, "why": "any value is one"}
 
-    refused = scripted({}, workload=EASY, objective=[objective]).run("certify", "slo.toml", "--out", "run", code=3)
+    folder = scripted({}, workload=EASY, objective=[objective], soak={"duration": "150 s"})
+    refused = folder.run("certify", "slo.toml", "--out", "run", code=3)
 
     says("run", "no energy counter", re.sub("[0-9]{3}", "#", lines_with("energy_ratio", refused.out)))
 

@@ -14,6 +14,7 @@ from tests.builders.project_folder import ProjectFolder
 
 Scripted = Callable[..., ProjectFolder]
 
+NEAR_TIES = {"agreement": 0.7, "gap": 0.02}
 EASY = [{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}]
 DEPLOYED = {
     "backend": "scripted",
@@ -51,13 +52,11 @@ def judged_with_new_checksums(project: ProjectFolder, file: str, damage: Callabl
     return project.run("judge", "copy", "--json").document
 
 
-def test_other_tokens_at_a_near_tie_are_promoted(scripted: Scripted) -> None:
+def test_other_tokens_at_a_near_tie_are_promoted(finished: Scripted) -> None:
     """
     Canaries that part where the target's logits nearly tie agree; the check says how many, the gap and the tolerance.
     """
-    project = scripted({"agreement": 0.7, "gap": 0.02}, workload=EASY)
-
-    project.run("certify", "slo.toml", "--out", "run", code=0)
+    project = finished(NEAR_TIES, workload=EASY)
 
     (first, *_) = records(project.path / "run" / "ties-1.jsonl")
     assert "promoted" == outcome(project)
@@ -90,17 +89,15 @@ def test_a_backend_of_text_alone_cannot_be_asked_for_equal_words(scripted: Scrip
     says("complaints", "token_agreement of text alone", refused.err)
 
 
-def test_near_ties_are_read_only_where_they_matter(scripted: Scripted) -> None:
+def test_near_ties_are_read_only_where_they_matter(scripted: Scripted, demo: ProjectFolder) -> None:
     """
     Above temperature 0, where no objective is on token agreement, or without a divergence, no logits are read.
     """
     objectives = [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}]
     without = scripted({"agreement": 0.7}, workload=EASY, objective=objectives, sampling={"temperature": 0.7})
     without.run("certify", "slo.toml", "--out", "run", code=0)
-    agreeing = scripted(workload=EASY)
-    agreeing.run("certify", "slo.toml", "--out", "other", code=0)
 
-    assert [] == [*(without.path / "run").glob("ties-*"), *(agreeing.path / "other").glob("ties-*")]
+    assert [] == [path for folder in (without, demo) for path in (folder.path / "run").glob("ties-*")]
 
 
 @pytest.mark.parametrize(
@@ -108,12 +105,11 @@ def test_near_ties_are_read_only_where_they_matter(scripted: Scripted) -> None:
     [Path.unlink, lambda path: path.write_text(path.read_text().partition("\n")[2])],
     ids=["deleted", "short"],
 )
-def test_damaged_near_ties_never_help(scripted: Scripted, damage: Callable[[Path], object]) -> None:
+def test_damaged_near_ties_never_help(finished: Scripted, damage: Callable[[Path], object]) -> None:
     """
     With the near-ties gone or one of them missing, and new checksums, a run that they carried is unproven.
     """
-    project = scripted({"agreement": 0.7, "gap": 0.02}, workload=EASY)
-    project.run("certify", "slo.toml", "--out", "run", code=0)
+    project = finished(NEAR_TIES, workload=EASY)
 
     judged = judged_with_new_checksums(project, "ties-1.jsonl", damage)
 
@@ -121,14 +117,13 @@ def test_damaged_near_ties_never_help(scripted: Scripted, damage: Callable[[Path
     assert "ties-1.jsonl" in judged["incomplete"]
 
 
-def test_a_warm_cache_that_changes_nothing_is_promoted(scripted: Scripted) -> None:
+def test_a_warm_cache_that_changes_nothing_is_promoted(finished: Scripted) -> None:
     """
     As deployed, every canary is repeated and continued in both arms, and an exact cache keeps the promotion.
     """
-    project = scripted({"caches": True}, workload=EASY, subject=DEPLOYED)
+    project = finished({"caches": True}, workload=EASY, subject=DEPLOYED)
 
     foreseen = project.run("plan", "slo.toml", "--json", code=0).document
-    project.run("certify", "slo.toml", "--out", "run", code=0)
 
     answers = records(project.path / "run" / "warm-1.jsonl")
     repeats = [answer for answer in answers if (answer["arm"], answer["canary"]) == ("candidate", answer["pair"])]
@@ -208,12 +203,11 @@ def test_a_cache_that_is_not_on_is_refused(scripted: Scripted, truth: dict[str, 
     assert not (project.path / "run" / "soak-1.jsonl").exists()
 
 
-def test_a_missing_warm_file_never_helps(scripted: Scripted) -> None:
+def test_a_missing_warm_file_never_helps(finished: Scripted) -> None:
     """
     With its warm answers deleted, and new checksums, a promoted run is unproven and says which file is missing.
     """
-    project = scripted({"caches": True}, workload=EASY, subject=DEPLOYED)
-    project.run("certify", "slo.toml", "--out", "run", code=0)
+    project = finished({"caches": True}, workload=EASY, subject=DEPLOYED)
 
     judged = judged_with_new_checksums(project, "warm-1.jsonl", Path.unlink)
 
@@ -248,27 +242,33 @@ def test_a_resumed_run_asks_only_what_is_missing(scripted: Scripted) -> None:
     assert "promoted" == outcome(project)
 
 
+OPEN = "".join(
+    json.dumps({"id": f"open-{number:02}", "messages": [{"role": "user", "content": f"Say {number}."}]}) + "\n"
+    for number in range(12)
+)
+"""Canaries that expect nothing, so that draws differ."""
+SAMPLED: dict[str, Any] = {
+    "workload": EASY,
+    "sampling": {"temperature": 0.8, "max_tokens": 32, "distribution_check": True},
+    "objective": [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}],
+}
+DRAWS = {"ratio": 1.6, "acceptance": 0.5}
+
+
 def sampled(scripted: Scripted, **truth: Any) -> ProjectFolder:
-    """Sample at temperature 0.8 with the distribution check on; the canaries expect nothing, so that draws differ."""
-    project = scripted(
-        {"ratio": 1.6, "acceptance": 0.5, **truth},
-        workload=[{"name": "open", "canaries": "open.jsonl", "speculation": "optional"}],
-        sampling={"temperature": 0.8, "max_tokens": 32, "distribution_check": True},
-        objective=[{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}],
-    )
-    lines = [{"id": f"open-{at:02}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(12)]
-    (project.path / "open.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    """Sample at temperature 0.8 with the distribution check on."""
+    project = scripted({**DRAWS, **truth}, **SAMPLED)
+    (project.path / "easy.jsonl").write_text(OPEN)
     return project
 
 
-def test_an_honest_sampler_passes_the_distribution_check(scripted: Scripted) -> None:
+def test_an_honest_sampler_passes_the_distribution_check(finished: Scripted) -> None:
     """
     Both arms sample alike: the check passes and says its power; the draws are recorded and judged again alike.
     """
-    project = sampled(scripted)
+    project = finished(DRAWS, canaries=OPEN, **SAMPLED)
 
     foreseen = project.run("plan", "slo.toml", "--json", code=0).document
-    project.run("certify", "slo.toml", "--out", "run", code=0)
 
     drawn = records(project.path / "run" / "draws-1.jsonl")
     assert "promoted" == outcome(project)
@@ -300,8 +300,8 @@ def test_starts_that_are_all_alike_are_unproven(scripted: Scripted) -> None:
     Where the answers to every prompt start with the same tokens, equal arms prove nothing: code 3, with the power.
     """
     project = sampled(scripted)
-    lines = [json.loads(line) | {"expect": {"regex": "now"}} for line in (project.path / "open.jsonl").open()]
-    (project.path / "open.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lines = [json.loads(line) | {"expect": {"regex": "now"}} for line in OPEN.splitlines()]
+    (project.path / "easy.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     truth = json.loads((project.path / "truth.json").read_text())
     truth["answers"] = {line["id"]: f"{line['id']} says: all is well for now. " * 4 for line in lines}
     (project.path / "truth.json").write_text(json.dumps(truth))
@@ -324,12 +324,11 @@ def test_a_distribution_needs_a_temperature(scripted: Scripted) -> None:
     assert "no distribution" in refused.err
 
 
-def test_missing_draws_never_help(scripted: Scripted) -> None:
+def test_missing_draws_never_help(finished: Scripted) -> None:
     """
     With the draws deleted, and new checksums, a promoted run is unproven and says which file is missing.
     """
-    project = sampled(scripted)
-    project.run("certify", "slo.toml", "--out", "run", code=0)
+    project = finished(DRAWS, canaries=OPEN, **SAMPLED)
 
     judged = judged_with_new_checksums(project, "draws-1.jsonl", Path.unlink)
 

@@ -1,7 +1,6 @@
 """Whole runs whose words are compared by teacher forcing: fewer plain answers and the same verdict."""
 
 import json
-import shutil
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -23,17 +22,16 @@ WORDS = [
 ]
 
 
-def forcing(scripted: Scripted, truth: dict[str, Any], *, sight: list[str] = SIGHT) -> ProjectFolder:
-    """Write an SLO about the words of forty canaries, of which the sweep sends eight and the soak pairs a fifth."""
-    project = scripted(
+def forcing(finished: Scripted, truth: dict[str, Any], *, sight: list[str] = SIGHT) -> ProjectFolder:
+    """Certify the words of forty canaries, of which the sweep sends eight and the soak pairs a fifth."""
+    return finished(
         {**truth, "sight": sight},
+        canaries=canary_lines("easy", 40),
         workload=EASY,
         objective=WORDS,
         sweep={"repeats": 1, "budget": 8, "num_draft_tokens": [4]},
         soak={"duration": "150 s", "max_duration": "1 h"},
     )
-    (project.path / "easy.jsonl").write_text(canary_lines("easy", 40))
-    return project
 
 
 def workload(project: ProjectFolder) -> Any:
@@ -53,19 +51,16 @@ def plain_answers(project: ProjectFolder) -> int:
     return sum(json.loads(line).get("arm") == "plain" for line in lines)
 
 
-def test_forced_passes_stand_in_for_plain_answers(scripted: Scripted) -> None:
+def test_forced_passes_stand_in_for_plain_answers(finished: Scripted) -> None:
     """
     Where the target can be forced, far fewer canaries are decoded plainly, and the same objectives pass on all of them.
     """
-    forced = forcing(scripted, {})
-    forced.run("certify", "slo.toml", "--out", "run", code=0)
+    forced = forcing(finished, {})
     fewer, forced_passes, judged = plain_answers(forced), passes(forced), checks(forced)
     again = forced.run("judge", "run", "--json", code=0).document
     assert forced.verdict() == again
-    shutil.rmtree(forced.path / "run")
-    plainly = forcing(scripted, {}, sight=SIGHT[:-1])
 
-    plainly.run("certify", "slo.toml", "--out", "run", code=0)
+    plainly = forcing(finished, {}, sight=SIGHT[:-1])
 
     assert ("promoted", ("pass", 1.0)) == (workload(plainly)["outcome"], judged["token_agreement"])
     assert checks(plainly)["token_agreement"] == judged["token_agreement"]
@@ -77,13 +72,11 @@ def test_forced_passes_stand_in_for_plain_answers(scripted: Scripted) -> None:
 
 
 @pytest.mark.parametrize(("gap", "outcome"), [(0.01, "promoted"), (3.0, "graded_back")])
-def test_answers_that_part_are_decoded_plainly(scripted: Scripted, gap: float, outcome: str) -> None:
+def test_answers_that_part_are_decoded_plainly(finished: Scripted, gap: float, outcome: str) -> None:
     """
     Each canary at which the target parts from the draft gets a plain answer; a near-tie agrees, anything else does not.
     """
-    project = forcing(scripted, {"agreement": 0.7, "gap": gap})
-
-    project.run("certify", "slo.toml", "--out", "run", code=0)
+    project = forcing(finished, {"agreement": 0.7, "gap": gap})
 
     parted = {
         forced_pass.canary for forced_pass in passes(project) if forced_pass.parted and forced_pass.altered is None
@@ -94,12 +87,11 @@ def test_answers_that_part_are_decoded_plainly(scripted: Scripted, gap: float, o
     assert parted == {word["canary"] for word in words[:-1]}
 
 
-def test_a_run_without_its_forced_passes_proves_nothing(scripted: Scripted) -> None:
+def test_a_run_without_its_forced_passes_proves_nothing(finished: Scripted) -> None:
     """
     Where the file with the passes is lost, the canaries that only they compared are not answered in both arms: code 3.
     """
-    project = forcing(scripted, {})
-    project.run("certify", "slo.toml", "--out", "run", code=0)
+    project = forcing(finished, {})
     (project.path / "run" / "forced-1.jsonl").unlink()
     RunDirectory(project.path / "run").write_checksums()
 
@@ -109,12 +101,11 @@ def test_a_run_without_its_forced_passes_proves_nothing(scripted: Scripted) -> N
     assert "in both arms" in judged["workloads"][0]["because"]
 
 
-def test_an_interrupted_check_continues(scripted: Scripted) -> None:
+def test_an_interrupted_check_continues(finished: Scripted) -> None:
     """
     A run that was killed amid its forced passes makes the missing ones and gives the same verdict.
     """
-    project = forcing(scripted, {"agreement": 0.7, "gap": 0.01})
-    project.run("certify", "slo.toml", "--out", "run", code=0)
+    project = forcing(finished, {"agreement": 0.7, "gap": 0.01})
     before, passes_before = project.verdict(), passes(project)
     run = project.path / "run"
     lines = (run / "forced-1.jsonl").read_bytes().splitlines(keepends=True)

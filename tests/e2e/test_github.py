@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -17,7 +18,8 @@ from tests.backends.test_real_servers import SYSTEMS
 from tests.builders.github import Finished, Runner, document, put_on_path, steps_of
 from tests.builders.golden_words import lines_with, says
 from tests.builders.night import GATEKEEPER
-from tests.builders.project_folder import ROOT, ProjectFolder
+from tests.builders.project_folder import ROOT, ProjectFolder, project_folder
+from tests.builders.scripted_slo import write_scripted
 
 ACTION = ROOT / "action.yml"
 REAL_SERVERS = ROOT / ".github" / "workflows" / "real-servers.yml"
@@ -165,39 +167,59 @@ def test_the_deploy_waits_for_the_certificate() -> None:
     assert all(inputs.keys() >= step_inputs.keys() for step_inputs in used)
 
 
+def runner_in(project: ProjectFolder, program: str | None = None, inputs: Mapping[str, str] | None = None) -> Runner:
+    """Return a runner in a checkout with an SLO, where `gatekeeper` is on PATH."""
+    path = put_on_path(project.path / "bin", project.environment["PATH"], gatekeeper=program or GATEKEEPER)
+    (project.path / "runner").mkdir(exist_ok=True)
+    input_values = {
+        name: input_document.get("default", "") for name, input_document in document(ACTION)["inputs"].items()
+    }
+    input_values |= {"slo": "slo.toml", "install": "false", "grade": "demo", **(inputs or {})}
+    values = {f"inputs.{name}": value for name, value in input_values.items()}
+    values |= {f"steps.gate.outputs.{name}": "" for name in ("run", "exit-code", "outcome", "policy")}
+    values |= {"runner.temp": str(project.path / "runner"), "github.action_path": str(ROOT)}
+    values |= {
+        "inputs.deploy": "cat",
+        "github.token": "t",
+        "github.repository": "o/r",
+        "github.event.pull_request.number": "7",
+    }
+    return Runner(steps_of(ACTION), project.path, project.path, values, {**project.environment, "PATH": path})
+
+
 @pytest.fixture
 def runner(scripted: Callable[..., ProjectFolder]) -> Callable[..., Runner]:
-    """Return a runner in a checkout with an SLO for a scripted subject, where `gatekeeper` is on PATH."""
+    """Return a runner for a scripted subject."""
 
     def write(program: str | None = None, inputs: Mapping[str, str] | None = None, **changes: Any) -> Runner:
-        project = scripted(**changes)
-        path = put_on_path(project.path / "bin", project.environment["PATH"], gatekeeper=program or GATEKEEPER)
-        (project.path / "runner").mkdir(exist_ok=True)
-        input_values = {
-            name: input_document.get("default", "") for name, input_document in document(ACTION)["inputs"].items()
-        }
-        input_values |= {"slo": "slo.toml", "install": "false", "grade": "demo", **(inputs or {})}
-        values = {f"inputs.{name}": value for name, value in input_values.items()}
-        values |= {f"steps.gate.outputs.{name}": "" for name in ("run", "exit-code", "outcome", "policy")}
-        values |= {"runner.temp": str(project.path / "runner"), "github.action_path": str(ROOT)}
-        values |= {
-            "inputs.deploy": "cat",
-            "github.token": "t",
-            "github.repository": "o/r",
-            "github.event.pull_request.number": "7",
-        }
-        return Runner(steps_of(ACTION), project.path, project.path, values, {**project.environment, "PATH": path})
+        return runner_in(scripted(**changes), program, inputs)
 
     return write
 
 
-def test_a_promotion_goes_through(runner: Callable[..., Runner]) -> None:
+@dataclass(frozen=True)
+class Promoted:
+    """The action after a promotion, which each test reads another part of."""
+
+    action: Runner
+    done: Finished
+    calls: list[str]
+    comment: str
+
+
+@pytest.fixture(scope="module")
+def promoted(tmp_path_factory: pytest.TempPathFactory) -> Promoted:
+    """Run the action once, in a pull request that has its comment already."""
+    project = write_scripted(project_folder(tmp_path_factory.mktemp("promoted")))
+    action = runner_in(project, inputs={"run": "a run", "comment": "true"})
+    return Promoted(action, *commented(action, "42\n43", 0))
+
+
+def test_a_promotion_goes_through(promoted: Promoted) -> None:
     """
     Exit code 0, the verdict's word, the policy's path, the summary on the job's page and the run directory uploaded.
     """
-    action = runner(inputs={"run": "a run"})
-
-    done = action.run()
+    action, done = promoted.action, promoted.done
 
     assert 0 == done.code, done.log
     expected = {"exit-code": "0", "outcome": "promoted", "policy": "a run/policy.toml", "run": "a run"}
@@ -248,11 +270,8 @@ exit "$STATUS"
 """
 
 
-def commented(
-    runner: Callable[..., Runner], comment_id: str, status: int, **inputs: str
-) -> tuple[Finished, list[str], str]:
+def commented(action: Runner, comment_id: str, status: int) -> tuple[Finished, list[str], str]:
     """Run the action with a `gh` that finds *comment_id*; return how it ended, the calls and the comment."""
-    action = runner(inputs={"comment": "true", **inputs})
     path = put_on_path(action.cwd / "tools", action.environment["PATH"], gh=GH)
     action.environment |= {"PATH": path, "FOUND": comment_id, "STATUS": str(status)}
 
@@ -263,22 +282,28 @@ def commented(
     return done, calls.splitlines(), comment
 
 
-@pytest.mark.parametrize(
-    ("comment_id", "call"),
-    [
-        pytest.param("", "--method POST repos/o/r/issues/7/comments", marks=pytest.mark.nightly),
-        ("42\n43", "--method PATCH repos/o/r/issues/comments/42"),
-    ],
-)
-def test_the_summary_is_one_comment_that_is_updated(runner: Callable[..., Runner], comment_id: str, call: str) -> None:
+UPDATE, CREATE = "--method PATCH repos/o/r/issues/comments/42", "--method POST repos/o/r/issues/7/comments"
+
+
+def test_the_summary_is_one_comment_that_is_updated(promoted: Promoted) -> None:
     """
-    The first push writes a comment, a later one replaces it: it is found by its first line, which names the SLO.
+    A later push replaces the comment of the first: it is found by its first line, which names the SLO.
     """
-    done, calls, comment = commented(runner, comment_id, 0)
+    assert 0 == promoted.done.code, promoted.done.log
+    assert UPDATE in promoted.calls[1]
+    assert "<!-- gatekeeper certify slo.toml -->" == promoted.comment.splitlines()[0]
+    assert promoted.comment.partition("\n\n")[2] == promoted.done.summary
+
+
+@pytest.mark.nightly  # as above
+def test_the_first_push_writes_a_comment(runner: Callable[..., Runner]) -> None:
+    """
+    Where there is no comment yet, one is made, with the summary.
+    """
+    done, calls, comment = commented(runner(inputs={"comment": "true"}), "", 0)
 
     assert 0 == done.code, done.log
-    assert call in calls[1]
-    assert "<!-- gatekeeper certify slo.toml -->" == comment.splitlines()[0]
+    assert CREATE in calls[1]
     assert comment.partition("\n\n")[2] == done.summary
 
 
@@ -301,7 +326,7 @@ def test_a_comment_that_is_refused_changes_no_verdict(runner: Callable[..., Runn
     """
     Without the permission the job warns, and ends as the verdict says.
     """
-    done, _, _ = commented(runner, "", 1)
+    done, _, _ = commented(runner(inputs={"comment": "true"}), "", 1)
 
     assert 0 == done.code
     assert "::warning::" in done.log
@@ -313,7 +338,7 @@ def test_no_comment_unless_it_is_wanted(runner: Callable[..., Runner]) -> None:
     """
     By default `gh` is not called at all; outside of a pull request neither.
     """
-    assert [] == commented(runner, "", 0, comment="false")[1]
+    assert [] == commented(runner(), "", 0)[1]
     action = runner(inputs={"comment": "true", "run": "second"})
     action.values["github.event.pull_request.number"] = ""
     assert "not a pull request" in action.run().log
@@ -451,12 +476,12 @@ def test_what_was_certified_is_admitted(runner: Callable[..., Runner], grade: st
     assert done.summary.startswith("```\n")
 
 
-def test_the_deploy_step_reads_the_policy(runner: Callable[..., Runner]) -> None:
+def test_the_deploy_step_reads_the_policy(promoted: Promoted) -> None:
     """
     The last step of the example shows the policy that was certified.
     """
-    action = runner()
-    assert 0 == action.run().code
+    action = promoted.action
+    shutil.copytree(action.cwd / "a run", action.cwd / "gatekeeper-run")  # as the step before it does
     deploy = steps_of(ROOT / ".github" / "workflows" / "certify.yml")[-1]
 
     ran = action.run_step(deploy)

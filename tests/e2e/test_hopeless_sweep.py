@@ -16,7 +16,7 @@ from gatekeeper.run.certify import certify
 from gatekeeper.run.open_run import RunRequest
 from tests.builders.project_folder import ProjectFolder
 from tests.builders.real_pair import smoke
-from tests.builders.scripted_slo import EASY
+from tests.builders.scripted_slo import BOTH
 from tests.e2e.test_account import Scripted
 
 UNSTABLE = {"modes": [{"share": 0.5, "slower": slower, "arm": "plain"} for slower in (3.0, 9.0)]}
@@ -28,7 +28,7 @@ def test_a_run_ends_with_a_sweep_that_no_soak_can_mend(scripted: Scripted) -> No
     Where plain decoding has no one speed in every workload, no soak is sent: unproven with the cause, exit code 3, and
     the same verdict from the stored run.
     """
-    project = scripted(UNSTABLE, soak={"duration": "600 s"})
+    project = scripted(UNSTABLE, workload=BOTH, soak={"duration": "600 s"})
 
     done = project.run("certify", "slo.toml", "--out", "run", code=3)
     project.run("judge", "run", code=3)
@@ -45,7 +45,8 @@ def test_a_run_ends_with_its_sweep_where_the_one_workload_that_must_draft_is_hop
     No soak of a workload that may decode plainly is sent for its own sake: the run would stay unproven.
     """
     uneven = {f"easy-{number:03}": {"token": "400 ms" if number % 3 == 0 else "100 ms"} for number in range(12)}
-    project = scripted({"canaries": {"hard-": {"acceptance": 0.05}, **uneven}}, soak={"duration": "600 s"})
+    canaries = {"hard-": {"acceptance": 0.05}, **uneven}
+    project = scripted({"canaries": canaries}, workload=BOTH, soak={"duration": "600 s"})
 
     project.run("certify", "slo.toml", "--out", "run", code=3)
 
@@ -54,15 +55,16 @@ def test_a_run_ends_with_its_sweep_where_the_one_workload_that_must_draft_is_hop
     assert "--resume" in project.run("report", "run", code=0).out
 
 
+WHOLE = {"duration": "600 s"}
+"""The shortest soak that makes no demo, which is soaked whatever its sweep was."""
 PASSING = {"modes": [mode | {"file": "busy"} for mode in UNSTABLE["modes"]]}
-CERTIFICATION = {"soak": {"duration": "600 s"}, "workload": EASY}
 
 
 def test_a_baseline_that_is_steady_once_more_begins_the_sweep_again(scripted: Scripted) -> None:
     """
     What was swept before is set aside, with a finding, and the run is promoted on what was measured since.
     """
-    project = scripted(PASSING, **CERTIFICATION)
+    project = scripted(PASSING, soak=WHOLE)
     busy = project.path / "busy"
     busy.touch()
 
@@ -83,7 +85,7 @@ def test_a_run_that_ended_with_its_sweep_continues_when_the_machine_is_quiet(scr
     The command that the end names measures the baseline first: while that is no better the run ends there again, and
     then it sweeps anew and is promoted.
     """
-    project = scripted(PASSING, **CERTIFICATION)
+    project = scripted(PASSING, soak=WHOLE)
     (project.path / "busy").touch()
     command = project.run("certify", "slo.toml", "--out", "run", code=3).out.split()[-5:]
 
@@ -118,7 +120,7 @@ def test_a_run_that_is_killed_while_it_sweeps_again_counts_nothing_of_before(scr
     """
     Whenever it is killed, --resume ends with a whole sweep of after the busy time, or still with none.
     """
-    project = scripted(PASSING, **CERTIFICATION)
+    project = scripted(PASSING, soak=WHOLE)
     run, busy = project.path / "run", project.path / "busy"
     busy.touch()
 
@@ -149,7 +151,7 @@ def test_other_programs_that_keep_the_machine_busy_are_named(scripted: Scripted)
     Before the first request and before the soak by a line, and by a line and a finding for what they used during each.
     """
     real = {"time": "real", "token": "1 ms", "verify": "1.1 ms", "draft_token": "0.1 ms", "prefill": "1 ms"}
-    project = scripted(real, workload=EASY, soak={"duration": "1 s"})
+    project = scripted(real, soak={"duration": "1 s"})
     words = [
         sys.executable,
         "-S",

@@ -16,6 +16,7 @@ import pytest
 
 from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.project_folder import Done, ProjectFolder
+from tests.builders.scripted_slo import BOTH
 from tests.builders.waiting import until
 
 Scripted = Callable[..., ProjectFolder]
@@ -76,7 +77,7 @@ def test_an_interrupted_stage_continues_as_its_hint_says(
     Ctrl-C in a single stage prints the command that continues it, and that command reaches a verdict; a soak alone
     stays one, and is not swept.
     """
-    project = scripted()
+    project = scripted(workload=BOTH)
     process = project.held(f"run/{file}", after=5).start(*words, "--out", "run")
     until(lambda: len(lines(project.path / "run" / file)) > 5)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.builders.project_folder import ROOT, Done, ProjectFolder, canary_lines
+from tests.builders.scripted_slo import BOTH
 from tests.builders.waiting import until
 
 Scripted = Callable[..., ProjectFolder]
@@ -30,7 +31,7 @@ def test_it_tells_what_helps_from_what_hurts(scripted: Scripted) -> None:
     """
     The workload that drafts well is helped and the other hurt, each with its interval, acceptance and break-even.
     """
-    workloads = probed(scripted(QUICK), "--seconds", "60")["workloads"]
+    workloads = probed(scripted(QUICK, workload=BOTH), "--seconds", "60")["workloads"]
 
     assert ("helps", "hurts") == (workloads["easy"]["answer"], workloads["hard"]["answer"])
     assert workloads["easy"]["lo"] > 1 > workloads["hard"]["hi"]
@@ -120,7 +121,7 @@ def test_two_processes_are_probed_in_blocks(scripted: Scripted) -> None:
     """
     Where the arms cannot share a process the result is the same, with the arms in blocks.
     """
-    workloads = probed(scripted({**QUICK, "shares_process": False}), "--seconds", "60")["workloads"]
+    workloads = probed(scripted({**QUICK, "shares_process": False}, workload=BOTH), "--seconds", "60")["workloads"]
 
     assert ("helps", "hurts") == (workloads["easy"]["answer"], workloads["hard"]["answer"])
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.builders.golden_words import says
 from tests.builders.project_folder import ProjectFolder
-from tests.builders.scripted_slo import EASY
+from tests.builders.scripted_slo import BOTH, EASY
 
 Scripted = Callable[..., ProjectFolder]
 
@@ -26,7 +26,7 @@ def test_easy_is_promoted_and_hard_is_graded_back(scripted: Scripted) -> None:
     """
     Each workload gets its own verdict: the predictable one speculates, the unpredictable one decodes plainly.
     """
-    project = scripted(soak={"duration": "600 s"})
+    project = scripted(workload=BOTH, soak={"duration": "600 s"})
 
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
@@ -40,7 +40,7 @@ def test_json_prints_exactly_the_verdict(scripted: Scripted, demo: ProjectFolder
     `certify --json` and `judge --json` print one document, the bytes of verdict.json; the same script gives the same
     records once more.
     """
-    project = scripted()
+    project = scripted(workload=BOTH)
 
     certified = project.run("certify", "slo.toml", "--out", "run", "--json", code=0)
     judged = project.run("judge", "run", "--json", code=0)
@@ -121,7 +121,7 @@ def test_the_ladder_is_climbed_down_and_certified_again(scripted: Scripted) -> N
     objectives = [
         {"metric": "acceptance_rate", "at_least": 0.8, "why": "a draft that guesses wrong is the wrong draft"}
     ]
-    project = scripted(truth, objective=objectives, workload=EASY)
+    project = scripted(truth, objective=objectives, fallback={})
 
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
@@ -197,7 +197,7 @@ def test_two_processes_are_compared_in_blocks(scripted: Scripted) -> None:
     """
     Where the arms cannot share a process, plain blocks lie before, midway and after the soak.
     """
-    project = scripted({"shares_process": False})
+    project = scripted({"shares_process": False}, workload=BOTH)
 
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
@@ -229,12 +229,12 @@ def test_grid_sweeps_every_combination(scripted: Scripted) -> None:
     """
     Design = "grid" runs all combinations, and says how many before it begins; too many are refused.
     """
-    sweep = {"design": "grid", "repeats": 1, "num_draft_tokens": [2, 4], "draft": ["heavy", "light"], "max_runs": 8}
+    sweep = {"design": "grid", "repeats": 1, "num_draft_tokens": [2, 4], "draft": ["heavy", "light"], "max_runs": 4}
     project = scripted(sweep=sweep)
 
     foreseen = project.run("plan", "slo.toml", "--json", code=0).document
     project.run("certify", "slo.toml", "--out", "run", code=0)
-    project.write_slo({**tomllib.loads((project.path / "slo.toml").read_text()), "sweep": {**sweep, "max_runs": 7}})
+    project.write_slo({**tomllib.loads((project.path / "slo.toml").read_text()), "sweep": {**sweep, "max_runs": 3}})
     refused = project.run("certify", "slo.toml", "--out", "other", code=2)
 
     assert len(foreseen["trials"]) == 2 + 4
@@ -273,7 +273,7 @@ def test_sweep_alone_says_what_it_would_choose(scripted: Scripted) -> None:
     """
     `sweep` stops after the sweep, writes no verdict, and names a setting per workload.
     """
-    project = scripted()
+    project = scripted(workload=BOTH)
 
     document = project.run("sweep", "slo.toml", "--out", "run", "--json", code=0).document
 
@@ -286,7 +286,7 @@ def test_soak_alone_judges_the_setting_it_was_given(scripted: Scripted) -> None:
     """
     `soak --set` soaks one setting without a sweep, exits 0 whatever it saw, and can be judged again.
     """
-    project = scripted()
+    project = scripted(workload=BOTH)
 
     ran = project.run("soak", "slo.toml", "--set", "num_draft_tokens=2", "--out", "run", "--json", code=0)
 
@@ -334,7 +334,7 @@ def test_a_dozen_canaries_do_not_speak_for_all_prompts(scripted: Scripted) -> No
     At most one error in a thousand, of all prompts: refused before the run with the number it takes, and unproven where
     it is asked of records that are as good as they can be.
     """
-    project = scripted(workload=EASY)
+    project = scripted(fallback={})
     project.run("certify", "slo.toml", "--out", "run", code=0)
     slo = tomllib.loads((project.path / "slo.toml").read_text())
     slo["objective"].append(

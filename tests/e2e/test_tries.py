@@ -16,9 +16,8 @@ PROVABLE = {
     "workload": EASY,
     "objective": [
         {"metric": "throughput_ratio", "at_least": 1.05, "why": "it must pay"},
-        {"metric": "throughput_ratio", "at_least": 0.95, "against": "certified", "why": "no slower than certified"},
+        {"metric": "throughput_ratio", "at_least": 0.8, "against": "certified", "why": "hardly slower than certified"},
     ],
-    "soak": {"duration": "600 s"},
     "promote": {"valid_for": "3650 d"},
 }
 THREE_OF_FOUR = {"finished": 4, "not_passed": 3, "at_least": False}
@@ -55,7 +54,7 @@ def record(project: ProjectFolder) -> Path:
 
 
 def counts(project: ProjectFolder, *words: str) -> dict[str, Any]:
-    document = project.run("admit", "slo.toml", *words, "--json", code=0).document["tries"]
+    document = project.run("admit", "slo.toml", *words, "--grade", "demo", "--json", code=0).document["tries"]
     assert isinstance(document, dict)
     return document
 
@@ -70,7 +69,7 @@ def test_the_tries_beside_a_run_are_counted(tried: ProjectFolder) -> None:
     `admit --run`, which certify names as the next step, shows the same tries as `admit --runs`.
     """
     assert THREE_OF_FOUR == counts(tried, "--run", "runs/n3") == counts(tried, "--runs", "runs")
-    output = tried.run("admit", "slo.toml", "--run", "runs/n3", code=0).out
+    output = tried.run("admit", "slo.toml", "--run", "runs/n3", "--grade", "demo", code=0).out
     assert lines_with("3 of 4 finished runs", output).startswith("  tries ")
 
 
@@ -104,7 +103,7 @@ def test_without_a_record_the_tries_beside_a_run_are_a_lower_bound(tried: Projec
     tries = counts(tried, "--run", "runs/n3")
 
     assert THREE_OF_FOUR | {"at_least": True} == without_reason(tries)
-    output = tried.run("admit", "slo.toml", "--run", "runs/n3", code=0).out
+    output = tried.run("admit", "slo.toml", "--run", "runs/n3", "--grade", "demo", code=0).out
     assert all(word in lines_with("tries", output) for word in ("at least 3 of 4", "there is none on this"))
 
 

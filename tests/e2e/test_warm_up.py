@@ -25,7 +25,7 @@ WORTH_IT = {**LATE, "cold": {"start": "1 s", "pause": "80 ms"}}
 
 
 def certified(scripted: Scripted, truth: dict[str, Any], objective: dict[str, Any], code: int) -> dict[str, Any]:
-    project = scripted(truth, workload=EASY, objective=[objective], fallback={"ladder": ["autoregressive"]})
+    project = scripted(truth, workload=EASY, objective=[objective])
     project.run("certify", "slo.toml", "--out", "run", code=code)
     return project.verdict()
 
@@ -49,13 +49,11 @@ def test_a_late_first_token_fails_without_the_key(scripted: Scripted) -> None:
     assert "above the allowed +8 %" in verdict["transitions"][-1]["because"]
 
 
-def test_a_warm_up_that_makes_up_for_it_passes_and_is_required(scripted: Scripted) -> None:
+def test_a_warm_up_that_makes_up_for_it_passes_and_is_required(finished: Scripted) -> None:
     """
     Warmed drafting comes no later than plain decoding after a pause: it passes, and policy.toml requires the warm-up.
     """
-    project = scripted(WORTH_IT, workload=EASY, objective=[OR_WARM], fallback={"ladder": ["autoregressive"]})
-
-    project.run("certify", "slo.toml", "--out", "run", code=0)
+    project = finished(WORTH_IT, workload=EASY, objective=[OR_WARM])
 
     ttft_check, policy = check_of(project.verdict()), (project.path / "run" / "policy.toml").read_text()
     (route,) = tomllib.loads(policy)["route"]
@@ -86,13 +84,12 @@ def test_an_objective_on_what_a_draft_adds_after_a_pause_has_it_measured(scripte
     assert 21 == len([line for line in records(project.path / "run" / "pauses-1.jsonl") if line["arm"] == "plain"])
 
 
-def test_each_request_of_the_pass_is_recorded(scripted: Scripted) -> None:
+def test_each_request_of_the_pass_is_recorded(finished: Scripted) -> None:
     """
     Both arms answer once after a start, and each canary of the pass once after a pause and once right after another.
     """
-    project = scripted(WORTH_IT, workload=EASY, objective=[OR_WARM], fallback={"ladder": ["autoregressive"]})
+    project = finished(WORTH_IT, workload=EASY, objective=[OR_WARM])
     foreseen = project.run("plan", "slo.toml", "--json", code=0).document
-    project.run("certify", "slo.toml", "--out", "run", code=0)
 
     answers = records(project.path / "run" / "pauses-1.jsonl")
 
@@ -139,12 +136,11 @@ def test_a_first_token_in_time_needs_no_warm_up(scripted: Scripted) -> None:
     [Path.unlink, lambda path: path.write_text(path.read_text().partition("\n")[2])],
     ids=["deleted", "short"],
 )
-def test_a_missing_measurement_is_unproven(scripted: Scripted, damage: Callable[[Path], object]) -> None:
+def test_a_missing_measurement_is_unproven(finished: Scripted, damage: Callable[[Path], object]) -> None:
     """
     With the requests after pauses gone or one of them missing, and new checksums, the run is unproven.
     """
-    project = scripted(WORTH_IT, workload=EASY, objective=[OR_WARM], fallback={"ladder": ["autoregressive"]})
-    project.run("certify", "slo.toml", "--out", "run", code=0)
+    project = finished(WORTH_IT, workload=EASY, objective=[OR_WARM])
     shutil.copytree(project.path / "run", project.path / "copy")
     damage(project.path / "copy" / "pauses-1.jsonl")
     RunDirectory(project.path / "copy").write_checksums()
@@ -155,12 +151,11 @@ def test_a_missing_measurement_is_unproven(scripted: Scripted, damage: Callable[
     assert ("unproven", "unproven") == (judged["workloads"][0]["outcome"], check_of(judged)["outcome"])
 
 
-def test_an_interrupted_pass_is_continued(scripted: Scripted) -> None:
+def test_an_interrupted_pass_is_continued(finished: Scripted) -> None:
     """
     What was recorded is not requested again, and a request that only warms goes before the rest.
     """
-    project = scripted(WORTH_IT, workload=EASY, objective=[OR_WARM], fallback={"ladder": ["autoregressive"]})
-    project.run("certify", "slo.toml", "--out", "run", code=0)
+    project = finished(WORTH_IT, workload=EASY, objective=[OR_WARM])
     run = project.path / "run"
     lines = (run / "pauses-1.jsonl").read_text().splitlines(keepends=True)
     for name in ("SHA256SUMS", "verdict.json", "policy.toml", "junit.xml"):

@@ -39,7 +39,6 @@ def test_an_error_prints_no_command(tmp_path: Path, command: tuple[str, ...], na
 
 FEW_STEPS: dict[str, Any] = {
     "sweep": {"repeats": 1, "num_draft_tokens": [4]},
-    "fallback": {"ladder": ["autoregressive"]},
 }
 HOSTILE = (
     "a\n\ufe0f::set-env name=x::y\n:\x00:add-mask::z\n"
