@@ -157,9 +157,13 @@ def _measured_ratio(slo: Slo, rates: Mapping[str, Any], canaries: Mapping[str, S
         request = DecodeRequest(canary, knobs, sampling_for(slo, canary, knobs, 1))
         return decode_rate(resident[draft].answer(request), burst_gap)
 
+    plain_rates = {
+        id(one): rate(one, slo.subject.drafts[0], PLAIN) for some in canaries.values() for one in some[:CALIBRATED]
+    }
+
     def log_ratios(some: Sequence[Canary], draft: str, drafting: Setting) -> Iterator[float]:
         for canary in some:
-            speculative, plain = rate(canary, draft, drafting), rate(canary, draft, PLAIN)
+            speculative, plain = rate(canary, draft, drafting), plain_rates[id(canary)]
             if speculative and plain:  # an answer of one token has none
                 yield math.log(speculative / plain)
 
