@@ -5,6 +5,7 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 from typing import Any, Literal
 
@@ -16,8 +17,9 @@ from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Rounds
 
-EMIT_S = 10e-6
-"""Seconds between the tokens of one round."""
+EMIT_NS = 10_000
+"""Nanoseconds between the tokens of one round."""
+EMIT_S = EMIT_NS / 1e9
 
 _WORDS = (
     *("the", "a", "small", "river", "runs", "under", "one", "old", "bridge", "and", "every", "morning", "two"),
@@ -33,13 +35,34 @@ Burst = tuple[float, int]
 Calls = tuple[dict[str, Any], ...]
 
 
+class KnownCanary:
+    """A canary, and what a script makes of it alone: found once."""
+
+    def __init__(self, canary: Canary, script: Script) -> None:
+        self.canary, self.behaviour = canary, script.behaviour(canary)
+
+    @cached_property
+    def prompt_tokens(self) -> int:
+        """Count the prompt's words, the scripted backend's tokens."""
+        return sum(len(str(message.get("content") or "").split()) for message in self.canary.messages)
+
+    @cached_property
+    def text(self) -> str | None:
+        """Return a text that meets its expectation; None where it expects none."""
+        return text_for(self.canary)
+
+    @cached_property
+    def calls(self) -> Calls:
+        """Return the calls that meet its expectation."""
+        return calls_for(self.canary)
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerContext:
     """All that an answer depends on."""
 
     script: Script
-    behaviour: Behaviour
-    canary: Canary
+    known: KnownCanary
     request: ResolvedRequest
     draft_tokens: int
     number: int
@@ -52,6 +75,16 @@ class AnswerContext:
     """Cut the answer at half its length."""
     spoiled_by: tuple[Cause, ...] = ()
     """What may change the candidate's answer: see the script's keys."""
+
+    @property
+    def canary(self) -> Canary:
+        """Return the canary that is answered."""
+        return self.known.canary
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """Return how it is answered."""
+        return self.known.behaviour
 
     @property
     def arm(self) -> Arm:
@@ -102,12 +135,12 @@ def plan_answer(context: AnswerContext) -> PlannedAnswer:
     tokens = words[:limit]
     jitter, sigma = script.draw("token", number), script.noise.token
     plain = [behaviour.token * _lognormal(jitter, sigma) * context.pace for _ in tokens]
-    prefill = behaviour.prefill + behaviour.prefill_token * prompt_tokens(context.canary)
+    prefill = behaviour.prefill + behaviour.prefill_token * context.known.prompt_tokens
     drafted, rounds, bursts = [False] * len(tokens), None, [(gap, 1) for gap in plain]
     if context.arm == "candidate" and not behaviour.engaged:
         rounds = Rounds(len(tokens), 0, 0)
     elif context.arm == "candidate":
-        prefill += behaviour.draft_prefill + behaviour.draft_prefill_token * prompt_tokens(context.canary)
+        prefill += behaviour.draft_prefill + behaviour.draft_prefill_token * context.known.prompt_tokens
         drafted, bursts = _speculate(context, len(tokens), jitter)
         if (ratio := behaviour.exact_ratio(context.draft_tokens)) is not None:
             pace = (fmean(plain[1:]) if plain[1:] else 0.0) / ratio
@@ -135,11 +168,6 @@ def plan_answer(context: AnswerContext) -> PlannedAnswer:
     )
 
 
-def prompt_tokens(canary: Canary) -> int:
-    """Count a prompt's words, the scripted backend's tokens."""
-    return sum(len(str(message.get("content") or "").split()) for message in canary.messages)
-
-
 def _tokens_and_calls(context: AnswerContext) -> tuple[tuple[str, ...], Calls]:
     """Return the tokens of the whole answer, and the tool calls that they spell."""
     script, canary, behaviour, candidate = context.script, context.canary, context.behaviour, context.arm == "candidate"
@@ -157,7 +185,7 @@ def _tokens_and_calls(context: AnswerContext) -> tuple[tuple[str, ...], Calls]:
     if not right:
         text = _WRONG
     elif text is None:
-        text, calls = text_for(canary), calls_for(canary)
+        text, calls = context.known.text, context.known.calls
     if calls:
         spelled = (f"{call['function']['name']} {call['function']['arguments']}" for call in calls)
         text = "".join(f"<tool_call>{call_text}</tool_call>" for call_text in spelled)
@@ -173,7 +201,7 @@ def flipped_places(context: AnswerContext, tokens: Sequence[str]) -> frozenset[i
     spaced = [place for place, token in enumerate(tokens) if token[:1].isspace()]
     chance, draw = context.behaviour.flips * len(tokens) / max(1, len(spaced)), context.draw("flips")
     flipped = frozenset(place for place in spaced if draw.random() < chance)
-    calls = tuple(map(_spaced, calls_for(context.canary)))
+    calls = tuple(map(_spaced, context.known.calls))
     rewritten = Answer(0, 1, text="".join(_flip(tokens, flipped)), tool_calls=calls)
     return frozenset() if flipped and context.canary.grade(rewritten) is False else flipped
 

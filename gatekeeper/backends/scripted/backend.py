@@ -10,12 +10,12 @@ from typing import Any
 
 from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.http.chat_request import PLAIN, resolve
-from gatekeeper.backends.scripted.answers import EMIT_S, AnswerContext, Cause, plan_answer, prompt_tokens
-from gatekeeper.backends.scripted.behaviour import Behaviour
+from gatekeeper.backends.scripted.answers import EMIT_NS, AnswerContext, Cause, KnownCanary, plan_answer
 from gatekeeper.backends.scripted.script import Arm, Script, read_script
 from gatekeeper.backends.scripted.scripted_target import ScriptedTarget
 from gatekeeper.backends.scripted.shown_answer import ShownAnswer
 from gatekeeper.core.backend_registry import SCRIPTED
+from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock, SystemClock, VirtualClock
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import DecodeRequest, RunningSystem
@@ -72,8 +72,8 @@ class ScriptedBackend:
         """Arm and canary of every answer so far: what a cache of answers would keep, beyond any one system's life."""
         self._lanes: list[int] = []
         """When each of several concurrent virtual streams is free again."""
-        self._behaviours: dict[tuple[str, str | None], Behaviour] = {}
-        """By the id and the category of a canary, which decide how it is answered."""
+        self._known: dict[int, KnownCanary] = {}
+        """By the identity of a canary; it is kept, so that this is of no other one."""
 
     def residence(self, setting: Setting) -> str:
         """Return the draft, or `plain`."""
@@ -106,13 +106,17 @@ class ScriptedBackend:
 
     def context(self, request: DecodeRequest, **varying: Any) -> AnswerContext:
         """Return what the answer to *request* depends on; *varying* is what differs from answer to answer."""
-        canary, knobs = request.canary, dict(request.setting)
-        if (key := (canary.id, canary.category)) not in self._behaviours:
-            self._behaviours[key] = self.script.behaviour(canary)
-        behaviour = self._behaviours[key]
+        known, knobs = self.known(request.canary), dict(request.setting)
+        behaviour = known.behaviour
         written = knobs.get("num_draft_tokens") or knobs.get("block_size") or behaviour.num_draft_tokens
         length = int(behaviour.length(knobs.get("concurrency") or 1) if written == ADAPTIVE else written)
-        return AnswerContext(self.script, behaviour, canary, resolve(request), draft_tokens=length, **varying)
+        return AnswerContext(self.script, known, resolve(request), draft_tokens=length, **varying)
+
+    def known(self, canary: Canary) -> KnownCanary:
+        """Return what the script makes of *canary*."""
+        if (known := self._known.get(id(canary))) is None:
+            known = self._known[id(canary)] = KnownCanary(canary, self.script)
+        return known
 
     def replays(self, arm: Arm, canary: str) -> bool:
         """Tell whether an answer comes from the script's cache of answers; keep it there."""
@@ -257,13 +261,13 @@ class ScriptedSystem(ScriptedTarget, RunningSystem):
 
     def _token_times(self, begun: int, bursts: tuple[tuple[float, int], ...]) -> list[int]:
         """Return when each token comes; in real time, wait for it."""
-        clock, times, due = self._backend.clock, [], begun
+        clock, times, due = self._backend.clock, list[int](), begun
         for gap, tokens in bursts:
             due += round(gap * 1e9)
             if self._backend.realtime:
                 clock.sleep((due - clock.now_ns()) / 1e9)
                 due = max(due, clock.now_ns())
-            times += [due + round(index * EMIT_S * 1e9) for index in range(tokens)]
+            times += range(due, due + tokens * EMIT_NS, EMIT_NS)
         return times
 
     def _pace(self, arm: Arm, number: int, begun: int, streams: int) -> float:
@@ -284,7 +288,7 @@ class ScriptedSystem(ScriptedTarget, RunningSystem):
         """Return what every time of an arm is multiplied with, by where the request lies on each axis."""
         where = {
             "temperature": request.sampling.temperature,
-            "context": prompt_tokens(request.canary),
+            "context": self._backend.known(request.canary).prompt_tokens,
             "max_tokens": request.sampling.max_tokens,
             "concurrency": streams,
         }

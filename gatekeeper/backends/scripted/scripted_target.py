@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from gatekeeper.backends.scripted.answers import AnswerContext, flipped_places, plan_answer, prompt_tokens
+from gatekeeper.backends.scripted.answers import AnswerContext, flipped_places, plan_answer
 from gatekeeper.backends.scripted.shown_answer import token_id
 from gatekeeper.core.clock import Clock
 from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, ReplayedRounds, RoundPasses, TwoWidths
@@ -138,7 +138,7 @@ class ScriptedTarget:
         """Take the time of a prompt, of *tokens* after it, and of *passes*; return plain decoding's tokens."""
         context = self._plain(request)
         behaviour = context.behaviour
-        read_s = behaviour.prefill_token * (prompt_tokens(request.canary) + tokens)
+        read_s = behaviour.prefill_token * (context.known.prompt_tokens + tokens)
         self._target_of.clock.sleep(behaviour.prefill + read_s + passes * behaviour.token)
         return plan_answer(context).tokens
 

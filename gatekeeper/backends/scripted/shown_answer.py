@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from zlib import crc32
 
-from gatekeeper.backends.scripted.answers import AnswerContext, PlannedAnswer, prompt_tokens
+from gatekeeper.backends.scripted.answers import AnswerContext, PlannedAnswer
 from gatekeeper.backends.workers.rounds import round_shapes
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Claims, Rounds
@@ -38,7 +38,7 @@ class ShownAnswer:
             text=planned.text if complete else "".join(planned.tokens[: len(self.times)]),
             tool_calls=planned.calls if complete else (),
             finish=planned.finish if complete else None,
-            prompt_tokens=prompt_tokens(self.context.canary) if counted else None,
+            prompt_tokens=self.context.known.prompt_tokens if counted else None,
             output_tokens=len(self.times) if counted and complete else None,
             rounds=self._counted() if complete else None,
             claims=self._claimed(),
