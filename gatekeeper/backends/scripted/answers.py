@@ -134,7 +134,8 @@ def plan_answer(context: AnswerContext) -> PlannedAnswer:
     limit = max(1, len(words) // 2) if context.short else context.request.max_tokens
     tokens = words[:limit]
     jitter, sigma = script.draw("token", number), script.noise.token
-    plain = [behaviour.token * _lognormal(jitter, sigma) * context.pace for _ in tokens]
+    even = [] if sigma else [behaviour.token * context.pace] * len(tokens)
+    plain = even or [behaviour.token * _lognormal(jitter, sigma) * context.pace for _ in tokens]
     prefill = behaviour.prefill + behaviour.prefill_token * context.known.prompt_tokens
     drafted, rounds, bursts = [False] * len(tokens), None, [(gap, 1) for gap in plain]
     if context.arm == "candidate" and not behaviour.engaged:
@@ -244,6 +245,7 @@ def _speculate(context: AnswerContext, length: int, jitter: random.Random) -> tu
     for drift in script.drift:
         if drift.of == "acceptance":
             chance *= drift.factor(context.seconds)
+    verify_s, draft_s, sigma = behaviour.verify_seconds(k), behaviour.draft_seconds(draft), script.noise.token
     drafted: list[bool] = []
     bursts: list[Burst] = []
     if behaviour.first == "prefill":
@@ -256,8 +258,7 @@ def _speculate(context: AnswerContext, length: int, jitter: random.Random) -> tu
             accepted += 1
         burst = ([True] * accepted + [False])[: length - len(drafted)]
         drafted += burst
-        cost = behaviour.verify_seconds(k) + width * behaviour.draft_seconds(draft)
-        bursts.append((cost * _lognormal(jitter, script.noise.token) * context.pace, len(burst)))
+        bursts.append(((verify_s + width * draft_s) * _lognormal(jitter, sigma) * context.pace, len(burst)))
     return drafted, bursts
 
 
