@@ -227,10 +227,6 @@ class StreamReader(Reader):
         return Output(exit_code(process), tails[out], tails[err])
 
 
-_MOST_USEFUL_FIRST = (Status.DENIED, Status.PARSE_ERROR, Status.STALE, Status.ABSENT)
-"""Which status is reported when several sources lack a value: the one that is easiest to fix."""
-
-
 class Poller:
     """Starts the sources, keeps their newest readings, and ends what it started.
 
@@ -244,8 +240,8 @@ class Poller:
             reader.fresh_ns = math.inf if gap else reader.fresh_ns
         self._direct = [reader for reader in self._readers if isinstance(reader, DirectReader)]
         self._tools = [reader for reader in self._readers if isinstance(reader, ToolReader)]
-        every = {name: [reader for reader in self._readers if name in reader.provides] for name in UNITS}
-        self._providers = {name: readers for name, readers in every.items() if readers}
+        provided = [name for name in UNITS if any(name in reader.provides for reader in self._readers)]
+        self._providers = {name: [reader for reader in self._readers if name in reader.provides] for name in provided}
         self._without_source = {name: Reading(None, unit, "none", Status.ABSENT.value) for name, unit in UNITS.items()}
         self._streams = [reader for reader in self._readers if isinstance(reader, StreamReader)]
         self._stop, self._close = os.pipe()
@@ -336,7 +332,10 @@ class Poller:
             if not isinstance(value, Status):
                 return Reading(value, UNITS[name], reader.name, "ok", age)
             missing.append((reader, value, age))
-        reader, status, age = min(missing, key=lambda lack: (_MOST_USEFUL_FIRST.index(lack[1]), not lack[0].answers))
+        if len(missing) > 1:
+            easiest_to_fix = (Status.DENIED, Status.PARSE_ERROR, Status.STALE, Status.ABSENT)
+            missing.sort(key=lambda lack: (easiest_to_fix.index(lack[1]), not lack[0].answers))
+        reader, status, age = missing[0]
         return Reading(None, UNITS[name], reader.name, status.value, age)
 
     def details(self) -> Mapping[str, str]:
