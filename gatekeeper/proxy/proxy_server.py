@@ -300,13 +300,19 @@ class ProxyServer:
         keep up where requests end faster.
         """
         parts = 0
-        await _pause(RECORD_AFTER_S)
+        await self._pause(RECORD_AFTER_S)
         while self._ended:
             for _ in self._record(*self._ended.popleft()):
                 parts += 1
                 if parts > len(self._ended) // WAITING_A_PART:
                     parts = 0
-                    await _pause(0 if self._is_stopping else RECORD_EACH_S)
+                    await self._pause(RECORD_EACH_S)
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleep; not where the loop may end before what comes after it, and its end ends the sleep alone."""
+        if not self._is_stopping:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(seconds)
 
     def _record(self, ended: EndedRequest, now_ns: int) -> Iterator[None]:
         """Record a request, and count it as evidence where its arm was drawn; yield between the parts of that.
@@ -323,12 +329,6 @@ class ProxyServer:
         self._safely(partial(self._day.add, ended, now_ns))
         yield
         self._safely(partial(self._records.write_request, ended))
-
-
-async def _pause(seconds: float) -> None:
-    """Sleep; the end of the loop ends the sleep, and not what comes after it."""
-    with suppress(asyncio.CancelledError):
-        await asyncio.sleep(seconds)
 
 
 def _error(status: int, reason: str) -> web.Response:

@@ -17,7 +17,7 @@ from aiohttp import ClientError, ClientPayloadError
 from yarl import URL
 
 from gatekeeper.core.hidden_keys import Address
-from gatekeeper.proxy import proxy_server
+from gatekeeper.proxy import ended_request, proxy_server
 from gatekeeper.proxy.live_evidence import LiveEvidence
 from gatekeeper.proxy.live_records import LiveRecords
 from gatekeeper.proxy.proxy_server import ProxyServer
@@ -840,3 +840,34 @@ def test_a_request_that_waits_to_be_recorded_is_not_lost_with_the_loop(
     asyncio.run(main())
 
     assert [0, 0, 1, 1, 2, 2] == recorded
+
+
+def test_a_stream_that_the_end_of_the_loop_cuts_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A stop that is not waited for, after the time to drain or a second signal, loses no record of what it cuts.
+    """
+    monkeypatch.setattr(proxy_server, "RECORD_AFTER_S", 3600.0)
+    records = LiveRecords(tmp_path / "live.jsonl", None, lambda: datetime.now(UTC), print)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + WORDS[0])
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        routes = RequestRoutes(LiveEvidence())
+        published(routes)
+        url = Address(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        proxy = ProxyServer(routes, records, url=url, plain_url=None)
+        reader, writer = await asyncio.open_connection("127.0.0.1", await proxy.start("127.0.0.1", 0, drain_s=60.0))
+        writer.write(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}" % CHAT.encode())
+        await reader.readuntil(b"word0")
+        stops.append(asyncio.create_task(proxy.stop()))
+        await asyncio.sleep(0)
+
+    stops = list[asyncio.Task[None]]()
+    asyncio.run(main())
+
+    (record,) = map(json.loads, (tmp_path / "live.jsonl").read_text().splitlines())
+    assert ended_request.STOPPED == record["fault"]
