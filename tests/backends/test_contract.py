@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import psutil
@@ -31,7 +32,9 @@ def shared(request: pytest.FixtureRequest, shared_backend: Opened) -> SharedBack
     return shared_backend(request.param)
 
 
+@cache
 def answered(shared: SharedBackend, name: str, which: Any, **sampling: Any) -> Answer:
+    """Answer a greedy request once: what each test holds of it, it holds of the same answer."""
     return shared.system(which).answer(make_request(name, which, **sampling))
 
 
@@ -158,7 +161,8 @@ def kill(pids: tuple[int, ...]) -> None:
 
 def test_death_is_a_fault(shared: SharedBackend, tmp_path: Any) -> None:
     """
-    A system that dies during a request gives a fault and stays dead; a new one answers.
+    A system that dies during a request gives a fault and stays dead; a new one answers. Closing that twice is safe; no
+    process is left, and a request after it is a fault, not an exception.
     """
     name = shared.backend.name
     script = {"faults": [{"answer": 1, "fault": "die"}]}
@@ -178,25 +182,16 @@ def test_death_is_a_fault(shared: SharedBackend, tmp_path: Any) -> None:
         assert "died: signal 9" in first.fault
         assert second.fault is not None
         assert not system.alive()
-    with doomed.backend.start(DRAFTING) as fresh:
-        assert fresh.answer(make_request("list", DRAFTING)).fault is None
 
+    fresh = doomed.backend.start(DRAFTING)
+    pids, alive = fresh.pids(), fresh.alive()
+    answer = fresh.answer(make_request("list", DRAFTING))
+    fresh.close()
+    fresh.close()
 
-def test_closing_leaves_nothing(shared: SharedBackend) -> None:
-    """
-    Closing twice is safe; no process is left, and a request after it is a fault, not an exception.
-    """
-    system = shared.backend.start(PLAIN)
-    pids = system.pids()
-    alive = system.alive()
-
-    system.close()
-    system.close()
-
-    assert alive
-    assert not system.alive()
+    assert (None, True, False) == (answer.fault, alive, fresh.alive())
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
-    assert system.answer(make_request("list", PLAIN)).fault is not None
+    assert fresh.answer(make_request("list", DRAFTING)).fault is not None
 
 
 def test_the_wrong_draft_is_our_mistake(shared: SharedBackend) -> None:

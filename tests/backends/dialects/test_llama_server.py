@@ -609,4 +609,4 @@ def test_turns_of_a_conversation_resume_the_turn_before(real: Open) -> None:
     answers = held(real(prompt_cache="as-deployed"), DRAFTING)
 
     assert {None} == {answer.answer.fault for answer in answers}
-    assert {"plain": [True] * 4, "candidate": [True] * 4} == resumed(answers)
+    assert {"plain": [True] * 2, "candidate": [True] * 2} == resumed(answers)
