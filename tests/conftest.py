@@ -8,8 +8,10 @@ import tempfile
 from collections.abc import Iterator
 from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -57,6 +59,29 @@ HEAVY = (*WHOLE, "backends")
 """Folders with files that take a minute."""
 MOST_WORKERS = 4
 """Each imports numpy and starts real programs; tests that run alone keep all of them waiting."""
+
+
+REAL_PAIR = ("dialects/test_mlx_server", "test_contract", "test_forced_passes", "test_mlx", "test_reading_again")
+ON_ONE_WORKER = {
+    **{f"tests/backends/{name}.py": "the real servers and workers of `shared_backend`" for name in REAL_PAIR},
+    **{f"tests/regression/test_{name}.py": "the environments in `cache`" for name in ("bisect", "versus")},
+    **{
+        f"tests/report/html/test_{name}.py": "the pages of tests/builders/pages.py"
+        for name in ("accessibility", "page_browser")
+    },
+}
+"""Files with a fixture of the session that takes seconds to make, and which."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep files that share what is slow to make on one worker, as `--dist loadfile` keeps the tests of each file."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    scheduler = import_module("xdist.scheduler").LoadFileScheduling(config, log)
+    file_of = scheduler._split_scope
+    scheduler._split_scope = lambda test: ON_ONE_WORKER.get(file_of(test), file_of(test))
+    return scheduler
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -115,6 +140,8 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.freeze()
+        # A run makes and drops a hundred thousand objects: to look through them at the usual 700 takes a twentieth.
+        gc.set_threshold(50_000, 20, 20)
         gc.enable()
 
 

@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 import tomli_w
 
-from gatekeeper.run.remote.environment import build_wheel
 from tests.builders.network_namespace import NetworkNamespace
-from tests.builders.project_folder import BRAKE, ProjectFolder
-from tests.builders.ssh_server import Server, python_with
+from tests.builders.project_folder import ProjectFolder
+from tests.builders.ssh_server import Server
 from tests.e2e.conftest import ended, project, scripted
-from tests.run.remote.conftest import SMALL, need_sshd
+from tests.run.remote.conftest import SMALL, environment, need_sshd
 
-__all__ = ["ended", "project", "scripted"]
+__all__ = ["ended", "environment", "project", "scripted"]
 
 NAMES = "abcd"
 SOAK = "run/soak-1.jsonl"
@@ -56,13 +55,10 @@ class Hosts:
 
 
 @pytest.fixture(scope="session")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+def hosts(tmp_path_factory: pytest.TempPathFactory, environment: Path) -> Iterator[Hosts]:
     """Start the servers once; in network namespaces where possible, or each at its own address of 127.0.0.0/8."""
     need_sshd()
     root = tmp_path_factory.mktemp("fleet")
-    environment = python_with(root / "environment", wheel=build_wheel().content)
-    site = next((environment / "lib").glob("python3*")) / "site-packages"
-    (site / "zz-brake.pth").write_text(f"import runpy; runpy.run_path({str(BRAKE / 'sitecustomize.py')!r})\n")
     go = root / "go"
     # The word is in each record once: five answers into the soak.
     brake = {"HOLD_FILE": SOAK, "HOLD_COUNT": "5", "HOLD_WORD": "concurrency", "HOLD_UNTIL": str(go)}

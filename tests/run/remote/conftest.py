@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +67,20 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an environment that holds this gatekeeper, as on a host where the user installed it, with a brake."""
-    folder = python_with(tmp_path_factory.mktemp("installed") / "environment", wheel=build_wheel().content)
-    (site,) = (folder / "lib").glob("python3*/site-packages")
-    brake = f"import runpy; runpy.run_path({str(BRAKE / 'sitecustomize.py')!r})"
-    (site / "zz-brake.pth").write_text(f"import os; exec({brake!r}) if 'HOLD_FILE' in os.environ else None\n")
+    """Return an environment that holds this gatekeeper, as on a host where the user installed it, with a brake.
+
+    All workers of a test run share it: what is run there first compiles all of it.
+    """
+    temporary = tmp_path_factory.getbasetemp()
+    folder = (temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary) / "installed"
+    with folder.with_suffix(".lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        if not (folder / "ready").exists():
+            python_with(folder, wheel=build_wheel().content)
+            (site,) = (folder / "lib").glob("python3*/site-packages")
+            brake = f"import runpy; runpy.run_path({str(BRAKE / 'sitecustomize.py')!r})"
+            (site / "zz-brake.pth").write_text(f"import os; exec({brake!r}) if 'HOLD_FILE' in os.environ else None\n")
+            (folder / "ready").touch()
     return folder
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -72,22 +73,17 @@ def test_the_same_gatekeeper_is_taken_as_it_stands(serve: Serve, environment: Pa
     assert f"numpy=={version('numpy')}" in prepared.installed
 
 
-def test_another_gatekeeper_is_refused(serve: Serve, environment: Path) -> None:
+def test_another_gatekeeper_is_refused(serve: Serve, environment: Path, tmp_path: Path) -> None:
     """
     One changed byte in one file of the remote package is named, and the environment is not used.
     """
     serve()
-    changed = next((environment / "lib").glob("*/site-packages/gatekeeper/analysis/metrics/checks.py"))
-    before = changed.read_bytes()
-    try:
-        changed.write_bytes(before + b"#")
-        with (
-            Connection("mini") as connection,
-            pytest.raises(HostLacksError, match=r"checks\.py"),
-        ):
-            installation.prepare_environment(connection, path=str(environment))
-    finally:
-        changed.write_bytes(before)
+    other = shutil.copytree(environment, tmp_path / "other", symlinks=True)
+    with next((other / "lib").glob("*/site-packages/gatekeeper/analysis/metrics/checks.py")).open("a") as changed:
+        changed.write("#")
+
+    with Connection("mini") as connection, pytest.raises(HostLacksError, match=r"checks\.py"):
+        installation.prepare_environment(connection, path=str(other))
 
 
 @pytest.mark.nightly
