@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -144,15 +145,21 @@ def proxied(hours: float = 9, requests: int = 1200) -> tuple[RequestRoutes, Live
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
-    "promoted": lambda: run_page("promoted_0.3.0"),
-    "failed": lambda: run_page("failed_0.3.0"),
-    "unproven": lambda: run_page("unproven_0.3.0"),
-    "graded-back": lambda: run_page("graded_back_0.3.0"),
-    "region": lambda: run_page("region_0.3.0"),
-    "capacity": capacity_page,
-    "live": live_page,
-    "proxy": lambda: proxy_page.render(*proxied()),
-    "fleet": lambda: fleet_page.render(fleet()),
-    "history": lambda: history_page.render(history.history(GOLDEN)),
-    "comparison": lambda: comparison_page.render(compare.compare([GOLDEN / "promoted", GOLDEN / "promoted_0.3.0"], ())),
+    kind: cache(render)
+    for kind, render in {
+        "promoted": lambda: run_page("promoted_0.3.0"),
+        "failed": lambda: run_page("failed_0.3.0"),
+        "unproven": lambda: run_page("unproven_0.3.0"),
+        "graded-back": lambda: run_page("graded_back_0.3.0"),
+        "region": lambda: run_page("region_0.3.0"),
+        "capacity": capacity_page,
+        "live": live_page,
+        "proxy": lambda: proxy_page.render(*proxied()),
+        "fleet": lambda: fleet_page.render(fleet()),
+        "history": lambda: history_page.render(history.history(GOLDEN)),
+        "comparison": lambda: comparison_page.render(
+            compare.compare([GOLDEN / "promoted", GOLDEN / "promoted_0.3.0"], ())
+        ),
+    }.items()
 }
+"""Each is rendered once, whatever tests look at it."""

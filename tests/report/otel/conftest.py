@@ -19,7 +19,7 @@ NOT_ANSWERS = {"host.jsonl", "events.jsonl"}
 SETTINGS = {
     "sampling": {"max_tokens": 64},
     "sweep": {"repeats": 1, "num_draft_tokens": [4]},
-    "soak": {"duration": "60 s"},
+    "soak": {"duration": "20 s"},
 }
 
 
