@@ -311,24 +311,23 @@ def seasonal_slope(groups: Sequence[Sequence[tuple[float, float]]], level: float
     The seasonal Kendall slope of Hirsch, Slack & Smith (1982): the median of the slopes between points of the same
     group; the groups' variances of Kendall's S add up. Values centred group by group and then pooled would flatten it.
     """
-    slopes = np.concatenate([np.empty(0), *map(_slopes, groups)])
+    pairwise = np.concatenate([np.empty(0), *(slopes(*np.reshape(group, (-1, 2)).T) for group in groups)])
     n = sum(len(group) for group in groups if len(group) > 1)
-    if len(slopes) < 8:
-        return Missing(f"too few points for a slope: {len(slopes)} pairs of answers to the same canary, need 8", n)
-    if not np.isfinite(slopes).all():
+    if len(pairwise) < 8:
+        return Missing(f"too few points for a slope: {len(pairwise)} pairs of answers to the same canary, need 8", n)
+    if not np.isfinite(pairwise).all():
         return Missing("the points have no finite slope", n)
-    slopes.sort()
+    pairwise.sort()
     variance = sum(len(group) * (len(group) - 1) * (2 * len(group) + 5) / 18 for group in groups)
     spread = NormalDist().inv_cdf(level) * math.sqrt(variance)
-    below = max(0, math.floor((slopes.size - spread) / 2) - 1)
-    above = min(slopes.size - 1, math.ceil((slopes.size + spread) / 2))
-    return Estimate(float(np.median(slopes)), float(slopes[below]), float(slopes[above]), n, confidence=level)
+    below = max(0, math.floor((pairwise.size - spread) / 2) - 1)
+    above = min(pairwise.size - 1, math.ceil((pairwise.size + spread) / 2))
+    return Estimate(float(np.median(pairwise)), float(pairwise[below]), float(pairwise[above]), n, confidence=level)
 
 
-def _slopes(group: Sequence[tuple[float, float]]) -> Floats:
+def slopes(at: Floats, values: Floats) -> Floats:
     """Return the slopes between any two points of different times."""
-    at, values = np.array(group, dtype=np.float64).reshape(-1, 2).T
     first, second = np.triu_indices(len(at), 1)
     spans = at[second] - at[first]
-    slopes: Floats = (values[second] - values[first])[spans != 0] / spans[spans != 0]
-    return slopes
+    between: Floats = (values[second] - values[first])[spans != 0] / spans[spans != 0]
+    return between

@@ -30,9 +30,7 @@ def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]
     level, conditions = bound_level(case.slo), case.conditions.get(soak.name, ())
     fanless = any(is_fanless(facts.get("machine")) for facts in conditions)
     host = replace(host, earlier=earlier, baseline_held=speed_held, fanless=fanless)
-    findings = host_findings(
-        host, level=level, seed=case.plan.seed, conditions=conditions, horizon=case.slo.promote.valid_for
-    )
+    findings = host_findings(host, level=level, conditions=conditions, horizon=case.slo.promote.valid_for)
     findings = [replace(finding, about=f"{soak.name}, {finding.about}") for finding in findings]
     objectives = case.slo.host_objectives
     if not objectives:
@@ -42,7 +40,7 @@ def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]
         missing = Missing(f"host.jsonl: {case.host_trouble}", len(host.samples))
     else:
         tokens = sum(generation.answer.output_tokens or 0 for generation in answers)
-        by_metric = estimates(host, tokens=tokens, level=level, seed=case.plan.seed)
+        by_metric = estimates(host, tokens=tokens, level=level)
     return [check(objective, by_metric.get(objective.metric, missing)) for objective in objectives], findings
 
 

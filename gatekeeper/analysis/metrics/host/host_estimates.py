@@ -39,11 +39,11 @@ LEAST_OF_PARTS = 0.9
 """Share of its parts' sum below which a power contradicts them."""
 
 
-def estimates(host: HostSamples, *, tokens: int | None, level: float, seed: int) -> dict[str, Estimate | Missing]:
+def estimates(host: HostSamples, *, tokens: int | None, level: float) -> dict[str, Estimate | Missing]:
     """Return every host metric of one soak with *tokens* output tokens, None where that is unknown."""
     by_name = {name: estimate(name, host) for name in (*_READ, *_POWERS, *SWAPPED)} | {
         "throttle_time": host_throttling.throttle_time(host),
-        "footprint_growth": _slope(host.series("subject_footprint"), level, seed),
+        "footprint_growth": _slope(host.series("subject_footprint"), level),
         "energy_per_token": _energy(host, "package_power", tokens),
         "system_energy_per_token": _energy(host, "system_power", tokens),
     }
@@ -94,12 +94,12 @@ def _peak(footprint: Series) -> Estimate | Missing:
     return footprint.uncovered() or fact(float(footprint.values.max()), footprint.count)
 
 
-def _slope(footprint: Series, level: float, seed: int) -> Estimate | Missing:
+def _slope(footprint: Series, level: float) -> Estimate | Missing:
     """Return the Theil-Sen slope over the last segment, because a resumed run has a new process."""
     if missing := footprint.uncovered():
         return missing
     last = footprint.segments[-1]
-    footprint_slope = slope(last.at, last.values, level=level, seed=seed)
+    footprint_slope = slope(last.at, last.values, level=level)
     return footprint_slope or Missing(f"{footprint.name}: too few readings for a slope: {len(last.at)}", len(last.at))
 
 

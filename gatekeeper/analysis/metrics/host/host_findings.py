@@ -45,7 +45,7 @@ Conditions = Sequence[Mapping[str, Any]]
 
 
 def findings(
-    host: HostSamples, *, level: float, seed: int, conditions: Conditions = (), horizon: float = math.inf
+    host: HostSamples, *, level: float, conditions: Conditions = (), horizon: float = math.inf
 ) -> list[Finding]:
     """Return the findings; the kinds in DISQUALIFYING make the soak unproven.
 
@@ -58,7 +58,7 @@ def findings(
         *_counters(host),
         *_contradictions(host),
         *_background_jobs(host, conditions),
-        *_memory_forecast(host, level, seed, horizon),
+        *_memory_forecast(host, level, horizon),
     )
     return list(dict.fromkeys(problems))
 
@@ -214,13 +214,14 @@ def _background_jobs(host: HostSamples, conditions: Conditions) -> Iterator[Find
         yield Finding(FindingKind.BACKGROUND_BUSY, "background_cpu", detail, advice)
 
 
-def _still_grows(at: Floats, values: Floats, level: float, seed: int) -> bool:
+def _still_grows(at: Floats, values: Floats, level: float) -> bool:
     """Return whether the growth is proven in the second half alone: one step, then flat, is no leak."""
     half = at >= (at[0] + at[-1]) / 2
-    return slope(at[half], values[half], level=level, seed=seed, rising=True) is not None
+    growth = slope(at[half], values[half], level=level)
+    return growth is not None and growth.lo > 0
 
 
-def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float) -> Iterator[Finding]:
+def _memory_forecast(host: HostSamples, level: float, horizon: float) -> Iterator[Finding]:
     """Yield when headroom would be used up, if a slope is proven positive: headroom left / slope, for each bound."""
     sampled = replace(host, spans=None)
     headroom = sampled.series("memory_headroom")
@@ -232,8 +233,8 @@ def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float)
         if not values.segments or values.uncovered():
             continue
         last = values.segments[-1]
-        growth = slope(last.at, last.values, level=level, seed=seed, rising=True)
-        if growth is None or (host.rules > 2 and not _still_grows(last.at, last.values, level, seed)):
+        growth = slope(last.at, last.values, level=level)
+        if growth is None or growth.lo <= 0 or (host.rules > 2 and not _still_grows(last.at, last.values, level)):
             continue
         center, soon, late = (free / rate for rate in (growth.center, growth.hi, growth.lo))
         if soon > horizon:
