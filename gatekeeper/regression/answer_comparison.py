@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
-from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, by_canary, successful
+from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, successful
 from gatekeeper.analysis.metrics.words.exactness import distinct_outputs, same_output
+from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.records.arrivals import Arrivals

@@ -5,12 +5,12 @@ from dataclasses import replace
 from statistics import fmean
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.readers import PAIR_RATIOS
 from gatekeeper.analysis.metrics.shares import pass_change, pass_marks
 from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.analysis.stats import run_to_run
-from gatekeeper.analysis.stats.intervals import proportion_bounds
+from gatekeeper.analysis.stats.intervals import by_canary, proportion_bounds
 from gatekeeper.analysis.verdict.against_certified import values
 from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO, PASS_RATES, RUN_TO_RUN
 from gatekeeper.core.records import Generation

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from gatekeeper.analysis.metrics.pair_speeds import pair_logs, pair_speeds
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, successful
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.readers import PAIR_RATIOS, answer_reader
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.words import exactness, explanations
 from gatekeeper.analysis.stats import sequential
-from gatekeeper.analysis.stats.intervals import student_quantile
+from gatekeeper.analysis.stats.intervals import by_canary, student_quantile
 from gatekeeper.analysis.stats.run_to_run import Values
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric

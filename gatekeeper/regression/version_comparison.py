@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
-from gatekeeper.analysis.metrics.paired_answers import by_canary
 from gatekeeper.analysis.stats import run_to_run, sequential
+from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.analysis.stats.run_to_run import Values
 from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO
 from gatekeeper.core.verdict import Estimate, Missing

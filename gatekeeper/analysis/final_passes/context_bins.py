@@ -11,7 +11,7 @@ from gatekeeper.analysis.final_passes.point_probe import prompt_bytes
 from gatekeeper.analysis.metrics.host.host_series import readings
 from gatekeeper.analysis.metrics.lost_pairs import Pair
 from gatekeeper.analysis.metrics.pair_speeds import pair_speed
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, pair_answers, values_of
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers, values_of
 from gatekeeper.analysis.metrics.readers import answer_reader
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate, ttft
@@ -19,7 +19,7 @@ from gatekeeper.analysis.plan.conversations import CONVERSATIONS, TRIAL, convers
 from gatekeeper.analysis.plan.objectives import least_ratio
 from gatekeeper.analysis.plan.settings import is_greedy, plain_of
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.stats.intervals import binomial_cdf, mean_of_logs
+from gatekeeper.analysis.stats.intervals import binomial_cdf, by_canary, mean_of_logs
 from gatekeeper.analysis.stats.total_time import linearised
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.grown_conversations import ContextBin, GrownConversations

@@ -14,14 +14,7 @@ from gatekeeper.analysis.metrics.lost_pairs import pair_values
 from gatekeeper.analysis.metrics.order_effect import widened_by_order
 from gatekeeper.analysis.metrics.over_time import excessive_drift, settled
 from gatekeeper.analysis.metrics.pair_speeds import pair_logs, speeds_of
-from gatekeeper.analysis.metrics.paired_answers import (
-    PairedAnswers,
-    by_canary,
-    mean_ratio,
-    successful,
-    values_of,
-    with_population,
-)
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, mean_ratio, successful, values_of, with_population
 from gatekeeper.analysis.metrics.readers import OfAnswer, OfEvidence, OfGaps, Read, answer_reader, reader_of
 from gatekeeper.analysis.metrics.timing import arrived_at_once, gather_bursts, tokens_from
 from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting
@@ -137,7 +130,7 @@ def _over_canaries(reader: OfAnswer, paired: PairedAnswers, quantile: float) -> 
     if not values:
         return Missing(_arrived_at_once(reader, paired, paired.answers) or reader.unread)
     noise = partial(_value_noise, paired, values)
-    medians = [median(canary_values) for canary_values in by_canary(values).values()]
+    medians = [median(canary_values) for canary_values in intervals.by_canary(values).values()]
     population = intervals.quantile(medians, quantile, paired.level)
     if not paired.frozen or _too_few(population, len(medians), quantile):
         return _widened(population, noise, paired)

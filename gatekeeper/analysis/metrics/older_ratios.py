@@ -5,8 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from gatekeeper.analysis.metrics.lost_pairs import Pair, similar_lengths
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.stats import intervals
+from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.verdict import Estimate, Missing
 
 

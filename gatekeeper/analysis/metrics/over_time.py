@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from gatekeeper.analysis.metrics.lost_pairs import Pair, pair_ratios
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, successful
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.stats.changes import (
@@ -19,6 +19,7 @@ from gatekeeper.analysis.stats.changes import (
     fit_changes,
     largest_change,
 )
+from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, StillChanging, fact

@@ -1,7 +1,6 @@
 """Paired answers: the records of one workload at one setting, each plain answer with a speculative one."""
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -10,6 +9,7 @@ from gatekeeper.analysis.metrics import lost_pairs
 from gatekeeper.analysis.metrics.lost_pairs import MAX_LOST_SHARE, Pair
 from gatekeeper.analysis.metrics.timing import decode_rate, gaps_of
 from gatekeeper.analysis.stats import fixed_canaries, intervals
+from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.analysis.stats.total_time import PairLogs
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.manifest import RULES
@@ -143,14 +143,12 @@ def pair_answers(paired: PairedAnswers) -> PairedAnswers:
     answers = tuple(generation for generation in paired.answers if generation.role is not Role.WARMUP)
     plain = tuple(generation for generation in paired.plain if generation.role is not Role.WARMUP)
     by_pair = {(generation.pair, generation.canary): generation for generation in answers if generation.pair}
-    by_canary: dict[str, list[Generation]] = defaultdict(list)
-    for generation in answers:
-        if generation.role is not Role.CLOSING:
-            by_canary[generation.canary].append(generation)
+    sent = (generation for generation in answers if generation.role is not Role.CLOSING)
+    repeats_of = by_canary((generation.canary, generation) for generation in sent)
     pairs = []
     for baseline in plain:
         partner = by_pair.get((baseline.pair, baseline.canary))
-        if partner is None and baseline.role is Role.BLOCK and (repeats := by_canary[baseline.canary]):
+        if partner is None and baseline.role is Role.BLOCK and (repeats := repeats_of.get(baseline.canary)):
             near = [generation for generation in repeats if generation.segment == baseline.segment] or repeats
             partner = min(near, key=lambda generation: abs(generation.answer.sent_ns - baseline.answer.sent_ns))
         if partner is not None:
@@ -188,14 +186,6 @@ def burst_gap(plain: Iterable[Generation]) -> float:
 def total_time_counts(rules: int) -> bool:
     """Return whether ratios of speeds are those of total times, by these *rules*."""
     return rules > 2
-
-
-def by_canary(values: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
-    """Group values by their canary."""
-    groups: dict[str, list[T]] = defaultdict(list)
-    for canary, value in values:
-        groups[canary].append(value)
-    return dict(groups)
 
 
 def has_no_decode_speed(paired: PairedAnswers) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import NamedTuple
 
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, per_canary, successful
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary, successful
 from gatekeeper.analysis.metrics.timing import came_in_bursts
 from gatekeeper.analysis.metrics.words import exactness, warm_cache
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
@@ -143,7 +143,7 @@ def _marks(paired: PairedAnswers, answers: Iterable[Generation]) -> dict[str, li
     grades = (
         (generation.canary, paired.canaries[generation.canary].grade(generation.answer)) for generation in answers
     )
-    return by_canary((canary, right) for canary, right in grades if right is not None)
+    return intervals.by_canary((canary, right) for canary, right in grades if right is not None)
 
 
 def _unanswered(
@@ -173,7 +173,7 @@ def plain_repeats(paired: PairedAnswers) -> Estimate | Missing:
     """Return the share of canaries to which plain decoding gave the same greedy answer each time."""
     if not paired.greedy:
         return Missing("answers are only the same each time at temperature 0")
-    decoded = by_canary((generation.canary, generation.answer) for generation in successful(plain_answers(paired)))
+    decoded = per_canary(successful(plain_answers(paired)), lambda answer: answer)
     repeated = {
         canary: all(exactness.same_output(later, answers[0]) for later in answers[1:])
         for canary, answers in decoded.items()

@@ -8,13 +8,21 @@ Noise is taken to be independent here; `lasting.widened` allows for noise that i
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gatekeeper.analysis.stats.intervals import Floats, Ints, WeightedValues, numbered, student_quantile
+from gatekeeper.analysis.stats.intervals import (
+    Floats,
+    Ints,
+    WeightedValues,
+    by_canary,
+    numbered,
+    student_quantile,
+    woodruff,
+)
 from gatekeeper.core.verdict import Estimate
 
 LEAST_DEGREES = 8
@@ -124,14 +132,8 @@ def _values(logs: Sequence[tuple[str, float]]) -> Floats:
 
 def _before(names: Sequence[str], before: Sequence[tuple[str, float]]) -> Floats:
     """Return the count and the mean of the earlier values of each of *names*."""
-    groups: dict[str, list[float]] = defaultdict(list)
-    for name, log in before:
-        groups[name].append(log)
-    earlier = np.zeros((len(names), 2))
-    for number, name in enumerate(names):
-        if values := groups.get(name):
-            earlier[number] = len(values), math.fsum(values) / len(values)
-    return earlier
+    groups = by_canary(before)
+    return np.array([(len(logs), fmean(logs)) if (logs := groups.get(name)) else (0.0, 0.0) for name in names])
 
 
 def quantile(
@@ -140,43 +142,26 @@ def quantile(
     """Bound the *q* quantile of the values of these canaries' answers, each canary weighing the same.
 
     `answers` holds the canary of each answer and its (value, weight) pairs: a latency weighs 1,
-    a gap its tokens. The share of the weight up to the quantile is a mean over canaries; its standard error is read
-    back as quantiles (Woodruff 1952), the widest of those at the quantile and at either bound. None where repeats are
-    too few or a bound lies beyond all values.
+    a gap its tokens. The share of the weight up to the quantile is a mean over canaries. None where repeats are too few
+    or a bound lies beyond all values.
     """
     columns = answers if isinstance(answers, WeightedValues) else WeightedValues.of(answers)
     names, owner = numbered(columns.canaries)
     count, m = np.bincount(owner), len(names)
-    order = np.argsort(columns.values, kind="stable")
-    shares = (columns.weights / np.repeat(count[owner], columns.sizes))[order]
-    total = shares.sum()
-    np.cumsum(shares, out=shares)
-    shares /= total
-    ordered = columns.values[order]
-    del order
-    sizes = columns.sums()
-    typical = total / m
+    if len(owner) - m < LEAST_DEGREES:
+        return None
+    weights = columns.weights / np.repeat(count[owner], columns.sizes)
+    sizes, total = columns.sums(), float(weights.sum())
     # One canary more or less on the other side may always be unseen chance.
     least = math.sqrt(0.25 / (m * len(owner)))
 
-    def at(share: float) -> float:
-        if share < 0 or share > 1:
-            return math.copysign(math.inf, share)
-        return float(ordered[min(int(np.searchsorted(shares, share - 1e-12)), len(ordered) - 1)])
-
-    def far(counted: NDArray[np.bool_]) -> float | None:
+    def half_width(counted: NDArray[np.bool_]) -> float:
         below = columns.sums(counted)
-        share_below = (below / count[owner]).sum() / (typical * m)
-        noise = standard_error(owner, (below - share_below * sizes) / typical, size)
-        return None if noise is None else student_quantile(level, noise[1]) * math.hypot(noise[0], least)
+        share_below = float((below / count[owner]).sum()) / total
+        error, degrees = standard_error(owner, (below - share_below * sizes) * m / total, size) or (math.inf, 1)
+        return student_quantile(level, degrees) * math.hypot(error, least)
 
-    center = at(q)
-    near = [far(columns.values <= center), far(columns.values < center)]
-    if None in near:
-        return None
-    widest = max(half for half in near if half is not None)
-    widest = max(widest, *(far(columns.values <= at(q + side * widest)) or 0.0 for side in (-1, 1)))
-    lo, hi = at(q - widest), at(q + widest)
+    center, lo, hi = woodruff(columns, weights, q, half_width)
     if not (math.isfinite(lo) and math.isfinite(hi)):
         return None
     return Estimate(center, lo, hi, m, confidence=level, scope="frozen")

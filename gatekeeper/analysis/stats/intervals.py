@@ -19,6 +19,7 @@ RESAMPLES = 2000
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Name = TypeVar("Name", bound=Hashable)
+Value = TypeVar("Value")
 
 
 def numbered(names: Iterable[Name]) -> tuple[list[Name], Ints]:
@@ -26,6 +27,14 @@ def numbered(names: Iterable[Name]) -> tuple[list[Name], Ints]:
     numbers: dict[Name, int] = {}
     owner = [numbers.setdefault(name, len(numbers)) for name in names]
     return list(numbers), np.array(owner, dtype=np.int64)
+
+
+def by_canary(pairs: Iterable[tuple[Name, Value]]) -> dict[Name, list[Value]]:
+    """Group values by their canary."""
+    groups: dict[Name, list[Value]] = {}
+    for canary, value in pairs:
+        groups.setdefault(canary, []).append(value)
+    return groups
 
 
 def bisected(below: Callable[[float], bool], lo: float, hi: float, steps: int = 60) -> float:
@@ -225,9 +234,8 @@ def pooled_quantile(
     """Bound the *q* quantile of weighted values pooled over clusters (answers); the clusters alone are independent.
 
     `clusters` holds (value, weight) pairs, weight counting tokens. The share of the weight up to the quantile is a
-    ratio of sums over clusters; its standard error, linearised, is read back as quantiles (Woodruff 1952). It shrinks
-    towards the tail, so the widest of those at the quantile, just below it and at either bound is taken. As many
-    clusters are needed as independent samples: one value of each bounds the quantile, so the outermost values do.
+    ratio of sums over clusters; its standard error is linearised. As many clusters are needed as independent samples:
+    one value of each bounds the quantile, so the outermost values do.
     """
     columns = clusters if isinstance(clusters, WeightedValues) else WeightedValues.of(clusters.items())
     names, owner = numbered(columns.canaries)
@@ -237,24 +245,40 @@ def pooled_quantile(
     if not np.isfinite(columns.values).all():
         return Missing("a gap is not a finite number", n)
     sizes = np.bincount(owner, columns.sums())
-    order = np.argsort(columns.values)
-    cumulative = columns.weights[order]
-    np.cumsum(cumulative, out=cumulative)
-    values = columns.values[order]
+    far = student_quantile(level, n - 1) * math.sqrt(n / (n - 1)) / float(sizes.sum())
+
+    def half_width(counted: NDArray[np.bool_]) -> float:
+        inside = np.bincount(owner, columns.sums(counted))
+        return far * float(np.linalg.norm(inside - sizes * (inside.sum() / sizes.sum())))
+
+    center, lo, hi = woodruff(columns, columns.weights, q, half_width)
+    lowest, highest = float(columns.values.min()), float(columns.values.max())
+    return Estimate(center, max(lo, lowest), min(hi, highest), n, confidence=level)
+
+
+def woodruff(
+    columns: WeightedValues, weights: Floats, q: float, half_width: Callable[[NDArray[np.bool_]], float]
+) -> tuple[float, float, float]:
+    """Return the *q* quantile of weighted values and its bounds, which are infinite beyond all values (Woodruff 1952).
+
+    The share of the weight up to the quantile has bounds, which are read back as quantiles. Their *half_width* shrinks
+    towards the tail, so the widest of those at the quantile, just below it and at either bound is taken.
+    """
+    order = np.argsort(columns.values, kind="stable")
+    shares, ordered = weights[order], columns.values[order]
     del order
+    np.cumsum(shares, out=shares)
+    shares /= shares[-1]
 
     def at(share: float) -> float:
-        return float(values[min(int(np.searchsorted(cumulative, share * cumulative[-1])), len(values) - 1)])
+        if not 0 <= share <= 1:
+            return math.copysign(math.inf, share)
+        return float(ordered[min(int(np.searchsorted(shares, share - 1e-12)), len(ordered) - 1)])
 
-    def error(beyond: float, *, itself: bool = True) -> float:
-        inside = np.bincount(owner, columns.sums(columns.values <= beyond if itself else columns.values < beyond))
-        off = inside - sizes * (inside.sum() / cumulative[-1])
-        return math.sqrt(n / (n - 1) * float((off**2).sum())) / float(cumulative[-1])
-
-    center, far = at(q), student_quantile(level, n - 1)
-    near = max(error(center), error(center, itself=False))
-    widest = max(near, *(error(at(q + side * far * near)) for side in (-1, 1)))
-    return Estimate(center, at(q - far * widest), at(q + far * widest), n, confidence=level)
+    center = at(q)
+    near = max(half_width(columns.values <= center), half_width(columns.values < center))
+    widest = max(near, *(half_width(columns.values <= at(q + side * near)) for side in (-1, 1)))
+    return center, at(q - widest), at(q + widest)
 
 
 @lru_cache(maxsize=1024)

@@ -1,15 +1,15 @@
 """Whether two runs differ: their ratio on the same canaries, or by their intervals, with the noise of both."""
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Literal
 
 import numpy as np
 
 from gatekeeper.analysis.stats import fixed_canaries, lasting
-from gatekeeper.analysis.stats.intervals import numbered, student_quantile
+from gatekeeper.analysis.stats.intervals import by_canary, numbered, student_quantile
 from gatekeeper.core.verdict import Estimate, Missing
 
 LEAST_CANARIES = 5
@@ -34,14 +34,13 @@ def ratio(now: Values, then: Values, level: float, size: int, *, logs: bool) -> 
     Where each run repeats its canaries, these are fixed and the two standard errors add up; else canaries are the
     sample, and Student's interval of their differences holds the noise of both runs, too.
     """
-    now_by_canary, then_by_canary = _by_canary(now), _by_canary(then)
+    now_by_canary, then_by_canary = by_canary(now), by_canary(then)
     common = dict.fromkeys(name for name in now_by_canary if name in then_by_canary)
     n = len(common)
     if n < LEAST_CANARIES:
         return Missing(f"{n} canaries were answered in both runs, {LEAST_CANARIES} are needed", n)
-    before = [math.fsum(then_by_canary[name]) / len(then_by_canary[name]) for name in common]
-    after = [math.fsum(now_by_canary[name]) / len(now_by_canary[name]) for name in common]
-    means = math.fsum(before) / n, math.fsum(after) / n
+    before, after = ([fmean(run[name]) for name in common] for run in (then_by_canary, now_by_canary))
+    means = fmean(before), fmean(after)
     if not logs and means[0] > 0 == means[1]:
         return Estimate(0.0, 0.0, hi=0.0, n=n, notes=("all values are zero now",), confidence=level, scope="frozen")
     if not all(map(math.isfinite, (*before, *after))) or (not logs and min(means) <= 0):
@@ -124,13 +123,6 @@ def better_or_worse(lo: float, hi: float, *, unchanged: float, higher_is_better:
     if lo <= unchanged <= hi:
         return NO_DIFFERENCE
     return "better" if (lo > unchanged) == higher_is_better else "worse"
-
-
-def _by_canary(values: Values) -> Mapping[str, list[float]]:
-    groups: dict[str, list[float]] = defaultdict(list)
-    for name, value in values:
-        groups[name].append(value)
-    return groups
 
 
 def _error(values: Values, common: Collection[str], size: int) -> tuple[float, int] | None:

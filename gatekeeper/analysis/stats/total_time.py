@@ -6,9 +6,11 @@ values scatter as the ratio does. Whatever bounds a mean of log ratios then boun
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
+
+from gatekeeper.analysis.stats.intervals import by_canary
 
 ARMS = (0, 1)
 """Plain decoding, and the candidate."""
@@ -27,6 +29,10 @@ class PairLogs:
     """Of pairs before these, which show the noise of a canary."""
     weights: Mapping[str, float] | None = None
     """The plain time of each canary, 1 on average; None where each pair's ratio counts alike."""
+
+    def means(self) -> dict[str, float]:
+        """Return the mean log of each canary."""
+        return {name: fmean(logs) for name, logs in sorted(by_canary(self.logs).items())}
 
 
 def ratio(times: Times) -> float:
@@ -68,10 +74,7 @@ def _sums(means: Mapping[str, tuple[float, float]]) -> list[float]:
 
 def _means(times: Times) -> dict[str, tuple[float, float]]:
     """Return by canary the mean seconds of both arms."""
-    groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for name, plain, candidate in times:
-        groups[name].append((plain, candidate))
+    groups = by_canary((name, (plain, candidate)) for name, plain, candidate in times)
     return {
-        name: (math.fsum(plain for plain, _ in group) / len(group), math.fsum(other for _, other in group) / len(group))
-        for name, group in groups.items()
+        name: (fmean(plain for plain, _ in group), fmean(other for _, other in group)) for name, group in groups.items()
     }

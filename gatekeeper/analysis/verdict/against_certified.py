@@ -8,11 +8,12 @@ from typing import Any
 from gatekeeper.analysis.metrics.checks import check_bound
 from gatekeeper.analysis.metrics.estimate import logs_of_pairs
 from gatekeeper.analysis.metrics.older_ratios import system_logs
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, successful, values_of
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful, values_of
 from gatekeeper.analysis.metrics.readers import answer_reader
 from gatekeeper.analysis.metrics.server_claims import labelled_as_claims, with_claimed_rounds
 from gatekeeper.analysis.metrics.shares import pass_change, pass_marks
 from gatekeeper.analysis.stats import run_to_run
+from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.manifest import RULES, Manifest, differences
 from gatekeeper.core.metrics import BY_NAME, PASS_RATES, RUN_TO_RUN, SYSTEM_RATIO, shown_as
 from gatekeeper.core.slo import Objective, Slo

@@ -4,8 +4,9 @@ import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.lost_pairs import least_length, pair_ratios, similar_lengths
-from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, by_canary
+from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE
 from gatekeeper.analysis.metrics.timing import decode_rate
+from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.records import Role
 from gatekeeper.core.verdict import Estimate
 from tests.builders.slo import answer, because, counted, evidence, generation, known, steady, twins

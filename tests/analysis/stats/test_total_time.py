@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.metrics.paired_answers import by_canary
 from gatekeeper.analysis.stats import fixed_canaries, intervals
+from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.analysis.stats.total_time import linearised
 from gatekeeper.core.verdict import Missing
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from math import sqrt
 from statistics import fmean, stdev
 
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Scored
 from gatekeeper.core.units import show_number
@@ -50,4 +50,4 @@ def _by_arm(paired: PairedAnswers, arm: str) -> Mapping[str, float]:
         if record.arm == arm and (told := _told(record)) and len(told) == len(record.tokens)
     )
     values: Iterable[tuple[str, float]] = (*replayed, *scored)
-    return {name: fmean(of_canary) for name, of_canary in by_canary(values).items()}
+    return {name: fmean(of_canary) for name, of_canary in intervals.by_canary(values).items()}
