@@ -2,9 +2,9 @@
 
 Answers that follow each other are then alike, so that their mean is less certain than the spread of repeats shows. How
 long such noise lasts, and how much of all noise it is, are unknown; a short soak shows them only roughly. So every
-pair of both on a grid is weighed by the likelihood of the answers (a restricted likelihood for up to EXACT answers,
-Whittle's for more), with most of the prior on independent noise, and a bound is one of the mixture. Where a series is
-too short to show that its noise is independent, the prior widens the interval; where it shows it, nothing does.
+pair of both on a grid is weighed by the restricted likelihood of the answers, with most of the prior on independent
+noise, and a bound is one of the mixture. Where a series is too short to show that its noise is independent, the prior
+widens the interval; where it shows it, nothing does.
 """
 
 import math
@@ -25,10 +25,7 @@ SHARES = (0.25, 0.5, 0.75, 1.0)
 INDEPENDENT = 0.8
 """Prior of noise that does not last: it costs 24 pairs a tenth of width, and 72 pairs nothing."""
 EXACT = 160
-"""Answers up to which the likelihood is exact: 24 pairs show noise of five answers in four of five soaks by it, in two
-of three by Whittle's. The time grows with the cube."""
-BLOCKS = 1024
-"""Longer series are averaged to so many parts."""
+"""Longer series are taken in parts of at least as many answers: the time grows with the cube of a part."""
 LEAST = 8
 """With fewer degrees of freedom the series shows nothing."""
 ROUNDING = 1e-24
@@ -84,17 +81,14 @@ def of_one_arm(series: TimedLogs, *, trend: bool = False) -> Lasting:
     """
     if len(series.logs) < LEAST:
         return NONE
-    spectrum = _exact if len(series.logs) + len(series.before) <= EXACT else _by_frequency
-    found = spectrum(series, trend)
-    if found is None:
+    squares = _squares(series, trend)
+    if not squares or not squares[0][1].any():
         return NONE
     n = len(series.logs)
     likely, more = [], []
-    for number, (length, parts) in enumerate(found):
+    for number, (length, powers, shapes) in enumerate(squares):
         apart = np.arange(1, n)
         times = 2 * float(((1 - apart / n) * (1 - 1 / length) ** apart).sum())
-        powers = np.concatenate([power for power, _ in parts])
-        shapes = np.concatenate([shape for _, shape in parts])
         for share in (0.0, *SHARES) if number == 0 else SHARES:
             expected = np.maximum(1 - share + share * shapes, 1e-9)
             noise = float((powers / expected).mean())
@@ -105,7 +99,7 @@ def of_one_arm(series: TimedLogs, *, trend: bool = False) -> Lasting:
     prior = np.full(len(likely), (1 - INDEPENDENT) / (len(likely) - 1))
     prior[0] = INDEPENDENT
     weights = prior * np.exp(np.array(likely) - max(likely))
-    return _pruned(weights, np.array(more), max(1, len(found[0][1][0][0])))
+    return _pruned(weights, np.array(more), len(squares[0][1]))
 
 
 def of_both_arms(drafting: TimedLogs, plain: TimedLogs, *, trend: bool = False) -> Lasting:
@@ -166,22 +160,26 @@ def _pruned(weights: Floats, more: Floats, degrees: int) -> Lasting:
     return Lasting(weights[relevant] / weights[relevant].sum(), more[relevant], degrees)
 
 
-Parts = list[tuple[Floats, Floats]]
-"""Squares of independent sums of a series, and the variance of each where all noise lasts; 1 where it does not."""
+def _squares(series: TimedLogs, trend: bool) -> list[tuple[float, Floats, Floats]]:
+    """Return, by length, the squares of independent sums of a series, and the variance of each where all noise lasts.
 
-
-def _lengths(n: int) -> list[float]:
-    return [length for length in LENGTHS if length <= max(LENGTHS[1], n / 2)]
-
-
-def _exact(series: TimedLogs, trend: bool) -> list[tuple[float, Parts]] | None:
-    owner, before = (part.tobytes() for part in (series.owner, series.before_owner))
-    values = np.concatenate([series.logs, series.before])
-    sums: list[tuple[float, Parts]] = [
-        (length, [((transform @ values) ** 2, variances)])
-        for length, transform, variances in _sums(owner, before, trend)
-    ]
-    return sums if sums and sums[0][1][0][0].any() else None
+    The variance is 1 where it does not. Of a long series, the parts of what is left without the heights of canaries.
+    """
+    n, owner, before = len(series.logs), series.owner, series.before_owner
+    if n + len(before) <= EXACT:
+        parts = [(np.concatenate([series.logs, series.before]), _sums(owner.tobytes(), before.tobytes(), trend))]
+    else:
+        parts = [
+            (part, _sums(np.zeros(len(part), dtype=np.int64).tobytes(), b"", falls))
+            for values, falls in zip(np.split(_apart(series), [n]), (trend, True), strict=True)
+            for part in np.array_split(values, max(1, len(values) // EXACT))
+            if len(part) > 2 * LEAST
+        ]
+    squares = []
+    for sums in zip(*(sums for _, sums in parts), strict=False):  # the shortest part has the fewest lengths
+        powers = [(transform @ part) ** 2 for (_, transform, _), (part, _) in zip(sums, parts, strict=True)]
+        squares.append((sums[0][0], np.concatenate(powers), np.concatenate([variances for *_, variances in sums])))
+    return squares
 
 
 @lru_cache(maxsize=8)
@@ -203,7 +201,7 @@ def _sums(owner_bytes: bytes, before_bytes: bytes, trend: bool) -> tuple[tuple[f
     same_part = (number < n)[:, None] == (number < n)[None, :]
     steps = np.abs(number[:, None] - number[None, :])
     sums = []
-    for length in _lengths(n):
+    for length in (length for length in LENGTHS if length <= max(LENGTHS[1], n / 2)):
         variances, rotation = np.linalg.eigh(free.T @ np.where(same_part, (1 - 1 / length) ** steps, 0.0) @ free)
         sums.append((length, (free @ rotation).T, variances))
     return tuple(sums)
@@ -225,38 +223,3 @@ def _apart(series: TimedLogs) -> Floats:
     others_mean = (total[owner] - values) / np.maximum(count[owner] - 1, 1)
     apart: Floats = values - np.where(count[owner] > 1, others_mean, values.mean())
     return apart
-
-
-def _by_frequency(series: TimedLogs, trend: bool) -> list[tuple[float, Parts]] | None:
-    n, apart = len(series.logs), _apart(series)
-    parts = []
-    for part, falls in ((apart[:n], trend), (apart[n:], True)):
-        if len(part) <= 2 * LEAST:
-            continue
-        size = -(-len(part) // BLOCKS)
-        short = part[: len(part) // size * size].reshape(-1, size).mean(axis=1) * math.sqrt(size)
-        if falls:
-            at = np.linspace(-1, 1, len(short))
-            short = short - at * (at @ short) / (at @ at)
-        parts.append((_cosines(short), size))
-    if not parts or not parts[0][0].any():
-        return None
-    return [
-        (length, [(power, _lasting_power(len(power), size, length)) for power, size in parts]) for length in _lengths(n)
-    ]
-
-
-def _cosines(values: Floats) -> Floats:
-    """Return the squares of the orthonormal cosine transform, without the mean."""
-    n = len(values)
-    spectrum = np.fft.rfft(np.concatenate([values, values[::-1]]))[1:n]
-    sums: Floats = (spectrum * np.exp(-0.5j * math.pi * np.arange(1, n) / n)).real
-    return sums**2 / (2 * n)
-
-
-def _lasting_power(count: int, size: int, length: float) -> Floats:
-    """Return the spectrum of noise of that *length* in parts of *size* values, relative to independent noise."""
-    persistence = 1 - 1 / length
-    at = math.pi * np.arange(1, count + 1) / (count + 1) / size
-    power: Floats = (1 - persistence**2) / (1 - 2 * persistence * np.cos(at) + persistence**2)
-    return power
