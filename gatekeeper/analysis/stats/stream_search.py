@@ -17,6 +17,8 @@ import math
 from collections.abc import Generator
 from dataclasses import dataclass
 
+import numpy as np
+
 from gatekeeper.core.verdict import Outcome
 
 MOST_FULL = 6
@@ -204,11 +206,8 @@ class _StreamSearch:
     def _expected_share(self, streams: int) -> float:
         """Return the share that was measured with so many streams, or a straight line through those around it shows."""
         shares = {level: reading.share for level, reading in self._readings.items() if reading.share is not None}
-        low = max((level for level in shares if level <= streams), default=None)
-        high = min((level for level in shares if level >= streams), default=None)
-        if low is None or high is None or low == high:
-            return shares.get(low or high or 0, math.inf)
-        return shares[low] + (shares[high] - shares[low]) * (streams - low) / (high - low)
+        levels = sorted(shares)
+        return float(np.interp(streams, levels, [shares[level] for level in levels])) if levels else math.inf
 
     def _seconds_with(self, streams: int) -> float:
         """Return how long all probes take, with the next one of so many streams."""

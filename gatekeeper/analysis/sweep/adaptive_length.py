@@ -6,10 +6,10 @@ where it is proven faster than the best fixed length, or as fast and slower than
 measured, where the fixed one is; and never where it is proven slower at any of them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gatekeeper.analysis.plan.settings import adapts, chosen_of, conditions_of
+from gatekeeper.analysis.plan.settings import adapts
 from gatekeeper.analysis.sweep.early_stop import ALIKE
 from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.core.slo import DRAFT_LENGTHS
@@ -43,15 +43,13 @@ class AdaptiveResult:
 
 def compare_adaptive(results: Sequence[SettingResult], level: float) -> tuple[AdaptiveResult, ...]:
     """Compare every adaptive setting under the default conditions with the fastest fixed one; the best first."""
-    usual = [
-        result for result in results if conditions_of(result.trial.setting) == conditions_of(results[0].trial.setting)
-    ]
+    usual = [result for result in results if result.conditions == results[0].conditions]
     measured = [result for result in usual if isinstance(result.ratio, Estimate)]
-    fixed = [result for result in measured if not adapts(result.trial.setting)]
+    fixed = [result for result in measured if not adapts(result.chosen)]
     if not fixed:
         return ()
     rival = max(fixed, key=lambda result: result.center)
-    comparisons = [_compare(result, rival, results, level) for result in measured if adapts(result.trial.setting)]
+    comparisons = [_compare(result, rival, results, level) for result in measured if adapts(result.chosen)]
     return tuple(sorted(comparisons, key=lambda comparison: (not comparison.taken, -comparison.adaptive.center)))
 
 
@@ -82,7 +80,9 @@ def _collapse(adaptive: SettingResult, results: Sequence[SettingResult], level: 
         where = _conditions(there)
         if isinstance(there.ratio, Estimate) and there.ratio.hi < 1:
             return f"at {where} it is {there.ratio.center:.2f}x plain decoding"
-        for rival in _same_conditions(there, results):
+        for rival in results:
+            if rival.conditions != there.conditions or adapts(rival.chosen):
+                continue
             apart = there.over(rival, level)
             if isinstance(apart, Estimate) and apart.hi < 1 / (1 + ALIKE):
                 return f"at {where} it is {apart.center:.2f}x {_length(rival)}"
@@ -91,9 +91,9 @@ def _collapse(adaptive: SettingResult, results: Sequence[SettingResult], level: 
 
 def _safer(adaptive: SettingResult, rival: SettingResult, results: Sequence[SettingResult]) -> str | None:
     """Return where the fixed length is proven slower than plain decoding and this one is proven not to be."""
-    ratio_by_conditions = {conditions_of(there.trial.setting): there.ratio for there in _elsewhere(adaptive, results)}
+    ratio_by_conditions = {there.conditions: there.ratio for there in _elsewhere(adaptive, results)}
     for there in _elsewhere(rival, results):
-        ratio = ratio_by_conditions.get(conditions_of(there.trial.setting))
+        ratio = ratio_by_conditions.get(there.conditions)
         slower = isinstance(there.ratio, Estimate) and there.ratio.hi < 1
         if slower and isinstance(ratio, Estimate) and ratio.lo > 1 / (1 + ALIKE):
             return f"at {_conditions(there)} only the fixed length is slower than plain decoding"
@@ -101,27 +101,14 @@ def _safer(adaptive: SettingResult, rival: SettingResult, results: Sequence[Sett
 
 
 def _length(result: SettingResult) -> str:
-    lengths = [f"{knob_name(knob)} {value}" for knob, value in result.trial.setting if knob in DRAFT_LENGTHS]
+    lengths = [f"{knob_name(knob)} {value}" for knob, value in result.chosen if knob in DRAFT_LENGTHS]
     return ", ".join(lengths) or result.trial.name
 
 
 def _conditions(result: SettingResult) -> str:
-    return ", ".join(f"{knob_name(knob)} {value}" for knob, value in conditions_of(result.trial.setting))
+    return ", ".join(f"{knob_name(knob)} {value}" for knob, value in result.conditions)
 
 
-def _elsewhere(result: SettingResult, results: Iterable[SettingResult]) -> list[SettingResult]:
+def _elsewhere(result: SettingResult, results: Sequence[SettingResult]) -> list[SettingResult]:
     """Return the results of the same setting under other conditions."""
-    knobs = chosen_of(result.trial.setting)
-    return [
-        candidate for candidate in results if candidate is not result and chosen_of(candidate.trial.setting) == knobs
-    ]
-
-
-def _same_conditions(result: SettingResult, results: Iterable[SettingResult]) -> list[SettingResult]:
-    """Return the fixed lengths measured under the conditions of *result*."""
-    conditions = conditions_of(result.trial.setting)
-    return [
-        candidate
-        for candidate in results
-        if conditions_of(candidate.trial.setting) == conditions and not adapts(candidate.trial.setting)
-    ]
+    return [there for there in results if there is not result and there.chosen == result.chosen]

@@ -7,13 +7,13 @@ from typing import Any
 
 from gatekeeper.analysis.plan.ladder import next_step, shorter_draft
 from gatekeeper.analysis.plan.objectives import least_ratio, ratio_bound
-from gatekeeper.analysis.plan.settings import PLAIN, adapts, chosen_of, conditions_of, setting_document
+from gatekeeper.analysis.plan.settings import PLAIN, adapts, setting_document
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.adaptive_length import AdaptiveResult, compare_adaptive
 from gatekeeper.analysis.sweep.knob_effects import ConcurrencyEffect, KnobEffect, concurrency_effect, main_effects
 from gatekeeper.analysis.sweep.setting_result import SettingResult, cost_models, interval_document, measure_of
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
-from gatekeeper.core.records import Setting
+from gatekeeper.core.records import Setting, setting
 from gatekeeper.core.slo import ADAPTIVE, CHOSEN, DRAFT_LENGTHS, Slo
 from gatekeeper.core.text import knob_name
 from gatekeeper.core.units import show_ratio, show_times
@@ -79,14 +79,14 @@ def choose(
     adaptive = compare_adaptive(results, slo.confidence) if results else ()
     if not adaptive:
         return _choose_fixed(slo, results, required, workload)
-    fixed = [result for result in results if not adapts(result.trial.setting)]
+    fixed = [result for result in results if not adapts(result.chosen)]
     choice = _choose_fixed(slo, fixed, required, workload, kind="draft of one length")
     first = adaptive[0]
-    setting = chosen_of(first.adaptive.trial.setting) if first.taken else choice.setting
-    because = f"{_name(first.adaptive)}: {_ratio(first.adaptive)}" if first.taken else choice.because
+    knobs = first.adaptive.chosen if first.taken else choice.setting
+    because = _speed(first.adaptive) if first.taken else choice.because
     because += f"; {_name(first.adaptive)}: {first.because}"
     longer = None if first.taken else choice.longer
-    return replace(choice, setting=setting, because=because, results=tuple(results), adaptive=adaptive, longer=longer)
+    return replace(choice, setting=knobs, because=because, results=tuple(results), adaptive=adaptive, longer=longer)
 
 
 def _choose_fixed(
@@ -100,15 +100,14 @@ def _choose_fixed(
     if not results:
         return Choice(PLAIN, "no draft is configured: plain decoding")
     default = results[0]
-    usual = _drafting(results, conditions_of(default.trial.setting))
+    usual = [result for result in results if result.conditions == default.conditions and not result.proposes_nothing]
     measured = [result for result in usual if isinstance(result.ratio, Estimate)]
     if not measured:
         return _inconclusive(slo, results, usual, must_draft=required is not None)
     best, pick = _best_and_shortest(slo, measured, workload)
-    winner = pick.trial.setting
-    reason = f"{_name(pick)}: {_ratio(pick)}"
+    winner, reason = pick.chosen, _speed(pick)
     if pick is not best:
-        reason += f", shorter and within noise of the fastest, {_name(best)}: {_ratio(best)}"
+        reason += f", shorter and within noise of the fastest, {_speed(best)}"
     if slo.sweep.design == "one-at-a-time":
         winner, combined = _combine(slo, measured, default, pick, workload)
         reason += combined
@@ -120,22 +119,14 @@ def _choose_fixed(
     if not beats:
         if pick not in open_ones or pick.rules < 3:
             pick = _first_of_open(slo, open_ones)
-            winner, reason = pick.trial.setting, f"{_name(pick)}: {_ratio(pick)}"
+            winner, reason = pick.chosen, _speed(pick)
         reason += "; no gain shows, none is ruled out, so the soak decides"
     elif pick not in beats:
         pick = max(beats, key=lambda result: result.center)
-        winner = pick.trial.setting
-        reason = f"{_name(pick)}: {_ratio(pick)}, the fastest that beats plain decoding beyond noise"
+        winner, reason = pick.chosen, f"{_speed(pick)}, the fastest that beats plain decoding beyond noise"
     if slo.sweep.prefer == "energy" and beats:
         winner, reason = _fewest_joules(slo, beats, workload) or (winner, f"{reason}; {_unweighed(beats)}")
-    longer = _longer(slo, usual, chosen_of(winner))
-    return Choice(chosen_of(winner), reason + _stopped(usual), tuple(results), longer=longer)
-
-
-def _drafting(results: Sequence[SettingResult], conditions: Setting) -> list[SettingResult]:
-    """Return the settings under these conditions without those that are plain decoding by another name."""
-    under_them = (result for result in results if conditions_of(result.trial.setting) == conditions)
-    return [result for result in under_them if not result.proposes_nothing]
+    return Choice(winner, reason + _stopped(usual), tuple(results), longer=_longer(slo, usual, winner))
 
 
 def _inconclusive(
@@ -151,7 +142,7 @@ def _inconclusive(
     doubt = because if voided else None
     if must_draft and not voided:
         because = f"the sweep is inconclusive: {because}; the soak decides"
-        return Choice(chosen_of(default.trial.setting), because, tuple(results))
+        return Choice(default.chosen, because, tuple(results))
     return Choice(PLAIN, f"the sweep is inconclusive: {because}", tuple(results), doubt=doubt)
 
 
@@ -178,14 +169,14 @@ def _first_of_open(slo: Slo, results: Sequence[SettingResult]) -> SettingResult:
     the ladder goes on from the longer one to the shorter, and never back.
     """
     fastest = max(results, key=lambda result: result.center)
-    then = "shrink-draft", chosen_of(fastest.trial.setting)
+    then = "shrink-draft", fastest.chosen
     longer = (
         result
         for result in results
         if result.rules == 2
         and result.stop is not None
         and isinstance(result.ratio, Estimate)
-        and next_step(slo, chosen_of(result.trial.setting)) == then
+        and next_step(slo, result.chosen) == then
         and _within_noise(result, fastest, slo.confidence)
     )
     return next(longer, fastest)
@@ -197,14 +188,11 @@ def _longer(slo: Slo, results: Sequence[SettingResult], pick: Setting) -> Settin
     def leads_to_pick(knobs: Setting | None) -> bool:
         return knobs is not None and (knobs == pick or leads_to_pick(shorter_draft(slo, knobs)))
 
-    longer = [
-        result
-        for result in results
-        if not result.abandoned and leads_to_pick(shorter_draft(slo, chosen_of(result.trial.setting)))
-    ]
-    if not longer or longer[0].rules < 3 or "shrink-draft" not in slo.fallback.ladder:
+    kept = [result for result in results if not result.abandoned and result.rules > 2]
+    longer = [result for result in kept if leads_to_pick(shorter_draft(slo, result.chosen))]
+    if not longer or "shrink-draft" not in slo.fallback.ladder:
         return None
-    return chosen_of(max(longer, key=lambda result: result.center).trial.setting)
+    return max(longer, key=lambda result: result.center).chosen
 
 
 def _stopped(results: Sequence[SettingResult]) -> str:
@@ -221,18 +209,17 @@ def _combine(
     workload: str | None,
 ) -> tuple[Setting, str]:
     """Combine the best value of each knob; the soak tests the combination."""
-    knobs = dict(default.trial.setting)
-    swept = []
+    knobs, swept = dict(default.chosen), []
     for knob in CHOSEN:
         along = [result for result in measured if result is default or result.trial.changed == knob]
         if len(along) < 2:
             continue
         _, shortest = _best_and_shortest(slo, along, workload)
-        knobs[knob] = dict(shortest.trial.setting)[knob]
+        knobs[knob] = dict(shortest.chosen)[knob]
         swept.append(knob)
-    combined = tuple(sorted(knobs.items()))
-    if combined == pick.trial.setting or len(swept) < 2:
-        return pick.trial.setting, ""
+    combined = setting(**knobs)
+    if combined == pick.chosen or len(swept) < 2:
+        return pick.chosen, ""
     best_of = " and ".join(knob_name(knob) for knob in swept)
     return combined, f"; the best values of {best_of} are combined, and the soak tests the combination"
 
@@ -272,7 +259,7 @@ def _fewest_joules(slo: Slo, results: Sequence[SettingResult], workload: str | N
         return None
     joules, fewest = min(weighed, key=lambda pair: pair[0])
     reason = f"{_name(fewest)}: the fewest joules a token, {joules:.2f} times plain decoding's"
-    return fewest.trial.setting, f"{reason}, of {len(weighed)} settings that keep their bound; {_ratio(fewest)}"
+    return fewest.chosen, f"{reason}, of {len(weighed)} settings that keep their bound; {_ratio(fewest)}"
 
 
 def _unweighed(results: Sequence[SettingResult]) -> str:
@@ -293,7 +280,7 @@ def _within_noise(result: SettingResult, best: SettingResult, level: float) -> b
 
 def _cost(slo: Slo, result: SettingResult) -> tuple[Any, ...]:
     """Order settings from short and light to long and heavy."""
-    knobs = dict(result.trial.setting)
+    knobs = dict(result.chosen)
     lengths = tuple(math.inf if knobs.get(knob) == ADAPTIVE else knobs.get(knob) or 0 for knob in DRAFT_LENGTHS)
     drafts = slo.subject.drafts
     weight = -drafts.index(knobs["draft"]) if knobs.get("draft") in drafts else 0
@@ -301,9 +288,12 @@ def _cost(slo: Slo, result: SettingResult) -> tuple[Any, ...]:
 
 
 def _name(result: SettingResult) -> str:
-    knobs = {knob: value for knob, value in result.trial.setting if knob in CHOSEN and knob != "draft"}
-    inner = ", ".join(f"{knob_name(knob)} {value}" for knob, value in knobs.items())
-    return inner or result.trial.name
+    knobs = [f"{knob_name(knob)} {value}" for knob, value in result.chosen if knob != "draft"]
+    return ", ".join(knobs) or result.trial.name
+
+
+def _speed(result: SettingResult) -> str:
+    return f"{_name(result)}: {_ratio(result)}"
 
 
 def _best_ratio(result: SettingResult) -> str:

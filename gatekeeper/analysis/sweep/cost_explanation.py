@@ -126,19 +126,15 @@ def explanations(
     """Return the explanation of every setting by its trial's name, or why there is none."""
     if plain_token is None:
         return dict.fromkeys(settings, Missing("plain decoding's time per token was not measured"))
-    measurements = [
-        measurement for measurement in settings.values() if isinstance(measurement, cost_model.MeasuredRounds)
-    ]
-    by_draft = cost_model.costs(measurements, plain_token)
+    measured = [rounds for rounds in settings.values() if isinstance(rounds, cost_model.MeasuredRounds)]
+    cost_by_draft = cost_model.costs(measured, plain_token)
     explanation_by_trial: dict[str, CostExplanation | Missing] = {}
     for name, rounds in settings.items():
         if isinstance(rounds, Missing):
             explanation_by_trial[name] = rounds
             continue
-        longest = max(
-            (measurement.chances for measurement in measurements if measurement.draft == rounds.draft), key=len
-        )
+        longest = max((each.chances for each in measured if each.draft == rounds.draft), key=len)
         chances = (*rounds.chances, *longest[len(rounds.chances) :])
-        cost = by_draft[rounds.draft]
+        cost = cost_by_draft[rounds.draft]
         explanation_by_trial[name] = CostExplanation(rounds, cost, plain_token, chances, ratios.get(name))
     return explanation_by_trial

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from statistics import fmean, median
+from statistics import fmean, linear_regression, median
 
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
@@ -98,7 +98,7 @@ def measure_rounds(setting: Setting, answers: Sequence[Generation], together_s: 
     generations, claimed = counted_or_claimed(tuple(answers))
     judged = [generation for generation in successful(generations) if generation.role is not Role.WARMUP]
     counted = [generation for generation in judged if generation.answer.rounds is not None]
-    counts = [generation.answer.rounds for generation in judged if generation.answer.rounds is not None]
+    counts = [generation.answer.rounds for generation in counted if generation.answer.rounds]
     drafted, accepted = sum(count.drafted for count in counts), sum(count.accepted for count in counts)
     rounds = sum(count.rounds for count in counts)
     if not counted:
@@ -133,11 +133,8 @@ def measure_rounds(setting: Setting, answers: Sequence[Generation], together_s: 
 
 def plain_seconds(answers: Sequence[Generation]) -> float | None:
     """Return plain decoding's median time per token."""
-    rates = [
-        rate
-        for generation in successful(answers)
-        if generation.role is not Role.WARMUP and (rate := decode_rate(generation.answer))
-    ]
+    judged = (generation for generation in successful(answers) if generation.role is not Role.WARMUP)
+    rates = [rate for generation in judged if (rate := decode_rate(generation.answer))]
     return 1 / median(rates) if rates else None
 
 
@@ -160,10 +157,7 @@ def _line(group: Sequence[MeasuredRounds]) -> RoundCost | None:
     lengths = sorted({length for length, _ in points})
     if len(lengths) < 2:
         return None
-    mean_length, mean_seconds = (fmean(column) for column in zip(*points, strict=True))
-    spread = sum((length - mean_length) ** 2 for length, _ in points)
-    step = sum((length - mean_length) * (seconds - mean_seconds) for length, seconds in points) / spread
-    verify = mean_seconds - step * mean_length
+    step, verify = linear_regression(*zip(*points, strict=True))
     if verify <= 0 or step < 0:
         return None
     off = (abs(seconds / (verify + length * step) - 1) for length, seconds in points)

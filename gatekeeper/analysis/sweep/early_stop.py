@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from gatekeeper.analysis.metrics import comparability
-from gatekeeper.analysis.metrics.paired_answers import burst_gap
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.objectives import NO_LOSS, least_ratio
 from gatekeeper.analysis.plan.settings import adapts, concurrency_of, conditions_of
@@ -64,7 +63,6 @@ def early_stops(sweep: SweepAnswers, before: int | None = None) -> EarlyStops:
         return EarlyStops()
     state = EarlyStops(dict(sweep.stopped))
     errors = sequential.nominal_errors(counts, counts[-1], (1 - bound_level(sweep.slo)) / len(candidates))
-    together_s = burst_gap(sweep.until(1).plain_answers)
     for number in range(1, len(counts) if before is None else min(before + 1, len(counts))):
         live = [
             trial for trial in candidates if trial.name not in state.stops or state.stops[trial.name].look >= number
@@ -74,7 +72,8 @@ def early_stops(sweep: SweepAnswers, before: int | None = None) -> EarlyStops:
         steady = comparability.after_slow_start(plain) if rules > 2 else plain
         if not live or comparability.instability(steady, rules) is not None:
             continue
-        logs = {trial.name: seen.mean_logs(trial, together_s) for trial in live}
+        compared = {trial.name: seen.compared(trial) for trial in live}
+        logs = {name: (measure, {} if few else pairs.means()) for name, (measure, pairs, few) in compared.items()}
         for name, (_, by_canary) in logs.items():
             now = sequential.interval(list(by_canary.values()), errors[number - 1])
             state.against_plain[name] = sequential.intersected(state.against_plain.get(name), now)

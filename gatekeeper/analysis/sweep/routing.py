@@ -1,9 +1,11 @@
 """Routing: what one route per workload gains over the best single setting, under the soak profile's mix."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
@@ -20,15 +22,8 @@ OTHERS = 3
 """Settings that are no route and are still compared then: the best of the others, by what the sweep has of them."""
 
 Records = Mapping[str, Sequence[Generation]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """Tokens and seconds of an answer, by canary (rows) and setting (columns), of one workload."""
-
-    weight: float
-    tokens: intervals.Floats
-    seconds: intervals.Floats
+Answered = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]
+"""By workload and trial, and by canary: the mean tokens and seconds of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +72,87 @@ class Routing:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _Mix:
+    """The workloads that a soak mixes, each with its weight and route, and what the sweep shows of each setting."""
+
+    plan: SweepPlan
+    weights: Mapping[str, float]
+    routes: Mapping[str, Setting]
+    swept: Answered
+    usual: list[Trial]
+    """Plain decoding and the candidates under the default conditions whose answers are all without fault."""
+
+    @classmethod
+    def of(
+        cls, plan: SweepPlan, records: Records, weights: Mapping[str, float], routes: Mapping[str, Setting]
+    ) -> "_Mix | Missing":
+        """Return the mix; Missing where there is nothing to route, or the sweep has nothing to compare."""
+        routed = {name: route for name, route in routes.items() if weights.get(name, 0.0) > 0}
+        if len(routed) < 2:
+            return Missing("with one workload there is nothing to route")
+        conditions = conditions_of(plan.candidates[0].setting) if plan.candidates else None
+        usual = [
+            trial
+            for trial in plan.trials
+            if conditions_of(trial.setting) == conditions and trial.name != NULL
+            if (answers := records.get(trial.name)) and all(generation.answer.fault is None for generation in answers)
+        ]
+        if len(usual) < 2 or all(trial.arm != "plain" for trial in usual):
+            return Missing(
+                "the sweep has no pair of plain and speculating settings whose answers are all without fault"
+            )
+        swept = _answered(chain.from_iterable(records.values()))
+        return cls(plan, {name: weights[name] for name in routed}, routed, swept, usual)
+
+    def tables(self, trials: Sequence[Trial], again: Answered) -> list[intervals.Floats]:
+        """Return, by workload, the tokens and seconds of an answer by canary and trial, of canaries that all answered.
+
+        What was answered *again* is taken as fast as in the sweep: plain decoding shows how the machine changed.
+        """
+        return [self._table(name, trials, again) for name in self.routes]
+
+    def _table(self, workload: str, trials: Sequence[Trial], again: Answered) -> intervals.Floats:
+        plain_again, plain = (side.get((workload, BASELINE), {}) for side in (again, self.swept))
+        repeated = sorted(plain_again.keys() & plain.keys())
+        now, then = (sum(side[canary][1] for canary in repeated) or 1.0 for side in (plain_again, plain))
+        columns = []
+        for trial in trials:
+            answered_again = again.get((workload, trial.name), {})
+            as_then = {canary: (tokens, seconds * then / now) for canary, (tokens, seconds) in answered_again.items()}
+            columns.append({**as_then, **self.swept.get((workload, trial.name), {})})
+        shared = sorted(set.intersection(*map(set, columns)))
+        cells = np.array([[column[canary] for column in columns] for canary in shared], dtype=np.float64)
+        return cells.reshape(len(shared), len(trials), 2)
+
+    def is_complete(self, tables: Sequence[intervals.Floats]) -> bool:
+        """Return whether the *tables* of the usual settings hold every route, with canaries enough."""
+        return min(map(len, tables)) >= LEAST and all(_served(self.usual, route) for route in self.routes.values())
+
+    def contenders(self) -> list[Trial]:
+        """Return plain decoding, the routes, swept or not, and the best of the other settings."""
+        contenders = [trial for trial in self.usual if trial.arm == "plain"][:1]
+        conditions = dict(conditions_of(self.plan.candidates[0].setting))
+        for number, route in enumerate(self.routes.values()):
+            made_up = Trial(f"route-{number}", "candidate", setting(**{**conditions, **dict(chosen_of(route))}))
+            trial = _served(self.usual, route) or _served(contenders, route) or made_up
+            contenders += [trial] if trial not in contenders else []
+        rest = [trial for trial in self.usual if trial not in contenders]
+        return contenders + sorted(rest, key=self._slowness)[:OTHERS]
+
+    def _slowness(self, trial: Trial) -> float:
+        """Return a setting's seconds over plain decoding's, each workload by the canaries that both answered."""
+        spent = 0.0
+        for name, weight in self.weights.items():
+            answers, plain = (self.swept.get((name, arm), {}) for arm in (trial.name, BASELINE))
+            shared = answers.keys() & plain.keys()
+            if not shared:
+                return math.inf
+            now, then = (sum(side[canary][1] for canary in sorted(shared)) for side in (answers, plain))
+            spent += weight * fmean(seconds for _, seconds in plain.values()) * now / then
+        return spent
+
+
 def routing(
     slo: Slo,
     plan: SweepPlan,
@@ -93,27 +169,39 @@ def routing(
     the run. Canaries are resampled in all settings together, and every draw picks its own best single setting, so that
     the gain is not biased by one lucky pick. *reasons* say by workload why it has its route.
     """
-    workloads = _routed(weights, routes)
-    if len(workloads) < 2:
-        return Missing("with one workload there is nothing to route")
-    usual = _faultless(plan, records)
-    if usual is None:
-        return Missing("the sweep has no pair of plain and speculating settings whose answers are all without fault")
-    trials = usual
-    every = [_table(records, routing_answers, name, trials, weights[name]) for name in workloads]
-    if min(len(table.tokens) for table in every) < LEAST or not all(
-        _served(trials, routes[name]) for name in workloads
-    ):
-        trials = _contenders(plan, records, weights, routes, usual) if routing_answers else usual
-        every = [_table(records, routing_answers, name, trials, weights[name]) for name in workloads]
-    picked = [_served(trials, routes[name]) for name in workloads]
-    if unmeasured := [name for name, route in zip(workloads, picked, strict=True) if route is None]:
-        return Missing(f"the sweep did not measure the setting of the route of {unmeasured[0]}")
-    few = min(len(table.tokens) for table in every)
+    mix = _Mix.of(plan, records, weights, routes)
+    if isinstance(mix, Missing):
+        return mix
+    again = _answered(routing_answers)
+    trials, tables = mix.usual, mix.tables(mix.usual, again)
+    if again and not mix.is_complete(tables):
+        trials = mix.contenders()
+        tables = mix.tables(trials, again)
+    columns = []
+    for name, route in mix.routes.items():
+        trial = _served(trials, route)
+        if trial is None:
+            return Missing(f"the sweep did not measure the setting of the route of {name}")
+        columns.append(trials.index(trial))
+    few = min(map(len, tables))
     if few < LEAST:
         return Missing(f"only {few} canaries were answered at every setting, {LEAST} are needed")
-    columns = [trials.index(route) for route in picked if route is not None]
-    compared = _compared(slo, trials, every, columns, plan.seed)
+
+    random, weighed = np.random.default_rng(plan.seed), [*mix.weights.values()]
+    (policy,), (static,) = _blended([table[None] for table in tables], weighed, columns)
+    drawn = [table[random.integers(0, len(table), size=(intervals.RESAMPLES, len(table)))] for table in tables]
+    policies, statics = _blended(drawn, weighed, columns)
+    plain = next(number for number, trial in enumerate(trials) if trial.arm == "plain")
+    best, streams = int(static.argmax()), concurrency_of(slo, trials[plain].setting)
+    compared = Routing(
+        policy_throughput=float(policy) * streams,
+        best=trials[best],
+        best_throughput=float(static[best]) * streams,
+        plain_throughput=float(static[plain]) * streams,
+        gain=_interval(policy / static[best], policies / statics.max(axis=1), slo.confidence, few),
+        against_plain=_interval(policy / static[plain], policies / statics[:, plain], slo.confidence, few),
+        says="",
+    )
     return replace(compared, says=_says(compared, routes, reasons or {}))
 
 
@@ -126,42 +214,21 @@ def routing_requests(
     swept. Each setting that can matter gets ROUTED_CANARIES canaries of every workload. Plain decoding answers them
     again, which shows by how much the machine became faster or slower since the sweep.
     """
-    usual, workloads = _faultless(plan, records), _routed(weights, routes)
-    if usual is None or len(workloads) < 2 or concurrency_of(slo, usual[0].setting) != 1:
+    mix = _Mix.of(plan, records, weights, routes)
+    if isinstance(mix, Missing) or concurrency_of(slo, mix.usual[0].setting) != 1:
         return []
-    every = [_table(records, (), name, usual, weights[name]) for name in workloads]
-    swept = all(_served(usual, routes[name]) for name in workloads)
-    if swept and min(len(table.tokens) for table in every) >= LEAST:
+    if mix.is_complete(mix.tables(mix.usual, {})):
         return []
-    trials = _contenders(plan, records, weights, routes, usual)
-    requests = []
-    for name in workloads:
-        have = {trial.name: _answered(records.get(trial.name, ()), name) for trial in trials}
-        plain_answers = have[BASELINE]
-        by_answers = sorted(plain_answers, key=lambda canary: -sum(canary in answered for answered in have.values()))
+    trials, requests = mix.contenders(), []
+    for name in mix.routes:
+        have = {trial.name: mix.swept.get((name, trial.name), {}) for trial in trials}
+        by_answers = sorted(have[BASELINE], key=lambda canary: -sum(canary in answered for answered in have.values()))
         most = by_answers[:ROUTED_CANARIES]
         lacking = [(trial, canary) for trial in trials for canary in most if canary not in have[trial.name]]
         if lacking:
-            plain = next(trial for trial in trials if trial.name == BASELINE)
-            requests += [RoutingRequest(plain, name, canary) for canary in most]
+            requests += [RoutingRequest(trials[0], name, canary) for canary in most]
             requests += [RoutingRequest(trial, name, canary) for trial, canary in lacking]
     return requests
-
-
-def _routed(weights: Mapping[str, float], routes: Mapping[str, Setting]) -> list[str]:
-    return [name for name in routes if weights.get(name, 0.0) > 0]
-
-
-def _faultless(plan: SweepPlan, records: Records) -> list[Trial] | None:
-    """Return plain decoding and the candidates under the default conditions; None without a pair without faults."""
-    usual = conditions_of(plan.candidates[0].setting) if plan.candidates else None
-    trials = [trial for trial in plan.trials if conditions_of(trial.setting) == usual and trial.name != NULL]
-    trials = [
-        trial
-        for trial in trials
-        if (answers := records.get(trial.name)) and all(generation.answer.fault is None for generation in answers)
-    ]
-    return trials if len(trials) > 1 and any(trial.arm == "plain" for trial in trials) else None
 
 
 def _served(trials: Sequence[Trial], route: Setting) -> Trial | None:
@@ -175,116 +242,33 @@ def _served(trials: Sequence[Trial], route: Setting) -> Trial | None:
     return None
 
 
-def _contenders(
-    plan: SweepPlan, records: Records, weights: Mapping[str, float], routes: Mapping[str, Setting], usual: list[Trial]
-) -> list[Trial]:
-    """Return plain decoding, the routes, swept or not, and the best of the other settings."""
-    contenders = [trial for trial in usual if trial.arm == "plain"][:1]
-    conditions = dict(conditions_of(plan.candidates[0].setting))
-    for number, name in enumerate(_routed(weights, routes)):
-        made_up = setting(**{**conditions, **dict(chosen_of(routes[name]))})
-        route = _served(usual, routes[name]) or _served(contenders, routes[name])
-        route = route or Trial(f"route-{number}", "candidate", made_up)
-        contenders += [route] if route not in contenders else []
-    rest = [trial for trial in usual if trial not in contenders]
-    speeds = {trial.name: _estimated(records, trial, contenders[0], weights, routes) for trial in rest}
-    return contenders + sorted(rest, key=lambda trial: -speeds[trial.name])[:OTHERS]
-
-
-def _estimated(
-    records: Records, trial: Trial, plain: Trial, weights: Mapping[str, float], routes: Mapping[str, Setting]
-) -> float:
-    """Return a setting's blended speed over plain decoding's, each workload from the canaries that both answered."""
-    before = after = 0.0
-    for name in _routed(weights, routes):
-        trial_answers, plain_answers = (_answered(records.get(arm.name, ()), name) for arm in (trial, plain))
-        shared = trial_answers.keys() & plain_answers.keys()
-        if not shared:
-            return 0.0
-        plain_seconds = weights[name] * fmean(seconds for _, seconds in plain_answers.values())
-        before += plain_seconds
-        now, then = (sum(answers[canary][1] for canary in shared) for answers in (trial_answers, plain_answers))
-        after += plain_seconds * now / then
-    return before / after
-
-
-def _answered(records: Sequence[Generation], workload: str) -> dict[str, tuple[float, float]]:
-    """Return the mean tokens and seconds of an answer, by canary."""
-    by_canary: dict[str, list[tuple[int, float]]] = {}
+def _answered(records: Iterable[Generation]) -> Answered:
+    timed: dict[tuple[str, str], dict[str, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
     for generation in records:
         answer = generation.answer
         seconds = answer.seconds
-        timed = generation.workload == workload and generation.role is not Role.WARMUP and answer.fault is None
-        if timed and answer.output_tokens and seconds > 0:
-            by_canary.setdefault(generation.canary, []).append((answer.output_tokens, seconds))
+        if generation.role is not Role.WARMUP and answer.fault is None and answer.output_tokens and seconds > 0:
+            timed[generation.workload, generation.trial][generation.canary].append((answer.output_tokens, seconds))
     return {
-        name: (fmean(tokens for tokens, _ in answers), fmean(s for _, s in answers))
-        for name, answers in by_canary.items()
+        key: {
+            canary: (fmean(tokens for tokens, _ in answers), fmean(seconds for _, seconds in answers))
+            for canary, answers in by_canary.items()
+        }
+        for key, by_canary in timed.items()
     }
-
-
-def _table(
-    records: Records, routing_answers: Sequence[Generation], workload: str, trials: Sequence[Trial], weight: float
-) -> _Table:
-    again = {
-        trial.name: _answered(
-            [generation for generation in routing_answers if generation.trial == trial.name], workload
-        )
-        for trial in trials
-    }
-    swept = {trial.name: _answered(records.get(trial.name, ()), workload) for trial in trials}
-    repeated = again.get(BASELINE, {}).keys() & swept.get(BASELINE, {}).keys()
-    now, then = (
-        (sum(side[BASELINE][canary][1] for canary in repeated) for side in (again, swept)) if repeated else (1.0, 1.0)
-    )
-    columns = [
-        {canary: (tokens, seconds * then / now) for canary, (tokens, seconds) in again[trial.name].items()}
-        | swept[trial.name]
-        for trial in trials
-    ]
-    shared = sorted(set.intersection(*(set(column) for column in columns)))
-    cells = np.array([[column[name] for column in columns] for name in shared], dtype=np.float64)
-    cells = cells.reshape(len(shared), len(trials), 2)
-    return _Table(weight, cells[:, :, 0], cells[:, :, 1])
-
-
-def _compared(
-    slo: Slo, trials: Sequence[Trial], tables: Sequence[_Table], columns: Sequence[int], seed: int
-) -> Routing:
-    random = np.random.default_rng(seed)
-    all_rows = [np.arange(len(table.tokens))[None, :] for table in tables]
-    drawn = [random.integers(0, len(table.tokens), size=(intervals.RESAMPLES, len(table.tokens))) for table in tables]
-    (policy,), (static,) = _blended(tables, columns, all_rows)
-    policies, statics = _blended(tables, columns, drawn)
-    plain = next(number for number, trial in enumerate(trials) if trial.arm == "plain")
-    best, streams = int(static.argmax()), concurrency_of(slo, trials[plain].setting)
-    few = min(len(table.tokens) for table in tables)
-    return Routing(
-        policy_throughput=float(policy) * streams,
-        best=trials[best],
-        best_throughput=float(static[best]) * streams,
-        plain_throughput=float(static[plain]) * streams,
-        gain=_interval(policy / static[best], policies / statics.max(axis=1), slo.confidence, few),
-        against_plain=_interval(policy / static[plain], policies / statics[:, plain], slo.confidence, few),
-        says="",
-    )
 
 
 def _blended(
-    tables: Sequence[_Table], columns: Sequence[int], rows: Sequence[Any]
+    drawn: Sequence[intervals.Floats], weights: Sequence[float], columns: Sequence[int]
 ) -> tuple[intervals.Floats, intervals.Floats]:
     """Return, by draw, the policy's tokens per second, and those of each setting used for all workloads."""
-    tokens = [table.weight * table.tokens[drawn].mean(axis=1) for table, drawn in zip(tables, rows, strict=True)]
-    seconds = [table.weight * table.seconds[drawn].mean(axis=1) for table, drawn in zip(tables, rows, strict=True)]
-    statics: intervals.Floats = sum(tokens[1:], tokens[0]) / sum(seconds[1:], seconds[0])
-    routed = [(t[:, column], s[:, column]) for t, s, column in zip(tokens, seconds, columns, strict=True)]
-    policy: intervals.Floats = sum((t for t, _ in routed[1:]), routed[0][0]) / sum(
-        (s for _, s in routed[1:]), routed[0][1]
-    )
-    return policy, statics
+    means = np.stack([weight * cells.mean(axis=1) for cells, weight in zip(drawn, weights, strict=True)])
+    static = means.sum(axis=0)
+    policy = means[np.arange(len(columns)), :, columns].sum(axis=0)
+    return policy[:, 0] / policy[:, 1], static[..., 0] / static[..., 1]
 
 
-def _interval(center: Any, draws: intervals.Floats, level: float, n: int) -> Estimate:
+def _interval(center: float, draws: intervals.Floats, level: float, n: int) -> Estimate:
     lo, hi = np.exp(intervals.bootstrap_bounds(np.log(draws), level, n))
     return Estimate(float(center), float(lo), float(hi), n).rounded()
 

@@ -1,13 +1,12 @@
 """Settings of a sweep with which the server does the same work: a knob without effect, or a length that it limits."""
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from gatekeeper.analysis.metrics.paired_answers import successful
+from gatekeeper.analysis.metrics.paired_answers import per_canary, successful
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.plan.sweep_plan import Trial
 from gatekeeper.analysis.stats.sequential import MIN_CANARIES
@@ -77,53 +76,38 @@ def _others(trial: Trial) -> dict[str, Any]:
 
 def _same(sweep: SweepAnswers, first: Trial, second: Trial) -> float | None:
     """Return the drafted tokens a round of two trials that draft alike; None where they do not, or it is not known."""
-    if _others(first) != _others(second):
+    counted = [_rounds(sweep, trial) for trial in (first, second)]
+    shared = counted[0].keys() & counted[1].keys()
+    if _others(first) != _others(second) or len(shared) < MIN_CANARIES:
         return None
-    rounds_of_first, rounds_of_second = (_rounds(sweep, trial) for trial in (first, second))
-    shared = rounds_of_first.keys() & rounds_of_second.keys()
-    if len(shared) < MIN_CANARIES:
+    rounds = [[each for canary in shared for each in by_canary[canary]] for by_canary in counted]
+    shares = [_shares(each) for each in rounds]
+    passes = [sum(each.rounds for each in answers) for answers in rounds]
+    drafted = [total for (_, total), *_ in shares]
+    if not all((*passes, *drafted)):
         return None
-    one, other = (
-        _total([counted for canary in shared for counted in rounds[canary]])
-        for rounds in (rounds_of_first, rounds_of_second)
-    )
-    if not (one.drafted and other.drafted and one.rounds and other.rounds):
-        return None
-    lengths = one.drafted / one.rounds, other.drafted / other.rounds
+    lengths = drafted[0] / passes[0], drafted[1] / passes[1]
     if max(lengths) > (1 + SAME_LENGTH) * min(lengths):
         return None
-    shares = [((one.accepted, one.drafted), (other.accepted, other.drafted))]
-    if one.tried_by_position and other.tried_by_position:
-        by_position = [
-            [*zip(rounds.accepted_by_position, rounds.tried_by_position, strict=False)] for rounds in (one, other)
-        ]
-        shares += [(first_share, share) for first_share, share in zip_longest(*by_position, fillvalue=(0, 0))]
-    return None if any(_apart(*pair) for pair in shares) else lengths[0]
+    if min(map(len, shares)) == 1:  # positions are not known of both
+        shares = [share[:1] for share in shares]
+    return None if any(_apart(*pair) for pair in zip_longest(*shares, fillvalue=(0, 0))) else lengths[0]
 
 
 def _rounds(sweep: SweepAnswers, trial: Trial) -> dict[str, list[Rounds]]:
     """Return the counters of each answer, by canary."""
     answers, _ = counted_or_claimed(tuple(successful(sweep.of(trial.name))))
-    rounds_by_canary: dict[str, list[Rounds]] = defaultdict(list)
-    for answer in answers:
-        if answer.answer.rounds is not None:
-            rounds_by_canary[answer.canary].append(answer.answer.rounds)
-    return rounds_by_canary
+    return per_canary(answers, lambda answer: answer.rounds)
 
 
-def _total(rounds: Sequence[Rounds]) -> Rounds:
-    """Return the sums of the counters."""
-
-    def by_position(name: str) -> tuple[int, ...]:
-        return tuple(map(sum, zip_longest(*(getattr(counted, name) for counted in rounds), fillvalue=0)))
-
-    return Rounds(
-        sum(counted.rounds for counted in rounds),
-        sum(counted.drafted for counted in rounds),
-        sum(counted.accepted for counted in rounds),
-        by_position("tried_by_position"),
-        by_position("accepted_by_position"),
-    )
+def _shares(rounds: Sequence[Rounds]) -> list[tuple[int, int]]:
+    """Return accepted and verified tokens of several answers: of all that were drafted, then by position."""
+    rows = [
+        [(each.accepted, each.drafted), *zip(each.accepted_by_position, each.tried_by_position, strict=False)]
+        for each in rounds
+    ]
+    columns = zip_longest(*rows, fillvalue=(0, 0))
+    return [(sum(accepted for accepted, _ in column), sum(tried for _, tried in column)) for column in columns]
 
 
 def _apart(one: tuple[int, int], other: tuple[int, int]) -> bool:

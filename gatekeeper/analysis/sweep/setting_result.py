@@ -1,9 +1,9 @@
 """What the sweep measured of one candidate setting: its ratio to plain decoding, and what that is worth."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cache
-from statistics import fmean, median
+from statistics import median
 
 from gatekeeper.analysis.metrics import paired_answers
 from gatekeeper.analysis.metrics.comparability import (
@@ -14,12 +14,10 @@ from gatekeeper.analysis.metrics.comparability import (
 )
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.host.energy import energy_ratio
-from gatekeeper.analysis.metrics.pair_speeds import pair_logs
 from gatekeeper.analysis.metrics.paired_answers import mean_ratio
-from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS, answer_reader
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, drafted_by_answer
 from gatekeeper.analysis.metrics.timing import acceptance_rate
-from gatekeeper.analysis.plan.settings import concurrency_of
+from gatekeeper.analysis.plan.settings import chosen_of, concurrency_of, conditions_of
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Trial
 from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.analysis.sweep.cost_explanation import CostExplanation, explanations
@@ -28,7 +26,8 @@ from gatekeeper.analysis.sweep.early_stop import early_stops, may_gain
 from gatekeeper.analysis.sweep.same_settings import same_settings
 from gatekeeper.analysis.sweep.sweep_answers import Stop, SweepAnswers
 from gatekeeper.core.manifest import RULES
-from gatekeeper.core.metrics import ANSWER_RATIO, DECODE_RATIO, SYSTEM_RATIO
+from gatekeeper.core.metrics import DECODE_RATIO, SYSTEM_RATIO
+from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.verdict import Estimate, Finding, FindingKind, Missing, figures, known, rounded
@@ -68,6 +67,16 @@ class SettingResult:
     """Joules a token over plain decoding's, rest included, where the SLO prefers the setting with the fewest."""
     model: CostExplanation | Missing | None = None
     """Why it is that fast, once that is explained."""
+
+    @property
+    def chosen(self) -> Setting:
+        """Return the knobs of its setting that the sweep chooses."""
+        return chosen_of(self.trial.setting)
+
+    @property
+    def conditions(self) -> Setting:
+        """Return the knobs of its setting that are reported and never chosen."""
+        return conditions_of(self.trial.setting)
 
     @property
     def shown(self) -> Estimate | None:
@@ -160,22 +169,17 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
     """Compare every candidate trial with its baseline, and plain decoding with itself."""
     null = tuple(sweep.paired(trial) for trial in sweep.plan.trials if trial.name == NULL)
     noise = cache(lambda measure: estimate(measure, null[0]) if null else NO_NULL)
-    about = f"{sweep.workload}, sweep"
-    early = early_stops(sweep)
+    about, early, rules = f"{sweep.workload}, sweep", early_stops(sweep), sweep.plan.terms.rules
 
     @cache
     def unstable(baseline: str) -> tuple[Finding, ...]:
         plain = (*sweep.of(baseline), *(sweep.of(NULL) if baseline == BASELINE else ()))
-        rules = sweep.plan.terms.rules
         return unstable_plain_arm(after_slow_start(plain) if rules > 2 else plain, about, rules)
 
-    results: list[SettingResult] = []
-    silent: dict[str, Finding] = {}
-    same: dict[str, Finding] = {}
-    if sweep.plan.terms.rules > 2:
-        silent = _silent_drafts(sweep, about)
-        groups = same_settings(sweep, sweep.plan.candidates)
-        same = {trial.name: group.finding(about) for group in groups for trial in group.trials[1:]}
+    results = []
+    groups = same_settings(sweep, sweep.plan.candidates) if rules > 2 else []
+    same = {trial.name: group.finding(about) for group in groups for trial in group.trials[1:]}
+    silent = _silent_drafts(sweep, about) if rules > 2 else {}
     for trial in sweep.plan.candidates:
         pairs, name = sweep.paired(trial), trial.name
         findings = (
@@ -183,10 +187,21 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
             *length_mismatches(pairs, f"{about} of {name}"),
             *(by_trial[name] for by_trial in (same, silent) if name in by_trial),
         )
-        result = _setting_result(sweep, trial, pairs, findings)
-        stop, throughout = early.stops.get(name), early.against_plain.get(name)
-        energy = energy_ratio(pairs) if sweep.slo.sweep.prefer == "energy" else None
-        results.append(replace(result, noise=noise(result.measure), stop=stop, throughout=throughout, energy=energy))
+        measure, by_pair, few = sweep.compared(trial)
+        ratio = mean_ratio(by_pair, pairs) if few is None else Missing(few, len(pairs.pairs))
+        if measure_of(sweep.slo, trial) == SYSTEM_RATIO:
+            measure, ratio = SYSTEM_RATIO, estimate(SYSTEM_RATIO, pairs)
+        if (reason := voided_metrics(findings).get(measure)) is not None:
+            ratio = Missing(reason, len(pairs.pairs))
+        answers, claimed = counted_or_claimed(pairs.answers)
+        accepted = [value for _, value in paired_answers.values_of(paired_answers.successful(answers), acceptance_rate)]
+        result = SettingResult(
+            trial, ratio, measure, by_pair.means(), median(accepted) if accepted else None, claimed=claimed,
+            noise=noise(measure), findings=findings, stop=early.stops.get(name), age_s=sweep.age_s(trial), rules=rules,
+            throughout=early.against_plain.get(name),
+            energy=energy_ratio(pairs) if sweep.slo.sweep.prefer == "energy" else None,
+        )  # fmt: skip
+        results.append(result)
     return tuple(results)
 
 
@@ -209,39 +224,11 @@ def _silent_drafts(sweep: SweepAnswers, about: str) -> dict[str, Finding]:
     }  # fmt: skip
 
 
-def _setting_result(
-    sweep: SweepAnswers, trial: Trial, pairs: paired_answers.PairedAnswers, findings: tuple[Finding, ...]
-) -> SettingResult:
-    measure = measure_of(sweep.slo, trial)
-    # Answers that arrive whole, such as tool calls, have no decode speed.
-    for pair_speed in PAIR_SPEEDS if measure == DECODE_RATIO else (ANSWER_RATIO,):
-        speeds, lost = sweep.speeds(trial, answer_reader(pair_speed).on(pairs))
-        if (reason := pairs.too_many_lost(lost)) is None:
-            break
-    by_pair = pair_logs(speeds, total=pairs.by_total_time)
-    if measure == SYSTEM_RATIO:
-        ratio = estimate(measure, pairs)
-    else:
-        measure = pair_speed
-        ratio = mean_ratio(by_pair, pairs) if reason is None else Missing(reason, len(pairs.pairs))
-    logs = {canary: fmean(values) for canary, values in paired_answers.by_canary(by_pair.logs).items()}
-    answers, claimed = counted_or_claimed(pairs.answers)
-    accepted = [value for _, value in paired_answers.values_of(paired_answers.successful(answers), acceptance_rate)]
-    if (reason := voided_metrics(findings).get(measure)) is not None:
-        ratio = Missing(reason, len(pairs.pairs))
-    rate, age_s, rules = median(accepted) if accepted else None, sweep.age_s(trial), sweep.plan.terms.rules
-    return SettingResult(
-        trial, ratio, measure, logs, rate, claimed=claimed, findings=findings, age_s=age_s, rules=rules
-    )
-
-
 def cost_models(sweep: SweepAnswers, results: Sequence[SettingResult]) -> dict[str, CostExplanation | Missing]:
     """Explain each setting, by its trial, against the plain decoding under the same conditions."""
     explanation_by_trial: dict[str, CostExplanation | Missing] = {}
-    groups: dict[str, list[SettingResult]] = {}
-    for result in results:
-        groups.setdefault(result.trial.baseline, []).append(result)
-    for baseline, group in groups.items():
+    for baseline in dict.fromkeys(result.trial.baseline for result in results):
+        group = [result for result in results if result.trial.baseline == baseline]
         if concurrency_of(sweep.slo, group[0].trial.setting) > 1:
             reason = Missing("concurrent answers share the machine, so the time of a round is not its cost")
             explanation_by_trial |= {result.trial.name: reason for result in group}

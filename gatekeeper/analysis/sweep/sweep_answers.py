@@ -7,19 +7,15 @@ from itertools import chain
 from statistics import fmean
 from typing import Literal
 
-from gatekeeper.analysis.metrics.pair_speeds import PairSpeed, pair_logs, pair_speed
-from gatekeeper.analysis.metrics.paired_answers import (
-    AnswerPowers,
-    PairedAnswers,
-    by_canary,
-    pair_answers,
-    total_time_counts,
-)
+from gatekeeper.analysis.metrics.pair_speeds import pair_logs, pair_speed
+from gatekeeper.analysis.metrics.paired_answers import AnswerPowers, PairedAnswers, pair_answers
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS, answer_reader
-from gatekeeper.analysis.plan.settings import is_greedy
+from gatekeeper.analysis.plan.settings import concurrency_of, is_greedy
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
+from gatekeeper.analysis.stats.total_time import PairLogs
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import Answer, Generation, Role
+from gatekeeper.core.metrics import ANSWER_RATIO
+from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 
 StopKind = Literal[
@@ -104,31 +100,23 @@ class SweepAnswers:
             )
         )
 
-    def speeds(self, trial: Trial, read: Callable[[Answer], float | None]) -> tuple[list[PairSpeed], int]:
-        """Return the speeds of each pair, and how many pairs are lost.
+    def compared(self, trial: Trial) -> tuple[str, PairLogs, str | None]:
+        """Return by which measure a trial is compared with plain decoding, the logs of its pairs, and why they are few.
 
-        Plain decoding is the mean of the baseline and the null arm, where the null arm has an answer.
+        Plain decoding is the mean of the baseline and the null arm, where the null arm has an answer. Answers that
+        arrive whole, such as tool calls, have no decode speed, and neither has one of many streams.
         """
         paired, null = self.paired(trial), self.null_answers(trial)
-        speeds = [
-            pair_speed((candidate, plain), read, paired.least_length, null.get((candidate.pair, candidate.canary)))
-            for candidate, plain in paired.pairs
-        ]
-        kept = [speed for speed in speeds if speed is not None]
-        return kept, len(speeds) - len(kept)
-
-    def mean_logs(self, trial: Trial, burst_gap_s: float) -> tuple[str, dict[str, float]]:
-        """Return how a trial is compared with plain decoding, and its mean log by canary.
-
-        Answers that arrive whole, such as tool calls, have no decode speed. Empty where many pairs are lost.
-        """
-        total = total_time_counts(self.plan.terms.rules)
-        for measure in PAIR_SPEEDS:
-            speeds, lost = self.speeds(trial, answer_reader(measure).at(burst_gap_s))
-            if speeds and lost <= MOST_LOST * (len(speeds) + lost):
-                logs = by_canary(pair_logs(speeds, total=total).logs)
-                return measure, {canary: fmean(values) for canary, values in sorted(logs.items())}
-        return "", {}
+        for measure in PAIR_SPEEDS if concurrency_of(self.slo, trial.setting) == 1 else (ANSWER_RATIO,):
+            read = answer_reader(measure).on(paired)
+            speeds = [
+                pair_speed((candidate, plain), read, paired.least_length, null.get((candidate.pair, candidate.canary)))
+                for candidate, plain in paired.pairs
+            ]
+            kept = [speed for speed in speeds if speed is not None]
+            if (few := paired.too_many_lost(len(speeds) - len(kept))) is None:
+                break
+        return measure, pair_logs(kept, total=paired.by_total_time), few
 
     def age_s(self, trial: Trial) -> float:
         """Return how old the process was on average, in seconds, when it answered for a trial."""
