@@ -9,7 +9,7 @@ from statistics import fmean
 from gatekeeper.analysis.metrics.lost_pairs import Pair, pair_ratios
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
-from gatekeeper.analysis.stats import intervals
+from gatekeeper.analysis.stats import trend
 from gatekeeper.analysis.stats.changes import (
     ERROR,
     SUSPICION,
@@ -62,7 +62,7 @@ def _drift(plain: Sequence[Generation], level: float) -> Estimate | Missing:
 def _change_over_all(groups: Iterable[Sequence[tuple[float, float]]], level: float, too_few: str) -> Estimate | Missing:
     """Estimate the change of (time, value) points from the first time to the last, by the slope that *groups* share."""
     groups = list(groups)
-    slope = intervals.seasonal_slope(groups, level)
+    slope = trend.seasonal_slope(groups, level)
     if isinstance(slope, Missing):
         return Missing(f"{too_few}: {slope.because}", slope.n)
     times = [at for group in groups for at, _ in group]

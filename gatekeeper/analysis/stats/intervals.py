@@ -327,31 +327,3 @@ def paired_pass_delta(pairs: Mapping[str, tuple[float, float]], level: float) ->
     loss_lo, _ = proportion_bounds(sum(delta <= -1 for delta in deltas), n, half)
     _, loss_hi = proportion_bounds(sum(delta < 0 for delta in deltas), n, half)
     return Estimate(math.fsum(deltas) / n, gain_lo - loss_hi, gain_hi - loss_lo, n, confidence=level)
-
-
-def seasonal_slope(groups: Sequence[Sequence[tuple[float, float]]], level: float) -> Estimate | Missing:
-    """Bound the slope that (time, value) points of all *groups* share, each group at a height of its own.
-
-    The seasonal Kendall slope of Hirsch, Slack & Smith (1982): the median of the slopes between points of the same
-    group; the groups' variances of Kendall's S add up. Values centred group by group and then pooled would flatten it.
-    """
-    pairwise = np.concatenate([np.empty(0), *(slopes(*np.reshape(group, (-1, 2)).T) for group in groups)])
-    n = sum(len(group) for group in groups if len(group) > 1)
-    if len(pairwise) < 8:
-        return Missing(f"too few points for a slope: {len(pairwise)} pairs of answers to the same canary, need 8", n)
-    if not np.isfinite(pairwise).all():
-        return Missing("the points have no finite slope", n)
-    pairwise.sort()
-    variance = sum(len(group) * (len(group) - 1) * (2 * len(group) + 5) / 18 for group in groups)
-    spread = NormalDist().inv_cdf(level) * math.sqrt(variance)
-    below = max(0, math.floor((pairwise.size - spread) / 2) - 1)
-    above = min(pairwise.size - 1, math.ceil((pairwise.size + spread) / 2))
-    return Estimate(float(np.median(pairwise)), float(pairwise[below]), float(pairwise[above]), n, confidence=level)
-
-
-def slopes(at: Floats, values: Floats) -> Floats:
-    """Return the slopes between any two points of different times."""
-    first, second = np.triu_indices(len(at), 1)
-    spans = at[second] - at[first]
-    between: Floats = (values[second] - values[first])[spans != 0] / spans[spans != 0]
-    return between
