@@ -150,8 +150,8 @@ def quantile(
     count, m = np.bincount(owner), len(names)
     if len(owner) - m < LEAST_DEGREES:
         return None
-    weights = columns.weights / np.repeat(count[owner], columns.sizes)
-    sizes, total = columns.sums(), float(weights.sum())
+    sizes = columns.sums()
+    total = float((sizes / count[owner]).sum())
     # One canary more or less on the other side may always be unseen chance.
     least = math.sqrt(0.25 / (m * len(owner)))
 
@@ -161,7 +161,7 @@ def quantile(
         error, degrees = standard_error(owner, (below - share_below * sizes) * m / total, size) or (math.inf, 1)
         return student_quantile(level, degrees) * math.hypot(error, least)
 
-    center, lo, hi = woodruff(columns, weights, q, half_width)
+    center, lo, hi = woodruff(columns, columns.weights / np.repeat(count[owner], columns.sizes), q, half_width)
     if not (math.isfinite(lo) and math.isfinite(hi)):
         return None
     return Estimate(center, lo, hi, m, confidence=level, scope="frozen")

@@ -266,7 +266,7 @@ def woodruff(
     """
     order = np.argsort(columns.values, kind="stable")
     shares, ordered = weights[order], columns.values[order]
-    del order
+    del order, weights  # of a day they have tens of megabytes
     np.cumsum(shares, out=shares)
     shares /= shares[-1]
 
