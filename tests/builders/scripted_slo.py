@@ -13,6 +13,8 @@ EASY = [{"name": "easy", "canaries": "easy.jsonl"}]
 """The one workload that is promoted."""
 BOTH = [*EASY, {"name": "hard", "canaries": "hard.jsonl", "speculation": "optional"}]
 """With one that is graded back: half as long again to certify, for tests that are about two."""
+SLOW = {"token": "300 ms", "verify": "330 ms", "draft_token": {"heavy": "30 ms", "light": "15 ms"}}
+"""An answer takes seconds, as those of a real model do: ten minutes of them are few to judge, and each has samples."""
 
 
 def write_scripted(project: ProjectFolder, truth: Mapping[str, Any] | None = None, **changes: Any) -> ProjectFolder:

@@ -29,7 +29,7 @@ from gatekeeper.report.attestation import certificate
 from gatekeeper.run import verify
 from tests.builders.golden_words import lines_with, says
 from tests.builders.project_folder import ProjectFolder, project_folder
-from tests.builders.scripted_slo import BOTH, EASY, write_scripted
+from tests.builders.scripted_slo import BOTH, EASY, SLOW, write_scripted
 from tests.builders.waiting import until
 
 Scripted = Callable[..., ProjectFolder]
@@ -46,7 +46,7 @@ needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-k
 def certified_once(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """One certified run, made once; tests work on copies of it."""
     project = project_folder(tmp_path_factory.mktemp("admit"))
-    write_scripted(project, workload=BOTH, **CERTIFIED)
+    write_scripted(project, SLOW, workload=BOTH, **CERTIFIED)
     project.run("certify", "slo.toml", "--out", "runs/run-1", "--quiet", code=0)
     return project
 
@@ -102,7 +102,7 @@ def test_the_first_line_is_the_answer(certified: ProjectFolder) -> None:
     first, second, *checks = output.out.splitlines()
     assert {"checksums", "certificate"} <= {line.split()[0] for line in checks}
     assert ["scripted", "refused"] == first.split(": ")[:2]
-    assert "2026-01-08T00:1" in first.partition("expired by")[2]
+    assert "2026-01-08T00:2" in first.partition("expired by")[2]
     says("commands", "the first line is the answer", second)
 
 
@@ -110,7 +110,7 @@ def test_a_failed_objective_is_refused(scripted: Scripted) -> None:
     """
     If the newest matching run failed an objective, the exit code is 1 and the reason names the workload.
     """
-    project = scripted(workload=[{"name": "hard", "canaries": "hard.jsonl"}], **CERTIFIED)
+    project = scripted(SLOW, workload=[{"name": "hard", "canaries": "hard.jsonl"}], **CERTIFIED)
     project.run("certify", "slo.toml", "--out", "runs/run-1", code=1)
 
     code, reason, document = admit(project)
@@ -200,7 +200,7 @@ def test_an_expired_run_is_refused(finished: Scripted) -> None:
     """
     A run is valid for as long as its SLO allows, and `--max-age` never extends that.
     """
-    project = finished(soak={"duration": "600 s"})  # valid for 30 days of a January that is over
+    project = finished(SLOW, soak={"duration": "600 s"})  # valid for 30 days of a January that is over
 
     answers = [admit(project, *age, run="run")[:2] for age in ((), ("--max-age", "3650d"))]
     assert [(3, "expired")] * 2 == answers
@@ -320,7 +320,7 @@ def test_a_run_is_not_made_younger_by_its_policy(finished: Scripted) -> None:
     """
     A later `issued`, with all that depends on it rewritten, extends nothing: the time is that of the records.
     """
-    project = finished(soak={"duration": "600 s"})
+    project = finished(SLOW, soak={"duration": "600 s"})
     run = project.path / "run"
     policy = tomllib.loads((run / "policy.toml").read_text())
     before = (policy["issued"], policy["expires"])

@@ -13,7 +13,7 @@ from tests.builders import mac_tools
 from tests.builders.golden_words import lines_with, says
 from tests.builders.host_samples import replace_samples, stored_samples
 from tests.builders.project_folder import ProjectFolder
-from tests.builders.scripted_slo import EASY
+from tests.builders.scripted_slo import EASY, SLOW
 from tests.e2e.test_m4_24gb import mac
 
 COUNTERS = Path("/sys/class/powercap")
@@ -21,8 +21,6 @@ MACMON = f"while :; do {mac_tools.prints(json.dumps(mac_tools.macmon('0.8')))}; 
 REST_W = 4.0
 COUNTS = r"[0-9.]+x \[[0-9., ]+\]|[0-9]{3,}"
 """What a run does not repeat: its ratios, and how many samples it has."""
-SLOW = {"token": "300 ms", "verify": "330 ms", "draft_token": {"heavy": "30 ms", "light": "15 ms"}}
-"""An answer of 32 tokens takes seconds, as those of a real model do: several samples of the host."""
 
 
 def on_a_mac(project: ProjectFolder) -> ProjectFolder:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.builders.golden_words import says
 from tests.builders.project_folder import ProjectFolder
-from tests.builders.scripted_slo import BOTH, EASY
+from tests.builders.scripted_slo import BOTH, EASY, SLOW
 
 Scripted = Callable[..., ProjectFolder]
 
@@ -26,7 +26,7 @@ def test_easy_is_promoted_and_hard_is_graded_back(scripted: Scripted) -> None:
     """
     Each workload gets its own verdict: the predictable one speculates, the unpredictable one decodes plainly.
     """
-    project = scripted(workload=BOTH, soak={"duration": "600 s"})
+    project = scripted(SLOW, workload=BOTH, soak={"duration": "600 s"})
 
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
