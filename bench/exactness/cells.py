@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +118,12 @@ class Results:
                 self.reasons += [f"{cell.flips} flips, {shown}: {reason}" for reason in judged.reasons]
 
 
+@lru_cache(maxsize=1)
+def little_pair() -> LittlePair:
+    """Return the models, loaded once in a process."""
+    return LittlePair()
+
+
 def kernel_of(flips: str, seed: int, defect: Defect | None = None) -> Kernel:
     """Return the kernel that changes about so many tokens."""
     if flips == INSIDE:
@@ -150,7 +156,7 @@ def seeds(flips: str, runs: int) -> Iterator[int]:
 
 def measure(flips: str, plan: Plan) -> Results:
     """Run the cells of a share of flips: sound ones, and those with a defect."""
-    pair, results = LittlePair(), Results()
+    pair, results = little_pair(), Results()
     runs = plan.sound if flips != INSIDE else max(1, plan.sound // 3)
     for number, seed in enumerate(seeds(flips, runs)):
         make = partial(sound_run, pair, rows_of(pair, seed), kernel_of(flips, seed))

@@ -1,6 +1,7 @@
 """A greedy shortcut above temperature 0: how often it is found, and how often a sound draft is taken for one.
 
     python -m bench.exactness.sampled
+    python -m bench.exactness.sampled --runs 500 --shares 0     # false alarms alone
 
 Tokens are drawn at places of the little pair's answers from the target's own distribution, or the best one is taken in
 a share of them. Each run is judged as `sampled_tokens_p_value` is: in process by what the target drew in its pass,
@@ -9,7 +10,7 @@ which the worker keeps, so that one token that is another is enough; elsewhere b
 
 import argparse
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,14 +67,14 @@ def draw(places: Places, tokens: int, share: float, generator: np.random.Generat
     return rows, bool((sent != drawn).any())
 
 
-def rows(runs: int) -> Iterator[tuple[str, ...]]:
+def rows(runs: int, shares: Sequence[float]) -> Iterator[tuple[str, ...]]:
     """Yield a row a workload and number of tokens: in how many runs each share is seen, in process and by tokens."""
     pair, generator = LittlePair(), np.random.default_rng(0)
     for workload in ("prose", "math", None):
         places = places_of(pair, workload)
         for tokens in TOKENS:
             cells = []
-            for share in SHARES:
+            for share in shares:
                 drawn = [draw(places, tokens, share, generator) for _ in range(runs)]
                 by_rounds = sum(other for _, other in drawn)
                 by_tokens = sum(e_value(rows.tolist()) > -math.log(ALARM) for rows, _ in drawn)
@@ -90,13 +91,15 @@ def _share(refuted: int, runs: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=200, help="runs of a cell (default: 200)")
+    parser.add_argument("--shares", nargs="+", type=float, default=SHARES, help="of greedy tokens (default: all)")
+    chosen = parser.parse_args()
     header = (
         "workload",
         "mean of the best chance",
         "tokens",
-        *(f"{share:.0%} greedy, by {what}" for share in SHARES for what in ("rounds", "tokens")),
+        *(f"{share:.0%} greedy, by {what}" for share in chosen.shares for what in ("rounds", "tokens")),
     )
-    for cells in (header, ("---",) * len(header), *rows(parser.parse_args().runs)):
+    for cells in (header, ("---",) * len(header), *rows(chosen.runs, chosen.shares)):
         print(f"| {' | '.join(cells)} |", flush=True)
 
 
