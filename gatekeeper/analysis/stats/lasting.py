@@ -145,11 +145,11 @@ def _wider(half: float, level: float, noise: Lasting) -> float:
     if max(errors) <= 0:
         return half
     weights: list[float] = noise.weights.tolist()
-    cdf = NormalDist().cdf
+    parts, root, erf = list(zip(weights, errors, strict=True)), math.sqrt(2), math.erf
 
     def inside(width: float) -> float:
-        parts = zip(weights, errors, strict=True)
-        return sum(weight * (cdf(width / error) if error else 1.0) for weight, error in parts)
+        # The shares are NormalDist().cdf(width / error), written out: they are asked for by the thousand.
+        return sum([weight * (0.5 * (1 + erf(width / error / root)) if error else 1.0) for weight, error in parts])
 
     return bisected(lambda width: inside(width) < level, half, max(half, z * max(errors)) * (1 + 1e-9), 40)
 

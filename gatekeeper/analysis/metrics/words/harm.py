@@ -142,6 +142,7 @@ def _first(answers: Iterable[Generation]) -> dict[tuple[str, str], Answer]:
     return by_canary
 
 
+@lru_cache(maxsize=256)
 def visible_share(canaries: int) -> float:
     """Return the share of degenerate answers that fails with chance POWER, where plain decoding has none."""
     needed = next(count for count in range(1, 60) if mid_p(count, count) < HARM_LEVEL)
