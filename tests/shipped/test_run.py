@@ -64,13 +64,31 @@ def test_tests_leave_the_environment_of_the_user_alone(
     ran = run("unit")
 
     calls = (checkout / "calls").read_text()
-    assert (0, 1) == (ran.returncode, calls.count("pip install")), ran.stderr
+    assert (0, 1) == (ran.returncode, calls.count("uv pip install")), ran.stderr
     assert "--clear" not in calls
     assert (checkout / ".venv-dev" / "own-package").exists()
     assert before == (checkout / ".venv").stat().st_mtime_ns
     assert "test,lint,docs" in (checkout / ".venv-dev" / ".installed").read_text()
     assert 0 == run("quickstart").returncode
     assert ["certify", "slos/quickstart.toml"] == (checkout / "calls").read_text().split()[-2:]
+
+
+def test_pip_installs_what_uv_cannot(checkout: Path, run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """
+    Where uv fails, for instance because pip alone is told of an index, pip installs the same; without both it fails.
+    """
+    program = checkout / ".venv-dev" / "bin" / "python"
+    program.write_text(f"{program.read_text()}case $* in *'uv pip'*) exit 1; esac\n")
+
+    ran = run("unit")
+
+    installed = [line for line in (checkout / "calls").read_text().splitlines() if ".[mlx,test,lint,docs]" in line]
+    assert (0, 2) == (ran.returncode, len(installed)), ran.stderr
+    assert installed[1].startswith("python -m pip install")
+    program.write_text(program.read_text().replace("'uv pip'", "install"))
+    (checkout / ".venv-dev" / ".installed").unlink()
+    assert 0 != run("unit").returncode
+    assert not (checkout / ".venv-dev" / ".installed").exists()
 
 
 def test_an_environment_that_does_not_start_is_not_cleared_while_it_is_in_use(
