@@ -136,8 +136,10 @@ def test_ctrl_c_detaches_and_says_what_to_do(pair: Make, ended: Ended) -> None:
     process.send_signal(signal.SIGINT)
     detached = ended(process)
     running = remote.process().is_running()
+    attaching = remote.project.start("remote", "attach", *ON, "--json")
+    until(lambda: any((remote.project.path / "runs").glob(".*.lock")))  # it has found the run, which may end now
     remote.go()
-    attached = remote.project.run("remote", "attach", *ON, "--json")
+    attached = ended(attaching)
 
     assert (130, True) == (detached.code, running)
     assert "attach" in detached.err
