@@ -17,7 +17,7 @@ def _show_versions(context: click.Context, _option: click.Parameter, requested: 
     """Print the versions a bug report needs and exit."""
     if not requested or context.resilient_parsing:
         return
-    from gatekeeper.report.commands.version import versions_text
+    from gatekeeper.report.commands.version_text import versions_text
     from gatekeeper.run.start.versions import versions
 
     sys.stdout.write(versions_text(versions()))
@@ -76,12 +76,12 @@ FURTHER = {
 }
 """The commands that `--help` only names. It hides `help`, `version`, `completion` and old names."""
 MODULES = {
-    "run": ("certify", "plan", "sweep", "soak"),
-    "try_draft": ("try", "probe", "ceiling"),
-    "read": ("open", "explain", "judge", "report", "metrics", "export"),
-    "regression": ("versus", "bisect"),
-    "deploy": ("admit", "sign", "history", "compare", "prune"),
-    "setup": ("init", "doctor", "selftest", "host", "worker", "completion", "help", "version"),
+    "certify_and_plan": ("certify", "plan", "sweep", "soak"),
+    "try_and_ceiling": ("try", "probe", "ceiling"),
+    "judge_and_report": ("open", "explain", "judge", "report", "metrics", "export"),
+    "versus_and_bisect": ("versus", "bisect"),
+    "admit_and_history": ("admit", "sign", "history", "compare", "prune"),
+    "init_and_doctor": ("init", "doctor", "selftest", "host", "worker", "completion", "help", "version"),
     "watch_and_proxy": ("watch", "proxy"),
     **{name: (name,) for name in ("remote", "fleet", "canaries")},
 }

@@ -1,7 +1,7 @@
 """The symptoms that `gatekeeper bisect` can look for."""
 
 from gatekeeper.analysis.metrics.readers import OfAnswer, reader_of
-from gatekeeper.cli.regression import SYMPTOMS
+from gatekeeper.cli.versus_and_bisect import SYMPTOMS
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.regression import symptom
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gatekeeper.report.commands.ceiling import HEADS, ceiling_sentences, cost_row
+from gatekeeper.report.commands.ceiling_text import HEADS, ceiling_sentences, cost_row
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Line, Scale
 from gatekeeper.report.html.markup import Markup, el, section, table

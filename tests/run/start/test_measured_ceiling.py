@@ -14,7 +14,7 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.records import PassTimes, setting
 from gatekeeper.core.verdict import Missing
-from gatekeeper.report.commands.ceiling import ceiling_sentences, ceiling_text
+from gatekeeper.report.commands.ceiling_text import ceiling_sentences, ceiling_text
 from gatekeeper.run.stages.timed_turns import TimedSystems, ceiling_document, ceiling_from, take_turns
 from gatekeeper.run.start.measured_ceiling import TimedTarget, measure_ceiling
 from tests.builders.golden_words import says

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.errors import HostLacksError
-from gatekeeper.report.commands.selftest import SUMMARIES, selftest_text
+from gatekeeper.report.commands.selftest_text import SUMMARIES, selftest_text
 from gatekeeper.run.start import selftest
 
 HOST_ITEM = {"kind": "host", "found": "yes", "needed_for": "objective x", "fix": None}

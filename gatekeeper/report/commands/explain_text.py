@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import aligned
-from gatekeeper.report.commands.metrics import metric_facts
+from gatekeeper.report.commands.metrics_text import metric_facts
 from gatekeeper.report.data.glossary import GlossaryEntry
 
 

@@ -3,7 +3,7 @@
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show_seconds
 from gatekeeper.report.commands import Document
-from gatekeeper.report.commands.ceiling import ceiling_line
+from gatekeeper.report.commands.ceiling_text import ceiling_line
 
 
 def try_slo_text(document: Document) -> str:

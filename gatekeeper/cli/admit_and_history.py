@@ -61,7 +61,7 @@ def admit(
     from gatekeeper.core.hidden_keys import address_of
     from gatekeeper.deploy import admit as gate
     from gatekeeper.deploy.signing.keyless import KeylessSigner
-    from gatekeeper.report.commands.admit import admit_text
+    from gatekeeper.report.commands.admit_text import admit_text
 
     server = None if url is None else address_of("--url", url)
     signers: Path | KeylessSigner | None = None if signed_by is None else Path(signed_by)
@@ -134,7 +134,7 @@ def history(runs_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG00
     Stored verdicts are shown if the run's checksums match.
     """
     from gatekeeper.deploy import history as stored
-    from gatekeeper.report.commands.history import history_text
+    from gatekeeper.report.commands.history_text import history_text
 
     runs = stored.history(runs_dir)
     if form == "html":
@@ -218,7 +218,7 @@ def prune(
     """
     from gatekeeper.core.clock import SystemClock
     from gatekeeper.deploy import prune as pruning
-    from gatekeeper.report.commands.prune import prune_text
+    from gatekeeper.report.commands.prune_text import prune_text
 
     young = parse_duration(within, "--within") or 0.0
     rules = pruning.RetentionRules(keep, young, keep_promoted, parse_duration(unfinished, "--unfinished"))

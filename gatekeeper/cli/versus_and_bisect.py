@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gatekeeper.cli.certify_and_plan import observers
 from gatekeeper.cli.common_options import AS_JSON, QUIET
 from gatekeeper.cli.options import SLO, SloPath, out_option, seconds_option, show
-from gatekeeper.cli.run import observers
 from gatekeeper.core.errors import InputError
 
 if TYPE_CHECKING:

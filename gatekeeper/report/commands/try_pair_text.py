@@ -3,8 +3,8 @@
 from gatekeeper.core.text import aligned
 from gatekeeper.core.units import show, show_ratio
 from gatekeeper.report.commands import Document
-from gatekeeper.report.commands.ceiling import ceiling_line
-from gatekeeper.report.commands.try_slo import try_slo_text
+from gatekeeper.report.commands.ceiling_text import ceiling_line
+from gatekeeper.report.commands.try_slo_text import try_slo_text
 
 ANSWERS = {"helps": "faster", "hurts": "slower", "unclear": "not decided"}
 

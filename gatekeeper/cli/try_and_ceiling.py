@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
+from gatekeeper.cli.certify_and_plan import observers
 from gatekeeper.cli.common_options import AS_JSON, QUIET, is_verbose
 from gatekeeper.cli.options import PATH, RenamedCommand, SloPath, out_option, seconds_option, show
-from gatekeeper.cli.run import observers
 from gatekeeper.core.backend_registry import PROBED, TIMED
 from gatekeeper.core.errors import ExitCode, InputError
 
@@ -45,8 +45,8 @@ def try_draft(
     It tries the models of an SLO file, or --target and --draft, or the heaviest pair found in the caches of Hugging
     Face, LM Studio and Ollama and in the folder models. Exits 3 if there is none.
     """
-    from gatekeeper.report.commands.try_pair import try_text
-    from gatekeeper.report.commands.try_slo import try_slo_text
+    from gatekeeper.report.commands.try_pair_text import try_text
+    from gatekeeper.report.commands.try_slo_text import try_slo_text
     from gatekeeper.run.start import try_pair as trying
     from gatekeeper.run.start import try_slo
 
@@ -89,7 +89,7 @@ def ceiling(
     server without a prompt cache.
     """
     from gatekeeper.core.hidden_keys import address_of
-    from gatekeeper.report.commands.ceiling import ceiling_text
+    from gatekeeper.report.commands.ceiling_text import ceiling_text
     from gatekeeper.run.start.measured_ceiling import TimedTarget, backend_for, measure_ceiling
 
     server = None if url is None else address_of("--url", url)

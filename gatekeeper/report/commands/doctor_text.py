@@ -2,7 +2,7 @@
 
 from gatekeeper.core.text import aligned
 from gatekeeper.report.commands import Document
-from gatekeeper.report.commands.version import versions_text
+from gatekeeper.report.commands.version_text import versions_text
 
 HEADS = {
     "backend": "serving systems",

@@ -151,7 +151,7 @@ def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, as_json: bool)
 
     Runs nothing, and needs no models.
     """
-    from gatekeeper.report.commands.plan import lint_text, plan_text
+    from gatekeeper.report.commands.plan_text import lint_text, plan_text
     from gatekeeper.run.plan import forecast
 
     speed = parse_quantity(assume, "--assume", "tok/s", "40 tok/s")
@@ -176,7 +176,7 @@ def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, as_json: bool)
 @QUIET
 def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Run the sweep alone and show what it would choose. Exits 0 once finished, whatever the result."""
-    from gatekeeper.report.commands.sweep import sweep_text
+    from gatekeeper.report.commands.sweep_text import sweep_text
     from gatekeeper.run.certify import sweep_alone
     from gatekeeper.run.open_run import RunRequest
 

@@ -17,7 +17,7 @@ from gatekeeper.core.errors import ExitCode, InputError
 @AS_JSON
 def version(*, as_json: bool) -> None:
     """Show the versions for a bug report."""
-    from gatekeeper.report.commands.version import versions_text
+    from gatekeeper.report.commands.version_text import versions_text
     from gatekeeper.run.start.versions import versions
 
     version_numbers = versions()
@@ -58,7 +58,7 @@ def init(
 
     It finds the same models as try. Exits 3, with the commands, if something must be downloaded or installed first.
     """
-    from gatekeeper.report.commands.init import init_text
+    from gatekeeper.report.commands.init_text import init_text
     from gatekeeper.run.start.init_slo import propose
 
     document, exit_code = propose(output, force=force, backend=backend, target=target, drafts=drafts)
@@ -73,7 +73,7 @@ def doctor(*, as_json: bool) -> int:
 
     Exits 2 if an environment variable would make speculation lossy.
     """
-    from gatekeeper.report.commands.doctor import doctor_text
+    from gatekeeper.report.commands.doctor_text import doctor_text
     from gatekeeper.run.start.doctor import examine
 
     document = examine()
@@ -99,7 +99,7 @@ def selftest(output: Path, *, file: Path | None, quiet: bool) -> None:
     It takes three to five minutes, with the little pair of models. The file holds what each tool of the host printed
     and short measurements, without names of users and hosts, home folders and serial numbers.
     """
-    from gatekeeper.report.commands.selftest import selftest_text
+    from gatekeeper.report.commands.selftest_text import selftest_text
     from gatekeeper.run.start import selftest as trying
 
     report = styled_printer(quiet=quiet)
@@ -171,7 +171,7 @@ def check(command: Sequence[str], target: str, draft: str, timeout: float, *, as
       2    it cannot be started, does not greet, or does not become ready
     """
     from gatekeeper.backends.worker_backend.worker_check import check_worker
-    from gatekeeper.report.commands.worker import worker_check_text
+    from gatekeeper.report.commands.worker_text import worker_check_text
 
     if len(command) == 1 and " " in command[0] and not Path(command[0]).is_file():
         command = shlex.split(command[0])  # the whole of it in quotes

@@ -84,7 +84,7 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
     `metrics` lists what an objective may name; a run directory draws its certified region and its capacity. Without
     WORD: every word.
     """
-    from gatekeeper.report.commands.explain import explain_text, list_text
+    from gatekeeper.report.commands.explain_text import explain_text, list_text
     from gatekeeper.report.data import glossary
 
     if not words:
@@ -127,7 +127,7 @@ def _show_what_is_proven_around(run: Path, *, as_json: bool) -> None:
 
 
 def _list_metrics(*, as_json: bool) -> None:
-    from gatekeeper.report.commands.metrics import metrics_document, metrics_text
+    from gatekeeper.report.commands.metrics_text import metrics_document, metrics_text
 
     show(metrics_document(), metrics_text(), as_json=as_json)
 
