@@ -32,10 +32,10 @@ from gatekeeper.core.system import inputs
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.run.certify import sweep_alone
-from gatekeeper.run.load import load_case
 from gatekeeper.run.open_run import RunRequest
 from gatekeeper.run.stages.timed_turns import CONFIDENCE
 from gatekeeper.run.start.measured_ceiling import TimedTarget, time_target
+from gatekeeper.run.stored.load import load_case
 from tools import write_gguf
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,7 +20,7 @@ from bench.world_table import print_table
 from gatekeeper.analysis.plan.ladder import look_levels
 from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.core.verdict import Estimate
-from gatekeeper.run.certified_baseline import MOST_POOLED
+from gatekeeper.run.stored.certified_baseline import MOST_POOLED
 
 CANARIES, NIGHTS = 24, 14
 NOISE, SPREAD = 0.05, 0.10

@@ -154,7 +154,7 @@ def policy_of(run: Path, name: str) -> str:
     from gatekeeper.core.system.inputs import load_manifest  # noqa: PLC0415
     from gatekeeper.core.system.record_files import EVENTS, read_records  # noqa: PLC0415
     from gatekeeper.report.policy_toml import render  # noqa: PLC0415
-    from gatekeeper.run.judge import judge  # noqa: PLC0415  these four move; nothing else here knows where they are
+    from gatekeeper.run.stored.judge import judge  # noqa: PLC0415  these four move; nothing else here knows where they are
 
     stored = tomllib.loads(expected(name, "policy.toml"))
     content = issue_policy(

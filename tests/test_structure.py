@@ -190,7 +190,8 @@ def test_judging_a_stored_run_imports_nothing_heavy(tmp_path: Path) -> None:
     assert process.returncode == 0, process.stderr
 
     judged = (
-        "from pathlib import Path\nfrom gatekeeper.run.judge import judge\nfrom gatekeeper.report import verdict_json\n"
+        "from pathlib import Path\nfrom gatekeeper.run.stored.judge import judge\n"
+        "from gatekeeper.report import verdict_json\n"
         f"assert verdict_json.render(judge(Path({str(tmp_path / 'run')!r}))) == "
         f"Path({str(tmp_path / 'run' / 'verdict.json')!r}).read_text()"
     )

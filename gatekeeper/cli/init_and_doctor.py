@@ -138,7 +138,7 @@ def completion(shell: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object per sample.")
 def host(samples: int, interval: float, platform: str | None, *, as_json: bool) -> None:
     """Show this host's telemetry now: every value with its source and status."""
-    from gatekeeper.host.sampler import watch
+    from gatekeeper.host.sampling.sampler import watch
     from gatekeeper.report.host_table import table
 
     write_hint = partial(click.echo, err=True)

@@ -111,7 +111,7 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
 def _show_what_is_proven_around(run: Path, *, as_json: bool) -> None:
     """Print the regions and the capacities of a run."""
     from gatekeeper.report.terminal import capacity_text, region_text
-    from gatekeeper.run.judge import judge
+    from gatekeeper.run.stored.judge import judge
 
     verdict = judge(run)
     proven = {
@@ -139,7 +139,7 @@ def _list_metrics(*, as_json: bool) -> None:
 def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
     """Judge the records of a run again: same exit code, same bytes."""
     from gatekeeper.report import verdict_json
-    from gatekeeper.run.judge import load_decision
+    from gatekeeper.run.stored.judge import load_decision
 
     decision = load_decision(run_dir, slo)
     annotate(decision, run_dir, slo)
@@ -166,7 +166,7 @@ def report(run_dir: Path, form: str, to: str | None, *, as_json: bool) -> None:
     if to is not None:
         _send(run_dir, to, as_json=as_json)
         return
-    from gatekeeper.run.judge import load_decision, load_page_data
+    from gatekeeper.run.stored.judge import load_decision, load_page_data
 
     chosen = FORMATS[form]
     page = load_page_data(run_dir) if chosen.needs_page else None

@@ -148,7 +148,7 @@ def show_decision(decision: "Decision", run: Path, slo: object = "SLO.toml", **k
     """Print the last screen of a run, with -v after what stands behind it; what is *known*: see `summary.show`."""
     from gatekeeper.report import plain_text
     from gatekeeper.report.terminal import summary
-    from gatekeeper.run.judge import stored_policy
+    from gatekeeper.run.stored.judge import stored_policy
 
     details = plain_text.render(decision, stored_policy(run)) if is_verbose() else ""
     summary.show(decision, run=run, slo=slo, details=details, **known)

@@ -25,8 +25,8 @@ from gatekeeper.deploy.running.server_check import Compared, differences
 from gatekeeper.deploy.signing import keyless, sign, ssh_keys
 from gatekeeper.deploy.signing.keyless import KeylessSigner
 from gatekeeper.report.attestation.certificate import tries_before
-from gatekeeper.run import tries, verify
-from gatekeeper.run.tries import TryCount
+from gatekeeper.run.stored import tries, verify
+from gatekeeper.run.stored.tries import TryCount
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from gatekeeper.report.data.compared_runs import (
     RunComparison,
     WorkloadResult,
 )
-from gatekeeper.run.judge import judge
+from gatekeeper.run.stored.judge import judge
 
 OF_BACKENDS = ("backend", "target", "slo.subject.args")
 """Differences that two backends have of necessity: they are named, and the target must be of one family."""

@@ -20,7 +20,7 @@ from gatekeeper.core.units import sold_gigabytes
 from gatekeeper.deploy.compare import contrast, read_inputs
 from gatekeeper.report.data import run_history
 from gatekeeper.report.data.compared_runs import ComparedFigure
-from gatekeeper.run import verify
+from gatekeeper.run.stored import verify
 
 LONGEST = 16
 """Characters of a version, which may be a checksum."""

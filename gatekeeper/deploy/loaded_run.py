@@ -25,7 +25,7 @@ from gatekeeper.core.system.run_directory import (
 )
 from gatekeeper.report.data.answer_rows import AnswerFile, AnswerRow, answer_rows
 from gatekeeper.report.data.sample_rows import SampleRow, sample_rows
-from gatekeeper.run.judge import judge
+from gatekeeper.run.stored.judge import judge
 
 LATEST = Path("latest")
 

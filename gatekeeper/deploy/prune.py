@@ -19,8 +19,8 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.files import FileLock
 from gatekeeper.core.system.run_directory import EVENTS_FILE, POLICY, VERDICT, RunDirectory
-from gatekeeper.run import verify
 from gatekeeper.run.remote import run_registry
+from gatekeeper.run.stored import verify
 
 REMOVING = ".gatekeeper-going-"
 """Prefix of a run that is being removed: no command reads it as a run, and the next prune finishes the removal."""

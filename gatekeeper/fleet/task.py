@@ -11,13 +11,13 @@ from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, In
 from gatekeeper.core.records import Event
 from gatekeeper.core.system.run_directory import MANIFEST, VERDICT
 from gatekeeper.report.data.progress import Progress
-from gatekeeper.run.judge import judge
 from gatekeeper.run.remote import hosts_file
 from gatekeeper.run.remote.preflight import OccupiedError
 from gatekeeper.run.remote.reconnect import ReconnectingSession
 from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand, RemoteHost, RemoteRunner, pack_command
 from gatekeeper.run.remote.run_registry import CLOSED, FollowedError, RunRegistry
 from gatekeeper.run.remote.ssh_errors import SshError
+from gatekeeper.run.stored.judge import judge
 
 PROGRESS_EVERY_S = 2.0
 """Of the events of a run, which come with every answer and host sample, so many reach the controller."""

@@ -27,14 +27,14 @@ from gatekeeper.core.text import counted
 from gatekeeper.report.attestation.certificate import TRIES
 from gatekeeper.report.attestation.chain import build_url
 from gatekeeper.report.otel.live_export import LiveExport
-from gatekeeper.run import tries
 from gatekeeper.run.events import EventRecorder
-from gatekeeper.run.load import BUSY, FIRST, SWEEP, load_case, terms_of
 from gatekeeper.run.plan import outlook
 from gatekeeper.run.prepare import Prepared
 from gatekeeper.run.requests import Client, Recorder
 from gatekeeper.run.stages.freeze import changed_models
 from gatekeeper.run.stages.tasks import OpenClient, PassTask, SoakTask
+from gatekeeper.run.stored import tries
+from gatekeeper.run.stored.load import BUSY, FIRST, SWEEP, load_case, terms_of
 
 
 class ActiveRun:

@@ -18,13 +18,13 @@ from gatekeeper.core.system.record_files import ANSWERS, RecordWriter
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.finished_run import open_extended, reopen, verify_finished
-from gatekeeper.run.load import CONTINUED
 from gatekeeper.run.open_run import RunRequest, open_new, open_stored
 from gatekeeper.run.plan import soak_outlook
 from gatekeeper.run.publish import Finished, publish
 from gatekeeper.run.requests import Client
 from gatekeeper.run.run_passes import after_soak, finish_run, run_sweep, sweep_once_more, time_rounds
 from gatekeeper.run.stages.soak import soak
+from gatekeeper.run.stored.load import CONTINUED
 
 
 def certify(request: RunRequest) -> Finished:

@@ -16,12 +16,12 @@ from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.run_directory import CHECKSUMS, POLICY, RunDirectory
 from gatekeeper.report import verdict_json
 from gatekeeper.report.data.decision import decide
-from gatekeeper.run import tries, verify
 from gatekeeper.run.active_run import ActiveRun
-from gatekeeper.run.load import fixed_setting_of
 from gatekeeper.run.open_run import RunRequest, open_stored
 from gatekeeper.run.prepare import measures_real_time
 from gatekeeper.run.publish import Finished
+from gatekeeper.run.stored import tries, verify
+from gatekeeper.run.stored.load import fixed_setting_of
 
 OTHER_INPUTS = frozenset({Reason.OTHER_SLO, Reason.OTHER_INPUTS, Reason.OTHER_ARTIFACTS, Reason.NO_ARTIFACTS})
 """Reasons of a refusal that lie in what is given now, and not in the evidence: the user's input is wrong."""

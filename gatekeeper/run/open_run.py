@@ -21,9 +21,9 @@ from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.run_directory import MANIFEST, RunDirectory
 from gatekeeper.core.text import KNOB_NAMES
 from gatekeeper.run.active_run import ActiveRun
-from gatekeeper.run.load import fixed_setting_of
 from gatekeeper.run.prepare import hold_host, prepare
 from gatekeeper.run.stages.freeze import frozen_files
+from gatekeeper.run.stored.load import fixed_setting_of
 
 
 @dataclass(frozen=True, slots=True)

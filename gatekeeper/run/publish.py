@@ -20,8 +20,8 @@ from gatekeeper.report.data.decision import Decision
 from gatekeeper.report.data.page import page_data
 from gatekeeper.report.html import page
 from gatekeeper.report.policy_toml import render
-from gatekeeper.run import tries, verify
 from gatekeeper.run.active_run import ActiveRun
+from gatekeeper.run.stored import tries, verify
 
 
 @dataclass(frozen=True, slots=True)

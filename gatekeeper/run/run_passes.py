@@ -25,11 +25,11 @@ from gatekeeper.core.system import record_files
 from gatekeeper.core.system.record_files import ANSWERS, EVENTS
 from gatekeeper.core.system.run_directory import EVENTS_FILE
 from gatekeeper.run.active_run import ActiveRun
-from gatekeeper.run.load import AGAIN, BASELINE_AGAIN, CONTINUED
 from gatekeeper.run.requests import Client
 from gatekeeper.run.stages.sweep import sweep
 from gatekeeper.run.stages.tasks import FinalTask, KeptRecords, SoakTask
 from gatekeeper.run.stages.timed_turns import ceiling_beside
+from gatekeeper.run.stored.load import AGAIN, BASELINE_AGAIN, CONTINUED
 
 TIMED_S = 5.0
 """Seconds of timed passes in a run, or as many as six turns take."""

@@ -26,7 +26,7 @@ from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
 from gatekeeper.core.text import json_text
 from gatekeeper.deploy.signing.sign import BUNDLE
 from gatekeeper.report.attestation import certificate
-from gatekeeper.run import verify
+from gatekeeper.run.stored import verify
 from tests.builders.golden_words import lines_with, says
 from tests.builders.project_folder import ProjectFolder, project_folder
 from tests.builders.scripted_slo import BOTH, EASY, SLOW, write_scripted

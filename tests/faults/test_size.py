@@ -169,7 +169,7 @@ def test_a_longer_soak_takes_no_more_memory(tmp_path: Path, monkeypatch: pytest.
     """
     While the machine is measured, gatekeeper holds the same few megabytes, however many answers there were.
     """
-    monkeypatch.setattr("gatekeeper.host.sampler.platform_sources", lambda *_: [])
+    monkeypatch.setattr("gatekeeper.host.sampling.sampler.platform_sources", lambda *_: [])
     soaked(tmp_path / "first", 1)  # what is imported and remembered once counts for no length
 
     short, long = soaked(tmp_path / "short", 2), soaked(tmp_path / "long", 8)
@@ -185,7 +185,7 @@ def test_judging_and_the_report_take_little_memory_for_each_answer(
     """
     Each further answer of a hundred tokens adds at most 4 kB to the most that is held from the end of the soak on.
     """
-    monkeypatch.setattr("gatekeeper.host.sampler.platform_sources", lambda *_: [])
+    monkeypatch.setattr("gatekeeper.host.sampling.sampler.platform_sources", lambda *_: [])
     monkeypatch.setitem(globals(), "SLO", SLO.replace("max_tokens = 20", f"max_tokens = {TOKENS}"))
     script = SCRIPT | {"tokens": TOKENS}
     soaked(tmp_path / "first", 1, script)

@@ -14,7 +14,7 @@ from jsonschema import Draft4Validator
 from gatekeeper.core.slo import parse
 from gatekeeper.report import sarif
 from gatekeeper.report.data.decision import decide
-from gatekeeper.run.judge import load_decision
+from gatekeeper.run.stored.judge import load_decision
 from tests.builders.project_folder import ROOT, ProjectFolder
 from tests.builders.small_run import small
 

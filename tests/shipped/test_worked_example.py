@@ -17,7 +17,7 @@ from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.system.inputs import load_manifest, stored_inputs
 from gatekeeper.core.system.run_directory import MANIFEST, RunDirectory
 from gatekeeper.core.verdict import Estimate, Outcome
-from gatekeeper.run.load import load_case
+from gatekeeper.run.stored.load import load_case
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "tests" / "golden" / "runs" / "region_0.3.0"

@@ -28,6 +28,8 @@ _NAMED = 8
 SLO_FILE = "SLO file"
 SLO_NAME = "inputs/slo.toml"
 PROFILE_NAME = "inputs/profile.toml"
+CERTIFIED_NAME = "inputs/certified.json"
+"""The copy of the figures of the certified run that a run is compared with."""
 
 
 @dataclass(frozen=True, slots=True)

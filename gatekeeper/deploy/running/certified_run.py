@@ -25,7 +25,7 @@ from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.system.run_directory import POLICY
 from gatekeeper.core.units import show_seconds
 from gatekeeper.deploy.running.model_identity import model_name
-from gatekeeper.run.judge import certified_policy, certified_policy_digest
+from gatekeeper.run.stored.judge import certified_policy, certified_policy_digest
 
 _NAMED_ANSWERS = 20
 """Answers of each soak that are read for the model name the server reported."""

@@ -15,8 +15,8 @@ from gatekeeper.core.text import json_text
 from gatekeeper.deploy.signing import keyless, pem_keys, ssh_keys
 from gatekeeper.deploy.signing.keyless import KeylessSigner
 from gatekeeper.report.attestation.certificate import CERTIFICATE
-from gatekeeper.run import verify
-from gatekeeper.run.verify import Published, VerifiedRun
+from gatekeeper.run.stored import verify
+from gatekeeper.run.stored.verify import Published, VerifiedRun
 
 SIGNATURE = CERTIFICATE + run_directory.SIGNATURE_SUFFIX
 BUNDLE = "certificate.sigstore.json"

@@ -18,12 +18,12 @@ from gatekeeper.core.system.run_directory import MANIFEST, POLICY, VERDICT
 from gatekeeper.core.text import QUOTED
 from gatekeeper.core.units import show_bytes
 from gatekeeper.report import verdict_json
-from gatekeeper.run import verify
-from gatekeeper.run.judge import judge, sweep_document
 from gatekeeper.run.remote import replies, upload
 from gatekeeper.run.remote.reconnect import ReconnectingSession, Say
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.upload import ATTEMPTS
+from gatekeeper.run.stored import verify
+from gatekeeper.run.stored.judge import judge, sweep_document
 
 VERDICTS = (ExitCode.OK, ExitCode.OBJECTIVE_FAILED, ExitCode.UNPROVEN)
 """Exit codes a run that reached its verdict may end with."""

@@ -8,9 +8,9 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.run_directory import is_run
-from gatekeeper.run.certified_baseline import NONE, certified_runs, needs_baseline, verify_certified
 from gatekeeper.run.remote.run_registry import CLOSED, RunRegistry
-from gatekeeper.run.verify import VerifiedRun
+from gatekeeper.run.stored.certified_baseline import NONE, certified_runs, needs_baseline, verify_certified
+from gatekeeper.run.stored.verify import VerifiedRun
 
 PLACE = "baseline"
 """Folder in the job's folder that holds the uploaded runs."""

@@ -19,7 +19,7 @@ from gatekeeper.core.system.environment_variables import GATEKEEPER_OWNER, GATEK
 from gatekeeper.core.system.inputs import load_manifest
 from gatekeeper.core.system.run_directory import MANIFEST, RUNS, VERDICT, RunDirectory, is_taken, new_run_id
 from gatekeeper.core.text import printable
-from gatekeeper.run import events, tries, verify
+from gatekeeper.run import events
 from gatekeeper.run.remote import download, preflight, replies, upload
 from gatekeeper.run.remote.environment import Environment, installing, is_installed, prepare_environment
 from gatekeeper.run.remote.hosts_file import HostSettings
@@ -28,6 +28,7 @@ from gatekeeper.run.remote.remote_baseline import remote_baseline
 from gatekeeper.run.remote.run_registry import CLOSED, OPEN, Entry, RunRegistry
 from gatekeeper.run.remote.ssh import HEADER_MOST, Connection
 from gatekeeper.run.remote.ssh_errors import AgentError, SshError
+from gatekeeper.run.stored import tries, verify
 
 INVENTORY_S = 3600.0
 """Time limit of the inventory, which hashes models of hundreds of gigabytes."""

@@ -22,11 +22,10 @@ from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import RULES, ArrivalTimes, Manifest, Model
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.system.files import HashCache, user_hash_cache
-from gatekeeper.core.system.inputs import Inputs
+from gatekeeper.core.system.inputs import CERTIFIED_NAME, Inputs
 from gatekeeper.core.system.run_directory import MANIFEST, PLAN
 from gatekeeper.core.text import json_text
 from gatekeeper.core.verdict import Finding
-from gatekeeper.run.load import CERTIFIED_NAME
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.system.files import read_input, write_atomically
 from gatekeeper.core.system.record_files import write_errors
 from gatekeeper.host.commands import run_for
-from gatekeeper.host.raw_readings import raw_readings
+from gatekeeper.host.sampling.raw_readings import raw_readings
 from gatekeeper.run.start import doctor, little_runs
 from gatekeeper.run.start.cut_names import cut_names, own_names
 from gatekeeper.run.start.versions import versions

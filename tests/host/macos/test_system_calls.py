@@ -18,7 +18,7 @@ from gatekeeper.host.commands import Output
 from gatekeeper.host.macos import facts, sysctl, system_calls, vm_stat
 from gatekeeper.host.macos.footprint import ProcPidRusage
 from gatekeeper.host.other_programs import held_by
-from gatekeeper.host.poller import Poller
+from gatekeeper.host.sampling.poller import Poller
 from gatekeeper.host.sources import Status, Tool
 from tests.builders import mac_tools
 from tests.builders.waiting import until

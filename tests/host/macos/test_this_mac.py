@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gatekeeper import host
-from gatekeeper.host import raw_readings
+from gatekeeper.host.sampling import raw_readings
 
 pytestmark = pytest.mark.skipif(sys.platform != "darwin", reason="it reads the tools of a real Mac")
 

@@ -282,7 +282,7 @@ def test_telemetry_does_not_touch_the_verdict(fresh: Lay, monkeypatch: pytest.Mo
     """
     facts = host.facts()  # two runs on a living machine differ in more than their collectors
     monkeypatch.setattr(host, "conditions", lambda: facts)
-    monkeypatch.setattr("gatekeeper.host.sampler.platform_sources", lambda *_: [])
+    monkeypatch.setattr("gatekeeper.host.sampling.sampler.platform_sources", lambda *_: [])
     project = fresh()
     project.run("certify", "slo.toml", "--out", "without", code=0)
     with over_http() as receiver:

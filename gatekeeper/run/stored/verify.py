@@ -31,8 +31,8 @@ from gatekeeper.report.attestation import certificate, chain
 from gatekeeper.report.attestation.certificate import CERTIFICATE
 from gatekeeper.report.attestation.chain import CHAIN
 from gatekeeper.report.policy_toml import render
-from gatekeeper.run.judge import judge
 from gatekeeper.run.stages.freeze import freeze_models
+from gatekeeper.run.stored.judge import judge
 
 READ = (".jsonl", ".json", ".toml", run_directory.SIGNATURE_SUFFIX)
 """Files that are read as part of a run: adding one counts as tampering, adding a note does not."""

@@ -19,7 +19,7 @@ from gatekeeper.core.system import run_directory, tries_file
 from gatekeeper.core.system.run_directory import PARTIAL_SUFFIX, VERDICT, RunDirectory
 from gatekeeper.core.system.tries_file import Try
 from gatekeeper.core.text import counted
-from gatekeeper.run import verify
+from gatekeeper.run.stored import verify
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.page import PageData, page_data, reached
 from gatekeeper.report.data.progress import Progress
 from gatekeeper.report.policy_toml import render
-from gatekeeper.run.load import load_case
+from gatekeeper.run.stored.load import load_case
 
 
 def judge(path: Path, slo_path: Path | None = None) -> Verdict:

@@ -11,10 +11,10 @@ import pytest
 
 from gatekeeper import host
 from gatekeeper.core.records import HostSample, Reading
-from gatekeeper.host.capabilities import value_hints
 from gatekeeper.host.commands import Output
 from gatekeeper.host.macos import powermetrics, sources
-from gatekeeper.host.poller import Poller
+from gatekeeper.host.sampling.capabilities import value_hints
+from gatekeeper.host.sampling.poller import Poller
 from gatekeeper.host.sources import UNITS, DirectSource, Source, Stream, Tool, Values
 from tests.builders import mac_tools
 from tests.builders.golden_words import lines_with, says
@@ -342,7 +342,7 @@ def test_a_silent_stream_is_started_again(healthy_mac: StandIn, monkeypatch: pyt
     """
     A powermetrics that prints no reading is restarted.
     """
-    monkeypatch.setattr("gatekeeper.host.poller.RETRY_PAUSES", (0.1,))
+    monkeypatch.setattr("gatekeeper.host.sampling.poller.RETRY_PAUSES", (0.1,))
     healthy_mac("powermetrics", f'echo x >> "$0.calls"; {prints(mac_tools.powermetrics()[:700])}; exec sleep 600')
     calls = Path(os.environ["PATH"]) / "powermetrics.calls"
 

@@ -19,8 +19,8 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.inputs import SLO_NAME, stored_inputs
 from gatekeeper.core.system.run_directory import MANIFEST, RunDirectory, is_run, runs_in
 from gatekeeper.core.text import json_text
-from gatekeeper.run import verify
-from gatekeeper.run.load import load_case
+from gatekeeper.run.stored import verify
+from gatekeeper.run.stored.load import load_case
 
 NONE = "none"
 """In the place of a run: there is no certified run yet."""

@@ -23,14 +23,11 @@ from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import json_object
 from gatekeeper.core.records import Event, Generation, Kind, Setting, StoredRecords
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.system.inputs import SLO_NAME, Inputs, load_manifest
+from gatekeeper.core.system.inputs import CERTIFIED_NAME, SLO_NAME, Inputs, load_manifest
 from gatekeeper.core.system.record_files import ANSWERS, DAMAGED, EVENTS, KINDS, SAMPLES, read_records
 from gatekeeper.core.system.run_directory import EVENTS_FILE, HOST_FILE, PLAN, RunDirectory
 from gatekeeper.core.text import json_text
 from gatekeeper.core.verdict import Finding, FindingKind
-
-CERTIFIED_NAME = "inputs/certified.json"
-"""The copy of the figures of the certified run that a run is compared with."""
 
 BUSY = "busy"
 """The event that says what other programs use of the processor before a stage, or used during it."""

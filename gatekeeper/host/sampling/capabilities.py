@@ -11,8 +11,8 @@ from gatekeeper.core.records import Reading
 from gatekeeper.core.system.system_names import this_platform
 from gatekeeper.host.macos import powermetrics
 from gatekeeper.host.platforms import platform_sources
-from gatekeeper.host.poller import Poller
-from gatekeeper.host.sources import LEFT_OUT
+from gatekeeper.host.sampling.dead_counters import LEFT_OUT
+from gatekeeper.host.sampling.poller import Poller
 
 METRIC_VALUES = {metric.name: metric.samples for metric in ALL if metric.samples}
 """The values each metric of samples can be computed from; one of them is enough."""

@@ -10,7 +10,8 @@ from gatekeeper.core.system.system_names import this_platform
 from gatekeeper.host.commands import Output, run_for
 from gatekeeper.host.macos import facts, ps, sysctl
 from gatekeeper.host.platforms import platform_sources
-from gatekeeper.host.sources import DirectSource, Source, Status, Stream, Tool, Values, dead_counters
+from gatekeeper.host.sampling.dead_counters import dead_counters
+from gatekeeper.host.sources import DirectSource, Source, Status, Stream, Tool, Values
 
 MOST_TEXT = 20_000
 """Characters of one output that are kept, half of them from its end: a sample of powermetrics has about 7,000."""

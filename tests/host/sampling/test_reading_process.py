@@ -10,7 +10,7 @@ import pytest
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.records import HostSample
 from gatekeeper.host import Sampler
-from gatekeeper.host.reading_process import ReadingProcess
+from gatekeeper.host.sampling.reading_process import ReadingProcess
 from tests.builders.waiting import until
 from tests.host.conftest import StandIn
 

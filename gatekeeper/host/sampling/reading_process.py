@@ -1,8 +1,8 @@
 """The sources of a host, read in a process of their own: where tokens are timed, no program is started.
 
 A process that starts a program is copied first on a Mac, which holds all of its threads for milliseconds. Run as a
-program it is that process: `python -m gatekeeper.host.reading_process PLATFORM INTERVAL`. It answers each line of
-stdin, a JSON object, with one of stdout, and ends with the end of stdin.
+program it is that process: `python -m gatekeeper.host.sampling.reading_process PLATFORM INTERVAL`. It answers each line
+of stdin, a JSON object, with one of stdout, and ends with the end of stdin.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from gatekeeper.core.records import Reading
 from gatekeeper.core.system.child_process import end
 from gatekeeper.core.system.environment_variables import PYTHONPATH
 from gatekeeper.host.platforms import platform_sources
-from gatekeeper.host.poller import Poller
+from gatekeeper.host.sampling.poller import Poller
 
 STARTS_TOOLS = frozenset({"macos"})
 """Platforms that have sources which are programs; on the others the sources are files, read where they are used."""
@@ -38,8 +38,8 @@ class ReadingProcess:
         self._pids = pids
         self._cost_ns = 0
         self._readings: dict[str, Reading] = {}
-        path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get(PYTHONPATH))))
-        argv = [sys.executable, "-P", "-m", "gatekeeper.host.reading_process", platform, str(interval)]
+        path = os.pathsep.join(filter(None, (str(Path(__file__).parents[3]), os.environ.get(PYTHONPATH))))
+        argv = [sys.executable, "-P", "-m", "gatekeeper.host.sampling.reading_process", platform, str(interval)]
         # A group of its own, because Ctrl-C is for us; not a session, which would lose sudo's cached permission.
         self._process = subprocess.Popen(
             argv,

@@ -7,7 +7,7 @@ import pytest
 
 from gatekeeper import host
 from gatekeeper.core.records import Event
-from gatekeeper.run.load import BUSY, FIRST, SWEEP, busy_findings
+from gatekeeper.run.stored.load import BUSY, FIRST, SWEEP, busy_findings
 from tests.builders.project_folder import ProjectFolder
 from tests.e2e.conftest import project, scripted
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.system.environment_variables import GATEKEEPER_HOST_AS
-from gatekeeper.host import raw_readings
+from gatekeeper.host.sampling import raw_readings
 from tests.builders import mac_tools
 from tests.host.conftest import PATIENCE, StandIn
 
