@@ -18,10 +18,10 @@ from typing import Any
 
 import psutil
 
+from gatekeeper.fleet.cell_task import Done, Task
 from gatekeeper.fleet.cells import Cell, cells_to_run
 from gatekeeper.fleet.dispatch import run
 from gatekeeper.fleet.fleet_run import Earlier, FleetFile
-from gatekeeper.fleet.task import Done, Task
 
 RUN = Path(__file__).parents[1] / "tests/golden/runs/promoted"
 

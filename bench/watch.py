@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.core.policy import Guard, Policy
 from gatekeeper.core.verdict import Estimate
-from gatekeeper.deploy.watch.guard_samples import MIN_SHARE_VALUES, median_bounds, median_min_values, share_bounds
-from gatekeeper.deploy.watch.guards import STRETCHES, GuardContext, round_error
+from gatekeeper.deploy.watch.guards.guard_judgement import STRETCHES, GuardContext, round_error
+from gatekeeper.deploy.watch.guards.guard_values import MIN_SHARE_VALUES, median_bounds, median_min_values, share_bounds
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -25,7 +25,7 @@ from gatekeeper.analysis.stats import falls
 from gatekeeper.analysis.stats.falls import WeightedValue
 from gatekeeper.core.policy import Watch
 from gatekeeper.deploy.running.deployed_server import CounterGain
-from gatekeeper.deploy.watch.guard_samples import LEAST_SPREAD, counter_units
+from gatekeeper.deploy.watch.guards.guard_values import LEAST_SPREAD, counter_units
 
 MINUTE_S, MONTH_S = 60.0, 30 * 86400.0
 CERTIFIED, BOUND = 0.80, 0.60

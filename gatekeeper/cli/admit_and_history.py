@@ -71,7 +71,7 @@ def admit(
         raise InputError("a keyless signer is --signed-by IDENTITY --issuer URL", hint="--trusted-root goes with both")
     required = gate.Requirements(parse_duration(max_age, "--max-age"), grade == "demo", signers, server)
     if fleet is not None:
-        from gatekeeper.fleet import gate as fleet_gate
+        from gatekeeper.fleet import fleet_admit as fleet_gate
 
         if run_dir is not None or runs is not None:
             raise InputError("--fleet goes with neither --run nor --runs", hint="the fleet names the run of each host")

@@ -124,9 +124,9 @@ def certify(
     Exits with the worst code of all runs.
     """
     from gatekeeper.fleet import dispatch, fleet_run
+    from gatekeeper.fleet.cell_task import FleetOptions
     from gatekeeper.fleet.fleet_report import NO_VERDICT, outcome, text
     from gatekeeper.fleet.fleet_view import FleetView
-    from gatekeeper.fleet.task import FleetOptions
 
     if scheduler is not None and (exposed := dispatch.check_scheduler(scheduler)) is not None:
         click.echo(f"warning: {exposed}", err=True)
@@ -153,7 +153,7 @@ def certify(
 @AS_JSON
 def report(runs: Path, *, as_json: bool) -> int:
     """Show the answer of the fleet in --runs again; exits with its code."""
-    from gatekeeper.fleet.answer import read_existing
+    from gatekeeper.fleet.fleet_json import read_existing
     from gatekeeper.fleet.fleet_report import text
 
     answer = read_existing(runs)
@@ -170,8 +170,8 @@ def policy(slo: str, runs: Path, only: Sequence[str], *, as_json: bool) -> None:
     """Write the routes of SLO (its name) that hold on all hosts, and what one policy for all costs each host."""
     import tomli_w
 
-    from gatekeeper.fleet.answer import read_existing
-    from gatekeeper.fleet.policy import common_policy
+    from gatekeeper.fleet.common_policy import common_policy
+    from gatekeeper.fleet.fleet_json import read_existing
 
     document = common_policy(read_existing(runs), slo, only)
     show(document, tomli_w.dumps(document), as_json=as_json)

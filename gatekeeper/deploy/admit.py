@@ -20,8 +20,8 @@ from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.run_directory import POLICY, RunDirectory
 from gatekeeper.core.units import show_seconds
-from gatekeeper.deploy.running.check_server import check_server
-from gatekeeper.deploy.running.server_check import Compared, differences
+from gatekeeper.deploy.running.server_differences import Compared, differences
+from gatekeeper.deploy.running.server_probe import check_server
 from gatekeeper.deploy.signing import keyless, sign, ssh_keys
 from gatekeeper.deploy.signing.keyless import KeylessSigner
 from gatekeeper.report.attestation.certificate import tries_before

@@ -17,7 +17,7 @@ from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, NoProo
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import record_files, run_directory
-from gatekeeper.core.system.files import FileLock
+from gatekeeper.core.system.file_lock import FileLock
 from gatekeeper.core.system.run_directory import EVENTS_FILE, POLICY, VERDICT, RunDirectory
 from gatekeeper.run.remote import run_registry
 from gatekeeper.run.stored import verify

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import gatekeeper
 from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError
+from gatekeeper.fleet.cell_task import Done, Task, certify_cell
 from gatekeeper.fleet.cells import Cell
 from gatekeeper.fleet.fleet_cell import CellState
-from gatekeeper.fleet.task import Done, Task, certify_cell
 
 if TYPE_CHECKING:
     from distributed import Client, Future, SpecCluster

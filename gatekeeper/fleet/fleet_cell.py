@@ -15,8 +15,8 @@ from gatekeeper.core.policy import Policy
 from gatekeeper.core.policy import parse as parse_policy
 from gatekeeper.core.system.inputs import load_manifest
 from gatekeeper.core.verdict import Estimate
+from gatekeeper.fleet.cell_task import Done
 from gatekeeper.fleet.cells import Cell
-from gatekeeper.fleet.task import Done
 
 LIMITS = ("warm_up", "warm_up_after", "longest_prompt", "max_concurrency")
 """What a route's policy asks of whoever serves, besides its setting."""

@@ -6,8 +6,8 @@ from pathlib import PurePath
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.text import counted
 from gatekeeper.fleet import fleet_report
-from gatekeeper.fleet.answer import WORST_FIRST, Fleet
 from gatekeeper.fleet.fleet_cell import FleetCell
+from gatekeeper.fleet.fleet_json import WORST_FIRST, Fleet
 from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.html.markup import NONE, Markup, el, facts, join, note, section, table
 from gatekeeper.report.html.page import document

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from gatekeeper.analysis.verdict.run_verdict import outcome_words
 from gatekeeper.core.text import aligned, counted
 from gatekeeper.core.units import show_bytes, show_seconds
-from gatekeeper.fleet.answer import Fleet
 from gatekeeper.fleet.fleet_cell import CellWorkload, FleetCell
+from gatekeeper.fleet.fleet_json import Fleet
 from gatekeeper.fleet.fleet_plan import FleetPlan, PlannedHost
 from gatekeeper.fleet.host_pairs import RatioContrast
 from gatekeeper.report.phrases import GLYPHS, spaced

@@ -10,14 +10,14 @@ from typing import Any
 
 from gatekeeper.core.clock import SystemClock, stamp
 from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError
-from gatekeeper.core.system.files import FileLock, LockHeldError
+from gatekeeper.core.system.file_lock import FileLock, LockHeldError
 from gatekeeper.core.system.run_directory import new_run_id
-from gatekeeper.fleet import answer, dispatch, fleet_page, fleet_report
-from gatekeeper.fleet.answer import Fleet
+from gatekeeper.fleet import dispatch, fleet_json, fleet_page, fleet_report
+from gatekeeper.fleet.cell_task import Done, FleetOptions, Task
 from gatekeeper.fleet.cells import Cell, cells_to_run, look_at_hosts, pair_slos_with_hosts, read_hosts, read_slos
 from gatekeeper.fleet.fleet_cell import CellState, FleetCell, ended_cell
+from gatekeeper.fleet.fleet_json import Fleet
 from gatekeeper.fleet.host_pairs import compare_hosts
-from gatekeeper.fleet.task import Done, FleetOptions, Task
 
 LOCK = ".fleet.lock"
 MARK = ".fleet-mark-"
@@ -154,7 +154,7 @@ class FleetFile:
         begun = time.monotonic()
         cells = tuple(self._cells.values())
         fleet = Fleet(self._started, ended, cells, () if ended is None else compare_hosts(cells))
-        answer.write(self._runs, fleet)
+        fleet_json.write(self._runs, fleet)
         self._rest_until, self._ended = time.monotonic() + RESTS * (time.monotonic() - begun), ended is not None
         return fleet
 
@@ -174,7 +174,7 @@ class Earlier:
 
 def _continued(runs: Path, cells: Sequence[Cell]) -> Earlier:
     """Return what is kept of the fleet in *runs*: of an unfinished one of the same SLOs, or of one with more cells."""
-    before = answer.read(runs)
+    before = fleet_json.read(runs)
     now = stamp(SystemClock().wall())
     if before is None:
         return Earlier(now, now)
@@ -190,5 +190,5 @@ def _continued(runs: Path, cells: Sequence[Cell]) -> Earlier:
         lost = any(cell.state == "done" and cell not in judged for cell in common)
         since, answered = (before.started, judged) if lost else (now, ())
         return Earlier(before.started, since, answered, before.cells)
-    (runs / answer.FILE).rename(runs / f"fleet-{new_run_id('', SystemClock().wall()).strip('-')}.json")
+    (runs / fleet_json.FILE).rename(runs / f"fleet-{new_run_id('', SystemClock().wall()).strip('-')}.json")
     return Earlier(now, now)

@@ -16,7 +16,7 @@ from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
 from gatekeeper.core.parse import ParseError, integer, json_object, moment
 from gatekeeper.core.system.environment_variables import GATEKEEPER_HOST_LOCK, GATEKEEPER_OWNER
-from gatekeeper.core.system.files import FileLock, LockHeldError
+from gatekeeper.core.system.file_lock import FileLock, LockHeldError
 from gatekeeper.core.text import quote
 from gatekeeper.core.units import show_seconds
 

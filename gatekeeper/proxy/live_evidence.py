@@ -14,7 +14,7 @@ from gatekeeper.core.metrics import ANSWER_RATIO, BY_NAME, DECODE_RATIO, WATCHED
 from gatekeeper.core.policy import Guard, Policy
 from gatekeeper.core.units import show_ratio, show_seconds
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome
-from gatekeeper.deploy.watch.guards import GuardResult
+from gatekeeper.deploy.watch.guards.guard_judgement import GuardResult
 from gatekeeper.proxy.observation import KNOTS, Observation, Row, Rows
 
 ARMS = ("speculative", "holdout")

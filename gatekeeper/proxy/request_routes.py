@@ -10,7 +10,7 @@ from typing import Any
 
 from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Policy, Proxy, RouteRegion
-from gatekeeper.deploy.watch.guards import GuardResult
+from gatekeeper.deploy.watch.guards.guard_judgement import GuardResult
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.proxy.conversations import Conversations
 from gatekeeper.proxy.live_evidence import LiveEvidence

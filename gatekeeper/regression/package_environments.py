@@ -17,7 +17,8 @@ from gatekeeper.backends.process import error_line
 from gatekeeper.core.errors import InputError, StartError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.slo.subject_table import Subject
-from gatekeeper.core.system.files import FileLock, LockHeldError, user_hash_cache
+from gatekeeper.core.system.file_digests import user_hash_cache
+from gatekeeper.core.system.file_lock import FileLock, LockHeldError
 from gatekeeper.core.text import quote
 
 MADE = "gatekeeper.json"

@@ -24,10 +24,10 @@ from gatekeeper.core.verdict import Estimate, Missing, Outcome
 from gatekeeper.deploy import compare, history
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.fleet import fleet_page
-from gatekeeper.fleet.answer import Fleet
+from gatekeeper.fleet.cell_task import Done
 from gatekeeper.fleet.cells import Cell
 from gatekeeper.fleet.fleet_cell import FleetCell, ended_cell
-from gatekeeper.fleet.task import Done
+from gatekeeper.fleet.fleet_json import Fleet
 from gatekeeper.proxy.answer_meter import AnswerMeter
 from gatekeeper.proxy.ended_request import EndedRequest
 from gatekeeper.proxy.live_evidence import LiveEvidence

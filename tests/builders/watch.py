@@ -7,8 +7,8 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.policy import Guard, Policy
 from gatekeeper.core.records import Answer, Generation, HostSample, Reading, Role, Setting
 from gatekeeper.deploy.running.deployed_server import CounterGain
-from gatekeeper.deploy.watch.guard_samples import GuardEvidence
-from gatekeeper.deploy.watch.guards import GuardContext, GuardResult, judge_guard
+from gatekeeper.deploy.watch.guards.guard_judgement import GuardContext, GuardResult, judge_guard
+from gatekeeper.deploy.watch.guards.recent_samples import GuardEvidence
 from tests.builders.slo import FAST, PLAIN, SECOND, canary, counted, generation, steady
 
 TOKEN_S = 0.02

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.report.html.ceiling_section import round_cost
+from gatekeeper.report.html.sections.ceiling_section import round_cost
 from tests.builders.golden_words import says
 from tests.builders.project_folder import ProjectFolder
 from tests.builders.scripted_slo import EASY

@@ -32,7 +32,7 @@ from gatekeeper.canaries.proposed_expectation import format_instruction, propose
 from gatekeeper.core import canary, parse, policy, slo, toml_file, units
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.records import Answer, Generation, Role
-from gatekeeper.core.system import files, inputs, record_files
+from gatekeeper.core.system import file_digests, inputs, record_files
 from gatekeeper.host import linux
 from gatekeeper.host.commands import Output
 from gatekeeper.host.host_lock import Holder
@@ -124,7 +124,7 @@ def model_folder(name: str) -> Callable[[bytes, Path], Any]:
         for file, example in example_files.items():
             if file != name:
                 (path.parent / file).write_bytes((CORPUS / example).read_bytes())
-        return artifacts.freeze("m", path.parent, files.HashCache(None))
+        return artifacts.freeze("m", path.parent, file_digests.HashCache(None))
 
     return in_file(freeze, name)
 
@@ -191,7 +191,7 @@ PARSERS = {
         data(lambda raw: worker_protocol.greeting_from(worker_protocol.read_line(raw), "worker")),
         (InputError, worker_protocol.WorkerFault),
     ),
-    "hashes": Parser(in_file(lambda path: files.HashCache(path).sha256(path)), use=writes),
+    "hashes": Parser(in_file(lambda path: file_digests.HashCache(path).sha256(path)), use=writes),
     "host": Parser(in_file(partial(record_files.read_records, kind=record_files.SAMPLES))),
     "ioreg": Parser(tool(ioreg.parse), use=writes),
     "json": Parser(data(parse.json_value), parse.ParseError, writes),

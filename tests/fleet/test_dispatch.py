@@ -19,8 +19,8 @@ from distributed.security import Security
 
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.fleet import dispatch
+from gatekeeper.fleet.cell_task import Done, Task
 from gatekeeper.fleet.cells import Cell, cells_to_run
-from gatekeeper.fleet.task import Done, Task
 from tests.builders.golden_words import says
 from tests.builders.project_folder import ROOT
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
-from gatekeeper.core.system import files
+from gatekeeper.core.system import file_lock, files
 from gatekeeper.core.system.environment_variables import GATEKEEPER_HOST_LOCK, GATEKEEPER_OWNER
 from gatekeeper.host.host_lock import hold_host, lock_holder
 
@@ -90,7 +90,7 @@ def test_a_lock_file_that_was_deleted_locks_nothing(lock: Path, monkeypatch: pyt
     """
     The file is deleted between opening and locking it: the new file of that name is locked.
     """
-    lock_file = files._lock
+    lock_file = file_lock._lock
     cleaned: list[bool] = []
 
     def clean_first(descriptor: int) -> str:

@@ -2,30 +2,15 @@
 
 import errno
 import fcntl
-import hashlib
-import json
 import os
 import stat
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from gatekeeper.core.parse import ParseError, json_object
-from gatekeeper.core.system.environment_variables import XDG_CACHE_HOME, XDG_STATE_HOME
-
-UNNAMED_S = 0.5
-"""Seconds a lock may be held with an empty file, by a process that is about to write its name or only reads one."""
-
-
-class LockHeldError(Exception):
-    """Another process holds the lock; `owner` is what that process wrote into the file."""
-
-    def __init__(self, owner: str) -> None:
-        super().__init__(owner)
-        self.owner = owner
+from gatekeeper.core.system.environment_variables import XDG_STATE_HOME
 
 
 class NotRegularError(OSError):
@@ -190,139 +175,6 @@ def _is_device(name: str, folder: int) -> bool:
     if stat.S_ISBLK(mode):
         raise OSError(errno.EINVAL, "it is a disk, not a file", name)
     return stat.S_ISCHR(mode)
-
-
-def _open(path: Path) -> int:
-    return open_regular(path, os.O_RDWR | os.O_CREAT)
-
-
-class FileLock:
-    """A lock on the file at *path*, which names the holder. The kernel frees it when the holding process ends.
-
-    *opener* opens the file and may create it. With *remove* the file goes when the lock is released.
-    """
-
-    def __init__(self, path: Path, *, opener: Callable[[Path], int] = _open, remove: bool = False) -> None:
-        self.path = path
-        self._opener, self._remove = opener, remove
-        self._descriptor: int | None = None
-
-    def acquire(self, owner: str) -> str:
-        """Lock the file and write *owner* into it; return what a holder that was killed left there.
-
-        Raise LockHeldError where another process holds the lock, and whatever the opener raises.
-        """
-        while True:
-            descriptor = self._opener(self.path)
-            try:
-                leftover = _lock(descriptor)
-                if _has_name(descriptor, self.path):
-                    break
-            except BaseException:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)
-        self._descriptor = descriptor
-        with suppress(OSError):  # a full disk: the lock holds all the same, it only names no holder
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, owner.encode(), 0)
-        return leftover
-
-    def release(self) -> None:
-        """Free the lock, and empty or remove its file: only a holder that was killed leaves text in it."""
-        if self._descriptor is None:
-            return
-        with suppress(OSError):
-            if self._remove:
-                self.path.unlink()
-            else:
-                os.ftruncate(self._descriptor, 0)
-        os.close(self._descriptor)
-        self._descriptor = None
-
-    def holder(self) -> str | None:
-        """Return what the holder wrote; None where no process holds the lock. The opener may raise."""
-        descriptor = self._opener(self.path)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return _text(descriptor)
-        finally:
-            os.close(descriptor)
-        return None
-
-
-def _lock(descriptor: int) -> str:
-    """Lock the file and return its text; wait for a process that only reads, or has yet to write its name."""
-    end = time.monotonic() + UNNAMED_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = _text(descriptor)
-            if owner.strip() or time.monotonic() > end:
-                raise LockHeldError(owner) from None
-            time.sleep(UNNAMED_S / 20)
-        else:
-            return _text(descriptor)
-
-
-def _has_name(descriptor: int, path: Path) -> bool:
-    """Return whether the file is still at *path*: it may have been removed between opening and locking it."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _text(descriptor: int) -> str:
-    return os.pread(descriptor, 4096, 0).decode(errors="replace")
-
-
-class HashCache:
-    """Remembers the digest of a file by its path, size, modification time and inode, so that it is read once.
-
-    Without a *path* nothing is remembered: every file is read again.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        try:
-            self._known: dict[str, Any] = json_object(read_regular(path)) if path is not None else {}
-        except (OSError, ParseError):
-            self._known = {}
-
-    def sha256(self, path: Path) -> str:
-        """Return the digest of the file at *path*."""
-        real = path.resolve()
-        if self._path is None:
-            return file_sha256(real)
-        status = real.stat()
-        mark = [status.st_size, status.st_mtime_ns, status.st_ino]
-        entry = self._known.get(str(real))
-        if isinstance(entry, list) and len(entry) == 4 and entry[:3] == mark:
-            return str(entry[3])
-        digest = file_sha256(real)
-        self._known[str(real)] = [*mark, digest]
-        self._save(self._path)
-        return digest
-
-    def _save(self, path: Path) -> None:
-        with suppress(OSError):  # a cache that cannot be written costs time, never the run
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps(self._known))
-
-
-def file_sha256(path: Path, *, inside: Path | None = None) -> str:
-    """Return the SHA-256 of a file of any size, in hex; with *inside*, of a file that no link leads to."""
-    with path.open("rb") if inside is None else os.fdopen(open_regular(path, os.O_RDONLY, inside=inside), "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def user_hash_cache() -> Path:
-    """Return the file of the user's hash cache."""
-    root = os.environ.get(XDG_CACHE_HOME)
-    return (Path(root) if root else Path.home() / ".cache") / "gatekeeper" / "hashes.json"
 
 
 def user_state_folder() -> Path:

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gatekeeper.core.parse import ParseError, json_object
-from gatekeeper.core.system.files import FileLock, LockHeldError, open_regular, user_state_folder, write_atomically
+from gatekeeper.core.system.file_lock import FileLock, LockHeldError
+from gatekeeper.core.system.files import open_regular, user_state_folder, write_atomically
 
 NAME = "tries.jsonl"
 SCHEMA = 1

@@ -11,7 +11,7 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.hidden_keys import Address, address_of
 from gatekeeper.core.policy import Policy, Watch
 from gatekeeper.core.system import inputs, run_directory
-from gatekeeper.deploy.watch import guard_samples
+from gatekeeper.deploy.watch.guards import recent_samples
 
 HOOK_LIMIT_S = 30.0
 """Default time limit of one command, in seconds; --limit sets another."""
@@ -126,4 +126,4 @@ def host_interval(policy: Policy) -> float:
     """
     longest = max((guard.over or 0.0 for guard in policy.guard if guard.of.host), default=0.0)
     interval = max(1.0, policy.watch.interval / _HOST_SAMPLES)
-    return max(min(_SLOWEST_S, interval), longest / (guard_samples.MAX_SAMPLES / 2))
+    return max(min(_SLOWEST_S, interval), longest / (recent_samples.MAX_SAMPLES / 2))

@@ -12,7 +12,7 @@ from gatekeeper.core.records import Generation
 from gatekeeper.core.text import quote
 from gatekeeper.core.units import show_seconds
 from gatekeeper.deploy.watch import route_moves
-from gatekeeper.deploy.watch.guards import GuardResult
+from gatekeeper.deploy.watch.guards.guard_judgement import GuardResult
 from gatekeeper.deploy.watch.route_moves import RouteRules, RouteState
 
 

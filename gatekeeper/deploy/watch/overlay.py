@@ -16,7 +16,8 @@ import tomli_w
 from gatekeeper.core import parse
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
 from gatekeeper.core.policy import RouteRegion
-from gatekeeper.core.system.files import FileLock, LockHeldError, write_atomically
+from gatekeeper.core.system.file_lock import FileLock, LockHeldError
+from gatekeeper.core.system.files import write_atomically
 
 SCHEMA = 1
 """Version of the overlay, where its routes hold for every request of their workload."""

@@ -12,7 +12,7 @@ from gatekeeper.core.policy import Watch
 from gatekeeper.core.records import Setting
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Check, Outcome
-from gatekeeper.deploy.watch.guards import GuardResult
+from gatekeeper.deploy.watch.guards.guard_judgement import GuardResult
 
 Kind = Literal["down", "off", "try", "settled", "barred"]
 """down: a guard was crossed, one step down. off: evidence is missing, plain decoding. try: a step up, on trial.

@@ -9,10 +9,11 @@ from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.records import Generation
 from gatekeeper.core.verdict import Outcome
-from gatekeeper.deploy.watch import guards, restore, route_moves
+from gatekeeper.deploy.watch import restore, route_moves
 from gatekeeper.deploy.watch.canary_round import PAIRED_METRICS, RoundRequest
-from gatekeeper.deploy.watch.guard_samples import GuardEvidence, RecentAnswers, RecentHost
-from gatekeeper.deploy.watch.guards import GuardContext, GuardResult
+from gatekeeper.deploy.watch.guards import guard_judgement
+from gatekeeper.deploy.watch.guards.guard_judgement import GuardContext, GuardResult
+from gatekeeper.deploy.watch.guards.recent_samples import GuardEvidence, RecentAnswers, RecentHost
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.deploy.watch.restore import LoggedRoutes, PublishedRoutes
 from gatekeeper.deploy.watch.route_moves import RouteChange, RouteRules, RouteState, Standing
@@ -126,7 +127,7 @@ class Routes:
             now.now_ns, answers.since_ns, answers.within(now.now_ns, window), host.samples(now.now_ns, host_window),
             host.counter_gains(now.now_ns, window),
         )  # fmt: skip
-        canaries = guards.judge_guards(name, evidence, context, route_moves.judged_setting(state, rules))
+        canaries = guard_judgement.judge_guards(name, evidence, context, route_moves.judged_setting(state, rules))
         results = (*canaries, *live)
         self.results[name] = results
         return self._set_state(name, *route_moves.after_round(state, results, rules, now))

@@ -13,17 +13,17 @@ from gatekeeper.core.clock import Clock, Instant, clock_gap, stamp
 from gatekeeper.core.errors import ExitCode, GatekeeperError
 from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.deploy.running.certified_run import CertifiedRun, PolicyFile
-from gatekeeper.deploy.running.check_server import seen_process
 from gatekeeper.deploy.running.deployed_server import DeployedServer
 from gatekeeper.deploy.running.model_identity import ModelIdentity
-from gatekeeper.deploy.running.server_check import ServerConditions
+from gatekeeper.deploy.running.server_differences import ServerConditions
+from gatekeeper.deploy.running.server_probe import seen_process
 from gatekeeper.deploy.watch import terminal_lines
 from gatekeeper.deploy.watch.canary_round import CanaryRound, DutyBudget
 from gatekeeper.deploy.watch.config import WatchConfig, host_interval
-from gatekeeper.deploy.watch.detection_time import server_seconds
 from gatekeeper.deploy.watch.early_warnings import EarlyWarning, EarlyWarnings
-from gatekeeper.deploy.watch.guard_samples import RecentHost
-from gatekeeper.deploy.watch.guards import GuardContext, GuardResult
+from gatekeeper.deploy.watch.guards.detection_time import server_seconds
+from gatekeeper.deploy.watch.guards.guard_judgement import GuardContext, GuardResult
+from gatekeeper.deploy.watch.guards.recent_samples import RecentHost
 from gatekeeper.deploy.watch.log import entries
 from gatekeeper.deploy.watch.outputs import Outputs, Say, Write
 from gatekeeper.deploy.watch.overlay import OverlayRoute

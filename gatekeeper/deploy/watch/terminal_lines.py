@@ -8,7 +8,7 @@ from gatekeeper.core.policy import Route
 from gatekeeper.core.text import counted, describe_setting
 from gatekeeper.core.units import percent, show, show_seconds
 from gatekeeper.core.verdict import Outcome
-from gatekeeper.deploy.watch.guards import GuardResult
+from gatekeeper.deploy.watch.guards.guard_judgement import GuardResult
 from gatekeeper.deploy.watch.route_moves import RouteChange, RouteRules, Standing
 
 Style = Mapping[str, Any]

@@ -13,7 +13,8 @@ from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, In
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.system import run_directory
-from gatekeeper.core.system.files import file_sha256, open_folder, open_regular
+from gatekeeper.core.system.file_digests import file_sha256
+from gatekeeper.core.system.files import open_folder, open_regular
 from gatekeeper.core.system.run_directory import MANIFEST, POLICY, VERDICT
 from gatekeeper.core.text import QUOTED
 from gatekeeper.core.units import show_bytes

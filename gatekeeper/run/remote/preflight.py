@@ -15,7 +15,7 @@ from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.parse import moment
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.system.files import HashCache, user_hash_cache
+from gatekeeper.core.system.file_digests import HashCache, user_hash_cache
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.units import show_bytes, show_seconds

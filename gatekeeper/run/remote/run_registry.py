@@ -12,7 +12,8 @@ from pydantic import TypeAdapter
 
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
 from gatekeeper.core.parse import json_object
-from gatekeeper.core.system.files import FileLock, LockHeldError, write_atomically
+from gatekeeper.core.system.file_lock import FileLock, LockHeldError
+from gatekeeper.core.system.files import write_atomically
 from gatekeeper.core.system.run_directory import RUNS
 
 SUFFIX = ".remote.json"

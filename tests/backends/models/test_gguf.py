@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gatekeeper.backends.models import artifacts, gguf
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import sha256
-from gatekeeper.core.system import files
+from gatekeeper.core.system.file_digests import HashCache
 from tests.builders.golden_words import says
 from tools import write_gguf
 
@@ -32,8 +32,8 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def hashes(tmp_path: Path) -> files.HashCache:
-    return files.HashCache(tmp_path / "cache" / "hashes.json")
+def hashes(tmp_path: Path) -> HashCache:
+    return HashCache(tmp_path / "cache" / "hashes.json")
 
 
 def written(path: Path, **keys: int) -> Path:
@@ -51,9 +51,7 @@ def written(path: Path, **keys: int) -> Path:
 
 
 @pytest.mark.parametrize("name", write_gguf.NAMES)
-def test_a_converted_model_keeps_what_identifies_its_folder(
-    converted: Path, hashes: files.HashCache, name: str
-) -> None:
+def test_a_converted_model_keeps_what_identifies_its_folder(converted: Path, hashes: HashCache, name: str) -> None:
     """
     Token map, vocabulary and type of a GGUF are those of the folder it was made from; its digest is its file's.
     """
@@ -121,7 +119,7 @@ def test_tensor_types_are_as_large_as_in_the_formats_own_library() -> None:
     assert {kind: library_sizes[kind] for kind in shared} == {kind: gguf._TENSORS[kind][1:] for kind in shared}
 
 
-def test_the_alien_draft_is_refused(converted: Path, hashes: files.HashCache) -> None:
+def test_the_alien_draft_is_refused(converted: Path, hashes: HashCache) -> None:
     """
     The vocabularies of a pair of GGUF files are compared as those of folders are.
     """
@@ -159,7 +157,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_refused(converted: Path, tmp_path: Path, hashes: files.HashCache, damage: str) -> None:
+def test_a_damaged_file_is_refused(converted: Path, tmp_path: Path, hashes: HashCache, damage: str) -> None:
     """
     Every damage is an input error (code 2) that names the model and what to do, never a traceback or a run.
     """
@@ -246,7 +244,7 @@ def test_a_header_as_long_as_the_file_is_not_read_into_memory(tmp_path: Path) ->
         gguf.read_header(path, "m")
 
 
-def test_a_split_is_whole_or_refused(tmp_path: Path, hashes: files.HashCache) -> None:
+def test_a_split_is_whole_or_refused(tmp_path: Path, hashes: HashCache) -> None:
     """
     A model in two files is named by the first and hashed over both; a missing one is named.
     """

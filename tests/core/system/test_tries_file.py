@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.core.system import files, tries_file
+from gatekeeper.core.system import file_lock, files, tries_file
 from gatekeeper.core.system.tries_file import Try
 from tests.builders.disk import largest_file
 from tests.builders.golden_words import lines_with, says
@@ -206,7 +206,7 @@ def test_a_process_that_hangs_with_the_lock_is_not_waited_for(record: Path, monk
     """
     monkeypatch.setattr(tries_file, "LOCK_WAIT_S", 0.1)
     tries_file.add(attempt(1))
-    holder = files.FileLock(record.with_suffix(".lock"))
+    holder = file_lock.FileLock(record.with_suffix(".lock"))
     holder.acquire("another")
     try:
         says(

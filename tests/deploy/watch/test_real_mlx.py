@@ -10,7 +10,7 @@ import tomli_w
 from bench import after_promotion
 from gatekeeper.backends.ports import free_port
 from gatekeeper.core.hidden_keys import Address
-from gatekeeper.deploy.running.check_server import check_server
+from gatekeeper.deploy.running.server_probe import check_server
 from tests.builders.deployment import seal
 from tests.builders.real_pair import promoted_run
 

@@ -16,7 +16,7 @@ from gatekeeper.core.policy import Guard, Watch
 from gatekeeper.core.records import Generation, Setting
 from gatekeeper.core.verdict import Missing, fact
 from gatekeeper.deploy.watch import restore, route_moves
-from gatekeeper.deploy.watch.guards import GuardResult, judge_guards
+from gatekeeper.deploy.watch.guards.guard_judgement import GuardResult, judge_guards
 from gatekeeper.deploy.watch.route_moves import RouteChange, RouteRules, RouteState, Standing
 from tests.builders.golden_words import lines_with, says
 from tests.builders.slo import PLAIN, SECOND

@@ -9,7 +9,8 @@ import pytest
 from bench import watch, watch_falls
 from gatekeeper.analysis.stats import falls, sequential
 from gatekeeper.core.verdict import Outcome
-from gatekeeper.deploy.watch.guard_samples import (
+from gatekeeper.deploy.watch.guards.guard_judgement import judge_series
+from gatekeeper.deploy.watch.guards.guard_values import (
     LEAST_SPREAD,
     MIN_SHARE_VALUES,
     BoundSeries,
@@ -19,7 +20,6 @@ from gatekeeper.deploy.watch.guard_samples import (
     median_min_values,
     share_bounds,
 )
-from gatekeeper.deploy.watch.guards import judge_series
 
 HOW: dict[str, tuple[BoundSeries, Callable[[float], int]]] = {
     "throughput_ratio": (sequential.interval, lambda _: sequential.MIN_CANARIES),

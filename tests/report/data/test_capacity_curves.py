@@ -14,7 +14,7 @@ from gatekeeper.analysis.verdict.stream_capacity import (
 )
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.report.data.capacity_curves import curves, sentences
-from gatekeeper.report.html.capacity_section import capacities
+from gatekeeper.report.html.sections.capacity_section import capacities
 from tests.builders.golden_words import says
 from tests.builders.page_data import VERDICT
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.fleet import fleet_page
-from gatekeeper.fleet.answer import Fleet
+from gatekeeper.fleet.cell_task import Done
 from gatekeeper.fleet.cells import Cell
 from gatekeeper.fleet.fleet_cell import FleetCell
-from gatekeeper.fleet.task import Done
+from gatekeeper.fleet.fleet_json import Fleet
 from gatekeeper.report.html import page
 from tests.builders.browser import Tab, browser, found
 from tests.builders.page_data import page_of, whole_case

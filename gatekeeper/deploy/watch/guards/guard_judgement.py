@@ -24,8 +24,9 @@ from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import CONFIDENCE
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, fact
-from gatekeeper.deploy.watch import guard_samples
-from gatekeeper.deploy.watch.guard_samples import GuardEvidence, GuardSeries
+from gatekeeper.deploy.watch.guards import guard_values
+from gatekeeper.deploy.watch.guards.guard_values import GuardSeries
+from gatekeeper.deploy.watch.guards.recent_samples import GuardEvidence
 
 SECOND = 1_000_000_000
 STRETCHES = 6
@@ -221,17 +222,17 @@ def _detect_fall(
     The counters see the real prompts, but of all routes together: if these are below the lowest of their bounds, at
     least one route is. They never show a bound kept.
     """
-    policy, spread = context.policy, guard_samples.acceptance_spread(route.measured.acceptance_rate)
+    policy, spread = context.policy, guard_values.acceptance_spread(route.measured.acceptance_rate)
     rounds = max(1.0, policy.lifetime / policy.watch.interval)
     error = fall_error(policy, route.workload)
     oldest = recent.now_ns - _window_s(guard, context) * SECOND
     longest = policy.conditions.max_tokens if policy.conditions is not None else ANSWER_TOKENS
     lowest = min(peer.threshold for peer in policy.guard if peer.metric == guard.metric)
     gains = [gain for gain in recent.counter_gains if gain.at_ns >= oldest] if guard.threshold <= lowest else []
-    answered, claimed = guard_samples.acceptance_units(evidence)
+    answered, claimed = guard_values.acceptance_units(evidence)
     for units, looks, notes_of_units in (
         (answered, rounds * policy.watch.canaries, claimed),
-        (guard_samples.counter_units(gains, longest), rounds, ("by the server's counters",)),
+        (guard_values.counter_units(gains, longest), rounds, ("by the server's counters",)),
     ):
         fall = falls.detect(units, guard.threshold, spread, falls.needed(looks, error))
         if fall is not None:
@@ -265,19 +266,19 @@ def _judge_host(guard: Guard, workload: str, recent: GuardEvidence, context: Gua
 def _series(guard: Guard, evidence: PairedAnswers, measured: MeasuredRoute, slack: float) -> GuardSeries:
     """Return the values of a guard's metric, as its row in the table of metrics says."""
     if guard.of.speed_ratio:
-        return guard_samples.ratio_series(evidence, measured, slack)
+        return guard_values.ratio_series(evidence, measured, slack)
     if guard.of.quantile is not None:
-        return guard_samples.median_series(guard.metric, evidence)
+        return guard_values.median_series(guard.metric, evidence)
     if guard.of.pass_rate is not None:
         return _passes_against_certified(guard.of.pass_rate, evidence, measured)
     of_passes = guard.metric == PASS_RATE.name
-    return guard_samples.pass_series(evidence) if of_passes else guard_samples.fault_series(evidence)
+    return guard_values.pass_series(evidence) if of_passes else guard_values.fault_series(evidence)
 
 
 def _passes_against_certified(rate: PassRate, evidence: PairedAnswers, measured: MeasuredRoute) -> GuardSeries:
     """Return the pass rate minus the certified one, for servers without plain decoding."""
     certified: MeasuredValue | None = getattr(measured, rate.figure)
-    series = guard_samples.pass_series(evidence, rate.kind)
+    series = guard_values.pass_series(evidence, rate.kind)
     if certified is None:
         reason = "plain decoding is not available, and the policy has no pass rate to compare with"
         return replace(series, missing=reason)
@@ -299,7 +300,7 @@ def _judge_whole_set(guard: Guard, measured: MeasuredRoute, evidence: PairedAnsw
     figure: MeasuredValue | None = getattr(measured, rate.figure) if rate else None
     if rate is None or figure is None or check.outcome is not Outcome.UNPROVEN or not evidence.greedy:
         return check
-    share = guard_samples.pass_rate_of_whole_set(evidence, rate.kind)
+    share = guard_values.pass_rate_of_whole_set(evidence, rate.kind)
     if share is None:
         return check
     note = "over the whole set, against the certified pass rate"

@@ -5,8 +5,8 @@ import pytest
 from gatekeeper.core.records import Answer, Generation, HostSample, Role
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.deploy.running.deployed_server import CounterGain
-from gatekeeper.deploy.watch import guard_samples
-from gatekeeper.deploy.watch.guard_samples import RecentAnswers, RecentHost
+from gatekeeper.deploy.watch.guards import recent_samples
+from gatekeeper.deploy.watch.guards.recent_samples import RecentAnswers, RecentHost
 
 SECOND = 10**9
 
@@ -23,13 +23,13 @@ FEW = 5000
 
 @pytest.mark.parametrize(
     ("pieces", "most"),
-    [(1, guard_samples.MAX_ANSWERS), (FEW // 10, 10), (2 * FEW, 1)],
+    [(1, recent_samples.MAX_ANSWERS), (FEW // 10, 10), (2 * FEW, 1)],
 )
 def test_only_so_many_answers_are_kept(pieces: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Neither many short answers nor a few endless ones fill the memory; the newest stay, one at the least.
     """
-    monkeypatch.setattr(guard_samples, "MAX_ARRIVALS", FEW)
+    monkeypatch.setattr(recent_samples, "MAX_ARRIVALS", FEW)
     answers = RecentAnswers(0)
     for number in range(most + 50):
         answers.add(answer(number, pieces))
@@ -44,11 +44,11 @@ def test_old_answers_are_dropped() -> None:
     """
     answers = RecentAnswers(0)
     for number in range(100):
-        answers.add(answer(number, pieces=guard_samples.MAX_ARRIVALS // 100))
+        answers.add(answer(number, pieces=recent_samples.MAX_ARRIVALS // 100))
 
     assert 11 == len(answers.within(99 * SECOND, 10.0))
     for number in range(100, 189):
-        answers.add(answer(number, pieces=guard_samples.MAX_ARRIVALS // 100))
+        answers.add(answer(number, pieces=recent_samples.MAX_ARRIVALS // 100))
     assert 100 == len(answers.within(188 * SECOND, 1e9))
 
 
@@ -57,12 +57,12 @@ def test_only_so_many_samples_and_counters_are_kept() -> None:
     A window of weeks keeps no more of the host than its limit.
     """
     host = RecentHost()
-    for number in range(guard_samples.MAX_SAMPLES + 100):
+    for number in range(recent_samples.MAX_SAMPLES + 100):
         host.add_sample(HostSample("", number * SECOND, {}))
         host.add_gain(CounterGain(number * SECOND, 1, 1))
 
-    now = (guard_samples.MAX_SAMPLES + 100) * SECOND
-    assert (guard_samples.MAX_SAMPLES, guard_samples.MAX_COUNTER_GAINS) == (
+    now = (recent_samples.MAX_SAMPLES + 100) * SECOND
+    assert (recent_samples.MAX_SAMPLES, recent_samples.MAX_COUNTER_GAINS) == (
         len(host.samples(now, 1e9)),
         len(host.counter_gains(now, 1e9)),
     )

@@ -11,7 +11,7 @@ from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Scale
 from gatekeeper.report.html.markup import Markup, el, join, section, table
 from gatekeeper.report.html.page_parts import pill
-from gatekeeper.report.html.region_section import KINDS
+from gatekeeper.report.html.sections.region_section import KINDS
 from gatekeeper.report.phrases import end_of_gain
 
 HEADS = (

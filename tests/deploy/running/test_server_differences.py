@@ -8,8 +8,8 @@ import pytest
 
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.records import Answer, Claims, Rounds
-from gatekeeper.deploy.running import server_check
-from gatekeeper.deploy.running.server_check import SeenProcess, ServerConditions
+from gatekeeper.deploy.running import server_differences
+from gatekeeper.deploy.running.server_differences import SeenProcess, ServerConditions
 from tests.builders.golden_words import says
 
 CERTIFIED = ("python", "-P", "-m", "gatekeeper.backends.mlx_tap", "--model", "big", "--port", "{port}")
@@ -43,7 +43,7 @@ def policy(region: dict[str, Any] | None = None, **conditions: Any) -> Policy:
 
 def found(argv: str | None, documents: dict[str, Any] | None = None, **conditions: Any) -> dict[str, tuple[str, str]]:
     process = None if argv is None else SeenProcess(tuple(argv.split()), {})
-    parts = server_check.compare(
+    parts = server_differences.compare(
         policy(**conditions), process, lambda path: json.dumps((documents or {})[path]) if documents else None
     )
     return {part.part: (part.outcome, part.detail) for part in parts}
@@ -74,7 +74,7 @@ def test_an_option_that_repeats_the_certified_knob_changes_nothing(length: str, 
     }
     process = SeenProcess((*DRAFTED, "--num-draft-tokens", length), {})
 
-    (launch, *_) = server_check.compare(Policy.model_validate(document), process, lambda _: None)
+    (launch, *_) = server_differences.compare(Policy.model_validate(document), process, lambda _: None)
 
     assert outcome == launch.outcome
 
@@ -117,7 +117,7 @@ def test_models_are_compared_by_their_digests_alone(backend: str, options: tuple
     certified = policy(backend=backend).model_dump(mode="json") | {"launch": [launch]}
     process = SeenProcess(("/bin/serve", target, "/m/big", draft, "/m/small"), {})
 
-    results = server_check.compare(Policy.model_validate(certified), process, lambda _: None)
+    results = server_differences.compare(Policy.model_validate(certified), process, lambda _: None)
 
     assert "as certified" == {result.part: result.outcome for result in results}["launch line"]
 
@@ -138,9 +138,9 @@ def test_another_variable_is_named() -> None:
     """
     process = SeenProcess(DRAFTED, {"MLX_METAL_JIT": "1"})
 
-    parts = server_check.compare(policy(), process, lambda _: None)
+    parts = server_differences.compare(policy(), process, lambda _: None)
 
-    says("deployed_servers", "another variable is named", server_check.differences(parts))
+    says("deployed_servers", "another variable is named", server_differences.differences(parts))
 
 
 PROPS = {"default_generation_settings": {"n_ctx": 4096}, "total_slots": 4}
@@ -173,7 +173,7 @@ LIMITS = {"certified": 64, "at_most": 512, "together_at_most": 256}
 
 def window(backend: str, region: dict[str, Any], path: str, document: Any) -> tuple[str, str]:
     """Return what is said of the window of a server that has one *document*, at *path*."""
-    parts = server_check.compare(
+    parts = server_differences.compare(
         policy(region, backend=backend), None, lambda requested: json.dumps(document) if requested == path else None
     )
     (outcome_and_detail,) = ((part.outcome, part.detail) for part in parts if part.part == "context")
@@ -254,17 +254,17 @@ def test_fewer_slots_than_the_region_reaches_are_a_contradiction() -> None:
     """
     four_at_once = policy({"concurrency": {"certified": 1, "at_most": 4}}, backend="llama-server")
 
-    parts = server_check.compare(four_at_once, None, lambda _: json.dumps(PROPS | {"total_slots": 2}))
+    parts = server_differences.compare(four_at_once, None, lambda _: json.dumps(PROPS | {"total_slots": 2}))
 
     says(
         "deployed_servers",
         "fewer slots than the region reaches are a contradiction: differences",
-        server_check.differences(parts),
+        server_differences.differences(parts),
     )
     says(
         "deployed_servers",
         "fewer slots than the region reaches are a contradiction: not checked",
-        server_check.not_checked(parts),
+        server_differences.not_checked(parts),
     )
 
 
@@ -288,7 +288,7 @@ def test_two_answers_show_the_cache_and_the_draft(answers: list[Answer], outcome
     """
     Tokens from a prompt cache contradict a certificate without one; an answer that tells nothing proves nothing.
     """
-    parts = server_check.compare_answers(policy().conditions, answers, speculating=True)
+    parts = server_differences.compare_answers(policy().conditions, answers, speculating=True)
 
     assert outcomes == {part.part: part.outcome for part in parts}
 
@@ -310,7 +310,7 @@ def test_versions_are_compared_by_what_identifies_them(
     """
     A program prints its version in one form and its server in another: numbers and commits decide.
     """
-    assert outcome == server_check.compare_versions(certified, running).outcome
+    assert outcome == server_differences.compare_versions(certified, running).outcome
 
 
 def test_a_policy_without_conditions_is_not_checked() -> None:
@@ -319,7 +319,7 @@ def test_a_policy_without_conditions_is_not_checked() -> None:
     """
     old = policy().model_copy(update={"conditions": None})
 
-    assert ["not checked"] == [part.outcome for part in server_check.compare(old, None, lambda _: None)]
+    assert ["not checked"] == [part.outcome for part in server_differences.compare(old, None, lambda _: None)]
 
 
 def test_a_watched_server_is_compared_with_every_answer() -> None:

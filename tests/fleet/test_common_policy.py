@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.errors import InputError, NoProofError
-from gatekeeper.fleet.answer import Fleet
+from gatekeeper.fleet.cell_task import Done
 from gatekeeper.fleet.cells import Cell
+from gatekeeper.fleet.common_policy import common_policy
 from gatekeeper.fleet.fleet_cell import CellVerdict, CellWorkload, FleetCell
-from gatekeeper.fleet.policy import common_policy
-from gatekeeper.fleet.task import Done
+from gatekeeper.fleet.fleet_json import Fleet
 from tests.builders.golden_words import says
 
 FOUR = {"draft": "d", "num_draft_tokens": 4}

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.core.errors import InputError
-from gatekeeper.fleet import answer
-from gatekeeper.fleet.answer import Fleet, worst_exit_code
+from gatekeeper.fleet import fleet_json
+from gatekeeper.fleet.cell_task import Done
 from gatekeeper.fleet.cells import Cell
 from gatekeeper.fleet.fleet_cell import CellVerdict, FleetCell, ended_cell
+from gatekeeper.fleet.fleet_json import Fleet, worst_exit_code
 from gatekeeper.fleet.host_pairs import compare_hosts
-from gatekeeper.fleet.task import Done
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,12 +48,12 @@ def test_an_answer_is_read_as_it_was_written(tmp_path: Path) -> None:
     pairs = compare_hosts([FleetCell(cell.cell, cell.done, of_one_chip(cell)) for cell in ended])
     fleet = Fleet("now", "then", (*ended, FleetCell(cells[2]), excluded), pairs)
 
-    answer.write(tmp_path, fleet)
+    fleet_json.write(tmp_path, fleet)
 
-    stored = answer.read(tmp_path)
+    stored = fleet_json.read(tmp_path)
     assert stored is not None
     assert (1, 0.95) == (len(pairs), next(iter(ended[0].workloads.values())).confidence)
-    assert fleet.document() == stored.document() == json.loads((tmp_path / answer.FILE).read_text())
+    assert fleet.document() == stored.document() == json.loads((tmp_path / fleet_json.FILE).read_text())
 
 
 def of_one_chip(cell: FleetCell) -> CellVerdict:
@@ -66,7 +66,7 @@ def test_a_damaged_answer_is_named(tmp_path: Path, text: str) -> None:
     """
     A file that is no answer of a fleet is a mistake of whoever named the folder, with what to do.
     """
-    (tmp_path / answer.FILE).write_text(text)
+    (tmp_path / fleet_json.FILE).write_text(text)
 
     with pytest.raises(InputError, match=r"fleet\.json"):
-        answer.read(tmp_path)
+        fleet_json.read(tmp_path)

@@ -7,8 +7,8 @@ from typing import Any
 from gatekeeper.core.errors import ExitCode, InputError, NoProofError
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.text import describe_setting
-from gatekeeper.fleet.answer import Fleet
 from gatekeeper.fleet.fleet_cell import CellWorkload, FleetCell
+from gatekeeper.fleet.fleet_json import Fleet
 
 _PROVEN = (ExitCode.OK, ExitCode.OBJECTIVE_FAILED)
 _NARROWEST: dict[str, Any] = {

@@ -12,8 +12,9 @@ from gatekeeper.core.policy import MeasuredValue
 from gatekeeper.core.records import Claims, Reading
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.deploy.running.deployed_server import CounterGain
-from gatekeeper.deploy.watch.guard_samples import GuardEvidence, certified_spread
-from gatekeeper.deploy.watch.guards import STRETCHES, judge_guards, round_error
+from gatekeeper.deploy.watch.guards.guard_judgement import STRETCHES, judge_guards, round_error
+from gatekeeper.deploy.watch.guards.guard_values import certified_spread
+from gatekeeper.deploy.watch.guards.recent_samples import GuardEvidence
 from tests.builders.golden_words import says
 from tests.builders.slo import FAST, PLAIN, SECOND, canary, counted, near, steady
 from tests.builders.watch import (

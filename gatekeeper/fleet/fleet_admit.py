@@ -8,8 +8,8 @@ from gatekeeper.core.errors import ExitCode, InputError
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.deploy import admit as gate
-from gatekeeper.fleet.answer import read_existing, worst_exit_code
 from gatekeeper.fleet.fleet_cell import FleetCell
+from gatekeeper.fleet.fleet_json import read_existing, worst_exit_code
 
 
 def admit(slo: Path, folder: Path, required: gate.Requirements, now: datetime) -> dict[str, Any]:

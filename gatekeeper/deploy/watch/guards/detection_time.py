@@ -4,8 +4,8 @@ import math
 
 from gatekeeper.analysis.stats import falls
 from gatekeeper.core.policy import Guard, Policy, Route
-from gatekeeper.deploy.watch.guard_samples import acceptance_spread
-from gatekeeper.deploy.watch.guards import ANSWER_TOKENS, fall_error
+from gatekeeper.deploy.watch.guards.guard_judgement import ANSWER_TOKENS, fall_error
+from gatekeeper.deploy.watch.guards.guard_values import acceptance_spread
 
 METRIC = "acceptance_rate"
 

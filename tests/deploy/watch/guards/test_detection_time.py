@@ -4,9 +4,9 @@ import pytest
 
 from gatekeeper.analysis.stats import falls
 from gatekeeper.deploy.watch import terminal_lines
-from gatekeeper.deploy.watch.detection_time import answers_until_seen, server_seconds
-from gatekeeper.deploy.watch.guard_samples import acceptance_spread
-from gatekeeper.deploy.watch.guards import ANSWER_TOKENS, fall_error
+from gatekeeper.deploy.watch.guards.detection_time import answers_until_seen, server_seconds
+from gatekeeper.deploy.watch.guards.guard_judgement import ANSWER_TOKENS, fall_error
+from gatekeeper.deploy.watch.guards.guard_values import acceptance_spread
 from tests.builders.watch import DAY_S, MEASURED, figure, guard, policy
 
 CERTIFIED = {**MEASURED, "acceptance_rate": figure(0.8, 0.78, 0.82)}

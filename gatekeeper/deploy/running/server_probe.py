@@ -19,12 +19,18 @@ from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.records import Answer, Setting
-from gatekeeper.core.system import files
+from gatekeeper.core.system import file_digests
 from gatekeeper.deploy.running import certified_run
 from gatekeeper.deploy.running.certified_run import CertifiedRun
 from gatekeeper.deploy.running.deployed_server import DeployedServer, attach
 from gatekeeper.deploy.running.model_identity import ModelIdentity
-from gatekeeper.deploy.running.server_check import Compared, SeenProcess, compare, compare_answers, compare_versions
+from gatekeeper.deploy.running.server_differences import (
+    Compared,
+    SeenProcess,
+    compare,
+    compare_answers,
+    compare_versions,
+)
 
 PROBE_TOKENS = 16
 """Tokens of each of the two answers: enough to draft, and soon done."""
@@ -42,7 +48,7 @@ def check_server(run: Path, slo_path: Path, url: Address) -> list[Compared]:
     models = certified.model_paths(base)
     with tempfile.TemporaryDirectory(prefix="gatekeeper-admit-") as logs:
         backend = attach(certified.inputs.slo, url=url, plain_url=None, models=models, base=base, logs=Path(logs))
-        hashes = files.HashCache(files.user_hash_cache())
+        hashes = file_digests.HashCache(file_digests.user_hash_cache())
         identity = ModelIdentity(certified.manifest, url=url, paths=models, names=certified.names, hashes=hashes)
         server = DeployedServer(backend, certified.inputs.slo.subject.drafts)
         try:
