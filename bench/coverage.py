@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting
+from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting_noise
 from gatekeeper.analysis.stats.total_time import linearised
 from gatekeeper.core.verdict import Estimate, Missing
 
@@ -179,9 +179,9 @@ def ratios(noise: str, canaries: int, pairs: int, swept: int, runs: int, seed: i
         arms = heights[order] + mine, plain
         early = [np.concatenate(parts) for parts in zip(*(draw(random, canaries) for _ in range(swept)), strict=True)]
         earlier = (heights[everywhere] + early[0] + SHIFT, early[1]) if early else (np.empty(0), np.empty(0))
-        shown = lasting.of_both_arms(
+        shown = lasting_noise.of_both_arms(
             *(
-                lasting.TimedLogs.of(*(_named(*part) for part in ((order, arm), (everywhere, before))))
+                lasting_noise.TimedLogs.of(*(_named(*part) for part in ((order, arm), (everywhere, before))))
                 for arm, before in zip(arms, earlier, strict=True)
             )
         )
@@ -212,8 +212,8 @@ def _times(lengths: Floats, order: NDArray[np.int64], arms: tuple[Floats, Floats
     return [(f"c-{one}", *seconds) for one, *seconds in zip(order.tolist(), plain.tolist(), mine.tolist(), strict=True)]
 
 
-def _widened(found: Estimate | Missing | None, shown: lasting.Lasting) -> Estimate | Missing | None:
-    return lasting.widened(found, shown) if isinstance(found, Estimate) else found
+def _widened(found: Estimate | Missing | None, shown: lasting_noise.Lasting) -> Estimate | Missing | None:
+    return lasting_noise.widened(found, shown) if isinstance(found, Estimate) else found
 
 
 def chosen(canaries: int, runs: int, seed: int) -> list[Misses]:
@@ -278,7 +278,7 @@ class Latency:
             seen = [(f"c-{one}", [(time, 1) for time in row]) for one, row in zip(order, times.tolist(), strict=True)]
             truth = _mixture_quantile(heights, within, self.q)
             answers = [(int(one), float(row.mean())) for one, row in zip(order, np.log(times), strict=True)]
-            shown = lasting.of_one_arm(lasting.TimedLogs.of(answers))
+            shown = lasting_noise.of_one_arm(lasting_noise.TimedLogs.of(answers))
             found[0].count(_widened(fixed_canaries.quantile(seen, self.q, LEVEL, self.canaries), shown), truth)
             once = dict(seen[: self.canaries])
             others = (

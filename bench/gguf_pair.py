@@ -19,9 +19,9 @@ from mlx_lm.generate import generate_step
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # so that it runs as a script, from anywhere
 
-from gatekeeper.backends.http import control  # noqa: E402
+from gatekeeper.backends.http import control_requests  # noqa: E402
 from gatekeeper.backends.ports import HOST, free_port  # noqa: E402
-from gatekeeper.backends.process import launch  # noqa: E402
+from gatekeeper.backends.server_process import launch  # noqa: E402
 from models.corpus import WORKLOADS  # noqa: E402
 from tools import write_gguf  # noqa: E402
 
@@ -51,7 +51,7 @@ class Server:
         self._launched = launch(
             command,
             log=log,
-            ready=lambda _: control.status(f"http://{HOST}:{port}/health", {}) == 200,
+            ready=lambda _: control_requests.status(f"http://{HOST}:{port}/health", {}) == 200,
             start_timeout=60,
             install="see tools/build_llama_server",
         )

@@ -33,7 +33,7 @@ from types import SimpleNamespace
 from gatekeeper.analysis.stats.intervals import student_quantile
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.http.chat_request import resolve
-from gatekeeper.backends.process import environment
+from gatekeeper.backends.server_process import environment
 from gatekeeper.backends.workers.mlx_lm import MlxLm, observe
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, SamplingParameters

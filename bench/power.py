@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bench.coverage import DIFFER, SHIFT
 from bench.rehearsal import slo
 from gatekeeper.analysis.plan.ladder import look_levels
-from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting
+from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting_noise
 from gatekeeper.analysis.stats.total_time import linearised
 from gatekeeper.core.verdict import Estimate
 
@@ -62,8 +62,8 @@ def proven(gain: float, noise: float, canaries: int, random: np.random.Generator
             found = intervals.mean_of_logs(values, level)
         if not isinstance(found, Estimate) or found.lo < 1:
             continue  # allowing for noise that lasts, it would lie lower still
-        shown = lasting.of_both_arms(*(lasting.TimedLogs.of(arm[:pairs], early) for arm, early in arms))
-        if lasting.widened(found, shown).lo >= 1:
+        shown = lasting_noise.of_both_arms(*(lasting_noise.TimedLogs.of(arm[:pairs], early) for arm, early in arms))
+        if lasting_noise.widened(found, shown).lo >= 1:
             return look
     return 0
 

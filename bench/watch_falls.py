@@ -7,8 +7,8 @@
 Simulated are answers of a route that was certified with an acceptance of 0.80 and has a guard at 0.60. Each answer has
 its own acceptance (a beta distribution around the truth) and length. Counters are read once a minute and cost nothing;
 canaries cost the server's time, of which the duty is the share. What decides is the package's own
-(`analysis/stats/falls.py`, with the error of a policy of 30 days); `tests/deploy/watch/test_watch_bench.py` holds the
-bench's run of it against the package's.
+(`analysis/stats/fall_detection.py`, with the error of a policy of 30 days); `tests/deploy/watch/test_watch_bench.py`
+holds the bench's run of it against the package's.
 """
 
 import argparse
@@ -21,8 +21,8 @@ from statistics import median
 
 import numpy as np
 
-from gatekeeper.analysis.stats import falls
-from gatekeeper.analysis.stats.falls import WeightedValue
+from gatekeeper.analysis.stats import fall_detection
+from gatekeeper.analysis.stats.fall_detection import WeightedValue
 from gatekeeper.core.policy import Watch
 from gatekeeper.deploy.running.deployed_server import CounterGain
 from gatekeeper.deploy.watch.guards.guard_values import LEAST_SPREAD, counter_units
@@ -66,7 +66,7 @@ def errors() -> float:
 
 def evidence(every_s: float) -> float:
     """Return the evidence that a fall needs, if a value comes every so many seconds."""
-    return falls.needed(MONTH_S / every_s, errors())
+    return fall_detection.needed(MONTH_S / every_s, errors())
 
 
 def accepted(mean: float, differ: float, count: int, random: np.random.Generator) -> np.ndarray:
@@ -111,7 +111,9 @@ def turned_down(units: Sequence[WeightedValue], need: float) -> float | None:
     for unit in units:
         since = unit.at_ns if reached <= 0 else since
         reached = max(0.0, reached)
-        reached = min(need + falls.ABOVE, reached + falls.step(unit.value, unit.weight, BOUND, LEAST_SPREAD))
+        reached = min(
+            need + fall_detection.ABOVE, reached + fall_detection.step(unit.value, unit.weight, BOUND, LEAST_SPREAD)
+        )
         if reached >= need and unit.at_ns - since >= FOR_S * 1e9:
             return unit.at_ns / 1e9
     return None

@@ -203,29 +203,6 @@ def _with_package() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
 
 
-SAME_THING = {
-    "capability_probe": "two short requests before a run: sent by a stage, read by the analysis",
-    "files": "locks and whole files; the remote agent runs on old Pythons and has its own",
-    "first_tokens": "the distribution check: its statistics, its pass, and the stage that draws",
-    "forced_check": "a pass after a soak, and its stage",
-    "log_probabilities": "a pass after a soak, and its stage",
-    "near_ties": "what a near-tie is, the pass that reads the logits there, and its stage",
-    "numerics": "a pass after a soak, and its stage",
-    "page": "the page of a run: its data, and its HTML",
-    "plain_repeats": "a pass after a soak, and its stage",
-    "plain_words": "a pass after a soak, and its stage",
-    "preflight": "what stops a run before it starts: in the plan, and on a remote host",
-    "replay": "a pass after a soak, and its stage",
-    "conversations": "the pass that asks them at the end of a run, and its stage",
-    "capacity": "the pass that measures it at the end of a run, and its stage",
-    "region": "the pass that explores it at the end of a run, and its stage",
-    "routing": "the pass at the end of a run, its stage, and what the routes gain",
-    "starts": "the pass that times them at the end of a run, and its stage",
-    "sweep": "the sweep: the stage, and its data on the page",
-    "warm_cache": "a pass after a soak, and its stage",
-    "warm_up": "what a warm-up is worth, the pass that measures it, and its stage",
-}
-"""Names that several modules have, because they are one thing on several floors."""
 COMMANDS = PACKAGE / "report" / "commands"
 """What commands print: each module has the name of its command and ends in `_text`."""
 MOST_MODULES = 16
@@ -365,12 +342,11 @@ def _ends_with_period(hint: ast.expr) -> bool:
 
 def test_no_two_modules_share_a_name() -> None:
     """
-    A module is found by its name alone; only what is one thing on several floors has one name there.
+    A module is found by its name alone.
     """
-    paths = [path for path in MODULES if path.stem not in {"__init__", "__main__"}]
-    shared = {stem for stem, count in Counter(path.stem for path in paths).items() if count > 1}
+    count = Counter(path.stem for path in MODULES if path.stem not in {"__init__", "__main__"})
 
-    assert SAME_THING.keys() == shared
+    assert {} == {stem: number for stem, number in count.items() if number > 1}
 
 
 def test_what_a_command_prints_is_found_by_its_name() -> None:
@@ -451,7 +427,7 @@ def test_the_tests_mirror_the_package() -> None:
 COMMON_WORDS = {"mlx", "openai", "scripted", "worker"}
 """Names that are also packages or plain words: only a text that is nothing else names the backend."""
 MAY_NAME_A_SERVER = {
-    "analysis/plan/complaints/preflight.py": "hints that name a backend as an example",
+    "analysis/plan/complaints/unprovable_objectives.py": "hints that name a backend as an example",
     "cli/main.py": "the command of that name",
     "cli/versus_and_bisect.py": "a program as an example in a help text",
     "core/backend_registry.py": "the registry",

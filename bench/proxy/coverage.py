@@ -18,8 +18,8 @@ from dataclasses import replace
 import numpy as np
 
 from bench.proxy.worlds import BASE, DAY_S, OWN_SERVER, STICKY, STICKY_LONG, WORLDS, Day, World
-from gatekeeper.analysis.stats import anytime
-from gatekeeper.analysis.stats.anytime import Moments
+from gatekeeper.analysis.stats import anytime_bounds
+from gatekeeper.analysis.stats.anytime_bounds import Moments
 from gatekeeper.core.verdict import Estimate, Missing
 
 TRUE, REQUESTS, ERROR = 1.6, 3000, 0.05
@@ -51,7 +51,7 @@ def holds(name: str, holdout: float, rng: np.random.Generator) -> tuple[bool, fl
     for number, row in enumerate(rows):
         arms[bool(treated[number])].add(tuple(row))
         if not treated[number] or number == REQUESTS - 1:
-            estimate = anytime.ratio(arms[True], arms[False], ERROR)
+            estimate = anytime_bounds.ratio(arms[True], arms[False], ERROR)
             if isinstance(estimate, Estimate) and not estimate.lo <= TRUE <= estimate.hi:
                 return False, 0.0
     return True, math.log(estimate.hi / estimate.lo) / 2 if isinstance(estimate, Estimate) else math.inf

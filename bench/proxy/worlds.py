@@ -16,8 +16,8 @@ from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Policy
 from gatekeeper.proxy import ended_request
 from gatekeeper.proxy.answer_meter import AnswerMeter
-from gatekeeper.proxy.conversations import prefix_digests
 from gatekeeper.proxy.ended_request import EndedRequest
+from gatekeeper.proxy.live_conversations import prefix_digests
 from gatekeeper.proxy.live_evidence import Benefit, LiveEvidence
 from gatekeeper.proxy.live_request import LiveRequest
 from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from gatekeeper.analysis.conclude import LEAST_PART, conclude
-from gatekeeper.analysis.metrics.words.first_tokens import BLIND
+from gatekeeper.analysis.metrics.words.first_token_distribution import BLIND
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds

@@ -12,14 +12,14 @@ from typing import Any
 from gatekeeper.backends.answer_limits import AnswerLimits
 from gatekeeper.backends.dialect import CONDITIONS, Dialect, Start
 from gatekeeper.backends.dialects import dialect_of
-from gatekeeper.backends.http import control, refusal_hints
+from gatekeeper.backends.http import control_requests, refusal_hints
 from gatekeeper.backends.http.chat_request import PLAIN
 from gatekeeper.backends.launch_line import shown_command, shown_environment, without_keys
 from gatekeeper.backends.listening_process import find_lossy_process, find_process, process_tree
 from gatekeeper.backends.lossy_options import Lossy, find_lossy_setting
 from gatekeeper.backends.models.artifacts import local_path
 from gatekeeper.backends.ports import HOST, PortTakenError, free_port, is_own_port
-from gatekeeper.backends.process import ServerProcess, environment, launch, quoted_log
+from gatekeeper.backends.server_process import ServerProcess, environment, launch, quoted_log
 from gatekeeper.backends.server_program import check_commands, installed_versions, output_of, version_in
 from gatekeeper.backends.server_requests import RequestFormat, Server, shortest_request
 from gatekeeper.core.clock import Clock, SystemClock
@@ -161,7 +161,8 @@ class ServerBackend:
             log=self._logs / f"{self.name}-{next(self._starts)}-{arm}.log",
             ready=lambda pid: (
                 is_own_port(pid, port)
-                and control.status(root.at(self._dialect.health), self._headers) not in {None, self._dialect.loading}
+                and control_requests.status(root.at(self._dialect.health), self._headers)
+                not in {None, self._dialect.loading}
             ),
             start_timeout=self._subject.start_timeout,
             install=self._dialect.install,
@@ -183,7 +184,7 @@ class ServerBackend:
                 return lossy
         if dialect.settings_path is None:
             return None
-        text = control.fetch(url.at(dialect.settings_path), self._headers)
+        text = control_requests.fetch(url.at(dialect.settings_path), self._headers)
         return find_lossy_setting(text, dialect.settings_path, dialect.lossy)
 
     def _refuse_lossy(self, lossy: Lossy | None) -> None:
@@ -199,7 +200,8 @@ class ServerBackend:
         fault = server.ping(self._subject.start_timeout).fault
         late, mistake = (fault or "").startswith(TIMEOUT), self._mistake(server, fault)
         if fault is None or (
-            not (late or mistake) and control.status(server.root.at(self._dialect.health), self._headers) == 200
+            not (late or mistake)
+            and control_requests.status(server.root.at(self._dialect.health), self._headers) == 200
         ):
             # A fault of the answer is a result: the records will show that the draft does not work.
             return server
@@ -270,7 +272,7 @@ class ServerBackend:
         if subject.url is not None:
             entries |= {"url": subject.url} | ({"plain_url": subject.plain_url} if subject.plain_url else {})
             path = dialect.version_path
-            text = control.fetch(subject.url.at(path), self._headers) if path else None
+            text = control_requests.fetch(subject.url.at(path), self._headers) if path else None
             return entries | {self.name: version_in(text or "", dialect.version_key)}
         return entries | installed_versions(subject, dialect) or {self.name: "unknown"}
 

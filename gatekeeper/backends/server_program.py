@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from gatekeeper.backends.dialect import Dialect
-from gatekeeper.backends.process import environment, find_program, installed_beside, module_versions, program_path
+from gatekeeper.backends.server_process import (
+    environment,
+    find_program,
+    installed_beside,
+    module_versions,
+    program_path,
+)
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.slo.subject_table import Subject

@@ -9,15 +9,15 @@ from typing import Any
 
 from gatekeeper.backends.answer_limits import AnswerLimits, most_bytes
 from gatekeeper.backends.dialect import Counters, Dialect, ServerRequest
-from gatekeeper.backends.http import control
+from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.http.chat_answer import CUT_OFF, EMPTY, read_answer
 from gatekeeper.backends.http.chat_request import PLAIN, resolve
-from gatekeeper.backends.http.keys import Keys
+from gatekeeper.backends.http.echoed_keys import Keys
 from gatekeeper.backends.http.response import parse_response
 from gatekeeper.backends.http.scores import Beginning
 from gatekeeper.backends.http.stream import BROKEN, RawResponse, post
-from gatekeeper.backends.process import ServerProcess
 from gatekeeper.backends.server_passes import CHARACTERS, PATH, FreshTokens
+from gatekeeper.backends.server_process import ServerProcess
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError
@@ -218,8 +218,8 @@ class Server(RunningSystem):
         begun = time.monotonic()
         if begun < self._slow_until.get(path, 0.0):
             return None
-        text = control.fetch(self.root.at(path), self._requests.headers)
-        if text is None and time.monotonic() - begun >= control.LIMIT_S:
+        text = control_requests.fetch(self.root.at(path), self._requests.headers)
+        if text is None and time.monotonic() - begun >= control_requests.LIMIT_S:
             self._slow_until[path] = begun + _LEFT_ALONE_S
         return text
 

@@ -9,7 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from gatekeeper.analysis.plan.complaints.preflight import BackendTraits, complaints
+from gatekeeper.analysis.plan.complaints.unprovable_objectives import BackendTraits, complaints
 from gatekeeper.analysis.stats.intervals import samples_needed
 from gatekeeper.canaries.near_duplicates import TextIndex
 from gatekeeper.canaries.prompt_tokens import prompt_counter

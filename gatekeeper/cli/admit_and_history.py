@@ -176,7 +176,7 @@ def compare(
       3    the runs are not comparable
     """
     from gatekeeper.deploy import compare as comparing
-    from gatekeeper.report import comparison
+    from gatekeeper.report import comparison_text
     from gatekeeper.report.data.compared_runs import comparisons_document
 
     pairs = comparing.compare(runs, metrics)
@@ -185,7 +185,7 @@ def compare(
 
         sys.stdout.write(comparison_page.render(pairs))
     else:
-        text = comparison.markdown(pairs) if form == "markdown" else comparison.text(pairs)
+        text = comparison_text.markdown(pairs) if form == "markdown" else comparison_text.text(pairs)
         show(comparisons_document(pairs), text, as_json=form == "json")
     return comparing.exit_code(pairs, fail_on_worse=fail_on == "worse")
 

@@ -194,9 +194,9 @@ def prune(remote_host: "RemoteHost", *, keep: int, dry_run: bool, as_json: bool)
 @SLO
 def inventory(slo: Path) -> None:
     """Print what this machine has for an SLO, for gatekeeper on another machine."""
-    from gatekeeper.run.remote import preflight
+    from gatekeeper.run.remote import checks_before_run
 
-    show(preflight.inventory(slo), "", as_json=True)
+    show(checks_before_run.inventory(slo), "", as_json=True)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from gatekeeper.core.records import Event
 from gatekeeper.core.system.run_directory import MANIFEST, VERDICT
 from gatekeeper.report.data.progress import Progress
 from gatekeeper.run.remote import hosts_file
-from gatekeeper.run.remote.preflight import OccupiedError
+from gatekeeper.run.remote.checks_before_run import OccupiedError
 from gatekeeper.run.remote.reconnect import ReconnectingSession
 from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand, RemoteHost, RemoteRunner, pack_command
 from gatekeeper.run.remote.run_registry import CLOSED, FollowedError, RunRegistry

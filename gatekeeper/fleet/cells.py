@@ -14,7 +14,7 @@ from gatekeeper.core.slo import CONFIDENCE, Slo
 from gatekeeper.core.units import show_bytes
 from gatekeeper.run.plan import forecast
 from gatekeeper.run.remote import hosts_file
-from gatekeeper.run.remote.environment import is_installed
+from gatekeeper.run.remote.installation import is_installed
 from gatekeeper.run.remote.remote_run import RemoteHost
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.upload import NamedModel, pack

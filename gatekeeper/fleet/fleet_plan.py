@@ -6,7 +6,7 @@ from typing import Any
 
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.fleet.cells import Cell, HostLook, cells_to_run
-from gatekeeper.run.remote.preflight import ENVIRONMENT_BYTES, RUN_BYTES
+from gatekeeper.run.remote.checks_before_run import ENVIRONMENT_BYTES, RUN_BYTES
 
 
 @dataclass(frozen=True, slots=True)

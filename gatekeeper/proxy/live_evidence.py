@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add
 
-from gatekeeper.analysis.stats import anytime
-from gatekeeper.analysis.stats.anytime import Moments
+from gatekeeper.analysis.stats import anytime_bounds
+from gatekeeper.analysis.stats.anytime_bounds import Moments
 from gatekeeper.core.clock import Instant
 from gatekeeper.core.metrics import ANSWER_RATIO, BY_NAME, DECODE_RATIO, WATCHED
 from gatekeeper.core.policy import Guard, Policy
@@ -123,9 +123,9 @@ class Span:
     def ratio(self, name: str, error: float) -> Estimate | Missing:
         """Bound the ratio of `speed`, `whole` or `ttft`, speculative over holdout, for equally many in flight."""
         speculative, holdout = (getattr(self.arms[arm], name) for arm in ARMS)
-        estimate = anytime.ratio(speculative, holdout, error)
+        estimate = anytime_bounds.ratio(speculative, holdout, error)
         smaller = min(arm.conversations for arm in self.arms.values())
-        if name != "whole" and isinstance(estimate, Missing) and smaller >= anytime.LEAST:
+        if name != "whole" and isinstance(estimate, Missing) and smaller >= anytime_bounds.LEAST:
             return Missing(f"{estimate.because}; {NOT_STREAMED}", estimate.n)
         if isinstance(estimate, Estimate) and self.overlap < LEAST_OVERLAP:
             return Missing(_unequal(self.in_flight), estimate.n)
@@ -145,7 +145,7 @@ class Span:
     def failures(self, error: float) -> tuple[tuple[float, float], tuple[float, float]]:
         """Bound the share of failed answers in each arm, all bounds together with *error*."""
         arms = (self.arms[arm] for arm in ARMS)
-        first, second = (anytime.share(arm.failed, arm.conversations, error / 2) for arm in arms)
+        first, second = (anytime_bounds.share(arm.failed, arm.conversations, error / 2) for arm in arms)
         return first, second
 
 

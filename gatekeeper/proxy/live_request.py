@@ -11,7 +11,7 @@ from typing import Any
 
 from gatekeeper.core.policy import RESPONSE_FORMATS, WORKLOAD_HEADER, Proxy, ProxyRule, digest
 from gatekeeper.proxy import request_fields
-from gatekeeper.proxy.conversations import CONVERSATION_HEADER, prefix_digests, session_of
+from gatekeeper.proxy.live_conversations import CONVERSATION_HEADER, prefix_digests, session_of
 from gatekeeper.proxy.request_fields import (
     PROMPTS,
     RegionProperties,

@@ -12,7 +12,7 @@ from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Policy, Proxy, RouteRegion
 from gatekeeper.deploy.watch.guards.guard_judgement import GuardResult
 from gatekeeper.deploy.watch.overlay import OverlayRoute
-from gatekeeper.proxy.conversations import Conversations
+from gatekeeper.proxy.live_conversations import Conversations
 from gatekeeper.proxy.live_evidence import LiveEvidence
 from gatekeeper.proxy.live_request import LiveRequest, choose_workload
 from gatekeeper.proxy.request_fields import value_digest

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from gatekeeper.analysis.stats import anytime
+from gatekeeper.analysis.stats import anytime_bounds
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.policy import WORKLOAD_HEADER, Policy
@@ -77,7 +77,7 @@ class WatchThread:
 
 def proof_of_gain(policy: Policy) -> str:
     """Say when the gain is proven on live requests, and what clients send so that their answers count."""
-    conversations = round(anytime.LEAST / policy.proxy.holdout)
+    conversations = round(anytime_bounds.LEAST / policy.proxy.holdout)
     whole = "; of others whole answers are timed" if whole_answers_count(policy) else ""
     return (
         f"proof of gain: after about {conversations} conversations at a holdout of {percent(policy.proxy.holdout)}, "

@@ -10,7 +10,7 @@ from typing import Any
 
 from gatekeeper.analysis.stats.run_to_run import Values
 from gatekeeper.backends import facts_of
-from gatekeeper.backends.process import error_line
+from gatekeeper.backends.server_process import error_line
 from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError, StartError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import sha256

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gatekeeper.backends import facts_of
-from gatekeeper.backends.process import error_line
+from gatekeeper.backends.server_process import error_line
 from gatekeeper.core.errors import InputError, StartError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.slo.subject_table import Subject

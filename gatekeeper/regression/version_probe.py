@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from gatekeeper import host
-from gatekeeper.analysis.metrics.words.warm_cache import warm_cache_agreement
+from gatekeeper.analysis.metrics.words.warm_cache_words import warm_cache_agreement
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.stats.run_to_run import Values
@@ -25,7 +25,7 @@ from gatekeeper.regression.symptom import (
     values_of_metric,
 )
 from gatekeeper.regression.version_under_test import VersionUnderTest
-from gatekeeper.run.stages import warm_cache
+from gatekeeper.run.stages import send_warm_cache
 from gatekeeper.run.stages.tasks import KeptRecords, PassTask, SoakTask
 
 WARM = "warm-cache"
@@ -138,7 +138,7 @@ class _VersionProbe:
             soak=SoakTask(version.slo, soak, {version.workload: group}, begin, 0), needs={}, recorded=(),
             backend=version.backend, open_client=version.new_client, record=answers, observe=version.observe,
         )  # fmt: skip
-        warm_cache.send(task)
+        send_warm_cache.send(task)
         agreement = warm_cache_agreement(answers.records, [canary.id for canary in group])
         if not isinstance(agreement, Missing):
             self._warm |= agreement[0]

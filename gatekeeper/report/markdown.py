@@ -9,7 +9,7 @@ from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
-from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.workload_summary import WorkloadSummary
 
 MOST_BYTES = 1_000_000

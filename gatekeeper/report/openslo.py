@@ -17,7 +17,7 @@ from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import inert_json
 from gatekeeper.core.units import show, show_number
 from gatekeeper.core.verdict import Check
-from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.page_data import PageData
 
 LONGEST_NAME = 63
 LONGEST_DESCRIPTION = 1050

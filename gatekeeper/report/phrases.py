@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gatekeeper.analysis.metrics.prompt_speeds import EACH
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.knob_effects import KnobEffect
-from gatekeeper.analysis.sweep.routing import Routing
+from gatekeeper.analysis.sweep.routing_gain import Routing
 from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
 from gatekeeper.analysis.verdict.run_verdict import ArmsCompared, Measured, Transition, Verdict
 from gatekeeper.core.metrics import BY_NAME, shown_as
@@ -19,7 +19,7 @@ from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
 from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary, rate
 
 if TYPE_CHECKING:  # so that a command which prints a line does without numpy
-    from gatekeeper.report.data.page import PageData
+    from gatekeeper.report.data.page_data import PageData
     from gatekeeper.report.data.progress import Snapshot
 
 GLYPHS = {"promoted": "✓", "graded_back": "↓", "failed": "✕", "unproven": "?", "interrupted": "‖", "running": "▸"}

@@ -8,9 +8,9 @@ from typing import Any
 
 from gatekeeper import host
 from gatekeeper.analysis.plan.complaints import memory_fit
-from gatekeeper.analysis.plan.complaints.capability_probe import confirmed_sight, probe_findings
 from gatekeeper.analysis.plan.complaints.complaint import Complaint, merged
-from gatekeeper.analysis.plan.complaints.preflight import (
+from gatekeeper.analysis.plan.complaints.probed_capabilities import confirmed_sight, probe_findings
+from gatekeeper.analysis.plan.complaints.unprovable_objectives import (
     BackendTraits,
     complaints,
     latency_complaints,

@@ -17,7 +17,7 @@ from gatekeeper.report import junit, verdict_json
 from gatekeeper.report.attestation.certificate import CERTIFICATE
 from gatekeeper.report.attestation.chain import CHAIN
 from gatekeeper.report.data.decision import Decision
-from gatekeeper.report.data.page import page_data
+from gatekeeper.report.data.page_data import page_data
 from gatekeeper.report.html import page
 from gatekeeper.report.policy_toml import render
 from gatekeeper.run.active_run import ActiveRun

@@ -118,9 +118,9 @@ def _listed(reasons: Mapping[str, str | None]) -> str:
 
 
 def sender_of(each: Pass[Any] | FinalPass) -> Callable[[Any], None]:
-    """Return what sends the requests of a pass: `send` of the stage with its name."""
+    """Return what sends the requests of a pass: `send` of the stage `send_NAME`."""
     folder = "stages" if isinstance(each, Pass) else "stages.final_passes"
-    send: Callable[[Any], None] = import_module(f"gatekeeper.run.{folder}.{each.name}").send
+    send: Callable[[Any], None] = import_module(f"gatekeeper.run.{folder}.send_{each.name}").send
     return send
 
 

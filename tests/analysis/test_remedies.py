@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gatekeeper.analysis.metrics.words.first_tokens import BLIND
+from gatekeeper.analysis.metrics.words.first_token_distribution import BLIND
 from gatekeeper.analysis.remedies import gaps, passes_at, remedy, times_as_long
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.verdict import Check, Outcome

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.analysis.metrics.words.near_ties import known_tokens
+from gatekeeper.analysis.metrics.words.near_tie_rule import known_tokens
 from gatekeeper.analysis.metrics.words.replayed_rounds import ImpossibleRoundsError, round_passes
 from gatekeeper.backends.worker_backend.worker import Worker
 from gatekeeper.core.canary import parse

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from gatekeeper.analysis.plan.complaints.capability_probe import ProbeAnswers, confirmed_sight, probe_findings
+from gatekeeper.analysis.plan.complaints.probed_capabilities import ProbeAnswers, confirmed_sight, probe_findings
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.server_backend import ServerBackend

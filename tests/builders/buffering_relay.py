@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx2
 
-from gatekeeper.backends.http import control
+from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.ports import HOST, free_port
 
 HELD_S = 0.1
@@ -45,7 +45,7 @@ def main(port: str, *command: str) -> None:
 
     with subprocess.Popen([word.replace("{inner}", str(inner)) for word in command]) as process:
         try:
-            while control.status(f"http://{HOST}:{inner}/health", {}) != 200:
+            while control_requests.status(f"http://{HOST}:{inner}/health", {}) != 200:
                 time.sleep(0.1)
             ThreadingHTTPServer((HOST, int(port)), Handler).serve_forever()
         finally:

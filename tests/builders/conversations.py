@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from gatekeeper.analysis.plan.conversations import CONVERSATIONS
+from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.run.requests import Client
-from gatekeeper.run.stages.final_passes.conversations import send
+from gatekeeper.run.stages.final_passes.send_conversations import send
 from gatekeeper.run.stages.tasks import FinalTask, KeptRecords
 from tests.builders.case import WINNING, bare
 from tests.builders.slo import objective, slo

@@ -23,8 +23,8 @@ from gatekeeper.core.records import Event, HostSample, Reading, setting
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.distributions import STEPS, Curve, Distributions
-from gatekeeper.report.data.page import PageData, page_data
-from gatekeeper.report.data.sweep import SweepAnswer, SweepData, SweepSetting
+from gatekeeper.report.data.page_data import PageData, page_data
+from gatekeeper.report.data.sweep_chart import SweepAnswer, SweepData, SweepSetting
 from gatekeeper.report.data.timeline import Dot, HostLane, Mark, Timeline, Unsampled, Window
 from tests.builders.case import LOSING, SOAK_S, WINNING, Made, bare, with_soak
 from tests.builders.slo import SECOND, objective, slo

@@ -6,7 +6,7 @@ import pytest
 
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.plan.complaints.preflight import BackendTraits, complaints, latency_complaints
+from gatekeeper.analysis.plan.complaints.unprovable_objectives import BackendTraits, complaints, latency_complaints
 from gatekeeper.core.metrics import ALL, BY_NAME, ENERGY_RATIO, MEASURED, workload_metrics
 from gatekeeper.core.metrics.metric import Per, Sight
 from gatekeeper.core.verdict import Outcome

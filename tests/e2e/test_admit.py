@@ -16,7 +16,7 @@ import pytest
 import tomli_w
 
 from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
-from gatekeeper.backends.http import control
+from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.ports import free_port
 from gatekeeper.core.errors import NoProofError
 from gatekeeper.core.manifest import sha256
@@ -735,7 +735,7 @@ def listening(folder: Path) -> Iterator[str]:
     argv = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", str(folder), str(port)]
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until(lambda: control.status(f"http://127.0.0.1:{port}/", {}) is not None)
+        until(lambda: control_requests.status(f"http://127.0.0.1:{port}/", {}) is not None)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.kill()

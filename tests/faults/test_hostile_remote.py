@@ -11,7 +11,7 @@ import pytest
 
 from gatekeeper.report.data.progress import Progress
 from gatekeeper.report.terminal.live import plain_lines, view
-from gatekeeper.run.remote import download, preflight, run_list, ssh
+from gatekeeper.run.remote import checks_before_run, download, run_list, ssh
 from gatekeeper.run.remote.reconnect import ReconnectingSession
 from gatekeeper.run.remote.remote_run import RemoteHost, RemoteRunner
 from gatekeeper.run.remote.run_registry import Entry, RunRegistry
@@ -203,7 +203,7 @@ def test_junk_in_the_place_of_any_reply_is_one_clear_error(
     """
     project = scripted()
     (project.path / "hosts.toml").write_text('[host.evil]\nenvironment = "/e"\n')
-    honest = json.dumps(preflight.inventory(project.path / "slo.toml"))
+    honest = json.dumps(checks_before_run.inventory(project.path / "slo.toml"))
     replies = {
         "run": items(({"stream": "stdout"}, honest), {"code": 0}),
         "start": reply(**JOB),

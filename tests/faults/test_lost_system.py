@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from gatekeeper.backends.http import control
+from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.ports import free_port
 from tests.builders.disk import at_line
 from tests.builders.project_folder import ROOT, ProjectFolder
@@ -127,7 +127,7 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 def serve(port: int) -> subprocess.Popen[bytes]:
     """Start a plain server on *port*, and wait until it accepts connections."""
     process = subprocess.Popen([sys.executable, "-c", SERVER, str(port)])
-    until(lambda: control.status(f"http://127.0.0.1:{port}/", {}) is not None)
+    until(lambda: control_requests.status(f"http://127.0.0.1:{port}/", {}) is not None)
     return process
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.backends.http import control
-from gatekeeper.backends.process import ServerProcess, launch
+from gatekeeper.backends.http import control_requests
+from gatekeeper.backends.server_process import ServerProcess, launch
 from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
 from gatekeeper.core.errors import ExitCode, InputError
 from gatekeeper.core.records import setting
@@ -115,7 +115,7 @@ def test_a_server_that_never_answered_is_unproven(
     """
     A server that runs and never completes its first answer ends in 3, not in 2: the SLO file is right.
     """
-    monkeypatch.setattr(control, "LIMIT_S", 0.1)
+    monkeypatch.setattr(control_requests, "LIMIT_S", 0.1)
     with FakeServer(script) as server:
         url = server.url.removesuffix("/v1/chat/completions")
         slow = attached(project, url, url)
@@ -131,7 +131,7 @@ def test_counters_that_never_come_cost_their_time_once(monkeypatch: pytest.Monke
     """
     Answers of a server whose /metrics never responds have no claims, and the path is not requested again and again.
     """
-    monkeypatch.setattr(control, "LIMIT_S", 0.2)
+    monkeypatch.setattr(control_requests, "LIMIT_S", 0.2)
     over, requests = threading.Event(), count(1)
 
     def never(_: int) -> str:
@@ -154,7 +154,7 @@ def test_a_server_is_measured_whose_health_never_comes(monkeypatch: pytest.Monke
     """
     A server that answers requests is served by, whatever it does at its other paths.
     """
-    monkeypatch.setattr(control, "LIMIT_S", 0.1)
+    monkeypatch.setattr(control_requests, "LIMIT_S", 0.1)
     over = threading.Event()
     protocol = PROTOCOLS["openai"]._replace(documents={"/v1/models": lambda _: over.wait(20)})
     with RecordedServer(protocol, drafting=True) as server:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.backends.http import control
+from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.ports import HOST, free_port
-from gatekeeper.backends.process import ServerProcess, launch
+from gatekeeper.backends.server_process import ServerProcess, launch
 from tests.builders.project_folder import ROOT, project_folder
 from tests.e2e.test_llama_server import real_program
 from tools import write_gguf
@@ -24,7 +24,7 @@ def started(folder: Path, *command: str) -> tuple[ServerProcess, str]:
     server = launch(
         (*command, "--port", str(port)),
         log=folder / f"{Path(command[0]).name}.log",
-        ready=lambda _: control.status(f"http://{HOST}:{port}/health", {}) == 200,
+        ready=lambda _: control_requests.status(f"http://{HOST}:{port}/health", {}) == 200,
         start_timeout=60,
         install="see tools/build_llama_server",
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.backends.http import control
+from gatekeeper.backends.http import control_requests
 from tests.builders.project_folder import ROOT, ProjectFolder
 from tests.builders.waiting import until
 from tests.e2e.conftest import project, scripted
@@ -119,7 +119,7 @@ def serving(program: Path, target: Path, draft: Path) -> Iterator[str]:
     words = [program, *flags, "--host", "127.0.0.1", "--port", str(port)]
     process = subprocess.Popen([str(word) for word in words])
     try:
-        until(lambda: control.status(f"http://127.0.0.1:{port}/health", {}) == 200)
+        until(lambda: control_requests.status(f"http://127.0.0.1:{port}/health", {}) == 200)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.kill()

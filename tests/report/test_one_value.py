@@ -15,7 +15,7 @@ from gatekeeper.core.system.inputs import find_slo_file
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import github_annotations, junit, markdown, plain_text, verdict_json
 from gatekeeper.report.data.objective_rows import measured
-from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.html import page
 from gatekeeper.report.phrases import against_plain, routing
 from gatekeeper.report.terminal import summary

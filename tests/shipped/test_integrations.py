@@ -17,7 +17,7 @@ import pytest
 import requests
 
 import gatekeeper
-from gatekeeper.backends.http import control
+from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.ports import free_port
 from gatekeeper.deploy.watch import prometheus_text
 from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
@@ -133,7 +133,7 @@ def argo_phase(address: str) -> str:
     """Return the phase of a measurement of the template's metric, once the address answers."""
     (metric,) = read(ROOT / "integrations" / "kubernetes" / "analysis-template.yml")["spec"]["metrics"]
     assert "{$.exit_code}" == metric["provider"]["web"]["jsonPath"]
-    until(lambda: control.status(address, {}) == 200)
+    until(lambda: control_requests.status(address, {}) == 200)
     try:
         result = requests.get(address, timeout=10).json()["exit_code"]
     except ValueError:

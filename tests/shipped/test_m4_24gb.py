@@ -10,7 +10,7 @@ import pytest
 
 from bench.rehearsal import Rehearsed, rehearse
 from bench.simulated_mac import host_of, script_of
-from gatekeeper.analysis.plan.complaints.preflight import BackendTraits, complaints
+from gatekeeper.analysis.plan.complaints.unprovable_objectives import BackendTraits, complaints
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.backends import open_backend
 from gatekeeper.core.slo import Objective

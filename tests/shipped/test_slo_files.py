@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 from pydantic import BaseModel
 
-from gatekeeper.analysis.plan.complaints.preflight import BackendTraits, complaints
+from gatekeeper.analysis.plan.complaints.unprovable_objectives import BackendTraits, complaints
 from gatekeeper.analysis.plan.settings import PLAIN, sampling_for
 from gatekeeper.analysis.plan.soak_schedule import canaries_needed
 from gatekeeper.analysis.stats.intervals import samples_needed

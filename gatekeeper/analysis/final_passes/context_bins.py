@@ -15,8 +15,8 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answe
 from gatekeeper.analysis.metrics.readers import answer_reader
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate, ttft
-from gatekeeper.analysis.plan.conversations import CONVERSATIONS, TRIAL, conversations_of
 from gatekeeper.analysis.plan.objectives import least_ratio
+from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS, TRIAL, conversations_of
 from gatekeeper.analysis.plan.settings import is_greedy, plain_of
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.stats.intervals import binomial_cdf, by_canary, mean_of_logs

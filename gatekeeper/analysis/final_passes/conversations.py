@@ -9,7 +9,7 @@ from dataclasses import replace
 from gatekeeper.analysis.final_passes.context_bins import grown_conversations
 from gatekeeper.analysis.final_passes.final_pass import FinalPass, Routes, each_workload
 from gatekeeper.analysis.passes.soak_pass import RunAhead
-from gatekeeper.analysis.plan.conversations import CONVERSATIONS, conversations_of
+from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS, conversations_of
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.certified_region import CertifiedRegion

@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from gatekeeper.analysis.final_passes import point_probe
-from gatekeeper.analysis.metrics.words.near_ties import Divergence
+from gatekeeper.analysis.metrics.words.near_tie_rule import Divergence
 from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.region_points import (
     BOX_TRIES,

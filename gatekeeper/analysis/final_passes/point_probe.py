@@ -7,7 +7,7 @@ from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.comparability import voided_metrics
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.metrics.words.exactness import divergences
-from gatekeeper.analysis.metrics.words.near_ties import Divergence
+from gatekeeper.analysis.metrics.words.near_tie_rule import Divergence
 from gatekeeper.analysis.plan.objectives import NO_LOSS, Implicit, all_objectives
 from gatekeeper.analysis.plan.region_points import REGION, REGION_TIES, PointPlan
 from gatekeeper.analysis.plan.settings import is_greedy

@@ -7,7 +7,7 @@ from gatekeeper.analysis.final_passes.final_pass import FinalPass, Routes
 from gatekeeper.analysis.passes.soak_pass import RunAhead
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, speculates
 from gatekeeper.analysis.plan.sweep_plan import ROUTED_CANARIES
-from gatekeeper.analysis.sweep.routing import RoutingRequest, routing, routing_requests
+from gatekeeper.analysis.sweep.routing_gain import RoutingRequest, routing, routing_requests
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.records import Generation

@@ -17,7 +17,7 @@ from gatekeeper.analysis.metrics.pair_speeds import pair_logs, speeds_of
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, mean_ratio, successful, values_of, with_population
 from gatekeeper.analysis.metrics.readers import OfAnswer, OfEvidence, OfGaps, Read, answer_reader, reader_of
 from gatekeeper.analysis.metrics.timing import arrived_at_once, gather_bursts, tokens_from
-from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting
+from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting_noise
 from gatekeeper.analysis.stats.total_time import PairLogs
 from gatekeeper.core.metrics import BY_NAME, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Metric
@@ -92,7 +92,7 @@ def _arrived_at_once(reader: OfAnswer, paired: PairedAnswers, generations: Itera
 
 
 def _widened(
-    estimated: Estimate | Missing, noise: Callable[[], lasting.Lasting], paired: PairedAnswers
+    estimated: Estimate | Missing, noise: Callable[[], lasting_noise.Lasting], paired: PairedAnswers
 ) -> Estimate | Missing:
     """Return the estimate whose bounds allow for *noise* that lasts; runs of older rules were judged without.
 
@@ -100,29 +100,31 @@ def _widened(
     """
     if isinstance(estimated, Missing) or paired.rules < 2 or not paired.interleaved:
         return estimated
-    return lasting.widened(estimated, noise())
+    return lasting_noise.widened(estimated, noise())
 
 
-def _ratio_noise(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> lasting.Lasting:
+def _ratio_noise(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> lasting_noise.Lasting:
     read, least = reader.on(paired), None if reader.any_length else paired.least_length
     noise = partial(_noise_of_pairs, paired, read, least)
     return paired.once(f"noise of {metric.name}, {paired.falls}", noise, paired.pairs, paired.before)
 
 
-def _noise_of_pairs(paired: PairedAnswers, read: Read, least: float | None) -> lasting.Lasting:
+def _noise_of_pairs(paired: PairedAnswers, read: Read, least: float | None) -> lasting_noise.Lasting:
     before = sorted(paired.before, key=lambda pair: (pair[0].segment, pair[0].answer.sent_ns))
     soak, swept = (
         [(name, math.log(drafting), math.log(plain)) for name, drafting, plain in values if min(drafting, plain) > 0]
         for values, _ in (pair_values(pairs, read, least=least) for pairs in (paired.pairs, before))
     )
-    drafting = lasting.TimedLogs.of([(name, log) for name, log, _ in soak], [(name, log) for name, log, _ in swept])
-    plain = lasting.TimedLogs.of([(name, log) for name, _, log in soak], [(name, log) for name, _, log in swept])
-    return lasting.of_both_arms(drafting, plain, trend=paired.falls)
+    drafting = lasting_noise.TimedLogs.of(
+        [(name, log) for name, log, _ in soak], [(name, log) for name, log, _ in swept]
+    )
+    plain = lasting_noise.TimedLogs.of([(name, log) for name, _, log in soak], [(name, log) for name, _, log in swept])
+    return lasting_noise.of_both_arms(drafting, plain, trend=paired.falls)
 
 
-def _value_noise(paired: PairedAnswers, values: Iterable[tuple[str, float]]) -> lasting.Lasting:
-    series = lasting.TimedLogs.of([(name, math.log(value)) for name, value in values if value > 0])
-    return lasting.of_one_arm(series, trend=paired.falls)
+def _value_noise(paired: PairedAnswers, values: Iterable[tuple[str, float]]) -> lasting_noise.Lasting:
+    series = lasting_noise.TimedLogs.of([(name, math.log(value)) for name, value in values if value > 0])
+    return lasting_noise.of_one_arm(series, trend=paired.falls)
 
 
 def _over_canaries(reader: OfAnswer, paired: PairedAnswers, quantile: float) -> Estimate | Missing:

@@ -9,8 +9,9 @@ from statistics import fmean
 from gatekeeper.analysis.metrics.lost_pairs import Pair, pair_ratios
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
-from gatekeeper.analysis.stats import trend
-from gatekeeper.analysis.stats.changes import (
+from gatekeeper.analysis.stats import slopes
+from gatekeeper.analysis.stats.intervals import by_canary
+from gatekeeper.analysis.stats.series_change import (
     ERROR,
     SUSPICION,
     Change,
@@ -19,7 +20,6 @@ from gatekeeper.analysis.stats.changes import (
     fit_changes,
     largest_change,
 )
-from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, StillChanging, fact
@@ -62,7 +62,7 @@ def _drift(plain: Sequence[Generation], level: float) -> Estimate | Missing:
 def _change_over_all(groups: Iterable[Sequence[tuple[float, float]]], level: float, too_few: str) -> Estimate | Missing:
     """Estimate the change of (time, value) points from the first time to the last, by the slope that *groups* share."""
     groups = list(groups)
-    slope = trend.seasonal_slope(groups, level)
+    slope = slopes.seasonal_slope(groups, level)
     if isinstance(slope, Missing):
         return Missing(f"{too_few}: {slope.because}", slope.n)
     times = [at for group in groups for at, _ in group]

@@ -8,12 +8,12 @@ from gatekeeper.analysis.metrics import shares, timing
 from gatekeeper.analysis.metrics.host.energy import energy_ratio
 from gatekeeper.analysis.metrics.over_time import acceptance_window_min
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.warm_up import delta_after_pause
+from gatekeeper.analysis.metrics.warm_up_gain import delta_after_pause
 from gatekeeper.analysis.metrics.words.harm import harm
 from gatekeeper.analysis.metrics.words.likelihood import nll_delta
 from gatekeeper.analysis.metrics.words.replayed_rounds import replay_agreement
 from gatekeeper.analysis.metrics.words.sampled_tokens import sampled_answers, sampled_tokens
-from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
+from gatekeeper.analysis.metrics.words.warm_cache_words import WARM_PARTS
 from gatekeeper.core.metrics import ALL, BY_NAME, ENERGY_RATIO, PASS_RATES, SYSTEM_RATIO
 from gatekeeper.core.records import Answer, Role
 from gatekeeper.core.verdict import Estimate, Missing

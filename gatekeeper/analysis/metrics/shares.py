@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary, successful
 from gatekeeper.analysis.metrics.timing import came_in_bursts
-from gatekeeper.analysis.metrics.words import exactness, warm_cache
+from gatekeeper.analysis.metrics.words import exactness, warm_cache_words
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
-from gatekeeper.analysis.metrics.words.first_tokens import distribution_test
+from gatekeeper.analysis.metrics.words.first_token_distribution import distribution_test
 from gatekeeper.analysis.metrics.words.harm import CUT_SHORT, HARMS
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Answer, Generation
@@ -196,10 +196,12 @@ def warm_cache_agreement(paired: PairedAnswers, metric: str) -> Estimate | Missi
     """Return the share of canaries whose words the prompt cache leaves alone, under the condition of *metric*."""
     if isinstance(paired.warm_cache, str):
         return Missing(paired.warm_cache)
-    if metric == "warm_cache_agreement" and any(record.arm == warm_cache.CONTROL for record in paired.warm_cache):
+    if metric == "warm_cache_agreement" and any(record.arm == warm_cache_words.CONTROL for record in paired.warm_cache):
         cold = successful(paired.answers) if paired.greedy else ()
-        return warm_cache.beyond_control(paired.warm_cache, paired.canaries.keys(), cold, paired.level)
-    compared = warm_cache.warm_cache_agreement(paired.warm_cache, paired.canaries.keys(), warm_cache.WARM_PARTS[metric])
+        return warm_cache_words.beyond_control(paired.warm_cache, paired.canaries.keys(), cold, paired.level)
+    compared = warm_cache_words.warm_cache_agreement(
+        paired.warm_cache, paired.canaries.keys(), warm_cache_words.WARM_PARTS[metric]
+    )
     return compared if isinstance(compared, Missing) else _share_of_canaries(compared[0], paired, *compared[1])
 
 

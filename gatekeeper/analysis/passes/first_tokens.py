@@ -3,7 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gatekeeper.analysis.metrics.words.first_tokens import SAMPLES, SCOUTS, TOKENS, chosen_prompts, scouted_prompts
+from gatekeeper.analysis.metrics.words.first_token_distribution import (
+    SAMPLES,
+    SCOUTS,
+    TOKENS,
+    chosen_prompts,
+    scouted_prompts,
+)
 from gatekeeper.analysis.passes.soak_pass import Pass
 from gatekeeper.analysis.plan.objectives import first_token_workloads
 from gatekeeper.analysis.plan.request_costs import RequestCosts

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.words.near_ties import known_tokens
+from gatekeeper.analysis.metrics.words.near_tie_rule import known_tokens
 from gatekeeper.analysis.metrics.words.numerics_null import POSITIONS, answers_to_read, widest_pass
 from gatekeeper.analysis.metrics.words.scored_answers import by_canary_and_arm
 from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Recorded, Soaked

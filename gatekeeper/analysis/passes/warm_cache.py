@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gatekeeper.analysis.metrics.words.warm_cache import CONTROL
+from gatekeeper.analysis.metrics.words.warm_cache_words import CONTROL
 from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Soaked
 from gatekeeper.analysis.plan.objectives import EXACTNESS_RULES, warm_cache_workloads, warm_conditions
 from gatekeeper.analysis.plan.request_costs import RequestCosts

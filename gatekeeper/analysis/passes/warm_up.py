@@ -9,7 +9,7 @@ from dataclasses import replace
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.warm_up import delta_after_pause
+from gatekeeper.analysis.metrics.warm_up_gain import delta_after_pause
 from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Soaked
 from gatekeeper.analysis.plan.objectives import workloads_measured_by
 from gatekeeper.analysis.plan.request_costs import RequestCosts

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS
-from gatekeeper.analysis.metrics.words.first_tokens import FALSE_ALARM
+from gatekeeper.analysis.metrics.words.first_token_distribution import FALSE_ALARM
 from gatekeeper.analysis.metrics.words.harm import HARM_LEVEL
-from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
+from gatekeeper.analysis.metrics.words.warm_cache_words import WARM_PARTS
 from gatekeeper.analysis.plan.settings import defaults, is_greedy, speculates
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.metrics import BY_NAME, SYSTEM_RATIO

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from gatekeeper.analysis.stats import fixed_canaries, lasting
+from gatekeeper.analysis.stats import fixed_canaries, lasting_noise
 from gatekeeper.analysis.stats.intervals import by_canary, numbered, student_quantile
 from gatekeeper.core.verdict import Estimate, Missing
 
@@ -59,10 +59,10 @@ def ratio(now: Values, then: Values, level: float, size: int, *, logs: bool) -> 
     bounds = math.exp(center - half), math.exp(center + half)
     estimate = Estimate(math.exp(center), *bounds, n, confidence=level, scope=scope)
     series = (
-        lasting.TimedLogs.of([(name, value / mean) for name, value in values if name in then_by_canary])
+        lasting_noise.TimedLogs.of([(name, value / mean) for name, value in values if name in then_by_canary])
         for values, mean in zip((then, now), scale, strict=True)
     )
-    estimate = lasting.widened(estimate, lasting.together(*map(lasting.of_one_arm, series)))
+    estimate = lasting_noise.widened(estimate, lasting_noise.together(*map(lasting_noise.of_one_arm, series)))
     notes = () if n == size else (f"on the {n} of {size} canaries that both runs answered",)
     return replace(estimate, notes=notes)
 

@@ -11,7 +11,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.server_claims import drafted_by_answer, tallies
 from gatekeeper.analysis.metrics.words import exactness
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
-from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
+from gatekeeper.analysis.metrics.words.warm_cache_words import WARM_PARTS
 from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import ALL, DECODE_RATIO

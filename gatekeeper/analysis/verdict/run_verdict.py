@@ -7,7 +7,7 @@ from enum import StrEnum
 from gatekeeper.analysis.metrics.host.energy import EnergyUse
 from gatekeeper.analysis.metrics.prompt_speeds import PromptSpeeds
 from gatekeeper.analysis.sweep.choice import Choice
-from gatekeeper.analysis.sweep.routing import Routing
+from gatekeeper.analysis.sweep.routing_gain import Routing
 from gatekeeper.analysis.verdict.certified_region import CertifiedRegion
 from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
 from gatekeeper.analysis.verdict.stream_capacity import StreamCapacity

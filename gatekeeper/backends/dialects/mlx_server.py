@@ -33,7 +33,7 @@ from gatekeeper.backends.http.scores import (
     spelled_by,
     with_scores,
 )
-from gatekeeper.backends.process import installed, installed_beside
+from gatekeeper.backends.server_process import installed, installed_beside
 from gatekeeper.backends.workers.mlx_server_tap import METRICS, PREFIX
 from gatekeeper.backends.workers.rounds import rounds_from
 from gatekeeper.core.metrics.metric import Sight

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from gatekeeper.backends.http import control
+from gatekeeper.backends.http import control_requests
 from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.parse import ParseError, json_value
@@ -17,7 +17,7 @@ _PAGE = re.compile(r"not an event stream: \s*(<|Ollama is running)|HTTP 404: \s*
 
 def listed_models(url: Address, headers: Mapping[str, str]) -> list[str]:
     """Return the names of the models that the server at *url* lists."""
-    return models_in(control.fetch(url.at("/v1/models"), headers) or "{}")
+    return models_in(control_requests.fetch(url.at("/v1/models"), headers) or "{}")
 
 
 def models_in(listed: str) -> list[str]:

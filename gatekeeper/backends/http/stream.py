@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
-from gatekeeper.backends.http.keys import Keys, user_of
+from gatekeeper.backends.http.echoed_keys import Keys, user_of
 from gatekeeper.backends.http.receive_times import ReceiveTimes
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import NO_CONNECTION, TIMEOUT

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gatekeeper.backends.backend_facts import BackendFacts
-from gatekeeper.backends.process import installed, installed_beside
+from gatekeeper.backends.server_process import installed, installed_beside
 from gatekeeper.backends.worker_backend.worker_backend import READS_TARGET, SEEN_IN_ANSWERS, Commands, WorkerBackend
 from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
 from gatekeeper.backends.worker_backend.worker_protocol import Greeting

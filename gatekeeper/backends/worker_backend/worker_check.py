@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.backends.process import quoted_log
+from gatekeeper.backends.server_process import quoted_log
 from gatekeeper.backends.worker_backend.worker import Worker
 from gatekeeper.backends.worker_backend.worker_backend import WorkerBackend, open_worker
 from gatekeeper.backends.worker_backend.worker_protocol import SEES

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from gatekeeper.backends.process import GRACE_S, environment, new_log, tail
+from gatekeeper.backends.server_process import GRACE_S, environment, new_log, tail
 from gatekeeper.backends.worker_backend.worker_protocol import LINE_BYTES, WorkerFault
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import TIMEOUT

@@ -5,7 +5,7 @@ from json import JSONDecodeError, loads
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.backends.http import control
+from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.listening_process import ListeningProcess, find_process
 from gatekeeper.backends.models import artifacts, locate
 from gatekeeper.backends.models.artifacts import Hashes
@@ -178,7 +178,7 @@ class ModelIdentity:
     def _listed_name(self) -> str | None:
         if self._url is None:
             return None
-        name = listed_model(control.fetch(self._url.at("/v1/models"), {}))
+        name = listed_model(control_requests.fetch(self._url.at("/v1/models"), {}))
         self._named = self._named or (bool(self._names) and model_name(name) is not None)
         return name
 

@@ -11,7 +11,7 @@ from gatekeeper.analysis.plan.settings import sampling_for, speculates, with_con
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.launch_line import shown_environment
 from gatekeeper.backends.listening_process import ListeningProcess, find_lossy_process
-from gatekeeper.backends.process import installed_beside
+from gatekeeper.backends.server_process import installed_beside
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.hidden_keys import Address

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gatekeeper.analysis.stats import anytime
+from gatekeeper.analysis.stats import anytime_bounds
 from gatekeeper.core.policy import WORKLOAD_HEADER, Policy
 from gatekeeper.core.text import counted, describe_setting, listed
 from gatekeeper.core.units import percent, show_seconds
@@ -118,7 +118,7 @@ def _span(day: LiveDay, now_ns: int) -> str:
 def _cards(policy: Policy, shown_routes: Sequence[_ShownRoute], day: LiveDay, now_ns: int) -> Markup:
     ratios = [ratio for route in shown_routes for ratio in (route.live, route.certified) if isinstance(ratio, Estimate)]
     across = charts.scale([1.1, *(end for ratio in ratios for end in (ratio.lo, ratio.hi))], floor=0.0, log=False)
-    conversations = round(anytime.LEAST / policy.proxy.holdout)
+    conversations = round(anytime_bounds.LEAST / policy.proxy.holdout)
     span_s = max(HOUR_S, day.seconds(now_ns))
     cards = [
         el(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gatekeeper.analysis.verdict.run_verdict import outcome_words
 from gatekeeper.core.text import aligned, counted, describe_setting
 from gatekeeper.core.units import show_bytes
-from gatekeeper.report.comparison import change, figure
+from gatekeeper.report.comparison_text import change, figure
 from gatekeeper.report.data.compared_runs import Contrast
 from gatekeeper.report.data.run_history import HistoryRun, NoTrend, RunHistory, Trend
 from gatekeeper.report.phrases import ratio, spaced

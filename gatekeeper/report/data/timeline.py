@@ -18,7 +18,7 @@ from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.records import Event, Generation, Role
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import rounded
-from gatekeeper.report.data.sweep import every_nth
+from gatekeeper.report.data.sweep_chart import every_nth
 
 Worst = Callable[[Sequence[float]], float]
 LANES: tuple[tuple[str, str, Worst], ...] = (

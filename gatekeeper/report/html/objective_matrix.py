@@ -12,7 +12,7 @@ from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow, measured, states
-from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.workload_summary import best_first
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.markup import Markup, breakable, el, note, section

@@ -13,7 +13,7 @@ from gatekeeper.core.units import percent, show_memory, show_seconds
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.data.glossary import in_words
-from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.progress import Snapshot
 from gatekeeper.report.html import objective_matrix
 from gatekeeper.report.html.markup import Markup, el, embedded, facts, section, table

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from gatekeeper.core.text import describe_setting, listed
 from gatekeeper.core.units import show, show_number, show_seconds
 from gatekeeper.report.data.decision import readable_time
-from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.timeline import HostLane, Mark, Timeline, Unsampled
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Line, Scale

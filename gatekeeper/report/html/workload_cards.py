@@ -7,7 +7,7 @@ from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import percent, show_ratio
 from gatekeeper.report import phrases
 from gatekeeper.report.data.glossary import in_words
-from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.workload_progress import WorkloadRow
 from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary, rate
 from gatekeeper.report.html import charts

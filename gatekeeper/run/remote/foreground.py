@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from gatekeeper.core.errors import ExitCode, GatekeeperError
 from gatekeeper.core.text import printable_error
-from gatekeeper.run.remote.environment import installing, is_installed, prepare_environment
-from gatekeeper.run.remote.preflight import check_disk, refuse_occupied, report
+from gatekeeper.run.remote.checks_before_run import check_disk, refuse_occupied, report
+from gatekeeper.run.remote.installation import installing, is_installed, prepare_environment
 from gatekeeper.run.remote.remote_run import RemoteHost
 
 LINE_MOST = 1 << 16

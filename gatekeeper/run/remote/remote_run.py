@@ -20,9 +20,9 @@ from gatekeeper.core.system.inputs import load_manifest
 from gatekeeper.core.system.run_directory import MANIFEST, RUNS, VERDICT, RunDirectory, is_taken, new_run_id
 from gatekeeper.core.text import printable
 from gatekeeper.run import events
-from gatekeeper.run.remote import download, preflight, replies, upload
-from gatekeeper.run.remote.environment import Environment, installing, is_installed, prepare_environment
+from gatekeeper.run.remote import checks_before_run, download, replies, upload
 from gatekeeper.run.remote.hosts_file import HostSettings
+from gatekeeper.run.remote.installation import Environment, installing, is_installed, prepare_environment
 from gatekeeper.run.remote.reconnect import ReconnectingSession
 from gatekeeper.run.remote.remote_baseline import remote_baseline
 from gatekeeper.run.remote.run_registry import CLOSED, OPEN, Entry, RunRegistry
@@ -209,7 +209,7 @@ class NewRun:
             job = max(own_jobs, key=lambda candidate: str(candidate["started"]))
             out = command.out or command.runs / str(job["run_id"])
             return Entry.of_job(job, self._name, out, str(command.slo)), job
-        preflight.refuse_occupied(self._name, jobs.values())
+        checks_before_run.refuse_occupied(self._name, jobs.values())
         # Registered and never started: it keeps its id, unless its folder was filled meanwhile.
         return (own_entries[-1] if own_entries and not is_taken(Path(own_entries[-1].out)) else None), None
 
@@ -240,9 +240,11 @@ class NewRun:
         inventory = do(lambda connection: self._inventory(connection, environment, entry.run_id))
         inputs, earlier = self._bundle.inputs, self._earlier_manifest()
         shippable = frozenset(model.name for model in missing)
-        remarks = preflight.check_inventory(inventory, inputs.slo, self._bundle.models, earlier, shippable, now=_now())
+        remarks = checks_before_run.check_inventory(
+            inventory, inputs.slo, self._bundle.models, earlier, shippable, now=_now()
+        )
         try:
-            preflight.report(self._name, [*remarks], say)
+            checks_before_run.report(self._name, [*remarks], say)
         except HostLacksError:
             if not self._command.resume:
                 do(lambda connection: connection.request("remove", run_id=entry.run_id))
@@ -258,8 +260,8 @@ class NewRun:
         missing = upload.missing_models(connection, self._bundle)
         upload_bytes = upload.size(missing) if self._command.ship_models else 0
         installed = bool(path) or is_installed(connection)
-        disk = preflight.check_disk(connection.hello, installed=installed, upload_bytes=upload_bytes)
-        preflight.report(self._name, [*preflight.check_clock(connection.hello), *disk], say)
+        disk = checks_before_run.check_disk(connection.hello, installed=installed, upload_bytes=upload_bytes)
+        checks_before_run.report(self._name, [*checks_before_run.check_clock(connection.hello), *disk], say)
         if not installed:
             say("environment", installing(self._name))
         environment = prepare_environment(connection, path=path, say=lambda _line: self._runner.session.note_progress())
@@ -306,7 +308,7 @@ class NewRun:
             )  # fmt: skip
         except AgentError as error:
             if error.kind == "busy" and "job" in error.more:
-                raise preflight.occupied_error(self._name, error.more["job"]) from error
+                raise checks_before_run.occupied_error(self._name, error.more["job"]) from error
             if error.kind != "exists":  # it runs: the response to the first try was lost with its connection
                 raise
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.parse import ParseError, moment
 from gatekeeper.core.text import printable, quote
-from gatekeeper.run.remote.agent.files import PLAIN
+from gatekeeper.run.remote.agent.state_folder import PLAIN
 
 JOBS_MOST = 10_000
 PACKAGES_MOST = 2_000

@@ -73,7 +73,7 @@ _URI_ENCODED = re.compile(r"ssh://.*%", re.IGNORECASE)
 """A URI may encode the same characters."""
 
 AGENT = "gatekeeper.run.remote.agent"
-AGENT_MODULES = ("frames", "files", "processes", "environments", "jobs", "machine", "agent")
+AGENT_MODULES = ("frames", "state_folder", "processes", "pythons", "jobs", "machine", "agent")
 """Each imports only those before it."""
 RUN_AGENT = f"""
 import sys, types

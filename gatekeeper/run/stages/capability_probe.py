@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from gatekeeper.analysis.metrics.words.scored_answers import tells_its_passes
-from gatekeeper.analysis.plan.complaints import capability_probe
-from gatekeeper.analysis.plan.complaints.capability_probe import ProbeAnswers
+from gatekeeper.analysis.plan.complaints import probed_capabilities
+from gatekeeper.analysis.plan.complaints.probed_capabilities import ProbeAnswers
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import candidate_settings, plain_of, sampling_for
 from gatekeeper.core.canary import Canary
@@ -24,7 +24,7 @@ def request_both_arms(
 ) -> ProbeAnswers:
     """Request a few tokens with drafting off and on; raise GatekeeperError where the system cannot be started."""
     workload = slo.workload[0].name
-    canary = capability_probe.probe_canary(canaries[workload])
+    canary = probed_capabilities.probe_canary(canaries[workload])
     offered = candidate_settings(slo)
     candidate = offered[0][2] if offered else None
     plain = plain_of(candidate or ())
@@ -33,7 +33,7 @@ def request_both_arms(
 
     def short(knobs: Setting) -> tuple[Setting, int]:
         """Return the knobs of a short request, and its length."""
-        most = min(sampling_for(slo, canary, knobs, 1).max_tokens, capability_probe.ANSWER_TOKENS)
+        most = min(sampling_for(slo, canary, knobs, 1).max_tokens, probed_capabilities.ANSWER_TOKENS)
         return tuple((knob, value) for knob, value in knobs if knob not in {"max_tokens", "concurrency"}), most
 
     with open_client() as client:

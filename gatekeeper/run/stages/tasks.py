@@ -9,7 +9,7 @@ from gatekeeper.analysis.passes.soak_pass import Needs, Pass
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of, sampling_for
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.sweep.routing import RoutingRequest
+from gatekeeper.analysis.sweep.routing_gain import RoutingRequest
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import Backend, DecodeRequest

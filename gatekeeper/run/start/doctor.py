@@ -12,7 +12,7 @@ from gatekeeper.backends import all_facts
 from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.models import locate
-from gatekeeper.backends.process import program_path
+from gatekeeper.backends.server_process import program_path
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.text import counted
 from gatekeeper.core.units import show_bytes

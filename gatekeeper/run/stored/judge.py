@@ -34,7 +34,7 @@ from gatekeeper.core.system.run_directory import (
 )
 from gatekeeper.report.attestation.certificate import CERTIFICATE
 from gatekeeper.report.data.decision import Decision, decide
-from gatekeeper.report.data.page import PageData, page_data, reached
+from gatekeeper.report.data.page_data import PageData, page_data, reached
 from gatekeeper.report.data.progress import Progress
 from gatekeeper.report.policy_toml import render
 from gatekeeper.run.stored.load import load_case

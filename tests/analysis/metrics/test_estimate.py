@@ -10,8 +10,8 @@ from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE
 from gatekeeper.analysis.metrics.shares import pass_rate
 from gatekeeper.analysis.metrics.timing import bursts
-from gatekeeper.analysis.metrics.words.first_tokens import SAMPLES
-from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
+from gatekeeper.analysis.metrics.words.first_token_distribution import SAMPLES
+from gatekeeper.analysis.metrics.words.warm_cache_words import WARM_PARTS
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Tie

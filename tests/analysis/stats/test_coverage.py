@@ -13,7 +13,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from gatekeeper.analysis.stats import intervals, trend
+from gatekeeper.analysis.stats import intervals, slopes
 from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.slo import known
 
@@ -132,7 +132,7 @@ def _groups(random: np.random.Generator, slope: float) -> list[list[tuple[float,
 
 
 def _slope(random: np.random.Generator, _: int) -> Estimate | Missing:
-    return trend.seasonal_slope(_groups(random, 0.5), LEVEL)
+    return slopes.seasonal_slope(_groups(random, 0.5), LEVEL)
 
 
 _TAIL = math.exp(NormalDist(0, math.hypot(0.3, 0.5)).inv_cdf(0.95))
@@ -182,7 +182,7 @@ def test_a_slope_within_the_noise_is_not_called_a_slope() -> None:
     Where nothing changes, zero lies inside both bounds in about nine runs of ten.
     """
     random = np.random.default_rng(3)
-    runs = [trend.seasonal_slope(_groups(random, 0.0), LEVEL) for _ in range(150)]
+    runs = [slopes.seasonal_slope(_groups(random, 0.0), LEVEL) for _ in range(150)]
 
     inside = sum(isinstance(run, Estimate) and run.lo <= 0 <= run.hi for run in runs)
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats as oracle
 
-from gatekeeper.analysis.stats import intervals, trend
+from gatekeeper.analysis.stats import intervals, slopes
 from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.slo import known
 
@@ -258,7 +258,7 @@ def _deltas(values: Sequence[float], _: int) -> Estimate | Missing:
 
 
 def _slope(values: Sequence[float], _: int) -> Estimate | Missing:
-    return trend.seasonal_slope([[(0.0, 1.0), (1.0, value)] for value in values], 0.95)
+    return slopes.seasonal_slope([[(0.0, 1.0), (1.0, value)] for value in values], 0.95)
 
 
 def shifted(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
@@ -557,7 +557,7 @@ def test_the_slope_within_groups_is_scipys(points: list[tuple[int, int]]) -> Non
     """
     Groups that differ by their level alone have the slope that `scipy.stats.theilslopes` finds in one of them.
     """
-    interval = known(trend.seasonal_slope(shifted([(float(x), float(y)) for x, y in points]), 0.95))
+    interval = known(slopes.seasonal_slope(shifted([(float(x), float(y)) for x, y in points]), 0.95))
 
     slope = oracle.theilslopes([y for _, y in points], [x for x, _ in points]).slope
     assert pytest.approx(slope, abs=1e-9) == interval.center
@@ -570,7 +570,7 @@ def test_the_slope_within_groups_scales_and_turns_round(values: list[float], fac
     Values times a factor are a slope times that factor; values upside down are the slope upside down.
     """
     plain, scaled, inverted = (
-        known(trend.seasonal_slope(shifted([(float(x), by * y) for x, y in enumerate(values)]), 0.95))
+        known(slopes.seasonal_slope(shifted([(float(x), by * y) for x, y in enumerate(values)]), 0.95))
         for by in (1.0, factor, -1.0)
     )
 
@@ -583,7 +583,7 @@ def test_points_of_one_instant_have_no_slope() -> None:
     """
     Eight readings at the same time say nothing about change.
     """
-    assert isinstance(trend.seasonal_slope([[(3.0, 1.0), (3.0, 2.0)]] * 8, 0.95), Missing)
+    assert isinstance(slopes.seasonal_slope([[(3.0, 1.0), (3.0, 2.0)]] * 8, 0.95), Missing)
 
 
 def test_expanded_is_wider_for_fewer_units() -> None:
@@ -639,7 +639,7 @@ def test_the_bounds_of_a_slope_are_its_order_statistics(
     """
     groups, slopes = slopes_of(sizes)
 
-    interval = known(trend.seasonal_slope(groups, level))
+    interval = known(slopes.seasonal_slope(groups, level))
 
     assert pytest.approx((slopes[below], slopes[above])) == (interval.lo, interval.hi)
 

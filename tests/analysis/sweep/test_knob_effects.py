@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from gatekeeper.analysis.plan.settings import PLAIN
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, Trial
 from gatekeeper.analysis.sweep.knob_effects import ConcurrencyEffect, KnobEffect, main_effects
-from gatekeeper.analysis.sweep.routing import Routing, routing, routing_requests
+from gatekeeper.analysis.sweep.routing_gain import Routing, routing, routing_requests
 from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.core.records import Answer, Generation, Role, Setting, setting
 from gatekeeper.core.slo import Slo

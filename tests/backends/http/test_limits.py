@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from gatekeeper.backends.answer_limits import AnswerLimits, most_bytes
-from gatekeeper.backends.http import control
+from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.http.chat_answer import read_answer
 from gatekeeper.backends.http.stream import MOST_BYTES, post
 from gatekeeper.core.errors import ExitCode, InputError
@@ -107,13 +107,13 @@ def test_a_control_request_is_over_at_its_limit(name: str, monkeypatch: pytest.M
     """
     Health, models and counters of a server that never ends its response are absent, soon and in bounded memory.
     """
-    monkeypatch.setattr(control, "LIMIT_S", 0.2)
-    monkeypatch.setattr(control, "MOST_BYTES", 1 << 16)
+    monkeypatch.setattr(control_requests, "LIMIT_S", 0.2)
+    monkeypatch.setattr(control_requests, "MOST_BYTES", 1 << 16)
     endless: dict[str, Script] = {"text without end": [HEAD, Forever(b"a_total 1\n" * 100)]}
     script = {**NEVER_ENDING, **endless}[name]
 
     with FakeServer(script) as server:
-        replies = control.fetch(server.url, {}), control.status(server.url, {})
+        replies = control_requests.fetch(server.url, {}), control_requests.status(server.url, {})
 
     assert (None, None) == replies
 
@@ -135,7 +135,7 @@ def test_a_control_response_is_text_or_absent(script: Script, expected: str | No
     Whatever a server declares, its counters are read as text; what is not a whole HTTP response is absent.
     """
     with FakeServer(script) as server:
-        assert expected == control.fetch(server.url, {})
+        assert expected == control_requests.fetch(server.url, {})
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:port/", "http://127.0.0.1:0/", "http://[::1/", "http://h/a b"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.metrics.words.near_ties import known_tokens
+from gatekeeper.analysis.metrics.words.near_tie_rule import known_tokens
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.worker_backend.worker import Worker
 from gatekeeper.backends.worker_backend.worker_backend import WorkerBackend

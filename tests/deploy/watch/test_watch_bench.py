@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bench import watch, watch_falls
-from gatekeeper.analysis.stats import falls, sequential
+from gatekeeper.analysis.stats import fall_detection, sequential
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.deploy.watch.guards.guard_judgement import judge_series
 from gatekeeper.deploy.watch.guards.guard_values import (
@@ -89,7 +89,9 @@ def test_the_bench_detects_a_fall_as_the_package_does() -> None:
 
     down = watch_falls.turned_down(units, need)
 
-    results = [falls.detect(units[: count + 1], watch_falls.BOUND, LEAST_SPREAD, need) for count in range(len(units))]
+    results = [
+        fall_detection.detect(units[: count + 1], watch_falls.BOUND, LEAST_SPREAD, need) for count in range(len(units))
+    ]
     seconds = [
         unit.at_ns / 1e9
         for unit, fall in zip(units, results, strict=True)

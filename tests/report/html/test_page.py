@@ -14,9 +14,9 @@ from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, Work
 from gatekeeper.core.records import Generation, StoredRecords
 from gatekeeper.core.verdict import Finding, Outcome
 from gatekeeper.report.data.decision import decide
-from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.progress import Progress
-from gatekeeper.report.data.sweep import SweepData
+from gatekeeper.report.data.sweep_chart import SweepData
 from gatekeeper.report.data.workload_progress import WorkloadRow
 from gatekeeper.report.html import page
 from gatekeeper.report.phrases import merged

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gatekeeper.core.records import StoredRecords
 from gatekeeper.core.slo import Slo
 from gatekeeper.report import FORMATS, Format
-from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.page_data import PageData
 from tests.analysis.verdict.test_damage import CASES, case_of, losses
 from tests.builders.page_data import page_of, whole_case
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import tomli_w
 
-from gatekeeper.run.remote.environment import Environment, build_wheel, prepare_environment
+from gatekeeper.run.remote.installation import Environment, build_wheel, prepare_environment
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.ssh_errors import AgentError, SshError
 from tests.builders.project_folder import BRAKE, Done, ProjectFolder

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.run.remote.environment import prepare_environment
+from gatekeeper.run.remote.installation import prepare_environment
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.ssh_errors import AgentError
 from tests.builders.ssh_server import stand_in

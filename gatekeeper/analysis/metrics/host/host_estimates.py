@@ -19,7 +19,7 @@ from gatekeeper.analysis.metrics.host.host_series import (
     stuck,
 )
 from gatekeeper.analysis.metrics.host.swapping import under_pressure
-from gatekeeper.analysis.stats.trend import slope
+from gatekeeper.analysis.stats.slopes import slope
 from gatekeeper.core.metrics import ALL, BY_NAME
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import Estimate, Missing, fact

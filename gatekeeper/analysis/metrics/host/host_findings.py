@@ -11,7 +11,7 @@ from gatekeeper.analysis.metrics.host.host_estimates import HEADROOM_WINDOW, SWA
 from gatekeeper.analysis.metrics.host.host_series import Floats, HostSamples, decrease, medians, moved
 from gatekeeper.analysis.metrics.host.host_throttling import LEAST_SHARE, contradictions, throttled_from
 from gatekeeper.analysis.metrics.host.swapping import under_pressure
-from gatekeeper.analysis.stats.trend import slope
+from gatekeeper.analysis.stats.slopes import slope
 from gatekeeper.core.parse import ParseError, moment
 from gatekeeper.core.units import percent, show, show_interval
 from gatekeeper.core.verdict import Estimate, Finding, FindingKind

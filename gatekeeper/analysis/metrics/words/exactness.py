@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from dataclasses import dataclass, field
 from itertools import chain
 
-from gatekeeper.analysis.metrics.words.near_ties import Divergence, first_divergence, token_column
+from gatekeeper.analysis.metrics.words.near_tie_rule import Divergence, first_divergence, token_column
 from gatekeeper.analysis.metrics.words.numerics_null import ComparedLeads, Null
 from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.text import counted

@@ -12,7 +12,7 @@ from gatekeeper.analysis.metrics.words.exactness import (
     leads_of_all,
     shared_tokens,
 )
-from gatekeeper.analysis.metrics.words.near_ties import TIE_TOLERANCE, first_divergence, gap_at, token_column
+from gatekeeper.analysis.metrics.words.near_tie_rule import TIE_TOLERANCE, first_divergence, gap_at, token_column
 from gatekeeper.analysis.metrics.words.numerics_null import ComparedLeads, null_of
 from gatekeeper.analysis.metrics.words.replayed_rounds import drafted_replays, is_exact
 from gatekeeper.analysis.metrics.words.scored_answers import (

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.exactness import distinct_outputs
-from gatekeeper.analysis.metrics.words.near_ties import TIE_TOLERANCE, known_tokens
+from gatekeeper.analysis.metrics.words.near_tie_rule import TIE_TOLERANCE, known_tokens
 from gatekeeper.analysis.metrics.words.numerics_null import widest_pass
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.records import Forced, Generation

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
-from gatekeeper.analysis.metrics.words.near_ties import token_column
+from gatekeeper.analysis.metrics.words.near_tie_rule import token_column
 from gatekeeper.analysis.metrics.words.replayed_rounds import drafted_replays, is_exact
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Answer, Generation

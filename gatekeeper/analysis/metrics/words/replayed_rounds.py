@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.words.exactness import NOT_CORRECT
-from gatekeeper.analysis.metrics.words.near_ties import known_tokens
+from gatekeeper.analysis.metrics.words.near_tie_rule import known_tokens
 from gatekeeper.analysis.metrics.words.numerics_null import null_of
 from gatekeeper.analysis.metrics.words.scored_answers import parted, tells_its_passes
 from gatekeeper.analysis.stats.intervals import by_canary

@@ -2,7 +2,7 @@
 
 import math
 
-from gatekeeper.analysis.stats import falls
+from gatekeeper.analysis.stats import fall_detection
 from gatekeeper.core.policy import Guard, Policy, Route
 from gatekeeper.deploy.watch.guards.guard_judgement import ANSWER_TOKENS, fall_error
 from gatekeeper.deploy.watch.guards.guard_values import acceptance_spread
@@ -13,14 +13,15 @@ METRIC = "acceptance_rate"
 def answers_until_seen(policy: Policy, route: Route, guard: Guard) -> int | None:
     """Return the answers after which *guard* sees acceptance at half of what was certified; None: it never would.
 
-    This is the mean of the evidence of an answer (`analysis/stats/falls.py`) against what the policy's life needs.
+    This is the mean of the evidence of an answer (`analysis/stats/fall_detection.py`) against what the policy's life
+    needs.
     """
     certified = route.measured.acceptance_rate
     if certified is None or guard.threshold <= (half := certified.center / 2):
         return None
     rounds = max(1.0, policy.lifetime / policy.watch.interval)
-    needed = falls.needed(rounds * policy.watch.canaries, fall_error(policy, route.workload))
-    gain = falls.step(half, 1.0, guard.threshold, acceptance_spread(certified))
+    needed = fall_detection.needed(rounds * policy.watch.canaries, fall_error(policy, route.workload))
+    gain = fall_detection.step(half, 1.0, guard.threshold, acceptance_spread(certified))
     answers = needed / gain if gain > 0 else math.inf
     return math.ceil(answers) if math.isfinite(answers) else None
 

@@ -15,7 +15,7 @@ from gatekeeper.analysis.metrics.host.host_series import HostSamples
 from gatekeeper.analysis.metrics.host.host_throttling import throttle_time_by_sensors
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.plan.settings import setting_document, speculates
-from gatekeeper.analysis.stats import falls
+from gatekeeper.analysis.stats import fall_detection
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import PASS_RATE, PASS_RATES
 from gatekeeper.core.metrics.metric import PassRate
@@ -234,7 +234,7 @@ def _detect_fall(
         (answered, rounds * policy.watch.canaries, claimed),
         (guard_values.counter_units(gains, longest), rounds, ("by the server's counters",)),
     ):
-        fall = falls.detect(units, guard.threshold, spread, falls.needed(looks, error))
+        fall = fall_detection.detect(units, guard.threshold, spread, fall_detection.needed(looks, error))
         if fall is not None:
             notes = (f"last {fall.values} values", *notes_of_units)
             below = Estimate(fall.mean, 0.0, fall.highest, fall.values, notes=notes, confidence=1 - error)

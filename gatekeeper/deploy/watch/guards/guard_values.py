@@ -12,7 +12,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.readers import answer_reader
 from gatekeeper.analysis.metrics.server_claims import CLAIMS_NOTE, counted_or_claimed
 from gatekeeper.analysis.stats import intervals, sequential
-from gatekeeper.analysis.stats.falls import WeightedValue
+from gatekeeper.analysis.stats.fall_detection import WeightedValue
 from gatekeeper.analysis.stats.total_time import linearised
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO

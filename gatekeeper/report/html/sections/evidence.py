@@ -2,7 +2,7 @@
 
 from gatekeeper.report import phrases
 from gatekeeper.report.data.glossary import finding_title, in_words
-from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.html import soak_charts
 from gatekeeper.report.html.markup import Markup, el, facts, note, section
 from gatekeeper.report.html.sections.capacity_section import capacities

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import percent, show
 from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve
-from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.html import charts, soak_charts
 from gatekeeper.report.html.charts import Line, Scale
 from gatekeeper.report.html.markup import Markup, el, section, table

@@ -4,7 +4,7 @@ import json
 
 from gatekeeper.core.manifest import Model
 from gatekeeper.core.units import show
-from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.html.markup import Markup, el, facts, section
 
 

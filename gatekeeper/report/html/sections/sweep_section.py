@@ -7,8 +7,8 @@ from gatekeeper.core.records import Knobs
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.verdict import Missing
 from gatekeeper.report import phrases
-from gatekeeper.report.data.page import PageData
-from gatekeeper.report.data.sweep import METRICS
+from gatekeeper.report.data.page_data import PageData
+from gatekeeper.report.data.sweep_chart import METRICS
 from gatekeeper.report.html.markup import Markup, el, section, table
 
 SWEEP_HEADS = ("Setting", "Against plain", "Acceptance", "Canaries")

@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
-from gatekeeper.run.remote.agent.environments import Environments, probe, pythons
-from gatekeeper.run.remote.agent.files import Files, State
 from gatekeeper.run.remote.agent.frames import Channel, Disconnected, Header, Refusal
 from gatekeeper.run.remote.agent.jobs import Jobs, supervise
 from gatekeeper.run.remote.agent.machine import Machine, is_mac
+from gatekeeper.run.remote.agent.pythons import Environments, probe, pythons
+from gatekeeper.run.remote.agent.state_folder import Files, State
 
 VERSION = 1
 OLDEST_PYTHON = (3, 11)

@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from gatekeeper.run.remote.agent.files import (
+from gatekeeper.run.remote.agent.frames import CHUNK, HEARTBEAT_S, POLL_S, Channel, Header, Items, Refusal
+from gatekeeper.run.remote.agent.processes import alive, boot_id, gatekeeper, job_environment, outputs, tree
+from gatekeeper.run.remote.agent.state_folder import (
     State,
     is_locked,
     locked,
@@ -23,8 +25,6 @@ from gatekeeper.run.remote.agent.files import (
     whole_lines,
     write,
 )
-from gatekeeper.run.remote.agent.frames import CHUNK, HEARTBEAT_S, POLL_S, Channel, Header, Items, Refusal
-from gatekeeper.run.remote.agent.processes import alive, boot_id, gatekeeper, job_environment, outputs, tree
 
 KILL_WAIT_S = 10.0
 """How long a killed process may take to end: it has to release wired memory."""

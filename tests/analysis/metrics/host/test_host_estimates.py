@@ -15,7 +15,7 @@ from gatekeeper.analysis.metrics.host.host_estimates import estimates
 from gatekeeper.analysis.metrics.host.host_findings import DISQUALIFYING, findings
 from gatekeeper.analysis.metrics.host.host_series import HostSamples
 from gatekeeper.analysis.metrics.host.host_throttling import is_fanless
-from gatekeeper.analysis.stats.trend import slope
+from gatekeeper.analysis.stats.slopes import slope
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import HostSample, Reading

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.exactness import Comparison, compare, divergences, same_output
 from gatekeeper.analysis.metrics.words.explanations import by_tie, explanations_for
-from gatekeeper.analysis.metrics.words.near_ties import TIE_TOLERANCE, Divergence, first_divergence
-from gatekeeper.analysis.metrics.words.warm_cache import SHARED, SWITCHED, WarmPart, warm_cache_agreement
+from gatekeeper.analysis.metrics.words.near_tie_rule import TIE_TOLERANCE, Divergence, first_divergence
+from gatekeeper.analysis.metrics.words.warm_cache_words import SHARED, SWITCHED, WarmPart, warm_cache_agreement
 from gatekeeper.core.records import Answer, Claims, Generation, Numerics, Role, Tie, setting
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.verdict import Missing

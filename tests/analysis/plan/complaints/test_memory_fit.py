@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.plan.complaints import memory_fit, preflight
+from gatekeeper.analysis.plan.complaints import memory_fit, unprovable_objectives
 from gatekeeper.backends.models.artifacts import cache_shape
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.manifest import Model, Shape
@@ -252,7 +252,7 @@ def test_a_latency_bound_says_its_tokens_per_second() -> None:
         {"metric": "ttft", "at_most": "1 s", "why": "w"},
     ]
 
-    latency, speed, mean = preflight.latency_complaints(slo(objective=promises))
+    latency, speed, mean = unprovable_objectives.latency_complaints(slo(objective=promises))
 
     assert ("weak", "weak") == (latency.weight, speed.weight)
     says("complaints", "a latency bound says its tokens per second", latency.message)

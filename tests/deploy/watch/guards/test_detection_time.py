@@ -2,7 +2,7 @@
 
 import pytest
 
-from gatekeeper.analysis.stats import falls
+from gatekeeper.analysis.stats import fall_detection
 from gatekeeper.deploy.watch import terminal_lines
 from gatekeeper.deploy.watch.guards.detection_time import answers_until_seen, server_seconds
 from gatekeeper.deploy.watch.guards.guard_judgement import ANSWER_TOKENS, fall_error
@@ -22,11 +22,11 @@ def test_the_stated_answers_are_those_that_show_the_fall() -> None:
     stated = answers_until_seen(certified_policy, route, bound)
 
     assert stated is not None
-    needed = falls.needed(30 * DAY_S / 60 * 4, fall_error(certified_policy, "easy"))
-    values = [falls.WeightedValue(number, 0.4) for number in range(stated)]
+    needed = fall_detection.needed(30 * DAY_S / 60 * 4, fall_error(certified_policy, "easy"))
+    values = [fall_detection.WeightedValue(number, 0.4) for number in range(stated)]
     spread = acceptance_spread(route.measured.acceptance_rate)
-    assert falls.detect(values, 0.6, spread, needed) is not None
-    assert falls.detect(values[:-1], 0.6, spread, needed) is None
+    assert fall_detection.detect(values, 0.6, spread, needed) is not None
+    assert fall_detection.detect(values[:-1], 0.6, spread, needed) is None
     assert {"easy": pytest.approx(stated * ANSWER_TOKENS / 75 * 2.5)} == server_seconds(
         certified_policy, both_arms=True
     )

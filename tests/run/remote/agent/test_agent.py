@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.core.errors import HostLacksError
-from gatekeeper.run.remote.environment import prepare_environment
+from gatekeeper.run.remote.installation import prepare_environment
 from gatekeeper.run.remote.ssh import Connection, agent_program
 from gatekeeper.run.remote.ssh_errors import SshError
 from tests.builders.ssh_server import stand_in

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-from gatekeeper.analysis.plan.conversations import CONVERSATIONS, TRIAL, conversation_blocks
+from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS, TRIAL, conversation_blocks
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.records import Setting

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.metrics.checks import check
-from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
+from gatekeeper.analysis.metrics.words.warm_cache_words import WARM_PARTS
 from gatekeeper.analysis.plan.complaints.complaint import Complaint
-from gatekeeper.analysis.plan.complaints.preflight import BackendTraits, complaints
+from gatekeeper.analysis.plan.complaints.unprovable_objectives import BackendTraits, complaints
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import ALL

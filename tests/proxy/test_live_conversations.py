@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.proxy import conversations
-from gatekeeper.proxy.conversations import MOST_REPEATS, Conversations
+from gatekeeper.proxy import live_conversations
+from gatekeeper.proxy.live_conversations import MOST_REPEATS, Conversations
 from gatekeeper.proxy.live_request import read_request
 from tests.builders.live_server import CHAT
 
@@ -102,7 +102,7 @@ def test_what_is_kept_is_bounded_and_says_nothing_of_the_texts(monkeypatch: pyte
     """
     Only the newest requests are remembered, by hashes with a key of this process: two proxies keep different ones.
     """
-    monkeypatch.setattr(conversations, "MOST_KEPT", 3)
+    monkeypatch.setattr(live_conversations, "MOST_KEPT", 3)
     tables = [Conversations(count().__next__) for _ in range(2)]
     for table in tables:
         for number in range(5):

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from gatekeeper.analysis.stats import falls
-from gatekeeper.analysis.stats.falls import WeightedValue
+from gatekeeper.analysis.stats import fall_detection
+from gatekeeper.analysis.stats.fall_detection import WeightedValue
 
-BOUND, SPREAD, NEED = 0.6, 0.15, falls.needed(43_200, 0.01)
+BOUND, SPREAD, NEED = 0.6, 0.15, fall_detection.needed(43_200, 0.01)
 
 
 def units(values: list[float], weight: float = 1.0) -> list[WeightedValue]:
@@ -19,7 +19,7 @@ def test_a_fall_is_seen_with_its_begin_and_its_bound() -> None:
     """
     What came before the fall is left out of its mean, and the mean is below the bound at the whole life's confidence.
     """
-    fall = falls.detect(units([0.8] * 100 + [0.3] * 20), BOUND, SPREAD, NEED)
+    fall = fall_detection.detect(units([0.8] * 100 + [0.3] * 20), BOUND, SPREAD, NEED)
 
     assert fall is not None
     assert (100, 20) == (fall.since_ns, fall.values)
@@ -31,22 +31,22 @@ def test_a_recovery_ends_it() -> None:
     """
     However long a fall lasted, good values end it as soon as they came to weigh as much as is needed.
     """
-    assert falls.detect(units([0.8] * 10 + [0.1] * 500 + [0.8] * 20), BOUND, SPREAD, NEED) is None
+    assert fall_detection.detect(units([0.8] * 10 + [0.1] * 500 + [0.8] * 20), BOUND, SPREAD, NEED) is None
 
 
 def test_nothing_is_no_fall() -> None:
     """
     Without values there is no evidence.
     """
-    assert falls.detect([], BOUND, SPREAD, NEED) is None
+    assert fall_detection.detect([], BOUND, SPREAD, NEED) is None
 
 
 def test_one_value_never_decides() -> None:
     """
     One minute of bad traffic, of however many answers, is not enough.
     """
-    assert falls.detect(units([0.8, 0.0, 0.0], weight=1000.0), BOUND, SPREAD, NEED) is None
-    assert falls.detect(units([0.8, 0.0, 0.0, 0.0], weight=1000.0), BOUND, SPREAD, NEED) is not None
+    assert fall_detection.detect(units([0.8, 0.0, 0.0], weight=1000.0), BOUND, SPREAD, NEED) is None
+    assert fall_detection.detect(units([0.8, 0.0, 0.0, 0.0], weight=1000.0), BOUND, SPREAD, NEED) is not None
 
 
 @pytest.mark.whole
@@ -58,13 +58,13 @@ def test_months_at_the_bound_have_no_fall(differ: float) -> None:
     random = np.random.default_rng(5)
     total = BOUND * (1 - BOUND) / differ**2 - 1
     months = random.beta(BOUND * total, (1 - BOUND) * total, (100, 43_200))
-    fall = falls.FALL * BOUND
-    steps = np.minimum(falls.MOST, (fall * (BOUND - months) - fall**2 / 2) / SPREAD**2)
+    fall = fall_detection.FALL * BOUND
+    steps = np.minimum(fall_detection.MOST, (fall * (BOUND - months) - fall**2 / 2) / SPREAD**2)
     reached = np.zeros(100)
     most = np.zeros(100)
     for column in steps.T:
         reached = np.maximum(0.0, reached) + column
         most = np.maximum(most, reached)
 
-    assert math.isclose(steps[0][0], falls.step(float(months[0][0]), 1.0, BOUND, SPREAD))
+    assert math.isclose(steps[0][0], fall_detection.step(float(months[0][0]), 1.0, BOUND, SPREAD))
     assert (most >= NEED).sum() <= 1

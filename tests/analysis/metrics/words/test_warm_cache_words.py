@@ -2,7 +2,7 @@
 
 import pytest
 
-from gatekeeper.analysis.metrics.words.warm_cache import CONTROL, beyond_control
+from gatekeeper.analysis.metrics.words.warm_cache_words import CONTROL, beyond_control
 from gatekeeper.core.records import Answer, Generation, Role, setting
 from gatekeeper.core.verdict import Estimate, Missing
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from gatekeeper.analysis.final_passes.routing import ROUTING
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of
-from gatekeeper.analysis.sweep.routing import RoutingRequest
+from gatekeeper.analysis.sweep.routing_gain import RoutingRequest
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Setting
 from gatekeeper.run.stages.tasks import FinalTask

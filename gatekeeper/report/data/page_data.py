@@ -14,7 +14,7 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.distributions import Distributions, distributions
 from gatekeeper.report.data.progress import Snapshot
-from gatekeeper.report.data.sweep import SweepData, sweep_data
+from gatekeeper.report.data.sweep_chart import SweepData, sweep_data
 from gatekeeper.report.data.timeline import Timeline, timelines
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from gatekeeper.analysis.stats import lasting
-from gatekeeper.analysis.stats.lasting import TimedLogs
+from gatekeeper.analysis.stats import lasting_noise
+from gatekeeper.analysis.stats.lasting_noise import TimedLogs
 from gatekeeper.core.verdict import Estimate
 
 PLAIN = Estimate(1.0, math.exp(-0.02), math.exp(0.02), 24, confidence=0.95, scope="frozen")
@@ -41,13 +41,13 @@ def test_lasting_noise_adds_what_theory_says(canaries: int, answers: int, length
     short series and in Whittle's of long ones. Short series cannot exclude longer noise and allow for it: up to six
     times as much in 72 answers, twice in 480.
     """
-    noises = [lasting.of_one_arm(series(noise(seed, answers, length), canaries, seed=seed)) for seed in range(12)]
+    noises = [lasting_noise.of_one_arm(series(noise(seed, answers, length), canaries, seed=seed)) for seed in range(12)]
 
     apart = np.arange(1, answers)
     truth = 0.01 * 2 * ((1 - apart / answers) * (1 - 1 / length) ** apart).sum() / answers
-    amounts = [float(lasting_noise.weights @ lasting_noise.more) for lasting_noise in noises]
+    amounts = [float(series_noise.weights @ series_noise.more) for series_noise in noises]
     assert truth / 2 < float(np.median(amounts)) < (6 if answers < 100 else 2) * truth
-    assert min(lasting_noise.likely for lasting_noise in noises) > 0.9
+    assert min(series_noise.likely for series_noise in noises) > 0.9
 
 
 @pytest.mark.parametrize(("answers", "most"), [(24, 1.25), (72, 1.1), (480, 1.05)])
@@ -57,11 +57,11 @@ def test_independent_noise_hardly_widens_a_bound(answers: int, most: float) -> N
     """
     wider = []
     for seed in range(16):
-        lasting_noise = lasting.of_one_arm(series(noise(seed, answers, 1), 24, noise(seed + 99, 24, 1), seed))
+        noise_of_arm = lasting_noise.of_one_arm(series(noise(seed, answers, 1), 24, noise(seed + 99, 24, 1), seed))
         exact = Estimate(
             1.0, math.exp(-0.2 / math.sqrt(answers)), math.exp(0.2 / math.sqrt(answers)), 24, confidence=0.975
         )
-        wider.append(math.log(lasting.widened(exact, lasting_noise).hi) / math.log(exact.hi))
+        wider.append(math.log(lasting_noise.widened(exact, noise_of_arm).hi) / math.log(exact.hi))
 
     assert 1 <= min(wider)
     assert float(np.median(wider)) < most
@@ -74,11 +74,11 @@ def test_noise_of_the_host_cancels_and_that_of_one_arm_does_not() -> None:
     common, own_noise = noise(1, 72, 12), [0.02 * noise(seed, 72, 1) for seed in (2, 3)]
     plain = series(common + own_noise[0], 24)
 
-    shared = lasting.of_both_arms(series(common + own_noise[1], 24), plain)
-    alone = lasting.of_both_arms(series(noise(4, 72, 12), 24), series(noise(5, 72, 1), 24))
+    shared = lasting_noise.of_both_arms(series(common + own_noise[1], 24), plain)
+    alone = lasting_noise.of_both_arms(series(noise(4, 72, 12), 24), series(noise(5, 72, 1), 24))
 
-    assert lasting.widened(PLAIN, shared).hi < math.exp(0.025)
-    assert lasting.widened(PLAIN, alone).hi > math.exp(0.05)
+    assert lasting_noise.widened(PLAIN, shared).hi < math.exp(0.025)
+    assert lasting_noise.widened(PLAIN, alone).hi > math.exp(0.05)
 
 
 @pytest.mark.parametrize("answers", [72, 480])
@@ -88,17 +88,17 @@ def test_a_trend_is_noise_unless_it_is_known(answers: int) -> None:
     """
     falling = series(np.linspace(0.2, -0.2, answers) + 0.2 * noise(1, answers, 1), 24)
 
-    assert lasting.of_one_arm(falling).likely > 0.9
-    assert lasting.of_one_arm(falling, trend=True).likely < 0.5
+    assert lasting_noise.of_one_arm(falling).likely > 0.9
+    assert lasting_noise.of_one_arm(falling, trend=True).likely < 0.5
 
 
 def test_bounds_for_prompts_like_them_are_widened_too() -> None:
     """
     Both intervals are about the same soak. A fact has no bounds to widen, and too few answers show nothing.
     """
-    lasting_noise = lasting.of_one_arm(series(noise(4, 72, 12), 24))
-    interval = lasting.widened(
-        Estimate(1.0, 0.9, math.inf, 24, confidence=0.95, scope="frozen", population=PLAIN), lasting_noise
+    noise_of_arm = lasting_noise.of_one_arm(series(noise(4, 72, 12), 24))
+    interval = lasting_noise.widened(
+        Estimate(1.0, 0.9, math.inf, 24, confidence=0.95, scope="frozen", population=PLAIN), noise_of_arm
     )
     fact = Estimate(1.0, 1.0, 1.0, 24)
 
@@ -106,8 +106,8 @@ def test_bounds_for_prompts_like_them_are_widened_too() -> None:
     assert math.inf == interval.hi
     assert interval.population is not None
     assert interval.population.lo < PLAIN.lo
-    assert fact == lasting.widened(fact, lasting_noise)
-    assert lasting.NONE == lasting.of_one_arm(TimedLogs.of([("a", 0.0), ("b", 1.0)]))
+    assert fact == lasting_noise.widened(fact, noise_of_arm)
+    assert lasting_noise.NONE == lasting_noise.of_one_arm(TimedLogs.of([("a", 0.0), ("b", 1.0)]))
 
 
 @pytest.mark.parametrize(("answers", "value", "canaries"), [(16, 0.3, 8), (22, 0.3, 12), (24, 0.7, 12)])
@@ -117,4 +117,4 @@ def test_equal_values_have_no_noise(answers: int, value: float, canaries: int) -
     """
     logs = [(number % canaries, math.log(value)) for number in range(answers)]
 
-    assert lasting.NONE == lasting.of_one_arm(TimedLogs.of(logs))
+    assert lasting_noise.NONE == lasting_noise.of_one_arm(TimedLogs.of(logs))

@@ -6,7 +6,7 @@ Where an objective names it, also with another user's conversation or another mo
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gatekeeper.analysis.metrics.words.warm_cache import CONTROL, WARM_PARTS, WarmPart
+from gatekeeper.analysis.metrics.words.warm_cache_words import CONTROL, WARM_PARTS, WarmPart
 from gatekeeper.analysis.passes.warm_cache import CONTROL_REPEATS, WARM_REPEATS, continued, of_another_user
 from gatekeeper.analysis.plan.objectives import warm_conditions
 from gatekeeper.analysis.plan.planned_request import PlannedRequest

@@ -9,7 +9,7 @@ import pytest
 from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.metrics.timing import ttft
 from gatekeeper.core.records import StoredRecords
-from gatekeeper.report.data.sweep import METRICS, MOST_ROWS, SweepAnswer, every_nth, sweep_data
+from gatekeeper.report.data.sweep_chart import METRICS, MOST_ROWS, SweepAnswer, every_nth, sweep_data
 from tests.builders.case import WINNING, bare
 from tests.builders.page_data import whole_case
 

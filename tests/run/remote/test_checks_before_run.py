@@ -9,7 +9,7 @@ import pytest
 
 from gatekeeper.core import slo
 from gatekeeper.core.manifest import Model
-from gatekeeper.run.remote.preflight import ENVIRONMENT_BYTES, check_clock, check_disk, check_inventory
+from gatekeeper.run.remote.checks_before_run import ENVIRONMENT_BYTES, check_clock, check_disk, check_inventory
 from gatekeeper.run.remote.upload import NamedModel
 from tests.run.remote.conftest import Make
 

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Tuple
 
-from gatekeeper.run.remote.agent.files import State, is_locked, locked, read, sha256, write
 from gatekeeper.run.remote.agent.frames import Channel, Header, Items, Refusal
 from gatekeeper.run.remote.agent.processes import FOLDERS, clean_environment, outputs
+from gatekeeper.run.remote.agent.state_folder import State, is_locked, locked, read, sha256, write
 
 PYTHONS = ("python3", "python3.13", "python3.12", "python3.11", "python3.14", "python")
 """The order in which a Python is looked for; the first that is new enough is taken."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gatekeeper.analysis.metrics.words.first_tokens import (
+from gatekeeper.analysis.metrics.words.first_token_distribution import (
     PROMPTS,
     SAMPLES,
     SCOUT,

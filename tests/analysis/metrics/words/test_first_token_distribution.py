@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gatekeeper.analysis.metrics.words.first_tokens import (
+from gatekeeper.analysis.metrics.words.first_token_distribution import (
     FALSE_ALARM,
     SAMPLES,
     SCOUT,
@@ -70,7 +70,9 @@ def test_alike_arms_are_seldom_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Arms of one distribution give p-values spread as chance spreads them: about five of a hundred below 0.05.
     """
-    monkeypatch.setattr("gatekeeper.analysis.metrics.words.first_tokens.SHUFFLES", 499)  # exact for any number of them
+    monkeypatch.setattr(
+        "gatekeeper.analysis.metrics.words.first_token_distribution.SHUFFLES", 499
+    )  # exact for any number of them
     rng = np.random.default_rng(3)
     p_values = [p_value([(drawn(rng, [0.6, 0.3, 0.1]), drawn(rng, [0.6, 0.3, 0.1]))], at) for at in range(100)]
 

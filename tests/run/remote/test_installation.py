@@ -20,12 +20,11 @@ import pytest
 
 import gatekeeper
 from gatekeeper.core.errors import HostLacksError
-from gatekeeper.run.remote import environment, foreground, preflight
-from gatekeeper.run.remote import environment as installation
-from gatekeeper.run.remote.agent.environments import Environments
-from gatekeeper.run.remote.agent.files import State
+from gatekeeper.run.remote import checks_before_run, foreground, installation
 from gatekeeper.run.remote.agent.frames import Channel
-from gatekeeper.run.remote.environment import build_wheel
+from gatekeeper.run.remote.agent.pythons import Environments
+from gatekeeper.run.remote.agent.state_folder import State
+from gatekeeper.run.remote.installation import build_wheel
 from gatekeeper.run.remote.remote_run import RemoteHost
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.ssh_errors import AgentError
@@ -173,7 +172,7 @@ def test_the_lock_file_is_made_for_these_platforms() -> None:
     systems = {"Darwin": "darwin", "Linux": "linux"}
 
     markers = {
-        f"sys_platform == '{systems[system]}' and platform_machine == '{cpu}'" for system, cpu in environment.PLATFORMS
+        f"sys_platform == '{systems[system]}' and platform_machine == '{cpu}'" for system, cpu in installation.PLATFORMS
     }
 
     assert set(made_for) == markers
@@ -239,11 +238,11 @@ def test_a_first_command_says_that_it_installs(
 
     with pytest.raises(HostLacksError, match="no further"):
         foreground.run_in_foreground(RemoteHost("mini", "mini"), ["doctor"])
-    monkeypatch.setattr(preflight, "ENVIRONMENT_BYTES", 1e18)
+    monkeypatch.setattr(checks_before_run, "ENVIRONMENT_BYTES", 1e18)
     with pytest.raises(HostLacksError, match="mini: disk: "):
         foreground.run_in_foreground(RemoteHost("mini", "mini"), ["doctor"])
 
-    assert ("", f"{environment.installing('mini')}\n") == capsys.readouterr()
+    assert ("", f"{installation.installing('mini')}\n") == capsys.readouterr()
 
 
 def test_nothing_is_installed_during_a_run(serve: Serve, tmp_path: Path) -> None:
@@ -272,7 +271,7 @@ def test_the_same_files_make_the_same_bytes(monkeypatch: pytest.MonkeyPatch, tmp
     with zipfile.ZipFile(io.BytesIO(first.content)) as archive:
         archive.extractall(copy.parent)
     os.utime(copy / "__main__.py", (1, 1))
-    monkeypatch.setattr(environment, "PACKAGE", copy)
+    monkeypatch.setattr(installation, "PACKAGE", copy)
     installed = build_wheel()
     (copy / "__main__.py").write_bytes((copy / "__main__.py").read_bytes() + b"\n")
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
+from gatekeeper.analysis.metrics.words.warm_cache_words import WARM_PARTS
 from gatekeeper.analysis.plan.capacity_levels import latency_objectives
 from gatekeeper.analysis.plan.complaints.complaint import Complaint, about_objective
 from gatekeeper.analysis.plan.complaints.odd_bound import odd_bounds

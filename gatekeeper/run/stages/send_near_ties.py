@@ -1,6 +1,6 @@
 """Near-ties: the target's top-2 logit gap where greedy answers diverge, read after the soak."""
 
-from gatekeeper.analysis.metrics.words.near_ties import Divergence
+from gatekeeper.analysis.metrics.words.near_tie_rule import Divergence
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.interfaces import ReadsLogits
 from gatekeeper.core.metrics.metric import Sight

@@ -13,9 +13,9 @@ import pytest
 
 import gatekeeper
 from gatekeeper.backends import open_backend
-from gatekeeper.backends.http import control
+from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.ports import HOST, PortTakenError, free_port, is_own_port
-from gatekeeper.backends.process import ServerProcess, find_program, installed_beside, launch
+from gatekeeper.backends.server_process import ServerProcess, find_program, installed_beside, launch
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.slo.subject_table import Subject
 from tests.backends.conftest import ROOT
@@ -48,7 +48,7 @@ def started(tmp_path: Path, port: int) -> ServerProcess:
     return launch(
         command,
         log=tmp_path / "logs" / "server.log",
-        ready=lambda _: control.status(f"http://127.0.0.1:{port}/", {}) == 200,
+        ready=lambda _: control_requests.status(f"http://127.0.0.1:{port}/", {}) == 200,
         start_timeout=20,
         install="",
     )
@@ -177,7 +177,7 @@ def test_no_server_outlives_us(tmp_path: Path, server: str) -> None:
     program = (
         "import time\n"
         "from pathlib import Path\n"
-        "from gatekeeper.backends.process import ServerProcess\n"
+        "from gatekeeper.backends.server_process import ServerProcess\n"
         f"process = ServerProcess({command!r}, log=Path({str(tmp_path / 'log')!r}), grace=0.3)\n"
         "print(process.pid, flush=True)\n"
         "time.sleep(600)\n"

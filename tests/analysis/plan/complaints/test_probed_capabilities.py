@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from gatekeeper.analysis.plan.complaints.capability_probe import (
+from gatekeeper.analysis.plan.complaints.probed_capabilities import (
     ProbeAnswers,
     confirmed_sight,
     probe_canary,
     probe_findings,
 )
-from gatekeeper.analysis.plan.complaints.preflight import BackendTraits, missing_capabilities
+from gatekeeper.analysis.plan.complaints.unprovable_objectives import BackendTraits, missing_capabilities
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Claims, Rounds
 from gatekeeper.core.records.arrivals import Arrival

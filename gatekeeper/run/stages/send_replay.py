@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gatekeeper.analysis.metrics.words.near_ties import known_tokens
+from gatekeeper.analysis.metrics.words.near_tie_rule import known_tokens
 from gatekeeper.analysis.metrics.words.replayed_rounds import TWICE, ImpossibleRoundsError, round_passes
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.interfaces import ReplayedRounds, ReplaysRounds, RoundPasses
