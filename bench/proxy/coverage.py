@@ -21,6 +21,7 @@ from bench.proxy.worlds import BASE, DAY_S, OWN_SERVER, STICKY, STICKY_LONG, WOR
 from gatekeeper.analysis.stats import anytime_bounds
 from gatekeeper.analysis.stats.anytime_bounds import Moments
 from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.proxy.live_evidence import LEAST_CONVERSATIONS
 
 TRUE, REQUESTS, ERROR = 1.6, 3000, 0.05
 NOISES = ("normal", "heavy", "draft varies", "plain varies", "skewed", "rare slow answers")
@@ -51,7 +52,7 @@ def holds(name: str, holdout: float, rng: np.random.Generator) -> tuple[bool, fl
     for number, row in enumerate(rows):
         arms[bool(treated[number])].add(tuple(row))
         if not treated[number] or number == REQUESTS - 1:
-            estimate = anytime_bounds.ratio(arms[True], arms[False], ERROR)
+            estimate = anytime_bounds.ratio(arms[True], arms[False], ERROR, LEAST_CONVERSATIONS)
             if isinstance(estimate, Estimate) and not estimate.lo <= TRUE <= estimate.hi:
                 return False, 0.0
     return True, math.log(estimate.hi / estimate.lo) / 2 if isinstance(estimate, Estimate) else math.inf

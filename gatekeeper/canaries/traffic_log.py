@@ -11,6 +11,7 @@ from gatekeeper.canaries.conversation import UnusableError
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.parse import JSON_BYTES, ParseError, json_value
 from gatekeeper.core.system.files import open_input
+from gatekeeper.core.system.wrong_file import describe_head
 
 VALUES = 2_000_000
 """Values of one record, counted as the commas and opening brackets in its text: JSON_BYTES of empty lists
@@ -20,7 +21,7 @@ RECORDS = 2_000_000
 _CHUNK = JSON_BYTES // 8
 _JSON_MARK = re.compile(rb'[][{},]|"(?:[^"\\]|\\.)*+(?P<closed>")?', re.DOTALL)
 """A bracket, a comma, or a text, which is not closed where the rest of it is not read yet."""
-_PARQUET, _GZIP, _UTF16 = b"PAR1", b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
+_GZIP = b"\x1f\x8b"
 _LOGGED = re.compile(rb"\b(?:request|Incoming Request Body|(?P<response>response|Outgoing Response)):\s*(?=\{)")
 """How llama-server writes the bodies of a request and of its response, each on one line of its verbose log, and how
 mlx_lm.server 0.32.2 with `--log-level DEBUG`, over several indented lines. Neither logs the response of a stream."""
@@ -45,19 +46,12 @@ def _opened(path: Path) -> IO[bytes]:
     file = open_input(path)
     start = file.read(4)
     file.seek(0)
-    if start == _PARQUET:
+    if start.startswith(_GZIP):
+        return gzip.open(file)  # type: ignore[return-value]
+    if (no_text := describe_head(path, start)) is not None:
         file.close()
-        raise InputError(
-            f"log {path} is a Parquet file, which is not read",
-            hint="write it as JSON lines: with pyarrow or pandas, pandas.read_parquet(FILE).to_json(OUT, "
-            'orient="records", lines=True)',
-        )
-    if start.startswith(_UTF16):
-        file.close()
-        raise InputError(
-            f"log {path} is UTF-16, and UTF-8 is read", hint=f"iconv -f UTF-16 -t UTF-8 {path} > {path.stem}-utf8.jsonl"
-        )
-    return gzip.open(file) if start.startswith(_GZIP) else file  # type: ignore[return-value]
+        raise InputError(f"log {path} {no_text[0]}, which is not read", hint=no_text[1])
+    return file
 
 
 def _records(file: IO[bytes], path: Path) -> Iterator[tuple[int, Any]]:

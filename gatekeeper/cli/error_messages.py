@@ -162,7 +162,9 @@ def _failure(error: BaseException) -> tuple[str, str, ExitCode]:
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return f"cannot open {error.filename}: {error.strerror}", "use a shorter path", ExitCode.BAD_INPUT
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("gatekeeper"):
-        hint = f"install gatekeeper again, with what it needs: {sys.executable} -m pip install gatekeeper-slo"
+        from gatekeeper.core.system.install_commands import DISTRIBUTION, install_command
+
+        hint = f"install gatekeeper again, with what it needs: {install_command(DISTRIBUTION)}"
         return f"this installation lacks the module {error.name}", hint, ExitCode.INTERNAL_ERROR
     sys.stderr.write(printable_error("".join(traceback.format_exception(error))))
     message = f"this is a bug: {type(error).__name__}: {error}"

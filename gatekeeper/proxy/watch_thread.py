@@ -3,7 +3,6 @@
 import threading
 import time
 
-from gatekeeper.analysis.stats import anytime_bounds
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.policy import WORKLOAD_HEADER, Policy
@@ -13,7 +12,7 @@ from gatekeeper.deploy.watch.open_session import open_session
 from gatekeeper.deploy.watch.outputs import Say
 from gatekeeper.deploy.watch.routes import LiveTraffic
 from gatekeeper.deploy.watch.terminal_lines import WARNING
-from gatekeeper.proxy.live_evidence import STREAM, whole_answers_count
+from gatekeeper.proxy.live_evidence import LEAST_CONVERSATIONS, STREAM, whole_answers_count
 
 JOIN_S = 10.0
 """Longest wait for a round to end: one that takes longer leaves an overlay that expires as it says."""
@@ -77,7 +76,7 @@ class WatchThread:
 
 def proof_of_gain(policy: Policy) -> str:
     """Say when the gain is proven on live requests, and what clients send so that their answers count."""
-    conversations = round(anytime_bounds.LEAST / policy.proxy.holdout)
+    conversations = round(LEAST_CONVERSATIONS / policy.proxy.holdout)
     whole = "; of others whole answers are timed" if whole_answers_count(policy) else ""
     return (
         f"proof of gain: after about {conversations} conversations at a holdout of {percent(policy.proxy.holdout)}, "

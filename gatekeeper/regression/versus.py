@@ -15,7 +15,7 @@ from gatekeeper import host
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
-from gatekeeper.analysis.metrics.shares import pass_rate
+from gatekeeper.analysis.metrics.shares.pass_rates import pass_rate
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.backends.dialects.openai import AS_SERVED, DIALECT
 from gatekeeper.core.errors import InputError, StartError, UnresponsiveError

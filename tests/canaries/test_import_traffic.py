@@ -437,6 +437,7 @@ def test_a_log_without_prompts_says_what_it_holds(tmp_path: Path) -> None:
     [
         (b"PAR1....", "Parquet"),
         ('{"prompt": "x"}'.encode("utf-16"), "UTF-16"),
+        (b"(\xb5/\xfd....", "zstd"),
         (b"[1, 2", "not JSON"),
         (b"\x1f\x8b\x08broken", "cannot read"),
         (None, "does not exist"),
@@ -444,7 +445,7 @@ def test_a_log_without_prompts_says_what_it_holds(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_no_log_is_named(tmp_path: Path, content: bytes | None, message: str) -> None:
     """
-    Parquet, UTF-16, a broken document, a broken archive and no file at all end with one line and a hint.
+    Parquet, UTF-16, zstd, a broken document, a broken archive and no file at all end with one line and a hint.
     """
     path = tmp_path / "log"
     if content is not None:

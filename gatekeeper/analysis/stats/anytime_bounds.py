@@ -18,8 +18,6 @@ import numpy as np
 from gatekeeper.analysis.stats.intervals import Floats, bisected
 from gatekeeper.core.verdict import Estimate, Missing
 
-LEAST = 16
-"""Fewer answers in an arm decide nothing: normal theory needs as many for skewed errors."""
 MIXTURE = 6.0
 """Precision of the mixture: the interval is narrowest once the smaller arm has about 60 answers."""
 
@@ -71,11 +69,14 @@ class Moments:
             self._waiting = []
 
 
-def ratio(treated: Moments, control: Moments, error: float) -> Estimate | Missing:
-    """Bound the geometric mean of treated over control for equal covariates, both sides together with *error*."""
+def ratio(treated: Moments, control: Moments, error: float, least: int) -> Estimate | Missing:
+    """Bound the geometric mean of treated over control for equal covariates, both sides together with *error*.
+
+    Fewer than *least* rows in an arm decide nothing.
+    """
     n = min(treated.n, control.n)
-    if n < LEAST:
-        return Missing(f"{n} conversations in the smaller arm, {LEAST} needed", treated.n + control.n)
+    if n < least:
+        return Missing(f"{n} conversations in the smaller arm, {least} needed", treated.n + control.n)
     arms = [(arm.centred(), arm.n, arm.mean) for arm in (treated, control)]
     within = arms[0][0] + arms[1][0]
     inverse = np.linalg.pinv(within[:-1, :-1], rcond=1e-10, hermitian=True)

@@ -11,7 +11,7 @@ from gatekeeper.analysis.metrics.over_time import last_third, likely_end, settle
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_decode_speed
 from gatekeeper.analysis.metrics.prompt_speeds import prompt_speeds
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labelled_as_claims, with_claimed_rounds
-from gatekeeper.analysis.metrics.shares import pass_rate
+from gatekeeper.analysis.metrics.shares.pass_rates import pass_rate
 from gatekeeper.analysis.metrics.timed_rounds import estimate_from_timing
 from gatekeeper.analysis.metrics.words import exactness
 from gatekeeper.analysis.metrics.words.explanations import explanations_for

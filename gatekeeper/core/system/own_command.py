@@ -5,36 +5,15 @@ import shlex
 import shutil
 import sys
 from collections.abc import Container
-from importlib.metadata import PackageNotFoundError, distribution
-from importlib.util import find_spec
 from pathlib import Path
+
+from gatekeeper.core.system.install_commands import DISTRIBUTION, install_extra
 
 NAME = "gatekeeper"
 _COMMAND = re.compile(rf"(?<![\w./-]){NAME} (?=([a-z]+)\b)")
 _UVX = re.compile(r"archive-v\d+")
 """The folder of uv's cache that holds the environments of `uvx`, which is on the path of the program alone."""
-DISTRIBUTION = "gatekeeper-slo"
 _EXTRA = re.compile(rf"""pip install (["'])?{DISTRIBUTION}\[(?P<extra>\w+)\]\1""")
-_REQUIRED = re.compile(r"""(?P<library>[^;\s]+)\s*;.*\bextra == ["'](?P<extra>\w+)["']""")
-
-
-def _install_extra(extra: str) -> str:
-    """Return the command that installs what an *extra* brings beside this program; empty if it came from an index.
-
-    A checkout or a wheel is not found on an index by its name: the libraries of the extra are.
-    """
-    try:
-        installed = distribution(DISTRIBUTION)
-    except PackageNotFoundError:
-        return ""
-    if installed.read_text("direct_url.json") is None:
-        return ""
-    required = filter(None, map(_REQUIRED.match, installed.requires or ()))
-    libraries = [match["library"] for match in required if match["extra"] == extra]
-    pip = [sys.executable, "-m", "pip", "install"]
-    if find_spec("pip") is None:  # an environment of uv
-        pip = ["uv", "pip", "install", "--python", sys.executable]
-    return shlex.join([*pip, *libraries]) if libraries else ""
 
 
 def own_command() -> str:
@@ -64,7 +43,7 @@ def as_typed(command: str) -> str:
 
 def with_own_commands(text: str, names: Container[str]) -> str:
     """Return *text* with each command of this program in it, by its *names*, as it must be typed here."""
-    text = _EXTRA.sub(lambda match: _install_extra(match["extra"]) or match[0], text)
+    text = _EXTRA.sub(lambda match: install_extra(match["extra"]) or match[0], text)
     if NAME not in text or (own := own_command()) == NAME:
         return text
     return _COMMAND.sub(lambda match: f"{own} " if match[1] in names else match[0], text)

@@ -1,26 +1,24 @@
 """Signatures of a run's certificate: verify who made one, and make one after verifying the run."""
 
-import base64
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gatekeeper.analysis.verdict import admission
-from gatekeeper.core import parse
-from gatekeeper.core.errors import InputError, NoProofError
+from gatekeeper.core.errors import NoProofError
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.system import run_directory
 from gatekeeper.core.system.run_directory import RunDirectory
-from gatekeeper.core.text import json_text
 from gatekeeper.deploy.signing import keyless, pem_keys, ssh_keys
+from gatekeeper.deploy.signing.foreign_bundle import read_bundle
 from gatekeeper.deploy.signing.keyless import KeylessSigner
+from gatekeeper.deploy.signing.signed_statement import is_certificate, keyless_statement
 from gatekeeper.report.attestation.certificate import CERTIFICATE
 from gatekeeper.run.stored import verify
 from gatekeeper.run.stored.verify import Published, VerifiedRun
 
 SIGNATURE = CERTIFICATE + run_directory.SIGNATURE_SUFFIX
 BUNDLE = "certificate.sigstore.json"
-ABOUT_BUNDLES = "it is what `attest: true` of the action makes of this run, or another tool of its certificate"
 
 
 def verify_signature(run: VerifiedRun, published: Published, allowed: Path | KeylessSigner) -> str:
@@ -37,7 +35,7 @@ def verify_signature(run: VerifiedRun, published: Published, allowed: Path | Key
     signature = run.directory.read(name)
     if isinstance(allowed, KeylessSigner):
         payload_type, payload = keyless.verify_bundle(signature, allowed)
-        if payload_type == pem_keys.PAYLOAD_TYPE and _is_certificate(payload, published):
+        if payload_type == pem_keys.PAYLOAD_TYPE and is_certificate(payload, published):
             return f"{allowed.identity} ({allowed.issuer})"
         raise NoProofError(Reason.UNSIGNED, f"{name} is signed for something else than this run", hint=hint)
     signer = None
@@ -45,34 +43,10 @@ def verify_signature(run: VerifiedRun, published: Published, allowed: Path | Key
         signer = ssh_keys.verify_ssh_signature(published.certificate, signature, allowed)
     elif (signed := pem_keys.verify_key_bundle(signature, allowed)) is not None:
         key, payload = signed
-        signer = key if _is_certificate(payload, published) else None
+        signer = key if is_certificate(payload, published) else None
     if signer is None:
         raise NoProofError(Reason.UNSIGNED, f"the certificate is not signed by a signer in {allowed}", hint=hint)
     return signer
-
-
-def _is_certificate(payload: bytes, published: Published) -> bool:
-    """Return whether a signed Statement is the run's certificate: whole, or its predicate about the run's policy.
-
-    The second is what GitHub's `attest` action signs.
-    """
-    if payload == published.certificate:
-        return True
-    try:
-        statement, certificate = parse.json_object(payload), parse.json_object(published.certificate)
-        subjects = [subject["digest"].get("sha256") for subject in statement["subject"]]
-        has_predicate = all(statement[key] == certificate[key] for key in ("_type", "predicateType", "predicate"))
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return False
-    return has_predicate and published.policy_sha256 in subjects
-
-
-def _keyless_statement(published: Published) -> bytes:
-    """Return the certificate with those of its subjects that have a sha256: sigstore takes no other digests."""
-    certificate = parse.json_object(published.certificate)
-    hashed = [subject for subject in certificate["subject"] if "sha256" in subject["digest"]]
-    subjects = [subject | {"digest": {"sha256": subject["digest"]["sha256"]}} for subject in hashed]
-    return json_text(certificate | {"subject": subjects}).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +64,8 @@ class SigningMethod:
         if self.key is not None:
             return BUNDLE, pem_keys.make_bundle(published.certificate, self.key)
         if self.bundle is None:
-            return BUNDLE, keyless.make_bundle(_keyless_statement(published), self.trust_config)
-        return BUNDLE, _read_bundle(self.bundle, published)
-
-
-def _read_bundle(path: Path, published: Published) -> bytes:
-    """Read a bundle that was made elsewhere; refuse one that signs something else. `admit` checks who signed it."""
-    try:
-        content = path.read_bytes()
-        payload = base64.b64decode(parse.json_object(content)[pem_keys.ENVELOPE_KEY]["payload"])
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", hint=ABOUT_BUNDLES) from error
-    except (ValueError, LookupError, TypeError) as error:
-        raise InputError(f"{path} is no bundle with a DSSE envelope: {error}", hint=ABOUT_BUNDLES) from error
-    if not _is_certificate(payload, published):
-        raise InputError(f"{path} does not sign the certificate of this run", hint=ABOUT_BUNDLES)
-    return content
+            return BUNDLE, keyless.make_bundle(keyless_statement(published), self.trust_config)
+        return BUNDLE, read_bundle(self.bundle, published)
 
 
 def sign(path: Path, method: SigningMethod) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gatekeeper.analysis.stats import anytime_bounds
 from gatekeeper.core.policy import WORKLOAD_HEADER, Policy
 from gatekeeper.core.text import counted, describe_setting, listed
 from gatekeeper.core.units import percent, show_seconds
 from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.deploy.watch.overlay import OverlayRoute
-from gatekeeper.proxy.live_evidence import STREAM, Benefit, whole_answers_count
+from gatekeeper.proxy.live_evidence import LEAST_CONVERSATIONS, STREAM, Benefit, whole_answers_count
 from gatekeeper.proxy.page import day_chart, live_day
 from gatekeeper.proxy.page.live_day import DRAFTED, HOUR_S, PLAIN, DayPart, LiveDay
 from gatekeeper.proxy.request_routes import RequestRoutes
@@ -118,7 +117,7 @@ def _span(day: LiveDay, now_ns: int) -> str:
 def _cards(policy: Policy, shown_routes: Sequence[_ShownRoute], day: LiveDay, now_ns: int) -> Markup:
     ratios = [ratio for route in shown_routes for ratio in (route.live, route.certified) if isinstance(ratio, Estimate)]
     across = charts.scale([1.1, *(end for ratio in ratios for end in (ratio.lo, ratio.hi))], floor=0.0, log=False)
-    conversations = round(anytime_bounds.LEAST / policy.proxy.holdout)
+    conversations = round(LEAST_CONVERSATIONS / policy.proxy.holdout)
     span_s = max(HOUR_S, day.seconds(now_ns))
     cards = [
         el(

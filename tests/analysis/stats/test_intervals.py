@@ -637,11 +637,11 @@ def test_the_bounds_of_a_slope_are_its_order_statistics(
     """
     The bounds are the slopes that Kendall's variance, added over the groups, reaches from the middle.
     """
-    groups, slopes = slopes_of(sizes)
+    groups, ordered = slopes_of(sizes)
 
     interval = known(slopes.seasonal_slope(groups, level))
 
-    assert pytest.approx((slopes[below], slopes[above])) == (interval.lo, interval.hi)
+    assert pytest.approx((ordered[below], ordered[above])) == (interval.lo, interval.hi)
 
 
 @pytest.mark.parametrize("n", [3, 5, 12, 300])
