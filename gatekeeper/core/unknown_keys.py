@@ -15,7 +15,7 @@ _SYNONYMS = {
     "target": {"model", "target_model", "base_model"},
     "drafts": {"draft_model", "draft_models", "assistant", "speculator"},
     "canaries": {"prompts", "file", "dataset"},
-    "duration": {"length", "seconds"},
+    "duration": {"length", "seconds", "time"},
 }
 """What other tools call our keys."""
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.analysis.plan.complaints.memory_fit import bytes_by_name
 from gatekeeper.analysis.plan.complaints.wrong_host import host_doubts
+from gatekeeper.analysis.plan.sizes_by_name import bytes_by_name
 from gatekeeper.backends import facts_of
 from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
 from gatekeeper.core.slo import CONFIDENCE, Slo

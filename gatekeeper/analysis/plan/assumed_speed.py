@@ -1,6 +1,6 @@
 """The speed of plain decoding that a plan assumes before anything is measured: a chip's bandwidth over the weights."""
 
-from gatekeeper.analysis.plan.complaints.memory_fit import bytes_read, has_experts
+from gatekeeper.analysis.plan.sizes_by_name import bytes_read, has_experts
 from gatekeeper.core.manifest import Model
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import show_bytes

@@ -6,11 +6,11 @@ allowance. A pair that does not fit by this estimate would swap, and a soak woul
 
 import json
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gatekeeper.analysis.plan.complaints.complaint import Complaint, Weight
+from gatekeeper.analysis.plan.sizes_by_name import bytes_by_name
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.manifest import Model
 from gatekeeper.core.slo import Slo
@@ -263,37 +263,3 @@ def _beyond_wired(fit: MemoryFit, limit: float) -> Complaint:
     if fit.wired_limit_is_known:
         return Complaint("not-here", "memory", f"{need}; this host lets it wire {show_bytes(limit)}", hint)
     return Complaint("weak", "memory", f"{need}; macOS may let it wire no more than {show_bytes(limit)}", hint)
-
-
-_BILLIONS = re.compile(r"(?<![\d.A-Za-z])(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
-_ACTIVE = re.compile(r"-a(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
-_BITS = re.compile(r"(\d+)-?bit|q(\d)(?=_)", re.IGNORECASE)
-
-
-def bytes_by_name(name: str) -> float | None:
-    """Return the size of the model *name* that a name such as `Qwen3-8B-4bit` tells; None where it tells none.
-
-    Half a bit per parameter is added for the scales of quantisation, and 16 bits are assumed where it names none.
-    """
-    billions, bits = _BILLIONS.search(name), _BITS.search(name)
-    if billions is None:
-        return None
-    width = int(bits[1] or bits[2]) + 0.5 if bits is not None else 16.0
-    return float(billions[1]) * 1e9 * width / 8
-
-
-def has_experts(name: str) -> bool:
-    """Tell whether a name such as `30B-A3B` is one of a mixture of experts."""
-    return _ACTIVE.search(name) is not None
-
-
-def bytes_read(name: str, size: float | None) -> float | None:
-    """Return the bytes of weights read for each token of the model *name*; None where nothing tells.
-
-    Without its *size*, its name may tell it. Of a mixture of experts, `30B-A3B`, only a part is read.
-    """
-    billions, active = _BILLIONS.search(name), _ACTIVE.search(name)
-    size = bytes_by_name(name) if size is None else size
-    if size is None or billions is None or active is None:
-        return size
-    return size * min(1.0, float(active[1]) / float(billions[1]))
