@@ -29,8 +29,8 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.verdict.case import Case, compared_in_sweep, host_segment, needs_after
 from gatekeeper.analysis.verdict.run_verdict import Verdict
-from gatekeeper.backends.scripted.backend import ScriptedBackend, readings
 from gatekeeper.backends.scripted.script import Script
+from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend, readings
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Generation, HostSample, Reading, StoredRecords
 from gatekeeper.core.slo import Profile, Slo

@@ -19,9 +19,9 @@ from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE
 from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.analysis.plan.settings import PLAIN, sampling_for
 from gatekeeper.backends import open_backend
-from gatekeeper.backends.scripted.backend import ScriptedBackend
 from gatekeeper.backends.scripted.expected_texts import text_for
 from gatekeeper.backends.scripted.script import Script
+from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import DecodeRequest

@@ -36,8 +36,8 @@ from typing import Any
 from bench import coverage
 from bench.rehearsal import STEADY, Rehearsed, canaries, rehearse, slo
 from gatekeeper.analysis.metrics.timing import decode_rate
-from gatekeeper.backends.scripted.backend import ScriptedBackend
 from gatekeeper.backends.scripted.script import Script
+from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
 from gatekeeper.core.records import Answer, Role, setting

@@ -11,7 +11,7 @@ from gatekeeper.analysis.metrics.words.scored_answers import Place, left_to_cont
 from gatekeeper.analysis.passes import log_probabilities, numerics, replay
 from gatekeeper.analysis.passes.soak_pass import Needs, Recorded, Soaked
 from gatekeeper.analysis.plan.objectives import Terms, all_objectives
-from gatekeeper.analysis.verdict.workload import objective_estimate
+from gatekeeper.analysis.verdict.workload_verdict import objective_estimate
 from gatekeeper.backends.dialects import llama_server, lmstudio, mlx_server
 from gatekeeper.backends.worker_backend.worker_backend import READS_TARGET, SEEN_IN_ANSWERS
 from gatekeeper.core.metrics.metric import Sight

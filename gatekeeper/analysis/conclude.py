@@ -22,7 +22,7 @@ from gatekeeper.analysis.verdict.ladder_state import LadderState
 from gatekeeper.analysis.verdict.run_verdict import SETTLED, Verdict, WorkloadOutcome, WorkloadVerdict, no_soak_decides
 from gatekeeper.analysis.verdict.soak_time import clock_ran_backwards, soaked_seconds, too_short
 from gatekeeper.analysis.verdict.sweep_result import negative_controls, sweep_choices, sweep_lies
-from gatekeeper.analysis.verdict.workload import judge_baseline, judge_workload, no_gain_proven
+from gatekeeper.analysis.verdict.workload_verdict import judge_baseline, judge_workload, no_gain_proven
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import CERTIFICATION_S, Workload
 from gatekeeper.core.verdict import Outcome

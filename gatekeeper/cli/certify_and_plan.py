@@ -40,7 +40,7 @@ def observers(slo: Path | None = None, *, quiet: bool, serve: int | None = None)
 
     An interrupt of a run of *slo* says how to continue it.
     """
-    from gatekeeper.report.terminal import live
+    from gatekeeper.report.terminal import progress_lines
     from gatekeeper.run import events, live_page
 
     run: list[str] = []
@@ -59,7 +59,7 @@ def observers(slo: Path | None = None, *, quiet: bool, serve: int | None = None)
                 watching.append(tell)
                 if quiet:
                     click.echo(served, err=True)
-            watching.append(stack.enter_context(live.progress(served, quiet=quiet)))
+            watching.append(stack.enter_context(progress_lines.progress(served, quiet=quiet)))
             yield [observer for observer in watching if observer is not None]
     except KeyboardInterrupt as error:
         if slo is None:

@@ -201,12 +201,12 @@ def inventory(slo: Path) -> None:
 
 @contextmanager
 def _runner(remote_host: "RemoteHost", patience_s: float, *, quiet: bool) -> "Iterator[RemoteRunner]":
-    from gatekeeper.report.terminal import live
+    from gatekeeper.report.terminal import progress_lines
     from gatekeeper.run.remote.reconnect import ReconnectingSession
     from gatekeeper.run.remote.remote_run import RemoteRunner
 
     with (
-        live.progress(quiet=quiet) as observer,
+        progress_lines.progress(quiet=quiet) as observer,
         ReconnectingSession(remote_host.connect, patience_s=patience_s) as session,
     ):
         runner = RemoteRunner(remote_host, session, [observer] if observer is not None else [])

@@ -74,8 +74,8 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
 
     from gatekeeper.core.system.own_limits import raise_descriptor_limit
     from gatekeeper.core.text import inert_json
-    from gatekeeper.deploy.watch.config import WatchConfig
     from gatekeeper.deploy.watch.open_session import open_session
+    from gatekeeper.deploy.watch.watch_config import WatchConfig
 
     if once and rounds is not None:
         raise InputError("--once and --rounds cannot be combined", hint="--once is the same as --rounds 1")
@@ -137,7 +137,7 @@ def proxy(
       4    a file cannot be written
     """
     from gatekeeper.core.system.own_limits import raise_descriptor_limit
-    from gatekeeper.deploy.watch.config import WatchConfig
+    from gatekeeper.deploy.watch.watch_config import WatchConfig
 
     try:
         from gatekeeper.proxy import serve

@@ -33,7 +33,7 @@ SCRIPTED = "scripted"
 """The simulated system: it has a script in place of models."""
 OPENERS = {
     "mlx": ("gatekeeper.backends.worker_backend.mlx_backend", "open_mlx"),
-    SCRIPTED: ("gatekeeper.backends.scripted.backend", "open_scripted"),
+    SCRIPTED: ("gatekeeper.backends.scripted.scripted_backend", "open_scripted"),
     "worker": ("gatekeeper.backends.worker_backend.worker_backend", "open_worker"),
     **dict.fromkeys(ADAPTERS, ("gatekeeper.backends.worker_backend.worker_backend", "open_worker")),
 }

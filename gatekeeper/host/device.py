@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.host.commands import Output, run
+from gatekeeper.host.tool_commands import Output, run
 
 _MLX = (
     "import json, mlx.core as mx; tell = getattr(mx, 'device_info', None) or mx.metal.device_info; "

@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Iterator
 
 from gatekeeper.core.system.system_names import this_platform
-from gatekeeper.host.commands import run, running
 from gatekeeper.host.macos import pmset
+from gatekeeper.host.tool_commands import run, running
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import psutil
 
 from gatekeeper.core.text import one_line
 from gatekeeper.core.units import show_bytes
-from gatekeeper.host import commands
+from gatekeeper.host import tool_commands
 from gatekeeper.host.macos import footprint, ps, system_calls
 
 MEASURED_S = 0.5
@@ -131,7 +131,7 @@ def memory_holders() -> str:
 
 
 def _by_process() -> dict[int, tuple[str, float]]:
-    output = commands.run(ps.TIMES) if sys.platform == "darwin" else None
+    output = tool_commands.run(ps.TIMES) if sys.platform == "darwin" else None
     by_process = ps.processor_seconds(output.out.decode("utf-8", "replace")) if output is not None else {}
     if by_process:
         return by_process

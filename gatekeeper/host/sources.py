@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from gatekeeper.core import parse
-from gatekeeper.host.commands import Output
+from gatekeeper.host.tool_commands import Output
 
 
 class Status(StrEnum):

@@ -12,7 +12,7 @@ from gatekeeper.backends.http.scores import choice_of
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.system.files import open_regular, write_all
-from gatekeeper.deploy.watch.log import Log
+from gatekeeper.deploy.watch.watch_log import Log
 from gatekeeper.proxy.ended_request import EndedRequest
 
 LIMIT = 64_000_000

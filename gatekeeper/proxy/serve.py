@@ -14,9 +14,9 @@ from pathlib import Path
 from gatekeeper.core.clock import SystemClock, stamp
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.hidden_keys import Address
-from gatekeeper.deploy.watch.config import WatchConfig
 from gatekeeper.deploy.watch.outputs import Say
 from gatekeeper.deploy.watch.overlay import locked
+from gatekeeper.deploy.watch.watch_config import WatchConfig
 from gatekeeper.proxy.live_evidence import LiveEvidence
 from gatekeeper.proxy.live_records import LiveRecords
 from gatekeeper.proxy.live_telemetry import LiveTelemetry

@@ -7,11 +7,11 @@ from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.policy import WORKLOAD_HEADER, Policy
 from gatekeeper.core.units import percent
-from gatekeeper.deploy.watch.config import WatchConfig
 from gatekeeper.deploy.watch.open_session import open_session
 from gatekeeper.deploy.watch.outputs import Say
 from gatekeeper.deploy.watch.routes import LiveTraffic
 from gatekeeper.deploy.watch.terminal_lines import WARNING
+from gatekeeper.deploy.watch.watch_config import WatchConfig
 from gatekeeper.proxy.live_evidence import LEAST_CONVERSATIONS, STREAM, whole_answers_count
 
 JOIN_S = 10.0

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gatekeeper.backends.worker_backend.worker import Worker
+from gatekeeper.backends.worker_backend.running_worker import Worker
 from gatekeeper.core.interfaces import DecodeRequest, ForcedPass
 from tests.backends.conftest import DRAFTING, PLAIN, SharedBackend, make_request
 

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from gatekeeper.backends.worker_backend.worker import Worker
+from gatekeeper.backends.worker_backend.running_worker import Worker
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import Answer, setting
 from tests.backends.conftest import DRAFTING, MODELS, PLAIN, ROOT, SharedBackend, make_request

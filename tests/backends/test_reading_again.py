@@ -8,7 +8,7 @@ import pytest
 
 from gatekeeper.analysis.metrics.words.near_tie_rule import known_tokens
 from gatekeeper.analysis.metrics.words.replayed_rounds import ImpossibleRoundsError, round_passes
-from gatekeeper.backends.worker_backend.worker import Worker
+from gatekeeper.backends.worker_backend.running_worker import Worker
 from gatekeeper.core.canary import parse
 from gatekeeper.core.interfaces import DecodeRequest, ReplayedRounds, SamplingParameters
 from gatekeeper.core.records import Answer

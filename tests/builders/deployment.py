@@ -14,9 +14,9 @@ import tomli_w
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.manifest import File, sha256
 from gatekeeper.core.system.run_directory import RunDirectory
-from gatekeeper.deploy.watch.config import WatchConfig
 from gatekeeper.deploy.watch.open_session import open_session
 from gatekeeper.deploy.watch.session import Session
+from gatekeeper.deploy.watch.watch_config import WatchConfig
 from gatekeeper.report.attestation.certificate import described
 from tests.builders.background_server import BackgroundServer, QuietHandler
 from tests.builders.manifest import manifest

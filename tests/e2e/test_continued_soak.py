@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.backends.scripted.backend import ScriptedBackend, ScriptedSystem
+from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend, ScriptedSystem
 from gatekeeper.core.records import Setting
 from tests.builders.project_folder import ProjectFolder
 from tests.builders.scripted_slo import EASY

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.report.data.progress import Progress
-from gatekeeper.report.terminal.live import plain_lines, view
+from gatekeeper.report.terminal.progress_lines import plain_lines, view
 from gatekeeper.run.remote import checks_before_run, download, run_list, ssh
 from gatekeeper.run.remote.reconnect import ReconnectingSession
 from gatekeeper.run.remote.remote_run import RemoteHost, RemoteRunner

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from gatekeeper.backends.counters import spec_decode
 from gatekeeper.backends.http.chat_answer import read_answer
 from gatekeeper.backends.http.stream import RawResponse
-from gatekeeper.backends.models import artifacts, gguf, locate
+from gatekeeper.backends.models import artifacts, gguf, model_stores
 from gatekeeper.backends.scripted.script import read_script
 from gatekeeper.backends.worker_backend import worker_protocol, worker_replies
 from gatekeeper.canaries import log_formats, traffic_log
@@ -34,7 +34,6 @@ from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.system import file_digests, inputs, record_files
 from gatekeeper.host import linux
-from gatekeeper.host.commands import Output
 from gatekeeper.host.host_lock import Holder
 from gatekeeper.host.macos import (
     footprint,
@@ -49,6 +48,7 @@ from gatekeeper.host.macos import (
     vm_stat,
 )
 from gatekeeper.host.sources import DirectSource, Values
+from gatekeeper.host.tool_commands import Output
 from tests.builders.slo import answer
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -204,7 +204,7 @@ PARSERS = {
     "moment": Parser(text(parse.moment), parse.ParseError),
     "notifyutil": Parser(tool(notifyutil.parse), use=writes),
     "number": Parser(text(lambda content: (parse.number(content), parse.integer(content))), parse.ParseError, writes),
-    "ollama": Parser(in_file(lambda path: locate.ollama_layers(path, "m")), InputError),
+    "ollama": Parser(in_file(lambda path: model_stores.ollama_layers(path, "m")), InputError),
     "pmset": Parser(
         tool(lambda output: (pmset.parse_battery(output), pmset.parse_mode(output), pmset.parse_therm(output))),
         use=writes,

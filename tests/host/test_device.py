@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gatekeeper import host
-from gatekeeper.host.commands import Output
 from gatekeeper.host.device import FROM_METAL, FROM_SYSCTL, _told_by_mlx, cuda, metal
+from gatekeeper.host.tool_commands import Output
 from tests.builders import mac_tools
 from tests.host.conftest import StandIn
 

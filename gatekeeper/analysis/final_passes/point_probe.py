@@ -16,7 +16,7 @@ from gatekeeper.analysis.verdict.answer_findings import examine
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.certified_region import PointProbe
 from gatekeeper.analysis.verdict.host_checks import host_checks
-from gatekeeper.analysis.verdict.workload import measurable, objective_estimate, unseen
+from gatekeeper.analysis.verdict.workload_verdict import measurable, objective_estimate, unseen
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import ALL, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Sight

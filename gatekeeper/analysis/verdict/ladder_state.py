@@ -9,7 +9,7 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Transition, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.analysis.verdict.workload import no_gain_proven
+from gatekeeper.analysis.verdict.workload_verdict import no_gain_proven
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Setting
 from gatekeeper.core.verdict import Check, Finding, Outcome

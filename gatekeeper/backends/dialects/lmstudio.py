@@ -12,7 +12,7 @@ from typing import Any
 from gatekeeper.backends.backend_facts import ModelStore
 from gatekeeper.backends.counters import claims_at
 from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, StatedWindow, body_with_draft, chat_body
-from gatekeeper.backends.models import locate
+from gatekeeper.backends.models import model_stores
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
 
@@ -44,7 +44,7 @@ DIALECT = Dialect(
     "check that the draft's vocabulary fits the target's; MTP heads need `lms load --speculative-draft-mtp`",
     attached="lms",
     shipped="lmstudio",
-    keeps_models=ModelStore(locate.in_lm_studio, "lms get"),
+    keeps_models=ModelStore(model_stores.in_lm_studio, "lms get"),
     window=StatedWindow("/api/v0/models", "data", ("loaded_context_length",), "the model's context length"),
     body=body,
     read=claims_at(

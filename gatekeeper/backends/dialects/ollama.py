@@ -13,7 +13,7 @@ from gatekeeper.backends.counters import claiming, number_of
 from gatekeeper.backends.dialect import Dialect, ServerRequest, StatedWindow
 from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.backends.http.chat_request import request_fields
-from gatekeeper.backends.models import locate
+from gatekeeper.backends.models import model_stores
 from gatekeeper.core.records import Answer
 
 _MOVED = {"max_tokens": "num_predict", "temperature": "temperature", "top_p": "top_p", "top_k": "top_k"} | {
@@ -61,7 +61,7 @@ DIALECT = Dialect(
     attached="ollama",
     variables=("OLLAMA_",),
     shipped="ollama",
-    keeps_models=ModelStore(locate.in_ollama, "ollama pull", only=True),
+    keeps_models=ModelStore(model_stores.in_ollama, "ollama pull", only=True),
     window=StatedWindow("/api/ps", "models", ("context_length",), "OLLAMA_CONTEXT_LENGTH"),
     body=body,
     read=read,

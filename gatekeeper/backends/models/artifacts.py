@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from gatekeeper.backends import facts_of
 from gatekeeper.backends.backend_facts import ModelStore
-from gatekeeper.backends.models import gguf, locate
+from gatekeeper.backends.models import gguf, model_stores
 from gatekeeper.backends.models.safetensors import INDEX, MOST_BYTES, SUFFIX, check_safetensors, check_shards
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Model, Shape, digest_of, sha256
@@ -52,13 +52,13 @@ def find(name: str, base: Path, backend: str = "") -> Path:
     if store is not None and (stored := store.find(name)) is not None:
         return stored
     if store is None or not store.only:
-        cached = locate.in_hub_cache(name) if _looks_like_hub_id(name) else _in_cached_repository(name)
+        cached = model_stores.in_hub_cache(name) if _looks_like_hub_id(name) else _in_cached_repository(name)
         if cached is not None:
             return cached
-        if (stored := locate.in_lm_studio(name)) is not None:
+        if (stored := model_stores.in_lm_studio(name)) is not None:
             return stored
-        if (stored := locate.in_ollama(name)) is not None:
-            return locate.ollama_layers(stored, name)["model"]
+        if (stored := model_stores.in_ollama(name)) is not None:
+            return model_stores.ollama_layers(stored, name)["model"]
     raise _missing(name, base, store)
 
 
@@ -75,7 +75,7 @@ def _missing(name: str, base: Path, store: ModelStore | None) -> InputError:
     repository, file = _repository_and_file(name)
     path = (base / name).expanduser()
     siblings = {str(Path(name).with_name(other.name)) for other in path.parent.glob("*")}
-    stored = {model.name for model in locate.all_models() if model.store != "folder"}
+    stored = {model.name for model in model_stores.all_models() if model.store != "folder"}
     near = get_close_matches(name, siblings | stored, n=1, cutoff=_NEAR)
     is_path = not _looks_like_hub_id(name) or path.parent.is_dir()  # models/x, next to a folder models
     if store is None and not file and is_path:
@@ -117,7 +117,7 @@ def _repository_and_file(name: str) -> tuple[str, str]:
 
 def _in_cached_repository(name: str) -> Path | None:
     repository, file = _repository_and_file(name)
-    cached = locate.in_hub_cache(repository) if file else None
+    cached = model_stores.in_hub_cache(repository) if file else None
     return cached / file if cached is not None and (cached / file).is_file() else None
 
 
@@ -165,7 +165,7 @@ def _architecture(config: Mapping[str, Any]) -> str | None:
 
 def _of_ollama(name: str, manifest: Path, hashes: Hashes) -> Model:
     """Freeze all layers of an Ollama manifest: template, parameters and draft affect its answers too."""
-    layers = locate.ollama_layers(manifest, name)
+    layers = model_stores.ollama_layers(manifest, name)
     files = {kind: hashes.sha256(blob) for kind, blob in layers.items()}
     for kind, blob in layers.items():
         # A blob is named by its digest, so damage shows. An empty digest: nothing was hashed.

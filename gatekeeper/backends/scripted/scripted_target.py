@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from gatekeeper.backends.scripted.answers import AnswerContext, flipped_places, plan_answer
+from gatekeeper.backends.scripted.planned_answer import AnswerContext, flipped_places, plan_answer
 from gatekeeper.backends.scripted.shown_answer import token_id
 from gatekeeper.core.clock import Clock
 from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, ReplayedRounds, RoundPasses, TwoWidths

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from zlib import crc32
 
-from gatekeeper.backends.scripted.answers import AnswerContext, PlannedAnswer
+from gatekeeper.backends.scripted.planned_answer import AnswerContext, PlannedAnswer
 from gatekeeper.backends.workers.rounds import round_shapes
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Claims, Rounds

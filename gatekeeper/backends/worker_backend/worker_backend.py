@@ -17,7 +17,7 @@ from gatekeeper.backends.http.chat_request import PLAIN
 from gatekeeper.backends.launch_line import without_keys
 from gatekeeper.backends.models.artifacts import local_path, relative_paths
 from gatekeeper.backends.server_process import error_line, find_program, quoted_log
-from gatekeeper.backends.worker_backend.worker import Worker
+from gatekeeper.backends.worker_backend.running_worker import Worker
 from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
 from gatekeeper.backends.worker_backend.worker_protocol import MANUAL, Greeting, WorkerFault, greeting_from, read_line
 from gatekeeper.core.backend_registry import ADAPTERS

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.backends.server_process import quoted_log
-from gatekeeper.backends.worker_backend.worker import Worker
+from gatekeeper.backends.worker_backend.running_worker import Worker
 from gatekeeper.backends.worker_backend.worker_backend import WorkerBackend, open_worker
 from gatekeeper.backends.worker_backend.worker_protocol import SEES
 from gatekeeper.core.canary import Canary

@@ -7,7 +7,7 @@ from typing import Any
 
 from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.listening_process import ListeningProcess, find_process
-from gatekeeper.backends.models import artifacts, locate
+from gatekeeper.backends.models import artifacts, model_stores
 from gatekeeper.backends.models.artifacts import Hashes
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.hidden_keys import Address
@@ -63,7 +63,7 @@ def _model_at(word: str, folder: Path | None) -> Path | None:
         return None
     parts = word.split("/")
     if len(parts) == 2 and all(parts) and parts[0] not in {".", "..", "~"}:
-        return locate.in_hub_cache(word)
+        return model_stores.in_hub_cache(word)
     return None
 
 

@@ -13,10 +13,10 @@ from gatekeeper.deploy.running import certified_run
 from gatekeeper.deploy.running.certified_run import PolicyFile
 from gatekeeper.deploy.running.deployed_server import DeployedServer, attach
 from gatekeeper.deploy.running.model_identity import ModelIdentity, drafting_plain
-from gatekeeper.deploy.watch.config import WatchConfig
 from gatekeeper.deploy.watch.outputs import Say, Write
 from gatekeeper.deploy.watch.routes import LiveTraffic
 from gatekeeper.deploy.watch.session import Session
+from gatekeeper.deploy.watch.watch_config import WatchConfig
 
 
 @contextmanager

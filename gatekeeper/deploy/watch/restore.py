@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field, ValidationError
 from gatekeeper.core import parse
 from gatekeeper.core.records import Setting
 from gatekeeper.core.system import files
-from gatekeeper.deploy.watch.log import DAMAGED, STATE
 from gatekeeper.deploy.watch.route_moves import RouteChange, RouteRules, Standing, after_change, step_of
+from gatekeeper.deploy.watch.watch_log import DAMAGED, STATE
 
 CHANGE = "change"
 SNAPSHOTS = frozenset({"begun", "policy", STATE})

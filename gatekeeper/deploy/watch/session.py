@@ -19,17 +19,17 @@ from gatekeeper.deploy.running.server_differences import ServerConditions
 from gatekeeper.deploy.running.server_probe import seen_process
 from gatekeeper.deploy.watch import terminal_lines
 from gatekeeper.deploy.watch.canary_round import CanaryRound, DutyBudget
-from gatekeeper.deploy.watch.config import WatchConfig, host_interval
 from gatekeeper.deploy.watch.early_warnings import EarlyWarning, EarlyWarnings
 from gatekeeper.deploy.watch.guards.detection_time import server_seconds
 from gatekeeper.deploy.watch.guards.guard_judgement import GuardContext, GuardResult
 from gatekeeper.deploy.watch.guards.recent_samples import RecentHost
-from gatekeeper.deploy.watch.log import entries
 from gatekeeper.deploy.watch.outputs import Outputs, Say, Write
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.deploy.watch.restore import LoggedRoutes, PublishedRoutes, read_log, read_overlay
 from gatekeeper.deploy.watch.route_moves import RouteChange
 from gatekeeper.deploy.watch.routes import LiveTraffic, Routes
+from gatekeeper.deploy.watch.watch_config import WatchConfig, host_interval
+from gatekeeper.deploy.watch.watch_log import entries
 
 SLACK_S = 15.0
 """An overlay is valid for two intervals, twice the last round, the commands' limits, and this for a slow collector."""

@@ -5,9 +5,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatekeeper.host.commands import Output, run
 from gatekeeper.host.macos import background_jobs, pmset, ps, sysctl
 from gatekeeper.host.sources import Status
+from gatekeeper.host.tool_commands import Output, run
 
 KEYS = (
     "machdep.cpu.brand_string", "hw.model", "hw.ncpu", "hw.memsize", "kern.osproductversion", "kern.osversion",

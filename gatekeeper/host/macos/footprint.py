@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import psutil
 
-from gatekeeper.host.commands import Output
 from gatekeeper.host.sources import MOST_MEMORY, DirectSource, Status, Tool, Values, failure, number
+from gatekeeper.host.tool_commands import Output
 
 PROVIDES = ("subject_footprint",)
 

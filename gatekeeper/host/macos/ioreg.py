@@ -2,8 +2,8 @@
 
 import re
 
-from gatekeeper.host.commands import Output
 from gatekeeper.host.sources import MOST_MEMORY, Status, Tool, Values, failure, written
+from gatekeeper.host.tool_commands import Output
 
 PROVIDES = ("gpu_active", "gpu_memory", "gpu_memory_allocated", "gpu_resets")
 

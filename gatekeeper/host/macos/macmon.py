@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gatekeeper.core.parse import ParseError, json_object
-from gatekeeper.host.commands import Output
 from gatekeeper.host.sources import (
     MOST_FAN_SPEED,
     MOST_FREQUENCY,
@@ -19,6 +18,7 @@ from gatekeeper.host.sources import (
     refused,
     scaled,
 )
+from gatekeeper.host.tool_commands import Output
 
 POWERS = {
     "cpu_power": "cpu_power",

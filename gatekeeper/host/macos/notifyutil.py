@@ -2,8 +2,8 @@
 
 import re
 
-from gatekeeper.host.commands import Output
 from gatekeeper.host.sources import Status, Tool, Values, failure
+from gatekeeper.host.tool_commands import Output
 
 KEY = "com.apple.system.thermalpressurelevel"
 PROVIDES = ("thermal_level",)

@@ -2,8 +2,8 @@
 
 import re
 
-from gatekeeper.host.commands import Output
 from gatekeeper.host.sources import Status, Tool, Values, failure
+from gatekeeper.host.tool_commands import Output
 
 _SUPPLIES = {"AC Power": "ac", "Battery Power": "battery", "UPS Power": "battery"}
 _MODES = {"0": "automatic", "1": "low", "2": "high"}

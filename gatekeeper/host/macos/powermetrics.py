@@ -10,9 +10,9 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from gatekeeper.host.commands import Output
 from gatekeeper.host.macos.notifyutil import LEVELS
 from gatekeeper.host.sources import MOST_FREQUENCY, MOST_POWER, Status, Stream, Values, number, refused
+from gatekeeper.host.tool_commands import Output
 
 PROVIDES = (
     "cpu_power", "gpu_power", "package_power", "gpu_frequency", "gpu_active", "thermal_level_powermetrics",

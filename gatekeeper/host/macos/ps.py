@@ -4,9 +4,9 @@ import re
 import shutil
 import sys
 
-from gatekeeper.host.commands import Output
 from gatekeeper.host.macos.background_jobs import cores_of_jobs
 from gatekeeper.host.sources import Status, Tool, Values, failure
+from gatekeeper.host.tool_commands import Output
 
 PROVIDES = ("background_cpu",)
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
-from gatekeeper.host.commands import Output
 from gatekeeper.host.sources import MOST_MEMORY, Status, Tool, Values, number, refused
+from gatekeeper.host.tool_commands import Output
 
 MEBIBYTE = 1 << 20
 

@@ -2,8 +2,8 @@
 
 import re
 
-from gatekeeper.host.commands import Output
 from gatekeeper.host.sources import MOST_MEMORY, MOST_SWAPPED, Status, Tool, Values, failure, number
+from gatekeeper.host.tool_commands import Output
 
 PAGES: dict[str, tuple[str, ...]] = {
     # Free without compressing or swapping; `inactive` holds anonymous pages and would count purgeable twice.

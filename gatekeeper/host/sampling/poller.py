@@ -14,9 +14,9 @@ from itertools import takewhile
 from typing import Self
 
 from gatekeeper.core.records import Reading
-from gatekeeper.host.commands import MOST_OUTPUT, Killed, Output, Result, exit_code, run_all, running
 from gatekeeper.host.sampling.dead_counters import LOADED_APART, dead_counters, dead_detail
 from gatekeeper.host.sources import PERIOD_STREAM, UNITS, DirectSource, Source, Status, Stream, Tool, Values
+from gatekeeper.host.tool_commands import MOST_OUTPUT, Killed, Output, Result, exit_code, run_all, running
 
 RETRY_PAUSES = (1.0, 5.0, 30.0)
 """Seconds before a stream that died is started again: soon at first, then rarely enough to cost nothing."""

@@ -7,11 +7,11 @@ import time
 from typing import Any
 
 from gatekeeper.core.system.system_names import this_platform
-from gatekeeper.host.commands import Output, run_for
 from gatekeeper.host.macos import facts, ps, sysctl
 from gatekeeper.host.platforms import platform_sources
 from gatekeeper.host.sampling.dead_counters import dead_counters
 from gatekeeper.host.sources import DirectSource, Source, Status, Stream, Tool, Values
+from gatekeeper.host.tool_commands import Output, run_for
 
 MOST_TEXT = 20_000
 """Characters of one output that are kept, half of them from its end: a sample of powermetrics has about 7,000."""

@@ -25,7 +25,7 @@ from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Generation
 from gatekeeper.core.system import inputs, record_files, run_directory
-from gatekeeper.report.otel import metrics, spans
+from gatekeeper.report.otel import exported_metrics, spans
 from gatekeeper.report.otel.endpoint import Protocol, Signal
 from gatekeeper.report.otel.identity import SCOPE, RunIdentity, resource
 from gatekeeper.report.otel.transport import Transport
@@ -105,8 +105,8 @@ def export(path: Path, part: RunPart, options: SendOptions) -> Sent:
         events = record_files.read_records(path / "events.jsonl", record_files.EVENTS).records
         root = spans.run(identity, events, part.outcome)
         readable_spans += [root] if root is not None else []
-    measured = metrics.of_requests(identity, answers, latest=part.latest)
-    measured += metrics.of_host(identity, samples[part.samples_from :])
+    measured = exported_metrics.of_requests(identity, answers, latest=part.latest)
+    measured += exported_metrics.of_host(identity, samples[part.samples_from :])
     spans_sent = send_spans(readable_spans, options)
     return Sent(files, len(samples), spans_sent, _send_metrics(identity.resource, measured, options))
 
@@ -175,7 +175,7 @@ def main() -> int:
             sent = {"spans": send_spans([spans.transition(**request["transition"])], options)}
         elif "live" in request:
             live = request["live"]
-            measured = metrics.gauges(live["points"], live["at_ns"])
+            measured = exported_metrics.gauges(live["points"], live["at_ns"])
             source = resource({"gatekeeper.manifest.sha256": live["manifest_sha256"]})
             sent = {"spans": 0, "points": _send_metrics(source, measured, options)}
         else:

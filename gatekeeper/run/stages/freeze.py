@@ -16,7 +16,7 @@ from gatekeeper.analysis.plan.plan_document import plan_document
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
-from gatekeeper.backends.scripted.backend import ScriptedBackend
+from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import RULES, ArrivalTimes, Manifest, Model

@@ -11,7 +11,7 @@ from gatekeeper.analysis.plan.draft_pairs import model_pairs
 from gatekeeper.backends import all_facts
 from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.dialects import dialect_of
-from gatekeeper.backends.models import locate
+from gatekeeper.backends.models import model_stores
 from gatekeeper.backends.server_process import program_path
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.text import counted
@@ -61,8 +61,8 @@ def _summary(items: Sequence[Item]) -> dict[str, Any]:
     ready += [f"{sum(item.kind == 'host' for item in items) - len(lacking)} host objectives"]
     missing = [] if backends else ["certify: no serving system is installed"]
     if not models:
-        absent = "" if locate.hub_cache().is_dir() else f" (there is no folder {locate.hub_cache()})"
-        places = f"the caches of Hugging Face{absent}, LM Studio and Ollama or in ./{locate.FOLDER}"
+        absent = "" if model_stores.hub_cache().is_dir() else f" (there is no folder {model_stores.hub_cache()})"
+        places = f"the caches of Hugging Face{absent}, LM Studio and Ollama or in ./{model_stores.FOLDER}"
         missing += [f"a real run: no model is in {places}"]
     elif not pairs:
         missing += ["a pair: no model here has the vocabulary of another one and a third of its size at most"]

@@ -12,7 +12,7 @@ from gatekeeper import host
 from gatekeeper.analysis.plan.complaints.memory_fit import MemoryFit, needed_by_names, short_now
 from gatekeeper.analysis.plan.draft_pairs import ModelPair, model_pairs
 from gatekeeper.backends import all_facts, backends_that_load, facts_of
-from gatekeeper.backends.models import gguf, locate
+from gatekeeper.backends.models import gguf, model_stores
 from gatekeeper.core import slo
 from gatekeeper.core.backend_registry import backend_names
 from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, did_you_mean
@@ -235,7 +235,7 @@ def _stored_pair(backend: str) -> tuple[str, tuple[str]] | None:
     store = facts_of(backend).keeps_models
     if store is None:
         return None
-    models = [inspect_model(model) for model in locate.all_models() if store.find(model.name) == model.path]
+    models = [inspect_model(model) for model in model_stores.all_models() if store.find(model.name) == model.path]
     name_of = {model.known.name: model.stored.name for model in models if model.model is not None}
     pairs = [(name_of[pair.target.name], (name_of[pair.drafts[0].name],)) for pair in model_pairs(usable(models))]
     return next(iter(pairs), None)

@@ -10,8 +10,8 @@ from typing import Any
 
 from gatekeeper.analysis.plan.draft_pairs import LocalModel, model_pairs
 from gatekeeper.backends import backends_that_load
-from gatekeeper.backends.models import artifacts, gguf, locate
-from gatekeeper.backends.models.locate import FoundModel
+from gatekeeper.backends.models import artifacts, gguf, model_stores
+from gatekeeper.backends.models.model_stores import FoundModel
 from gatekeeper.backends.models.safetensors import SUFFIX
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Model
@@ -64,11 +64,11 @@ def find_models() -> list[InspectedModel]:
 
     A model that is stored twice is left out where it is not the first in the order of `locate.STORES`.
     """
-    inspected = [inspect_model(stored) for stored in locate.all_models()]
+    inspected = [inspect_model(stored) for stored in model_stores.all_models()]
     sizes = Counter(_likeness(model) for model in inspected)
     first: dict[object, InspectedModel] = {}
     copies = {}
-    for model in sorted(inspected, key=lambda model: locate.STORES.index(model.stored.store)):
+    for model in sorted(inspected, key=lambda model: model_stores.STORES.index(model.stored.store)):
         likeness = _likeness(model)
         if likeness is None or sizes[likeness] == 1:
             continue
@@ -107,7 +107,7 @@ def find_named(name: str) -> InspectedModel:
     if here.exists():
         stored = FoundModel(str(here), here, "folder")
     else:
-        in_stores = (model for model in locate.all_models() if model.name == name)
+        in_stores = (model for model in model_stores.all_models() if model.name == name)
         stored = next(in_stores, FoundModel(name, path, "Hugging Face"))
     inspected = inspect_model(stored)
     if inspected.model is None:
@@ -150,7 +150,7 @@ def _fitting(draft: InspectedModel, target: InspectedModel) -> InspectedModel:
 
 def _fitting_drafts(target: InspectedModel) -> str:
     local = LocalModel(target.known, target.backend, chats=True)
-    beside = map(inspect_model, locate.in_folder(target.path.parent) if target.stored.store == "folder" else ())
+    beside = map(inspect_model, model_stores.in_folder(target.path.parent) if target.stored.store == "folder" else ())
     others = [model for model in usable([*find_models(), *beside]) if model.model.name != target.known.name]
     pairs = [pair for pair in model_pairs([local, *others]) if pair.target is target.model]
     if not pairs:
@@ -165,7 +165,7 @@ def inspect_model(stored: FoundModel) -> InspectedModel:
     path, backend = stored.path, backends_that_load("folder" if stored.path.is_dir() else "GGUF")[0]
     try:
         if stored.store == "Ollama":
-            path = locate.ollama_layers(stored.path, stored.name)["model"]
+            path = model_stores.ollama_layers(stored.path, stored.name)["model"]
         model = artifacts.freeze(_name_in_file(stored, path), path, _NoHashes())
         if path.is_dir():
             template = artifacts.chat_template(path, stored.name)
@@ -181,7 +181,9 @@ def inspect_model(stored: FoundModel) -> InspectedModel:
 
 def _name_in_file(stored: FoundModel, path: Path) -> str:
     """Return the name by which an SLO file finds a model: on another machine, too, where its store has one."""
-    shadowed = stored.store == "LM Studio" and locate.in_hub_cache("/".join(stored.name.split("/")[:2])) is not None
+    shadowed = (
+        stored.store == "LM Studio" and model_stores.in_hub_cache("/".join(stored.name.split("/")[:2])) is not None
+    )
     return str(path) if shadowed or stored.store == "folder" else stored.name
 
 

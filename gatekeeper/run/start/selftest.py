@@ -16,9 +16,9 @@ from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.system.files import read_input, write_atomically
 from gatekeeper.core.system.record_files import write_errors
-from gatekeeper.host.commands import run_for
 from gatekeeper.host.sampling.raw_readings import raw_readings
-from gatekeeper.run.start import doctor, little_runs
+from gatekeeper.host.tool_commands import run_for
+from gatekeeper.run.start import doctor, selftest_runs
 from gatekeeper.run.start.cut_names import cut_names, own_names
 from gatekeeper.run.start.versions import versions
 
@@ -40,12 +40,12 @@ SECTIONS: Mapping[str, Section] = {
     "telemetry": lambda _: raw_readings(),
     "device": lambda _: device(),
     "doctor": lambda _: installed(),
-    f"certify {WORKER}": partial(little_runs.certify_little, WORKER),
-    f"certify {SERVER}": partial(little_runs.certify_little, SERVER),
-    "sampling": partial(little_runs.time_tokens, SERVER),
-    f"pause {WORKER}": partial(little_runs.time_after_pause, WORKER),
-    f"pause {SERVER}": partial(little_runs.time_after_pause, SERVER),
-    "widths": partial(little_runs.flips_by_width, WORKER),
+    f"certify {WORKER}": partial(selftest_runs.certify_little, WORKER),
+    f"certify {SERVER}": partial(selftest_runs.certify_little, SERVER),
+    "sampling": partial(selftest_runs.time_tokens, SERVER),
+    f"pause {WORKER}": partial(selftest_runs.time_after_pause, WORKER),
+    f"pause {SERVER}": partial(selftest_runs.time_after_pause, SERVER),
+    "widths": partial(selftest_runs.flips_by_width, WORKER),
 }
 """What is measured, by its name in the file, in this order: first what needs no model."""
 

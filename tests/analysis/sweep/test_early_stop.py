@@ -12,8 +12,8 @@ from gatekeeper.analysis.sweep.choice import Choice, choose
 from gatekeeper.analysis.sweep.early_stop import competing, contests, early_stops
 from gatekeeper.analysis.sweep.setting_result import setting_results
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
-from gatekeeper.backends.scripted.backend import ScriptedBackend
 from gatekeeper.backends.scripted.script import Script
+from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend
 from gatekeeper.core.records import Generation, Role, setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.run.requests import Client, Recorder

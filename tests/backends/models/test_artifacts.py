@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.backends.models import artifacts, locate
+from gatekeeper.backends.models import artifacts, model_stores
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Model, sha256
 from gatekeeper.core.system import file_digests
@@ -262,10 +262,10 @@ def test_the_cache_variables_of_the_hub_library(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("HF_HOME", "/home/hf")
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.delenv("HUGGINGFACE_HUB_CACHE", raising=False)
-    by_home = locate.hub_cache()
+    by_home = model_stores.hub_cache()
     monkeypatch.setenv("HF_HUB_CACHE", "/elsewhere")
 
-    assert (Path("/home/hf/hub"), Path("/elsewhere")) == (by_home, locate.hub_cache())
+    assert (Path("/home/hf/hub"), Path("/elsewhere")) == (by_home, model_stores.hub_cache())
 
 
 def test_the_real_pair_fits(hashes: file_digests.HashCache) -> None:

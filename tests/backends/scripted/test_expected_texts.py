@@ -6,9 +6,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gatekeeper.backends.scripted.backend import ScriptedBackend
 from gatekeeper.backends.scripted.expected_texts import calls_for, match_for, text_for
 from gatekeeper.backends.scripted.script import Script
+from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend
 from gatekeeper.core.canary import Canary, parse
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters

@@ -11,7 +11,7 @@ import pytest
 
 from gatekeeper.analysis.metrics.words.near_tie_rule import known_tokens
 from gatekeeper.backends import open_backend
-from gatekeeper.backends.worker_backend.worker import Worker
+from gatekeeper.backends.worker_backend.running_worker import Worker
 from gatekeeper.backends.worker_backend.worker_backend import WorkerBackend
 from gatekeeper.backends.workers.redrafter import unfold, vicuna
 from gatekeeper.backends.workers.zlab_dflash import DflashWorker

@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 
 from gatekeeper.core.clock import Instant, VirtualClock, clock_gap
-from gatekeeper.deploy.watch import log
+from gatekeeper.deploy.watch import watch_log
 from tests.builders.deployment import GUARDS, SETTING, Deployed, WatchOutput
 from tests.builders.golden_words import lines_with, says
 
@@ -125,7 +125,7 @@ def test_state_outlives_a_rotated_log(tmp_path: Path, monkeypatch: pytest.Monkey
     """
     A route that was turned off stays off when the log's lines about it were rotated away long ago.
     """
-    monkeypatch.setattr("gatekeeper.deploy.watch.log.LOG_LIMIT", 20_000)
+    monkeypatch.setattr("gatekeeper.deploy.watch.watch_log.LOG_LIMIT", 20_000)
     deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
     deployed.watch(400)
     (tmp_path / "watch.jsonl.1").unlink()
@@ -468,7 +468,7 @@ def test_nothing_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     A thousand rounds after the window is full the process holds no more objects, and the files are of bounded size.
     """
     limit = 50_000
-    monkeypatch.setattr(log, "LOG_LIMIT", limit)
+    monkeypatch.setattr(watch_log, "LOG_LIMIT", limit)
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     guard = {"metric": "decode_throughput", "at_least": 0.1, "for": 10.0, "missing_for": "30 d"}
     deployed.policy(guards=[guard], watch={"window": 120.0, "canaries": 1, "duty": 0.05})

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.host.commands import Output
 from gatekeeper.host.macos import (
     facts,
     footprint,
@@ -22,6 +21,7 @@ from gatekeeper.host.macos import (
     vm_stat,
 )
 from gatekeeper.host.sources import Decoder, Status, Values
+from gatekeeper.host.tool_commands import Output
 from tests.builders import mac_tools
 
 PAGE = 16384

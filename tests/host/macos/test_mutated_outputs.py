@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gatekeeper.host.commands import Output
 from gatekeeper.host.macos import (
     footprint,
     ioreg,
@@ -19,6 +18,7 @@ from gatekeeper.host.macos import (
     vm_stat,
 )
 from gatekeeper.host.sources import Status, Values
+from gatekeeper.host.tool_commands import Output
 from tests.builders import mac_tools
 
 Reading = Callable[[bytes], list[Values]]

@@ -14,12 +14,12 @@ import pytest
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.records import HostSample
 from gatekeeper.host import Sampler, macos
-from gatekeeper.host.commands import Output
 from gatekeeper.host.macos import facts, sysctl, system_calls, vm_stat
 from gatekeeper.host.macos.footprint import ProcPidRusage
 from gatekeeper.host.other_programs import held_by
 from gatekeeper.host.sampling.poller import Poller
 from gatekeeper.host.sources import Status, Tool
+from gatekeeper.host.tool_commands import Output
 from tests.builders import mac_tools
 from tests.builders.waiting import until
 from tests.host.conftest import PATIENCE, StandIn

@@ -11,11 +11,11 @@ import pytest
 
 from gatekeeper import host
 from gatekeeper.core.records import HostSample, Reading
-from gatekeeper.host.commands import Output
 from gatekeeper.host.macos import powermetrics, sources
 from gatekeeper.host.sampling.capabilities import value_hints
 from gatekeeper.host.sampling.poller import Poller
 from gatekeeper.host.sources import UNITS, DirectSource, Source, Stream, Tool, Values
+from gatekeeper.host.tool_commands import Output
 from tests.builders import mac_tools
 from tests.builders.golden_words import lines_with, says
 from tests.builders.mac_tools import prints

@@ -8,8 +8,8 @@ import pytest
 
 from gatekeeper.analysis.sweep.ceiling import Ceiling
 from gatekeeper.backends import facts_of
-from gatekeeper.backends.scripted.backend import ScriptedBackend, ScriptedSystem
 from gatekeeper.backends.scripted.script import Script
+from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend, ScriptedSystem
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.records import PassTimes, setting

@@ -10,7 +10,7 @@ from typing import Any
 
 from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.http.chat_request import PLAIN, resolve
-from gatekeeper.backends.scripted.answers import EMIT_NS, AnswerContext, Cause, KnownCanary, plan_answer
+from gatekeeper.backends.scripted.planned_answer import EMIT_NS, AnswerContext, Cause, KnownCanary, plan_answer
 from gatekeeper.backends.scripted.script import Arm, Script, read_script
 from gatekeeper.backends.scripted.scripted_target import ScriptedTarget
 from gatekeeper.backends.scripted.shown_answer import ShownAnswer

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from gatekeeper.core.records import Event, Reading, setting
 from gatekeeper.report.data.progress import Progress
-from gatekeeper.report.terminal.live import plain_lines, view
+from gatekeeper.report.terminal.progress_lines import plain_lines, view
 from gatekeeper.report.terminal.screen_refresh import CLEAR_BELOW, CLEAR_SCREEN, CLEARED, HIDE, SHOW, WRAP, RedrawnLines
 from tests.builders.golden_words import says
 from tests.builders.page_data import like_golden

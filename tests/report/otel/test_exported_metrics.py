@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Rounds, Setting, setting
-from gatekeeper.report.otel import metrics
+from gatekeeper.report.otel import exported_metrics
 from gatekeeper.report.otel.answer_attributes import error_type, shift_ns, speculation, wall_ns
 from gatekeeper.report.otel.identity import RunIdentity
 from gatekeeper.report.otel.metric_names import Histogram
@@ -74,7 +74,7 @@ def test_a_bucket_includes_its_upper_bound(values: list[float]) -> None:
     bounds = (0.01, 1.0, 81.92)
     everything = (*values, *bounds)
 
-    point = metrics._histogram_point(Histogram("made", "s", bounds), {}, (1, 2), everything)
+    point = exported_metrics._histogram_point(Histogram("made", "s", bounds), {}, (1, 2), everything)
 
     edges = (float("-inf"), *bounds, float("inf"))
     expected = [sum(a < value <= b for value in everything) for a, b in pairwise(edges)]

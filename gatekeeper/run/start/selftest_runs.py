@@ -22,7 +22,7 @@ from gatekeeper.core.interfaces import DecodeRequest, ReplaysRounds, RunningSyst
 from gatekeeper.core.records import Answer, HostSample, setting
 from gatekeeper.core.system import inputs
 from gatekeeper.core.verdict import FindingKind
-from gatekeeper.host.commands import run_for
+from gatekeeper.host.tool_commands import run_for
 from gatekeeper.run.certify import certify
 from gatekeeper.run.open_run import RunRequest
 from gatekeeper.run.prepare import hold_host

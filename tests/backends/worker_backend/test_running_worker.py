@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from gatekeeper.backends.worker_backend.worker import Worker
+from gatekeeper.backends.worker_backend.running_worker import Worker
 from gatekeeper.backends.worker_backend.worker_backend import WorkerBackend
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.metrics.metric import Sight

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.backends.models import artifacts, locate
+from gatekeeper.backends.models import artifacts, model_stores
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.system import file_digests, inputs
 from gatekeeper.run.stages.freeze import freeze_models
@@ -22,7 +22,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "OLLAMA_MODELS", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(locate, "OLLAMA_SERVICE", tmp_path / "service")
+    monkeypatch.setattr(model_stores, "OLLAMA_SERVICE", tmp_path / "service")
     monkeypatch.chdir(tmp_path)  # without the folder `models` of this repository
     return tmp_path
 
@@ -57,7 +57,7 @@ def test_every_store_is_searched(home: Path, draft: Path) -> None:
         laid_out.ollama(models, place, {"model": draft.read_bytes()})
     (home / ".lmstudio" / "models" / "maker" / "empty").mkdir()
 
-    names_and_stores = {(model.name, model.store) for model in locate.all_models()}
+    names_and_stores = {(model.name, model.store) for model in model_stores.all_models()}
 
     assert {
         ("org/target", "Hugging Face"),
@@ -93,7 +93,7 @@ def test_empty_stores_hold_nothing(home: Path) -> None:
     """
     del home
 
-    assert [] == locate.all_models()
+    assert [] == model_stores.all_models()
 
 
 def test_lm_studio_is_followed_to_where_it_was_moved(home: Path) -> None:
@@ -107,7 +107,7 @@ def test_lm_studio_is_followed_to_where_it_was_moved(home: Path) -> None:
     new = laid_out.lm_studio(home, "maker/new", MODELS / "little-draft", models="disk")
     old = laid_out.lm_studio(home, "maker/old", MODELS / "little-draft", models=".cache/lm-studio/models")
 
-    assert (new, old) == (locate.in_lm_studio("maker/new"), locate.in_lm_studio("maker/old"))
+    assert (new, old) == (model_stores.in_lm_studio("maker/new"), model_stores.in_lm_studio("maker/old"))
 
 
 def test_a_target_of_lm_studio_is_hashed_where_it_lies(home: Path, draft: Path, hashes: file_digests.HashCache) -> None:
@@ -212,7 +212,7 @@ def test_damage_in_ollamas_store_is_found(home: Path, draft: Path, hashes: file_
         assert raised.value.hint
 
     manifest = laid_out.ollama(models, place, {"model": draft.read_bytes(), "template": b"t"})
-    blob = locate.ollama_layers(manifest, "m:1")["template"]
+    blob = model_stores.ollama_layers(manifest, "m:1")["template"]
     blob.write_bytes(b"other")
     refused(r"\(template\) does not match the SHA-256 in its name")
     blob.unlink()
@@ -236,7 +236,7 @@ def test_names_do_not_leave_the_store(home: Path, name: str) -> None:
     (home / ".lmstudio" / "models").mkdir(parents=True)
     (home / ".lmstudio" / "secret.gguf").write_bytes(b"GGUF")
 
-    assert (None, None) == (locate.in_lm_studio(name), locate.in_ollama(name))
+    assert (None, None) == (model_stores.in_lm_studio(name), model_stores.in_ollama(name))
 
 
 def test_a_blob_may_be_named_as_it_lies(home: Path, draft: Path, hashes: file_digests.HashCache) -> None:
@@ -244,7 +244,7 @@ def test_a_blob_may_be_named_as_it_lies(home: Path, draft: Path, hashes: file_di
     A GGUF without the suffix is known by its first bytes, so that llama-server can be given Ollama's own file.
     """
     manifest = laid_out.ollama(home / "m", "registry.ollama.ai/library/m/1", {"model": draft.read_bytes()})
-    blob = locate.ollama_layers(manifest, "m")["model"]
+    blob = model_stores.ollama_layers(manifest, "m")["model"]
 
     path = artifacts.find(str(blob), Path("/"))
 

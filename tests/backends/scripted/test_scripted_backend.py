@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
-from gatekeeper.backends.scripted.backend import ScriptedBackend, readings
 from gatekeeper.backends.scripted.script import Script
+from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend, readings
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import VirtualClock
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from gatekeeper.cli.main import gatekeeper
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.policy import Policy
-from gatekeeper.deploy.watch.config import host_interval
 from gatekeeper.deploy.watch.guards.recent_samples import MAX_SAMPLES
+from gatekeeper.deploy.watch.watch_config import host_interval
 from tests.builders.deployment import Deployed
 from tests.builders.golden_words import says
 from tests.builders.watch import context, guard

@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gatekeeper.host.commands import Killed, Output, Result, run, run_all
+from gatekeeper.host.tool_commands import Killed, Output, Result, run, run_all
 from tests.host.conftest import StandIn
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.deploy.watch.log import Log, entries
+from gatekeeper.deploy.watch.watch_log import Log, entries
 from tests.builders.golden_words import says
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
