@@ -14,7 +14,7 @@ import pytest
 
 from tests.builders.project_folder import ROOT
 from tests.builders.waiting import until
-from tests.report.terminal.test_live import slow_slo
+from tests.report.terminal.test_progress_lines import slow_slo
 
 LIMIT_S = 120
 pytestmark = [
