@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
-from gatekeeper.core.system import file_lock, files
+from gatekeeper.core.system import file_lock
 from gatekeeper.core.system.environment_variables import GATEKEEPER_HOST_LOCK, GATEKEEPER_OWNER
 from gatekeeper.host.host_lock import hold_host, lock_holder
 
@@ -99,7 +99,7 @@ def test_a_lock_file_that_was_deleted_locks_nothing(lock: Path, monkeypatch: pyt
             cleaned.append(True)
         return lock_file(descriptor)
 
-    monkeypatch.setattr(files, "_lock", clean_first)
+    monkeypatch.setattr(file_lock, "_lock", clean_first)
 
     with hold_host("mine"):
         owner = lock_holder()

@@ -14,12 +14,12 @@ from gatekeeper.run.run_passes import sender_of
 @pytest.mark.parametrize("each", [*PASSES, *FINAL_PASSES], ids=lambda each: each.name)
 def test_each_pass_is_sent_by_the_stage_of_its_name(each: Pass[Any] | FinalPass) -> None:
     """
-    A pass is found by one name: its stage has it, too, and sends its requests.
+    A pass is found by one name: the stage that sends its requests has it, too.
     """
     sender = sender_of(each)
 
     folder = "stages" if each in PASSES else "stages.final_passes"
-    assert sender.__module__ == f"gatekeeper.run.{folder}.{each.name}"
+    assert sender.__module__ == f"gatekeeper.run.{folder}.send_{each.name}"
 
 
 def test_no_two_passes_share_a_name_or_a_file() -> None:

@@ -84,7 +84,7 @@ def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeyp
         """Let the limit be over when the command hangs, however long it took to get there."""
         until(lambda: note.exists() and note.read_text().endswith("\n"), "it begins")
 
-    monkeypatch.setattr(outputs, "_wait", too_long)
+    monkeypatch.setattr(hooks, "_wait", too_long)
     ran = hooks.run_hook(python(code), CHANGE, limit=1.0)
 
     assert ran.code is None
