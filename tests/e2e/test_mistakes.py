@@ -113,6 +113,7 @@ MISTAKES: dict[str, tuple[str, str, str, str] | tuple[str, str, str, str, str]] 
     "a name twice": ('name = "hard"', 'name = "easy"', "[2].name: 'easy' is the name of workload[1]", "of its own"),
     "a workload": ('["easy"]', '["esy"]', "objective[2].workloads: unknown workload 'esy'", "'easy'"),
     "a draft": (LENGTHS, 'draft = ["hevy"]', "sweep.draft: 'hevy' is not one of subject.drafts", "'heavy'"),
+    "a word of other tools": ("duration =", "time =", "soak.time: unknown key", "'duration'"),
     "a unit": ('"150 s"', '"150 sec"', "soak.duration: cannot read '150 sec'", "600 s"),
     "too short a maximum": ('"150 s"', '"150 s"\nmax_duration = "1 s"', "max_duration is shorter", "set", "[soak]"),
     "a soak of a year": ('"150 s"', '"400 d"', "400 d is out of range: must be at most 30 d", "600 s"),
