@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
-from gatekeeper.analysis.verdict.answer_findings import impossible_counts
+from gatekeeper.analysis.verdict.wrong_counters import impossible_counts
 from gatekeeper.core.records import Answer, Generation, Role, Rounds, setting
 from gatekeeper.core.slo import ADAPTIVE
 from tests.backends.conftest import make_request

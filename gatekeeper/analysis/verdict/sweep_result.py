@@ -6,9 +6,9 @@ from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.plan.settings import with_conditions
 from gatekeeper.analysis.sweep.choice import Choice, choose, with_explanations
 from gatekeeper.analysis.sweep.setting_result import setting_results
-from gatekeeper.analysis.verdict.answer_findings import counter_lie, impossible_counts, negative_control
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.soak_time import clock_ran_backwards
+from gatekeeper.analysis.verdict.wrong_counters import counter_lie, impossible_counts, negative_control
 from gatekeeper.core.records import Role, Setting
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.verdict import Finding

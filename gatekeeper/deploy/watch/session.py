@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
-from datetime import timedelta
 from itertools import count
 from typing import Any, Self
 
@@ -25,6 +24,7 @@ from gatekeeper.deploy.watch.guards.guard_judgement import GuardContext, GuardRe
 from gatekeeper.deploy.watch.guards.recent_samples import RecentHost
 from gatekeeper.deploy.watch.outputs import Outputs, Say, Write
 from gatekeeper.deploy.watch.overlay import OverlayRoute
+from gatekeeper.deploy.watch.policy_validity import policy_fault
 from gatekeeper.deploy.watch.restore import LoggedRoutes, PublishedRoutes, read_log, read_overlay
 from gatekeeper.deploy.watch.route_moves import RouteChange
 from gatekeeper.deploy.watch.routes import LiveTraffic, Routes
@@ -33,8 +33,6 @@ from gatekeeper.deploy.watch.watch_log import entries
 
 SLACK_S = 15.0
 """An overlay is valid for two intervals, twice the last round, the commands' limits, and this for a slow collector."""
-UNISSUED = timedelta(days=1)
-"""With a clock so far before the policy's issue, its expiry cannot be determined."""
 
 
 class Session:
@@ -139,7 +137,7 @@ class Session:
         expected, interval = self._rested, self.routes.policy.watch.interval
         self._take_gap(clock_gap(self._last, begun, expected=expected, interval=interval))
         self._reread_policy()
-        barred, contradiction = self._policy_fault(begun), None
+        barred, contradiction = policy_fault(self.routes.policy, begun.wall), None
         try:
             barred = barred or self._identify() or self._request_canaries(begun)
             contradiction = None if barred is not None else self._contradiction()
@@ -192,18 +190,6 @@ class Session:
         self.budget.duty, self.budget.interval = watch.duty, watch.interval
         self._outputs.note("policy", policy_sha256=file.sha256, because=news, **self._snapshot())
         self._apply(changes)
-
-    def _policy_fault(self, now: Instant) -> str | None:
-        """Return why the policy is not valid at *now*; None if it is."""
-        policy = self.routes.policy
-        if policy.expired(now.wall):
-            return f"the policy expired at {stamp(policy.expires)[:19]}Z"
-        if now.wall < policy.issued - UNISSUED:
-            return (
-                f"the clock shows {stamp(now.wall)}, more than a day before the policy was issued at "
-                f"{stamp(policy.issued)}: cannot determine whether it has expired"
-            )
-        return None
 
     def _identify(self) -> str | None:
         """Return why the server does not run the certified models; None if no difference was found."""
