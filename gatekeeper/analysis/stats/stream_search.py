@@ -1,7 +1,7 @@
 """The search for the most concurrent streams that keep a bound: few probes, and an interval that holds.
 
 What keeps its bounds with some streams is taken to keep them with fewer. Short probes scout, doubling the streams and
-then interpolating the latency: they may prove a bound broken, where the miss is clear, and never prove it kept. Full
+then halving what is left: they may prove a bound broken, where the miss is clear, and never prove it kept. Full
 probes around the boundary decide it; while they leave two numbers of streams or more, those next to the boundary get
 more and more answers, for a limited time. The interval rests on what is proven alone: the most streams that a full
 probe proves to keep every bound, and one less than the fewest that are proven to break one.
@@ -136,12 +136,12 @@ class _StreamSearch:
                 yield from self._probe(streams)
 
     def narrow(self) -> Generator[StreamProbe, StreamReading, None]:
-        """StreamProbe where the latency, a straight line between two probes, would reach its bound."""
-        for number in range(MOST_NARROWING):
+        """Halve the gap between what looks kept and what looks broken."""
+        for _ in range(MOST_NARROWING):
             low, high = self._bracket()
             if high - low <= 1 or high > self._limit:
                 return
-            yield from self._probe(self._between(low, high, straight=number % 2 == 0))
+            yield from self._probe((low + high) // 2)
 
     def prove_kept(self) -> Generator[StreamProbe, StreamReading, None]:
         """Find the most streams that pass: down from where the bounds look kept, then up to what did not pass."""
@@ -231,9 +231,3 @@ class _StreamSearch:
         if before is None or below is None or share is None or share <= below:
             return 0
         return streams + math.ceil((1 - share) / (share - below) * (streams - before))
-
-    def _between(self, low: int, high: int, *, straight: bool) -> int:
-        shares = [self._readings[streams].share if streams else 0.0 for streams in (low, high)]
-        below, above = (share if share is not None else math.inf for share in shares)
-        part = (1 - below) / (above - below) if straight and below < above < math.inf else 0.5
-        return min(high - 1, max(low + 1, low + int(part * (high - low))))

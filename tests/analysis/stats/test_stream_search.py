@@ -84,15 +84,15 @@ def test_without_noise_the_boundary_is_found_to_the_stream(limit: int, capacity:
     assert sum(probe.full for probe in probes) <= MOST_FULL
 
 
-def test_a_straight_line_needs_few_probes() -> None:
+def test_few_levels_are_probed() -> None:
     """
-    Of 64 levels some seven are probed, one of them in full.
+    Of 64 levels some nine are probed, one or two of them in full.
     """
     counts = [searched(exact(capacity), 64)[1] for capacity in range(1, 64)]
 
-    assert max(map(len, counts)) <= 10
-    assert sum(map(len, counts)) / len(counts) < 7
-    assert sum(probe.full for probes in counts for probe in probes) / len(counts) < 1.2
+    assert max(map(len, counts)) <= 11
+    assert sum(map(len, counts)) / len(counts) < 9
+    assert sum(probe.full for probes in counts for probe in probes) / len(counts) < 1.4
 
 
 @given(st.integers(0, 40), st.floats(0.02, 0.5), st.randoms(use_true_random=False))
