@@ -59,8 +59,6 @@ class Conversation:
     workload: str | None = None
     """As the log names it; None where it does not."""
     model: str | None = None
-    source: str = ""
-    """File and line."""
     is_benchmark: bool = False
     """A prompt of a published set, which stays a canary of its own however like another one it is."""
 

@@ -4,7 +4,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -159,10 +159,10 @@ def _grouped(
             count, first = unusable.get(str(record), (0, source))
             unusable[str(record)] = count + 1, first
             continue
-        group, request = groups[_workload(record, by, source, replacer)], replace(record, source=source)
-        group.add(request)
+        group = groups[_workload(record, by, source, replacer)]
+        group.add(record)
         if keep_all:
-            group.requests.append(request)
+            group.requests.append(record)
     return groups, sorted(unusable.items(), key=lambda reason: -reason[1][0])
 
 

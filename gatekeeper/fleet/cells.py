@@ -50,7 +50,6 @@ class HostLook:
     missing: Mapping[str, str] = field(default_factory=dict)
     """The models it does not have, by their names in the SLO files, each with what puts it there."""
     error: str = ""
-    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ def _look(remote: RemoteHost, models: Mapping[tuple[str, str], NamedModel]) -> H
             free = int(connection.hello["free_bytes"])
             installed = bool(remote.settings.environment) or is_installed(connection)
     except GatekeeperError as error:
-        return HostLook(remote, error=error.message, hint=error.hint)
+        return HostLook(remote, error=error.message)
     running = next((f"{job['run_id']} of {job['owner']}" for job in jobs if job["state"] == "running"), "")
     return HostLook(remote, facts, running, free, installed, missing)
 

@@ -5,7 +5,7 @@ from gatekeeper.host.host_facts import facts
 from gatekeeper.host.host_lock import hold_host, lock_holder, this_owner
 from gatekeeper.host.keep_awake import idle_sleep_seconds, keep_awake
 from gatekeeper.host.other_programs import OtherPrograms, memory_holders, other_programs, processor_use, used_between
-from gatekeeper.host.sampling.capabilities import METRIC_VALUES, metric_hint, survey, unavailable_metrics
+from gatekeeper.host.sampling.capabilities import METRIC_VALUES, metric_hint, survey
 from gatekeeper.host.sampling.sampler import SAMPLE_INTERVAL_S, Sampler, watch
 from gatekeeper.host.simulated_load import apply_load
 
@@ -27,7 +27,6 @@ __all__ = [
     "processor_use",
     "survey",
     "this_owner",
-    "unavailable_metrics",
     "used_between",
     "watch",
     "wired_limit",

@@ -40,11 +40,6 @@ class PackageEnvironment:
 
     folder: Path
 
-    @property
-    def python(self) -> str:
-        """Return its interpreter."""
-        return str(self.folder / "bin" / "python")
-
     def subject(self, subject: Subject) -> Subject:
         """Return the system under test, started from this environment."""
         facts = facts_of(subject.backend)

@@ -45,7 +45,7 @@ def verify_finished(slo_path: Path, inputs: Inputs, out: Path) -> Finished:
     # A run that was killed after its checksums is not in the record yet.
     gap = tries.add_run(run.directory, run.manifest, run.slo, run.verdict.exit_code)
     text = verdict_json.render(run.verdict)
-    return Finished(decide(run.verdict, policy=policy), text, out, promoted, tries=gap)
+    return Finished(decide(run.verdict, policy=policy), text, out, tries=gap)
 
 
 def _verify(inputs: Inputs, directory: RunDirectory) -> tuple[verify.VerifiedRun, bool]:

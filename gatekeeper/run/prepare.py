@@ -23,7 +23,7 @@ from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.backend_registry import SCRIPTED
 from gatekeeper.core.errors import HostLacksError, InputError, UnprovableError
 from gatekeeper.core.interfaces import Backend
-from gatekeeper.core.manifest import ArrivalTimes, Manifest, sha256
+from gatekeeper.core.manifest import ArrivalTimes, Manifest
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Slo
@@ -57,11 +57,6 @@ class Prepared:
     complaints: tuple[Complaint, ...] = ()
     memory: memory_fit.MemoryFit | None = None
     """The estimated memory of the pair; None where there are no models."""
-
-    @property
-    def sha256(self) -> str:
-        """Return the digest of the manifest's file."""
-        return sha256(self.text)
 
 
 def prepare(

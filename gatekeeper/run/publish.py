@@ -32,8 +32,6 @@ class Finished:
     text: str
     """The content of verdict.json."""
     path: Path
-    promoted: bool
-    """Whether policy.toml was written."""
     telemetry: str | None = None
     """Why the collector does not have all telemetry of the run; None where it has, or none is configured."""
     tries: str | None = None
@@ -72,4 +70,4 @@ def publish(run: ActiveRun) -> Finished:
     gap = tries.add_run(directory, manifest, run.slo, verdict.exit_code)
     for observer in run.observers:
         observer(Event(stamp(now), "verdict", {"outcome": verdict.outcome, "exit_code": verdict.exit_code}))
-    return Finished(report.decision, text, directory.path, policy is not None, run.telemetry.trouble, gap)
+    return Finished(report.decision, text, directory.path, run.telemetry.trouble, gap)

@@ -181,7 +181,7 @@ VERDICT = Verdict(
 
 def curve(first: float, last: float) -> Curve:
     values = tuple(first + (last - first) * step / STEPS for step in range(STEPS + 1))
-    return Curve(24, values, (values[50], values[95], values[99]))
+    return Curve(values, (values[50], values[95], values[99]))
 
 
 SWEEP = SweepData(
@@ -190,13 +190,9 @@ SWEEP = SweepData(
         SweepSetting("default", "candidate", DRAFTED),
     ),
     (
-        SweepAnswer(
-            "easy", "baseline", "easy-1", 0, "plain", 40, "An answer.", None, (None, None, 20.0, 0.1, 0.06, None)
-        ),
-        SweepAnswer(
-            "easy", "default", "easy-1", 0, "candidate", 40, "An answer.", None, (1.3, 1.2, 26.0, 0.11, 0.2, 0.8)
-        ),
-        SweepAnswer("hard", "default", "hard-1", 0, "candidate", None, "", "timeout", (None,) * 6),
+        SweepAnswer("easy", "baseline", "easy-1", 0, 40, "An answer.", None, (None, None, 20.0, 0.1, 0.06, None)),
+        SweepAnswer("easy", "default", "easy-1", 0, 40, "An answer.", None, (1.3, 1.2, 26.0, 0.11, 0.2, 0.8)),
+        SweepAnswer("hard", "default", "hard-1", 0, None, "", "timeout", (None,) * 6),
     ),
     {("easy", "default", "throughput_ratio"): (1.3, 1.2, 1.4, 8)},
 )
@@ -212,10 +208,10 @@ TIMELINE = Timeline(
     ),
     (Window(0.0, 120.0, "easy", 0.8), Window(120.0, 240.0, "easy", 0.7)),
     (
-        HostLane("memory_headroom", "B", ((0.0, 12e9), (300.0, 9e9), (600.0, 11e9)), 600),
-        HostLane("swap_used", "B", ((0.0, 0.0), (600.0, 0.0)), 600),
-        HostLane("memory_pressure_level", "1", ((0.0, 1.0), (300.0, 2.0), (600.0, 1.0)), 600),
-        HostLane("thermal_level", "1", (), 600, "absent in 600 of 600 samples"),
+        HostLane("memory_headroom", "B", ((0.0, 12e9), (300.0, 9e9), (600.0, 11e9))),
+        HostLane("swap_used", "B", ((0.0, 0.0), (600.0, 0.0))),
+        HostLane("memory_pressure_level", "1", ((0.0, 1.0), (300.0, 2.0), (600.0, 1.0))),
+        HostLane("thermal_level", "1", (), "absent in 600 of 600 samples"),
     ),
     (Mark(30.0, "subject_died", "the system under test died: signal 9"), Mark(600.0, "transition", "hard: too slow")),
     (Unsampled(500.0, 600.0, "closing pass"),),

@@ -57,7 +57,7 @@ def capacity_page() -> str:
     def level(streams: int, outcome: Outcome, latency: float) -> LevelReading:
         measured = MeasuredLatency("itl_p95", 0.1, latency, 0.9 * latency, 1.1 * latency)
         reading = StreamReading(outcome, None)
-        return LevelReading(streams, True, reading, "it is so", 90, 0, (measured,), 40.0 * streams)
+        return LevelReading(streams, reading, "it is so", 90, 0, (measured,), 40.0 * streams)
 
     passed, open_, broken = Outcome.PASS, Outcome.UNPROVEN, Outcome.FAIL
     plain = (level(2, passed, 0.03), level(8, passed, 0.09), level(9, open_, 0.1), level(10, broken, 0.2))

@@ -15,7 +15,7 @@ def installed(environment: PackageEnvironment) -> str:
     """Return the version that its own interpreter sees."""
     code = "import echo_drafter; print(echo_drafter.RIGHT)"
     return subprocess.run(
-        [environment.python, "-I", "-c", code], capture_output=True, text=True, check=True
+        [environment.folder / "bin" / "python", "-I", "-c", code], capture_output=True, text=True, check=True
     ).stdout.strip()
 
 

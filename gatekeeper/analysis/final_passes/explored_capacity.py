@@ -94,7 +94,7 @@ class _CapacityExplorer:
         def read(probe: StreamProbe) -> LevelReading:
             level, answers = self._measured(arm, probe)
             if answers is None:
-                return LevelReading(probe.streams, probe.full, UNMEASURED, "it was not measured to the end", 0, 0)
+                return LevelReading(probe.streams, UNMEASURED, "it was not measured to the end", 0, 0)
             key = ProbeKey(self._workload, level.name, len(answers), probe.error)
             if key not in self._cache.levels:
                 plain = self._nearest_plain(probe.streams) if arm == "candidate" else ()

@@ -69,9 +69,7 @@ def read_level(level: StreamLevel, probe: StreamProbe, evidence: PairedAnswers) 
     whole = [reason for reason, each in zip(reasons, outcomes, strict=True) if each is outcome and reason]
     because = "every objective is proven" if outcome is Outcome.PASS else "; ".join(whole)
     measured = len(evidence.answers)
-    return LevelReading(
-        level.streams, probe.full, reading, because, measured, failed, tuple(latencies), _speed(level, evidence)
-    )
+    return LevelReading(level.streams, reading, because, measured, failed, tuple(latencies), _speed(level, evidence))
 
 
 def _errors(level: StreamLevel, failed: int, answers: int, probe: StreamProbe, error: float) -> Outcome:

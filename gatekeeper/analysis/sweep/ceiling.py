@@ -60,10 +60,6 @@ class LengthCost:
         needed = self.break_even.center
         return "always" if needed <= 0 else "never" if needed >= 1 else "above"
 
-    def ratio(self, acceptance: float) -> float:
-        """Return the speed over plain decoding's at an *acceptance*, accepted over drafted tokens."""
-        return (1 + self.length * acceptance) / self.cost.center
-
     def document(self) -> dict[str, object]:
         """Return it as `ceiling --json` writes it."""
         chance = break_even_chance(self.cost.center, self.length) if self.pays == "above" else None

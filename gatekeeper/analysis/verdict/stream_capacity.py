@@ -38,7 +38,6 @@ class LevelReading:
     """What one probe of an arm showed."""
 
     streams: int
-    full: bool
     reading: StreamReading
     because: str
     answers: int

@@ -1,7 +1,7 @@
 """Host samples in columns: those of a day take some twenty megabytes, and are read in a second."""
 
 from array import array
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from sys import intern
@@ -124,13 +124,6 @@ class HostColumns(Sequence[HostSample]):
         columns.layouts, columns.numbers, columns._known = self.layouts, self.numbers, self._known
         columns._sizes = self._sizes
         return columns
-
-    def readings(self, name: str) -> Iterator[Reading | None]:
-        """Yield the reading of *name* of each sample; None for a sample without it."""
-        slots = [layout.get(name) for layout in self.layouts]
-        for place, start in zip(self.layout, self.start, strict=True):
-            slot = slots[place]
-            yield None if slot is None else self._reading(slot, start)
 
     def _reading(self, slot: Slot, start: int) -> Reading:
         value = slot.constant if slot.number is None else self.numbers[start + slot.number]

@@ -59,13 +59,8 @@ _READY = 3.0
 """Seconds to wait for the first reading of a stream: powermetrics takes more than one."""
 
 
-def unavailable_metrics(platform: str | None = None) -> Mapping[str, str]:
-    """Return, for each metric of samples that cannot be measured here now, the reason and the fix."""
-    return survey(platform)[1]
-
-
 def survey(platform: str | None = None) -> tuple[Mapping[str, Reading], Mapping[str, str]]:
-    """Return the newest reading of every value, and what `unavailable_metrics` returns."""
+    """Return the newest reading of every value, and by metric of samples that cannot be measured here now the fix."""
     name = platform or this_platform()
     # Our own process stands in for the server, which is not started yet.
     with Poller(platform_sources(platform, lambda: [os.getpid()]), interval=1.0) as panel:

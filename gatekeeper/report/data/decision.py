@@ -43,8 +43,6 @@ class Decision:
     """What to change before the next command; empty where there is nothing."""
     next: str
     """The next command; `{slo}` and `{run}` stand for the paths."""
-    unfinished: str | None = None
-    """Where the run was interrupted; None for a finished one."""
     certificate_required: bool = False
     """A demo ends in exit code 3, whatever it shows."""
 
@@ -101,7 +99,6 @@ def decide(
         valid_until=_expiry(policy),
         advice=advice,
         next=command,
-        unfinished=unfinished,
     )
 
 

@@ -25,7 +25,6 @@ STEPS = 100
 class Curve:
     """One distribution: values at equal steps of the share of answers, or tokens, that lie at or below them."""
 
-    answers: int
     values: tuple[float, ...]
     """At shares 0, 1/STEPS, … 1, in seconds."""
     quantiles: tuple[float | None, ...]
@@ -44,7 +43,7 @@ class Distributions:
     curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
 
 
-def curve(values: Floats, weights: Floats, answers: int, enough: Callable[[float], bool]) -> Curve | None:
+def curve(values: Floats, weights: Floats, enough: Callable[[float], bool]) -> Curve | None:
     """Return the distribution of weighted *values*, with the quantiles that there are *enough* canaries for.
 
     It writes into both, of which a day has millions. None without a finite value of positive weight.
@@ -66,7 +65,7 @@ def curve(values: Floats, weights: Floats, answers: int, enough: Callable[[float
         return rounded(float(values[np.searchsorted(reached, (share - 1e-9) * reached[-1])]))
 
     steps = tuple(at(step / STEPS) for step in range(STEPS + 1))
-    return Curve(answers, steps, tuple(at(q) if enough(q) else None for q in QUANTILES))
+    return Curve(steps, tuple(at(q) if enough(q) else None for q in QUANTILES))
 
 
 def distributions(case: Case, workloads: Sequence[WorkloadVerdict]) -> tuple[Distributions, ...]:
@@ -125,10 +124,10 @@ def _enough(canaries: int, level: float, quantile: float) -> bool:
 
 def _ttft(evidence: PairedAnswers, enough: Callable[[float], bool]) -> Curve | None:
     values = [value for generation in successful(evidence.answers) if (value := ttft(generation.answer)) is not None]
-    return curve(np.array(values), np.ones(len(values)), len(values), enough)
+    return curve(np.array(values), np.ones(len(values)), enough)
 
 
 def _itl(evidence: PairedAnswers, together_s: float, enough: Callable[[float], bool]) -> Curve | None:
     """Return the token-normalised gaps: a burst of m tokens after a gap g counts m times g/m."""
     gaps = gather_bursts([generation.answer for generation in successful(evidence.answers)], together_s).per_token()
-    return curve(gaps.values, gaps.tokens, int(np.sum(gaps.sizes > 0)), enough)
+    return curve(gaps.values, gaps.tokens, enough)

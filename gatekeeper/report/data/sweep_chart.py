@@ -33,7 +33,6 @@ class SweepAnswer:
     trial: str
     canary: str
     repeat: int
-    arm: str
     tokens: int | None
     excerpt: str
     fault: str | None
@@ -131,7 +130,6 @@ def _answers(trial: Trial, evidence: PairedAnswers) -> Iterator[SweepAnswer]:
             trial.name,
             canary=generation.canary,
             repeat=generation.repeat,
-            arm=generation.arm,
             tokens=answer.output_tokens,
             excerpt=answer.text[:EXCERPT],
             fault=answer.fault,

@@ -83,7 +83,6 @@ class HostLane:
     name: str
     unit: str
     points: tuple[tuple[float, float], ...]
-    samples: int
     missing: str = ""
 
 
@@ -246,7 +245,7 @@ def _lane(samples: HostColumns, places: Sequence[float], length: float, name: st
     )
     lost = lane_readings.counted(missing_status, finite=False)
     missing = ", ".join(f"{status} in {count} of {len(samples)} samples" for status, count in lost.most_common())
-    return HostLane(name, unit, points, len(samples), missing if samples else "no samples")
+    return HostLane(name, unit, points, missing if samples else "no samples")
 
 
 def _gaps(places: Sequence[float], length: float, incidents: Sequence[Mark]) -> Iterator[Unsampled]:

@@ -59,7 +59,6 @@ def test_a_speed_is_predicted_for_any_acceptance_by_position(
     at_length = ceiling.rounds[len(chances) - 1]
 
     assert math.isclose(expected, predicted_ratio(ceiling, rounds) or 0, rel_tol=1e-9)
-    assert math.isclose(expected, at_length.ratio(rounds.accepted / rounds.drafted), rel_tol=1e-9)
     assert expected <= at_length.most.center * (1 + 1e-9) <= ceiling.most.center * (1 + 2e-9)
 
 
@@ -71,8 +70,8 @@ def test_a_draft_pays_where_the_break_even_says_so(costs: list[float], length: i
     at_length = measured(*[turn(lambda width: costs[max(0, width - 2)])] * 6).rounds[length - 1]
     needed = at_length.break_even.center
 
-    assert math.isclose(1, at_length.ratio(needed), rel_tol=1e-9)
-    assert (costs[length - 1] < 1) == (at_length.ratio(0.0) > 1)
+    assert math.isclose(at_length.cost.center, 1 + length * needed, rel_tol=1e-9)
+    assert (costs[length - 1] < 1) == (at_length.cost.center < 1)
     assert {"always": needed <= 0, "never": needed >= 1, "above": 0 < needed < 1}[at_length.pays]
 
 

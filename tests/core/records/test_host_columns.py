@@ -55,7 +55,6 @@ def test_samples_are_those_that_were_appended(samples: list[HostSample]) -> None
 
     assert samples == list(columns)
     assert samples[1:4] == list(columns[1:4])
-    assert [sample.values.get("fan") for sample in samples] == list(columns.readings("fan"))
 
 
 @given(sample=SAMPLE, later_readings=st.lists(st.tuples(WHOLE, FINITE | st.none(), FINITE), max_size=5))

@@ -281,7 +281,7 @@ def test_a_refusal_by_sudo_is_final(healthy_mac: StandIn, message: str) -> None:
         for _ in range(3):
             poller.refresh(0.1)
         values = poller.readings()
-    missing = host.unavailable_metrics("macos")
+    missing = host.survey("macos")[1]
 
     assert {"denied"} == {values[name].status for name in ("package_power", "gpu_power", "thermal_level")}
     assert powermetrics.sudoers_line() in missing["power_mean"]
@@ -300,7 +300,7 @@ def test_an_unknown_sampler_is_absence(healthy_mac: StandIn) -> None:
         until(lambda: poller.readings()["package_power"].status == "absent")
 
         assert "unrecognized sampler" in poller.details()["powermetrics"]
-    hint = host.unavailable_metrics("macos")["power_mean"]
+    hint = host.survey("macos")[1]["power_mean"]
     assert ("macmon" in hint, "visudo" in hint) == (True, False)
 
 
@@ -312,7 +312,7 @@ def test_permission_is_not_advised_where_it_is_there(healthy_mac: StandIn) -> No
     sample = mac_tools.powermetrics().replace("combined_power", "other_power")
     healthy_mac("powermetrics", f"{prints(sample)}; exec sleep 600")
 
-    hint = host.unavailable_metrics("macos")["power_mean"]
+    hint = host.survey("macos")[1]["power_mean"]
 
     assert ("macmon" in hint, "visudo" in hint) == (True, False)
 

@@ -21,7 +21,7 @@ from tests.builders.page_data import VERDICT
 
 def level(streams: int, outcome: Outcome, *latencies: tuple[str, float, float]) -> LevelReading:
     measured = tuple(MeasuredLatency(metric, bound, center, None, None) for metric, bound, center in latencies)
-    return LevelReading(streams, True, StreamReading(outcome, None), "because", 90, 0, measured, 40.0)
+    return LevelReading(streams, StreamReading(outcome, None), "because", 90, 0, measured, 40.0)
 
 
 PLAIN = ArmCapacity(

@@ -26,7 +26,7 @@ def test_a_curve_is_the_weighted_quantiles(weighted: list[tuple[float, float]]) 
     A burst of m tokens counts m times: the curve is that of every token by itself, to six digits.
     """
     values, weights = np.array(weighted).T
-    distribution = curve(values, weights, len(weighted), every)
+    distribution = curve(values, weights, every)
     each = np.sort(np.repeat([value for value, _ in weighted], [int(weight) for _, weight in weighted]))
 
     assert distribution is not None
@@ -41,7 +41,7 @@ def test_a_curve_never_falls(weighted: list[tuple[float, float]]) -> None:
     More answers lie below a later point, never fewer, from the smallest value to the largest.
     """
     values, weights = np.array(weighted).T
-    distribution = curve(values, weights, 1, every)
+    distribution = curve(values, weights, every)
 
     assert distribution is not None
     assert list(distribution.values) == sorted(distribution.values)
@@ -52,8 +52,8 @@ def test_nothing_has_no_curve() -> None:
     """
     No value, no weight and no number give no curve.
     """
-    assert curve(np.empty(0), np.empty(0), 0, every) is None
-    assert curve(np.array([1.0, math.nan, math.inf]), np.array([0.0, 1.0, 1.0]), 3, every) is None
+    assert curve(np.empty(0), np.empty(0), every) is None
+    assert curve(np.array([1.0, math.nan, math.inf]), np.array([0.0, 1.0, 1.0]), every) is None
 
 
 def test_both_arms_of_the_last_speculating_soak_are_shown() -> None:

@@ -17,7 +17,7 @@ RATIO = METRICS.index("throughput_ratio")
 
 
 def row(number: int, fault: str | None = None) -> SweepAnswer:
-    return SweepAnswer("easy", "default", f"c-{number}", 0, "candidate", 10, "", fault, ())
+    return SweepAnswer("easy", "default", f"c-{number}", 0, 10, "", fault, ())
 
 
 def test_every_answer_of_the_sweep_is_a_row() -> None:

@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from gatekeeper.core.manifest import RULES
-from gatekeeper.core.records import HostSample, Reading
+from gatekeeper.core.records import HostSample
 from gatekeeper.core.records.host_columns import HostColumns, Slot
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, fact
@@ -74,13 +74,6 @@ class Series:
             return None
         share = f"{self.count} of {self.expected} expected samples, {percent(COVERAGE)} needed"
         return Missing(f"{self.name}: {share}{f'; {self.cause}' if self.cause else ''}", self.count)
-
-
-def finite(reading: Reading | None) -> float | None:
-    """Return the reading's number if it is one and its status is ok."""
-    if reading is None or reading.status != "ok" or isinstance(reading.value, bool | str) or reading.value is None:
-        return None
-    return float(reading.value) if math.isfinite(reading.value) else None
 
 
 @dataclass(frozen=True, slots=True)

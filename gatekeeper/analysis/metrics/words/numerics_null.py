@@ -48,13 +48,10 @@ class ComparedLeads:
 class Null:
     """What the arithmetic alone does to the lead of the best token."""
 
-    positions: int
     tolerance: float
     """The lead up to which a divergence is numerics, in logits or in nats."""
     larger: float
     """Upper bound on the share of positions whose lead moves by more than `reference`."""
-    level: float
-    """The confidence of both."""
     reference: float | None = None
     """None: the tolerance."""
 
@@ -124,7 +121,7 @@ def null_of(records: Iterable[Numerics], level: float) -> Null | Missing:
         tolerance = reference = max(bound.hi, least)
     beyond = sum(change > reference for change in changes)
     _, larger = intervals.proportion_bounds(beyond, len(changes), level)
-    return Null(len(pairs), tolerance, larger, level, reference)
+    return Null(tolerance, larger, reference)
 
 
 def answers_to_read(paired: PairedAnswers) -> tuple[Generation, ...]:

@@ -80,7 +80,7 @@ def test_divergences_beyond_the_tolerance_are_held_against_the_leads_of_all_plac
     A place with k times the tolerance as lead counts a k-th to the fourth of the null's rate; Poisson's test decides,
     at each doubling of the tolerance with an eighth of the error.
     """
-    noise = Null(1000, 0.1, rate, 0.98)
+    noise = Null(0.1, rate)
     chances = []
     for bound in (0.1 * 2**doubling for doubling in range(8)):
         expected = sum(rate * (0.1 / lead) ** 4 for lead in leads if lead > bound)
@@ -94,7 +94,7 @@ def test_one_divergence_at_a_large_lead_may_be_numerics_and_three_are_not() -> N
     """
     Of 2,400 places with leads of 3 that were compared, noise of which 3 % is above 0.3 turns one in 140 runs.
     """
-    noise = Null(160, 0.3, 0.03, 0.95)
+    noise = Null(0.3, 0.03)
 
     assert [False, True] == [noise.refutes(ComparedLeads((3.0,) * count, (3.0,) * 2400)) for count in (1, 3)]
 
@@ -103,7 +103,7 @@ def test_few_divergences_at_large_leads_are_no_numerics_where_many_at_small_ones
     """
     A defect that changes few tokens shows by how much the target preferred another one, not by their number.
     """
-    noise, places = Null(240, 0.3, 0.0125, 0.95), (0.4,) * 1000 + (8.0,) * 1000
+    noise, places = Null(0.3, 0.0125), (0.4,) * 1000 + (8.0,) * 1000
 
     assert not noise.refutes(ComparedLeads((0.4,) * 4, places))
     assert noise.refutes(ComparedLeads((8.0,) * 2, places))
@@ -113,7 +113,7 @@ def test_divergences_of_all_workloads_count_together_where_one_has_too_few() -> 
     """
     One divergence at a large lead in each of four workloads is a defect, and none is refuted that has no such one.
     """
-    noise, single = Null(240, 0.3, 0.0125, 0.95), ComparedLeads((2.0,), (2.0,) * 500)
+    noise, single = Null(0.3, 0.0125), ComparedLeads((2.0,), (2.0,) * 500)
     three_more = single + single + single
 
     assert [False, True] == [noise.refutes(single, elsewhere) for elsewhere in (None, three_more)]
