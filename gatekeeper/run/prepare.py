@@ -18,7 +18,6 @@ from gatekeeper.analysis.plan.complaints.unprovable_objectives import (
 )
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.backends import open_backend
-from gatekeeper.backends.scripted.script import read_script
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.backend_registry import SCRIPTED
 from gatekeeper.core.errors import HostLacksError, InputError, UnprovableError
@@ -185,6 +184,8 @@ def measures_real_time(inputs: Inputs) -> bool:
     subject = inputs.slo.subject
     if subject.backend != SCRIPTED or subject.script is None:
         return True
+    from gatekeeper.backends.scripted.script import read_script  # noqa: PLC0415 (its models take time to build)
+
     return read_script(inputs.base / subject.script).time == "real"
 
 

@@ -16,7 +16,6 @@ from gatekeeper.analysis.plan.plan_document import plan_document
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
-from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import RULES, ArrivalTimes, Manifest, Model
@@ -99,7 +98,7 @@ def freeze(
         findings=tuple(finding.document() for finding in (*models.findings, *findings)),
         doubts=tuple(host_doubts(slo.host, host_facts)) if "host" in slo.model_fields_set else (),
         frozen_at=stamp(backend.clock.wall()),
-        seed=backend.script.seed if isinstance(backend, ScriptedBackend) else None,
+        seed=getattr(getattr(backend, "script", None), "seed", None),  # of a simulated system
     )
 
 
