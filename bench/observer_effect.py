@@ -1,16 +1,19 @@
-"""What observing costs: decode speed under our worker against a bare loop over mlx-lm, paired and interleaved.
+"""What observing costs: decode speed under our worker's loop against a bare loop over mlx-lm, token block by block.
 
-    python bench/observer_effect.py --target models/little-target [--draft models/little-draft] [--pairs 80] [--json]
+    python bench/observer_effect.py --target models/little-target [--draft models/little-draft] [--starts 12] [--json]
 
-Both sides are a process with the same models, driven over the same kind of pipe; the bare one runs mlx-lm's
-`stream_generate` in the plainest loop there is, and takes its time from the first token to the last. One process works
-at a time and the order of each pair is drawn. What differs between two processes of one program, such as where its
-memory lies, lasts as long as they do: both start again after every ten pairs, and a start counts as one observation.
-Its ratio (worker over bare) is the median of its pairs', which a busy moment of the machine does not move; the result
-is the geometric mean over the starts, with Student's 95 % interval. Exit code 0: the whole interval meets the goal;
-1: all of it misses it; 3: unproven, use more pairs or a quieter machine. It also prints the cost of the worker's own
-loop, timed alone over prepared tokens: free of the machine's noise, but without effects that only decoding has.
-With the little pair on two cores 80 pairs take about four minutes; `--pairs 20` takes one and only shows that it runs.
+Between two processes of one program memory lies elsewhere and the machine has another moment: that alone moves their
+ratio by 1 to 4 %, more than observing costs. Here one process holds the models and decodes each answer twice, in the
+plainest loop over mlx-lm's `stream_generate` and in our worker's own loop, five tokens of the one and five of the other
+in turns, in random order; both must give the same tokens. The process is our worker, started and sent its requests over
+its pipe as in a run, with its heartbeat read meanwhile. What driving it takes of a processor counts against us, as if
+all of it had delayed the tokens. `--control` puts a second bare loop in our loop's place: what the bench itself adds.
+A start of the process counts as one observation: its ratio (ours over bare) is the median of its blocks', which a busy
+moment of the machine does not move; the result is the geometric mean over the starts, with Student's 95 % interval.
+Exit code 0: the whole interval meets the goal; 1: all of it misses it; 3: unproven, use more starts or a quieter
+machine. It also prints the cost of the worker's own loop, timed alone over prepared tokens: free of the machine's
+noise, but without effects that only decoding has. With the little pair on two quiet cores 30 starts take about 20
+minutes; `--starts 2 --answers 2` takes half a minute and only shows that it runs.
 """
 
 import argparse
@@ -19,70 +22,45 @@ import math
 import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
-from itertools import repeat
+from itertools import count, islice, repeat
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+
+import mlx.core as mx
 
 from gatekeeper.analysis.stats.intervals import student_quantile
-from gatekeeper.backends import open_backend
 from gatekeeper.backends.http.chat_request import resolve
-from gatekeeper.backends.server_process import environment
-from gatekeeper.backends.workers.mlx_lm import MlxLm, observe
+from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
+from gatekeeper.backends.worker_backend.worker_protocol import read_line, request_line
+from gatekeeper.backends.workers.answer_parts import generation
+from gatekeeper.backends.workers.loop import WorkerChannel
+from gatekeeper.backends.workers.mlx_lm import MlxLm, MlxWorker, Timed, observe, sampler_for
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, SamplingParameters
+from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
 from gatekeeper.core.records import Setting, setting
-from gatekeeper.core.slo.subject_table import Subject
 
 GOAL = 0.995
-PAIRS_A_START, WARM_UP = 10, 2
-"""Pairs of each arm between two starts of both sides, and those before them that warm up both."""
+BLOCK = 5
+"""Tokens of one side between two turns: long beside a reading of the clock, short beside a change of the machine."""
+WARM_UP = 1
+"""Answers of each arm at the beginning of a start that are left out."""
 LEAST_STARTS = 2
+TIMEOUT_S = 120.0
+SERVE = "serve"
+"""The first word of the worker's own command line."""
 
-Speed = Callable[[DecodeRequest], tuple[int, float]]
-"""Gives the tokens of one answer and its decode tokens per second."""
-
-BARE = """
-import json, sys, time
-import mlx.core as mx
-from mlx_lm import load, stream_generate
-from mlx_lm.sample_utils import make_sampler
-model, tokenizer = load(sys.argv[1])
-draft = load(sys.argv[2])[0] if len(sys.argv) > 2 else None
-print("ready", flush=True)
-for line in sys.stdin:
-    ask = json.loads(line)
-    mx.random.seed(ask["seed"])
-    more = {"draft_model": draft, "num_draft_tokens": ask["draft_tokens"]} if ask["draft"] else {}
-    prompt = tokenizer.apply_chat_template(ask["messages"], add_generation_prompt=True)
-    first, count, sampler = None, 0, make_sampler(ask["temperature"])
-    for piece in stream_generate(
-        model, tokenizer, prompt, max_tokens=ask["max_tokens"], sampler=sampler, **more
-    ):
-        first = first or time.monotonic_ns()
-        count += 1
-    print(json.dumps([count, time.monotonic_ns() - first]), flush=True)
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The decode speeds of one request, in tokens per second."""
-
-    tokens: int
-    worker: float
-    bare: float
-
-    @property
-    def log_ratio(self) -> float:
-        """Return the logarithm of worker over bare."""
-        return math.log(self.worker / self.bare)
+Last = tuple[int, str | None]
+"""The last token of a block, and why the answer ended with it; None where it goes on."""
+Side = tuple[Iterator[Any], Callable[[Iterable[Any]], Last]]
+"""The pieces of one answer, and the loop that runs over a block of them."""
+Block = tuple[int, int]
+"""Nanoseconds of one block: in the bare loop, in ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,141 +69,196 @@ class Result:
 
     arm: str
     starts: int
-    pairs: int
-    tokens: int
-    worker_tokens_per_s: float
+    blocks: int
     bare_tokens_per_s: float
+    driving: float
+    """The share of the time for which driving the worker held a processor."""
     ratio: float
     lo: float
     hi: float
 
 
-def loop_cost_ns(tokens: int = 200_000) -> float:
-    """Return what the worker's loop costs per token beyond an empty one, the least of seven tries."""
+@dataclass(slots=True)
+class Start:
+    """What one start of the worker gave of one arm."""
+
+    blocks: list[Block]
+    driving: float = 0.0
+
+    @property
+    def log_ratio(self) -> float:
+        """Return the logarithm of our speed over the bare one."""
+        return statistics.median(math.log(bare / ours) for bare, ours in self.blocks) + math.log(1 - self.driving)
+
+
+def bare_loop(pieces: Iterable[Any]) -> Last:
+    """Run over *pieces* in the plainest loop there is."""
+    piece: Any = None
+    for piece in pieces:  # noqa: B007  the last one is looked at below
+        pass
+    return piece.token, piece.finish_reason
+
+
+def blocks_of(
+    sides: tuple[Side, Side], seed: int, reseed: Callable[[int], None], drain: Callable[[], None]
+) -> list[Block]:
+    """Decode one answer on both *sides* in turns, each block from its own seed; return their times.
+
+    A block lasts until *drain* has waited for what mlx-lm computes ahead. The first token, which has the prompt's time
+    in it, and the block in which the answer ends are left out.
+    """
+    draw = random.Random(seed)
+    blocks: list[Block] = []
+    for number in count():
+        spans: list[int] = [0, 0]
+        last: list[Last] = [(0, None)] * 2
+        for side in draw.sample((0, 1), 2):
+            pieces, loop = sides[side]
+            block = islice(pieces, BLOCK if number else 1)
+            reseed(seed + number)
+            began = time.monotonic_ns()
+            last[side] = loop(block)
+            drain()
+            spans[side] = time.monotonic_ns() - began
+        if last[0] != last[1]:
+            raise ValueError(f"the two loops gave different answers: {last}")
+        if last[0][1] is not None:
+            return blocks
+        if number:
+            blocks.append((spans[0], spans[1]))
+    raise AssertionError
+
+
+class TwoLoops(MlxWorker):
+    """Our worker, which decodes each answer in a bare loop too, and answers with the times of both."""
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Decode one answer on both sides."""
+        prompt, speculating = self.prompt(request), bool(request["setting"]["draft"])
+        decoding = self.decoding(request, speculating=speculating)
+        timed: Timed = []
+        drafting = {"draft_model": decoding.draft, "num_draft_tokens": decoding.draft_tokens} if speculating else {}
+
+        def bare() -> Side:
+            pieces = generation.stream_generate(
+                self.model,
+                self.tokenizer,
+                prompt,
+                max_tokens=request["max_tokens"],
+                sampler=sampler_for(request),
+                **drafting,
+            )
+            return pieces, bare_loop
+
+        def our_loop(pieces: Iterable[Any]) -> Last:
+            observe(pieces, decoding.keep, timed, self._beat)
+            _, (token, _, _, finish) = timed[-1]
+            return token, finish
+
+        def drain() -> None:
+            mx.synchronize(generation.generation_stream)
+
+        second = bare() if request["control"] else (iter(decoding.pieces(prompt)), our_loop)
+        return {"blocks": blocks_of((bare(), second), request["seed"], mx.random.seed, drain)}
+
+
+def loop_cost_ns(tokens: int = 200, answers: int = 200) -> float:
+    """Return what the worker's loop costs per token of an answer beyond an empty one, the least of seven tries."""
     piece = SimpleNamespace(token=1, from_draft=False, text=" a", finish_reason=None)
     beat = memoryview(bytearray(8)).cast("Q")
     keep = MlxLm(None, None, None, tokens).keep
 
-    def spent(work: Callable[[], object]) -> int:
-        began = time.perf_counter_ns()
-        work()
-        return time.perf_counter_ns() - began
+    def least(loop: Callable[[Iterable[Any]], object]) -> int:
+        spans = []
+        for _ in range(7):
+            began = time.perf_counter_ns()
+            for _ in range(answers):
+                loop(repeat(piece, tokens))
+            spans.append(time.perf_counter_ns() - began)
+        return min(spans)
 
-    def empty() -> None:
-        for _ in repeat(piece, tokens):
-            pass
-
-    ours = min(spent(lambda: observe(repeat(piece, tokens), keep, [], beat)) for _ in range(7))
-    return (ours - min(spent(empty) for _ in range(7))) / tokens
-
-
-class Bare:
-    """The process without us."""
-
-    def __init__(self, folders: list[str]) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", BARE, *folders],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment(with_package=True),
-            start_new_session=True,
-        )
-        assert self._process.stdout is not None
-        self._process.stdout.readline()
-
-    def speed(self, request: DecodeRequest) -> tuple[int, float]:
-        """Return the tokens of one answer and its decode tokens per second."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asdict(resolve(request))).encode() + b"\n")
-        self._process.stdin.flush()
-        tokens, span_ns = json.loads(self._process.stdout.readline())
-        return tokens, _speed(tokens, span_ns)
-
-    def close(self) -> None:
-        """End it."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+    ours, empty = least(lambda pieces: observe(pieces, keep, [], beat)), least(bare_loop)
+    return (ours - empty) / (tokens * answers)
 
 
-def requests(knobs: Setting, numbers: range, max_tokens: int) -> list[DecodeRequest]:
-    """Return a request for each pair, at a temperature at which a stop token is rare, with one seed on both sides."""
+def requests(knobs: Setting, numbers: Iterable[int], max_tokens: int) -> Iterator[DecodeRequest]:
+    """Yield requests at a temperature at which a stop token is rare."""
     message = {"role": "user", "content": "write a tale of the otter by the lake."}
-    return [
-        DecodeRequest(
-            Canary.model_validate({"id": f"pair-{number}", "messages": [message]}),
-            knobs,
-            SamplingParameters(temperature=1.5, seed=number, max_tokens=max_tokens),
-        )
-        for number in numbers
-    ]
+    for number in numbers:
+        canary = Canary.model_validate({"id": f"answer-{number}", "messages": [message]})
+        yield DecodeRequest(canary, knobs, SamplingParameters(1.5, seed=number << 20, max_tokens=max_tokens))
 
 
-def worker_speed(worker: RunningSystem, request: DecodeRequest) -> tuple[int, float]:
-    """Return the tokens of one answer and its decode tokens per second."""
-    answer = worker.answer(request)
-    if answer.fault is not None or not answer.arrivals:
-        sys.exit(f"the worker failed: {answer.fault}")
-    span_ns = answer.arrivals[-1].at_ns - answer.arrivals[0].at_ns
-    return len(answer.arrivals), _speed(len(answer.arrivals), span_ns)
+def receive(worker: WorkerProcess) -> dict[str, Any]:
+    """Return the worker's next line; exit with the reason where it failed."""
+    line = read_line(worker.receive(TIMEOUT_S, time.monotonic() + TIMEOUT_S))
+    if "failed" in line:
+        sys.exit(f"the worker failed: {line['failed']}; its log: {worker.log.read_text()[-2000:]}")
+    return line
 
 
-def _speed(tokens: int, span_ns: int) -> float:
-    """Return tokens per second; NaN for an answer of one token, which one request in a thousand gets."""
-    return (tokens - 1) / (span_ns / 1e9) if tokens > 1 else math.nan
+def start_of(worker: WorkerProcess, sent: Iterable[DecodeRequest], *, control: bool) -> Start:
+    """Send requests of one arm to a started worker."""
+    blocks: list[Block] = []
+    held = passed = 0.0
+    for number, request in enumerate(sent):
+        worker.send(request_line(number, resolve(request), request.setting, control=control), TIMEOUT_S, math.inf)
+        receive(worker)  # it begins
+        began, began_held = time.monotonic(), time.process_time()
+        line = worker.receive(TIMEOUT_S, math.inf)
+        held, passed = held + time.process_time() - began_held, passed + time.monotonic() - began
+        if number >= WARM_UP:
+            blocks += read_line(line)["blocks"]
+    return Start(blocks, held / passed)
 
 
-def compare(worker: RunningSystem, bare: Bare, sent: Sequence[DecodeRequest]) -> list[Pair]:
-    """Send the same requests to both sides, in random order; the first ones warm up and are left out."""
-    draw, pairs = random.Random(sent[0].canary.id), []
-    sides: dict[str, Speed] = {"worker": partial(worker_speed, worker), "bare": bare.speed}
-    for request in sent:
-        speeds = {side: sides[side](request) for side in draw.sample(sorted(sides), 2)}
-        tokens, in_bare = speeds["worker"][0], speeds["bare"][0]
-        if tokens != in_bare:
-            sys.exit(f"{request.canary.id}: the two sides gave different answers: {speeds}")
-        pairs.append(Pair(tokens, speeds["worker"][1], speeds["bare"][1]))
-    return [pair for pair in pairs[WARM_UP:] if pair.tokens > 1]
-
-
-def result_of(arm: str, starts: Sequence[Sequence[Pair]]) -> Result:
-    """Return the ratio of one arm, from the pairs of each start."""
-    logs = [statistics.median(pair.log_ratio for pair in pairs) for pairs in starts]
-    pairs, center = [pair for start in starts for pair in start], statistics.mean(logs)
-    half = student_quantile(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+def result_of(arm: str, starts: Sequence[Start]) -> Result:
+    """Return the ratio of one arm, from all starts."""
+    logs, blocks = [start.log_ratio for start in starts], [block for start in starts for block in start.blocks]
+    center, half = statistics.mean(logs), student_quantile(0.975, len(logs) - 1) * standard_error(logs)
     return Result(
         arm,
         starts=len(starts),
-        pairs=len(pairs),
-        tokens=sum(pair.tokens for pair in pairs),
-        worker_tokens_per_s=statistics.median(pair.worker for pair in pairs),
-        bare_tokens_per_s=statistics.median(pair.bare for pair in pairs),
+        blocks=len(blocks),
+        bare_tokens_per_s=BLOCK * 1e9 / statistics.median(bare for bare, _ in blocks),
+        driving=statistics.mean(start.driving for start in starts),
         ratio=math.exp(center),
         lo=math.exp(center - half),
         hi=math.exp(center + half),
     )
 
 
-def measure(
-    backend: Backend, folders: list[str], arms: Mapping[str, Setting], starts: int, max_tokens: int
-) -> list[Result]:
-    """Start both sides *starts* times, and send each start's requests of every arm."""
-    pairs: dict[str, list[list[Pair]]] = {arm: [] for arm in arms}
-    each = WARM_UP + PAIRS_A_START
-    for start in range(starts):
-        bare = Bare(folders)
-        try:
-            with backend.start(arms.get("drafting", arms["plain"])) as worker:
+def standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of the mean of *values*."""
+    return statistics.stdev(values) / math.sqrt(len(values))
+
+
+def measure(options: argparse.Namespace, arms: Mapping[str, Setting]) -> list[Result]:
+    """Start the worker as often as *options* say, and send each start's requests of every arm."""
+    folders = [str(folder) for folder in (options.target, options.draft) if folder]
+    command = [sys.executable, "-P", __file__, SERVE, *folders]
+    by_arm: dict[str, list[Start]] = {arm: [] for arm in arms}
+    numbers = count(1)
+    with tempfile.TemporaryDirectory() as logs:
+        for start in range(options.starts):
+            worker = WorkerProcess(command, log=Path(logs) / f"{start}.log", folder=Path.cwd(), with_package=True)
+            try:
+                receive(worker)  # it greets
+                receive(worker)  # it is ready
                 for arm, knobs in arms.items():
-                    sent = requests(knobs, range(start * each, (start + 1) * each), max_tokens)
-                    pairs[arm].append(compare(worker, bare, sent))
-                    ratio = math.exp(statistics.median(pair.log_ratio for pair in pairs[arm][-1]))
-                    print(f"start {start + 1} of {starts}, {arm}: {ratio:.4f}", file=sys.stderr)
-        finally:
-            bare.close()
-    return [result_of(arm, of_arm) for arm, of_arm in pairs.items()]
+                    sent = requests(knobs, islice(numbers, WARM_UP + options.answers), options.max_tokens)
+                    by_arm[arm].append(start_of(worker, sent, control=options.control))
+                    ratio = math.exp(by_arm[arm][-1].log_ratio)
+                    print(f"start {start + 1} of {options.starts}, {arm}: {ratio:.4f}", file=sys.stderr)
+            finally:
+                worker.close()
+    return [result_of(arm, starts) for arm, starts in by_arm.items()]
+
+
+def serve(target: str, draft: str | None = None) -> None:
+    """Be the worker."""
+    channel = WorkerChannel()
+    channel.serve({"name": "two-loops"}, lambda loading: TwoLoops(target, draft, channel.beat, loading))
 
 
 def main() -> int:
@@ -234,29 +267,25 @@ def main() -> int:
     parser.add_argument("--target", type=Path, required=True)
     parser.add_argument("--draft", type=Path)
     parser.add_argument("--num-draft-tokens", type=int, default=4)
-    parser.add_argument("--pairs", type=int, default=80, help=f"of each arm; rounded up to {PAIRS_A_START} a start")
+    parser.add_argument("--starts", type=int, default=12, help=f"of the worker, at least {LEAST_STARTS}")
+    parser.add_argument("--answers", type=int, default=10, help="of each arm and start")
     parser.add_argument("--max-tokens", type=int, default=200)
+    parser.add_argument("--control", action="store_true", help="a bare loop in our loop's place")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
-    models = {"target": options.target} | ({"draft": options.draft} if options.draft else {})
+    options.starts = max(LEAST_STARTS, options.starts)
     arms = {"plain": setting(draft=None)}
     if options.draft:
         arms["drafting"] = setting(draft="draft", num_draft_tokens=options.num_draft_tokens)
-    cost = loop_cost_ns()
-    with tempfile.TemporaryDirectory() as logs:
-        subject = Subject.model_validate({"backend": "mlx", "target": "target", "drafts": list(models)[1:]})
-        backend = open_backend(subject, models=models, base=Path(), logs=Path(logs))
-        starts = max(LEAST_STARTS, math.ceil(options.pairs / PAIRS_A_START))
-        results = measure(backend, [str(folder) for folder in models.values()], arms, starts, options.max_tokens)
+    cost, results = loop_cost_ns(), measure(options, arms)
     if options.json:
         arms_written = [asdict(result) for result in results]
-        print(json.dumps({"schema": 2, "goal": GOAL, "loop_cost_ns": cost, "arms": arms_written}, indent=2))
+        print(json.dumps({"schema": 3, "goal": GOAL, "loop_cost_ns": cost, "arms": arms_written}, indent=2))
     else:
-        print(f"{'arm':10} starts  pairs  tokens  worker tok/s  bare tok/s   ratio  95 % interval")
+        print(f"{'arm':10} starts  blocks  bare tok/s  driving   ratio  95 % interval")
         for result in results:
-            speeds = f"{result.worker_tokens_per_s:13.1f} {result.bare_tokens_per_s:11.1f}"
-            counts = f"{result.starts:6} {result.pairs:6} {result.tokens:7}"
-            print(f"{result.arm:10} {counts} {speeds} {result.ratio:7.4f}  {result.lo:.4f} to {result.hi:.4f}")
+            counts = f"{result.starts:6} {result.blocks:7} {result.bare_tokens_per_s:11.1f} {result.driving:8.3%}"
+            print(f"{result.arm:10} {counts} {result.ratio:7.4f}  {result.lo:.4f} to {result.hi:.4f}")
         share = cost * 1e-9 * max(result.bare_tokens_per_s for result in results)
         print(f"the worker's loop alone costs {cost:.0f} ns a token, {share:.4%} of one here; goal: ratio >= {GOAL}")
         print(f"load average {os.getloadavg()[0]:.1f}")
@@ -266,4 +295,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == [SERVE]:
+        serve(*sys.argv[2:])
     sys.exit(main())
