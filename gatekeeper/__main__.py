@@ -34,7 +34,7 @@ def _open_streams() -> None:
 def _run() -> int:
     """Run the command line and return its exit code."""
     from gatekeeper.cli.main import run  # noqa: PLC0415 (so that importing this module costs nothing)
-    from gatekeeper.core.errors import ExitCode  # noqa: PLC0415
+    from gatekeeper.core.exit_codes import ExitCode  # noqa: PLC0415
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a path or a name may hold bytes that are no text

@@ -135,6 +135,7 @@ def test_help_imports_the_commands_alone(words: list[str], further: set[str]) ->
         "cli.options",
         "core",
         "core.errors",
+        "core.exit_codes",
         "core.reasons",
         "core.system",
         "core.system.environment_variables",

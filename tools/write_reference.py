@@ -20,7 +20,7 @@ from gatekeeper.analysis.verdict import run_verdict  # noqa: E402
 from gatekeeper.backends.dialect import Dialect  # noqa: E402
 from gatekeeper.core import manifest, verdict  # noqa: E402
 from gatekeeper.core.backend_registry import SERVERS, backend_names  # noqa: E402
-from gatekeeper.core.errors import ExitCode  # noqa: E402
+from gatekeeper.core.exit_codes import ExitCode  # noqa: E402
 from gatekeeper.core.metrics import ALL  # noqa: E402
 from gatekeeper.core.metrics.metric import Metric, Sight  # noqa: E402
 from gatekeeper.core.policy import Policy  # noqa: E402

@@ -10,14 +10,13 @@ from typing import Any
 
 from gatekeeper.analysis.final_passes import FINAL_PASSES
 from gatekeeper.analysis.final_passes.final_pass import FinalPass
-from gatekeeper.analysis.metrics.host.host_findings import DISQUALIFYING
 from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.answer_findings import cache_findings
 from gatekeeper.analysis.verdict.case import Case, damage_after_soak, is_due
-from gatekeeper.analysis.verdict.host_checks import host_checks
+from gatekeeper.analysis.verdict.host_checks import DISQUALIFYING, host_checks
 from gatekeeper.analysis.verdict.ladder_state import LadderState
 from gatekeeper.analysis.verdict.run_verdict import SETTLED, Verdict, WorkloadOutcome, WorkloadVerdict, no_soak_decides
 from gatekeeper.analysis.verdict.soak_time import clock_ran_backwards, soaked_seconds, too_short

@@ -8,7 +8,7 @@ from gatekeeper.analysis.metrics.words.first_token_distribution import BLIND
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
-from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric, Per
 from gatekeeper.core.slo import Slo

@@ -8,7 +8,7 @@ import click
 
 from gatekeeper.cli.common_options import AS_JSON, add_common
 from gatekeeper.cli.options import PATH, CommandGroup, SloPath, show
-from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.exit_codes import ExitCode
 
 CONTEXT = 8192
 """Tokens of prompt and answer that `check` allows where no --limit is given."""

@@ -13,7 +13,8 @@ import click
 
 from gatekeeper.cli.common_options import option_value, wants_json
 from gatekeeper.cli.options import LazyCommand, with_own_commands, wrapped
-from gatekeeper.core.errors import ExitCode, GatekeeperError, did_you_mean
+from gatekeeper.core.errors import GatekeeperError, did_you_mean
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.system.own_limits import own_limit
 from gatekeeper.core.text import printable_error
 

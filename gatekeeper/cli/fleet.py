@@ -10,7 +10,8 @@ import click
 
 from gatekeeper.cli.common_options import AS_JSON, add_common
 from gatekeeper.cli.options import PATH, CommandGroup, SloPath, parse_duration, show
-from gatekeeper.core.errors import ExitCode, InputError
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from gatekeeper.fleet.cells import Cell, HostLook

@@ -10,7 +10,8 @@ import click
 
 from gatekeeper.cli.common_options import AS_JSON, QUIET
 from gatekeeper.cli.options import PATH, CommandGroup, SecondsRange, show, styled_printer, wrapped
-from gatekeeper.core.errors import ExitCode, InputError
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.exit_codes import ExitCode
 
 
 @click.command(hidden=True)

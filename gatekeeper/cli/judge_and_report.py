@@ -21,7 +21,8 @@ from gatekeeper.cli.options import (
     slo_lines,
     slo_of,
 )
-from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, did_you_mean
+from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.system.environment_variables import DISPLAY, SSH_CONNECTION, SSH_TTY, WAYLAND_DISPLAY
 from gatekeeper.report import FORMATS
 

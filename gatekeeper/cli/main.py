@@ -10,7 +10,7 @@ import click
 
 from gatekeeper.cli.common_options import add_display, apply_color
 from gatekeeper.cli.options import CommandGroup, LazyCommand
-from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.exit_codes import ExitCode
 
 
 def _show_versions(context: click.Context, _option: click.Parameter, requested: bool) -> None:

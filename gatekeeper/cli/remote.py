@@ -24,7 +24,8 @@ from gatekeeper.cli.options import (
     show_decision,
 )
 from gatekeeper.cli.remote_options import RUN, downloads_run, on_host, starts_run
-from gatekeeper.core.errors import ExitCode, NoProofError
+from gatekeeper.core.errors import NoProofError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.reasons import Reason
 
 if TYPE_CHECKING:

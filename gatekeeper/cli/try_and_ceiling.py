@@ -10,7 +10,8 @@ from gatekeeper.cli.certify_and_plan import observers
 from gatekeeper.cli.common_options import AS_JSON, QUIET, is_verbose
 from gatekeeper.cli.options import PATH, RenamedCommand, SloPath, out_option, seconds_option, show
 from gatekeeper.core.backend_registry import PROBED, TIMED
-from gatekeeper.core.errors import ExitCode, InputError
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.exit_codes import ExitCode
 
 AFTER_INTERRUPT = dict.fromkeys(
     ("try", "ceiling"), "it cannot be resumed: run it again, with a lower --seconds if it took too long"

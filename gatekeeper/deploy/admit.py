@@ -11,7 +11,8 @@ from gatekeeper.analysis.verdict.admission import Present
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import ExitCode, InputError, NoProofError
+from gatekeeper.core.errors import InputError, NoProofError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.reasons import Reason

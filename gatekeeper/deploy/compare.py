@@ -11,7 +11,8 @@ from gatekeeper.analysis.verdict.against_certified import compare_inputs, concer
 from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
 from gatekeeper.core import slo as slo_file
 from gatekeeper.core.backend_registry import SERVERS
-from gatekeeper.core.errors import ExitCode, InputError
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.manifest import Manifest, Model
 from gatekeeper.core.metrics import BY_NAME, MEASURED, suggest_metric
 from gatekeeper.core.slo import CONFIDENCE, Slo

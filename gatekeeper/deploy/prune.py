@@ -13,7 +13,8 @@ from typing import Any
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.admission import CLOCKS_APART_S
 from gatekeeper.core import parse
-from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, NoProofError
+from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import record_files, run_directory

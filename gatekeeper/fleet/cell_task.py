@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError
+from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.records import Event
 from gatekeeper.core.system.run_directory import MANIFEST, VERDICT
 from gatekeeper.report.data.progress import Progress

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gatekeeper.core.errors import ExitCode, InputError, NoProofError
+from gatekeeper.core.errors import InputError, NoProofError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.text import describe_setting
 from gatekeeper.fleet.fleet_cell import CellWorkload, FleetCell

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gatekeeper
-from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError
+from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.fleet.cell_task import Done, Task, certify_cell
 from gatekeeper.fleet.cells import Cell
 from gatekeeper.fleet.fleet_cell import CellState

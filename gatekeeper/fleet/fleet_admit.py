@@ -4,7 +4,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.core.errors import ExitCode, InputError
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.deploy import admit as gate

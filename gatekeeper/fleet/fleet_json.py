@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError
+from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.system.files import write_atomically
 from gatekeeper.fleet.fleet_cell import FleetCell

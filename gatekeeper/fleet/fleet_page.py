@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.text import counted
 from gatekeeper.fleet import fleet_report
 from gatekeeper.fleet.fleet_cell import FleetCell

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.fleet.cells import Cell, HostLook, cells_to_run
 from gatekeeper.run.remote.checks_before_run import ENVIRONMENT_BYTES, RUN_BYTES
 

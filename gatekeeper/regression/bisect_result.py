@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gatekeeper.analysis.stats.run_to_run import Values
-from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.verdict import Estimate, Missing, figures
 from gatekeeper.regression.symptom import Symptom
 from gatekeeper.regression.version_comparison import Word

@@ -9,7 +9,8 @@ from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.clock import SystemClock
-from gatekeeper.core.errors import ExitCode, InputError, NoProofError
+from gatekeeper.core.errors import InputError, NoProofError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.inputs import read as read_inputs

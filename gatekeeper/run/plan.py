@@ -16,7 +16,8 @@ from gatekeeper.analysis.plan.request_costs import PREFILL, Assumptions
 from gatekeeper.analysis.plan.settings import sampling_for
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.errors import ExitCode, InputError
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.interfaces import DecodeRequest, KnowsTime
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Generation, Role, Setting

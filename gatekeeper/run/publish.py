@@ -7,7 +7,7 @@ from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Event
 from gatekeeper.core.system import record_files

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.records import Event
 from gatekeeper.run.certify import certify
 from gatekeeper.run.open_run import RunRequest

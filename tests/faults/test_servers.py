@@ -16,7 +16,8 @@ import pytest
 from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.server_process import ServerProcess, launch
 from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
-from gatekeeper.core.errors import ExitCode, InputError
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.records import setting
 from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.run.requests import start_thread

@@ -19,7 +19,8 @@ from gatekeeper.analysis.plan.soak_schedule import canaries_needed
 from gatekeeper.analysis.stats.intervals import samples_needed
 from gatekeeper.backends import open_backend
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.errors import ExitCode, InputError
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.interfaces import SamplingParameters
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Setting

@@ -8,7 +8,8 @@ from typing import Any
 
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import ExitCode, NoProofError
+from gatekeeper.core.errors import NoProofError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.manifest import File, Manifest, Model, sha256
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.slo import Slo

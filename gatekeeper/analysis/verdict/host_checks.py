@@ -15,7 +15,19 @@ from gatekeeper.analysis.verdict.case import Case, host_during, soak_answers
 from gatekeeper.analysis.verdict.soak_time import SOAK_ROLES
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records.host_columns import HostColumns
-from gatekeeper.core.verdict import Check, Estimate, Finding, Missing
+from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Missing
+
+DISQUALIFYING = frozenset(
+    {
+        FindingKind.HOST_SLEPT,
+        FindingKind.POWER_LOST,
+        FindingKind.POWER_MODE_CHANGED,
+        FindingKind.VIRTUAL_MAC,
+        FindingKind.HOST_RESTARTED,
+        FindingKind.MEMORY_CONTRADICTION,
+    }
+)
+"""Kinds of findings that make a soak unproven, whatever was measured."""
 
 
 def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]:

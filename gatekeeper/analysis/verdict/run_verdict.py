@@ -11,7 +11,7 @@ from gatekeeper.analysis.sweep.routing_gain import Routing
 from gatekeeper.analysis.verdict.certified_region import CertifiedRegion
 from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
 from gatekeeper.analysis.verdict.stream_capacity import StreamCapacity
-from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome, figures, known, worst

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.core.clock import Instant, stamp
-from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.records import Generation
 from gatekeeper.core.verdict import Outcome

@@ -9,7 +9,8 @@ from typing import Any, Self
 from gatekeeper import host
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.clock import Clock, Instant, clock_gap, stamp
-from gatekeeper.core.errors import ExitCode, GatekeeperError
+from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.deploy.running.certified_run import CertifiedRun, PolicyFile
 from gatekeeper.deploy.running.deployed_server import DeployedServer

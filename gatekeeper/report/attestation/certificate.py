@@ -9,7 +9,7 @@ from typing import Any
 
 from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
-from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.manifest import Manifest, Model
 from gatekeeper.core.records import Event
 from gatekeeper.core.verdict import Check, Outcome

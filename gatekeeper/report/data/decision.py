@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from gatekeeper.analysis.next_step import next_step
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, outcome_words
-from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.parse import ParseError, toml_table
 from gatekeeper.core.text import counted, listed
 from gatekeeper.core.verdict import FindingKind, Outcome, rounded

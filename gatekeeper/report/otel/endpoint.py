@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError
+from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.slo import Telemetry
 from gatekeeper.core.system.environment_variables import OTEL_SDK_DISABLED, OTEL_SEMCONV_STABILITY_OPT_IN
 

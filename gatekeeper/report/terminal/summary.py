@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome
-from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.system.own_command import as_typed
 from gatekeeper.core.system.run_directory import RUNS
 from gatekeeper.core.text import counted, printable_error

@@ -9,7 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gatekeeper.analysis.verdict.run_verdict import Verdict
-from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError, NoProofError
+from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError, NoProofError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.system import run_directory

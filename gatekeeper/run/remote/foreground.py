@@ -4,7 +4,8 @@ import sys
 from codecs import getincrementaldecoder
 from collections.abc import Sequence
 
-from gatekeeper.core.errors import ExitCode, GatekeeperError
+from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.text import printable_error
 from gatekeeper.run.remote.checks_before_run import check_disk, refuse_occupied, report
 from gatekeeper.run.remote.installation import installing, is_installed, prepare_environment

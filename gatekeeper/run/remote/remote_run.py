@@ -10,7 +10,8 @@ from typing import Any
 
 from gatekeeper import host as this_host
 from gatekeeper.core.clock import SystemClock, stamp
-from gatekeeper.core.errors import ExitCode, HostLacksError, InputError
+from gatekeeper.core.errors import HostLacksError, InputError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.parse import ParseError, json_object

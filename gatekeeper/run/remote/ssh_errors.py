@@ -5,7 +5,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from gatekeeper.core.errors import ExitCode, GatekeeperError
+from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.text import printable
 
 SILENT = "silent"

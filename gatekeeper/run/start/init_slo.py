@@ -15,7 +15,8 @@ from gatekeeper.backends import all_facts, backends_that_load, facts_of
 from gatekeeper.backends.models import gguf, model_stores
 from gatekeeper.core import slo
 from gatekeeper.core.backend_registry import backend_names
-from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, did_you_mean
+from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.system import inputs
 from gatekeeper.core.system.files import why_not_written, write_atomically
 from gatekeeper.core.units import show_bytes, sold_gigabytes

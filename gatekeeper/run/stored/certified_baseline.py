@@ -12,7 +12,8 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.against_certified import compare_inputs, summary
 from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome
-from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, NoProofError, UnprovableError
+from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, UnprovableError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.manifest import CertifiedBaseline, sha256
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.slo import Slo

@@ -12,7 +12,8 @@ from typing import Any, Self
 
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.admission import Present
-from gatekeeper.core.errors import ExitCode, GatekeeperError
+from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import run_directory, tries_file

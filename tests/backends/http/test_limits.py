@@ -12,7 +12,8 @@ from gatekeeper.backends.answer_limits import AnswerLimits, most_bytes
 from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.http.chat_answer import read_answer
 from gatekeeper.backends.http.stream import MOST_BYTES, post
-from gatekeeper.core.errors import ExitCode, InputError
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.records import Answer
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.slo.subject_table import Subject

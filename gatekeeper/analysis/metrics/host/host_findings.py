@@ -24,17 +24,6 @@ GROWING = {
 """What may use up the free memory, in words."""
 BUSY_CORES = 0.25
 """Cores that background jobs of the system may use on average before they are reported."""
-DISQUALIFYING = frozenset(
-    {
-        FindingKind.HOST_SLEPT,
-        FindingKind.POWER_LOST,
-        FindingKind.POWER_MODE_CHANGED,
-        FindingKind.VIRTUAL_MAC,
-        FindingKind.HOST_RESTARTED,
-        FindingKind.MEMORY_CONTRADICTION,
-    }
-)
-"""Kinds of findings that make a soak unproven, whatever was measured."""
 Conditions = Sequence[Mapping[str, Any]]
 """The host's facts before and after the soak, as `gatekeeper.host.facts` gives them."""
 
@@ -42,7 +31,7 @@ Conditions = Sequence[Mapping[str, Any]]
 def findings(
     host: HostSamples, *, level: float, conditions: Conditions = (), horizon: float = math.inf
 ) -> list[Finding]:
-    """Return the findings; the kinds in DISQUALIFYING make the soak unproven.
+    """Return the findings; which kinds make a soak unproven says analysis/verdict/host_checks.py.
 
     Memory growth is reported only if it would use up the headroom within *horizon* seconds.
     """

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from bench.truth import Scenario, run, scenarios
 from gatekeeper.analysis.metrics.host.host_estimates import estimates
-from gatekeeper.analysis.metrics.host.host_findings import DISQUALIFYING, findings
+from gatekeeper.analysis.metrics.host.host_findings import findings
 from gatekeeper.analysis.metrics.host.host_series import HostSamples
 from gatekeeper.analysis.metrics.host.host_throttling import is_fanless
 from gatekeeper.analysis.stats.slopes import slope
+from gatekeeper.analysis.verdict.host_checks import DISQUALIFYING
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import HostSample, Reading
