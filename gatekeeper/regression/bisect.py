@@ -227,7 +227,7 @@ class _Bisection:
         """Return the inputs with the system under test of this version."""
         subject = self.inputs.slo.subject
         if version.requirements:
-            subject = self._environment(version).subject(subject)
+            subject = package_environments.started_from(self._environment(version), subject)
         elif version.program is not None:
             words = [_absolute(word) for word in shlex.split(version.program)]
             key = "command" if subject.command is not None else "program"
@@ -241,7 +241,7 @@ class _Bisection:
             slo = slo.model_copy(update={"sweep": slo.sweep.model_copy(update={"default": knobs})})
         return replace(self.inputs, slo=slo)
 
-    def _environment(self, version: Version) -> package_environments.PackageEnvironment:
+    def _environment(self, version: Version) -> Path:
         def note(stage: str) -> None:
             for observer in self.observers:
                 observer(Event("", "stage", {"stage": stage}))

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,28 +33,22 @@ class InstallError(StartError):
     """An environment cannot be made: this version cannot be tested."""
 
 
-@dataclass(frozen=True, slots=True)
-class PackageEnvironment:
-    """A virtual environment with the versions that were asked for."""
-
-    folder: Path
-
-    def subject(self, subject: Subject) -> Subject:
-        """Return the system under test, started from this environment."""
-        facts = facts_of(subject.backend)
-        words = subject.command or subject.program or facts.program or None
-        if words is not None:
-            program = self.folder / "bin" / Path(words[0]).name
-            if not program.exists():
-                hint = "name a program that the package installs, such as python"
-                raise InputError(f"{words[0]} is not in the environment {self.folder}", hint=hint)
-            key = "command" if subject.command is not None else "program"
-            return subject.model_copy(update={key: (str(program), *words[1:])})
-        script = self.folder / "bin" / (facts.console_script or "python")
-        if not script.exists():
-            hint = "install mlx-lm there; with bisect: --with mlx-lm"
-            raise InputError(f"{script.name} is not in the environment {self.folder}", hint=hint)
-        return subject.model_copy(update={"program": (str(script),)})
+def started_from(environment: Path, subject: Subject) -> Subject:
+    """Return the system under test, started from an *environment*."""
+    facts = facts_of(subject.backend)
+    words = subject.command or subject.program or facts.program or None
+    if words is not None:
+        program = environment / "bin" / Path(words[0]).name
+        if not program.exists():
+            hint = "name a program that the package installs, such as python"
+            raise InputError(f"{words[0]} is not in the environment {environment}", hint=hint)
+        key = "command" if subject.command is not None else "program"
+        return subject.model_copy(update={key: (str(program), *words[1:])})
+    script = environment / "bin" / (facts.console_script or "python")
+    if not script.exists():
+        hint = "install mlx-lm there; with bisect: --with mlx-lm"
+        raise InputError(f"{script.name} is not in the environment {environment}", hint=hint)
+    return subject.model_copy(update={"program": (str(script),)})
 
 
 def environments_folder() -> Path:
@@ -68,12 +61,11 @@ def folder_bytes(path: Path) -> int:
     return sum(file.lstat().st_size for file in path.rglob("*") if file.is_file() and not file.is_symlink())
 
 
-def make_environment(
-    requirements: Sequence[str], options: Sequence[str], note: Callable[[str], None]
-) -> PackageEnvironment:
-    """Return an environment with *requirements*, installed with the *options* of pip; raise InstallError if it fails.
+def make_environment(requirements: Sequence[str], options: Sequence[str], note: Callable[[str], None]) -> Path:
+    """Return the folder of an environment with *requirements*, installed with the *options* of pip.
 
-    *note* takes what is being done. The environment is made once; two processes never make the same one.
+    Raise InstallError if it fails. *note* takes what is being done. The environment is made once; two processes never
+    make the same one.
     """
     contents = {
         "python": platform.python_version(),
@@ -83,7 +75,7 @@ def make_environment(
     }
     path = environments_folder() / sha256(json.dumps(contents, sort_keys=True))[:16]
     if _is_made(path, contents):
-        return PackageEnvironment(path)
+        return path
     environments_folder().mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_suffix(".lock"), remove=True)
     try:
@@ -99,7 +91,7 @@ def make_environment(
             (path / MADE).write_text(json.dumps(contents, sort_keys=True) + "\n", encoding="utf-8")
     finally:
         lock.release()
-    return PackageEnvironment(path)
+    return path
 
 
 def _sources(options: Sequence[str]) -> str:

@@ -30,7 +30,7 @@ from gatekeeper.core.system.run_directory import MANIFEST
 from gatekeeper.core.verdict import Missing, fact
 from gatekeeper.regression.answer_comparison import cache_doubt, compare_words, unequal_prompts, with_own_bursts
 from gatekeeper.regression.metric_comparison import compare_metrics, graded_metrics
-from gatekeeper.regression.package_environments import MADE, PackageEnvironment
+from gatekeeper.regression.package_environments import MADE, started_from
 from gatekeeper.regression.version_under_test import VersionUnderTest, with_one_workload
 from gatekeeper.regression.versus_result import ComparedSide, MetricComparison, VersusResult
 from gatekeeper.run.prepare import hold_host
@@ -156,7 +156,7 @@ def _inputs_of(side: str, slo_path: Path | None, workload: str | None) -> Inputs
         drafts = subject.drafts or ((AS_SERVED,) if subject.backend == DIALECT.name else ())
         subject = subject.model_copy(update={"url": Address(side), "drafts": drafts, **not_started})
     elif (path / "bin" / "python").exists() or (path / MADE).exists():
-        subject = PackageEnvironment(path).subject(subject)
+        subject = started_from(path, subject)
     elif path.is_file():
         key, rest = ("program", ()) if subject.command is None else ("command", subject.command[1:])
         subject = subject.model_copy(update={key: (str(path), *rest)})

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.regression.package_environments import MADE, PackageEnvironment, make_environment
+from gatekeeper.regression.package_environments import MADE, make_environment
 from tests.regression.conftest import write_wheel
 
 
-def installed(environment: PackageEnvironment) -> str:
+def installed(environment: Path) -> str:
     """Return the version that its own interpreter sees."""
     code = "import echo_drafter; print(echo_drafter.RIGHT)"
     return subprocess.run(
-        [environment.folder / "bin" / "python", "-I", "-c", code], capture_output=True, text=True, check=True
+        [environment / "bin" / "python", "-I", "-c", code], capture_output=True, text=True, check=True
     ).stdout.strip()
 
 
@@ -42,9 +42,9 @@ def test_an_environment_is_made_once(
     write_wheel(links, "echo_drafter", "0.1", "RIGHT = 'changed'\n")
     third = make_environment(*arguments)
 
-    assert (first.folder, "4") == (second.folder, installed(first))
+    assert (first, "4") == (second, installed(first))
     assert ("changed", 2) == (installed(third), len(notes))
-    written = json.loads((first.folder / MADE).read_text())
+    written = json.loads((first / MADE).read_text())
     assert ["echo-drafter==0.1"] == written["requirements"]
-    log = first.folder.with_suffix(".log").read_text()
+    log = first.with_suffix(".log").read_text()
     assert "Traceback" not in log
