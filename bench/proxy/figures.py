@@ -14,6 +14,7 @@ variable LITELLM names: `python -m venv V && V/bin/pip install 'litellm[proxy]' 
 """
 
 import asyncio
+import gc
 import json
 import os
 import shutil
@@ -90,6 +91,8 @@ async def _serve_proxy(port: int, upstream: int, folder: Path) -> None:
     records = LiveRecords(folder / "live.jsonl", None, lambda: datetime.now(UTC), print)
     url = Address(f"http://127.0.0.1:{upstream}")
     await ProxyServer(routes, records, url=url, plain_url=url).start("127.0.0.1", port, drain_s=1.0)
+    gc.collect()
+    gc.freeze()  # as `gatekeeper proxy` does: else a full collection stops all streams for 0.1 s
     await asyncio.Event().wait()
 
 

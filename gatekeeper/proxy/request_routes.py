@@ -201,9 +201,9 @@ def _beyond(region: RouteRegion, request: LiveRequest, in_flight: int, certified
     """
     if (properties := request.in_region()) is None:
         return "the request's body cannot be read"
-    certified = {name: value_digest(value) for name, value in certified_fields.items()}
-    name = next((name for name, value in properties.unknown.items() if certified.get(name) != value), None)
-    if name is not None:
+    for name, value in properties.unknown.items():
+        if name in certified_fields and value_digest(certified_fields[name]) == value:
+            continue
         shown_name = f"the request's field '{name}'" if FIELD_NAME.fullmatch(name) else "a field of the request"
         return f"the effect of {shown_name} is not known"
     density = region.context.tokens_per_byte if region.context is not None else None
