@@ -30,7 +30,7 @@ CHARACTERS = 4
 """Of a token, at most: the text has so many for each token of its beginning."""
 FIELDS = {"temperature": 0, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
 """A server may look only every few milliseconds whether an answer that is not streamed has ended."""
-TRIES, ANSWERS = 3, 12
+TRIES, ANSWERS = 4, 12
 """Of a shape of tails, since some letters may be one token together; and of answers, some of which end early."""
 OK = 200
 NO_CACHE = "its prompt cache does not show: it says {} cached tokens of a repeated prompt"
@@ -70,7 +70,10 @@ class FreshTokens:
     numbers: Iterator[int] = field(default_factory=count)
 
     def turn(self, widths: Sequence[int]) -> PassTimes | Missing:
-        """Time a pass of each of *widths*, as far as its vocabulary allows them, and plain decoding around them."""
+        """Time a pass of each of *widths*, as far as its vocabulary allows them, and plain decoding around them.
+
+        A width that comes again counts by its median.
+        """
         try:
             if not self.tails:
                 self._shorten()
@@ -81,20 +84,22 @@ class FreshTokens:
 
     def _turn(self, widths: Sequence[int]) -> PassTimes | Missing:
         extra = int(self.reads_last_alone)
-        plain, least = [self._plain()], [self._request_of(1 + extra)]
-        fresh: dict[int, float] = {}
-        for number, width in enumerate(widths):
-            if width > 1 and (seconds := self._request_of(width + extra)) is not None:
-                fresh[width] = seconds
-            if number == len(widths) // 2:
-                least.append(self._request_of(1 + extra))
-        plain.append(self._plain())
-        least.append(self._request_of(1 + extra))
-        alone = [seconds for seconds in least if seconds is not None]
-        if not alone or not fresh:
+        plain, times, anew, before = list[float](), dict[int, list[float]](), list[float](), 1
+        for number, width in enumerate((1, *widths, 1)):
+            if number in {0, 1 + len(widths) // 2, 1 + len(widths)}:
+                plain.append(self._plain())
+                before = 1
+            if (pair := self._requests_of(width + extra)) is None:
+                continue
+            times.setdefault(width, []).append(pair[1])
+            if width != before:
+                anew.append(pair[0] - pair[1])
+            before = width
+        if 1 not in times or len(times) == 1:
             return Missing("its vocabulary splits each prompt that was tried into more than 17 fresh tokens")
-        token, least_s = sum(plain) / len(plain), median(alone)
-        return PassTimes(token, {1: token} | {width: token + seconds - least_s for width, seconds in fresh.items()})
+        token, least = median(plain), median(times.pop(1))
+        passes = {1: token} | {width: token + median(seconds) - least for width, seconds in times.items()}
+        return PassTimes(token, passes, anew=median(anew))
 
     def _shorten(self) -> None:
         """Leave of the text what has about as many tokens as it should, as the server counts them."""
@@ -109,29 +114,34 @@ class FreshTokens:
         if repeated.cached < repeated.fresh:
             raise _NotTimed(NO_CACHE.format(repeated.cached))
 
-    def _request_of(self, fresh: int) -> float | None:
-        """Return the seconds of a request with so many *fresh* tokens; None where none can be written here.
+    def _requests_of(self, fresh: int) -> tuple[float, float] | None:
+        """Return the seconds of two requests with so many *fresh* tokens; None where none can be written here.
 
         A server may plan a pass anew where the one before had another width, which rounds of one length do not: the
-        second of two such requests counts.
+        second one is the time of a pass. A token or two more are fresh where the tail before had another shape.
         """
         shapes = [self.tails[fresh]] if fresh in self.tails else [(fresh, 0), (0, fresh), (1, fresh - 1)]
         for shape in shapes:
+            before = self._request(*shape)
             for _ in range(TRIES):
-                before, timed = self._request(*shape), self._request(*shape)
+                timed = self._request(*shape)
                 self.tails.setdefault(timed.fresh, shape)
                 if before.fresh == timed.fresh == fresh:
-                    return timed.seconds
+                    return before.seconds, timed.seconds
+                before = timed
         return None
 
     def _plain(self) -> float:
         """Return plain decoding's seconds for a token: what a longer answer takes more than one of one token."""
-        self._request(1, 0)  # the first request after another kind of work takes longer
+        before = self._request(1, 0)  # the first request after another kind of work takes longer
         for _ in range(ANSWERS):
-            least, longer = self._request(1, 0), self._request(1, 0, LONG)
-            more = longer.tokens - least.tokens
-            if more >= LEAST and longer.fresh == least.fresh:
-                return (longer.seconds - least.seconds) / more
+            least = self._request(1, 0)
+            if least.fresh == before.fresh:
+                longer = self._request(1, 0, LONG)
+                more = longer.tokens - least.tokens
+                if more >= LEAST and longer.fresh == least.fresh:
+                    return (longer.seconds - least.seconds) / more
+            before = least
         raise _NotTimed(f"its answers end before {LEAST} tokens, too early to time plain decoding")
 
     def _request(self, spaced: int, joined: int, tokens: int = 1) -> _Timed:

@@ -12,7 +12,7 @@ from gatekeeper.backends.server_passes import FreshTokens
 from gatekeeper.core.records import NO_CONNECTION, PassTimes
 from gatekeeper.core.verdict import Missing
 
-FIXED_S, TOKEN_S, BEGINNING = 0.004, 0.02, "a beginning that is cached. " * 8
+FIXED_S, TOKEN_S, ANEW_S, BEGINNING = 0.004, 0.02, 0.003, "a beginning that is cached. " * 8
 WIDTHS = (3, 1, 16, 2, 9, 4)
 
 
@@ -34,6 +34,8 @@ class PlantedServer:
     more: dict[str, Any] = field(default_factory=dict)
     now_ns: int = 0
     before: list[str] = field(default_factory=list)
+    width: int = 0
+    """Of the pass before, as a pass of another one is planned anew."""
 
     def tokens(self, prompt: str) -> list[str]:
         return list(prompt if self.spaces_count else prompt.replace(" ", ""))
@@ -47,6 +49,8 @@ class PlantedServer:
         self.before = tokens
         fresh, written = len(tokens) - shared, min(request["max_tokens"], self.longest)
         read = pass_s(fresh) if not self.reads_last_alone else (pass_s(fresh - 1) if fresh > 1 else 0) + TOKEN_S
+        read += ANEW_S * (fresh != self.width)
+        self.width = fresh
         sent = self.now_ns
         self.now_ns += round(1e9 * (FIXED_S + read + (written - 1) * TOKEN_S))
         usage = self.usage(
@@ -71,7 +75,8 @@ def timer(server: PlantedServer) -> FreshTokens:
 @pytest.mark.parametrize("spaces", [False, True])
 def test_planted_times_are_found_without_the_cost_of_a_request(*, alone: bool, spaces: bool) -> None:
     """
-    The times of passes and of a plain token are exact, however the server reads the last token and counts spaces.
+    The times of passes, of a plain token and of planning a pass anew are exact, however the server reads the last token
+    and counts spaces.
     """
     server = timer(PlantedServer(reads_last_alone=alone, spaces_count=spaces))
 
@@ -79,7 +84,7 @@ def test_planted_times_are_found_without_the_cost_of_a_request(*, alone: bool, s
 
     assert isinstance(first, PassTimes)
     assert first == second
-    assert TOKEN_S == pytest.approx(first.plain)
+    assert [TOKEN_S, ANEW_S] == pytest.approx([first.plain, first.anew])
     assert {width: pass_s(width) for width in WIDTHS} == pytest.approx(dict(first.passes), rel=1e-6)
 
 

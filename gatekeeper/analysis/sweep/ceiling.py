@@ -22,8 +22,8 @@ LENGTHS = range(1, 16)
 """Draft lengths about which something is said."""
 WIDTHS = (1, *(length + 1 for length in LENGTHS))
 """Widths of the passes that are timed; a width of 1 shows what a pass costs beyond a token of plain decoding."""
-BLOCKS = 12
-"""Consecutive turns are joined into so many blocks, whose medians are compared: one slow pass moves none of them."""
+BLOCKS = 8
+"""Consecutive turns are joined into so many blocks, whose medians are compared: one slow pass of three moves none."""
 LEAST_BLOCKS = 5
 
 CEILING = "ceiling"
@@ -87,6 +87,8 @@ class Ceiling:
     rounds: tuple[LengthCost, ...]
     with_draft: bool
     """The rounds hold the steps of a draft; else a draft that takes no time is assumed."""
+    first_s: float = 0.0
+    """What the first pass of an answer takes longer than the others, plain or not."""
 
     @property
     def best(self) -> LengthCost:
@@ -110,6 +112,7 @@ class Ceiling:
             "turns": self.turns,
             "blocks": self.blocks,
             "plain_token_s": rounded(self.plain_s),
+            "first_round_longer_s": rounded(self.first_s),
             "pass_s": {str(width): rounded(seconds) for width, seconds in self.pass_s.items()},
             "with_draft": self.with_draft,
             "most_ratio": _figures(self.most) | {"draft_length_tokens": self.best.length},
@@ -153,6 +156,7 @@ def ceiling_of(turns: Sequence[PassTimes], level: float) -> Ceiling | Missing:
         pass_s={width: median(block.passes[width] for block in blocks if width in block.passes) for width in widths},
         rounds=tuple(costs),
         with_draft=with_draft,
+        first_s=max(0.0, median(block.anew for block in blocks)),
     )
 
 
@@ -168,6 +172,7 @@ def _medians(turns: Sequence[PassTimes]) -> PassTimes:
         median(turn.plain for turn in turns),
         _medians_by_key([turn.passes for turn in turns]),
         _medians_by_key([turn.rounds for turn in turns]),
+        median(turn.anew for turn in turns),
     )
 
 

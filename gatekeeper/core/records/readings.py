@@ -201,8 +201,10 @@ class PassTimes:
     """One turn of timed passes over the same cached beginning, in seconds; turns come one after the other."""
 
     plain: float
-    """A token of plain decoding, before and after the passes."""
+    """A token of plain decoding, before, between and after the passes."""
     passes: Mapping[int, float]
     """By width: a pass of the target over so many tokens, as a round verifies them."""
     rounds: Mapping[int, float] = field(default_factory=dict)
     """By draft length: a round of so many draft steps and the pass that verifies them; empty without a draft."""
+    anew: float = 0.0
+    """What a pass takes longer after one of another width, as the first of an answer is."""

@@ -11,6 +11,8 @@ USUAL_LENGTH = 4
 """The draft length that a sentence is about where none is in use."""
 WIDE = 2.0
 """Bounds that are further apart than this factor decide nothing."""
+LONGER = 0.05
+"""Of a token: what the first round of an answer takes longer is noise below it."""
 Figures = Mapping[str, Any]
 HEADS = ("drafted", "round", "in plain tokens", "at most", "pays above an acceptance of")
 
@@ -23,10 +25,16 @@ def ceiling_text(document: Document) -> str:
     head = (
         f"{pair}, {document['backend']}, timed {document['timed']}: {document['turns']} turns, "
         f"{show_seconds(document['seconds'])} in all, {document['context_tokens']} tokens cached\n"
-        f"plain decoding takes {show_seconds(document['plain_token_s'])} a token\n"
+        f"plain decoding takes {show_seconds(document['plain_token_s'])} a token{_first(document)}\n"
     )
     rows = [HEADS, *map(cost_row, document["rounds"])]
     return "\n".join([head, *aligned(rows, right=0), "", *ceiling_sentences(document)]) + "\n"
+
+
+def _first(document: Document) -> str:
+    longer = document["first_round_longer_s"]
+    shown = longer > LONGER * document["plain_token_s"]
+    return f"; the first round of an answer takes {show_seconds(longer)} longer" if shown else ""
 
 
 def ceiling_line(probe: Document) -> str:

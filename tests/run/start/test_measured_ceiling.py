@@ -111,6 +111,18 @@ def test_a_break_even_that_does_not_exist_is_said_in_words(verify: str, pays: st
     says("run", words, " | ".join(ceiling_sentences(document)))
 
 
+def test_a_first_round_that_takes_longer_is_said() -> None:
+    """
+    The text names what the first round of an answer takes longer, where it is more than noise.
+    """
+    ceiling = timed(planted(None))
+
+    first, steady = (ceiling_text(document_of(replace(ceiling, first_s=seconds))) for seconds in (0.005, 0.0005))
+
+    assert "takes 5 ms longer" in first
+    assert "first round" not in steady
+
+
 def test_what_cannot_be_timed_has_no_number() -> None:
     """
     A target that times no passes gives the reason alone, in the document and in the text.
