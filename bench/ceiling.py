@@ -1,48 +1,57 @@
-"""How well the costs of rounds predict the speed of stored runs: the little pair in process and on two real servers.
+"""How well the costs of rounds predict the speed of stored answers: the little pair in process and on two real servers.
 
-    python -m bench.ceiling [--seconds 20] [--canaries 12] [--keep DIR] [--json] [mlx mlx-server llama-server]
+    python -m bench.ceiling [--visits 4] [--canaries 5] [--keep DIR] [--json] [mlx mlx-server llama-server]
 
-Each backend sweeps draft lengths on workloads whose acceptance differs, each in a run directory with its records; right
-before and after that, passes and rounds are timed as `gatekeeper ceiling --draft` does, with as many tokens cached as
-the answers have before their middle. Of each setting the counted rounds (drafted and accepted) and the costs alone
-predict the speed over plain decoding's; the sweep's ratio is the measured one. The rounds of llama-server are its
-claims. The goal is an error of at most 10 %, and a setting whose measured ratio is known less exactly than that, as
-beside other work, tests nothing: their number is printed. `--keep` keeps the runs, and predicts those that it finds
-there with times of now.
+Each backend answers canaries of workloads whose acceptance differs, plainly and at several draft lengths. All its
+systems run at once, and plain decoding comes before and after each drafted answer: a machine beside other work changes
+its speed by a third within seconds, which sweeps, with a process at a time, show as a difference of their arms. After
+each canary passes and rounds are timed as `gatekeeper ceiling --draft` does, with as many tokens cached as the answers
+have before their middle. The rounds and tokens that the decode speeds are of, and the costs alone, predict the speed
+over plain decoding's. How many tokens llama-server drafts is its claim. The goal is an error of at most 10 %, and a
+setting whose measured ratio is known less exactly than that tests nothing: their number is printed. `--keep` keeps the
+answers as records of a run, and predicts those that it finds there with times of now.
 """
 
 import argparse
 import json
+import math
+import random
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
-import tomli_w
-
-from gatekeeper.analysis.metrics.paired_answers import successful
+from gatekeeper import host
+from gatekeeper.analysis.metrics.paired_answers import burst_gap, successful
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
+from gatekeeper.analysis.metrics.timing import bursts, decode_rate
+from gatekeeper.analysis.stats.intervals import mean_log
 from gatekeeper.analysis.sweep.ceiling import Ceiling, ceiling_of
-from gatekeeper.analysis.sweep.setting_result import setting_results
-from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.backends import open_backend
+from gatekeeper.core import canary as canary_set
+from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.core.records import Generation, PassTimes, Role, Rounds
-from gatekeeper.core.system import inputs
-from gatekeeper.core.system.run_directory import RunDirectory
-from gatekeeper.core.verdict import Estimate, Missing
-from gatekeeper.run.certify import sweep_alone
-from gatekeeper.run.open_run import RunRequest
-from gatekeeper.run.stages.timed_turns import CONFIDENCE
-from gatekeeper.run.start.measured_ceiling import TimedTarget, time_target
-from gatekeeper.run.stored.load import load_case
+from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, SamplingParameters
+from gatekeeper.core.records import Generation, PassTimes, Role, Rounds, setting
+from gatekeeper.core.slo.subject_table import Subject
+from gatekeeper.core.system.record_files import ANSWERS, RecordWriter
+from gatekeeper.core.verdict import Missing
+from gatekeeper.run.stages.timed_turns import CONFIDENCE, TimedSystems
+from gatekeeper.run.start.measured_ceiling import TimedTarget, started_target
 from tools import write_gguf
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTEXTS = {"json": 68, "list": 39, "prose": 71, "random": 56}
 """By workload: the tokens before the middle of its answers, prompts included."""
 LENGTHS = (1, 2, 4, 6, 8)
+PLAIN = 0
+"""The draft length of plain decoding."""
 TOKENS = 64
+AGAIN = 3
+"""Passes of each width in a turn over HTTP, where plain decoding takes most of its time."""
 GOAL = 0.1
 LAYERS = 160
 """Of the target in llama-server; all but its own eight change no logit. Its weights are then more than the caches of
@@ -78,61 +87,86 @@ class Prediction:
         return self.measured_hi / self.measured_lo > (1 + GOAL) ** 2
 
 
-def write_slo(backend: str, workload: str, folder: Path, canaries: int, layers: int) -> Path:
-    """Write the SLO of a sweep of the little pair into *folder*, and its models where they are files there."""
-    names = ("little-target", "little-draft")
-    models = [ROOT / "models" / name for name in names]
-    if backend == "llama-server":
-        for model, depth in zip(models, (layers, None), strict=True):
-            write_gguf.write(model, folder / f"{model.name}.gguf", layers=depth, kind="F16")
-        models = [folder / f"{name}.gguf" for name in names]
-    target, draft = map(str, models)
-    slo = {
-        "schema": 1,
-        "name": backend,
-        "why": "Known rounds at several draft lengths.",
-        "subject": {"backend": backend, "target": target, "drafts": [draft], "args": ARGS.get(backend, ())},
-        "sampling": {"temperature": 0.0, "max_tokens": TOKENS},
-        "sweep": {"repeats": 2, "num_draft_tokens": list(LENGTHS), "stop": "never", "budget": 2 * canaries},
-        "workload": [{"name": workload, "canaries": f"little/{workload}", "first": canaries}],
-        "objective": [{"metric": "throughput_ratio", "at_least": 1.0, "why": "It must help."}],
-    }
-    path = folder / "slo.toml"
-    path.write_text(tomli_w.dumps(slo), encoding="utf-8")
-    return path
+def find_pair(backend: str, folder: Path, layers: int) -> list[Path]:
+    """Return the little pair, as files in *folder* where the backend loads files."""
+    models = [ROOT / "models" / name for name in ("little-target", "little-draft")]
+    if backend != "llama-server":
+        return models
+    files = [folder / f"{model.name}.gguf" for model in models]
+    for model, file, depth in zip(models, files, (layers, None), strict=True):
+        write_gguf.write(model, file, layers=depth, kind="F16")
+    return files
 
 
-def time_pair(backend: str, slo: Path, seconds: float, context: int) -> list[PassTimes]:
-    """Return turns of the pair of *slo*, the first one left out; raise GatekeeperError where none can be timed."""
-    subject = inputs.read(slo).slo.subject
-    timed = TimedTarget(subject.target, backend, subject.drafts[0], args=subject.args)
-    turns = time_target(timed, seconds=seconds, context=context)
-    if isinstance(turns, Missing):
-        raise GatekeeperError(f"{backend}: {turns.because}", hint="see docs/ceiling.md")
-    return turns[1:]
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """The pair as running systems, by draft length."""
+
+    draft: str
+    systems: Mapping[int, RunningSystem]
+
+    def answer(self, length: int, canary: Canary, key: str = "") -> Generation:
+        """Let the system of one length answer."""
+        knobs = arm_setting(length, self.draft)
+        answer = self.systems[length].answer(DecodeRequest(canary, knobs, SamplingParameters(max_tokens=TOKENS)))
+        arm = "candidate" if length else "plain"
+        return Generation(str(length), key, "", canary.id, arm, knobs, Role.MEASURED, 0, "", 1, answer)
+
+    def alternated(self, canary: Canary, order: Sequence[int], visit: int) -> Iterator[Generation]:
+        """Yield an answer of each length of *order*, with one of plain decoding before and after it."""
+        for number, length in enumerate((PLAIN, *(arm for drafted in order for arm in (drafted, PLAIN)))):
+            yield self.answer(length, canary, f"{visit}-{canary.id}-{number}")
 
 
-def read_case(slo: Path, run: Path) -> Case:
-    """Return the records of a stored run."""
-    directory = RunDirectory(run)
-    content = directory.read("manifest.json")
-    return load_case(directory, inputs.read(slo), inputs.load_manifest(content), content.decode())
+def arm_setting(length: int, draft: str) -> tuple[tuple[str, object], ...]:
+    """Return the setting of a draft length."""
+    return setting(draft=draft, num_draft_tokens=length) if length else setting(draft=None)
 
 
-def total_rounds(answers: Sequence[Generation]) -> Rounds:
-    """Return the rounds of all *answers* together, the server's claims where we counted none."""
-    counted = [
-        generation.answer.rounds
-        for generation in successful(counted_or_claimed(tuple(answers))[0])
-        if generation.role is Role.MEASURED and generation.answer.rounds is not None
-    ]
-    return Rounds(*(sum(getattr(rounds, name) for rounds in counted) for name in ("rounds", "drafted", "accepted")))
+def start_arms(backend: str, pair: Sequence[Path], stack: ExitStack, logs: Path) -> Arms:
+    """Start plain decoding and each draft length, all at once."""
+    target, draft = map(str, pair)
+    keys = {"backend": backend, "target": target, "drafts": [draft], "args": ARGS.get(backend, ())}
+    models = {str(path): path for path in pair}
+    opened = open_backend(Subject.model_validate(keys), models=models, base=ROOT, logs=logs)
+    lengths = (PLAIN, *LENGTHS)
+    return Arms(draft, {length: stack.enter_context(opened.start(arm_setting(length, draft))) for length in lengths})
 
 
-def predicted_ratio(ceiling: Ceiling, rounds: Rounds) -> float | None:
-    """Return the speed over plain decoding's of an answer with known *rounds*; None beyond the measured lengths.
+def measured_logs(answers: Sequence[Generation], length: int, together_s: float) -> dict[str, list[float]]:
+    """Return, by canary, the logarithms of the speed of a length over the mean of the plain ones around each answer."""
+    logs = defaultdict(list)
+    for place, generation in enumerate(answers):
+        if generation.trial == str(length):
+            rates = [decode_rate(near.answer, together_s) for near in answers[place - 1 : place + 2]]
+            before, speed, after = (math.log(rate) if rate else math.nan for rate in rates)
+            logs[generation.canary].append(speed - (before + after) / 2)
+    return logs
 
-    A round costs what one of the mean drafted length does, between measured lengths by a straight line.
+
+def total_rounds(answers: Sequence[Generation], together_s: float) -> Rounds:
+    """Return the rounds of all *answers* together, with the tokens that their decode speeds are of.
+
+    Where only the server counted, they are the bursts after the first, arrivals closer together than *together_s* being
+    one: the first is the token that comes with the prompt, and no stop token, nor one after it, ever arrives. A stop
+    token alone is one round less than the server's, and what a busy machine has sent late is fewer bursts than rounds.
+    """
+    judged = successful(answers)
+    claimed = [generation.answer.rounds or Rounds(0, 0, 0) for generation in counted_or_claimed(tuple(judged))[0]]
+    total = Rounds(*(sum(getattr(rounds, name) for rounds in claimed) for name in ("rounds", "drafted", "accepted")))
+    if all(generation.answer.rounds is not None for generation in judged):
+        return total
+    later = [bursts(generation.answer, together_s) for generation in judged]
+    rounds = sum(max(len(burst), own.rounds - 1) for burst, own in zip(later, claimed, strict=True))
+    tokens = sum(count or 0 for burst in later for _, count in burst)
+    return Rounds(rounds, round(total.drafted / max(1, total.rounds) * rounds), tokens - rounds)
+
+
+def predicted_ratio(ceiling: Ceiling, rounds: Rounds, answers: int = 0) -> float | None:
+    """Return the speed over plain decoding's of answers with known *rounds*; None beyond the measured lengths.
+
+    A round costs what one of the mean drafted length does, between measured lengths by a straight line. The first round
+    of each of so many *answers* takes longer, and so does its first plain token.
     """
     if not rounds.rounds:
         return None
@@ -146,18 +180,20 @@ def predicted_ratio(ceiling: Ceiling, rounds: Rounds) -> float | None:
         return None
     share = (drafted - below) / (above - below) if above > below else 0.0
     cost = cost_by_length[below] + share * (cost_by_length[above] - cost_by_length[below])
-    return (1 + rounds.accepted / rounds.rounds) / cost
+    first = answers * ceiling.first_s / ceiling.plain_s
+    return (rounds.rounds + rounds.accepted + first) / (rounds.rounds * cost + first)
 
 
-def predictions(backend: str, case: Case, workload: str, ceiling: Ceiling) -> Iterator[Prediction]:
-    """Yield a prediction for each setting of a sweep whose ratio was measured."""
-    sweep = case.sweep_answers(workload)
-    for result in setting_results(sweep):
-        rounds = total_rounds(sweep.of(result.trial.name))
-        predicted = predicted_ratio(ceiling, rounds)
-        if predicted is not None and isinstance(result.ratio, Estimate):
-            ratio = result.ratio
-            length = int(dict(result.trial.setting)["num_draft_tokens"])
+def predictions(backend: str, workload: str, answers: Sequence[Generation], ceiling: Ceiling) -> Iterator[Prediction]:
+    """Yield a prediction for each draft length whose ratio was measured."""
+    together_s = burst_gap([generation for generation in answers if generation.trial == str(PLAIN)])
+    for length in LENGTHS:
+        drafted = [generation for generation in answers if generation.trial == str(length)]
+        rounds = total_rounds(drafted, together_s)
+        predicted = predicted_ratio(ceiling, rounds, len(drafted))
+        logs = measured_logs(answers, length, together_s)
+        ratio = mean_log([fmean(values) for values in logs.values()], CONFIDENCE)
+        if predicted is not None and not isinstance(ratio, Missing):
             acceptance = rounds.accepted / rounds.drafted
             yield Prediction(
                 backend, workload, length, acceptance, predicted, ratio.center, measured_lo=ratio.lo,
@@ -165,20 +201,44 @@ def predictions(backend: str, case: Case, workload: str, ceiling: Ceiling) -> It
             )  # fmt: skip
 
 
+def time_turn(timed: TimedSystems, backend: str, context: int, draw: random.Random) -> PassTimes:
+    """Time a turn of the pair; raise GatekeeperError where none can be timed."""
+    widths = [1, *(length + 1 for length in LENGTHS)] * (1 if backend == "mlx" else AGAIN)
+    times = timed.turn(tuple(draw.sample(widths, len(widths))), context)
+    if isinstance(times, Missing):
+        raise GatekeeperError(f"{backend}: {times.because}", hint="see docs/ceiling.md")
+    return times
+
+
 def predict(backend: str, folder: Path, arguments: argparse.Namespace) -> Iterator[Prediction]:
-    """For each workload time the pair, sweep unless the run is stored, time it again, and predict."""
-    for workload, context in CONTEXTS.items():
-        place = folder / workload
-        place.mkdir(parents=True, exist_ok=True)
-        slo = write_slo(backend, workload, place, arguments.canaries, arguments.layers)
-        turns = time_pair(backend, slo, arguments.seconds / 2, context)
-        if not (place / "run").exists():
-            sweep_alone(RunRequest(slo, place / "run"))
-        turns += time_pair(backend, slo, arguments.seconds / 2, context)
-        ceiling = ceiling_of(turns, CONFIDENCE)
-        if isinstance(ceiling, Missing):
-            raise GatekeeperError(f"{backend}: {ceiling.because}", hint="raise --seconds")
-        yield from predictions(backend, read_case(slo, place / "run"), workload, ceiling)
+    """For each workload alternate the arms, unless its answers are stored, with the timed turns, and predict."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pair, draw = find_pair(backend, folder, arguments.layers), random.Random(0)
+    target = TimedTarget(str(pair[0]), backend, str(pair[1]), args=ARGS.get(backend, ()))
+    with ExitStack() as stack:
+        logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
+        stack.enter_context(host.hold_host("bench.ceiling"))
+        arms = start_arms(backend, pair, stack, logs)
+        for workload, context in CONTEXTS.items():
+            text = (ROOT / "canaries" / "little" / f"{workload}.jsonl").read_text("utf-8")
+            canaries = canary_set.parse(text, workload)[: arguments.canaries]
+            writer, turns = RecordWriter(folder / f"{workload}.jsonl", ANSWERS), list[PassTimes]()
+            answers = list(writer.records)
+            for length in () if writer.finished else arms.systems:
+                arms.answer(length, canaries[0])  # warms up
+            with started_target(target, logs / workload) as timed:
+                for visit in range(arguments.visits):
+                    for canary in draw.sample(canaries, len(canaries)):
+                        order = draw.sample(LENGTHS, len(LENGTHS))
+                        for generation in () if writer.finished else arms.alternated(canary, order, visit):
+                            writer(generation)
+                            answers.append(generation)
+                        turns.append(time_turn(timed, backend, context, draw))
+            writer.finish()
+            ceiling = ceiling_of(turns[1:], CONFIDENCE)
+            if isinstance(ceiling, Missing):
+                raise GatekeeperError(f"{backend}: {ceiling.because}", hint="raise --visits")
+            yield from predictions(backend, workload, answers, ceiling)
 
 
 def table(rows: Sequence[Prediction]) -> str:
@@ -207,10 +267,10 @@ def main() -> None:
     """Predict, and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("backends", nargs="*", default=BACKENDS)
-    parser.add_argument("--seconds", type=float, default=20, help="of timed passes around each sweep")
-    parser.add_argument("--canaries", type=int, default=6, help="of each workload")
+    parser.add_argument("--visits", type=int, default=4, help="of each canary")
+    parser.add_argument("--canaries", type=int, default=5, help="of each workload")
     parser.add_argument("--layers", type=int, default=LAYERS, help="of the target in llama-server")
-    parser.add_argument("--keep", type=Path, help="the folder that keeps the runs, and has those of an earlier call")
+    parser.add_argument("--keep", type=Path, help="the folder that keeps the answers, and has those of an earlier call")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:

@@ -83,11 +83,11 @@ def time_target(timed: TimedTarget, *, seconds: float, context: int = CONTEXT) -
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
         stack.enter_context(host.hold_host("ceiling"))
         stack.enter_context(host.keep_awake())
-        return take_turns(stack.enter_context(_started(timed, folder)), seconds, context)
+        return take_turns(stack.enter_context(started_target(timed, folder)), seconds, context)
 
 
 @contextmanager
-def _started(timed: TimedTarget, folder: Path) -> Iterator[TimedSystems]:
+def started_target(timed: TimedTarget, folder: Path) -> Iterator[TimedSystems]:
     """Start the target, and its draft as a server of its own where it is not in the target's process."""
     with ExitStack() as stack:
         backend, target = _start(timed.subject, stack, folder / "target")

@@ -3,15 +3,18 @@
 import math
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.ceiling import predicted_ratio
+from bench.ceiling import measured_logs, predicted_ratio, total_rounds
 from gatekeeper.analysis.sweep.ceiling import LENGTHS, WIDTHS, Ceiling, ceiling_of
-from gatekeeper.core.records import PassTimes, Rounds
+from gatekeeper.core.records import Answer, Claims, PassTimes, Rounds
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.verdict import Missing
+from tests.builders.slo import generation
 
 LEVEL = 0.95
 COSTS = st.lists(st.floats(0.3, 20), min_size=15, max_size=15)
@@ -60,6 +63,37 @@ def test_a_speed_is_predicted_for_any_acceptance_by_position(
 
     assert math.isclose(expected, predicted_ratio(ceiling, rounds) or 0, rel_tol=1e-9)
     assert expected <= at_length.most.center * (1 + 1e-9) <= ceiling.most.center * (1 + 2e-9)
+
+
+def test_the_tokens_that_a_decode_speed_is_of_are_predicted() -> None:
+    """
+    A server claims what came after the stop token too, which never arrived: three rounds gave nine tokens after the
+    prompt's, not twelve. The first pass of an answer takes longer, plain or not.
+    """
+    times = [0, *[30] * 4, *[60] * 4, 90]
+    arrivals = tuple(Arrival(at * 10**6, tokens=1) for at in times)
+    answer = Answer(0, 91 * 10**6, arrivals, output_tokens=11, claims=Claims(drafted=9, accepted=9, rounds=3))
+    ceiling = measured(*[replace(turn(lambda _: 1.0, draft=lambda _: 2.0), anew=0.01)] * 6)
+
+    rounds = total_rounds([generation(answer)], together_s=0.001)
+
+    assert Rounds(3, 9, 6) == rounds
+    assert math.isclose(9 / 6, predicted_ratio(ceiling, rounds) or 0)
+    assert math.isclose(9.5 / 6.5, predicted_ratio(ceiling, rounds, answers=1) or 0)
+
+
+def test_a_drafted_answer_is_compared_with_the_plain_ones_around_it() -> None:
+    """
+    A machine that becomes twice as slow between two plain answers has the mean of their speeds, as of the logarithms.
+    """
+    answers = [
+        replace(generation(Answer(0, 0, (Arrival(0, tokens=1), Arrival(gap, tokens=1)))), trial=trial)
+        for trial, gap in (("0", 10), ("2", 10), ("0", 20), ("4", 5), ("0", 5))
+    ]
+
+    logs = [log for length in (2, 4) for values in measured_logs(answers, length, 0.0).values() for log in values]
+
+    assert [math.log(2**0.5), math.log(2)] == pytest.approx(logs)
 
 
 @given(COSTS, st.integers(1, 15))
