@@ -147,15 +147,13 @@ def measured_logs(answers: Sequence[Generation], length: int, together_s: float)
 def total_rounds(answers: Sequence[Generation], together_s: float) -> Rounds:
     """Return the rounds of all *answers* together, with the tokens that their decode speeds are of.
 
-    Where only the server counted, they are the bursts after the first, arrivals closer together than *together_s* being
-    one: the first is the token that comes with the prompt, and no stop token, nor one after it, ever arrives. A stop
-    token alone is one round less than the server's, and what a busy machine has sent late is fewer bursts than rounds.
+    They are the bursts after the first, arrivals closer together than *together_s* being one: the first is what comes
+    with the prompt, and no stop token, nor one after it, ever arrives. A stop token alone is one round less than the
+    server's, and what a busy machine has sent late is fewer bursts than rounds.
     """
     judged = successful(answers)
     claimed = [generation.answer.rounds or Rounds(0, 0, 0) for generation in counted_or_claimed(tuple(judged))[0]]
     total = Rounds(*(sum(getattr(rounds, name) for rounds in claimed) for name in ("rounds", "drafted", "accepted")))
-    if all(generation.answer.rounds is not None for generation in judged):
-        return total
     later = [bursts(generation.answer, together_s) for generation in judged]
     rounds = sum(max(len(burst), own.rounds - 1) for burst, own in zip(later, claimed, strict=True))
     tokens = sum(count or 0 for burst in later for _, count in burst)
@@ -204,6 +202,8 @@ def predictions(backend: str, workload: str, answers: Sequence[Generation], ceil
 def time_turn(timed: TimedSystems, backend: str, context: int, draw: random.Random) -> PassTimes:
     """Time a turn of the pair; raise GatekeeperError where none can be timed."""
     widths = [1, *(length + 1 for length in LENGTHS)] * (1 if backend == "mlx" else AGAIN)
+    if backend == "mlx":
+        timed.turn((1, 2), context)  # after the arms its caches are cold, for the plain tokens that begin a turn most
     times = timed.turn(tuple(draw.sample(widths, len(widths))), context)
     if isinstance(times, Missing):
         raise GatekeeperError(f"{backend}: {times.because}", hint="see docs/ceiling.md")

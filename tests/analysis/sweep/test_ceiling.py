@@ -82,6 +82,16 @@ def test_the_tokens_that_a_decode_speed_is_of_are_predicted() -> None:
     assert math.isclose(9.5 / 6.5, predicted_ratio(ceiling, rounds, answers=1) or 0)
 
 
+def test_a_round_that_came_with_the_prompt_is_no_part_of_a_speed() -> None:
+    """
+    Of three rounds that were counted, the first gave the first token, and the last was cut short: 8 tokens of two.
+    """
+    arrivals = tuple(Arrival(at * 10**6, tokens=1) for at in [*[0] * 5, *[30] * 5, *[60] * 3])
+    answer = Answer(0, 61 * 10**6, arrivals, output_tokens=13, rounds=Rounds(rounds=3, drafted=12, accepted=12))
+
+    assert Rounds(2, 8, 6) == total_rounds([generation(answer)], together_s=0.001)
+
+
 def test_a_drafted_answer_is_compared_with_the_plain_ones_around_it() -> None:
     """
     A machine that becomes twice as slow between two plain answers has the mean of their speeds, as of the logarithms.
