@@ -149,12 +149,15 @@ def total_rounds(answers: Sequence[Generation], together_s: float) -> Rounds:
 
     They are the bursts after the first, arrivals closer together than *together_s* being one: the first is what comes
     with the prompt, and no stop token, nor one after it, ever arrives. A stop token alone is one round less than the
-    server's, and what a busy machine has sent late is fewer bursts than rounds.
+    server's, and what a busy machine has sent late is fewer bursts than rounds. Where the chunks of a server do not say
+    how many tokens they have, all of its rounds count.
     """
     judged = successful(answers)
     claimed = [generation.answer.rounds or Rounds(0, 0, 0) for generation in counted_or_claimed(tuple(judged))[0]]
     total = Rounds(*(sum(getattr(rounds, name) for rounds in claimed) for name in ("rounds", "drafted", "accepted")))
     later = [bursts(generation.answer, together_s) for generation in judged]
+    if any(count is None for burst in later for _, count in burst):
+        return total
     rounds = sum(max(len(burst), own.rounds - 1) for burst, own in zip(later, claimed, strict=True))
     tokens = sum(count or 0 for burst in later for _, count in burst)
     return Rounds(rounds, round(total.drafted / max(1, total.rounds) * rounds), tokens - rounds)
