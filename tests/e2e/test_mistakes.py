@@ -214,6 +214,7 @@ COMMANDS = {
     "another format": (("canaries", "check", "sharegpt.jsonl"), "role 'human' is of another format", "write messages"),
     "two SLOs": (("certify", "slo.toml", "slo.toml"), "extra argument (slo.toml)", "certify [OPTIONS] SLO"),
     "a folder for a file": (("explain", "-o", "folder"), "--output folder is a folder", "name a file in it"),
+    "no run to sign": (("sign", "folder", "--bundle", "x"), "folder has no manifest.json", "a run directory"),
     "no folder": (("selftest", "-o", "no/x.json"), "there is no folder no", "name another file"),
     "an SLO for a policy": (("watch", "slo.toml", "--url", "http://x"), "has no manifest.json", "not the SLO file"),
     "an SLO twice": (

@@ -72,6 +72,7 @@ def sign(path: Path, method: SigningMethod) -> dict[str, Any]:
     """Verify a run, sign its certificate and write its checksums again."""
     if method.key is not None:
         ssh_keys.check_key(method.key)
+    RunDirectory(path).read(run_directory.MANIFEST)  # what is no run is told so, not that it cannot be resumed
     directory = RunDirectory.open(path, resume=True)
     try:
         verify.check_sums(directory)
