@@ -117,17 +117,17 @@ def test_a_check_that_passed_with_a_warm_up_makes_it_an_obligation(
     assert warm == tuple(policy["route"][0].get(key) for key in ("warm_up", "warm_up_after"))
 
 
-def test_promises_become_guards() -> None:
+def test_objectives_become_guards() -> None:
     """
     What can be watched in production is guarded with its own bound and reason, over the acceptance window.
     """
-    promises = [
+    objectives = [
         objective("acceptance_window_min", at_least=0.4, workloads=["easy"]),
         objective("decode_throughput", at_least=20),
         objective("itl_p95", at_most=0.045),
     ]
 
-    policy = written(ended("easy", "promoted"), objective=promises)
+    policy = written(ended("easy", "promoted"), objective=objectives)
 
     why = "a test promises it"
     assert [
@@ -137,19 +137,19 @@ def test_promises_become_guards() -> None:
     assert ["error_rate"] == [guard["metric"] for guard in policy["guard"][2:]]
 
 
-def test_promises_of_the_host_become_guards_with_their_own_stretch() -> None:
+def test_objectives_of_the_host_become_guards_with_their_own_stretch() -> None:
     """
     Swap and throttling are judged over as long as the soak was, pressure over twice its bound; a silent sensor is
     missed soon.
     """
-    promises = [
+    objectives = [
         objective("memory_headroom", at_least="10 GB"),
         objective("memory_pressure_critical", at_most="10 s"),
         objective("swap_growth", at_most="256 MB"),
         objective("throttle_time", at_most=0),
     ]
 
-    policy = written(ended("easy", "promoted"), objective=promises)
+    policy = written(ended("easy", "promoted"), objective=objectives)
 
     assert [
         ("memory_headroom", 1e10, None, 300.0),
@@ -198,14 +198,14 @@ def test_errors_are_guarded_at_what_the_soak_could_show(answers: int, bound: flo
 
 
 @pytest.mark.parametrize("bounds", [(0.05, 0.2), (0.2, 0.05)])
-def test_of_two_promises_the_tighter_is_guarded(bounds: tuple[float, float]) -> None:
+def test_of_two_objectives_the_tighter_is_guarded(bounds: tuple[float, float]) -> None:
     """
     Whichever of them the SLO names first.
     """
-    promises = [objective("error_rate", at_most=bound) for bound in bounds]
+    objectives = [objective("error_rate", at_most=bound) for bound in bounds]
     floors = [objective("acceptance_rate", at_least=bound) for bound in bounds]
 
-    guard = written(ended("easy", "promoted", measured=SOAKED), objective=[*promises, *floors])["guard"]
+    guard = written(ended("easy", "promoted", measured=SOAKED), objective=[*objectives, *floors])["guard"]
 
     assert [0.05] == [bound["at_most"] for bound in guard if bound["metric"] == "error_rate"]
     assert [0.2] == [bound["at_least"] for bound in guard if bound["metric"] == "acceptance_rate"]
@@ -281,8 +281,8 @@ def test_the_text_is_laid_out_for_people() -> None:
     """
     What each block is stands above it, and sizes and durations are told beside their base units.
     """
-    promises = [objective("memory_headroom", at_least="10 GB"), objective("throughput_ratio", at_least=1.16)]
-    policy = certified(ended("easy", "promoted", measured=SOAKED), ended("hard", "graded_back"), objective=promises)
+    objectives = [objective("memory_headroom", at_least="10 GB"), objective("throughput_ratio", at_least=1.16)]
+    policy = certified(ended("easy", "promoted", measured=SOAKED), ended("hard", "graded_back"), objective=objectives)
 
     assert (GOLDEN / "policy.toml").read_text() == render(replace(policy, **DATES))
 

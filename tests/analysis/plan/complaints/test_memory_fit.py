@@ -245,14 +245,14 @@ def test_a_latency_bound_says_its_tokens_per_second() -> None:
     """
     45 ms at the 95 % quantile is at least 22.2 tok/s there, and 44 tok/s is a token every 22.7 ms: notes, not refusals.
     """
-    promises = [
+    objectives = [
         {"metric": "itl_p95", "at_most": "45 ms", "why": "w"},
         {"metric": "decode_throughput", "at_least": "44 tok/s", "why": "w"},
         {"metric": "tpot_p95", "at_most": "400 ms", "why": "w"},
         {"metric": "ttft", "at_most": "1 s", "why": "w"},
     ]
 
-    latency, speed, mean = unprovable_objectives.latency_complaints(slo(objective=promises))
+    latency, speed, mean = unprovable_objectives.latency_complaints(slo(objective=objectives))
 
     assert ("weak", "weak") == (latency.weight, speed.weight)
     says("complaints", "a latency bound says its tokens per second", latency.message)
