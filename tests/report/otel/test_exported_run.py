@@ -281,7 +281,7 @@ def test_telemetry_does_not_touch_the_verdict(fresh: Lay, monkeypatch: pytest.Mo
     verdict.json has the same bytes with a collector and without one.
     """
     facts = host.facts()  # two runs on a living machine differ in more than their collectors
-    monkeypatch.setattr(host, "conditions", lambda: facts)
+    monkeypatch.setattr(host, "facts", lambda: facts)
     monkeypatch.setattr("gatekeeper.host.sampling.sampler.platform_sources", lambda *_: [])
     project = fresh()
     project.run("certify", "slo.toml", "--out", "without", code=0)
