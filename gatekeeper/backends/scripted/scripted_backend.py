@@ -60,7 +60,7 @@ class ScriptedBackend:
         self.sight = Sight.COLD  # it has no prompt cache, except where it is started with one
         for name in script.sight:
             self.sight |= Sight[name.upper()]
-        self.shares_process, self.caches = script.shares_process, script.caches
+        self.shares_process, self.caches, self.seed = script.shares_process, script.caches, script.seed
         self.realtime = script.time == "real"
         self.clock: Clock = SystemClock() if self.realtime else VirtualClock()
         self._opened_ns = self.clock.now_ns()

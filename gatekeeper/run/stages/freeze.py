@@ -98,7 +98,7 @@ def freeze(
         findings=tuple(finding.document() for finding in (*models.findings, *findings)),
         doubts=tuple(host_doubts(slo.host, host_facts)) if "host" in slo.model_fields_set else (),
         frozen_at=stamp(backend.clock.wall()),
-        seed=getattr(getattr(backend, "script", None), "seed", None),  # of a simulated system
+        seed=getattr(backend, "seed", None),  # of a simulated system
     )
 
 
