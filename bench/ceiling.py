@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from pathlib import Path
 from statistics import fmean, median
 
@@ -148,19 +149,25 @@ def total_rounds(answers: Sequence[Generation], together_s: float) -> Rounds:
     """Return the rounds of all *answers* together, with the tokens that their decode speeds are of.
 
     They are the bursts after the first, arrivals closer together than *together_s* being one: the first is what comes
-    with the prompt, and no stop token, nor one after it, ever arrives. A stop token alone is one round less than the
-    server's, and what a busy machine has sent late is fewer bursts than rounds. Where the chunks of a server do not say
-    how many tokens they have, all of its rounds count.
+    with the prompt, and no stop token, nor one after it, ever arrives. Where we counted the rounds, the time to the end
+    shows a last one that gave the stop token alone. It is one in a server's own count too, and what a busy machine has
+    sent late is fewer bursts than rounds.
     """
     judged = successful(answers)
     claimed = [generation.answer.rounds or Rounds(0, 0, 0) for generation in counted_or_claimed(tuple(judged))[0]]
     total = Rounds(*(sum(getattr(rounds, name) for rounds in claimed) for name in ("rounds", "drafted", "accepted")))
-    later = [bursts(generation.answer, together_s) for generation in judged]
-    if any(count is None for burst in later for _, count in burst):
-        return total
-    rounds = sum(max(len(burst), own.rounds - 1) for burst, own in zip(later, claimed, strict=True))
-    tokens = sum(count or 0 for burst in later for _, count in burst)
-    return Rounds(rounds, round(total.drafted / max(1, total.rounds) * rounds), tokens - rounds)
+    rounds, tokens = 0, 0.0
+    for generation, own in zip(judged, claimed, strict=True):
+        answer, columns = generation.answer, generation.answer.columns
+        rate = decode_rate(answer, together_s)
+        if rate is not None and columns.first_ns is not None and columns.last_ns is not None:
+            later, arriving_ns = own.rounds - 1, columns.last_ns - columns.first_ns
+            if answer.rounds is None:
+                rounds += max(len(bursts(answer, together_s)), later)
+            else:
+                rounds += later - (answer.ended_ns - columns.last_ns > arriving_ns / later / 2)
+            tokens += rate * arriving_ns / 1e9
+    return Rounds(rounds, round(total.drafted / max(1, total.rounds) * rounds), round(tokens) - rounds)
 
 
 def predicted_ratio(ceiling: Ceiling, rounds: Rounds, answers: int = 0) -> float | None:
@@ -229,7 +236,7 @@ def predict(backend: str, folder: Path, arguments: argparse.Namespace) -> Iterat
             answers = list(writer.records)
             for length in () if writer.finished else arms.systems:
                 arms.answer(length, canaries[0])  # warms up
-            with started_target(target, logs / workload) as timed:
+            with started_target(target, logs / workload, cycle(canaries)) as timed:
                 for visit in range(arguments.visits):
                     for canary in draw.sample(canaries, len(canaries)):
                         order = draw.sample(LENGTHS, len(LENGTHS))

@@ -63,8 +63,6 @@ class BackendFacts:
     """Its `gen_ai.provider.name` in telemetry, where that is not its name."""
     one_forward_a_token: bool = False
     """Its draft model makes one forward pass for each token it proposes."""
-    rereads_drafts: bool = False
-    """After each round its draft model reads all tokens of the verify pass again, in one pass of its own."""
 
     @property
     def installed_by(self) -> str:

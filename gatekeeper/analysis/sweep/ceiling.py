@@ -133,7 +133,7 @@ def ceiling_of(turns: Sequence[PassTimes], level: float) -> Ceiling | Missing:
     if not all(math.isfinite(time) and time > 0 for time in times):
         return Missing("the passes take less time than this machine can tell apart", len(blocks))
     widths = [width for width in WIDTHS if sum(width in block.passes for block in blocks) >= LEAST_BLOCKS]
-    with_draft = all(block.rounds for block in blocks)
+    with_draft = any(block.rounds for block in blocks)
     rounds = [
         block.rounds if with_draft else {width - 1: block.passes[width] for width in block.passes} for block in blocks
     ]

@@ -311,7 +311,6 @@ DIALECT = Dialect(
     restart_knobs=("draft", *_KNOBS),
     caches_by_request=True,
     reads_last_alone=False,
-    rereads_drafts=True,
     adapts=True,
     own_drafts=NGRAM | {MTP},
     loading=503,

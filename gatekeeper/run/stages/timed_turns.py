@@ -1,16 +1,22 @@
 """Timed turns: passes of a running target by width, turn after turn, and the ceiling that they show."""
 
 import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import cycle
+from statistics import fmean
 from typing import Any
 
+from gatekeeper.analysis.metrics.timing import whole_rounds
 from gatekeeper.analysis.sweep.ceiling import WIDTHS, Ceiling, ceiling_of
 from gatekeeper.core import canary
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.canary.filler import CHARACTERS
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, SamplingParameters, TimesPasses
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.records import PassTimes, Setting
+from gatekeeper.core.records import PassTimes, Setting, setting
 from gatekeeper.core.system import inputs
 from gatekeeper.core.verdict import Missing
 
@@ -21,6 +27,8 @@ LEAST_TURNS = 6
 """Turns that are timed even where they take longer than they should: the first warms up, five make bounds."""
 LONGEST_S, LONGER = 60.0, 6.0
 """Fewer turns are accepted after so many seconds, and after so many times the seconds that were wanted."""
+MORE_TOKENS = 8
+"""Tokens of an answer that shows rounds, beyond what two of them emit at most."""
 TEXTS = ("prose", "chat", "qa")
 """The shipped canaries whose prompts are the text that is read."""
 
@@ -46,30 +54,60 @@ def ceiling_document(ceiling: Ceiling | Missing) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
+class CountedRounds:
+    """The target with its draft in a server that counts the rounds of an answer, of a length that a request names."""
+
+    system: RunningSystem
+    draft: str
+    prompts: Iterator[Canary]
+    """One for each answer, in turn."""
+
+    def seconds(self, lengths: Sequence[int]) -> dict[int, float] | Missing:
+        """Return the mean seconds of a round by draft length, as far as an answer for each of *lengths* shows them."""
+        rounds = defaultdict[int, list[float]](list)
+        for length in lengths:
+            tokens, knobs = 2 * length + 1 + MORE_TOKENS, setting(draft=self.draft, num_draft_tokens=length)
+            request = DecodeRequest(next(self.prompts), knobs, SamplingParameters(max_tokens=tokens))
+            answer = self.system.answer(request)
+            if answer.fault is not None:
+                return Missing(answer.fault)
+            rounds[length] += whole_rounds(answer, length, tokens)
+        return {length: fmean(gaps) for length, gaps in rounds.items() if gaps}
+
+
+@dataclass(frozen=True, slots=True)
 class TimedSystems:
-    """The running target, and the draft where it is a server of its own."""
+    """The running target, and beside it the draft where both are not in one process with it."""
 
     backend: Backend
     target: TimesPasses
     setting: Setting
     draft: TimesPasses | None = None
-    rereads_drafts: bool = False
-    """As `BackendFacts.rereads_drafts`."""
+    """The draft alone, in a server of its own: in a round it reads all tokens of the pass again, in a pass of its own.
+    """
+    drafting: CountedRounds | None = None
 
     def turn(self, widths: tuple[int, ...], context: int) -> PassTimes | Missing:
         """Time one turn; rounds of a draft on a server of its own are the pass and what the draft does, together."""
         request = DecodeRequest(_text(), self.setting, SamplingParameters())
         times = self.target.time_passes(request, widths, context)
-        if self.draft is None or isinstance(times, Missing):
+        if isinstance(times, Missing):
             return times
-        alone = self.draft.time_passes(request, widths if self.rereads_drafts else (1, 2), context)
+        if self.drafting is not None:
+            lengths = [width - 1 for width in widths if width > 1]
+            rounds = self.drafting.seconds(lengths)
+            return rounds if isinstance(rounds, Missing) else replace(times, rounds=rounds)
+        if self.draft is None:
+            return times
+        alone = self.draft.time_passes(request, widths, context)
         if isinstance(alone, Missing):
             return Missing(f"the draft: {alone.because}")
-        reread = alone.passes if self.rereads_drafts else dict.fromkeys(times.passes, 0.0)
-        timed = [width for width in times.passes if width > 1 and width in reread]
+        timed = [width for width in times.passes if width > 1 and width in alone.passes]
         return replace(
             times,
-            rounds={width - 1: times.passes[width] + (width - 1) * alone.plain + reread[width] for width in timed},
+            rounds={
+                width - 1: times.passes[width] + (width - 1) * alone.plain + alone.passes[width] for width in timed
+            },
         )
 
 
@@ -83,17 +121,33 @@ def take_turns(systems: TimedSystems, seconds: float, context: int) -> list[Pass
         if isinstance(times, Missing):
             return times
         turns.append(times)
+    if systems.drafting is not None and not any(turn.rounds for turn in turns):
+        return Missing("the rounds of its answers are not told apart, or they end early")
     return turns
+
+
+def questions_after(context: int) -> Iterator[Canary]:
+    """Yield the prompts of the shipped canaries again and again, each after a text of about *context* tokens."""
+    text = "\n".join(_prompts())[: context * CHARACTERS]
+    return cycle(_asking(f"{text}\n\n{prompt}") for prompt in _prompts())
 
 
 @cache
 def _text() -> Canary:
     """Return one prompt with the prompts of shipped canaries."""
+    return _asking("\n".join(_prompts()))
+
+
+def _asking(text: str) -> Canary:
+    return Canary.model_validate({"id": "text", "messages": [{"role": "user", "content": text}]})
+
+
+@cache
+def _prompts() -> list[str]:
     folder = inputs.shipped_folder("canaries")
-    texts = [
+    return [
         str(message["content"])
         for name in TEXTS
         for prompt in canary.parse((folder / f"{name}.jsonl").read_text("utf-8"), name)
         for message in prompt.messages
     ]
-    return Canary.model_validate({"id": "text", "messages": [{"role": "user", "content": "\n".join(texts)}]})

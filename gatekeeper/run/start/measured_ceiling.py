@@ -3,21 +3,34 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gatekeeper import host
-from gatekeeper.backends import backends_that_load, facts_of, open_backend
+from gatekeeper.backends import backends_that_load, open_backend
 from gatekeeper.backends.models import artifacts, gguf
 from gatekeeper.core.backend_registry import SERVERS, TIMED
+from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.interfaces import Backend, TimesPasses
+from gatekeeper.core.interfaces import Backend, RunningSystem, TimesPasses
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import PassTimes, Setting, setting
 from gatekeeper.core.slo.subject_table import Subject
 from gatekeeper.core.verdict import Missing, rounded
-from gatekeeper.run.stages.timed_turns import CONTEXT, TimedSystems, ceiling_document, ceiling_from, take_turns
+from gatekeeper.run.stages.timed_turns import (
+    CONTEXT,
+    CountedRounds,
+    TimedSystems,
+    ceiling_document,
+    ceiling_from,
+    questions_after,
+    take_turns,
+)
+
+LENGTH = "num_draft_tokens"
+"""The knob that a request names its draft length with, where a server need not be started anew for another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +50,9 @@ class TimedTarget:
         """Return whether the target is timed in the process that decodes, with its draft beside it."""
         return self.backend not in SERVERS
 
-    @property
-    def subject(self) -> Subject:
-        """Return the subject that is started for the target alone; in process, for its draft too."""
-        drafts = [self.draft] if self.draft is not None and self.in_process else []
+    def subject(self, *, drafting: bool) -> Subject:
+        """Return the subject that is started for the target, with its draft or alone."""
+        drafts = [self.draft] if self.draft is not None and drafting else []
         keys = {"backend": self.backend, "target": self.target, "drafts": drafts, "args": self.args}
         return Subject.model_validate(
             keys | {"prompt_cache": "as-deployed"} | ({} if self.url is None else {"url": self.url})
@@ -83,24 +95,30 @@ def time_target(timed: TimedTarget, *, seconds: float, context: int = CONTEXT) -
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
         stack.enter_context(host.hold_host("ceiling"))
         stack.enter_context(host.keep_awake())
-        return take_turns(stack.enter_context(started_target(timed, folder)), seconds, context)
+        return take_turns(
+            stack.enter_context(started_target(timed, folder, questions_after(context))), seconds, context
+        )
 
 
 @contextmanager
-def started_target(timed: TimedTarget, folder: Path) -> Iterator[TimedSystems]:
-    """Start the target, and its draft as a server of its own where it is not in the target's process."""
+def started_target(timed: TimedTarget, folder: Path, prompts: Iterator[Canary]) -> Iterator[TimedSystems]:
+    """Start the target, and its draft where it is not in its process; rounds are timed of answers to *prompts*."""
     with ExitStack() as stack:
-        backend, target = _start(timed.subject, stack, folder / "target")
+        subject = timed.subject(drafting=timed.in_process)
+        backend, target = _start(subject, stack, folder / "target")
+        alone = TimedSystems(backend, _timeable(target, timed.backend), _setting(subject))
         if timed.draft is None or timed.in_process:
-            yield TimedSystems(backend, target, _setting(timed.subject))
-            return
-        draft = TimedTarget(timed.draft, timed.backend, args=timed.args)
-        steps = _start(draft.subject, stack, folder / "draft")[1]
-        rereads = facts_of(timed.backend).rereads_drafts
-        yield TimedSystems(backend, target, _setting(timed.subject), steps, rereads)
+            yield alone
+        elif Sight.ROUNDS in backend.sight and LENGTH in backend.knobs and LENGTH not in backend.restart_knobs:
+            drafting = _start(timed.subject(drafting=True), stack, folder / "drafting")[1]
+            yield replace(alone, drafting=CountedRounds(drafting, timed.draft, prompts))
+        else:
+            subject = TimedTarget(timed.draft, timed.backend, args=timed.args).subject(drafting=False)
+            draft = _start(subject, stack, folder / "draft")[1]
+            yield replace(alone, draft=_timeable(draft, timed.backend))
 
 
-def _start(subject: Subject, stack: ExitStack, logs: Path) -> tuple[Backend, TimesPasses]:
+def _start(subject: Subject, stack: ExitStack, logs: Path) -> tuple[Backend, RunningSystem]:
     logs.mkdir(parents=True)
     names = (subject.target, *subject.drafts) if subject.url is None else ()
     models = {name: artifacts.find(name, Path.cwd(), subject.backend) for name in names}
@@ -109,9 +127,13 @@ def _start(subject: Subject, stack: ExitStack, logs: Path) -> tuple[Backend, Tim
             raise InputError(f"model '{name}': {path} has no config.json", hint="download it again, or name another")
     backend = open_backend(subject, models=models, base=Path.cwd(), logs=logs)
     system = stack.enter_context(backend.start(_setting(subject), cache=backend.caches))
-    if not isinstance(system, TimesPasses):
-        raise InputError(f"passes of backend {subject.backend} cannot be timed", hint=f"use {', '.join(TIMED)}")
     return backend, system
+
+
+def _timeable(system: RunningSystem, backend: str) -> TimesPasses:
+    if not isinstance(system, TimesPasses):
+        raise InputError(f"passes of backend {backend} cannot be timed", hint=f"use {', '.join(TIMED)}")
+    return system
 
 
 def _setting(subject: Subject) -> Setting:

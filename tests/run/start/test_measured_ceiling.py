@@ -2,20 +2,27 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from gatekeeper.analysis.sweep.ceiling import Ceiling
-from gatekeeper.backends import facts_of
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend, ScriptedSystem
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.interfaces import DecodeRequest
-from gatekeeper.core.records import PassTimes, setting
+from gatekeeper.core.interfaces import DecodeRequest, RunningSystem
+from gatekeeper.core.records import Answer, PassTimes, Rounds, setting
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.verdict import Missing
 from gatekeeper.report.commands.ceiling_text import ceiling_sentences, ceiling_text
-from gatekeeper.run.stages.timed_turns import TimedSystems, ceiling_document, ceiling_from, take_turns
+from gatekeeper.run.stages.timed_turns import (
+    CountedRounds,
+    TimedSystems,
+    ceiling_document,
+    ceiling_from,
+    questions_after,
+    take_turns,
+)
 from gatekeeper.run.start.measured_ceiling import TimedTarget, measure_ceiling
 from tests.builders.golden_words import says
 from tests.builders.project_folder import ROOT, ProjectFolder
@@ -66,19 +73,60 @@ class PlantedPasses:
         return PassTimes(self.token_s, {width: self.token_s * (0.9 + 0.1 * width) for width in widths})
 
 
-@pytest.mark.parametrize(("rereads", "seconds"), [(False, 0.028 + 4 * 0.002), (True, 0.028 + 4 * 0.002 + 0.0028)])
-def test_a_round_of_a_served_draft_has_all_its_passes(*, rereads: bool, seconds: float) -> None:
+def test_a_round_of_a_served_draft_has_all_its_passes() -> None:
     """
-    A round of four is a pass over five tokens and four steps of the draft; llama-server's draft then reads the five
-    again, in one pass of its own.
+    A round of four is a pass over five tokens and four steps of the draft, which then reads the five again, in one pass
+    of its own, as that of llama-server does.
     """
-    systems = replace(planted(None), target=PlantedPasses(0.02), draft=PlantedPasses(0.002), rereads_drafts=rereads)
+    systems = replace(planted(None), target=PlantedPasses(0.02), draft=PlantedPasses(0.002))
 
     turn = systems.turn((1, 5), 256)
 
     assert isinstance(turn, PassTimes)
-    assert {4: seconds} == pytest.approx(dict(turn.rounds))
-    assert rereads == (facts_of("llama-server" if rereads else "mlx-server").rereads_drafts)
+    assert {4: 0.028 + 4 * 0.002 + 0.0028} == pytest.approx(dict(turn.rounds))
+
+
+class PlantedRounds:
+    """A drafting server whose rounds take 30 ms and 5 ms a drafted token, and keep all of what they draft."""
+
+    def __init__(self, fault: str | None = None, more: int = 0) -> None:
+        self.fault, self.more = fault, more
+
+    def answer(self, request: DecodeRequest) -> Answer:
+        length, tokens = dict(request.setting)["num_draft_tokens"], request.sampling.max_tokens
+        ends, at_ms, emitted, count = list[int](), 0, 0, 0
+        while emitted < tokens:
+            width = min(length, tokens - emitted)
+            at_ms += 30 + 5 * width
+            kept = min(width + 1, tokens - emitted)
+            ends += [at_ms * 10**6 + piece for piece in range(kept)]
+            emitted, count = emitted + kept, count + 1
+        arrivals = () if self.fault else tuple(Arrival(end) for end in ends)
+        rounds = Rounds(count + self.more, drafted=1, accepted=1)
+        return Answer(0, at_ms * 10**6, arrivals, fault=self.fault, output_tokens=tokens, rounds=rounds)
+
+
+def test_a_server_that_counts_rounds_shows_what_each_takes() -> None:
+    """
+    A round of four takes 50 ms although the last of an answer drafts fewer. Where the pieces that came are not the
+    rounds that were counted, or a request fails, there is no time, and the reason is told.
+    """
+    planted_rounds = (PlantedRounds(), PlantedRounds(more=2), PlantedRounds(fault="connection broken"))
+    good, uncounted, faulty = (
+        replace(
+            planted(None),
+            drafting=CountedRounds(cast("RunningSystem", rounds), "d", questions_after(256)),
+        )
+        for rounds in planted_rounds
+    )
+
+    turn = good.turn((1, 5, 2), 256)
+
+    assert isinstance(turn, PassTimes)
+    assert {4: 0.05, 1: 0.035} == pytest.approx(dict(turn.rounds))
+    reasons = [take_turns(systems, 0.1, 256) for systems in (uncounted, faulty)]
+    untold = "the rounds of its answers are not told apart, or they end early"
+    assert [Missing(untold), Missing("connection broken")] == reasons
 
 
 def test_it_keeps_to_its_time_but_takes_enough_turns() -> None:
