@@ -20,10 +20,10 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean, geometric_mean, median
 
 from gatekeeper import host
 from gatekeeper.analysis.metrics.paired_answers import burst_gap, successful
@@ -40,7 +40,7 @@ from gatekeeper.core.records import Generation, PassTimes, Role, Rounds, setting
 from gatekeeper.core.slo.subject_table import Subject
 from gatekeeper.core.system.record_files import ANSWERS, RecordWriter
 from gatekeeper.core.verdict import Missing
-from gatekeeper.run.stages.timed_turns import CONFIDENCE, TimedSystems
+from gatekeeper.run.stages.timed_turns import CONFIDENCE, CountedRounds, TimedSystems
 from gatekeeper.run.start.measured_ceiling import TimedTarget, started_target
 from tools import write_gguf
 
@@ -134,6 +134,11 @@ def start_arms(backend: str, pair: Sequence[Path], stack: ExitStack, logs: Path)
     return Arms(draft, {length: stack.enter_context(opened.start(arm_setting(length, draft))) for length in lengths})
 
 
+def rounds_of_arms(arms: Arms, canaries: Sequence[Canary]) -> CountedRounds:
+    """Return one of the arms to time rounds of, in answers like those that are predicted."""
+    return CountedRounds(arms.systems[LENGTHS[-1]], arms.draft, cycle(canaries), more_tokens=TOKENS)
+
+
 def measured_logs(answers: Sequence[Generation], length: int, together_s: float) -> dict[str, list[float]]:
     """Return, by canary, the logarithms of the speed of a length over the mean of the plain ones around each answer."""
     logs = defaultdict(list)
@@ -163,9 +168,10 @@ def total_rounds(answers: Sequence[Generation], together_s: float) -> Rounds:
         if rate is not None and columns.first_ns is not None and columns.last_ns is not None:
             later, arriving_ns = own.rounds - 1, columns.last_ns - columns.first_ns
             if answer.rounds is None:
-                rounds += max(len(bursts(answer, together_s)), later)
-            else:
-                rounds += later - (answer.ended_ns - columns.last_ns > arriving_ns / later / 2)
+                later = max(len(bursts(answer, together_s)), later)
+            elif 2 * later * (answer.ended_ns - columns.last_ns) > arriving_ns:
+                later -= 1
+            rounds += later
             tokens += rate * arriving_ns / 1e9
     return Rounds(rounds, round(total.drafted / max(1, total.rounds) * rounds), round(tokens) - rounds)
 
@@ -193,19 +199,20 @@ def predicted_ratio(ceiling: Ceiling, rounds: Rounds, answers: int = 0) -> float
 
 
 def predictions(backend: str, workload: str, answers: Sequence[Generation], ceiling: Ceiling) -> Iterator[Prediction]:
-    """Yield a prediction for each draft length whose ratio was measured."""
+    """Yield a prediction for each draft length whose ratio was measured: of both, the geometric mean by canary."""
     together_s = burst_gap([generation for generation in answers if generation.trial == str(PLAIN)])
     for length in LENGTHS:
         drafted = [generation for generation in answers if generation.trial == str(length)]
         rounds = total_rounds(drafted, together_s)
-        predicted = predicted_ratio(ceiling, rounds, len(drafted))
         logs = measured_logs(answers, length, together_s)
         ratio = mean_log([fmean(values) for values in logs.values()], CONFIDENCE)
-        if predicted is not None and not isinstance(ratio, Missing):
+        own_answers = [[generation for generation in drafted if generation.canary == canary] for canary in logs]
+        predicted = [predicted_ratio(ceiling, total_rounds(own, together_s), len(own)) for own in own_answers]
+        if None not in predicted and not isinstance(ratio, Missing):
             acceptance = rounds.accepted / rounds.drafted
             yield Prediction(
-                backend, workload, length, acceptance, predicted, ratio.center, measured_lo=ratio.lo,
-                measured_hi=ratio.hi,
+                backend, workload, length, acceptance, geometric_mean([value or 0.0 for value in predicted]),
+                ratio.center, measured_lo=ratio.lo, measured_hi=ratio.hi,
             )  # fmt: skip
 
 
@@ -224,7 +231,8 @@ def predict(backend: str, folder: Path, arguments: argparse.Namespace) -> Iterat
     """For each workload alternate the arms, unless its answers are stored, with the timed turns, and predict."""
     folder.mkdir(parents=True, exist_ok=True)
     pair, draw = find_pair(backend, folder, arguments.layers), random.Random(0)
-    target = TimedTarget(str(pair[0]), backend, str(pair[1]), args=ARGS.get(backend, ()))
+    draft = None if backend == "mlx-server" else str(pair[1])
+    target = TimedTarget(str(pair[0]), backend, draft, args=ARGS.get(backend, ()))
     with ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
         stack.enter_context(host.hold_host("bench.ceiling"))
@@ -236,7 +244,8 @@ def predict(backend: str, folder: Path, arguments: argparse.Namespace) -> Iterat
             answers = list(writer.records)
             for length in () if writer.finished else arms.systems:
                 arms.answer(length, canaries[0])  # warms up
-            with started_target(target, logs / workload, cycle(canaries)) as timed:
+            with started_target(target, logs / workload) as started:
+                timed = replace(started, drafting=rounds_of_arms(arms, canaries)) if draft is None else started
                 for visit in range(arguments.visits):
                     for canary in draw.sample(canaries, len(canaries)):
                         order = draw.sample(LENGTHS, len(LENGTHS))

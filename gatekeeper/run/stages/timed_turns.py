@@ -1,8 +1,7 @@
 """Timed turns: passes of a running target by width, turn after turn, and the ceiling that they show."""
 
 import random
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import cycle
@@ -27,8 +26,6 @@ LEAST_TURNS = 6
 """Turns that are timed even where they take longer than they should: the first warms up, five make bounds."""
 LONGEST_S, LONGER = 60.0, 6.0
 """Fewer turns are accepted after so many seconds, and after so many times the seconds that were wanted."""
-MORE_TOKENS = 8
-"""Tokens of an answer that shows rounds, beyond what two of them emit at most."""
 TEXTS = ("prose", "chat", "qa")
 """The shipped canaries whose prompts are the text that is read."""
 
@@ -61,18 +58,21 @@ class CountedRounds:
     draft: str
     prompts: Iterator[Canary]
     """One for each answer, in turn."""
+    more_tokens: int = 8
+    """Of an answer, beyond what two rounds emit at most."""
 
-    def seconds(self, lengths: Sequence[int]) -> dict[int, float] | Missing:
+    def seconds(self, lengths: Iterable[int]) -> dict[int, float] | Missing:
         """Return the mean seconds of a round by draft length, as far as an answer for each of *lengths* shows them."""
-        rounds = defaultdict[int, list[float]](list)
+        rounds = dict[int, float]()
         for length in lengths:
-            tokens, knobs = 2 * length + 1 + MORE_TOKENS, setting(draft=self.draft, num_draft_tokens=length)
+            tokens, knobs = 2 * length + 1 + self.more_tokens, setting(draft=self.draft, num_draft_tokens=length)
             request = DecodeRequest(next(self.prompts), knobs, SamplingParameters(max_tokens=tokens))
             answer = self.system.answer(request)
             if answer.fault is not None:
                 return Missing(answer.fault)
-            rounds[length] += whole_rounds(answer, length, tokens)
-        return {length: fmean(gaps) for length, gaps in rounds.items() if gaps}
+            if seconds := whole_rounds(answer, length, tokens):
+                rounds[length] = fmean(seconds)
+        return rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,7 @@ class TimedSystems:
         if isinstance(times, Missing):
             return times
         if self.drafting is not None:
-            lengths = [width - 1 for width in widths if width > 1]
-            rounds = self.drafting.seconds(lengths)
+            rounds = self.drafting.seconds({width - 1: None for width in widths if width > 1})
             return rounds if isinstance(rounds, Missing) else replace(times, rounds=rounds)
         if self.draft is None:
             return times

@@ -11,7 +11,6 @@ from gatekeeper import host
 from gatekeeper.backends import backends_that_load, open_backend
 from gatekeeper.backends.models import artifacts, gguf
 from gatekeeper.core.backend_registry import SERVERS, TIMED
-from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import Backend, RunningSystem, TimesPasses
@@ -95,14 +94,12 @@ def time_target(timed: TimedTarget, *, seconds: float, context: int = CONTEXT) -
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
         stack.enter_context(host.hold_host("ceiling"))
         stack.enter_context(host.keep_awake())
-        return take_turns(
-            stack.enter_context(started_target(timed, folder, questions_after(context))), seconds, context
-        )
+        return take_turns(stack.enter_context(started_target(timed, folder, context)), seconds, context)
 
 
 @contextmanager
-def started_target(timed: TimedTarget, folder: Path, prompts: Iterator[Canary]) -> Iterator[TimedSystems]:
-    """Start the target, and its draft where it is not in its process; rounds are timed of answers to *prompts*."""
+def started_target(timed: TimedTarget, folder: Path, context: int = CONTEXT) -> Iterator[TimedSystems]:
+    """Start the target, and its draft where it is not in the target's process."""
     with ExitStack() as stack:
         subject = timed.subject(drafting=timed.in_process)
         backend, target = _start(subject, stack, folder / "target")
@@ -111,7 +108,7 @@ def started_target(timed: TimedTarget, folder: Path, prompts: Iterator[Canary]) 
             yield alone
         elif Sight.ROUNDS in backend.sight and LENGTH in backend.knobs and LENGTH not in backend.restart_knobs:
             drafting = _start(timed.subject(drafting=True), stack, folder / "drafting")[1]
-            yield replace(alone, drafting=CountedRounds(drafting, timed.draft, prompts))
+            yield replace(alone, drafting=CountedRounds(drafting, timed.draft, questions_after(context)))
         else:
             subject = TimedTarget(timed.draft, timed.backend, args=timed.args).subject(drafting=False)
             draft = _start(subject, stack, folder / "draft")[1]
