@@ -156,27 +156,6 @@ def bursts(answer: Answer, together_s: float) -> list[tuple[float, int | None]]:
     return list(zip(gathered.gaps.tolist(), tokens, strict=True))
 
 
-def whole_rounds(answer: Answer, draft_length: int, max_tokens: int) -> list[float]:
-    """Return the seconds of each round but the first that proposed as many tokens as *draft_length*.
-
-    The longest gaps lie between the rounds that were counted; one that gave only the token that ends an answer lies
-    before its end. A round that begins near the end proposes fewer tokens. None where other gaps are almost as long.
-    """
-    columns, later = answer.columns, answer.rounds.rounds - 1 if answer.rounds is not None else 0
-    gaps_ns = [*columns.gaps_ns(), answer.ended_ns - (columns.last_ns or 0)]
-    longest = sorted(gaps_ns, reverse=True)
-    if not 0 < later < len(longest) or longest[later - 1] < 2 * longest[later]:
-        return []
-    seconds, since_ns = list[float](), 0
-    for emitted, gap_ns in enumerate(gaps_ns, 1):
-        since_ns += gap_ns
-        if gap_ns >= longest[later - 1]:
-            if max_tokens - emitted >= draft_length:
-                seconds.append(since_ns / 1e9)
-            since_ns = 0
-    return seconds
-
-
 def gaps_by_answer(answers: Sequence[Answer], together_s: float) -> list[list[float]]:
     """Return the gaps between the bursts of each answer, in seconds; for many answers in one look."""
     gathered = gather_bursts(answers, together_s)

@@ -5,17 +5,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import cycle
-from statistics import fmean
 from typing import Any
 
-from gatekeeper.analysis.metrics.timing import whole_rounds
 from gatekeeper.analysis.sweep.ceiling import WIDTHS, Ceiling, ceiling_of
 from gatekeeper.core import canary
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.canary.filler import CHARACTERS
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, SamplingParameters, TimesPasses
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.records import PassTimes, Setting, setting
+from gatekeeper.core.records import Answer, PassTimes, Setting, setting
 from gatekeeper.core.system import inputs
 from gatekeeper.core.verdict import Missing
 
@@ -57,22 +55,33 @@ class CountedRounds:
     system: RunningSystem
     draft: str
     prompts: Iterator[Canary]
-    """One for each answer, in turn."""
+    """One for each turn."""
     more_tokens: int = 8
-    """Of an answer, beyond what two rounds emit at most."""
+    """Of the longer of two answers whose difference shows rounds, at least."""
 
     def seconds(self, lengths: Iterable[int]) -> dict[int, float] | Missing:
-        """Return the mean seconds of a round by draft length, as far as an answer for each of *lengths* shows them."""
-        rounds = dict[int, float]()
+        """Return the seconds of a round for each of the draft *lengths* of which two answers show any.
+
+        They differ by as many tokens as some rounds emit at most, so that both end alike, with rounds that are cut
+        short: what the longer one takes more are whole rounds.
+        """
+        prompt, rounds = next(self.prompts), dict[int, float]()
+        self._answer(prompt, 1, 1)  # reads the prompt
         for length in lengths:
-            tokens, knobs = 2 * length + 1 + self.more_tokens, setting(draft=self.draft, num_draft_tokens=length)
-            request = DecodeRequest(next(self.prompts), knobs, SamplingParameters(max_tokens=tokens))
-            answer = self.system.answer(request)
-            if answer.fault is not None:
-                return Missing(answer.fault)
-            if seconds := whole_rounds(answer, length, tokens):
-                rounds[length] = fmean(seconds)
+            most = length + 1
+            longer = most + most * -(-self.more_tokens // most)
+            answers = [self._answer(prompt, length, tokens) for tokens in (most, longer)]
+            if fault := next((answer.fault for answer in answers if answer.fault is not None), None):
+                return Missing(fault)
+            counts = [0 if answer.rounds is None else answer.rounds.rounds for answer in answers]
+            more_s, more_rounds = answers[1].seconds - answers[0].seconds, counts[1] - counts[0]
+            if more_s > 0 and more_rounds > 0:
+                rounds[length] = more_s / more_rounds
         return rounds
+
+    def _answer(self, prompt: Canary, length: int, tokens: int) -> Answer:
+        knobs = setting(draft=self.draft, num_draft_tokens=length)
+        return self.system.answer(DecodeRequest(prompt, knobs, SamplingParameters(max_tokens=tokens)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +130,7 @@ def take_turns(systems: TimedSystems, seconds: float, context: int) -> list[Pass
             return times
         turns.append(times)
     if systems.drafting is not None and not any(turn.rounds for turn in turns):
-        return Missing("the rounds of its answers are not told apart, or they end early")
+        return Missing("its answers with the draft end within two rounds, or do not tell their rounds")
     return turns
 
 

@@ -12,7 +12,6 @@ from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend, Scrip
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import DecodeRequest, RunningSystem
 from gatekeeper.core.records import Answer, PassTimes, Rounds, setting
-from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.verdict import Missing
 from gatekeeper.report.commands.ceiling_text import ceiling_sentences, ceiling_text
 from gatekeeper.run.stages.timed_turns import (
@@ -87,46 +86,46 @@ def test_a_round_of_a_served_draft_has_all_its_passes() -> None:
 
 
 class PlantedRounds:
-    """A drafting server whose rounds take 30 ms and 5 ms a drafted token, and keep all of what they draft."""
+    """A drafting server whose rounds take 30 ms and 5 ms a drafted token, and keep *kept* of what they draft."""
 
-    def __init__(self, fault: str | None = None, more: int = 0) -> None:
-        self.fault, self.more = fault, more
+    def __init__(self, kept: int, *, fault: str | None = None, most: int = 99) -> None:
+        self.kept, self.fault, self.most = kept, fault, most
 
     def answer(self, request: DecodeRequest) -> Answer:
-        length, tokens = dict(request.setting)["num_draft_tokens"], request.sampling.max_tokens
-        ends, at_ms, emitted, count = list[int](), 0, 0, 0
-        while emitted < tokens:
-            width = min(length, tokens - emitted)
-            at_ms += 30 + 5 * width
-            kept = min(width + 1, tokens - emitted)
-            ends += [at_ms * 10**6 + piece for piece in range(kept)]
-            emitted, count = emitted + kept, count + 1
-        arrivals = () if self.fault else tuple(Arrival(end) for end in ends)
-        rounds = Rounds(count + self.more, drafted=1, accepted=1)
-        return Answer(0, at_ms * 10**6, arrivals, fault=self.fault, output_tokens=tokens, rounds=rounds)
+        """Answer with at most so many tokens, after 400 ms."""
+        length, ms, emitted, count = dict(request.setting)["num_draft_tokens"], 400, 0, 0
+        while emitted < min(self.most, request.sampling.max_tokens):
+            width = min(length, request.sampling.max_tokens - emitted)
+            ms, emitted, count = ms + 30 + 5 * width, emitted + min(self.kept, width) + 1, count + 1
+        return Answer(0, ms * 10**6, fault=self.fault, rounds=Rounds(count, drafted=1, accepted=1))
 
 
-def test_a_server_that_counts_rounds_shows_what_each_takes() -> None:
+def with_rounds(rounds: PlantedRounds) -> TimedSystems:
+    """A scripted target whose draft is in a server that counts its rounds."""
+    return replace(planted(None), drafting=CountedRounds(cast("RunningSystem", rounds), "draft", questions_after(256)))
+
+
+@pytest.mark.parametrize("kept", [0, 15])
+def test_a_server_that_counts_rounds_shows_what_each_takes(kept: int) -> None:
     """
-    A round of four takes 50 ms although the last of an answer drafts fewer. Where the pieces that came are not the
-    rounds that were counted, or a request fails, there is no time, and the reason is told.
+    A round of four takes 50 ms, whether drafted tokens are kept or not, although the last of an answer draft fewer.
     """
-    planted_rounds = (PlantedRounds(), PlantedRounds(more=2), PlantedRounds(fault="connection broken"))
-    good, uncounted, faulty = (
-        replace(
-            planted(None),
-            drafting=CountedRounds(cast("RunningSystem", rounds), "d", questions_after(256)),
-        )
-        for rounds in planted_rounds
-    )
-
-    turn = good.turn((1, 5, 2), 256)
+    turn = with_rounds(PlantedRounds(kept)).turn((1, 5, 2), 256)
 
     assert isinstance(turn, PassTimes)
     assert {4: 0.05, 1: 0.035} == pytest.approx(dict(turn.rounds))
-    reasons = [take_turns(systems, 0.1, 256) for systems in (uncounted, faulty)]
-    untold = "the rounds of its answers are not told apart, or they end early"
-    assert [Missing(untold), Missing("connection broken")] == reasons
+
+
+def test_rounds_that_nothing_shows_are_missing() -> None:
+    """
+    Where each answer ends in its first round, or a request fails, there is no ceiling, and the reason is told.
+    """
+    planted_rounds = PlantedRounds(15, most=1), PlantedRounds(0, fault="connection broken")
+
+    early, faulty = (take_turns(with_rounds(rounds), 0.1, 256) for rounds in planted_rounds)
+
+    assert Missing("its answers with the draft end within two rounds, or do not tell their rounds") == early
+    assert Missing("connection broken") == faulty
 
 
 def test_it_keeps_to_its_time_but_takes_enough_turns() -> None:
