@@ -136,7 +136,8 @@ def start_arms(backend: str, pair: Sequence[Path], stack: ExitStack, logs: Path)
 
 def rounds_of_arms(arms: Arms, canaries: Sequence[Canary]) -> CountedRounds:
     """Return one of the arms to time rounds of, in answers like those that are predicted."""
-    return CountedRounds(arms.systems[LENGTHS[-1]], arms.draft, cycle(canaries), more_tokens=TOKENS)
+    prompts = [canary.model_copy(update={"max_tokens": None}) for canary in canaries]
+    return CountedRounds(arms.systems[LENGTHS[-1]], arms.draft, cycle(prompts), more_tokens=TOKENS)
 
 
 def measured_logs(answers: Sequence[Generation], length: int, together_s: float) -> dict[str, list[float]]:

@@ -24,6 +24,8 @@ LEAST_TURNS = 6
 """Turns that are timed even where they take longer than they should: the first warms up, five make bounds."""
 LONGEST_S, LONGER = 60.0, 6.0
 """Fewer turns are accepted after so many seconds, and after so many times the seconds that were wanted."""
+ROUNDS = (*range(1, 9), 12, 15)
+"""Draft lengths whose rounds are timed by answers: where nothing is accepted, all of 15 take twenty seconds a turn."""
 TEXTS = ("prose", "chat", "qa")
 """The shipped canaries whose prompts are the text that is read."""
 
@@ -103,7 +105,7 @@ class TimedSystems:
         if isinstance(times, Missing):
             return times
         if self.drafting is not None:
-            rounds = self.drafting.seconds({width - 1: None for width in widths if width > 1})
+            rounds = self.drafting.seconds({width - 1: None for width in widths if width - 1 in ROUNDS})
             return rounds if isinstance(rounds, Missing) else replace(times, rounds=rounds)
         if self.draft is None:
             return times
