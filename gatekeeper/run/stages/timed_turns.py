@@ -105,7 +105,7 @@ class TimedSystems:
         if isinstance(times, Missing):
             return times
         if self.drafting is not None:
-            rounds = self.drafting.seconds({width - 1: None for width in widths if width - 1 in ROUNDS})
+            rounds = self.drafting.seconds(dict.fromkeys(width - 1 for width in widths if width - 1 in ROUNDS))
             return rounds if isinstance(rounds, Missing) else replace(times, rounds=rounds)
         if self.draft is None:
             return times

@@ -108,7 +108,7 @@ def with_rounds(rounds: PlantedRounds) -> TimedSystems:
 @pytest.mark.parametrize("kept", [0, 15])
 def test_a_server_that_counts_rounds_shows_what_each_takes(kept: int) -> None:
     """
-    A round of four takes 50 ms, whether drafted tokens are kept or not, although the last of an answer draft fewer.
+    A round of four takes 50 ms, whether drafted tokens are kept or not, although the last ones propose less.
     """
     turn = with_rounds(PlantedRounds(kept)).turn((1, 5, 2), 256)
 
@@ -118,7 +118,7 @@ def test_a_server_that_counts_rounds_shows_what_each_takes(kept: int) -> None:
 
 def test_rounds_that_nothing_shows_are_missing() -> None:
     """
-    Where each answer ends in its first round, or a request fails, there is no ceiling, and the reason is told.
+    Where each answer ends in its first round, or a request fails, there is no ceiling but a reason.
     """
     planted_rounds = PlantedRounds(15, most=1), PlantedRounds(0, fault="connection broken")
 
