@@ -135,9 +135,10 @@ def start_arms(backend: str, pair: Sequence[Path], stack: ExitStack, logs: Path)
 
 
 def rounds_of_arms(arms: Arms, canaries: Sequence[Canary]) -> CountedRounds:
-    """Return one of the arms to time rounds of, in answers like those that are predicted."""
+    """Return one of the arms to time rounds of, in answers about as long as those that are predicted."""
+    more_tokens = max(canary.max_tokens or TOKENS for canary in canaries) - LENGTHS[-1]
     prompts = [canary.model_copy(update={"max_tokens": None}) for canary in canaries]
-    return CountedRounds(arms.systems[LENGTHS[-1]], arms.draft, cycle(prompts), more_tokens=TOKENS)
+    return CountedRounds(arms.systems[LENGTHS[-1]], arms.draft, cycle(prompts), more_tokens)
 
 
 def measured_logs(answers: Sequence[Generation], length: int, together_s: float) -> dict[str, list[float]]:

@@ -64,21 +64,23 @@ class CountedRounds:
     def seconds(self, lengths: Iterable[int]) -> dict[int, float] | Missing:
         """Return the seconds of a round for each of the draft *lengths* of which two answers show any.
 
-        They differ by as many tokens as some rounds emit at most, so that both end alike, with rounds that are cut
-        short: what the longer one takes more are whole rounds.
+        They differ by as many tokens as some rounds emit at most, and their limits end them, so that both end with the
+        same rounds that are cut short: what the longer one takes more are whole rounds. A first answer shows how many
+        tokens come before a stop token.
         """
         prompt, rounds = next(self.prompts), dict[int, float]()
-        self._answer(prompt, 1, 1)  # reads the prompt
-        for length in lengths:
+        more_rounds = {length: -(-self.more_tokens // (length + 1)) for length in lengths}
+        first = self._answer(prompt, 1, max((length + 1) * (1 + more) for length, more in more_rounds.items()))
+        tokens = (first.output_tokens or 0) - (first.finish != "length")
+        for length, more in more_rounds.items():
             most = length + 1
-            longer = most + most * -(-self.more_tokens // most)
-            answers = [self._answer(prompt, length, tokens) for tokens in (most, longer)]
+            longer = most * min(1 + more, tokens // most)
+            answers = [self._answer(prompt, length, limit) for limit in (most, longer)] if longer > most else [first]
             if fault := next((answer.fault for answer in answers if answer.fault is not None), None):
                 return Missing(fault)
             counts = [0 if answer.rounds is None else answer.rounds.rounds for answer in answers]
-            more_s, more_rounds = answers[1].seconds - answers[0].seconds, counts[1] - counts[0]
-            if more_s > 0 and more_rounds > 0:
-                rounds[length] = more_s / more_rounds
+            if answers[-1].seconds > answers[0].seconds and counts[-1] > counts[0]:
+                rounds[length] = (answers[-1].seconds - answers[0].seconds) / (counts[-1] - counts[0])
         return rounds
 
     def _answer(self, prompt: Canary, length: int, tokens: int) -> Answer:

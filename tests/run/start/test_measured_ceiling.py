@@ -92,12 +92,16 @@ class PlantedRounds:
         self.kept, self.fault, self.most = kept, fault, most
 
     def answer(self, request: DecodeRequest) -> Answer:
-        """Answer with at most so many tokens, after 400 ms."""
+        """Answer after 400 ms, with as many tokens as requested, or with *most* and a stop token."""
         length, ms, emitted, count = dict(request.setting)["num_draft_tokens"], 400, 0, 0
-        while emitted < min(self.most, request.sampling.max_tokens):
-            width = min(length, request.sampling.max_tokens - emitted)
+        limit = request.sampling.max_tokens
+        while emitted < min(self.most + 1, limit):
+            width = min(length, limit - emitted)
             ms, emitted, count = ms + 30 + 5 * width, emitted + min(self.kept, width) + 1, count + 1
-        return Answer(0, ms * 10**6, fault=self.fault, rounds=Rounds(count, drafted=1, accepted=1))
+        return Answer(
+            0, ms * 10**6, finish="length" if limit <= self.most else "stop", output_tokens=min(limit, self.most + 1),
+            fault=self.fault, rounds=Rounds(count, drafted=1, accepted=1),
+        )  # fmt: skip
 
 
 def with_rounds(rounds: PlantedRounds) -> TimedSystems:
@@ -105,12 +109,14 @@ def with_rounds(rounds: PlantedRounds) -> TimedSystems:
     return replace(planted(None), drafting=CountedRounds(cast("RunningSystem", rounds), "draft", questions_after(256)))
 
 
+@pytest.mark.parametrize("most", [10, 11, 99])
 @pytest.mark.parametrize("kept", [0, 15])
-def test_a_server_that_counts_rounds_shows_what_each_takes(kept: int) -> None:
+def test_a_server_that_counts_rounds_shows_what_each_takes(kept: int, most: int) -> None:
     """
-    A round of four takes 50 ms, whether drafted tokens are kept or not, although the last ones propose less.
+    A round of four takes 50 ms, whether drafted tokens are kept or not and whether a stop token ends the answer or its
+    limit, before which the last rounds propose less.
     """
-    turn = with_rounds(PlantedRounds(kept)).turn((1, 5, 2), 256)
+    turn = with_rounds(PlantedRounds(kept, most=most)).turn((1, 5, 2), 256)
 
     assert isinstance(turn, PassTimes)
     assert {4: 0.05, 1: 0.035} == pytest.approx(dict(turn.rounds))
