@@ -3,15 +3,15 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
-
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
+from typing import TYPE_CHECKING, Any
 
 from gatekeeper.backends.dialect import Counters, ServerRequest
 from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.core.parse import COUNTS, WHOLE, ParseError, integer
 from gatekeeper.core.records import Answer
+
+if TYPE_CHECKING:
+    from prometheus_client.samples import Sample
 
 _LAST_ALONE = 1
 """The last token that max_tokens allows is decoded alone: there is no room for a draft."""
@@ -177,7 +177,7 @@ def with_all_rounds(request: ServerRequest, answer: Answer) -> Answer:
     return answer
 
 
-def samples(text: str, part: str) -> tuple[Sample, ...]:
+def samples(text: str, part: str) -> "tuple[Sample, ...]":
     """Return the samples of a Prometheus text whose lines hold *part*; a line that is not valid has no number.
 
     A server has a thousand other lines, and they are read around every answer: only these are parsed.
@@ -186,21 +186,25 @@ def samples(text: str, part: str) -> tuple[Sample, ...]:
     return tuple(sample for line in lines for sample in _parsed(line))
 
 
-def _parsed(line: str) -> Iterable[Sample]:
+def _parsed(line: str) -> "Iterable[Sample]":
+    # Here, because they bring an HTTP server, which servers without such counters do without.
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+    from prometheus_client.samples import Sample  # noqa: PLC0415
+
     try:
         return [sample for family in text_string_to_metric_families(f"{line}\n") for sample in family.samples]
     except (ValueError, IndexError):  # its own error, and what it runs into in a line that is cut off
         return [Sample(line.partition("{")[0].partition(" ")[0], {}, math.nan)]
 
 
-def total(scraped: Iterable[Sample], name: str) -> int | None:
+def total(scraped: "Iterable[Sample]", name: str) -> int | None:
     """Return a Prometheus counter summed over its labels; None where it does not occur, or is not a count."""
     values = [float(sample.value) for sample in scraped if sample.name == name]
     summed = math.fsum(values) if all(math.isfinite(value) for value in values) else math.inf
     return count(float(math.floor(summed))) if values and abs(summed) < WHOLE else None
 
 
-def by_position(scraped: Iterable[Sample], name: str) -> tuple[int, ...]:
+def by_position(scraped: "Iterable[Sample]", name: str) -> tuple[int, ...]:
     """Return a Prometheus counter by its label `position`, from 0 on; empty where one is missing or not a count."""
     summed: dict[int, float] = {}
     for sample in scraped:

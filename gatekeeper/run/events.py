@@ -6,8 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from pydantic import TypeAdapter
-
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.interfaces import Observer
@@ -15,9 +13,8 @@ from gatekeeper.core.parse import json_object
 from gatekeeper.core.records import RECORDED_ELSEWHERE, Event, Generation
 from gatekeeper.core.system.environment_variables import GATEKEEPER_PROGRESS
 from gatekeeper.core.system.files import open_regular
+from gatekeeper.core.system.record_files import ANSWERS, EVENTS
 
-_EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
-_ANSWERS: TypeAdapter[Generation] = TypeAdapter(Generation)
 _CARRIED = "generation"
 """The one detail of an event that is not plain JSON."""
 
@@ -74,17 +71,17 @@ def encode(event: Event) -> bytes:
     """Return an event as one line of JSON."""
     detail = event.detail
     if isinstance(generation := detail.get(_CARRIED), Generation):
-        detail = {**detail, _CARRIED: _ANSWERS.dump_python(generation, mode="json")}
-    return _EVENTS.dump_json(Event(event.at, event.kind, detail)) + b"\n"
+        detail = {**detail, _CARRIED: ANSWERS.dump_python(generation, mode="json")}
+    return EVENTS.dump_json(Event(event.at, event.kind, detail)) + b"\n"
 
 
 def decode(line: str | bytes) -> Event | None:
     """Return the event of a line; None where it is damaged or of an unknown version."""
     try:
-        event = _EVENTS.validate_python(json_object(line))
+        event = EVENTS.validate_python(json_object(line))
         if _CARRIED not in event.detail:
             return event
-        generation = _ANSWERS.validate_python(event.detail[_CARRIED])
+        generation = ANSWERS.validate_python(event.detail[_CARRIED])
     except ValueError:
         return None
     return Event(event.at, event.kind, {**event.detail, _CARRIED: generation})

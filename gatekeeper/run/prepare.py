@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gatekeeper import host
 from gatekeeper.analysis.plan.complaints import memory_fit
@@ -33,8 +33,10 @@ from gatekeeper.run.requests import Client
 from gatekeeper.run.resume_check import verify_unchanged
 from gatekeeper.run.stages.capability_probe import request_both_arms
 from gatekeeper.run.stages.freeze import FrozenModels, freeze, freeze_models
-from gatekeeper.run.stored.certified_baseline import Baseline, find_baseline
 from gatekeeper.run.stored.load import fixed_setting_of, plan_of
+
+if TYPE_CHECKING:
+    from gatekeeper.run.stored.certified_baseline import Baseline
 
 _SHOWN = 8
 """Problems of a plan that its refusal names."""
@@ -51,7 +53,7 @@ class Prepared:
     manifest: Manifest
     text: str
     plan: SweepPlan
-    certified: Baseline | None = None
+    certified: "Baseline | None" = None
     """The certified run to compare with; None where no objective does."""
     complaints: tuple[Complaint, ...] = ()
     memory: memory_fit.MemoryFit | None = None
@@ -75,7 +77,12 @@ def prepare(
     froze is unchanged. A *compared* run is held against the certified run that *baseline* names, else the newest one
     beside it, where its objectives say so.
     """
-    certified = find_baseline(inputs.slo, baseline, path.parent) if compared else None
+    certified = None
+    if compared:
+        # Here, because it brings the judging of stored runs, which `plan` does without.
+        from gatekeeper.run.stored.certified_baseline import find_baseline  # noqa: PLC0415
+
+        certified = find_baseline(inputs.slo, baseline, path.parent)
     models, complaints_of_models = _models(inputs, needed=measuring)
     backend = open_backend(inputs.slo.subject, models=models.folders, base=inputs.base, logs=path / LOGS)
     if isinstance(backend, ServerBackend):

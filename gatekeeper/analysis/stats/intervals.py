@@ -41,6 +41,8 @@ def bisected(below: Callable[[float], bool], lo: float, hi: float, steps: int = 
     """Return where *below* stops to hold between *lo*, at which it does, and *hi*, at which it does not."""
     for _ in range(steps):
         middle = (lo + hi) / 2
+        if not lo < middle < hi:
+            break
         lo, hi = (middle, hi) if below(middle) else (lo, middle)
     return hi
 

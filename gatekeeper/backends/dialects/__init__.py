@@ -22,3 +22,8 @@ def dialect_of(backend: str) -> "Dialect":
 def running_dialect(backend: str) -> "Dialect":
     """Return the dialect of a running server certified as *backend*; of one that is no server, that of any server."""
     return dialect_of(backend if backend in SERVERS else _ANY)
+
+
+def cache_off_advice(backend: str) -> str | None:
+    """Return how to deploy a server with its prompt cache off; None where no option does that, and for no server."""
+    return dialect_of(backend).cache_off_advice if backend in SERVERS else None

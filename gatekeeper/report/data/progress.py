@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.records import Detail, Event, Generation, Reading, Role
+from gatekeeper.core.system.record_files import ANSWERS
 from gatekeeper.core.text import describe_point, describe_setting
 from gatekeeper.core.units import show_bytes
 from gatekeeper.report.data.workload_progress import WorkloadProgress, WorkloadRow
@@ -33,7 +34,6 @@ SHOWN = ("memory_headroom", "memory_pressure_level", "swap_used", "subject_footp
 """The readings of the host that are shown."""
 PRESSURE = {1: "normal", 2: "warning", 4: "critical"}
 
-_GENERATION: TypeAdapter[Generation] = TypeAdapter(Generation)
 _READING: TypeAdapter[Reading] = TypeAdapter(Reading)
 
 
@@ -261,7 +261,7 @@ class Progress:
     def _answer(self, detail: Detail) -> None:
         generation = detail["generation"]
         if not isinstance(generation, Generation):
-            generation = _GENERATION.validate_python(generation)
+            generation = ANSWERS.validate_python(generation)
         self._workloads.setdefault(generation.workload, WorkloadProgress()).take(generation)
         self._faults += generation.answer.fault is not None
         self._count(detail, warmup=generation.role is Role.WARMUP)

@@ -15,7 +15,7 @@ from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.sweep.sweep_answers import Stop, StopKind
 from gatekeeper.analysis.verdict.against_certified import Certified, CertifiedFigures, compared
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.backends.dialects import running_dialect
+from gatekeeper.backends.dialects import cache_off_advice
 from gatekeeper.core import slo as slo_file
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.manifest import Manifest, seed_of, sha256
@@ -114,7 +114,7 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
         conditions=_host_conditions(events.records),
         weights={workload.name: inputs.profile.weight(workload.name, workload.tier) for workload in slo.workload},
         certified=_certified_figures(directory, manifest, slo),
-        cache_off=running_dialect(slo.subject.backend).cache_off_advice,
+        cache_off=cache_off_advice(slo.subject.backend),
         findings=(
             *(
                 Finding(entry["kind"], entry["about"], entry["detail"], entry.get("advice", ""))

@@ -45,16 +45,21 @@ def _ends_in_repetition(text: str) -> bool:
     """Return whether each character equals the one a piece before it, for long enough and up to near the end."""
     text = text[-(PIECE * REPEATS + PIECE // 4) :]
     characters = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    end = len(characters) - PIECE // 4
-    for piece in range(SHORTEST_PIECE, min(PIECE, len(characters) // REPEATS) + 1):
+    count = len(characters)
+    end = count - PIECE // 4
+    for piece in range(SHORTEST_PIECE, min(PIECE, count // REPEATS) + 1):
         # A comparison of what every long enough repetition holds is quick, and most pieces differ there.
-        begin = len(characters) - (REPEATS - 1) * piece
+        begin = count - (REPEATS - 1) * piece
         # Most of them in the first character.
         if begin < end and (text[begin] != text[begin - piece] or text[begin:end] != text[begin - piece : end - piece]):
             continue
+        # Any repetition, wherever it begins, holds a whole piece that stands at a multiple of its length from the end.
+        starts = range(count - piece, max(piece, begin - PIECE // 4) - 1, -piece)
+        if not any(text[start : start + piece] == text[start - piece : start] for start in starts):
+            continue
         ends = np.flatnonzero(np.append(characters[piece:] != characters[:-piece], True))
         lengths = np.diff(ends, prepend=-1) - 1
-        if np.any((lengths >= (REPEATS - 1) * piece) & (ends >= len(characters) - piece - PIECE // 4)):
+        if np.any((lengths >= (REPEATS - 1) * piece) & (ends >= count - piece - PIECE // 4)):
             return True
     return False
 
