@@ -129,14 +129,14 @@ def ceiling_of(turns: Sequence[PassTimes], level: float) -> Ceiling | Missing:
     if not turns:
         return Missing("no pass was timed")
     blocks = _blocks(turns)
-    times = [time for block in blocks for time in (block.plain, *block.passes.values(), *block.rounds.values())]
-    if not all(math.isfinite(time) and time > 0 for time in times):
-        return Missing("the passes take less time than this machine can tell apart", len(blocks))
     widths = [width for width in WIDTHS if sum(width in block.passes for block in blocks) >= LEAST_BLOCKS]
     with_draft = any(block.rounds for block in blocks)
     rounds = [
         block.rounds if with_draft else {width - 1: block.passes[width] for width in block.passes} for block in blocks
     ]
+    times = [time for block, costs in zip(blocks, rounds, strict=True) for time in (block.plain, *costs.values())]
+    if not all(math.isfinite(time) and time > 0 for time in times):
+        return Missing("the passes take less time than this machine can tell apart", len(blocks))
     lengths = [length for length in LENGTHS if sum(length in times for times in rounds) >= LEAST_BLOCKS]
     if len(blocks) < LEAST_BLOCKS:
         return Missing(f"too few turns of timed passes: {len(turns)}, need {LEAST_BLOCKS}", len(blocks))

@@ -103,7 +103,8 @@ class TimedSystems:
     def turn(self, widths: tuple[int, ...], context: int) -> PassTimes | Missing:
         """Time one turn; rounds of a draft on a server of its own are the pass and what the draft does, together."""
         request = DecodeRequest(_text(), self.setting, SamplingParameters())
-        times = self.target.time_passes(request, widths, context)
+        # Rounds of answers hold their passes: beside plain decoding one more shows that the cache is used.
+        times = self.target.time_passes(request, widths if self.drafting is None else (1, 2), context)
         if isinstance(times, Missing):
             return times
         if self.drafting is not None:

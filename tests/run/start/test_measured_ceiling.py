@@ -114,12 +114,13 @@ def with_rounds(rounds: PlantedRounds) -> TimedSystems:
 def test_a_server_that_counts_rounds_shows_what_each_takes(kept: int, most: int) -> None:
     """
     A round of four takes 50 ms, whether drafted tokens are kept or not and whether a stop token ends the answer or its
-    limit, before which the last rounds propose less.
+    limit, before which the last rounds propose less. Passes that rounds hold are not timed beside them.
     """
     turn = with_rounds(PlantedRounds(kept, most=most)).turn((1, 5, 2), 256)
 
     assert isinstance(turn, PassTimes)
     assert {4: 0.05, 1: 0.035} == pytest.approx(dict(turn.rounds))
+    assert {1, 2} == set(turn.passes)
 
 
 def test_rounds_that_nothing_shows_are_missing() -> None:
