@@ -180,6 +180,16 @@ class KnowsTime(Protocol):
 class StartsServers(Protocol):
     """A backend whose systems are servers, which are deployed as they are started here."""
 
+    any_server: bool
+    """It takes any server with the OpenAI API, and expects no claims of it."""
+    greedy_only: bool
+    """It drafts at temperature 0 alone."""
+    maps_weights: bool
+    """Its weights are files that it maps into memory."""
+
+    def check_running(self) -> None:
+        """Raise InputError where a server that is already running shows that its speculation is lossy."""
+
     def launch(self, setting: Setting) -> Mapping[str, Any] | None:
         """Return the `command` and `environment` of the server for *setting*; None for one that was already running."""
 
