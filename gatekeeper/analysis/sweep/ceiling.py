@@ -13,9 +13,11 @@ from itertools import pairwise
 from statistics import median
 from typing import Literal
 
+import numpy as np
+
 from gatekeeper.analysis.stats.intervals import mean_log
 from gatekeeper.analysis.sweep.cost_model import break_even_chance
-from gatekeeper.core.records import PassTimes
+from gatekeeper.core.records import PassTimes, Rounds
 from gatekeeper.core.verdict import Estimate, Missing, rounded
 
 LENGTHS = range(1, 16)
@@ -158,6 +160,24 @@ def ceiling_of(turns: Sequence[PassTimes], level: float) -> Ceiling | Missing:
         with_draft=with_draft,
         first_s=max(0.0, median(block.anew for block in blocks)),
     )
+
+
+def rounds_of_answers(answers: Sequence[tuple[int, Rounds, float]]) -> dict[int, float]:
+    """Return the seconds of a whole round by draft length, from the length, rounds and seconds of answers to a prompt.
+
+    An answer takes what any request takes, and its rounds, less a common time for each token that the last rounds draft
+    less than its length, before its limit. Empty where the answers do not tell these apart.
+    """
+    lengths = sorted({length for length, _, _ in answers})
+    rows = [
+        [1, rounds.drafted - length * rounds.rounds, *(rounds.rounds * (length == other) for other in lengths)]
+        for length, rounds, _ in answers
+    ]
+    if not rows:
+        return {}
+    solution, _, rank, _ = np.linalg.lstsq(np.array(rows, float), np.array([seconds for *_, seconds in answers]))
+    times = zip(lengths, solution[2:].tolist(), strict=True)
+    return {length: seconds for length, seconds in times if seconds > 0} if rank == len(rows[0]) else {}
 
 
 def _blocks(turns: Sequence[PassTimes]) -> list[PassTimes]:

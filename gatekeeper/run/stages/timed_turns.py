@@ -7,13 +7,13 @@ from functools import cache
 from itertools import cycle
 from typing import Any
 
-from gatekeeper.analysis.sweep.ceiling import WIDTHS, Ceiling, ceiling_of
+from gatekeeper.analysis.sweep.ceiling import WIDTHS, Ceiling, ceiling_of, rounds_of_answers
 from gatekeeper.core import canary
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.canary.filler import CHARACTERS
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, SamplingParameters, TimesPasses
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.records import Answer, PassTimes, Setting, setting
+from gatekeeper.core.records import Answer, PassTimes, Rounds, Setting, setting
 from gatekeeper.core.system import inputs
 from gatekeeper.core.verdict import Missing
 
@@ -59,29 +59,25 @@ class CountedRounds:
     prompts: Iterator[Canary]
     """One for each turn."""
     more_tokens: int = 8
-    """Of the longer of two answers whose difference shows rounds, at least."""
+    """Of an answer, beyond those that a round emits at most."""
 
     def seconds(self, lengths: Iterable[int]) -> dict[int, float] | Missing:
-        """Return the seconds of a round for each of the draft *lengths* of which two answers show any.
+        """Return the seconds of a round of each of the draft *lengths*; of none where answers end in their first one.
 
-        They differ by as many tokens as some rounds emit at most, and their limits end them, so that both end with the
-        same rounds that are cut short: what the longer one takes more are whole rounds. A first answer shows how many
-        tokens come before a stop token.
+        Each length is timed by one answer, and by one token more of the least and the longest length, which show what
+        each request takes, and what a drafted token.
         """
-        prompt, rounds = next(self.prompts), dict[int, float]()
-        more_rounds = {length: -(-self.more_tokens // (length + 1)) for length in lengths}
-        first = self._answer(prompt, 1, max((length + 1) * (1 + more) for length, more in more_rounds.items()))
-        tokens = (first.output_tokens or 0) - (first.finish != "length")
-        for length, more in more_rounds.items():
-            most = length + 1
-            longer = most * min(1 + more, tokens // most)
-            answers = [self._answer(prompt, length, limit) for limit in (most, longer)] if longer > most else [first]
-            if fault := next((answer.fault for answer in answers if answer.fault is not None), None):
-                return Missing(fault)
-            counts = [0 if answer.rounds is None else answer.rounds.rounds for answer in answers]
-            if answers[-1].seconds > answers[0].seconds and counts[-1] > counts[0]:
-                rounds[length] = (answers[-1].seconds - answers[0].seconds) / (counts[-1] - counts[0])
-        return rounds
+        prompt, timed = next(self.prompts), list[tuple[int, Rounds, float]]()
+        lengths = tuple(lengths)
+        limits = [(length, length + 1 + self.more_tokens) for length in lengths]
+        self._answer(prompt, 1, 1)  # reads the prompt
+        for length, tokens in ((min(lengths), 1), *limits, (max(lengths), 1)):
+            answer = self._answer(prompt, length, tokens)
+            if answer.fault is not None:
+                return Missing(answer.fault)
+            if answer.rounds is not None:
+                timed.append((length, answer.rounds, answer.seconds))
+        return rounds_of_answers(timed)
 
     def _answer(self, prompt: Canary, length: int, tokens: int) -> Answer:
         knobs = setting(draft=self.draft, num_draft_tokens=length)

@@ -93,15 +93,12 @@ class PlantedRounds:
 
     def answer(self, request: DecodeRequest) -> Answer:
         """Answer after 400 ms, with as many tokens as requested, or with *most* and a stop token."""
-        length, ms, emitted, count = dict(request.setting)["num_draft_tokens"], 400, 0, 0
-        limit = request.sampling.max_tokens
-        while emitted < min(self.most + 1, limit):
-            width = min(length, limit - emitted)
-            ms, emitted, count = ms + 30 + 5 * width, emitted + min(self.kept, width) + 1, count + 1
-        return Answer(
-            0, ms * 10**6, finish="length" if limit <= self.most else "stop", output_tokens=min(limit, self.most + 1),
-            fault=self.fault, rounds=Rounds(count, drafted=1, accepted=1),
-        )  # fmt: skip
+        length, emitted, widths = dict(request.setting)["num_draft_tokens"], 0, list[int]()
+        while emitted < min(self.most + 1, request.sampling.max_tokens):
+            widths.append(min(length, request.sampling.max_tokens - emitted))
+            emitted += min(self.kept, widths[-1]) + 1
+        rounds = Rounds(len(widths), sum(widths), accepted=0)
+        return Answer(0, (400 + 30 * rounds.rounds + 5 * rounds.drafted) * 10**6, fault=self.fault, rounds=rounds)
 
 
 def with_rounds(rounds: PlantedRounds) -> TimedSystems:
@@ -114,7 +111,7 @@ def with_rounds(rounds: PlantedRounds) -> TimedSystems:
 def test_a_server_that_counts_rounds_shows_what_each_takes(kept: int, most: int) -> None:
     """
     A round of four takes 50 ms, whether drafted tokens are kept or not and whether a stop token ends the answer or its
-    limit, before which the last rounds propose less. Passes that rounds hold are not timed beside them.
+    limit, before which the last rounds draft less. Passes that rounds hold are not timed beside them.
     """
     turn = with_rounds(PlantedRounds(kept, most=most)).turn((1, 5, 2), 256)
 
