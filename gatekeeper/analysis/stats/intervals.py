@@ -42,7 +42,7 @@ def bisected(below: Callable[[float], bool], lo: float, hi: float, steps: int = 
     for _ in range(steps):
         middle = (lo + hi) / 2
         if not lo < middle < hi:
-            break
+            break  # no number lies between them
         lo, hi = (middle, hi) if below(middle) else (lo, middle)
     return hi
 

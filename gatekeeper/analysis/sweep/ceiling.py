@@ -184,10 +184,11 @@ def _blocks(turns: Sequence[PassTimes]) -> list[PassTimes]:
     """Join consecutive turns into blocks of medians."""
     count = min(BLOCKS, len(turns))
     cuts = [round(number * len(turns) / count) for number in range(count + 1)]
-    return [_medians(turns[begun:ended]) for begun, ended in pairwise(cuts)]
+    return [medians_of(turns[begun:ended]) for begun, ended in pairwise(cuts)]
 
 
-def _medians(turns: Sequence[PassTimes]) -> PassTimes:
+def medians_of(turns: Sequence[PassTimes]) -> PassTimes:
+    """Return the medians of the times of *turns*."""
     return PassTimes(
         median(turn.plain for turn in turns),
         _medians_by_key([turn.passes for turn in turns]),

@@ -7,7 +7,7 @@ from functools import cache
 from itertools import cycle
 from typing import Any
 
-from gatekeeper.analysis.sweep.ceiling import WIDTHS, Ceiling, ceiling_of, rounds_of_answers
+from gatekeeper.analysis.sweep.ceiling import WIDTHS, Ceiling, ceiling_of, medians_of, rounds_of_answers
 from gatekeeper.core import canary
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.canary.filler import CHARACTERS
@@ -64,8 +64,8 @@ class CountedRounds:
     def seconds(self, lengths: Iterable[int]) -> dict[int, float] | Missing:
         """Return the seconds of a round of each of the draft *lengths*; of none where answers end in their first one.
 
-        Each length is timed by one answer, and by one token more of the least and the longest length, which show what
-        each request takes, and what a drafted token.
+        Each length is timed by one answer. Answers of one token, at the least and at the longest length, show what any
+        request takes, and what a drafted token takes.
         """
         prompt, timed = next(self.prompts), list[tuple[int, Rounds, float]]()
         lengths = tuple(lengths)
@@ -99,13 +99,11 @@ class TimedSystems:
     def turn(self, widths: tuple[int, ...], context: int) -> PassTimes | Missing:
         """Time one turn; rounds of a draft on a server of its own are the pass and what the draft does, together."""
         request = DecodeRequest(_text(), self.setting, SamplingParameters())
-        # Rounds of answers hold their passes: beside plain decoding one more shows that the cache is used.
-        times = self.target.time_passes(request, widths if self.drafting is None else (1, 2), context)
+        if self.drafting is not None:
+            return self._turn_of_answers(request, self.drafting, widths, context)
+        times = self.target.time_passes(request, widths, context)
         if isinstance(times, Missing):
             return times
-        if self.drafting is not None:
-            rounds = self.drafting.seconds(dict.fromkeys(width - 1 for width in widths if width - 1 in ROUNDS))
-            return rounds if isinstance(rounds, Missing) else replace(times, rounds=rounds)
         if self.draft is None:
             return times
         alone = self.draft.time_passes(request, widths, context)
@@ -118,6 +116,19 @@ class TimedSystems:
                 width - 1: times.passes[width] + (width - 1) * alone.plain + alone.passes[width] for width in timed
             },
         )
+
+    def _turn_of_answers(
+        self, request: DecodeRequest, drafting: CountedRounds, widths: Iterable[int], context: int
+    ) -> PassTimes | Missing:
+        """Time rounds by answers, between plain decoding and again; one more pass shows that its cache works."""
+        before = self.target.time_passes(request, (1, 2), context)
+        if isinstance(before, Missing):
+            return before
+        rounds = drafting.seconds(dict.fromkeys(width - 1 for width in widths if width - 1 in ROUNDS))
+        if isinstance(rounds, Missing):
+            return rounds
+        after = self.target.time_passes(request, (1, 2), context)
+        return after if isinstance(after, Missing) else replace(medians_of([before, after]), rounds=rounds)
 
 
 def take_turns(systems: TimedSystems, seconds: float, context: int) -> list[PassTimes] | Missing:
