@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.ceiling import measured_logs, predicted_ratio, total_rounds
-from gatekeeper.analysis.sweep.ceiling import LENGTHS, WIDTHS, Ceiling, ceiling_of
+from gatekeeper.analysis.sweep.ceiling import LENGTHS, WIDTHS, Ceiling, ceiling_of, rounds_of_answers
 from gatekeeper.core.records import Answer, Claims, PassTimes, Rounds
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.verdict import Missing
@@ -185,3 +185,37 @@ def test_what_was_not_measured_has_no_figure(turns: list[PassTimes]) -> None:
     No turns, too few of them, times of nothing or below it and a single width give a reason, and never a number.
     """
     assert isinstance(ceiling_of(turns, LEVEL), Missing)
+
+
+@given(
+    st.dictionaries(
+        st.integers(2, 15), st.tuples(st.floats(0.01, 9), st.integers(2, 40), st.integers(0, 14)), min_size=1
+    ),
+    st.floats(0, 1),
+    st.floats(0.0, 0.01),
+)
+def test_rounds_are_told_apart_from_requests_and_drafted_tokens(
+    timed: dict[int, tuple[float, int, int]], request_s: float, token_s: float
+) -> None:
+    """
+    Of answers of any number of rounds, the last of which draft less, the time of a whole round at each length is found.
+    Without the short answers it is not claimed.
+    """
+    rows = [
+        (length, Rounds(count, length * count - cut, 0), request_s + count * round_s - cut * token_s)
+        for length, (round_s, count, cut) in timed.items()
+    ]
+    least, longest = min(timed), max(timed)
+    short = [
+        (length, Rounds(1, 1, 0), request_s + timed[length][0] - (length - 1) * token_s) for length in (least, longest)
+    ]
+    # What a pair of answers shows of the two common times: their shares in it must differ.
+    shares = [length - 1 - (timed[length][2] - length + 1) / (timed[length][1] - 1) for length in (least, longest)]
+
+    times = rounds_of_answers([*rows, *short])
+
+    assert rounds_of_answers(rows) == {}
+    if abs(shares[0] - shares[1]) > 0.01:
+        assert {length: round_s for length, (round_s, _, _) in timed.items()} == pytest.approx(
+            times, rel=1e-4, abs=1e-6
+        )
