@@ -38,10 +38,10 @@ def by_canary(pairs: Iterable[tuple[Name, Value]]) -> dict[Name, list[Value]]:
 
 
 def bisected(below: Callable[[float], bool], lo: float, hi: float, steps: int = 60) -> float:
-    """Return where *below* stops to hold between *lo*, at which it does, and *hi*, at which it does not."""
+    """Return where *below* stops to hold between *lo*, at which it does, and *hi*, above or below it, at which not."""
     for _ in range(steps):
         middle = (lo + hi) / 2
-        if not lo < middle < hi:
+        if middle in {lo, hi}:
             break  # no number lies between them
         lo, hi = (middle, hi) if below(middle) else (lo, middle)
     return hi

@@ -22,6 +22,20 @@ BROKEN = [math.nan, math.inf, -math.inf]
 few = settings(max_examples=12, deadline=None)
 
 
+@given(st.floats(-9, 9), st.floats(1e-6, 9), st.floats(1e-6, 9), st.booleans())
+def test_a_bisection_ends_at_the_change(change: float, before: float, after: float, falling: bool) -> None:
+    """
+    It returns the first number at which something no longer holds, in either direction, as exactly as numbers are.
+    """
+    sign = -1 if falling else 1
+
+    end = intervals.bisected(
+        lambda value: sign * (value - change) < 0, change - sign * before, change + sign * after, 2000
+    )
+
+    assert change == end
+
+
 @pytest.mark.parametrize(("quantile", "samples"), [(0.5, 5), (0.9, 29), (0.95, 59), (0.99, 299), (0.05, 59)])
 def test_samples_needed_at_95_percent(quantile: float, samples: int) -> None:
     """
