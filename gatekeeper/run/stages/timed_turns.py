@@ -25,7 +25,7 @@ LEAST_TURNS = 6
 LONGEST_S, LONGER = 60.0, 6.0
 """Fewer turns are accepted after so many seconds, and after so many times the seconds that were wanted."""
 ROUNDS = (*range(1, 9), 12, 15)
-"""Draft lengths whose rounds are timed by answers: where nothing is accepted, all of 15 take twenty seconds a turn."""
+"""Draft lengths whose rounds are timed by answers: the longest take most of a turn, and costs between them are even."""
 TEXTS = ("prose", "chat", "qa")
 """The shipped canaries whose prompts are the text that is read."""
 

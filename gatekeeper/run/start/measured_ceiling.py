@@ -80,7 +80,7 @@ def measure_ceiling(timed: TimedTarget, *, seconds: float, context: int = CONTEX
         "backend": timed.backend,
         "context_tokens": context,
         "seconds": rounded(took),
-        "timed": "in process" if timed.in_process else "by fresh tokens of a prompt",
+        "timed": "in process" if timed.in_process else "by requests",
         **ceiling_document(ceiling_from(turns)),
     }
 
