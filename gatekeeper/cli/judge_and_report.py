@@ -167,7 +167,8 @@ def report(run_dir: Path, form: str, to: str | None, *, as_json: bool) -> None:
     if to is not None:
         _send(run_dir, to, as_json=as_json)
         return
-    from gatekeeper.run.stored.judge import load_decision, load_page_data
+    from gatekeeper.run.stored.judge import load_decision
+    from gatekeeper.run.stored.stored_page import load_page_data
 
     chosen = FORMATS[form]
     page = load_page_data(run_dir) if chosen.needs_page else None

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 LATEST = "latest"
 """In the place of a run: the newest one in the folder `runs`."""
-
-
 PATH = click.Path(path_type=Path)
 
 
@@ -146,11 +144,14 @@ def wrapped(text: str, stream: TextIO | None, begun: int = 0) -> str:
 
 def show_decision(decision: "Decision", run: Path, slo: object = "SLO.toml", **known: bool) -> None:
     """Print the last screen of a run, with -v after what stands behind it; what is *known*: see `summary.show`."""
-    from gatekeeper.report import plain_text
     from gatekeeper.report.terminal import summary
-    from gatekeeper.run.stored.judge import stored_policy
 
-    details = plain_text.render(decision, stored_policy(run)) if is_verbose() else ""
+    details = ""
+    if is_verbose():
+        from gatekeeper.report import plain_text
+        from gatekeeper.run.stored.stored_policy import stored_policy
+
+        details = plain_text.render(decision, stored_policy(run))
     summary.show(decision, run=run, slo=slo, details=details, **known)
 
 
@@ -209,15 +210,14 @@ def parse_quantity(text: str | None, option: str, unit: str, example: str) -> fl
     """Return a positive quantity in *unit*, a base unit of `units.UNITS_OF`, given to *option*; None stays None."""
     from gatekeeper.core.units import UNITS_OF, parse
 
+    hint = f"for example {option} '{example}'"
     try:
         value = None if text is None else parse(text, UNITS_OF[unit])
     except ValueError as error:
-        raise InputError(
-            f"{option}: {str(error).partition(chr(10))[0]}", hint=f"for example {option} '{example}'"
-        ) from error
+        raise InputError(f"{option}: {str(error).partition(chr(10))[0]}", hint=hint) from error
     if value is not None and not 0 < value <= MOST:
         wrong = "must be greater than 0" if value <= 0 else "is too large"
-        raise InputError(f"{option} {text}: {wrong}", hint=f"for example {option} '{example}'")
+        raise InputError(f"{option} {text}: {wrong}", hint=hint)
     return value
 
 

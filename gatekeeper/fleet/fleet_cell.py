@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-from gatekeeper.analysis.verdict.certified_region import stored_bounds
+from gatekeeper.analysis.verdict.policy.region_bounds import stored_bounds
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import SPEED_RATIOS
 from gatekeeper.core.parse import ParseError, json_object

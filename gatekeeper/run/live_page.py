@@ -131,7 +131,7 @@ class LivePage:
     def _rendered(self) -> bytes | None:
         """Return the page; None where the records, which are being written, cannot be read at this moment."""
         from gatekeeper.report.html import page  # noqa: PLC0415
-        from gatekeeper.run.stored.judge import load_live_page  # noqa: PLC0415
+        from gatekeeper.run.stored.stored_page import load_live_page  # noqa: PLC0415
 
         if self.run is None:
             return None

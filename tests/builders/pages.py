@@ -37,7 +37,8 @@ from gatekeeper.proxy.page import proxy_page
 from gatekeeper.proxy.page.live_day import LiveDay
 from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
 from gatekeeper.report.html import comparison_page, history_page, page
-from gatekeeper.run.stored.judge import load_live_page, load_page_data, stored_policy
+from gatekeeper.run.stored.stored_page import load_live_page, load_page_data
+from gatekeeper.run.stored.stored_policy import stored_policy
 from tests.builders.page_data import PAGE
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "runs"

@@ -19,7 +19,8 @@ from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.html import page
 from gatekeeper.report.phrases import against_plain, routing
 from gatekeeper.report.terminal import summary
-from gatekeeper.run.stored.judge import load_page_data, stored_policy
+from gatekeeper.run.stored.stored_page import load_page_data
+from gatekeeper.run.stored.stored_policy import stored_policy
 from tests.builders.project_folder import ROOT
 from tests.report.html.test_page import Document
 

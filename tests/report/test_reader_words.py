@@ -17,7 +17,7 @@ from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.verdict import FindingKind
 from gatekeeper.report import FORMATS
-from gatekeeper.run.stored.judge import load_page_data
+from gatekeeper.run.stored.stored_page import load_page_data
 from tests.builders.project_folder import ROOT
 
 PACKAGE = Path(gatekeeper.__file__).parent

@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from gatekeeper.analysis.plan.region_points import Point
-from gatekeeper.core.policy import AxisBounds, RouteRegion
 from gatekeeper.core.verdict import Check, Outcome, known
 
 WORDS = {Outcome.PASS: "inside", Outcome.FAIL: "outside", Outcome.UNPROVEN: "open"}
@@ -68,13 +66,6 @@ class RegionAxis:
     tokens_per_byte: float | None = None
     """Of a context: by this a proxy estimates the tokens of a prompt."""
 
-    @property
-    def bounds(self) -> dict[str, float]:
-        """Return the bounds as policy.toml writes them."""
-        ends = {"certified": self.certified, **self.limits}
-        ends |= {"tokens_per_byte": self.tokens_per_byte} if self.tokens_per_byte is not None else {}
-        return {key: ends[key] for key in AxisBounds.model_fields if key in ends}
-
     def word(self, value: float) -> str:
         """Return the outcome of one of its values."""
         return next(axis_value.outcome for axis_value in self.values if axis_value.value == value)
@@ -107,11 +98,6 @@ class CertifiedRegion:
         """Return how many answers it rests on."""
         return sum(probe.answers for probe in self.points)
 
-    @property
-    def bounds(self) -> RouteRegion:
-        """Return the bounds of all axes, as the policy has them."""
-        return RouteRegion.model_validate({axis.name: axis.bounds for axis in self.axes})
-
     def narrowed(self, axis: RegionAxis) -> "CertifiedRegion":
         """Return the region that reaches no further along *axis* than that one does, nor anywhere beyond it."""
         others = tuple(own for own in self.axes if own.name != axis.name)
@@ -133,8 +119,3 @@ class CertifiedRegion:
             "answers": self.answers,
             **known(because=self.because),
         }
-
-
-def stored_bounds(region: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the bounds of each axis of a region that was read from verdict.json, as policy.toml has them."""
-    return {axis["axis"]: {key: axis[key] for key in AxisBounds.model_fields if key in axis} for axis in region["axes"]}

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.analysis.verdict.certified_region import stored_bounds
+from gatekeeper.analysis.verdict.policy.region_bounds import stored_bounds
 from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core import parse
@@ -25,7 +25,7 @@ from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.system.run_directory import POLICY
 from gatekeeper.core.units import show_seconds
 from gatekeeper.deploy.running.model_identity import model_name
-from gatekeeper.run.stored.judge import certified_policy, certified_policy_digest
+from gatekeeper.run.stored.stored_policy import certified_policy, certified_policy_digest
 
 _NAMED_ANSWERS = 20
 """Answers of each soak that are read for the model name the server reported."""

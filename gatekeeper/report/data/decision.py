@@ -10,6 +10,7 @@ from gatekeeper.analysis.next_step import next_step
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, outcome_words
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.parse import ParseError, toml_table
+from gatekeeper.core.records import Event
 from gatekeeper.core.text import counted, listed
 from gatekeeper.core.verdict import FindingKind, Outcome, rounded
 from gatekeeper.report.data.glossary import in_words
@@ -266,3 +267,14 @@ def _with_figures(reason: str, names: Sequence[str], verdict: Verdict) -> str:
     if FindingKind.UNSTABLE_ARM.means not in reason or (detail := next(details, None)) is None:
         return reason
     return f"{reason} ({detail})"
+
+
+def reached(happened: Sequence[Event]) -> str:
+    """Say how far an interrupted run came."""
+    if not happened:
+        return "before its first event was recorded"
+    last = happened[-1]
+    stages = [str(event.detail.get("soak") or event.detail["stage"]) for event in happened if "stage" in event.detail]
+    during = f"during {stages[-1]}" if stages else "before its first answer"
+    moment = f"{last.at[:19].replace('T', ' ')} UTC"
+    return f"{during}, at {moment}" if last.kind == "interrupted" else f"{during}, after {moment} ({last.kind})"

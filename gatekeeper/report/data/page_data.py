@@ -11,7 +11,7 @@ from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo
-from gatekeeper.report.data.decision import Decision, decide
+from gatekeeper.report.data.decision import Decision, decide, reached
 from gatekeeper.report.data.distributions import Distributions, distributions
 from gatekeeper.report.data.progress import Snapshot
 from gatekeeper.report.data.sweep_chart import SweepData, sweep_data
@@ -72,14 +72,3 @@ def page_data(
             (str(event.detail["run"]) for event in happened if event.kind == "begin" and "run" in event.detail), ""
         ),
     )
-
-
-def reached(happened: Sequence[Event]) -> str:
-    """Say how far an interrupted run came."""
-    if not happened:
-        return "before its first event was recorded"
-    last = happened[-1]
-    stages = [str(event.detail.get("soak") or event.detail["stage"]) for event in happened if "stage" in event.detail]
-    during = f"during {stages[-1]}" if stages else "before its first answer"
-    moment = f"{last.at[:19].replace('T', ' ')} UTC"
-    return f"{during}, at {moment}" if last.kind == "interrupted" else f"{during}, after {moment} ({last.kind})"

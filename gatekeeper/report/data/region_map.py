@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from gatekeeper.analysis.verdict.certified_region import CertifiedRegion, RegionAxis
+from gatekeeper.analysis.verdict.policy.region_bounds import route_region
 from gatekeeper.core.text import condition_value
 
 MARKS = {"certified": "=", "inside": "+", "outside": "x", "open": "?"}
@@ -61,7 +62,7 @@ def _cell(region: CertifiedRegion, point: Mapping[str, float]) -> str:
         name: min(value, axes[name].limits["at_most"]) if words[name] == "inside" else value
         for name, value in differing.items()
     }
-    return "inside" if region.bounds.beyond(values) is None else "open"
+    return "inside" if route_region(region).beyond(values) is None else "open"
 
 
 def conditions(region: CertifiedRegion) -> list[str]:

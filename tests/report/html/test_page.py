@@ -20,7 +20,7 @@ from gatekeeper.report.data.sweep_chart import SweepData
 from gatekeeper.report.data.workload_progress import WorkloadRow
 from gatekeeper.report.html import page
 from gatekeeper.report.phrases import merged
-from gatekeeper.run.stored.judge import load_page_data
+from gatekeeper.run.stored.stored_page import load_page_data
 from tests.builders.case import FAILING, LOSING, WINNING, bare
 from tests.builders.golden_words import says
 from tests.builders.page_data import (

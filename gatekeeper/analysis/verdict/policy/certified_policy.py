@@ -12,6 +12,7 @@ from gatekeeper.analysis.passes.warm_up import PAUSE_S, WARM_UP
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.settings import defaults, speculates
 from gatekeeper.analysis.verdict.policy.certified_guards import CertifiedGuard, guards
+from gatekeeper.analysis.verdict.policy.region_bounds import bounds_of
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.manifest import Manifest
@@ -135,7 +136,7 @@ def _route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> Certifi
         max_concurrency=_max_concurrency(slo, workload),
         ladder=tuple(_below(slo, tuple(sorted(setting.items())))),
         measured={name: figures[name] for name in MeasuredRoute.model_fields if name in figures},
-        region={axis.name: axis.bounds for axis in workload.region.axes} if workload.region is not None else {},
+        region=bounds_of(workload.region) if workload.region is not None else {},
     )
 
 

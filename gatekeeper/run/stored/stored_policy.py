@@ -1,0 +1,65 @@
+"""The policy of a stored run: as its file says, and as it was certified."""
+
+from pathlib import Path
+
+from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
+from gatekeeper.core import parse
+from gatekeeper.core import policy as policies
+from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.manifest import sha256
+from gatekeeper.core.policy import Policy
+from gatekeeper.core.system.inputs import read_text
+from gatekeeper.core.system.record_files import RESTORE_HINT
+from gatekeeper.core.system.run_directory import POLICY, VERDICT, RunDirectory
+from gatekeeper.report.attestation.certificate import CERTIFICATE
+from gatekeeper.report.policy_toml import render
+from gatekeeper.run.stored.judge import conclude_run, load_run
+
+
+def stored_policy(path: Path) -> Policy | None:
+    """Return the policy of a run; None where it has none that can be read."""
+    try:
+        return policies.parse(read_text(path / POLICY, "policy"), POLICY)
+    except InputError:
+        return None
+
+
+def certified_policy(path: Path) -> Policy | None:
+    """Return the policy that a run certified, whatever its policy file says now; None where it certified none.
+
+    A file that is not the one that certificate and SHA256SUMS name was edited or moved: what it said is derived again
+    from the records. Raise InputError where they do not show it.
+    """
+    directory = RunDirectory(path)
+    if _is_as_certified(directory):
+        return stored_policy(path)
+    if not (path / POLICY).exists() and not (path / CERTIFICATE).exists():
+        return None
+    try:
+        case, manifest, events = load_run(directory)
+        verdict = conclude_run(case, path)
+        issued = max(parse.moment(event.at) for event in events.records)
+        digest = sha256(directory.read(VERDICT))
+        content = issue_policy(case.slo, verdict, manifest, events.records, verdict_sha256=digest, issued=issued)
+        return policies.parse(render(content), POLICY)
+    except (GatekeeperError, ValueError) as error:
+        message = f"{path}/{POLICY} was edited, and the records do not show what it certified: {error}"
+        raise InputError(message, hint=f"{RESTORE_HINT}; then edit a copy, and name the run: --run {path}") from error
+
+
+def certified_policy_digest(directory: RunDirectory) -> str | None:
+    """Return the SHA-256 of the policy file that a run's certificate names; None where no certificate names one."""
+    try:
+        subject = parse.json_object(directory.read(CERTIFICATE))["subject"]
+        digests = [str(part["digest"]["sha256"]) for part in subject if part["name"] == POLICY]
+    except (GatekeeperError, ValueError, LookupError, TypeError):
+        return None
+    return digests[0] if len(digests) == 1 else None
+
+
+def _is_as_certified(directory: RunDirectory) -> bool:
+    """Return whether the policy file is the one that both the certificate and SHA256SUMS name."""
+    if not (directory.path / POLICY).exists() or not directory.is_finished():
+        return False
+    is_named = certified_policy_digest(directory) == directory.sha256(POLICY)
+    return is_named and not directory.changed_files(lambda name: name == POLICY)
