@@ -90,6 +90,7 @@ def time_target(timed: TimedTarget, *, seconds: float, context: int = CONTEXT) -
     if timed.url is not None and timed.draft is not None:
         hint = "leave out --draft, or --url: a draft of a running server cannot be timed apart from it"
         raise InputError("--draft cannot be timed behind --url", hint=hint)
+    _models(timed.subject(drafting=True))  # before anything is started
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
         stack.enter_context(host.hold_host("ceiling"))
@@ -117,14 +118,19 @@ def started_target(timed: TimedTarget, folder: Path, context: int = CONTEXT) -> 
 
 def _start(subject: Subject, stack: ExitStack, logs: Path) -> tuple[Backend, RunningSystem]:
     logs.mkdir(parents=True)
+    backend = open_backend(subject, models=_models(subject), base=Path.cwd(), logs=logs)
+    system = stack.enter_context(backend.start(_setting(subject), cache=backend.caches))
+    return backend, system
+
+
+def _models(subject: Subject) -> dict[str, Path]:
+    """Return the files of the models that are loaded for *subject*; raise InputError for one that is not there."""
     names = (subject.target, *subject.drafts) if subject.url is None else ()
     models = {name: artifacts.find(name, Path.cwd(), subject.backend) for name in names}
     for name, path in models.items():
         if path.is_dir() and not (path / "config.json").is_file():  # else the traceback of a library says it
             raise InputError(f"model '{name}': {path} has no config.json", hint="download it again, or name another")
-    backend = open_backend(subject, models=models, base=Path.cwd(), logs=logs)
-    system = stack.enter_context(backend.start(_setting(subject), cache=backend.caches))
-    return backend, system
+    return models
 
 
 def _timeable(system: RunningSystem, backend: str) -> TimesPasses:

@@ -22,6 +22,7 @@ from gatekeeper.run.stages.timed_turns import (
     questions_after,
     take_turns,
 )
+from gatekeeper.run.start import measured_ceiling
 from gatekeeper.run.start.measured_ceiling import TimedTarget, measure_ceiling
 from tests.builders.golden_words import says
 from tests.builders.project_folder import ROOT, ProjectFolder
@@ -200,6 +201,18 @@ def test_mistakes_are_errors_before_anything_is_timed(tmp_path: Path) -> None:
     says("run", "targets of a ceiling that cannot be started", "".join(errors))
     with pytest.raises(InputError):
         measure_ceiling(TimedTarget("x", "mlx", draft="d", url="http://127.0.0.1:9"), seconds=1)
+
+
+def test_a_missing_draft_is_an_error_before_the_target_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A draft that is not here is told at once, not after a server has read the target into memory.
+    """
+    monkeypatch.setattr(measured_ceiling, "open_backend", lambda *_, **__: pytest.fail("a backend was opened"))
+    target = str(ROOT / "models" / "little-target")
+
+    for backend in ("mlx", "mlx-server"):
+        with pytest.raises(InputError, match="no/such"):
+            measure_ceiling(TimedTarget(target, backend, draft="no/such"), seconds=1)
 
 
 @pytest.mark.nightly
