@@ -18,6 +18,7 @@ from gatekeeper.core.units import show_seconds
 from gatekeeper.report.data.progress import DONE, Progress, Snapshot
 from gatekeeper.report.data.workload_progress import WorkloadRow
 from gatekeeper.report.phrases import tokens_per_second
+from gatekeeper.report.terminal.paragraphs import WIDEST, hanging_lines
 from gatekeeper.report.terminal.screen_refresh import CLOSED, REFRESH_S, RedrawnLines
 
 OFTEN_S, SELDOM_S, SETTLED_S = 5.0, 60.0, 60.0
@@ -35,10 +36,6 @@ LONGEST_BAR = 46
 """Columns of the bar: a longer one would take three rows, and leave one behind, where the terminal is halved."""
 MOVING = 6
 """The part of the bar that moves where nothing says how much is left: a sixth."""
-HANG = 4
-"""Columns by which the later lines of a paragraph are indented."""
-WIDEST = 120
-"""Longer lines are hard to read."""
 SHORTEST = 4
 """Columns of a draft's name that still identify it."""
 MINUTES_S, HOURS_MIN = 100.0, 120
@@ -134,13 +131,6 @@ def progress(first: str = "", *, quiet: bool) -> Iterator[Observer | None]:
                 live.print_above(_drawn(console, Group(*hanging_lines(Text(line, style="dim"), console))))
 
         yield observe
-
-
-def hanging_lines(text: Text, console: Console, *, indent: int = 0) -> Iterator[Text]:
-    """Break a paragraph into lines, the later ones indented further than the first."""
-    for number, line in enumerate(text.wrap(console, max(20, console.width - indent - HANG))):
-        line.rstrip()
-        yield Text(" " * (indent + HANG * (number > 0))) + line
 
 
 def _drawn(console: Console, renderable: RenderableType) -> list[str]:

@@ -20,7 +20,7 @@ from gatekeeper.report.data.decision import Decision, readable_time
 from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow
 from gatekeeper.report.data.workload_summary import WorkloadSummary
-from gatekeeper.report.terminal.progress_lines import WIDEST, hanging_lines
+from gatekeeper.report.terminal.paragraphs import WIDEST, hanging_lines
 
 COLUMNS = ("workload", "drafting", "against plain", "plain", "with draft", "acceptance", "checks")
 SPARE = ("acceptance", "checks", "with draft", "plain")
