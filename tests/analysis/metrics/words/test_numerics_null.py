@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest, poisson
 
-from gatekeeper.analysis.metrics.words.numerics_null import CONTENT, UNITS, ComparedLeads, Null, null_of
+from gatekeeper.analysis.metrics.words.numerics_null import CONTENT, FALSE_ALARM, UNITS, ComparedLeads, Null, null_of
 from gatekeeper.core.records import Numerics
 from gatekeeper.core.verdict import Missing
 
@@ -72,22 +72,38 @@ def test_without_a_place_there_is_no_null() -> None:
     assert isinstance(null_of([read([1.0], [0.5], fault="died")], 0.98), Missing)
 
 
-@given(st.lists(st.floats(0.11, 20), max_size=12), st.lists(st.floats(0.2, 20), max_size=200), st.floats(0.001, 0.5))
+@given(st.lists(st.floats(0.11, 20), max_size=60), st.lists(st.floats(0.2, 20), max_size=200), st.floats(0.001, 0.5))
 def test_divergences_beyond_the_tolerance_are_held_against_the_leads_of_all_places(
     unexplained: list[float], leads: list[float], rate: float
 ) -> None:
     """
-    A place with k times the tolerance as lead counts a k-th to the fourth of the null's rate; Poisson's test decides,
-    at each doubling of the tolerance with an eighth of the error.
+    A place with k times the tolerance as lead counts a k-th to the fourth of the null's rate; Poisson's test decides
+    how many divergences are as large as the largest one, the second and so on, each with half of the error that is
+    left.
     """
-    noise = Null(0.1, rate)
     chances = []
-    for bound in (0.1 * 2**doubling for doubling in range(8)):
-        expected = sum(rate * (0.1 / lead) ** 4 for lead in leads if lead > bound)
-        chances.append(poisson.sf(sum(lead > bound for lead in unexplained) - 1, expected))
-    assume(not 0.00099 / 8 < min(chances) < 0.00101 / 8)  # sums in another order round elsewhere
+    for number, least in enumerate(sorted(unexplained, reverse=True), start=1):
+        expected = sum(rate * (0.1 / lead) ** 4 for lead in leads if lead >= least)
+        chances.append(poisson.sf(number - 1, expected) * 2**number / FALSE_ALARM)
+    assume(not 0.99 < min(chances, default=1.1) < 1.01)  # sums in another order round elsewhere
 
-    assert noise.refutes(ComparedLeads(tuple(unexplained), tuple(leads))) == (min(chances) < 0.001 / 8)
+    refuted = Null(0.1, rate).refutes(ComparedLeads(tuple(unexplained), tuple(leads)))
+
+    assert refuted == (min(chances, default=1.1) < 1)
+
+
+@given(st.lists(st.floats(0.2, 20) | st.sampled_from([2.0, 9.0]), max_size=200), st.floats(0.001, 0.5))
+def test_what_would_be_seen_is_refuted(leads: list[float], rate: float) -> None:
+    """
+    So many divergences at such leads are refuted, also where other workloads share the error; one less is not.
+    """
+    noise, places = Null(0.1, rate), ComparedLeads(places=tuple(leads))
+    visible = noise.visible(leads)
+    assume(visible is not None)
+    number, least = visible or (0, 0.0)
+
+    assert noise.refutes(ComparedLeads((least,) * number, tuple(leads)), places)
+    assert not noise.refutes(ComparedLeads((least,) * (number - 1), tuple(leads)), places)
 
 
 def test_one_divergence_at_a_large_lead_may_be_numerics_and_three_are_not() -> None:
