@@ -18,7 +18,7 @@ POSITIONS = 800
 """Tokens of plain answers that are read at both widths where rounds can be replayed: then they decide nothing."""
 POSITIONS_UNSTEADY = 7000
 """The same where rounds read again give other bits, so that the tolerance decides: enough to cover CONTENT."""
-FALSE_ALARM = 0.002
+FALSE_ALARM = 0.0015
 """The chance at which a sound draft's divergences count as too many: four workloads have one each, in every run."""
 SPARE = 3
 """With too few places for CONTENT, so many changes are larger than the one from which larger ones are foretold.
@@ -64,8 +64,8 @@ class Null:
         A divergence at a place needs a change as large as plain decoding's lead there. Its chance is `larger` at
         `reference`, and falls with the fourth power of the lead, as Markov's bound does for any noise with a fourth
         moment, which rounding has. Such events are rare and many, so that their number is Poisson's. The largest lead
-        is held against it, then how many are as large as the second, and so on, each with half of the error that is
-        left.
+        is held against it, then how many are as large as the second, and so on, each with three quarters of the error
+        that is left: near the tolerance the fourth power promises too little.
 
         One workload has few divergences of a rare defect, so they are also counted together with those *elsewhere*, in
         the other workloads, which share the engine: half of the error is for that. There a workload without a
@@ -102,7 +102,7 @@ class Null:
 
 def _allowed(number: int) -> float:
     """Return the part of the error for so many of the largest leads."""
-    return FALSE_ALARM * 0.5**number
+    return 3 * FALSE_ALARM * 0.25**number
 
 
 def _chance_of_so_many(number: int, expected: float) -> float:

@@ -33,7 +33,7 @@ So a draft that writes other words takes no longer than four answers, and one in
 """
 WINDOW = 8
 """Tokens of a piece that plain decoding writes before it is decided which answers that differ it writes whole."""
-WHOLE = 6
+WHOLE = 8
 """Answers with such pieces that are read whole, for each workload; they may all be of one."""
 DOUBT = 1.0
 """Nats by which plain decoding prefers another token, e to one, so that all are read whole: numerics seldom do it."""
