@@ -1,11 +1,9 @@
 """The null of the numerics: how far the lead of a best token moves between two kinds of passes of plain decoding."""
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate, count
+from itertools import accumulate
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.stats import intervals
@@ -18,17 +16,17 @@ POSITIONS = 800
 """Tokens of plain answers that are read at both widths where rounds can be replayed: then they decide nothing."""
 POSITIONS_UNSTEADY = 7000
 """The same where rounds read again give other bits, so that the tolerance decides: enough to cover CONTENT."""
-FALSE_ALARM = 0.0015
+FALSE_ALARM = 0.002
 """The chance at which a sound draft's divergences count as too many: four workloads have one each, in every run."""
 SPARE = 3
 """With too few places for CONTENT, so many changes are larger than the one from which larger ones are foretold.
 
 The largest of some 240 changes is often twice as large in one run as in the next, and its fourth power 16 times.
 """
+DOUBLINGS = 8
+"""Leads at which divergences are counted: the tolerance, twice, four times … that."""
 MOST_NAMED = 50
 """A larger number of other tokens is not looked for, to say what would be seen."""
-TINY = 1e-15
-"""The share of the first term of a tail below which the others are left out."""
 UNITS = 2
 """The least tolerance, in units in the last place of a best logit: each of two logits is rounded."""
 
@@ -64,32 +62,43 @@ class Null:
         A divergence at a place needs a change as large as plain decoding's lead there. Its chance is `larger` at
         `reference`, and falls with the fourth power of the lead, as Markov's bound does for any noise with a fourth
         moment, which rounding has. Such events are rare and many, so that their number is Poisson's. The largest lead
-        is held against it, then how many are as large as the second, and so on, each with three quarters of the error
-        that is left: near the tolerance the fourth power promises too little.
+        of this workload is held against it with half of the error, and the number beyond each of DOUBLINGS leads, at
+        an equal share, with the other half.
 
         One workload has few divergences of a rare defect, so they are also counted together with those *elsewhere*, in
-        the other workloads, which share the engine: half of the error is for that. There a workload without a
-        divergence of its own at such a lead is not refuted.
+        the other workloads, which share the engine: half of the counts' error is for that. There a workload without a
+        divergence of its own beyond such a lead is not refuted.
         """
-        counted, largest = (own,) if elsewhere is None else (own, own + elsewhere), max(own.unexplained, default=0.0)
-        return any(
-            _chance_of_so_many(number, self._expected(leads.places, lead)) < _allowed(number) / len(counted)
+        if own.unexplained and self._one_or_more(self._expected(own.places, max(own.unexplained))) < FALSE_ALARM / 2:
+            return True
+        counted = (own,) if elsewhere is None else (own, own + elsewhere)
+        reached = [bound for bound in self._bounds if any(lead > bound for lead in own.unexplained)]
+        chances = [
+            _chance_of_so_many(sum(lead > bound for lead in leads.unexplained), self._expected(leads.places, bound))
             for leads in counted
-            for number, lead in enumerate(sorted(leads.unexplained, reverse=True), start=1)
-            if lead <= largest
-        )
+            for bound in reached
+        ]
+        return min(chances, default=1.0) < FALSE_ALARM / (2 * DOUBLINGS * len(counted))
 
     def visible(self, places: Sequence[float]) -> tuple[int, float] | None:
         """Return how many other tokens at how large leads would be a defect: the fewest, at the least such lead."""
         leads = sorted((lead for lead in places if lead > self.tolerance), reverse=True)
-        # Of equal leads a dictionary keeps what the last one says: how many places, or events, have one as large.
-        as_large = dict(zip(leads, count(1), strict=False))
+        # Of equal leads the dictionary keeps the last one's sum, which is that of all.
         expected = dict(zip(leads, accumulate(map(self._chance, leads)), strict=True))
-        for number in range(1, min(len(leads), MOST_NAMED) + 1):
-            at = bisect_left([*expected.values()], _allowed(number) / 2, key=partial(_chance_of_so_many, number))
-            if at and as_large[least := [*expected][at - 1]] >= number:
-                return number, least
-        return None
+        alone = [lead for lead, events in expected.items() if self._one_or_more(events) < FALSE_ALARM / 2]
+        if alone:
+            return 1, alone[-1]
+        seen = []
+        for bound in self._bounds:
+            room, events = sum(lead > bound for lead in leads), self._expected(leads, bound)
+            counts = range(1, min(room, MOST_NAMED) + 1)
+            fewest = next((n for n in counts if _chance_of_so_many(n, events) < FALSE_ALARM / (4 * DOUBLINGS)), None)
+            seen += [] if fewest is None else [(fewest, bound)]
+        return min(seen, default=None)
+
+    @property
+    def _bounds(self) -> list[float]:
+        return [self.tolerance * 2**doubling for doubling in range(DOUBLINGS)]
 
     def _expected(self, places: Sequence[float], least: float) -> float:
         """Return how many divergences numerics cause at leads of *least* and more."""
@@ -99,25 +108,17 @@ class Null:
         """Return the chance that numerics turn a lead."""
         return self.larger * ((self.tolerance if self.reference is None else self.reference) / lead) ** 4
 
-
-def _allowed(number: int) -> float:
-    """Return the part of the error for so many of the largest leads."""
-    return 3 * FALSE_ALARM * 0.25**number
+    @staticmethod
+    def _one_or_more(expected: float) -> float:
+        return -math.expm1(-expected)
 
 
 def _chance_of_so_many(number: int, expected: float) -> float:
     """Return the chance of *number* or more events where *expected* are, by Poisson's distribution."""
     if number == 0 or expected <= 0:
         return float(number == 0)
-    if number <= expected:
-        return 1 - math.fsum(_poisson(fewer, expected) for fewer in range(number))
-    # One less the rest would lose a small tail. Each of its terms is less than the one before.
-    last = next(more for more in count(number) if _poisson(more, expected) <= _poisson(number, expected) * TINY)
-    return math.fsum(_poisson(more, expected) for more in range(number, last))
-
-
-def _poisson(events: int, expected: float) -> float:
-    return math.exp(-expected + events * math.log(expected) - math.lgamma(events + 1))
+    terms = (math.exp(-expected + n * math.log(expected) - math.lgamma(n + 1)) for n in range(number))
+    return max(0.0, 1 - math.fsum(terms))
 
 
 def null_of(records: Iterable[Numerics], level: float) -> Null | Missing:

@@ -9,7 +9,7 @@ from gatekeeper.core.policy import AxisBounds, RouteRegion
 
 def bounds_of(region: CertifiedRegion) -> dict[str, dict[str, float]]:
     """Return the bounds of each axis."""
-    return stored_bounds(region.document())
+    return stored_bounds({"axes": [axis.document() for axis in region.axes]})
 
 
 def route_region(region: CertifiedRegion) -> RouteRegion:

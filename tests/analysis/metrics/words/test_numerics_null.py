@@ -1,5 +1,7 @@
 """The null of the numerics: its tolerance, its flips, and when divergences are more than it."""
 
+import math
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -78,32 +80,37 @@ def test_divergences_beyond_the_tolerance_are_held_against_the_leads_of_all_plac
 ) -> None:
     """
     A place with k times the tolerance as lead counts a k-th to the fourth of the null's rate; Poisson's test decides
-    how many divergences are as large as the largest one, the second and so on, each with three quarters of the error
-    that is left.
+    with half of the error for the largest lead, and a sixteenth for the number beyond each doubling of the tolerance.
     """
-    chances = []
-    for number, least in enumerate(sorted(unexplained, reverse=True), start=1):
-        expected = sum(rate * (0.1 / lead) ** 4 for lead in leads if lead >= least)
-        chances.append(poisson.sf(number - 1, expected) * 4**number / 3 / FALSE_ALARM)
-    assume(not 0.99 < min(chances, default=1.1) < 1.01)  # sums in another order round elsewhere
+
+    def expected(least: float) -> float:
+        return sum(rate * (0.1 / lead) ** 4 for lead in leads if lead >= least)
+
+    largest = max(unexplained, default=math.inf)
+    chances = [2 * poisson.sf(0, expected(largest)) if unexplained else 1.0]
+    chances += [
+        16 * poisson.sf(sum(lead > bound for lead in unexplained) - 1, expected(bound))
+        for bound in (0.1 * 2**doubling for doubling in range(8))
+    ]
+    assume(not 0.99 < min(chances) / FALSE_ALARM < 1.01)  # sums in another order round elsewhere
 
     refuted = Null(0.1, rate).refutes(ComparedLeads(tuple(unexplained), tuple(leads)))
 
-    assert refuted == (min(chances, default=1.1) < 1)
+    assert refuted == (min(chances) < FALSE_ALARM)
 
 
 @given(st.lists(st.floats(0.2, 20) | st.sampled_from([2.0, 9.0]), max_size=200), st.floats(0.001, 0.5))
 def test_what_would_be_seen_is_refuted(leads: list[float], rate: float) -> None:
     """
-    So many divergences at such leads are refuted, also where other workloads share the error; one less is not.
+    So many divergences at such leads are refuted, also where other workloads share the error.
     """
     noise, places = Null(0.1, rate), ComparedLeads(places=tuple(leads))
     visible = noise.visible(leads)
     assume(visible is not None)
     number, least = visible or (0, 0.0)
 
-    assert noise.refutes(ComparedLeads((least,) * number, tuple(leads)), places)
-    assert not noise.refutes(ComparedLeads((least,) * (number - 1), tuple(leads)), places)
+    larger = math.nextafter(least, math.inf) if number > 1 else least
+    assert noise.refutes(ComparedLeads((larger,) * number, tuple(leads)), places)
 
 
 def test_one_divergence_at_a_large_lead_may_be_numerics_and_three_are_not() -> None:
@@ -123,6 +130,15 @@ def test_few_divergences_at_large_leads_are_no_numerics_where_many_at_small_ones
 
     assert not noise.refutes(ComparedLeads((0.4,) * 4, places))
     assert noise.refutes(ComparedLeads((8.0,) * 2, places))
+
+
+def test_many_divergences_at_small_leads_are_refuted_by_their_number() -> None:
+    """
+    None of forty has a lead that numerics would not turn, and eight of them are expected.
+    """
+    noise, places = Null(0.3, 0.03), (0.3001,) * 267
+
+    assert [False, True] == [noise.refutes(ComparedLeads((0.3001,) * number, places)) for number in (8, 40)]
 
 
 def test_divergences_of_all_workloads_count_together_where_one_has_too_few() -> None:
