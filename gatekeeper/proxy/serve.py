@@ -114,6 +114,7 @@ async def _serve(
     records.write("begun", url=str(address))
     gc.collect()
     gc.freeze()  # a full collection would walk all that was loaded, while no token is passed on
+    gc.set_threshold(700, 10, 10)  # as does a collection after the 200,000 objects that a command may hold
     listening(str(address))
     await ended.wait()
     waiting = server.routes.in_flight
