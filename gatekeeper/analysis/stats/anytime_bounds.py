@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from gatekeeper.analysis.stats.intervals import Floats, bisected
+from gatekeeper.analysis.stats.intervals import Floats, root
 from gatekeeper.core.verdict import Estimate, Missing
 
 MIXTURE = 6.0
@@ -123,11 +123,12 @@ def share(count: float, n: int, error: float) -> tuple[float, float]:
     mixture = math.lgamma(count + 0.5) + math.lgamma(n - count + 0.5) - math.lgamma(n + 1) - math.log(math.pi)
     limit = -math.log(error)
 
-    def excluded(p: float) -> bool:
+    def excluded(p: float) -> float:
+        """Return what is more than 0 where *p* is excluded."""
         fit = (count * math.log(p) if count else 0.0) + ((n - count) * math.log1p(-p) if n - count else 0.0)
-        return mixture - fit > limit
+        return mixture - fit - limit
 
     def edge(outside: float) -> float:
-        return bisected(lambda p: not excluded(p), min(max(count / n, 1e-12), 1 - 1e-12), outside, 50)
+        return root(excluded, min(max(count / n, 1e-12), 1 - 1e-12), outside)
 
     return 0.0 if count == 0 else edge(1e-300), 1.0 if count == n else edge(1 - 1e-16)

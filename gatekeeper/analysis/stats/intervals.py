@@ -1,6 +1,7 @@
 """Estimates with bounds from samples. Every bound is one-sided at `level`, so [lo, hi] holds at 2 * level - 1."""
 
 import math
+import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -37,14 +38,34 @@ def by_canary(pairs: Iterable[tuple[Name, Value]]) -> dict[Name, list[Value]]:
     return groups
 
 
-def bisected(below: Callable[[float], bool], lo: float, hi: float, steps: int = 60) -> float:
-    """Return where *below* stops to hold between *lo*, at which it does, and *hi*, above or below it, at which not."""
-    for _ in range(steps):
-        middle = (lo + hi) / 2
-        if middle in {lo, hi}:
-            break  # no number lies between them
-        lo, hi = (middle, hi) if below(middle) else (lo, middle)
-    return hi
+def root(function: Callable[[float], float], lo: float, hi: float) -> float:
+    """Return where *function* rises through 0 on the way from *lo* to *hi*, which may lie below it.
+
+    By interpolation where the last three values allow it, else by bisection (Chandrupatla 1997): mostly in ten values,
+    to 16 digits or to what sixty bisections reach. What has risen at *lo* gives *lo*, what has not at *hi* gives *hi*.
+    """
+    near, far, at_near, at_far = hi, lo, function(hi), function(lo)
+    if at_far >= 0 or at_near <= 0:
+        return lo if at_far >= 0 else hi
+    share, apart = 0.5, abs(hi - lo) * 2**-60
+    while True:
+        middle = near + share * (far - near)
+        value = function(middle)
+        if (value > 0) == (at_near > 0):
+            before, at_before = near, at_near
+        else:
+            before, at_before, far, at_far = far, at_far, near, at_near
+        near, at_near = middle, value
+        best = near if abs(at_near) < abs(at_far) else far
+        least = (2 * sys.float_info.epsilon * abs(best) + apart) / abs(far - near)
+        if value == 0 or least > 0.5:
+            return best
+        width, height = (near - far) / (before - far), (at_near - at_far) / (at_before - at_far)
+        share = 0.5
+        if height**2 < width and (1 - height) ** 2 < 1 - width:
+            share = at_near / (at_far - at_near) * at_before / (at_far - at_before)
+            share += (before - near) / (far - near) * at_near / (at_before - at_near) * at_far / (at_before - at_far)
+        share = min(1 - least, max(least, share))
 
 
 def samples_needed(quantile: float, level: float) -> int:
@@ -126,11 +147,11 @@ def _sum_of_products(factors: Floats) -> float:
 
 @lru_cache(maxsize=1024)
 def student_quantile(level: float, degrees: int) -> float:
-    """Return t with P(T <= t) = level > 0.5, by bisection."""
+    """Return t with P(T <= t) = level > 0.5."""
     hi = 1.0
     while student_cdf(hi, degrees) < level:
         hi *= 2
-    return bisected(lambda t: student_cdf(t, degrees) < level, hi / 2 if hi > 1 else 0.0, hi, 80)
+    return root(lambda t: student_cdf(t, degrees) - level, hi / 2 if hi > 1 else 0.0, hi)
 
 
 def expanded_percentile(level: float, n: int) -> float:
@@ -285,10 +306,10 @@ def woodruff(
 
 @lru_cache(maxsize=1024)
 def proportion_bounds(successes: int, trials: int, level: float) -> tuple[float, float]:
-    """Return Clopper-Pearson bounds of a proportion, each one-sided at *level*, by bisection."""
+    """Return Clopper-Pearson bounds of a proportion, each one-sided at *level*."""
 
     def solve(count: int, tail: float) -> float:
-        return bisected(lambda chance: binomial_cdf(count, trials, chance) > tail, 0.0, 1.0)
+        return root(lambda chance: tail - binomial_cdf(count, trials, chance), 0.0, 1.0)
 
     lower = 0.0 if successes == 0 else solve(successes - 1, level)
     upper = 1.0 if successes == trials else solve(successes, 1 - level)

@@ -15,7 +15,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from gatekeeper.analysis.stats.intervals import Floats, Ints, bisected, numbered, student_quantile
+from gatekeeper.analysis.stats.intervals import Floats, Ints, numbered, root, student_quantile
 from gatekeeper.core.verdict import Estimate
 
 LENGTHS = (2.0, 5.0, 12.0, 30.0, 75.0, 200.0)
@@ -145,13 +145,13 @@ def _wider(half: float, level: float, noise: Lasting) -> float:
     if max(errors) <= 0:
         return half
     weights: list[float] = noise.weights.tolist()
-    parts, root, erf = list(zip(weights, errors, strict=True)), math.sqrt(2), math.erf
+    parts, sqrt2, erf = list(zip(weights, errors, strict=True)), math.sqrt(2), math.erf
 
     def inside(width: float) -> float:
         # The shares are NormalDist().cdf(width / error), written out: they are asked for by the thousand.
-        return sum([weight * (0.5 * (1 + erf(width / error / root)) if error else 1.0) for weight, error in parts])
+        return sum([weight * (0.5 * (1 + erf(width / error / sqrt2)) if error else 1.0) for weight, error in parts])
 
-    return bisected(lambda width: inside(width) < level, half, max(half, z * max(errors)) * (1 + 1e-9), 40)
+    return root(lambda width: inside(width) - level, half, max(half, z * max(errors)) * (1 + 1e-9))
 
 
 def _pruned(weights: Floats, more: Floats, degrees: int) -> Lasting:

@@ -104,14 +104,14 @@ def spending_errors(information: tuple[float, ...], spent: tuple[float, ...]) ->
 
 
 def _edge(grid: intervals.Floats, mass: intervals.Floats, step: float, share: float, top: float) -> float:
-    """Return what a step of deviation *step* away from *grid* exceeds with probability *share*, by bisection."""
+    """Return what a step of deviation *step* away from *grid* exceeds with probability *share*."""
     points = list(zip((grid / (step * math.sqrt(2))).tolist(), (mass / 2).tolist(), strict=True))
 
     def over(edge: float) -> float:
         scaled = edge / (step * math.sqrt(2))
         return math.fsum([m * math.erfc(scaled - x) for x, m in points])
 
-    return intervals.bisected(lambda edge: over(edge) > share, -top, top, 40)
+    return intervals.root(lambda edge: share - over(edge), -top, top)
 
 
 def interval(logs: Sequence[float], error: float, least_spread: float = 0.0) -> Estimate | Missing:

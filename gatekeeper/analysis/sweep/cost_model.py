@@ -15,7 +15,7 @@ from statistics import fmean, linear_regression, median
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import decode_rate, gaps_by_answer
-from gatekeeper.analysis.stats.intervals import bisected
+from gatekeeper.analysis.stats.intervals import root
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import DRAFT_LENGTHS
 from gatekeeper.core.verdict import Missing
@@ -86,11 +86,11 @@ def reached_chances(chances: Sequence[float]) -> list[float]:
 def break_even_chance(cost: float, length: int) -> float | None:
     """Return the chance, the same at all positions, at which a round of *cost* plain tokens pays; None if none does.
 
-    Solves (1 - a^(k+1)) / (1 - a) = cost, written as the sum 1 + a + … + a^k, by bisection.
+    Solves (1 - a^(k+1)) / (1 - a) = cost, written as the sum 1 + a + … + a^k.
     """
     if cost > length + 1:
         return None
-    return bisected(lambda chance: expected_tokens([chance] * length) < cost, 0.0, 1.0)
+    return root(lambda chance: expected_tokens([chance] * length) - cost, 0.0, 1.0)
 
 
 def measure_rounds(setting: Setting, answers: Sequence[Generation], together_s: float) -> MeasuredRounds | Missing:
