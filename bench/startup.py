@@ -2,9 +2,9 @@
 
     python bench/startup.py [--runs 20] [--run RUN] [--json]
 
-Prints medians over the runs, and exits 3 if a goal is missed on this machine: 35 ms more for `--help`, 70 ms more for
-`--version`, 490 ms more for `plan` of the quickstart and, with its run as RUN, for `judge`. The goals are of a machine
-on which an empty Python takes 10 ms: on one of another speed compare how many empty Pythons a command takes.
+Prints medians over the runs, and exits 3 if a command takes more empty Pythons than its goal allows. Where an empty
+Python takes 10 ms the goals are 45 ms for `--help`, 80 ms for `--version`, and 500 ms for `plan` of the quickstart and,
+with its run as RUN, for `judge`.
 """
 
 import argparse
@@ -25,8 +25,8 @@ COMMANDS = {
     "gatekeeper certify --help": [sys.executable, "-m", "gatekeeper", "certify", "--help"],
     PLAN: [sys.executable, "-m", "gatekeeper", "plan", str(Path(__file__).parents[1] / "slos" / "quickstart.toml")],
 }
-GOALS_S = {HELP: 0.035, VERSION: 0.07, PLAN: 0.49, JUDGE: 0.49}
-"""Seconds beyond an empty Python."""
+GOALS = {HELP: 4.5, VERSION: 8.0, PLAN: 50.0, JUDGE: 50.0}
+"""How many empty Pythons a command may take: machines differ in speed, and one from hour to hour."""
 
 
 def run_seconds(command: list[str]) -> float:
@@ -50,16 +50,16 @@ def main() -> int:
         for name, command in commands.items():
             times[name].append(run_seconds(command))
     medians = {name: statistics.median(runs[1:]) for name, runs in times.items()}  # the first warms the disk cache
-    above = {name: medians[name] - medians[EMPTY] for name in GOALS_S if name in medians}
-    met = all(seconds <= GOALS_S[name] for name, seconds in above.items())
+    empties = {name: seconds / medians[EMPTY] for name, seconds in medians.items()}
+    met = all(empties[name] <= goal for name, goal in GOALS.items() if name in empties)
     if options.json:
-        print(json.dumps({"median_s": medians, "above_s": above, "goal_s": GOALS_S, "met": met, "runs": options.runs}))
+        document = {"median_s": medians, "empty_pythons": empties, "goal": GOALS, "met": met, "runs": options.runs}
+        print(json.dumps(document))
         return 0 if met else 3
     for name, value in medians.items():
-        print(f"{name:<38} {value * 1000:6.1f} ms {value / medians[EMPTY]:5.1f} empty Pythons")
-    for name, longer in above.items():
-        verdict = "met" if longer <= GOALS_S[name] else "not met"
-        print(f"{name} takes {longer * 1000:.0f} ms more; goal: at most {GOALS_S[name] * 1000:.0f} ms: {verdict}")
+        goal = GOALS.get(name)
+        verdict = "" if goal is None else f"  goal {goal:g}: {'met' if empties[name] <= goal else 'not met'}"
+        print(f"{name:<38} {value * 1000:6.1f} ms {empties[name]:5.1f} empty Pythons{verdict}")
     print(f"load average {os.getloadavg()[0]:.1f}")
     return 0 if met else 3
 
