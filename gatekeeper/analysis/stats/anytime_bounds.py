@@ -15,7 +15,8 @@ import math
 
 import numpy as np
 
-from gatekeeper.analysis.stats.intervals import Floats, root
+from gatekeeper.analysis.stats.intervals import Floats
+from gatekeeper.analysis.stats.root_finding import root
 from gatekeeper.core.verdict import Estimate, Missing
 
 MIXTURE = 6.0

@@ -15,7 +15,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from gatekeeper.analysis.stats.intervals import Floats, Ints, numbered, root, student_quantile
+from gatekeeper.analysis.stats.intervals import Floats, Ints, numbered, student_quantile
+from gatekeeper.analysis.stats.root_finding import root
 from gatekeeper.core.verdict import Estimate
 
 LENGTHS = (2.0, 5.0, 12.0, 30.0, 75.0, 200.0)

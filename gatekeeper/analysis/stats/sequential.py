@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 
 from gatekeeper.analysis.stats import intervals
+from gatekeeper.analysis.stats.root_finding import root
 from gatekeeper.core.verdict import Estimate, Missing
 
 Decision = Literal["pass", "fail", "continue"]
@@ -111,7 +112,7 @@ def _edge(grid: intervals.Floats, mass: intervals.Floats, step: float, share: fl
         scaled = edge / (step * math.sqrt(2))
         return math.fsum([m * math.erfc(scaled - x) for x, m in points])
 
-    return intervals.root(lambda edge: share - over(edge), -top, top)
+    return root(lambda edge: share - over(edge), -top, top)
 
 
 def interval(logs: Sequence[float], error: float, least_spread: float = 0.0) -> Estimate | Missing:

@@ -15,7 +15,7 @@ from statistics import fmean, linear_regression, median
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import decode_rate, gaps_by_answer
-from gatekeeper.analysis.stats.intervals import root
+from gatekeeper.analysis.stats.root_finding import root
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import DRAFT_LENGTHS
 from gatekeeper.core.verdict import Missing
