@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from math import isfinite
 from sys import intern
 from typing import Any, TypeGuard, overload
 
@@ -72,9 +73,10 @@ class HostColumns(Sequence[HostSample]):
     def append_numbers(self, layout: int, numbers: Sequence[float], at: str, phase: str, *moment: int) -> None:
         """Append a sample of a known *layout*; *moment*: `at_ns`, `segment`, `took_ns`, `late_ns`.
 
-        Raise ValueError where something is of another type, or the layout has more or fewer numbers.
+        Raise ValueError where something is of another type or too large, or the layout has more or fewer numbers.
         """
-        if not isinstance(at, str) or not isinstance(phase, str) or len(numbers) != self._sizes[layout]:
+        counted = len(numbers) == self._sizes[layout] and isfinite(sum(numbers))
+        if not isinstance(at, str) or not isinstance(phase, str) or not counted:
             raise ValueError(f"not a sample with {self._sizes[layout]} numbers")
         self._append(layout, numbers, at, phase, *moment)
 

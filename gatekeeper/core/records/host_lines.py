@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable, Hashable
 from math import isfinite
 
-from gatekeeper.core.parse import json_object
+from pydantic_core import from_json
+
 from gatekeeper.core.records import HostSample
 from gatekeeper.core.records.host_columns import HostColumns, shape
 
@@ -59,7 +60,8 @@ class LineReader:
             sample = self._read_full(line)
             self._layouts[sample.at_ns] = self._columns.append(sample)
             return
-        document = json_object(line)
+        # Not by `json_object`, which takes twice the time to find the large numbers that columns refuse anyway.
+        document = from_json(line, allow_inf_nan=False)
         try:
             layout, numbers = self._layouts[document["like"]], document["numbers"]
             self._columns.append_numbers(layout, numbers, *map(document.__getitem__, MOMENT))
