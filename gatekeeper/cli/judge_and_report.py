@@ -139,7 +139,8 @@ def _list_metrics(*, as_json: bool) -> None:
 @AS_JSON
 def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
     """Judge the records of a run again: same exit code, same bytes."""
-    # Imported where calls nest less deep: below our modules, Python took and returned memory for each call of numpy's.
+    # Here, not first by a module of ours: so many calls deeper, numpy's import crosses the end of a chunk of Python's
+    # stack a thousand times, and each time memory is mapped and returned.
     import numpy  # noqa: F401, ICN001
 
     from gatekeeper.report import verdict_json
