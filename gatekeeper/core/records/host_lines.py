@@ -65,5 +65,5 @@ class LineReader:
         try:
             layout, numbers = self._layouts[document["like"]], document["numbers"]
             self._columns.append_numbers(layout, numbers, *map(document.__getitem__, MOMENT))
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"not a host sample: {error}") from error

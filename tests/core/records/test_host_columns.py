@@ -168,6 +168,7 @@ def test_a_line_in_another_order_is_read_as_it_is(tmp_path: Path) -> None:
         (b'"numbers":[5000000001.0', b'"numbers":["5"'),
         (b'"numbers":[5000000001.0', b'"numbers":[NaN'),
         (b'"numbers":[5000000001.0', b'"numbers":[1e400'),
+        (b'"numbers":[5000000001.0', b'"numbers":[' + b"9" * 400),
         (b'"numbers":[5000000001.0', b'"numbers":[[5.0]'),
         (b'"numbers":[5000000001.0,0.25]', b'"numbers":"55"'),
         (b'"numbers":[5000000001.0,0.25]', b'"numbers":2'),
