@@ -18,12 +18,13 @@ from pathlib import Path
 
 EMPTY, HELP, VERSION = "python -c pass", "gatekeeper --help", "gatekeeper --version"
 PLAN, JUDGE = "gatekeeper plan slos/quickstart.toml", "gatekeeper judge"
+PROGRAM = str(Path(sys.executable).with_name("gatekeeper"))
 COMMANDS = {
     EMPTY: [sys.executable, "-c", "pass"],
-    HELP: [sys.executable, "-m", "gatekeeper", "--help"],
-    VERSION: [sys.executable, "-m", "gatekeeper", "--version"],
-    "gatekeeper certify --help": [sys.executable, "-m", "gatekeeper", "certify", "--help"],
-    PLAN: [sys.executable, "-m", "gatekeeper", "plan", str(Path(__file__).parents[1] / "slos" / "quickstart.toml")],
+    HELP: [PROGRAM, "--help"],
+    VERSION: [PROGRAM, "--version"],
+    "gatekeeper certify --help": [PROGRAM, "certify", "--help"],
+    PLAN: [PROGRAM, "plan", str(Path(__file__).parents[1] / "slos" / "quickstart.toml")],
 }
 GOALS = {HELP: 4.5, VERSION: 8.0, PLAN: 50.0, JUDGE: 50.0}
 """How many empty Pythons a command may take: machines differ in speed, and one from hour to hour."""
@@ -43,7 +44,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--run", help="a run of the quickstart, to judge")
     options = parser.parse_args()
-    judge = {JUDGE: [sys.executable, "-m", "gatekeeper", "judge", options.run]} if options.run else {}
+    judge = {JUDGE: [PROGRAM, "judge", options.run]} if options.run else {}
     commands = COMMANDS | judge
     times: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(options.runs + 1):

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.forecast import Forecast, StageForecast
-from gatekeeper.analysis.plan.complaints.memory_fit import prompt_tokens
-from gatekeeper.analysis.plan.request_costs import PREFILL, Assumptions
+from gatekeeper.analysis.plan.request_costs import PREFILL, Assumptions, prompt_tokens
 from gatekeeper.analysis.plan.sizes_by_name import bytes_read
 from gatekeeper.analysis.plan.sweep_plan import sweep_plan
 from gatekeeper.core.slo import Profile, Slo

@@ -11,11 +11,11 @@ from typing import Any
 from gatekeeper import __version__, host
 from gatekeeper.analysis.plan.complaints.memory_fit import (
     RUNTIME_BYTES,
-    SMALL_VOCABULARY,
     MemoryFit,
     estimate_fit,
     system_share,
 )
+from gatekeeper.analysis.plan.request_costs import SMALL_VOCABULARY
 from gatekeeper.backends import facts_of
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core import canary, slo

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper import host
-from gatekeeper.analysis.plan.complaints.memory_fit import RUNTIME_BYTES, SMALL_VOCABULARY
+from gatekeeper.analysis.plan.complaints.memory_fit import RUNTIME_BYTES
 from gatekeeper.analysis.plan.draft_pairs import ModelPair, model_pairs
+from gatekeeper.analysis.plan.request_costs import SMALL_VOCABULARY
 from gatekeeper.core.errors import HostLacksError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.text import last_part, listed

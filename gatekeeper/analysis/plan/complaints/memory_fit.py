@@ -4,12 +4,12 @@ Nothing here is measured. Weights are the sizes of the files; the cache is compu
 allowance. A pair that does not fit by this estimate would swap, and a soak would only show that.
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gatekeeper.analysis.plan.complaints.complaint import Complaint, Weight
+from gatekeeper.analysis.plan.request_costs import prompt_tokens
 from gatekeeper.analysis.plan.sizes_by_name import bytes_by_name
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.manifest import Model
@@ -27,12 +27,6 @@ LINUX_BYTES = 0.5e9
 DEFAULT_WIRED = 2 / 3
 """Share of a Mac's memory that the GPU may wire unless iogpu.wired_limit_mb says more. Apple documents none: Metal's
 recommended working set was reported as 67 % of 16 GB and 84 % of 128 GB, so the smallest one seen is taken."""
-CHARACTERS_PER_TOKEN = 3.0
-"""Characters per token, a cautious value: English has about four, code and other languages fewer."""
-SMALL_VOCABULARY = 10_000
-"""Smaller vocabularies hardly join characters; the cautious value is then one character per token."""
-TEMPLATE_TOKENS = 64
-"""Tokens that a chat template may add around the messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +189,6 @@ def longest_tokens(slo: Slo, canaries: Mapping[str, Sequence[Canary]], vocabular
         ),
         default=0,
     )
-
-
-def prompt_tokens(canary: Canary, vocabulary: int | None) -> int:
-    """Return the tokens of a prompt with its tools, a cautious estimate from its characters."""
-    characters = 1.0 if vocabulary is not None and vocabulary < SMALL_VOCABULARY else CHARACTERS_PER_TOKEN
-    tools = json.dumps(canary.tools, ensure_ascii=False) if canary.tools else ""
-    return round((len(json.dumps(canary.messages, ensure_ascii=False)) + len(tools)) / characters) + TEMPLATE_TOKENS
 
 
 def complaints(fit: MemoryFit | None) -> list[Complaint]:
