@@ -8,7 +8,6 @@ from gatekeeper.analysis.metrics.prompt_speeds import EACH
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.knob_effects import KnobEffect
 from gatekeeper.analysis.sweep.routing_gain import Routing
-from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
 from gatekeeper.analysis.verdict.run_verdict import ArmsCompared, Measured, Transition, Verdict
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
@@ -19,6 +18,7 @@ from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
 from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary, rate
 
 if TYPE_CHECKING:  # so that a command which prints a line does without numpy
+    from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
     from gatekeeper.report.data.page_data import PageData
     from gatekeeper.report.data.progress import Snapshot
 
@@ -264,7 +264,7 @@ def slower_prompts(measured: Measured) -> str:
     return f"{share} are proven slower than plain decoding (each at {percent(EACH, '.3g')})"
 
 
-def end_of_gain(grown: GrownConversations) -> str:
+def end_of_gain(grown: "GrownConversations") -> str:
     """Say up to which prompt drafting is on, and where the gain ends."""
     if grown.because is not None:
         return f"Drafting stays off in conversations: {grown.because}."

@@ -3,14 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gatekeeper.analysis.final_passes.explored_capacity import LevelCache, explore
 from gatekeeper.analysis.final_passes.final_pass import FinalPass, Routes, each_workload
 from gatekeeper.analysis.passes.soak_pass import RunAhead
 from gatekeeper.analysis.plan.capacity_levels import CAPACITY, latency_objectives, stream_level
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import SETTLED, Verdict, WorkloadVerdict
-from gatekeeper.analysis.verdict.stream_capacity import StreamCapacity
 from gatekeeper.core.records import Generation, Setting
 
 FULL_PROBES = 2
@@ -44,7 +42,12 @@ def _has_capacity(case: Case, workload: WorkloadVerdict) -> bool:
 
 def _judge(case: Case, workload: WorkloadVerdict, route: Setting) -> WorkloadVerdict:
     """Add the capacity of a settled workload."""
-    explored = explore(case, workload.name, route, LevelCache()) if _has_capacity(case, workload) else None
+    if not _has_capacity(case, workload):
+        return workload
+    from gatekeeper.analysis.final_passes.explored_capacity import LevelCache, explore  # noqa: PLC0415 (few runs have one)
+    from gatekeeper.analysis.verdict.stream_capacity import StreamCapacity  # noqa: PLC0415 (as above)
+
+    explored = explore(case, workload.name, route, LevelCache())
     return replace(workload, capacity=explored) if isinstance(explored, StreamCapacity) else workload
 
 

@@ -6,13 +6,11 @@ The outcome of a workload is decided by then: these answers say up to which prom
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gatekeeper.analysis.final_passes.context_bins import grown_conversations
 from gatekeeper.analysis.final_passes.final_pass import FinalPass, Routes, each_workload
 from gatekeeper.analysis.passes.soak_pass import RunAhead
 from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS, conversations_of
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.certified_region import CertifiedRegion
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadVerdict
 from gatekeeper.core.records import Generation, Setting
 
@@ -33,7 +31,12 @@ def _lacks(case: Case, _: Verdict, routes: Routes) -> list[tuple[str, Setting]]:
 
 def _judge(case: Case, workload: WorkloadVerdict, route: Setting) -> WorkloadVerdict:
     """Add what the conversations of a promoted workload show; its region ends where they stop gaining."""
-    grown = grown_conversations(case, workload.name, route) if speculates(route) else None
+    if not speculates(route) or not conversations_of(case.canaries[workload.name]):
+        return workload
+    from gatekeeper.analysis.final_passes.context_bins import grown_conversations  # noqa: PLC0415 (few runs have one)
+    from gatekeeper.analysis.verdict.certified_region import CertifiedRegion  # noqa: PLC0415 (as above)
+
+    grown = grown_conversations(case, workload.name, route)
     if grown is None:
         return workload
     region = (workload.region or CertifiedRegion((), (), ())).narrowed(grown.axis)

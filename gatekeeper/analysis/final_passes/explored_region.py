@@ -176,10 +176,8 @@ class _Explorer:
         return probe
 
 
-def certified_region(case: Case, workload: str, route: Setting, longest_prompt: int | None) -> CertifiedRegion | None:
-    """Return the region of a promoted workload; None where the SLO has none."""
-    if not case.slo.region.axes:
-        return None
+def certified_region(case: Case, workload: str, route: Setting, longest_prompt: int | None) -> CertifiedRegion:
+    """Return the region of a promoted workload, of an SLO that has one."""
     exploration = explore(case, workload, route, longest_prompt, {})
     every = all_objectives(case.slo, workload, speculating=True, terms=case.plan.terms)
     metrics = dict.fromkeys(objective.metric for objective in (*every, *case.slo.host_objectives))

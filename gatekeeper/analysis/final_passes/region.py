@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gatekeeper.analysis.final_passes.explored_region import certified_region
 from gatekeeper.analysis.final_passes.final_pass import FinalPass, Routes, each_workload
 from gatekeeper.analysis.passes.soak_pass import RunAhead
 from gatekeeper.analysis.plan.region_points import (
@@ -49,8 +48,10 @@ def _lacks(case: Case, verdict: Verdict, routes: Routes) -> list[tuple[str, Sett
 
 def _judge(case: Case, workload: WorkloadVerdict, route: Setting) -> WorkloadVerdict:
     """Add the region of a promoted workload."""
-    if not speculates(route):
+    if not speculates(route) or not case.slo.region.axes:
         return workload
+    from gatekeeper.analysis.final_passes.explored_region import certified_region  # noqa: PLC0415 (few runs have one)
+
     return replace(workload, region=certified_region(case, workload.name, route, workload.measured.longest_prompt))
 
 

@@ -3,18 +3,21 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from gatekeeper.analysis.metrics.host.energy import EnergyUse
 from gatekeeper.analysis.metrics.prompt_speeds import PromptSpeeds
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing_gain import Routing
-from gatekeeper.analysis.verdict.certified_region import CertifiedRegion
-from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
-from gatekeeper.analysis.verdict.stream_capacity import StreamCapacity
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome, figures, known, worst
+
+if TYPE_CHECKING:  # most runs have none of them
+    from gatekeeper.analysis.verdict.certified_region import CertifiedRegion
+    from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
+    from gatekeeper.analysis.verdict.stream_capacity import StreamCapacity
 
 PLAIN_SPEED = "plain_decode_throughput"
 """The decode throughput of the plain arm, beside the one of the speculating arm."""
@@ -157,12 +160,12 @@ class WorkloadVerdict:
     """What the sweep saw and why it chose."""
     steps: tuple[AbandonedStep, ...] = ()
     """The settings that were soaked before this one, in their order."""
-    region: CertifiedRegion | None = None
+    region: "CertifiedRegion | None" = None
     """Around the certified point: which values of each axis are inside, outside and open; only where the SLO names a
     region, and the workload is promoted."""
-    capacity: StreamCapacity | None = None
+    capacity: "StreamCapacity | None" = None
     """How many streams keep its latency objectives; only where the SLO asks for it, and every route is known."""
-    conversations: GrownConversations | None = None
+    conversations: "GrownConversations | None" = None
     """Of a promoted workload whose canaries are turns: what the draft gains as prompts grow."""
     at_end: tuple[ArmsCompared, ...] = ()
     """What further passes at the end of the run measured in both arms."""
