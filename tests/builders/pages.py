@@ -90,7 +90,7 @@ def capacity_page() -> str:
 def live_page() -> str:
     """Return the page of a run that is in its sweep."""
     with TemporaryDirectory() as folder:
-        run = Path(shutil.copytree(GOLDEN / "promoted_0.3.0", Path(folder) / "run"))
+        run = Path(shutil.copytree(GOLDEN / "promoted", Path(folder) / "run"))
         for path in (run / name for name in ("soak-1.jsonl", "warm-1.jsonl", "routing.jsonl", "verdict.json")):
             path.unlink(missing_ok=True)
         for path in run.glob("*.jsonl"):
@@ -106,7 +106,7 @@ def live_page() -> str:
 def fleet() -> Fleet:
     """Return a fleet in which a run was promoted, one failed, one gave no verdict, and one has not ended."""
     cells = [Cell(slo, Path(f"{slo}.toml"), host) for slo in ("chat", "code") for host in ("studio", "mini")]
-    runs = (("promoted_0.3.0", 0, "promoted"), ("failed_0.3.0", 1, "failed"))
+    runs = (("promoted", 0, "promoted"), ("failed", 1, "failed"))
     ended = [
         ended_cell(cell, Done(cell.name, code, outcome, str(GOLDEN / run)))
         for cell, (run, code, outcome) in zip(cells, runs, strict=False)
@@ -118,7 +118,7 @@ def fleet() -> Fleet:
 
 def proxied(hours: float = 9, requests: int = 1200) -> tuple[RequestRoutes, LiveDay, int]:
     """Return the routes of a proxy, what its requests were, and the time: `tools` has too few to prove anything."""
-    policy = stored_policy(GOLDEN / "promoted_0.3.0")
+    policy = stored_policy(GOLDEN / "promoted")
     assert policy is not None
     end = round(hours * 3600 * SECOND)
     routes, day, draws = RequestRoutes(LiveEvidence(), now_ns=lambda: end), LiveDay(0), random.Random(7)
@@ -148,10 +148,10 @@ def proxied(hours: float = 9, requests: int = 1200) -> tuple[RequestRoutes, Live
 PAGES: Mapping[str, Callable[[], str]] = {
     kind: cache(render)
     for kind, render in {
-        "promoted": lambda: run_page("promoted_0.3.0"),
-        "failed": lambda: run_page("failed_0.3.0"),
-        "unproven": lambda: run_page("unproven_0.3.0"),
-        "graded-back": lambda: run_page("graded_back_0.3.0"),
+        "promoted": lambda: run_page("promoted"),
+        "failed": lambda: run_page("failed"),
+        "unproven": lambda: run_page("unproven"),
+        "graded-back": lambda: run_page("graded_back"),
         "region": lambda: run_page("region_0.3.0"),
         "capacity": capacity_page,
         "live": live_page,
@@ -159,7 +159,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
         "fleet": lambda: fleet_page.render(fleet()),
         "history": lambda: history_page.render(history.history(GOLDEN)),
         "comparison": lambda: comparison_page.render(
-            compare.compare([GOLDEN / "promoted", GOLDEN / "promoted_0.3.0"], ())
+            compare.compare([GOLDEN / "promoted", GOLDEN / "promoted"], ())
         ),
     }.items()
 }

@@ -364,7 +364,7 @@ def test_a_failed_workload_shows_what_is_deployed_and_its_best_try() -> None:
     """
     Headline, card and table have the same speeds: plain decoding is what runs, and the best try stands below it.
     """
-    page_data = load_page_data(GOLDEN / "failed_0.3.0")
+    page_data = load_page_data(GOLDEN / "failed")
     text = Document(page.render(page_data)).text
     (summary,) = page_data.decision.workloads
     card = text[text.index("Workloads", text.index("Policy and manifest")) : text.rindex("Objectives 3 of")]
