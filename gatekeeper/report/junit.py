@@ -6,11 +6,12 @@ the time of its longest suite; a run of 0.2.0 does not say how long a soak took,
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from xml.etree import ElementTree as ET
 
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.text import describe_setting, without_commands
-from gatekeeper.core.units import show, show_number
+from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import decide
@@ -119,7 +120,8 @@ def _name(check: Check) -> str:
 def _figures(case: ET.Element, check: Check, **more: str) -> None:
     """Add what was measured as properties; in base units, as verdict.json has it."""
     figures = {"threshold": check.threshold, "center": check.center, "lo": check.lo, "hi": check.hi, "n": check.n}
-    values = {name: show_number(value, 6) for name, value in figures.items() if value is not None}
+    # Written out, as a reader of XML properties may not know exponents: 0.00000012 and not 1.2e-07.
+    values = {name: f"{Decimal(f'{value:.6g}'):f}" for name, value in figures.items() if value is not None}
     properties = ET.SubElement(case, "properties")
     for name, value in (values | {"unit": check.unit} | more).items():
         ET.SubElement(properties, "property", name=name, value=value)

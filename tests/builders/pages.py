@@ -152,15 +152,12 @@ PAGES: Mapping[str, Callable[[], str]] = {
         "failed": lambda: run_page("failed"),
         "unproven": lambda: run_page("unproven"),
         "graded-back": lambda: run_page("graded_back"),
-        "region": lambda: run_page("region_0.3.0"),
         "capacity": capacity_page,
         "live": live_page,
         "proxy": lambda: proxy_page.render(*proxied()),
         "fleet": lambda: fleet_page.render(fleet()),
         "history": lambda: history_page.render(history.history(GOLDEN)),
-        "comparison": lambda: comparison_page.render(
-            compare.compare([GOLDEN / "promoted", GOLDEN / "promoted"], ())
-        ),
+        "comparison": lambda: comparison_page.render(compare.compare([GOLDEN / "promoted", GOLDEN / "promoted"], ())),
     }.items()
 }
 """Each is rendered once, whatever tests look at it."""

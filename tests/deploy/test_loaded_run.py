@@ -61,9 +61,9 @@ def test_the_rows_give_the_figures_of_the_verdict() -> None:
     """
     The median over canaries of the rows' decode speed is the one that the verdict shows.
     """
-    run = gatekeeper.load(str(PROMOTED))
+    run = gatekeeper.load(RUNS / "against_certified")
 
-    for workload in run.verdict.workloads[:2]:
+    for workload in run.verdict.workloads:
         speeds: dict[str, list[float]] = {}
         for row in run.answers:
             if (row.file, row.workload, row.arm) == (
@@ -86,7 +86,7 @@ def test_a_row_has_what_its_record_has() -> None:
     record = next(line for line in lines_of(PROMOTED / row.file) if line["key"] == row.key)
     answer = record["answer"]
     assert isinstance(answer, dict)
-    assert (answer["arrivals"][0][0] - answer["sent_ns"]) / 1e6 == pytest.approx(row.ttft_ms)
+    assert (answer["arrivals"]["at_ns"] - answer["sent_ns"]) / 1e6 == pytest.approx(row.ttft_ms)
     assert (answer["rounds"]["drafted"], answer["rounds"]["accepted"]) == (row.drafted_tokens, row.accepted_tokens)
     assert dict(record["setting"]) == {"draft": row.draft, "num_draft_tokens": row.num_draft_tokens}  # type: ignore[call-overload]
     assert (None, None, None) == (row.claimed_rounds, row.temperature, row.fault)

@@ -15,7 +15,7 @@ import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from html.parser import HTMLParser
@@ -26,6 +26,8 @@ from unittest.mock import patch
 
 from gatekeeper import host
 from gatekeeper.cli.main import run as run_command
+from gatekeeper.core.records import HostSample
+from gatekeeper.host.sampling.sampler import Sampler
 from gatekeeper.host.sources import DirectSource, Status, Values
 from tests.builders.host_samples import replace_samples, stored_samples
 
@@ -53,7 +55,7 @@ class Golden:
     script: Mapping[str, Any]
     exit_code: int
     readings: Mapping[str, tuple[float, float] | Status] = field(default_factory=dict)
-    """What the host shows: each value at first and its growth from reading to reading, or why it is missing."""
+    """What the host shows: each value at first and its growth per second, or why it is missing."""
     damaged: bool = False
     """The records are damaged once the run has ended, which turns its exit code into 3."""
     against: bool = False
@@ -70,15 +72,28 @@ class MadeHost(DirectSource):
     def __init__(self, readings: Mapping[str, tuple[float, float] | Status]) -> None:
         self.provides = tuple(readings)
         self._readings = readings
-        self._number = 0
 
     def read(self) -> Values:
-        """Return the next reading."""
-        self._number += 1
+        """Return the values at the start of the clock; `made_sampler` lets them grow."""
         return {
-            name: reading if isinstance(reading, Status) else reading[0] + reading[1] * self._number
-            for name, reading in self._readings.items()
+            name: reading if isinstance(reading, Status) else reading[0] for name, reading in self._readings.items()
         }
+
+
+def made_sampler(readings: Mapping[str, tuple[float, float] | Status], platform: str | None, **ports: Any) -> Sampler:
+    """Return a sampler of a made-up host whose values follow the virtual clock, however slowly this machine reads."""
+    record = ports.pop("record")
+    growth = {name: reading[1] for name, reading in readings.items() if not isinstance(reading, Status)}
+
+    def record_as_due(sample: HostSample) -> None:
+        values = {name: replace(value, age=0.0) for name, value in sample.values.items() if value.source != "none"}
+        for name, by in growth.items():
+            value = values[name].value
+            assert isinstance(value, float)
+            values[name] = replace(values[name], value=value + by * sample.at_ns / 1e9)
+        record(replace(sample, values=values, took_ns=0))
+
+    return Sampler(platform, **ports, record=record_as_due, sources=(MadeHost(readings),))
 
 
 def _canary(name: str, ask: str, expect: Mapping[str, Any]) -> dict[str, Any]:
@@ -818,7 +833,7 @@ def make(name: str) -> None:
         folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as place, chdir(place):
         _write_inputs(golden)
-        sampler = partial(host.Sampler, sources=(MadeHost(golden.readings),))
+        sampler = partial(made_sampler, golden.readings)
         with patch.multiple(host, facts=lambda: dict(FACTS), Sampler=sampler):
             _certify(golden)
         _slim(Path("run"))
@@ -934,20 +949,15 @@ def run_gatekeeper(*words: str, code: int) -> str:
 
 
 def _slim(run: Path) -> None:
-    """Leave out what no verdict rests on and what is large: the page, and host readings of values nobody gives."""
-    (run / "report.html").unlink()
-    replace_samples(run, [_shown(sample) for sample in stored_samples(run) if sample["phase"]])
+    """Leave out what no verdict rests on: the page, statements on what is slimmed, readings that no source gives."""
+    for file in ("report.html", "certificate.intoto.json", "chain.intoto.json"):
+        (run / file).unlink(missing_ok=True)
+    replace_samples(run, [sample for sample in stored_samples(run) if sample["phase"]])
     files = sorted(
         str(path.relative_to(run)) for path in run.rglob("*") if path.is_file() and path.name != "SHA256SUMS"
     )
     sums = (f"{sha256((run / file).read_bytes()).hexdigest()}  {file}\n" for file in files)
     (run / "SHA256SUMS").write_text("".join(sums))
-
-
-def _shown(sample: dict[str, Any]) -> dict[str, Any]:
-    """Return a host sample with what our source gave, and without how long this machine took to read it."""
-    values = {name: {**value, "age": 0} for name, value in sample["values"].items() if value["source"] != "none"}
-    return {**sample, "values": values, "took_ns": 0}
 
 
 def _damage(run: Path) -> None:

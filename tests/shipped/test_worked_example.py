@@ -1,6 +1,5 @@
 """The example of METHODOLOGY.md, section 3: one canary, one pair, one interval, one bound of a stored run."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.timing import output_tokens
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import soak_answers
-from gatekeeper.core.manifest import RULES
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.system.inputs import load_manifest, stored_inputs
 from gatekeeper.core.system.run_directory import MANIFEST, RunDirectory
@@ -20,7 +18,7 @@ from gatekeeper.core.verdict import Estimate, Outcome
 from gatekeeper.run.stored.load import load_case
 
 ROOT = Path(__file__).parents[2]
-RUN = ROOT / "tests" / "golden" / "runs" / "region_0.3.0"
+RUN = ROOT / "tests" / "golden" / "runs" / "against_certified"
 RATIO = "throughput_ratio"
 
 
@@ -31,14 +29,14 @@ def example() -> str:
 
 @pytest.fixture(scope="module")
 def answers() -> PairedAnswers:
-    """Return the pairs of the run's soak, by the rules of today."""
+    """Return the pairs of the run's soak."""
     directory = RunDirectory(RUN)
     text = directory.text(MANIFEST)
     manifest = load_manifest(text.encode())
     inputs, _ = stored_inputs(directory, manifest)
     knobs = (("draft", "heavy"), ("num_draft_tokens", 4))
     case = load_case(directory, inputs, manifest, text)
-    return replace(soak_answers(case, SoakPlan("soak-1", {"chat": knobs}, knobs), "chat"), rules=RULES)
+    return soak_answers(case, SoakPlan("soak-1", {"chat": knobs}, knobs), "chat")
 
 
 def test_the_pair_of_the_example_is_that_of_the_records(answers: PairedAnswers) -> None:
@@ -60,8 +58,8 @@ def test_the_pair_of_the_example_is_that_of_the_records(answers: PairedAnswers) 
         f"{len(speeds)} pairs are of {len({speed.canary for speed in speeds})} canaries",
     ):
         assert figure in example()
-    assert "eight pairs of the sweep" in example()
-    assert 8 == len(before)
+    assert "twelve pairs of the sweep" in example()
+    assert 12 == len(before)
 
 
 def test_the_interval_of_the_example_decides_its_bounds(answers: PairedAnswers) -> None:
@@ -72,10 +70,10 @@ def test_the_interval_of_the_example_decides_its_bounds(answers: PairedAnswers) 
     assert isinstance(interval, Estimate)
     assert interval.population is not None
     outcomes = {
-        bound: check_bound(BY_NAME[RATIO], "at_least", bound, interval, why="").outcome for bound in (1.1, 1.5, 1.6)
+        bound: check_bound(BY_NAME[RATIO], "at_least", bound, interval, why="").outcome for bound in (1.1, 2.4, 2.5)
     }
 
     assert f"{interval.center:.3f} times as long" in example()
     assert f"{interval.lo:.3f} to {interval.hi:.3f} for these canaries" in example()
     assert f"{interval.population.lo:.3f} to {interval.population.hi:.3f}" in example()
-    assert {1.1: Outcome.PASS, 1.5: Outcome.UNPROVEN, 1.6: Outcome.FAIL} == outcomes
+    assert {1.1: Outcome.PASS, 2.4: Outcome.UNPROVEN, 2.5: Outcome.FAIL} == outcomes
