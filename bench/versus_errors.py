@@ -20,7 +20,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answe
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role, Rounds, setting
 from gatekeeper.core.records.arrivals import Arrival
-from gatekeeper.regression.metric_comparison import compare_metrics
+from gatekeeper.versus.metric_comparison import compare_metrics
 
 CANARIES = 24
 ROUNDS = 4

@@ -40,7 +40,7 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)
 
-WHOLE = ("e2e", "faults", "regression", "run/remote", "deploy/running", "deploy/watch", "shipped")
+WHOLE = ("e2e", "faults", "versus", "run/remote", "deploy/running", "deploy/watch", "shipped")
 """Folders whose tests run whole commands, or read all that is shipped; `./run unit` leaves them out."""
 WHOLE_FOLDERS = tuple(f"{Path(__file__).parent / folder}/" for folder in WHOLE)
 WHOLE_FIXTURES = {"dist", "fresh", "llama_server", "make_fleet", "scripted", "told"}
@@ -64,7 +64,6 @@ MOST_WORKERS = 4
 REAL_PAIR = ("dialects/test_mlx_server", "test_contract", "test_forced_passes", "test_mlx", "test_reading_again")
 ON_ONE_WORKER = {
     **{f"tests/backends/{name}.py": "the real servers and workers of `shared_backend`" for name in REAL_PAIR},
-    **{f"tests/regression/test_{name}.py": "the environments in `cache`" for name in ("bisect", "versus")},
     **{
         f"tests/report/html/test_{name}.py": "the pages of tests/builders/pages.py"
         for name in ("accessibility", "page_browser")

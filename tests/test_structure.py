@@ -377,10 +377,8 @@ COMMON_WORDS = {"mlx", "openai", "scripted", "worker"}
 MAY_NAME_A_SERVER = {
     "analysis/plan/complaints/unprovable_objectives.py": "hints that name a backend as an example",
     "cli/main.py": "the command of that name",
-    "cli/versus_and_bisect.py": "a program as an example in a help text",
     "core/backend_registry.py": "the registry",
     "core/slo/subject_table.py": "a description in the schema of the SLO file",
-    "regression/mlx_requirements.py": "mlx, the Python package",
     "run/start/versions.py": "mlx, the Python package",
 }
 """Modules outside backends/ that name one, each with its reason."""

@@ -78,7 +78,7 @@ def remedy(check: Check) -> str:
 def failed_remedy(check: Check, *, drafting: bool = True) -> str:
     """Return what to do where an objective failed; where nothing was *drafting*, no advice about the draft."""
     if check.against is not None:
-        return "undo what changed since the certified run; gatekeeper bisect finds which version it was"
+        return "undo what changed since the certified run; gatekeeper versus compares what runs now with what ran then"
     advice = BY_NAME[check.metric].remedy if check.metric in BY_NAME else "change the draft, the setting or the bound"
     return PLAIN_REMEDY if not drafting and "draft" in advice else advice
 

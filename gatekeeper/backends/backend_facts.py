@@ -4,8 +4,8 @@ A server's facts are in its dialect, those of any other backend in FACTS of its 
 here: the facts of a worker program stand beside it, and it runs in environments that have none of our dependencies.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -57,8 +57,6 @@ class BackendFacts:
     """Its commands run in the SLO file's folder, and may name files there."""
     served_as: str | None = None
     """The server backend of the same library over HTTP, for one that runs in a worker process."""
-    oldest: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """By package: the first release that it works with."""
     provider: str | None = None
     """Its `gen_ai.provider.name` in telemetry, where that is not its name."""
     one_forward_a_token: bool = False

@@ -69,7 +69,7 @@ SECTIONS = {
 FURTHER = {
     "many hosts": ("remote", "fleet"),
     "one stage": ("sweep", "soak", "judge"),
-    "two systems": ("versus", "bisect"),
+    "two systems": ("versus",),
     "data": ("canaries", "export", "prune"),
     "this machine": ("host", "selftest", "ceiling"),
     "your own worker": ("worker",),
@@ -79,11 +79,10 @@ MODULES = {
     "certify_and_plan": ("certify", "plan", "sweep", "soak"),
     "try_and_ceiling": ("try", "probe", "ceiling"),
     "judge_and_report": ("open", "explain", "judge", "report", "metrics", "export"),
-    "versus_and_bisect": ("versus", "bisect"),
     "admit_and_history": ("admit", "sign", "history", "compare", "prune"),
     "init_and_doctor": ("init", "doctor", "selftest", "host", "worker", "completion", "help", "version"),
     "watch_and_proxy": ("watch", "proxy"),
-    **{name: (name,) for name in ("remote", "fleet", "canaries")},
+    **{name: (name,) for name in ("versus", "remote", "fleet", "canaries")},
 }
 """The commands by the module of cli/ that holds them: `--help` needs none of them."""
 gatekeeper.sections, gatekeeper.further = SECTIONS, FURTHER

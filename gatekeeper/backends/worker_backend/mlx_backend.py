@@ -32,7 +32,6 @@ FACTS = BackendFacts(
     switches=True,
     loads="folder",
     served_as="mlx-server",
-    oldest={"mlx-lm": (0, 28, 0)},  # those before yield the last token of a cut answer twice
     one_forward_a_token=True,
 )
 

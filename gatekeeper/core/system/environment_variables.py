@@ -70,9 +70,6 @@ FAMILIES = {
         "CLIENT_CERTIFICATE, CLIENT_KEY. `[telemetry]` of the SLO wins"
     ),
     "OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES": "further attributes of the telemetry's resource",
-    "PIP_*INDEX*, PIP_*FIND_LINKS*, UV_*INDEX*, UV_*FIND_LINKS*": (
-        "where packages come from, for `bisect` and `versus`"
-    ),
     "LLAMA_ARG_*, VLLM_*, SGLANG_* and others of a server": (
         "how a server decodes: recorded in the policy, refused where lossy, listed by `gatekeeper doctor`"
     ),

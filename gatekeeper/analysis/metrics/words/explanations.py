@@ -37,8 +37,6 @@ the answers may differ, as rules 1 and 2 did not count with. Only other words fr
 
 
 _NOT_LIKELIEST = "a token is not the likeliest in its own pass"
-BY_WORDS = Explanations(lambda *_: Explanation(reason="the words differ"), "")
-"""Nothing explains a difference."""
 
 
 def explanations_for(paired: PairedAnswers, *, unread: bool = False) -> Explanations:

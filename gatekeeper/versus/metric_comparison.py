@@ -15,7 +15,7 @@ from gatekeeper.analysis.verdict.against_certified import values
 from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO, PASS_RATES, RUN_TO_RUN
 from gatekeeper.core.records import Generation
 from gatekeeper.core.verdict import Estimate, Missing
-from gatekeeper.regression.versus_result import MetricComparison
+from gatekeeper.versus.versus_result import MetricComparison
 
 NOTHING: Mapping[str, str] = {}
 COUNTED = tuple(metric for metric in RUN_TO_RUN if BY_NAME[metric].from_rounds)
@@ -105,12 +105,12 @@ def _decode_ratio(answers: PairedAnswers) -> Estimate | Missing:
 
     Some servers send a tool call in one piece, which has no decode speed; it is left out beside others that have one.
     """
-    whole = {pair[0].canary for pair in answers.pairs if any(_is_whole_call(generation) for generation in pair)}
-    pairs = tuple(pair for pair in answers.pairs if pair[0].canary not in whole)
-    if not whole or not pairs:
+    in_one_piece = {pair[0].canary for pair in answers.pairs if any(_is_whole_call(generation) for generation in pair)}
+    pairs = tuple(pair for pair in answers.pairs if pair[0].canary not in in_one_piece)
+    if not in_one_piece or not pairs:
         return estimate(DECODE_RATIO, replace(answers, greedy=False))
     ratio = estimate(DECODE_RATIO, replace(answers, greedy=False, pairs=pairs))
-    note = f"without {len(whole)} canaries whose tool calls come in one piece"
+    note = f"without {len(in_one_piece)} canaries whose tool calls come in one piece"
     return replace(ratio, notes=(*ratio.notes, note)) if isinstance(ratio, Estimate) else ratio
 
 

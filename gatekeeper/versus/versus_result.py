@@ -7,7 +7,7 @@ from typing import Any
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.core.records import Setting
 from gatekeeper.core.verdict import Estimate, Missing, figures, known
-from gatekeeper.regression.answer_comparison import WordComparison
+from gatekeeper.versus.answer_comparison import WordComparison
 
 
 @dataclass(frozen=True, slots=True)

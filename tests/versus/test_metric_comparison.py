@@ -10,9 +10,9 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import PASS_RATES
 from gatekeeper.core.records import Generation
 from gatekeeper.core.verdict import Estimate, Missing
-from gatekeeper.regression.answer_comparison import with_own_bursts
-from gatekeeper.regression.metric_comparison import compare_metrics
-from gatekeeper.regression.versus_result import MetricComparison
+from gatekeeper.versus.answer_comparison import with_own_bursts
+from gatekeeper.versus.metric_comparison import compare_metrics
+from gatekeeper.versus.versus_result import MetricComparison
 from tests.builders.slo import canary, counted, evidence, generation, known, marked, near, steady
 
 SHIFTS = (-0.02, 0.01, 0.02, -0.01)

@@ -1,12 +1,11 @@
-"""What `versus` and `bisect` print."""
+"""What `versus` prints."""
 
 from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO, PASS_RATES
 from gatekeeper.core.text import listed
 from gatekeeper.core.units import percent, show, show_interval, show_seconds
 from gatekeeper.core.verdict import Estimate, Missing
-from gatekeeper.regression.answer_comparison import WordComparison
-from gatekeeper.regression.bisect_result import BisectResult, Step
-from gatekeeper.regression.versus_result import ComparedSide, MetricComparison, VersusResult
+from gatekeeper.versus.answer_comparison import WordComparison
+from gatekeeper.versus.versus_result import ComparedSide, MetricComparison, VersusResult
 
 _RATIO = BY_NAME[DECODE_RATIO]
 _RIGHT = {None: "right", "json": "of JSON right", "tool": "of tool calls right"}
@@ -31,7 +30,7 @@ def _side(side: ComparedSide) -> str:
     versions = [f"{name} {version}" for name, version in side.versions.items() if version not in {side.name, "unknown"}]
     names = ", ".join([*versions, *([f"model {side.model}"] if side.model else [])])
     values = {name: value.center for name, value in side.measured.items() if isinstance(value, Estimate)}
-    shown = [
+    figures = [
         words.format(show(values[name], unit))
         for name, unit, words in (("decode_throughput", "tok/s", "{}"), ("ttft", "s", "first token after {}"))
         if name in values
@@ -40,10 +39,10 @@ def _side(side: ComparedSide) -> str:
         "acceptance_rate": "of drafted tokens accepted",
         **{rate.figure: _RIGHT[rate.kind] for rate in PASS_RATES.values()},
     }
-    shown += [f"{percent(values[name], '.3g')} {words}" for name, words in rates.items() if name in values]
+    figures += [f"{percent(values[name], '.3g')} {words}" for name, words in rates.items() if name in values]
     if failed := values.get("error_rate"):
-        shown.append(f"{percent(failed, '.3g')} of the answers failed")
-    return f"{side.name}{f' ({names})' if names else ''}: {', '.join(shown) or 'no answer'}"
+        figures.append(f"{percent(failed, '.3g')} of the answers failed")
+    return f"{side.name}{f' ({names})' if names else ''}: {', '.join(figures) or 'no answer'}"
 
 
 def _words(words: WordComparison) -> list[str]:
@@ -69,40 +68,3 @@ def _comparison(comparison: MetricComparison) -> str:
         return f"{show_interval(*(percent(end, '+.3g') for end in (value.center, value.lo, value.hi)))}: {says}"
     notes = "".join(f"; {note}" for note in value.notes)
     return f"{(metric if metric.relative else _RATIO).show_interval(value.center, value.lo, value.hi)}: {says}{notes}"
-
-
-def bisect_text(result: BisectResult) -> str:
-    """Return each tested version with its answer, and the first bad one."""
-    symptom, metric = result.symptom, BY_NAME[result.symptom.metric]
-    good = ""
-    if symptom.threshold is not None:
-        good = f", good: {symptom.bound.replace('_', ' ')} {metric.show(symptom.threshold)}"
-    lines = [f"{result.slo}, {result.workload}: {metric.name}{good}"]
-    lines += [f"  {step.name}: {_step(step, result)}" for step in result.steps]
-    if result.first_bad:
-        lines.append(f"first bad: {result.first_bad}; last good: {result.last_good}")
-    if result.also_differs:
-        lines.append(f"differs between them, too: {', '.join(result.also_differs)}")
-    if result.because:
-        lines.append(f"not found: {result.because}")
-    if result.hint:
-        lines.append(f"hint: {result.hint}")
-    if result.reproduce:
-        lines.append(f"again: {result.reproduce}")
-    if (environments := result.environments) is not None:
-        folder = environments.folder
-        lines.append(f"environments: {show(environments.bytes, 'B')} in {folder}; to free it: rm -r {folder}")
-    lines.append(f"run: {result.run}")
-    return "\n".join(lines) + "\n"
-
-
-def _step(step: Step, result: BisectResult) -> str:
-    value, answer = step.value, step.answer(result.symptom)
-    if isinstance(value, Missing):
-        return f"{answer}: {step.because}"
-    span = BY_NAME[result.symptom.metric].show_interval(value.center, value.lo, value.hi)
-    seconds = f", {show_seconds(step.seconds)}" if step.seconds else ""
-    remark = f": {step.remark}" if step.remark else ""
-    if isinstance(change := step.change, Estimate):
-        span = f"{_RATIO.show_interval(change.center, change.lo, change.hi)} of the first version ({span})"
-    return f"{answer or 'tested'}, {span} on {value.n} canaries{seconds}{remark}"

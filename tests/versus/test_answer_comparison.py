@@ -8,7 +8,7 @@ import pytest
 
 from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.core.records import Answer, Claims, Generation
-from gatekeeper.regression.answer_comparison import cache_doubt, compare_words, unequal_prompts, with_own_bursts
+from gatekeeper.versus.answer_comparison import cache_doubt, compare_words, unequal_prompts, with_own_bursts
 from tests.builders.slo import answer, generation, near
 
 ROUND_S = 0.040

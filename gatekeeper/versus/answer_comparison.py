@@ -102,13 +102,13 @@ def unequal_prompts(a: Iterable[Generation], b: Iterable[Generation]) -> str | N
         {generation.canary: generation.answer.prompt_tokens for generation in successful(answers)} for answers in (a, b)
     ]
     pairs = {name: (tokens, lengths[1].get(name)) for name, tokens in lengths[0].items()}
-    known = {name: pair for name, pair in pairs.items() if None not in pair}
-    unequal = {name: pair for name, pair in known.items() if pair[0] != pair[1]}
+    counted = {name: pair for name, pair in pairs.items() if None not in pair}
+    unequal = {name: pair for name, pair in counted.items() if pair[0] != pair[1]}
     if not unequal:
         return None
     name, (tokens_a, tokens_b) = next(iter(unequal.items()))
     return (
-        f"{len(unequal)} of {len(known)} prompts have another length in A and B, such as {name}: {tokens_a} and "
+        f"{len(unequal)} of {len(counted)} prompts have another length in A and B, such as {name}: {tokens_a} and "
         f"{tokens_b} tokens: another model, chat template or way to count; other prompts have other answers and times"
     )
 

@@ -1,0 +1,112 @@
+"""What A and B of the command line name: the inputs of each of the two systems under test."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import tomli_w
+
+from gatekeeper.backends import facts_of
+from gatekeeper.backends.dialects.openai import AS_SERVED, DIALECT
+from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.hidden_keys import Address
+from gatekeeper.core.slo.subject_table import Subject
+from gatekeeper.core.system.inputs import Inputs, find_canaries, read_text
+from gatekeeper.core.system.inputs import read as read_inputs
+from gatekeeper.run.start.try_slo import MOST_CANARIES, default_alone
+
+UNNAMED = "default_model"
+"""The model in requests to a server that does not list a single one: so mlx_lm.server calls the one it loaded."""
+
+
+def read_side(side: str, slo_path: Path | None, workload: str | None) -> Inputs:
+    """Return the inputs of one side: an SLO file, or the SLO with another environment, draft, program or server."""
+    if side.endswith(".toml"):
+        return _read_workload(Path(side), workload)
+    if slo_path is None:
+        raise InputError(
+            f"'{side}' is no SLO file", hint="name the SLO of both sides with --slo SLO.toml; two addresses need none"
+        )
+    inputs = _read_workload(slo_path, workload)
+    subject, path = inputs.slo.subject, Path(side).expanduser().absolute()
+    sweep = inputs.slo.sweep
+    if side in subject.drafts:
+        subject = subject.model_copy(update={"drafts": (side,)})
+        sweep = sweep.model_copy(update={"default": sweep.default.model_copy(update={"draft": side})})
+    elif "://" in side:
+        not_started = {"command": None, "program": None, "plain_command": None, "plain_url": None}
+        drafts = subject.drafts or ((AS_SERVED,) if subject.backend == DIALECT.name else ())
+        subject = subject.model_copy(update={"url": Address(side), "drafts": drafts, **not_started})
+    elif (path / "bin" / "python").exists():
+        subject = _start_from(path, subject)
+    elif path.is_file():
+        key, rest = ("program", ()) if subject.command is None else ("command", subject.command[1:])
+        subject = subject.model_copy(update={key: (str(path), *rest)})
+    else:
+        message = f"'{side}' is no SLO file, environment, program or address, and no draft of the SLO"
+        listed = "".join(f", or its draft {draft}" for draft in subject.drafts)
+        hint = f"for example a folder made by python -m venv, or http://127.0.0.1:8080{listed}"
+        raise InputError(message, hint=hint)
+    return replace(inputs, slo=inputs.slo.model_copy(update={"subject": subject, "sweep": sweep}))
+
+
+def _read_workload(path: Path, name: str | None) -> Inputs:
+    """Return an SLO's inputs with its default setting and one workload alone: the one of this *name*, or the first."""
+    inputs = read_inputs(path)
+    slo = default_alone(inputs.slo)
+    names = [workload.name for workload in slo.workload]
+    if name is not None and name not in names:
+        raise InputError(f"--workload {name}: the SLO has no such workload", hint=did_you_mean(name, names))
+    chosen = slo.workload[names.index(name) if name is not None else 0]
+    slo = slo.model_copy(update={"workload": (chosen,)})
+    return replace(inputs, slo=slo, canaries={chosen.name: inputs.canaries[chosen.name]})
+
+
+def _start_from(environment: Path, subject: Subject) -> Subject:
+    """Return the system under test, started from a virtual *environment*."""
+    facts = facts_of(subject.backend)
+    words = subject.command or subject.program or facts.program or None
+    if words is not None:
+        program = environment / "bin" / Path(words[0]).name
+        if not program.exists():
+            hint = "name a program that the package installs, such as python"
+            raise InputError(f"{words[0]} is not in the environment {environment}", hint=hint)
+        key = "command" if subject.command is not None else "program"
+        return subject.model_copy(update={key: (str(program), *words[1:])})
+    script = environment / "bin" / (facts.console_script or "python")
+    if not script.exists():
+        raise InputError(f"{script.name} is not in the environment {environment}", hint="install mlx-lm there")
+    return subject.model_copy(update={"program": (str(script),)})
+
+
+def write_slo_of_servers(folder: Path, names: Sequence[str], target: str | None) -> Path:
+    """Write the SLO of two running servers: greedy, on the first canaries of each of the files."""
+    files = [find_canaries(name, Path()) for name in names]
+    most = MOST_CANARIES // len(files) or 1
+    prompts: list[str] = []
+    for file in files:
+        lines = [line for line in read_text(file, "canary file").splitlines() if line.strip()]
+        prompts += lines[:most]
+    (folder / "canaries.jsonl").write_text("\n".join(prompts), encoding="utf-8")
+    served = {} if target is None else {"served_model_name": target}
+    slo = {
+        "schema": 1,
+        "name": "servers",
+        "subject": {"backend": DIALECT.name, "target": target or UNNAMED, "url": "http://localhost", **served},
+        "workload": [{"name": "-".join(file.stem for file in files), "canaries": "canaries.jsonl"}],
+        "objective": [{"metric": "error_rate", "at_most": 0.0, "why": "no answer may fail"}],
+    }
+    path = folder / "servers.toml"
+    path.write_text(tomli_w.dumps(slo), encoding="utf-8")
+    return path
+
+
+def check_alike(first: Inputs, second: Inputs) -> None:
+    """Raise InputError where the two sides have other canaries or another sampling: nothing could be compared."""
+    prompts = [
+        [canary.model_dump() for canary in inputs.canaries[inputs.slo.workload[0].name]] for inputs in (first, second)
+    ]
+    if prompts[0] != prompts[1]:
+        raise InputError("the two SLO files have other canaries", hint="compare two systems on the same canaries")
+    if first.slo.sampling != second.slo.sampling:
+        raise InputError("the two SLO files have other [sampling]", hint="compare two systems at the same sampling")
