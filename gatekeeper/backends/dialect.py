@@ -16,6 +16,7 @@ from gatekeeper.backends.http.chat_request import ResolvedRequest, request_field
 from gatekeeper.backends.http.scores import Ask, Beginning, scored_from, with_scores
 from gatekeeper.backends.lossy_options import Lossy, LossyOption, Written, find_lossy, in_command, in_variables
 from gatekeeper.backends.ports import HOST
+from gatekeeper.core.canary import OPTIONS
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer, Scored
@@ -253,6 +254,8 @@ class Dialect(BackendFacts):
     """It can choose the draft length by itself."""
     greedy_only: bool = False
     """It decodes greedily, whatever temperature a request has."""
+    options: frozenset[str] = frozenset(OPTIONS)
+    """The options of a canary's request that its API has a field for."""
 
     # Its answers.
     read: Callable[[Answer, ChatResponse], Answer] = unchanged

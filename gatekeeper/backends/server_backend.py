@@ -99,6 +99,7 @@ class ServerBackend:
         self.caches = dialect.caches_by_request or (bool(dialect.cache_off) and our_command)
         self.uncached = self.caches
         self.adapts = dialect.adapts and our_command
+        self.options = dialect.options
         self.draft_hint = dialect.draft_hint
         words = (*subject.args, *(subject.command or ()))
         self.maps_weights = dialect.maps_weights is not None and dialect.maps_weights(words)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.canaries.import_log import NOT_SET, PROFILE
 from gatekeeper.core.text import counted
 
 MOST_LISTED = 30
@@ -11,10 +12,10 @@ MOST_LISTED = 30
 
 
 def import_text(document: dict[str, Any]) -> str:
-    """Return what was imported, how well it mirrors the traffic, and the lines for an SLO file."""
+    """Return what was imported, what was not kept, and the lines for an SLO file."""
     total = sum(workload["canaries"] for workload in document["workloads"])
-    repeats = f"{document['repeated']} of them repeats"
-    lines = [f"{document['requests']} requests, {repeats}; {total} canaries in {document['output']}"]
+    requests, repeats = counted(document["requests"], "request"), counted(document["repeated"], "exact repeat")
+    lines = [f"{requests}, {repeats} left out; canaries in {document['output']}: {total}"]
     lines += [
         f"  left out {group['count']}: {group['why']} (first: {group['first']})" for group in document["unusable"]
     ]
@@ -28,20 +29,16 @@ def import_text(document: dict[str, Any]) -> str:
             lines.append(
                 f"  {kept['file']:<24} {counted(kept['count'], 'conversation')}, {counted(kept['turns'], 'turn')}"
             )
-    mirror, answers = document["mirror"], ""
-    if mirror["answer_difference"] is not None:
-        answers = f", of answer lengths by at most {mirror['answer_difference']:.3f}"
-    lines.append(
-        f"mix: {100 * mirror['overlap']:.1f} % as in the logs by workload and length; the distributions of prompt "
-        f"lengths differ by at most {mirror['prompt_difference']:.3f}{answers}"
-    )
-    replaced = document["personal_data"]
-    if replaced is None:
-        lines.append("personal data: kept as it is")
+    if document["lost"]:
+        lost = ", ".join(f"{name} ({counted(count, 'request')})" for name, count in document["lost"].items())
+        lines.append(f"not kept, as canaries have no key for it: {lost}")
+    for name, counts in document["sampling"].items():
+        values = ", ".join(f"{value} ({counted(count, 'request')})" for value, count in counts.items())
+        lines.append(f"{name}: {values}; an SLO has one for all of its canaries")
+    if document["redacted_with"] is None:
+        lines.append("nothing is removed: whatever is personal or secret in the log is in the canaries, too")
     else:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(replaced.items())) or "none found"
-        lines.append(f"personal data replaced: {kinds}; review {document['review']}, then delete it")
-        lines.append("names of people in sentences are not found: read the canaries before you share them")
+        lines.append(f"each text went through `{document['redacted_with']}`; what it left is in the canaries")
     lines += ["", "Add to an SLO file (paths relative to it work, too):"]
     folder = Path(document["output"]).absolute()
     for workload in document["workloads"]:
@@ -49,7 +46,10 @@ def import_text(document: dict[str, Any]) -> str:
             "[[workload]]", f'name = "{workload["name"]}"', f'tier = "{workload["tier"]}"',
             f"canaries = {_toml_text(folder / workload['file'])}",
         ]  # fmt: skip
-    lines += ["[soak]", f"profile = {_toml_text(folder / 'profile.toml')}"]
+    commonest = {name: next(iter(counts)) for name, counts in document["sampling"].items()}
+    if sampled := [f"{name} = {value}" for name, value in commonest.items() if value != NOT_SET]:
+        lines += ["[sampling]", *sampled]
+    lines += ["[soak]", f"profile = {_toml_text(folder / PROFILE)}"]
     return "\n".join(lines) + "\n"
 
 

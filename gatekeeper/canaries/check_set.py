@@ -1,6 +1,7 @@
 """What is wrong with a canary set: repeats, answers in the prompts, sizes, and too few for the objectives."""
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -11,8 +12,6 @@ from typing import Any, Literal
 
 from gatekeeper.analysis.plan.complaints.unprovable_objectives import BackendTraits, complaints
 from gatekeeper.analysis.stats.intervals import samples_needed
-from gatekeeper.canaries.near_duplicates import TextIndex
-from gatekeeper.canaries.prompt_tokens import prompt_counter
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.canary import parse as parse_canaries
 from gatekeeper.core.canary.filler import CHARACTERS
@@ -33,8 +32,6 @@ SAME_BEGIN = 100
 """Characters. Prompts that begin with the same ones are read from the prompt cache of the one before."""
 LEAST_EQUAL = 8
 """Characters; a shorter expected answer stands in many a prompt by chance."""
-OVERLAP = 0.5
-"""Jaccard similarity of word triples from which a prompt counts as taken from another set."""
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
@@ -53,7 +50,7 @@ def check(paths: Sequence[Path], *, limit: int, slo: Path | None = None, tokeniz
 
     Prompts are counted with the *tokenizer* of a model's folder; without one as four characters a token.
     """
-    count = _about if tokenizer is None else prompt_counter(tokenizer)
+    count = _about if tokenizer is None else _tokenizer_counter(tokenizer)
     files = [file for path in paths for file in _files(path)]
     sets = {file: parse_canaries(read_text(file, "canary file"), str(file)) for file in files}
     problems = [problem for file, canaries in sets.items() for problem in _problems(file, canaries, limit, count)]
@@ -111,20 +108,16 @@ def _problems(
 
 
 def _repeats(file: Path, canaries: Sequence[Canary]) -> Iterator[SetProblem]:
-    indexes: dict[str, tuple[TextIndex, list[Canary]]] = defaultdict(lambda: (TextIndex(), []))
+    first_by_prompt: dict[str, str] = {}
     begins: dict[str, list[str]] = defaultdict(list)
     last_turns = {canary.conversation: canary for canary in canaries}
     for canary in (canary for canary in canaries if not canary.turn or last_turns[canary.conversation] is canary):
         words = _words(canary.messages)
-        index, distinct = indexes[json.dumps(canary.tools)]  # the same question with other tools is another prompt
-        repeated = index.add(words)
-        if repeated is None:
-            distinct.append(canary)
-        else:
-            message = (
-                f"nearly the same prompt as {distinct[repeated].id}: both count as one, so the set is smaller "
-                "than it looks"
-            )
+        # The same question with other tools or options is another prompt.
+        prompt = json.dumps([canary.messages, canary.tools, canary.options, canary.thinking], sort_keys=True)
+        first = first_by_prompt.setdefault(prompt, canary.id)
+        if first != canary.id:
+            message = f"the same prompt as {first}: both count as one, so the set is smaller than it looks"
             yield SetProblem("error", "repeats", f"{file.name} {canary.id}", message)
         if len(words) >= SAME_BEGIN:
             begins[words[:SAME_BEGIN]].append(canary.id)
@@ -158,24 +151,23 @@ def _overlap(sets: dict[Path, tuple[Canary, ...]]) -> Iterator[SetProblem]:
     own_sets = {file: canaries for file, canaries in sets.items() if shipped not in file.resolve().parents[:2]}
     if not own_sets:
         return
-    index, names = _shipped(shipped)
+    shipped_prompts = _shipped_prompts(shipped)
     for file, canaries in own_sets.items():
         for canary in canaries:
-            if (nearest := index.nearest(_words(canary.messages))) is not None:
-                message = f"overlaps with {names[nearest]} of the shipped sets"
+            if (name := shipped_prompts.get(_words(canary.messages))) is not None:
+                message = f"the prompt is {name} of the shipped sets"
                 yield SetProblem("error", "contaminated", f"{file.name} {canary.id}", message)
 
 
 @cache
-def _shipped(folder: Path) -> tuple[TextIndex, tuple[str, ...]]:
-    """Return the prompts of the shipped sets, and the name of each."""
-    index, names = TextIndex(OVERLAP), list[str]()
+def _shipped_prompts(folder: Path) -> dict[str, str]:
+    """Return the name of each canary of the shipped sets by its prompt."""
+    name_by_prompt: dict[str, str] = {}
     for file in sorted([*folder.glob("*.jsonl"), *(folder / "little").glob("*.jsonl")]):
         for line in read_text(file, "canary file").strip().split("\n") if file.stem != "mixed" else ():
             record = json_value(line)  # its schemas are not checked here: that takes longer than all the rest
-            if index.add(_words(record["messages"])) is None:
-                names.append(f"{file.stem} {record['id']}")
-    return index, tuple(names)
+            name_by_prompt.setdefault(_words(record["messages"]), f"{file.stem} {record['id']}")
+    return name_by_prompt
 
 
 def _too_few(path: Path, sets: dict[Path, tuple[Canary, ...]]) -> Iterator[SetProblem]:
@@ -215,3 +207,50 @@ def _about(canary: Canary) -> int:
         json.dumps(canary.tools) if canary.tools else ""
     )
     return -(-size // CHARACTERS)
+
+
+def _tokenizer_counter(folder: Path) -> Callable[[Canary], int]:
+    """Return a function that counts a canary's prompt as the model in *folder* reads it; nothing is downloaded."""
+    if not (folder / "tokenizer_config.json").is_file():
+        raise InputError(
+            f"{folder} has no tokenizer_config.json", hint="name the folder of a model: --tokenizer FOLDER"
+        )
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it would advise to install PyTorch
+    try:
+        from jinja2 import TemplateError  # noqa: PLC0415 (both come with mlx-lm)
+        from transformers import AutoTokenizer  # noqa: PLC0415
+    except ImportError as error:
+        raise InputError(
+            f"--tokenizer needs the package transformers: {error}", hint="pip install 'gatekeeper-slo[mlx]'"
+        ) from error
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{folder}: its tokenizer cannot be loaded: {error}", hint="check the folder") from error
+
+    def count(canary: Canary) -> int:
+        if tokenizer.chat_template is None:
+            return len(tokenizer.encode("\n".join(str(message.get("content") or "") for message in canary.messages)))
+        messages = [_as_template_reads(message) for message in canary.messages]
+        tools = list(canary.tools) or None
+        try:
+            text = tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
+        except TemplateError as error:
+            raise InputError(f"canary {canary.id}: the chat template refuses it: {error}", hint="remove it") from error
+        return len(tokenizer.encode(text, add_special_tokens=False))
+
+    return count
+
+
+def _as_template_reads(message: dict[str, object]) -> dict[str, object]:
+    """Return a message whose calls have their arguments as objects, as chat templates expect them."""
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list):
+        return message
+    template_calls = []
+    for call in calls:
+        function = dict(call["function"])
+        if isinstance(arguments := function.get("arguments"), str):
+            function["arguments"] = json.loads(arguments)
+        template_calls.append({**call, "function": function})
+    return {**message, "tool_calls": template_calls}

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -28,11 +27,7 @@ def canaries() -> None:
 @click.argument("logs", nargs=-1, required=True, type=PATH, metavar="LOG...")
 @click.option(
     "-o", "--output", "--out", "out", type=click.Path(path_type=Path, file_okay=False), required=True,
-    help="Folder for the canaries, the profile and the replacements.",
-)  # fmt: skip
-@click.option(
-    "--by", type=click.Choice(["workload", "model", "file", "none"]), default="workload", show_default=True,
-    help="What separates workloads; workload: the log's names, else tools, json, chat.",
+    help="Folder for the canaries and the profile.",
 )  # fmt: skip
 @click.option(
     "-n", "most", type=click.IntRange(1, 100_000), default=128, show_default=True, help="At most N canaries a workload."
@@ -41,28 +36,26 @@ def canaries() -> None:
     "--conversations", "conversations_most", type=click.IntRange(0, 10_000), default=0, show_default=True,
     help="Keep also N conversations a workload, in a set of their own.",
 )  # fmt: skip
-@click.option("--keep-personal-data", is_flag=True, help="Replace nothing.")
+@click.option("--redact-with", metavar="COMMAND", help="Pipe each text through COMMAND [default: nothing is removed].")
 @click.option("--force", is_flag=True, help="Replace the canaries in the folder.")
 @AS_JSON
 def import_(
     logs: Sequence[Path],
     out: Path,
     *,
-    by: Any,
     most: int,
     conversations_most: int,
-    keep_personal_data: bool,
+    redact_with: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write canaries from logs of requests, or a benchmark: distinct prompts in their mix, without personal data."""
+    """Write canaries from logs of chat requests as JSON lines; nothing is removed from them."""
     from gatekeeper.canaries.canary_text import import_text
-    from gatekeeper.canaries.import_traffic import import_logs
+    from gatekeeper.canaries.import_log import import_logs
 
     document = import_logs(
-        logs, out, by=by, most=most, conversations_most=conversations_most, replace_personal=not keep_personal_data,
-        force=force,
-    )  # fmt: skip
+        logs, out, most=most, conversations_most=conversations_most, redact_with=redact_with, force=force
+    )
     show(document, import_text(document), as_json=as_json)
 
 

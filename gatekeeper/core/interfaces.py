@@ -218,6 +218,8 @@ class Backend(Protocol):
     """It has a prompt cache that is off unless a system is started with it."""
     adapts: bool
     """It can choose the draft length by itself, where a setting says so."""
+    options: frozenset[str]
+    """The options of a canary's request that it passes on."""
     uncached: bool
     """Its systems have no prompt cache, or it is switched off; False: only their answers can show it."""
     draft_hint: str

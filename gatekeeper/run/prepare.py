@@ -19,6 +19,7 @@ from gatekeeper.analysis.plan.complaints.unprovable_objectives import (
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.backends import open_backend
 from gatekeeper.core.backend_registry import SCRIPTED
+from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import HostLacksError, InputError, UnprovableError
 from gatekeeper.core.interfaces import Backend, StartsServers
 from gatekeeper.core.manifest import ArrivalTimes, Manifest
@@ -87,6 +88,7 @@ def prepare(
     if isinstance(backend, StartsServers):
         backend.check_running()
     _refuse_unknown_knobs(inputs.slo, backend, fixed or ())
+    _refuse_dropped_options(inputs.canaries, backend)
     host_facts = host.facts()
     problems, memory = preflight(inputs, models, backend, host_facts)
     system, complaints_of_program = _versions(backend, needed=measuring)
@@ -119,6 +121,18 @@ def _refuse_unknown_knobs(slo: Slo, backend: Backend, fixed: Setting) -> None:
         if knob not in {"draft", *backend.knobs} and value != default.get(knob):
             hint = f"its knobs: {', '.join(sorted(backend.knobs))}"
             raise InputError(f"--set {knob}: backend {backend.name} has no knob {knob}", hint=hint)
+
+
+def _refuse_dropped_options(canaries: Mapping[str, Sequence[Canary]], backend: Backend) -> None:
+    """Raise InputError for an option of a canary that the backend has no field for: other requests would be sent."""
+    for name, prompts in canaries.items():
+        for canary in prompts:
+            if dropped := canary.options.keys() - backend.options:
+                option = min(dropped)
+                message = (
+                    f"workload {name}: canary {canary.id} sets {option}, which backend {backend.name} does not send"
+                )
+                raise InputError(message, hint=f"use a server that takes it, or remove {option} from the canaries")
 
 
 def _models(inputs: Inputs, *, needed: bool) -> tuple[FrozenModels, tuple[Complaint, ...]]:

@@ -87,12 +87,12 @@ def test_each_problem_is_found(tmp_path: Path, line: dict[str, Any], kind: tuple
 
 def test_prompts_of_shipped_sets_are_found(tmp_path: Path) -> None:
     """
-    A prompt that stands in a shipped set, with a word changed, is not one of your own.
+    A prompt that stands in a shipped set is not one of your own.
     """
     shipped = Path(__file__).parents[2] / "canaries" / "qa.jsonl"
     text = json.loads(shipped.read_text().splitlines()[3])["messages"][0]["content"]
 
-    result = check([write(tmp_path, [*good(), one("x", f"{text} Thanks.")])], limit=8192)
+    result = check([write(tmp_path, [*good(), one("x", text)])], limit=8192)
 
     assert [("error", "contaminated")] == kinds(result)
     assert "qa qa-004" in result["problems"][0]["message"]

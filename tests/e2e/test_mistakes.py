@@ -205,10 +205,10 @@ COMMANDS = {
     "a key of a canary": (("canaries", "check", "key.jsonl"), "unknown key; did you mean 'max_tokens'?", "has id"),
     "no log": (
         ("canaries", "import", "slo.toml", "-o", "x"),
-        "no line of slo.toml is a JSON object",
-        "one JSON object",
+        "a line that is not JSON",
+        "one request a line",
     ),
-    "an empty log": (("canaries", "import", "empty.jsonl", "-o", "x"), "the file is empty", "docs/your-canaries.md"),
+    "an empty log": (("canaries", "import", "empty.jsonl", "-o", "x"), "no line is in it", "docs/your-canaries.md"),
     "a model": (("init", "--target", "nope/x", "--draft", "d", "-o", "x"), "not on this machine", "hf download nope/x"),
     "stdin for a log": (("canaries", "import", "-", "-o", "x"), "log - does not exist", "stdin is not read"),
     "another format": (("canaries", "check", "sharegpt.jsonl"), "role 'human' is of another format", "write messages"),

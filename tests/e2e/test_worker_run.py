@@ -98,6 +98,23 @@ def test_a_program_that_is_no_worker_is_said_first(project: ProjectFolder, comma
     assert "not executable" in done.err or "exit code 5" in done.err
 
 
+@pytest.mark.parametrize("command", [("plan",), ("certify", "--out", "run"), ("try",), ("versus", "slo.toml", "--")])
+def test_options_that_a_worker_is_not_sent_are_refused(project: ProjectFolder, command: tuple[str, ...]) -> None:
+    """
+    A canary with a response format, which the protocol has no field for: another request would be measured.
+    """
+    echoing(project)
+    prompts = project.path / "lines.jsonl"
+    first, *others = prompts.read_text().splitlines()
+    shaped = json.dumps(json.loads(first) | {"response_format": {"type": "json_object"}})
+    prompts.write_text("\n".join([shaped, *others]))
+
+    refused = project.run(*command, "slo.toml", code=2)
+
+    assert "sets response_format, which backend worker does not send" in refused.err
+    assert not (project.path / "run" / "manifest.json").exists()
+
+
 def test_what_a_worker_does_not_see_is_said_first(project: ProjectFolder) -> None:
     """
     An objective about rounds with a worker that shows none is an error before the first token.

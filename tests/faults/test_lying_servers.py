@@ -24,9 +24,14 @@ def project(tmp_path: Path) -> ProjectFolder:
 
 
 def certified(
-    script: dict[str, Any], *objectives: dict[str, Any], seed: int = 3, count: int = 24, **changes: Any
+    script: dict[str, Any],
+    *objectives: dict[str, Any],
+    seed: int = 3,
+    count: int = 24,
+    options: dict[str, Any] | None = None,
+    **changes: Any,
 ) -> Rehearsed:
-    """Certify a server of 1.5x whose script is changed by *script*."""
+    """Certify a server of 1.5x whose script is changed by *script*, with *options* in every second request."""
     written = {
         "workload": [{"name": "work", "canaries": "work.jsonl"}],
         "sweep": {"repeats": 1, "num_draft_tokens": [4]},
@@ -35,7 +40,11 @@ def certified(
         **changes,
     }
     honest = {"tokens": 41, "noise": {"answer": 0.05}, "ratio": 1.5}
-    return rehearse(slo(**written), {"work": canaries("work", count)}, {**honest, **script}, seed)
+    prompts = tuple(
+        canary.model_copy(update=options or {}) if number % 2 else canary
+        for number, canary in enumerate(canaries("work", count))
+    )
+    return rehearse(slo(**written), {"work": prompts}, {**honest, **script}, seed)
 
 
 def kinds(ran: Rehearsed) -> set[str]:
@@ -74,6 +83,23 @@ def test_tokens_that_numerics_change_cost_no_promotion() -> None:
     assert Outcome.PASS == checked(ran, "token_agreement").outcome == checked(ran, "replay_agreement").outcome
     assert 0 < len(whole) < len(drafted)
     assert max(record.after for record in records) > 0
+
+
+def test_words_under_a_response_format_are_judged_by_their_place() -> None:
+    """
+    Where a request shapes its answer, log-probabilities are not read: its late differences may be numerics.
+    """
+    told = [*NO_LOGITS, "logprobs", "verified"]
+    shaped = {"response_format": {"type": "json_object"}}
+
+    ran = certified({"sight": told, "flips": 0.01, "tokens": 100}, count=48, options=shaped)
+
+    check = checked(ran, "token_agreement")
+    records = [record for file in ran.case.after_soak.values() for record in file.records if isinstance(record, Scored)]
+    assert Outcome.PASS == check.outcome
+    assert "set options differ late" in check.because
+    assert {"answers_differ"} == kinds(ran)
+    assert {0} == {int(record.canary.removeprefix("work-")) % 2 for record in records}
 
 
 def test_wrong_words_that_are_allowed_are_told() -> None:

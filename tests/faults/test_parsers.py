@@ -26,9 +26,9 @@ from gatekeeper.backends.http.stream import RawResponse
 from gatekeeper.backends.models import artifacts, gguf, model_stores
 from gatekeeper.backends.scripted.script import read_script
 from gatekeeper.backends.worker_backend import worker_protocol, worker_replies
-from gatekeeper.canaries import log_formats, traffic_log
-from gatekeeper.canaries.conversation import UnusableError
-from gatekeeper.canaries.proposed_expectation import format_instruction, propose_expectation
+from gatekeeper.canaries.import_log import propose_expectation
+from gatekeeper.canaries.logged_request import UnusableError
+from gatekeeper.canaries.request_log import read_log
 from gatekeeper.core import canary, parse, policy, slo, toml_file, units
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.records import Answer, Generation, Role
@@ -148,21 +148,8 @@ def stream(raw: bytes) -> Any:
 
 def traffic(path: Path) -> list[Any]:
     """Read a log, and make of each request what an imported canary is made of."""
-    conversations = [
-        conversation for _, record in traffic_log.records(path) for conversation in log_formats.conversations(record)
-    ]
-    usable = [conversation for conversation in conversations if not isinstance(conversation, UnusableError)]
-    return [
-        [
-            conversation.messages,
-            conversation.tools,
-            propose_expectation(conversation),
-            format_instruction(conversation),
-            conversation.length,
-            conversation.max_tokens,
-        ]
-        for conversation in usable
-    ]
+    requests = [request for _, request in read_log(path) if not isinstance(request, UnusableError)]
+    return [[request.prompt, request.characters, propose_expectation(request), request.lost] for request in requests]
 
 
 def linux_source(source: Callable[[Path], DirectSource], name: str) -> Callable[[bytes, Path], Any]:

@@ -37,7 +37,11 @@ class CanaryToRead(NamedTuple):
 
 
 def _needs(soak: Soaked) -> Needs:
-    """Return canaries to answer in both arms, by workload: those whose answers differ come first."""
+    """Return canaries to answer in both arms, by workload: those whose answers differ come first.
+
+    Not those that set options: with a response format or a penalty the token that is written need not be the likeliest
+    one of its pass, so that sound answers would look wrong.
+    """
     chosen, differing, alike = (
         dict[str, list[CanaryToRead]](),
         list[list[tuple[str, CanaryToRead]]](),
@@ -45,10 +49,12 @@ def _needs(soak: Soaked) -> Needs:
     )
     for workload in scored_workloads(soak.slo, soak.settings, soak.terms):
         answers = soak.answers(workload)
-        differ = divergent_canaries(successful(answers.answers), answers.words.plain)
-        alike_names = [name for name in answers.canaries if name not in differ]
+        readable = [name for name, canary in answers.canaries.items() if not canary.options]
+        divergent = divergent_canaries(successful(answers.answers), answers.words.plain)
+        differ = [name for name in divergent if name in readable]
+        alike_names = [name for name in readable if name not in divergent]
         in_both = {answer.canary for answer in answers.answers} & {answer.canary for answer in answers.words.plain}
-        least = max(NLL_CANARIES, ENOUGH_PAIRS - len(in_both - set(differ)))
+        least = max(NLL_CANARIES, ENOUGH_PAIRS - len(in_both - set(divergent)))
         canaries = [CanaryToRead(name, name in differ, least) for name in (*differ, *alike_names)]
         chosen[workload] = canaries[:LEAST]
         differing.append([(workload, canary) for canary in canaries[LEAST:] if canary.differs])
@@ -57,7 +63,7 @@ def _needs(soak: Soaked) -> Needs:
         left = most * len(chosen) - sum(map(len, chosen.values()))
         for name, canary in islice(_in_turn(places), max(0, left)):
             chosen[name].append(canary)
-    return {name: tuple(canaries) for name, canaries in chosen.items()}
+    return {name: tuple(canaries) for name, canaries in chosen.items() if canaries}
 
 
 def _in_turn(places: Iterable[Sequence[tuple[str, CanaryToRead]]]) -> Iterator[tuple[str, CanaryToRead]]:

@@ -49,7 +49,7 @@ def continued(first: Canary, answer: Answer, then: Canary) -> Canary:
     follow = tuple(message for message in then.messages if message["role"] != "system")
     return Canary(
         id=f"{first.id}+{then.id}", messages=(*first.messages, reply, *follow), max_tokens=then.max_tokens,
-        tools=first.tools, category=first.category,
+        tools=first.tools, category=first.category, **first.options,
     )  # fmt: skip
 
 

@@ -68,11 +68,15 @@ def differing_answers(evidence: PairedAnswers, checks: Iterable[Check], about: s
     if failed or not evidence.greedy:
         return ()
     compared = exactness.compare(evidence.answers, evidence.plain, explanations_for(evidence))
-    if not compared.unexplained:
+    not_read = "its request sets options, so that no log-probabilities were read"
+    open_differences = compared.unexplained | dict.fromkeys(
+        sorted(compared.by_place & compared.excused.keys()), not_read
+    )
+    if not open_differences:
         return ()
-    canary, difference = next(iter(compared.unexplained.items()))
+    canary, difference = next(iter(open_differences.items()))
     detail = (
-        f"at temperature 0, {len(compared.unexplained)} of {len(compared.agree)} canaries get other words than with "
+        f"at temperature 0, {len(open_differences)} of {len(compared.agree)} canaries get other words than with "
         f"plain decoding, first {canary}: {difference}"
     )
     advice = "compare the answers in the records: a draft may change the speed, and no word"

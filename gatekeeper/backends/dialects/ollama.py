@@ -14,18 +14,33 @@ from gatekeeper.backends.dialect import Dialect, ServerRequest, StatedWindow
 from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.backends.http.chat_request import request_fields
 from gatekeeper.backends.models import model_stores
+from gatekeeper.core.canary import OPTIONS
 from gatekeeper.core.records import Answer
 
-_MOVED = {"max_tokens": "num_predict", "temperature": "temperature", "top_p": "top_p", "top_k": "top_k"} | {
+_MOVED = {
+    "max_tokens": "num_predict",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
     "min_p": "min_p",
     "seed": "seed",
+    "stop": "stop",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "repetition_penalty": "repeat_penalty",
 }
+"""Fields of OpenAI's API that are in `options` here, under the name that they have there."""
 
 
 def body(request: ServerRequest) -> dict[str, Any]:
-    """Return the request: the sampling fields of OpenAI's API are in `options` here."""
+    """Return the request: here the sampling fields are in `options`, and `format` is the schema itself."""
     fields = request_fields(request.resolved, model=request.model, think=request.resolved.thinking)
     fields.pop("stream_options")
+    response_format = fields.pop("response_format", {})
+    if response_format.get("type") == "json_object":
+        fields["format"] = "json"
+    elif response_format.get("type") == "json_schema":
+        fields["format"] = response_format["json_schema"]["schema"]
     options = {option: fields.pop(name) for name, option in _MOVED.items() if name in fields}
     if request.draft is None:
         options["draft_num_predict"] = 0
@@ -70,6 +85,7 @@ DIALECT = Dialect(
     version_path="/api/version",
     model_name="listed",
     knobs=frozenset({"num_draft_tokens", "thinking"}),
+    options=frozenset({"response_format"} | set(OPTIONS) & set(_MOVED)),
     restart_knobs=("draft", "num_draft_tokens"),
     by_request=frozenset({"num_draft_tokens"}),
     own_drafts=frozenset({"modelfile"}),

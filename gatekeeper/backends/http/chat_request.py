@@ -1,5 +1,6 @@
 """Chat requests to OpenAI-compatible servers and Ollama: every option decided, and the fields that all servers know."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ class ResolvedRequest:
     thinking: bool | None
     messages: tuple[dict[str, Any], ...]
     tools: tuple[dict[str, Any], ...]
+    options: Mapping[str, Any]
+    """Further fields that the canary sets, sent as they are."""
 
     @property
     def greedy(self) -> bool:
@@ -53,6 +56,7 @@ def resolve(request: DecodeRequest) -> ResolvedRequest:
         thinking=option("thinking", sampling.thinking),
         messages=canary.messages,
         tools=canary.tools,
+        options=canary.options,
     )
 
 
@@ -70,6 +74,7 @@ def request_fields(request: ResolvedRequest, **more: Any) -> dict[str, Any]:
         "min_p": request.min_p,
         # A seed takes some servers out of batching, and at temperature 0 it draws nothing.
         "seed": None if request.greedy else request.seed,
+        **request.options,
         **more,
     }
     return {name: value for name, value in fields.items() if value is not None}

@@ -15,7 +15,7 @@ from gatekeeper.backends.scripted.script import Arm, Script, read_script
 from gatekeeper.backends.scripted.scripted_target import ScriptedTarget
 from gatekeeper.backends.scripted.shown_answer import ShownAnswer
 from gatekeeper.core.backend_registry import SCRIPTED
-from gatekeeper.core.canary import Canary
+from gatekeeper.core.canary import OPTIONS, Canary
 from gatekeeper.core.clock import Clock, SystemClock, VirtualClock
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import DecodeRequest, RunningSystem
@@ -52,6 +52,7 @@ class ScriptedBackend:
         {"draft", "num_draft_tokens", "block_size", "temperature", "max_tokens", "thinking", "concurrency"}
     )
     adapts = True
+    options = frozenset(OPTIONS)
     uncached = True
     draft_hint = "let the script's draft propose something"
 

@@ -114,6 +114,8 @@ class WorkerBackend:
     realtime = True
     caches = False
     adapts = False
+    options: frozenset[str] = frozenset()
+    """The protocol of workers has no field for any of them."""
     draft_hint = "check why the worker's draft proposes nothing"
 
     def __init__(self, subject: Subject, commands: Commands, logs: Path, *, with_package: bool) -> None:

@@ -15,10 +15,15 @@ if TYPE_CHECKING:
     from gatekeeper.core.records import Answer
 
 Tier = Literal["short", "medium", "long"]
+OPTIONS = (
+    "response_format", "tool_choice", "stop", "logit_bias", "frequency_penalty", "presence_penalty",
+    "repetition_penalty",
+)  # fmt: skip
+"""Fields of a chat request that a canary may set, and that are sent as it has them."""
 
 
 class Canary(InputTable):
-    """One line of a canary file; `messages` and `tools` as in the OpenAI chat API."""
+    """One line of a canary file; `messages`, `tools` and OPTIONS as in the OpenAI chat API."""
 
     id: str = Field(min_length=1)
     messages: tuple[dict[str, Any], ...] = Field(min_length=1)
@@ -26,6 +31,13 @@ class Canary(InputTable):
     thinking: bool | None = None
     """Reason before the answer; None: as the SLO says."""
     tools: tuple[dict[str, Any], ...] = ()
+    tool_choice: str | dict[str, Any] | None = None
+    response_format: dict[str, Any] | None = None
+    stop: str | tuple[str, ...] | None = None
+    logit_bias: dict[str, float] | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
     expect: Expect | None = None
     tier: Tier | None = None
     category: str | None = None
@@ -39,6 +51,12 @@ class Canary(InputTable):
         if (self.conversation is None) != (self.turn is None):
             raise ValueError("set conversation and turn together: they name one turn of a conversation")
         return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the options that its request sets."""
+        fields = {name: getattr(self, name) for name in OPTIONS}
+        return {name: value for name, value in fields.items() if value is not None}
 
     def grade(self, answer: "Answer") -> bool | None:
         """Return whether *answer* is what is expected, None where nothing is. A faulty answer is wrong."""
@@ -98,6 +116,7 @@ _KINDS = {
     "model": "an object in braces",
     "dict_type": "an object in braces",
     "int_": "a whole number",
+    "float_": "a number",
     "bool_": "true or false",
 }
 """What pydantic's types are in JSON, by the begin of the error's type."""
@@ -112,8 +131,8 @@ def _hint(line: str, error: ValidationError) -> str:
     if ("messages",) in places:
         return f"{messages} in the place of prompt" if "prompt" in line else messages
     return (
-        "a canary has id and messages, and optionally max_tokens, thinking, tools, expect, tier, category, "
-        "conversation with turn"
+        f"a canary has id and messages, and optionally max_tokens, thinking, tools, {', '.join(OPTIONS)}, expect, "
+        "tier, category, conversation with turn"
     )
 
 
@@ -128,7 +147,8 @@ def _misplaced(canary: Canary, before: Canary | None, ended: Collection[str]) ->
     if canary.turn != (before.turn or 0) + 1:
         return f"turn {canary.turn} of conversation '{canary.conversation}' follows turn {before.turn}"
     grows = len(canary.messages) > len(before.messages)
-    if not grows or canary.messages[: len(before.messages)] != before.messages or canary.tools != before.tools:
+    continues = canary.messages[: len(before.messages)] == before.messages and canary.tools == before.tools
+    if not grows or not continues or canary.options != before.options:
         return f"turn {canary.turn} of conversation '{canary.conversation}' does not begin with turn {before.turn}"
     return None
 

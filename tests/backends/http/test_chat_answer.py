@@ -1,9 +1,12 @@
 """Chat responses: any dialect gives the same answer, and tokens are counted or unknown."""
 
 import json
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
+from gatekeeper.backends.dialect import ServerRequest
+from gatekeeper.backends.dialects import ollama
 from gatekeeper.backends.http.chat_answer import ChatResponse, TokensOf, read_answer
 from gatekeeper.backends.http.chat_request import request_fields, resolve
 from gatekeeper.backends.http.stream import RawResponse
@@ -168,6 +171,32 @@ def test_no_seed_at_temperature_zero() -> None:
     assert "seed" not in greedy
     expected = (7, 0.7, 0.9, {"include_usage": True})
     assert expected == (drawn["seed"], drawn["temperature"], drawn["top_p"], drawn["stream_options"])
+
+
+def test_options_of_a_canary_are_sent_as_they_are() -> None:
+    """
+    Response format, penalties and the choice of a tool are in the request; Ollama's API has other places for them.
+    """
+    options: dict[str, Any] = {
+        "response_format": {"type": "json_schema", "json_schema": {"name": "o", "schema": {"type": "object"}}},
+        "tool_choice": "auto",
+        "stop": ("###",),
+        "logit_bias": {"7": -100.0},
+        "frequency_penalty": 0.5,
+        "presence_penalty": 0.25,
+        "repetition_penalty": 1.1,
+    }
+    request = make_request("json", DRAFTING)
+    resolved = resolve(replace(request, canary=request.canary.model_copy(update=options)))
+
+    sent = ollama.body(ServerRequest(resolved, {}, None, None, cache=False))
+
+    assert options.items() <= request_fields(resolved).items()
+    assert {"type": "object"} == sent["format"]
+    assert {"stop": ("###",), "frequency_penalty": 0.5, "presence_penalty": 0.25, "repeat_penalty": 1.1}.items() <= (
+        sent["options"].items()
+    )
+    assert {"tool_choice", "logit_bias"} == set(options) - ollama.DIALECT.options
 
 
 def test_lines_of_json_are_a_stream() -> None:

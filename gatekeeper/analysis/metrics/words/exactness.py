@@ -92,6 +92,8 @@ class Explanation:
     """It is not explained because these leads are larger than numerics are known to turn."""
     unread: bool = False
     """Nothing was read that could explain it: it is open."""
+    by_place: bool = False
+    """It is explained by its place alone: near-ties can do it, and nothing was read."""
 
 
 Explain = Callable[[Generation, Answer], Explanation]
@@ -131,14 +133,19 @@ class Comparison:
     """By canary of those: the leads that are larger than numerics are known to turn."""
     unread: set[str] = field(default_factory=set)
     """Canaries that differ and of which nothing was read: they do not count."""
+    by_place: set[str] = field(default_factory=set)
+    """Those of the excused canaries whose differences are explained by their place alone."""
     visible: tuple[int, float] | None = None
     """How many other tokens at how large leads would have been found, where leads are held against numerics."""
 
     def notes(self) -> tuple[str, ...]:
         """Describe the divergences that are explained, by what, and those that are not."""
         notes = []
-        if self.excused:
-            notes.append(f"{len(self.excused)} {self.means.format(widest=show_number(max(self.excused.values())))}")
+        if read := self.excused.keys() - self.by_place:
+            widest = max(self.excused[name] for name in read)
+            notes.append(f"{len(read)} {self.means.format(widest=show_number(widest))}")
+        if placed := self.excused.keys() & self.by_place:
+            notes.append(f"{len(placed)} whose requests set options differ late, which near-ties can do")
         if self.unexplained:
             canary, reason = next(iter(self.unexplained.items()))
             notes.append(f"{len(self.unexplained)} diverge otherwise, first {canary}: {reason}")
@@ -188,6 +195,8 @@ def compare(answers: Iterable[Generation], plain: Iterable[Generation], by: Expl
                 compared.beyond.setdefault(canary, explanation.beyond)
         else:
             compared.excused[canary] = max(explanation.gap or 0.0, compared.excused.get(canary, 0.0))
+            if explanation.by_place:
+                compared.by_place.add(canary)
     if by.null is not None:
         _hold_against(by.null, by, compared)
     for canary in compared.unexplained:

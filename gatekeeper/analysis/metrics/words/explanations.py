@@ -41,6 +41,14 @@ _NOT_LIKELIEST = "a token is not the likeliest in its own pass"
 
 def explanations_for(paired: PairedAnswers, *, unread: bool = False) -> Explanations:
     """Return what explains the differences of these answers; *unread*: the backend shows no logits."""
+    explanations = _explanations_of_readings(paired, unread=unread)
+    if not any(canary.options for canary in paired.canaries.values()):
+        return explanations
+    return replace(explanations, explain=_by_place_with_options(paired, explanations.explain))
+
+
+def _explanations_of_readings(paired: PairedAnswers, *, unread: bool) -> Explanations:
+    """Return what explains the differences by what was read of the target, or by their place."""
     if paired.rules > 2 and drafted_replays(paired):
         means = "differ, and each of their tokens is the target's choice in its pass"
         return Explanations(_by_replay(paired), means, refutes=NOT_CORRECT)
@@ -177,6 +185,22 @@ def _by_tie(ties: Sequence[Tie], tolerance: float = TIE_TOLERANCE) -> Explain:
             return Explanation(gap)
         reason = f"{place} the target prefers its own token by {show_number(gap)}, {show_number(tolerance)} allowed"
         return Explanation(reason=reason, beyond=(gap,) if gap > tolerance else ())
+
+    return explain
+
+
+def _by_place_with_options(paired: PairedAnswers, explain_others: Explain) -> Explain:
+    """Explain the differences of canaries that set options by their place, and those of others as they were read.
+
+    Log-probabilities are told before a response format or a penalty is applied by some servers, and after it by others.
+    """
+    with_options = {name for name, canary in paired.canaries.items() if canary.options}
+
+    def explain(generation: Generation, baseline: Answer) -> Explanation:
+        if generation.canary not in with_options:
+            return explain_others(generation, baseline)
+        late = shared_tokens(generation.answer, baseline) >= EARLY
+        return Explanation(by_place=True) if late else Explanation(reason="the words are others from the start")
 
     return explain
 

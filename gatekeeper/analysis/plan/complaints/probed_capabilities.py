@@ -45,7 +45,7 @@ class ProbeAnswers:
 
 def probe_canary(canaries: Sequence[Canary]) -> Canary:
     """Return the canary with the shortest prompt and no tools: a tool call may arrive in one piece."""
-    talking = [canary for canary in canaries if not canary.tools] or list(canaries)
+    talking = [canary for canary in canaries if not (canary.tools or canary.options)] or list(canaries)
     return min(talking, key=lambda canary: (sum(len(str(turn.get("content"))) for turn in canary.messages), canary.id))
 
 

@@ -17,6 +17,7 @@ from gatekeeper.core.records import Answer, Claims, Generation, Numerics, Role, 
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.verdict import Missing
 from tests.builders.golden_words import says
+from tests.builders.slo import canary
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 
@@ -162,6 +163,21 @@ def test_a_measured_tolerance_takes_the_place_of_the_fixed_one(shift: float, agr
     compared = compare(answers, plain, explanations_for(paired))
 
     assert {"a": agrees_with_plain} == compared.agree
+
+
+@pytest.mark.parametrize(("tokens", "is_late"), [([1, 2, 4], True), ([7, 2, 3], False)])
+def test_what_was_read_explains_nothing_under_options(tokens: list[int], *, is_late: bool) -> None:
+    """
+    A request with a penalty has other logits than were read: its answers are judged by where they differ.
+    """
+    answers, plain = [made("candidate", answer(tokens))], [made("plain", answer([1, 2, 3]))]
+    canaries = {"a": canary("a", presence_penalty=0.5)}
+    paired = PairedAnswers("w", canaries, tuple(answers), tuple(plain), 0.95, 1, greedy=True, ties=(tie(9.0),))
+
+    compared = compare(answers, plain, explanations_for(paired))
+
+    assert {"a": is_late} == compared.agree
+    assert is_late is any("differ late" in note for note in compared.notes())
 
 
 def test_texts_are_compared_where_no_tokens_are_shown() -> None:

@@ -1,0 +1,239 @@
+"""One request of a log with its answer: a chat request of OpenAI's API, as it was sent."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from gatekeeper.core.canary import KNOWN_ROLES, OPTIONS, Canary
+from gatekeeper.core.canary.filler import CHARACTERS
+from gatekeeper.core.parse import COUNTS
+from gatekeeper.core.slo import MOST_TOKENS
+
+Json = dict[str, Any]
+
+SAMPLING = ("temperature", "top_p", "top_k", "min_p")
+"""Fields that [sampling] of an SLO sets for all of its requests."""
+LIMITS = ("max_completion_tokens", "max_tokens")
+WITHOUT_EFFECT = frozenset({
+    "logprobs", "metadata", "model", "prompt_cache_key", "safety_identifier", "seed", "service_tier", "store", "stream",
+    "stream_options", "top_logprobs", "user",
+})  # fmt: skip
+"""Fields that change no word of an answer, or name what the SLO names: a canary is the same without them."""
+THINKING = {"enable_thinking": True}, {"enable_thinking": False}
+"""The template arguments that a canary has a key for."""
+BESIDE_REQUEST = frozenset({"completion_tokens", "response", "workload"})
+"""Fields of a line that stand beside those of the request."""
+UNSORTED = frozenset({"unknown", "default"})
+"""What our proxy calls requests that name a workload without a route, and those that no rule fits."""
+
+
+class UnusableError(ValueError):
+    """A line that cannot become a canary; the message says why, and is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedAnswer:
+    """What was answered: text, and calls as the OpenAI API writes them."""
+
+    text: str = ""
+    calls: tuple[Json, ...] = ()
+    tokens: int | None = None
+    """As the log counts them."""
+
+    @property
+    def length(self) -> int:
+        """Return the tokens; without a count about as many as the text has."""
+        size = len(self.text) + sum(len(str(call)) for call in self.calls)
+        return self.tokens if self.tokens is not None else -(-size // CHARACTERS)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRequest:
+    """One request: its prompt, what it offered and asked for, and the answer where the log holds it."""
+
+    messages: tuple[Json, ...]
+    answer: LoggedAnswer | None
+    tools: tuple[Json, ...]
+    options: Mapping[str, Any]
+    """Fields that a canary sends as they were sent."""
+    max_tokens: int | None
+    thinking: bool | None
+    workload: str
+    sampling: Mapping[str, float]
+    lost: tuple[str, ...]
+    """Fields with an effect that a canary has no key for."""
+
+    @property
+    def prompt(self) -> str:
+        """Return all that makes it another prompt, as one text."""
+        parts = [self.messages, self.tools, dict(self.options), self.thinking]
+        return json.dumps(parts, sort_keys=True)
+
+    @property
+    def characters(self) -> int:
+        """Return the characters of its messages and tools."""
+        tools = json.dumps(self.tools) if self.tools else ""
+        return sum(len(message["content"] or "") for message in self.messages) + len(tools)
+
+
+def read_request(record: object) -> LoggedRequest:
+    """Return the request of one line: the request itself, or an object with it as `request` or `body`."""
+    if not isinstance(record, dict):
+        raise UnusableError("a line that is no JSON object")
+    request = record.get("request", record.get("body", record))
+    if not isinstance(request, dict):
+        raise UnusableError("a request that is no JSON object")
+    if not isinstance(request.get("messages"), list) or not request["messages"]:
+        raise UnusableError("a line without messages: only chat requests of OpenAI's API are read")
+    messages = [_read_message(message) for message in request["messages"]]
+    answer = _read_answer(record.get("response"), record.get("completion_tokens"))
+    if messages[-1]["role"] == "assistant":  # a line of a fine-tuning file ends with the answer
+        last = messages.pop()
+        answer = answer or LoggedAnswer(last["content"] or "", tuple(last.get("tool_calls") or ()))
+    texts = [message["content"] or "" for message in messages if message["role"] == "user"]
+    if not texts or not all(text.strip() for text in texts):
+        raise UnusableError("a prompt without a user's text")
+    fields = {name: value for name, value in request.items() if value is not None and name not in BESIDE_REQUEST}
+    tools = _read_tools(fields.get("tools", []))
+    options = {name: fields[name] for name in OPTIONS if name in fields}
+    template = fields.get("chat_template_kwargs")
+    read = {"messages", "tools", *options, *SAMPLING, *LIMITS, *WITHOUT_EFFECT}
+    if template in THINKING or not template:
+        read.add("chat_template_kwargs")
+    if fields.get("n") == 1:
+        read.add("n")
+    try:
+        Canary.model_validate({"id": "a", "messages": messages, "tools": tools, **options})
+    except ValidationError as error:
+        raise UnusableError(f"a request with a {error.errors()[0]['loc'][0]} that no canary can have") from error
+    limit = next((count for name in LIMITS if (count := token_count(fields.get(name)))), None)
+    return LoggedRequest(
+        messages=tuple(messages),
+        answer=answer,
+        tools=tools,
+        options=options,
+        max_tokens=limit,
+        thinking=bool(template["enable_thinking"]) if template in THINKING else None,
+        workload=_name_workload(record, tools, options),
+        sampling={name: fields[name] for name in SAMPLING if type(fields.get(name)) in {int, float}},
+        lost=tuple(sorted(fields.keys() - read)),
+    )
+
+
+def _read_message(message: object) -> Json:
+    """Return a message as it was sent, its parts of text joined."""
+    if not isinstance(message, dict):
+        raise UnusableError("a message that is no JSON object")
+    if message.get("role") not in KNOWN_ROLES:
+        raise UnusableError("a message with an unknown role")
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list) or not all(_is_call(call) for call in calls):
+        raise UnusableError("a tool call without a name or arguments")
+    return {**message, "content": _join_text(message.get("content"), may_lack=bool(calls))}
+
+
+def _join_text(content: object, *, may_lack: bool) -> str | None:
+    """Return the text of a message's content, whose parts are joined."""
+    if isinstance(content, str):
+        return content
+    if content is None:
+        if may_lack:
+            return None
+        raise UnusableError("a message without content")
+    parts = content if isinstance(content, list) else [content]
+    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise UnusableError("a message that is not text alone: an image, sound or file")
+    return "".join(str(text) for text in texts)
+
+
+def _is_call(call: object) -> bool:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return False
+    return isinstance(function.get("name"), str) and isinstance(function.get("arguments"), str)
+
+
+def _read_tools(tools: object) -> tuple[Json, ...]:
+    """Return the tools as they were sent."""
+    for tool in tools if isinstance(tools, list) else [None]:
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise UnusableError("a tool that is no function with a name")
+    return tuple(tools) if isinstance(tools, list) else ()
+
+
+def _read_answer(response: object, tokens: object) -> LoggedAnswer | None:
+    """Return the answer in a chat completion, or as our proxy writes it; None where a line holds none."""
+    if not isinstance(response, dict):
+        return None
+    message: object = response
+    if isinstance(choices := response.get("choices"), list):
+        message = choices[0].get("message") if choices and isinstance(choices[0], dict) else None
+        usage = response.get("usage")
+        tokens = usage.get("completion_tokens") if isinstance(usage, dict) else tokens
+    if not isinstance(message, dict):
+        return None
+    text, calls = message.get("content", message.get("text")), message.get("tool_calls") or []
+    if not isinstance(calls, list):
+        return None
+    # Our proxy writes a call without the object around its function.
+    functions = [call.get("function", call) if isinstance(call, dict) else None for call in calls]
+    wrapped = tuple({"type": "function", "function": function} for function in functions)
+    if not all(_is_call(call) for call in wrapped) or not (wrapped or isinstance(text, str)):
+        return None
+    return LoggedAnswer(text if isinstance(text, str) else "", wrapped, token_count(tokens))
+
+
+def token_count(value: object) -> int | None:
+    """Return a count of tokens that a log names; None for anything else."""
+    if not isinstance(value, int) or isinstance(value, bool) or value not in COUNTS or not 0 < value <= MOST_TOKENS:
+        return None
+    return value
+
+
+def _name_workload(record: Json, tools: Sequence[Json], options: Mapping[str, Any]) -> str:
+    """Return the workload that the line names; else what kind of request it is: tools, json or chat."""
+    name = record.get("workload")
+    is_sorted = not (record.get("kind") == "completion" and name in UNSORTED)
+    if isinstance(name, str) and name.strip() and is_sorted:
+        return name
+    if tools:
+        return "tools"
+    return "json" if "response_format" in options else "chat"
+
+
+def find_conversations(requests: Sequence[LoggedRequest]) -> list[list[LoggedRequest]]:
+    """Return the conversations of which several turns were requested, those with the most turns first.
+
+    The messages of a turn begin with all those of the turn before. Where a conversation was continued in two ways, its
+    beginning belongs to the longer one.
+    """
+    path_by_texts: dict[tuple[str, ...], int] = {}
+    paths: list[list[int]] = []
+    for place in sorted(range(len(requests)), key=lambda place: len(requests[place].messages)):
+        request = requests[place]
+        texts = tuple(json.dumps(message, sort_keys=True) for message in request.messages)
+        beginning: list[int] = []
+        for count in range(len(texts) - 1, 0, -1):
+            path = paths[path_by_texts[texts[:count]]] if texts[:count] in path_by_texts else None
+            if path is not None and _continues(request, requests[path[-1]]):
+                beginning = path
+                break
+        path_by_texts.setdefault(texts, len(paths))
+        paths.append([*beginning, place])
+    used: set[int] = set()
+    conversations = []
+    for path in sorted(paths, key=len, reverse=True):
+        if len(path) > 1 and not used.intersection(path):
+            used.update(path)
+            conversations.append([requests[place] for place in path])
+    return conversations
+
+
+def _continues(turn: LoggedRequest, before: LoggedRequest) -> bool:
+    """Return whether a turn offers and asks for what the turn before did; its messages are known to begin alike."""
+    return turn.tools == before.tools and turn.options == before.options
