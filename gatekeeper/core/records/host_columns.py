@@ -75,7 +75,7 @@ class HostColumns(Sequence[HostSample]):
 
         Raise ValueError where something is of another type or too large, or the layout has more or fewer numbers.
         """
-        counted = len(numbers) == self._sizes[layout] and isfinite(sum(numbers))
+        counted = len(numbers) == self._sizes[layout] and all(map(isfinite, numbers))
         if not isinstance(at, str) or not isinstance(phase, str) or not counted:
             raise ValueError(f"not a sample with {self._sizes[layout]} numbers")
         self._append(layout, numbers, at, phase, *moment)

@@ -193,3 +193,17 @@ def test_a_damaged_short_line_is_damage(tmp_path: Path, before: bytes, after: by
     stored = record_files.read_records(path, SAMPLES)
 
     assert ("line 2 is damaged", samples[:1]) == (stored.trouble, list(stored.records))
+
+
+def test_large_numbers_are_read_though_their_sum_is_not_finite() -> None:
+    """
+    Each number counts for itself: two of 1e308 are a sample, one that is infinite is none.
+    """
+    columns = HostColumns()
+    values = {name: Reading(1e308, "B", "made", "ok") for name in ("memory_headroom", "swap_used")}
+    layout = columns.append(HostSample("2026-01-01T00:00:00Z", 0, values))
+
+    columns.append_numbers(layout, [1e308, 1e308], "2026-01-01T00:00:01Z", "", 0, 0, 0, 0)
+
+    with pytest.raises(ValueError, match="not a sample"):
+        columns.append_numbers(layout, [1e308, float("inf")], "2026-01-01T00:00:02Z", "", 0, 0, 0, 0)
