@@ -23,7 +23,6 @@ from gatekeeper.cli.options import (
     run_folder,
     show,
     show_decision,
-    slo_lines,
     with_own_commands,
 )
 from gatekeeper.core.errors import InputError, InterruptedRun
@@ -74,19 +73,15 @@ def _after_interrupt(slo: Path, run: Sequence[str]) -> str:
     return f"all measurements are kept; to continue: {command}"
 
 
-def _show_finished(finished: "Finished", slo: Path, form: str) -> None:
+def _show_finished(finished: "Finished", slo: Path, *, as_json: bool) -> None:
     """Print the verdict of a run; on stderr, even with --quiet, report what was not delivered or recorded."""
     if finished.telemetry is not None:
         retry = with_own_commands(f"retry with: gatekeeper report {shlex.quote(str(finished.path))} --to otlp")
         click.echo(f"telemetry was not delivered: {finished.telemetry}; {retry}", err=True)
     if finished.tries is not None:
         click.echo(finished.tries, err=True)
-    if form == "json":
+    if as_json:
         sys.stdout.write(finished.text)
-    elif form == "sarif":
-        from gatekeeper.report import sarif
-
-        sys.stdout.write(sarif.render(finished.decision, *slo_lines(finished.path, slo)))
     else:
         show_decision(finished.decision, finished.path, slo)
 
@@ -100,10 +95,6 @@ def _show_finished(finished: "Finished", slo: Path, form: str) -> None:
     "--serve", type=Port(), is_flag=False, flag_value=8765, metavar="[PORT]",
     help="Show the page of the run on 127.0.0.1 [default port: 8765; 0: any].",
 )  # fmt: skip
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json", "sarif"]), default="text", show_default=True,
-    help="Output format; sarif is for code scanning.",
-)  # fmt: skip
 @graded
 @AS_JSON
 @QUIET
@@ -114,9 +105,8 @@ def certify(
     *,
     serve: int | None,
     resume: bool,
-    form: str,
     grade: str,
-    as_json: bool,  # noqa: ARG001 (it sets the format)
+    as_json: bool,
     quiet: bool,
     **options: Any,
 ) -> int:
@@ -137,7 +127,7 @@ def certify(
     if grade == "certification":
         finished = replace(finished, decision=finished.decision.requiring_certificate())
     annotate(finished.decision, finished.path, slo)
-    _show_finished(finished, slo, form)
+    _show_finished(finished, slo, as_json=as_json)
     return finished.decision.exit_code
 
 
@@ -198,7 +188,7 @@ def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, qu
 
     with observers(slo, quiet=quiet) as watching:
         finished = soak_alone(RunRequest(slo, out, watching), knobs=_parse_knobs(knobs))
-    _show_finished(finished, slo, "json" if as_json else "text")
+    _show_finished(finished, slo, as_json=as_json)
 
 
 def _parse_knobs(pairs: Sequence[str]) -> dict[str, Any]:

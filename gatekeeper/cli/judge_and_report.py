@@ -18,7 +18,6 @@ from gatekeeper.cli.options import (
     run_folder,
     show,
     show_decision,
-    slo_lines,
     slo_of,
 )
 from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
@@ -180,8 +179,6 @@ def report(run_dir: Path, form: str, to: str | None, *, as_json: bool) -> None:
     annotate(decision, run_dir, None)
     if form == "text":
         show_decision(decision, run_dir, slo_of(run_dir, None), newest=False)
-    elif chosen.needs_slo:
-        sys.stdout.write(chosen.load()(decision, *slo_lines(run_dir)))
     else:
         sys.stdout.write(chosen.load()(page or (decision if chosen.needs_decision else decision.verdict)))
 

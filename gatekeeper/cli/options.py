@@ -14,7 +14,6 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.system.environment_variables import GITHUB_ACTIONS
 
 if TYPE_CHECKING:
-    from gatekeeper.core.slo import Slo
     from gatekeeper.report.data.decision import Decision
 
 LATEST = "latest"
@@ -171,18 +170,12 @@ def annotate(decision: "Decision", run_dir: Path, slo: Path | None) -> None:
     """Inside GitHub Actions, annotate the SLO file's lines with the failed checks, on stderr."""
     if os.environ.get(GITHUB_ACTIONS) != "true":
         return
-    from gatekeeper.report import github_annotations
-
-    sys.stderr.write(github_annotations.render(decision, *slo_lines(run_dir, slo)))
-
-
-def slo_lines(run_dir: Path, slo: Path | None = None) -> "tuple[Slo, str, str]":
-    """Return the SLO of a run, and the text and the path of its file: *slo*, or the one that has the run's text."""
     from gatekeeper.core.slo import parse
     from gatekeeper.core.system.inputs import find_slo_file
+    from gatekeeper.report import github_annotations
 
     file, text = find_slo_file(run_dir, slo)
-    return parse(text, str(file)), text, str(file)
+    sys.stderr.write(github_annotations.render(decision, parse(text, str(file)), text, str(file)))
 
 
 def slo_of(run_dir: Path, slo: Path | None) -> Path | str:

@@ -22,7 +22,6 @@ FORMAT_OF = {
     ".yaml": "openslo",
     ".yml": "openslo",
     ".txt": "text",
-    ".sarif": "sarif",
     ".csv": "csv",
     ".ndjson": "ndjson",
     ".parquet": "parquet",
@@ -87,10 +86,10 @@ def _write(output: Path, content: bytes) -> None:
 def _note_other_format(output: Path, form: str) -> None:
     """Say where a file holds another format than its extension names, because --format goes first.
 
-    Any format may be kept as .txt; SARIF is JSON; a format without an extension of its own is never wrong.
+    Any format may be kept as .txt; a format without an extension of its own is never wrong.
     """
     extension = FORMAT_OF.get(output.suffix.lower())
-    if extension in {None, "text", form} or form not in FORMAT_OF.values() or (form, extension) == ("sarif", "json"):
+    if extension in {None, "text", form} or form not in FORMAT_OF.values():
         return
     click.echo(f"gatekeeper: note: {output} holds {form}, as --format says, not {extension}", err=True)
 

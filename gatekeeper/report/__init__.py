@@ -14,8 +14,6 @@ class Format:
     """It renders PageData, with figures from the records, rather than the verdict alone."""
     needs_decision: bool = False
     """It renders the Decision: the verdict with its headline, and what the policy says."""
-    needs_slo: bool = False
-    """It renders the Decision on lines of the SLO file: the Slo, the text and the path of that file follow."""
     function: str = "render"
 
     def load(self) -> Callable[..., str]:
@@ -31,7 +29,6 @@ FORMATS: dict[str, Format] = {
     "line": Format("plain_text", needs_decision=True, function="render_line"),
     "markdown": Format("markdown", needs_page=True),
     "openslo": Format("openslo", needs_page=True),
-    "sarif": Format("sarif", needs_slo=True),
     "shields": Format("badge"),
     "text": Format("plain_text", needs_decision=True),
 }
