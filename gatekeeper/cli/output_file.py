@@ -19,8 +19,6 @@ FORMAT_OF = {
     ".htm": "html",
     ".md": "markdown",
     ".xml": "junit",
-    ".yaml": "openslo",
-    ".yml": "openslo",
     ".txt": "text",
     ".csv": "csv",
     ".ndjson": "ndjson",

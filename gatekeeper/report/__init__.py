@@ -28,7 +28,5 @@ FORMATS: dict[str, Format] = {
     "junit": Format("junit"),
     "line": Format("plain_text", needs_decision=True, function="render_line"),
     "markdown": Format("markdown", needs_page=True),
-    "openslo": Format("openslo", needs_page=True),
-    "shields": Format("badge"),
     "text": Format("plain_text", needs_decision=True),
 }

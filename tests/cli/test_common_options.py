@@ -130,7 +130,7 @@ def test_a_named_format_goes_before_the_extension(project: ProjectFolder) -> Non
     table = project.run("export", str(PROMOTED), "--format", "csv", "-o", "x.json", code=0)
     silent = [
         project.run("report", str(PROMOTED), "--format", *words, code=0).err
-        for words in (("shields", "-o", "x.json"), ("markdown", "-o", "x.txt"))
+        for words in (("line", "-o", "x.json"), ("markdown", "-o", "x.txt"))
     ]
     refused = project.run("judge", str(PROMOTED), "-o", "x.xml", code=2)
 

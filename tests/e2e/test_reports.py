@@ -43,7 +43,7 @@ def test_every_format_is_written_to_a_file(demo: ProjectFolder, form: str) -> No
 
 def test_each_format_is_what_its_reader_expects(demo: ProjectFolder) -> None:
     """
-    JSON and OpenSLO parse, JUnit is XML, Markdown starts with the verdict.
+    JSON parses, JUnit is XML, Markdown starts with the verdict.
     """
 
     def report(form: str) -> str:
@@ -51,7 +51,6 @@ def test_each_format_is_what_its_reader_expects(demo: ProjectFolder) -> None:
 
     assert "promoted" == json.loads(report("json"))["outcome"]
     assert "testsuites" == ET.fromstring(report("junit")).tag  # noqa: S314
-    assert {"openslo/v1"} == {json.loads(part)["apiVersion"] for part in report("openslo").split("---\n")}
     assert report("markdown").startswith("## ✓ scripted: promoted")
 
 

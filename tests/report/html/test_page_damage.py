@@ -7,17 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gatekeeper.core.records import StoredRecords
-from gatekeeper.core.slo import Slo
 from gatekeeper.report import FORMATS, Format
 from gatekeeper.report.data.page_data import PageData
 from tests.analysis.verdict.test_damage import CASES, case_of, losses
 from tests.builders.page_data import page_of, whole_case
 
 
-def rendered(report: Format, page: PageData, slo: Slo) -> str:
+def rendered(report: Format, page: PageData) -> str:
     """Return a report in its format, of what it needs."""
-    if report.needs_slo:
-        return report.load()(page.decision, slo, "", "slo.toml")
     return report.load()(
         page if report.needs_page else page.decision if report.needs_decision else page.verdict
     )  # fmt: skip
@@ -36,7 +33,7 @@ def test_every_report_of_a_damaged_run_is_made(name: str, data: st.DataObject) -
     lost = hurt.sweep != case.sweep or hurt.soaks != case.soaks or bool(hurt.doubts)
 
     page_data = page_of(hurt, finished=data.draw(st.booleans()), policy=None)
-    report_by_format = {form: rendered(report, page_data, hurt.slo) for form, report in FORMATS.items()}
+    report_by_format = {form: rendered(report, page_data) for form, report in FORMATS.items()}
 
     assert all(report_by_format.values())
     assert not lost or ">Turn drafting on" not in report_by_format["html"]
