@@ -26,7 +26,7 @@ from gatekeeper.core.system.environment_variables import DISPLAY, SSH_CONNECTION
 from gatekeeper.report import FORMATS
 
 PAGE = "report.html"
-ROW_FORMATS = ("csv", "ndjson", "parquet")
+ROW_FORMATS = ("csv", "ndjson")
 """Formats of `export`."""
 METRICS = "metrics"
 """In the place of a word of `explain`: what an objective may name."""
@@ -195,7 +195,7 @@ def _send(run_dir: Path, to: str, *, as_json: bool) -> None:
 @RUN_DIR
 @click.option(
     "--format", "form", type=click.Choice([*ROW_FORMATS, "text", "json"]), default="text",
-    metavar=f"[{'|'.join(ROW_FORMATS)}]", help="Output format; parquet needs the extra of that name.",
+    metavar=f"[{'|'.join(ROW_FORMATS)}]", help="Output format.",
 )  # fmt: skip
 @click.option(
     "--of", "kind", type=click.Choice(["answers", "host"]), default="answers", show_default=True,
@@ -238,12 +238,10 @@ def _export_rows(run_dir: Path, form: str, kind: str) -> int:
         table = tables.answer_table(run.name, run.answer_files)
     else:
         table = tables.sample_table(run.name, run.host_columns)
-    if form == "parquet":
-        if sys.stdout.isatty():
-            raise InputError("Parquet is no text for a terminal", hint=f"name a file: --output {run.name}.parquet")
-        tables.write_parquet(table, sys.stdout.buffer)
+    if form == "csv":
+        tables.write_csv(table, sys.stdout)
     else:
-        (tables.write_csv if form == "csv" else tables.write_ndjson)(table, sys.stdout)
+        tables.write_ndjson(table, sys.stdout)
     for trouble in run.troubles:
         click.echo(printable_error(f"{run_dir}/{trouble}; its whole records are exported"), err=True)
     return ExitCode.UNPROVEN if run.damaged else ExitCode.OK

@@ -22,7 +22,6 @@ FORMAT_OF = {
     ".txt": "text",
     ".csv": "csv",
     ".ndjson": "ndjson",
-    ".parquet": "parquet",
 }
 """The format of an output file, by its extension."""
 TEXTS = ("text/", "application/json", "application/toml", "application/yaml", "application/xml")

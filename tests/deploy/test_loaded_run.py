@@ -47,7 +47,7 @@ def test_every_answer_of_a_run_is_one_row() -> None:
     assert () == run.troubles
 
 
-def test_a_notebook_shows_what_was_loaded_and_what_to_do() -> None:
+def test_a_python_session_shows_what_was_loaded_and_what_to_do() -> None:
     """
     A run is shown as the call that made it; the traceback of a folder that is none ends with the hint.
     """

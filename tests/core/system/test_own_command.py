@@ -99,7 +99,7 @@ def test_an_extra_is_installed_beside_the_program(monkeypatch: pytest.MonkeyPatc
     """
 
     class Installed:
-        requires = ("numpy>=2", 'aiohttp>=3.13; extra == "proxy"', "pyarrow>=18; extra == 'parquet'")
+        requires = ("numpy>=2", 'aiohttp>=3.13; extra == "proxy"', "grpcio>=1.66; extra == 'grpc'")
 
         def read_text(self, _name: str) -> str | None:
             return None if from_an_index else '{"url": "file:///gatekeeper"}'
