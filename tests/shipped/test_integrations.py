@@ -1,6 +1,5 @@
 """Files for other systems: CI, Kubernetes, Prometheus, Grafana, releases; each says what gatekeeper does."""
 
-import hashlib
 import json
 import os
 import re
@@ -198,34 +197,12 @@ def test_release_notes_are_a_section_of_the_changelog(tmp_path: Path) -> None:
     assert "## [" not in notes
 
 
-def test_the_formula_of_a_release_names_its_sdist(tmp_path: Path) -> None:
+def test_the_image_installs_from_the_lock() -> None:
     """
-    Version, checksum and home are those of the release, nothing is left to fill in, and another file is refused.
+    It takes every library by its hash, and runs without root.
     """
-    tool = runpy.run_path(str(ROOT / "tools" / "release_formula.py"))["formula"]
-    sdist = tmp_path / "gatekeeper_slo-1.2.3.tar.gz"
-    sdist.write_bytes(b"made")
-
-    text = tool(sdist, "team/repo")
-    with pytest.raises(SystemExit, match="is not an sdist"):
-        tool(tmp_path / "gatekeeper_slo-1.2.3-py3-none-any.whl", "team/repo")
-
-    assert f'  sha256 "{hashlib.sha256(b"made").hexdigest()}"\n' in text
-    assert '/gatekeeper_slo-1.2.3.tar.gz"\n' in text
-    assert '  homepage "https://github.com/team/repo"\n' in text
-    assert "OWNER" not in text
-    if ruby := shutil.which("ruby"):
-        subprocess.run([ruby, "-c"], input=text, text=True, check=True, timeout=60)
-
-
-def test_image_and_formula_install_from_the_lock() -> None:
-    """
-    Both take every library by its hash, and the image runs without root.
-    """
-    image, formula = (ROOT / "Containerfile").read_text(), (ROOT / "Formula" / "gatekeeper-slo.rb").read_text()
+    image = (ROOT / "Containerfile").read_text()
 
     assert "--require-hashes --no-deps" in image
     assert "integrations/pylock.image.toml" in image
-    assert '"--require-hashes", "--no-deps"' in formula
-    assert '"pylock.toml"' in formula
     assert "USER 10001" in image
