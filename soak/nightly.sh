@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# One night: certify an SLO on this or on a remote host, delete old runs, and print one line with the result.
+# One night: certify an SLO on this or on a remote host, and print one line with the result.
 #
-#   soak/nightly.sh SLO.toml [--on HOST [--hosts FILE]] [--runs DIR] [--keep N] [-- OPTIONS]
-#   soak/nightly.sh --fleet [--hosts FILE] [--runs DIR] [--keep N] SLO.toml...
+#   soak/nightly.sh SLO.toml [--on HOST [--hosts FILE]] [--runs DIR] [-- OPTIONS]
+#   soak/nightly.sh --fleet [--hosts FILE] [--runs DIR] SLO.toml...
 #
 #   --fleet      measure every SLO on every host of the hosts file that it fits, by `gatekeeper fleet certify`
 #   --on HOST    measure on HOST, by `gatekeeper remote certify` [default: this machine]
 #   --hosts FILE the hosts file that describes HOST [default: soak/hosts.toml, then ~/.config/gatekeeper/hosts.toml]
 #   --runs DIR   folder of run directories, logs and last.txt [default: runs]; use one folder for each host
-#   --keep N     keep the newest N runs and logs [default: 14]; `gatekeeper prune --help` says what else is kept
 #   -- OPTIONS   further options of `gatekeeper certify`
 #
 # The output of gatekeeper goes to DIR/nightly-TIME-SLO.log. Standard output gets one line, which is also in
@@ -18,7 +17,7 @@ set -euo pipefail
 # Written for bash 3.2 and the tools of macOS: no arrays, no flags that only GNU has. Except for the line above it is
 # POSIX shell; a test runs it in one.
 
-slo='' host='' hosts='' fleet='' runs=runs keep=14
+slo='' host='' hosts='' fleet='' runs=runs
 name=nightly where='' run='' log='' line='' child='' stopped=''
 code=4 # until gatekeeper has ended: an error of this script must not look like a verdict
 
@@ -63,13 +62,12 @@ trap at_end EXIT
 
 while [ $# -gt 0 ]; do
   case "$1" in
-  --on | --hosts | --runs | --keep)
+  --on | --hosts | --runs)
     if [ $# -lt 2 ] || [ -z "$2" ]; then give_up 2 "$1 needs a value"; fi
     case "$1" in
     --on) host=$2 ;;
     --hosts) hosts=$2 ;;
     --runs) runs=$2 ;;
-    --keep) keep=$2 ;;
     esac
     shift 2
     ;;
@@ -100,9 +98,6 @@ while [ $# -gt 0 ]; do
 done
 if [ -z "$slo" ]; then give_up 2 "needs an SLO file; see --help"; fi
 if [ -n "$fleet" ] && [ -n "$host" ]; then give_up 2 "--on goes with one SLO, --fleet takes its hosts from the hosts file"; fi
-case "$keep" in
-*[!0-9]* | 0*) give_up 2 "--keep $keep is not a number of runs (1 or more)" ;;
-esac
 name=${slo##*/}
 name=${name%.toml}
 here=$(uname -n)
@@ -176,22 +171,4 @@ case "$line" in
   line="$name: $word (exit code $code)${because:+: $because}; on $where; $log"
   ;;
 esac
-
-if [ -z "$stopped" ]; then
-  rotated=yes folder=$runs
-  if [ -n "$fleet" ]; then folder=$run; fi
-  "$program" prune "$folder" --keep "$keep" --within 1d --unfinished 14d >>"$log" 2>&1 || rotated=''
-  if [ -n "$host" ] && [ -f "$run/SHA256SUMS" ]; then
-    "$program" remote prune --on "$host" ${hosts:+--hosts "$hosts"} --keep "$keep" >>"$log" 2>&1 || rotated=''
-  fi
-  if [ -n "$fleet" ]; then
-    "$program" fleet prune ${hosts:+--hosts "$hosts"} --keep "$keep" >>"$log" 2>&1 || rotated=''
-  fi
-  if [ -z "$rotated" ]; then line="$line; old runs were not deleted, see $log"; fi
-  set -- "$runs"/nightly-*.log # oldest first
-  while [ $# -gt "$keep" ]; do
-    rm -f -- "$1" || true
-    shift
-  done
-fi
 exit "$code"

@@ -190,42 +190,4 @@ def compare(
     return comparing.exit_code(pairs, fail_on_worse=fail_on == "worse")
 
 
-@click.command()
-@click.argument("runs_dir", type=PATH, default="runs")
-@click.option(
-    "--keep", type=click.IntRange(min=1), required=True, metavar="N",
-    help="Keep the newest N runs of each SLO and kind of host.",
-)  # fmt: skip
-@click.option("--within", metavar="30d", help="Also keep every run younger than this.")
-@click.option("--keep-promoted", is_flag=True, help="Also keep every promoted run.")
-@click.option("--unfinished", metavar="14d", help="Also remove unfinished runs older than this.")
-@click.option("--dry-run", "-n", is_flag=True, help="Show what would be removed; remove nothing.")
-@AS_JSON
-def prune(
-    runs_dir: Path,
-    keep: int,
-    within: str | None,
-    unfinished: str | None,
-    *,
-    keep_promoted: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> int:
-    """Remove old runs from a folder; never deletes a run that the deploy gate needs.
-
-    Of the same objectives and artifacts the newest run and the newest passing run stay until they expire. A run that is
-    being written, cannot be read or holds other files stays too.
-    """
-    from gatekeeper.core.clock import SystemClock
-    from gatekeeper.deploy import prune as pruning
-    from gatekeeper.report.commands.prune_text import prune_text
-
-    young = parse_duration(within, "--within") or 0.0
-    rules = pruning.RetentionRules(keep, young, keep_promoted, parse_duration(unfinished, "--unfinished"))
-    result = pruning.prune(runs_dir, rules, dry_run=dry_run, now=SystemClock().wall())
-    document = result.document()
-    show(document, prune_text(document), as_json=as_json)
-    return result.exit_code
-
-
-COMMANDS = (admit, sign, history, compare, prune)
+COMMANDS = (admit, sign, history, compare)

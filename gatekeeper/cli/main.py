@@ -70,7 +70,7 @@ FURTHER = {
     "many hosts": ("remote", "fleet"),
     "one stage": ("sweep", "soak", "judge"),
     "two systems": ("versus",),
-    "data": ("canaries", "export", "prune"),
+    "data": ("canaries", "export"),
     "this machine": ("host", "selftest", "ceiling"),
     "your own worker": ("worker",),
 }
@@ -79,7 +79,7 @@ MODULES = {
     "certify_and_plan": ("certify", "plan", "sweep", "soak"),
     "try_and_ceiling": ("try", "probe", "ceiling"),
     "judge_and_report": ("open", "explain", "judge", "report", "metrics", "export"),
-    "admit_and_history": ("admit", "sign", "history", "compare", "prune"),
+    "admit_and_history": ("admit", "sign", "history", "compare"),
     "init_and_doctor": ("init", "doctor", "selftest", "host", "worker", "completion", "help", "version"),
     "watch_and_proxy": ("watch", "proxy"),
     **{name: (name,) for name in ("versus", "remote", "fleet", "canaries")},

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash to
 
 GATEKEEPER = """{ printf '<%s>' "$@"; echo; } >> "$CALLS"
 case "$1 $2" in
-"remote prune") ;;
 "remote certify")
   echo "ssh: $GATEKEEPER_SSH owner: $GATEKEEPER_OWNER" >> "$CALLS"
   while [ "$1" != --out ]; do shift; done

@@ -234,7 +234,7 @@ COMMANDS = {
     "a home folder in quotes": (("plan", "~/slo.toml"), "does not exist", "$HOME"),
     "a shipped SLO by its path": (("plan", "slos/smoke.toml"), "does not exist", "did you mean 'smoke'?"),
     "an SLO for a run": (("report", "slo.toml"), "slo.toml is no run", "name a run directory"),
-    "no folder of runs": (("prune", "--keep", "1"), "there is no folder runs", "gatekeeper certify"),
+    "no folder of runs": (("history", "runs"), "there is no folder runs", "gatekeeper certify"),
     "no hosts": (("fleet", "plan", "smoke", "--hosts", "nope"), "hosts file nope", "soak/hosts.example.toml"),
 }
 
@@ -319,7 +319,6 @@ IN_A_RUN = {
     "a folder of a run": (("judge", "run/inputs"), "is a part of a run", "the run's folder: run"),
     "a run for its folder": (("admit", "slo.toml", "--runs", "run"), "run is a run", "--run run"),
     "a policy for its run": (("admit", "slo.toml", "--run", "run/policy.toml"), "is a part of a run", "folder: run"),
-    "a run to prune": (("prune", "run", "--keep", "1"), "run is a run", "the folder it is in"),
     "a run for canaries": (("canaries", "check", "run"), "run is a run", "run/inputs"),
     "output over a record": (("export", "run", "-o", "run/host.jsonl"), "is a file of that run", "beside the run"),
     "output over the policy": (("report", "run", "-o", "run/policy.toml"), "is a file of that run", "beside the run"),

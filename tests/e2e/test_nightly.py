@@ -24,7 +24,6 @@ SMALL = {
 QUICK = """case "$1" in
 certify) mkdir -p "$4" && touch "$4/SHA256SUMS" && echo said && exit ${CODE:-0} ;;
 report) echo "made: promoted (exit code 0): so" ;;
-prune) exit ${PRUNED:-0} ;;
 esac"""
 """A gatekeeper that is done at once, for what only the script decides; its run is a promotion."""
 
@@ -68,7 +67,6 @@ def test_a_promotion_is_one_line(night: Callable[..., Night]) -> None:
     (log,) = night_run.logs()
     assert f"nightly-{run}.log" == log.name
     assert "scripted: promoted" in log.read_text()
-    assert "kept  " in log.read_text()
 
 
 @pytest.mark.nightly
@@ -117,9 +115,7 @@ def test_a_bad_file_is_exit_code_2(night: Callable[..., Night], slo: str) -> Non
     [
         ((), "needs an SLO file"),
         (("slo.toml", "other.toml"), "one SLO file"),
-        (("slo.toml", "--keep", "0"), "--keep 0"),
-        (("slo.toml", "--keep", "-1"), "--keep -1"),
-        (("slo.toml", "--keep"), "--keep needs a value"),
+        (("slo.toml", "--runs"), "--runs needs a value"),
         (("slo.toml", "--on", ""), "--on needs a value"),
         (("slo.toml", "--host", "mini"), "no option --host"),
     ],
@@ -289,23 +285,6 @@ def test_a_folder_that_cannot_be_made_is_exit_code_4(night: Callable[..., Night]
     assert "cannot create the folder" in the_line(done)
 
 
-def test_old_logs_go(night: Callable[..., Night]) -> None:
-    """
-    So many logs stay as runs do, the newest, and what else lies there stays as well.
-    """
-    night_run = night(program=QUICK)
-    night_run.runs.mkdir()
-    for number in range(4):
-        (night_run.runs / f"nightly-2020-01-0{number + 1}T000000Z-slo.log").write_text("old")
-    (night_run.runs / "notes.log").write_text("mine")
-
-    assert 0 == night_run.run("slo.toml", "--keep", "2").code
-
-    (run,) = night_run.written()
-    assert ["nightly-2020-01-04T000000Z-slo.log", f"nightly-{run}.log"] == [path.name for path in night_run.logs()]
-    assert (night_run.runs / "notes.log").exists()
-
-
 ARGV = 'printf "<%s>" "$@" >> calls.txt; echo >> calls.txt; '
 
 
@@ -324,7 +303,6 @@ def test_a_night_on_a_remote_host_passes_its_options(night: Callable[..., Night]
     assert (
         f"<remote><certify><my slo.toml><--on><{host}><--hosts><my hosts><--out><{run}><--send-env><A KEY>" == called[0]
     )
-    assert called[1].startswith(f"<prune><{night_run.runs}><--keep><14>")
     assert (3, "") == (done.code, done.err)
     assert the_line(done).startswith("my slo: unproven ")
     assert all(part in the_line(done) for part in ("(exit code 3)", "no route to it", f"(wake it); on {host}; "))
@@ -342,20 +320,14 @@ def test_a_code_without_a_run_is_no_verdict(night: Callable[..., Night], code: i
     assert ("no verdict" in the_line(done)) == (code in {0, 1})
 
 
-@pytest.mark.parametrize(
-    ("set_", "code", "promoted", "rotated"), [("CODE=3", 3, False, True), ("PRUNED=4", 0, True, False)]
-)
-def test_the_line_says_what_went_wrong_after_the_run(
-    night: Callable[..., Night], set_: str, code: int, promoted: bool, rotated: bool
-) -> None:
+def test_another_code_than_that_of_the_run_is_never_promoted(night: Callable[..., Night]) -> None:
     """
-    Where gatekeeper ends with another code than that of its run, the line never says promoted; where old runs cannot
-    be pruned, it says so and the code stays.
+    Where gatekeeper ends with another code than that of its run, the line says so.
     """
-    done = night(program=f"{set_}\n{QUICK}").run("slo.toml")
+    done = night(program=f"CODE=3\n{QUICK}").run("slo.toml")
 
-    assert (code, "") == (done.code, done.err)
-    assert (promoted, rotated) == ("promoted" in done.out, "were not deleted" not in done.out)
+    assert (3, "") == (done.code, done.err)
+    assert "promoted" not in done.out
 
 
 def test_any_posix_shell_runs_it(night: Callable[..., Night]) -> None:

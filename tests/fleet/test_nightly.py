@@ -1,4 +1,4 @@
-"""A night of a fleet: one line, the fleet's exit code, and old runs deleted here and on the hosts."""
+"""A night of a fleet: one line, and the fleet's exit code."""
 
 import subprocess
 from collections.abc import Callable
@@ -27,21 +27,19 @@ def night(folder: Path, environment: dict[str, str], *words: str) -> subprocess.
     return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
-def test_a_night_reports_prunes_and_keeps_the_exit_code(tmp_path: Path) -> None:
+def test_a_night_reports_and_keeps_the_exit_code(tmp_path: Path) -> None:
     """
     What gatekeeper is started with: the SLOs and the hosts file reach it, its last line is the night's, its exit code
-    that of the script; old runs are deleted here and on every host.
+    that of the script.
     """
     path = put_on_path(tmp_path / "bin", "/usr/bin:/bin", gatekeeper=GATEKEEPER)
 
-    done = night(tmp_path, {"PATH": path}, "--fleet", "--hosts", "my hosts.toml", "--keep", "3", "a b.toml", "c.toml")
+    done = night(tmp_path, {"PATH": path}, "--fleet", "--hosts", "my hosts.toml", "a b.toml", "c.toml")
 
     runs = f"{tmp_path}/runs/fleet"
     assert [
         f"<fleet><certify><a b.toml><c.toml><--hosts><my hosts.toml><--runs><{runs}>",
         f"<fleet><report><--runs><{runs}>",
-        f"<prune><{runs}><--keep><3><--within><1d><--unfinished><14d>",
-        "<fleet><prune><--hosts><my hosts.toml><--keep><3>",
     ] == (tmp_path / "calls.txt").read_text().splitlines()
     line = f"fleet: 2 runs: 1 promoted, 1 failed (exit code 1); on the hosts of my hosts.toml; {runs}\n"
     assert (1, line) == (done.returncode, done.stdout)
@@ -61,7 +59,7 @@ def test_a_fleet_takes_its_hosts_from_the_file(tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_two_real_nights(make_fleet: Callable[..., Fleet]) -> None:
     """
-    Two nights with --keep 1: each prints one line with the fleet's outcome, and each host keeps one run.
+    Each of two nights prints one line with the fleet's outcome.
     """
     fleet = make_fleet(2, {"one": {}})
     program = fleet.project.path / "gatekeeper"
@@ -69,7 +67,7 @@ def test_two_real_nights(make_fleet: Callable[..., Fleet]) -> None:
     program.chmod(0o755)
     environment = {**fleet.project.environment, "GATEKEEPER": str(program)}
 
-    words = ("--fleet", "--runs", "nights", "--keep", "1", "one.toml")
+    words = ("--fleet", "--runs", "nights", "one.toml")
     first = night(fleet.project.path, environment, *words)
     second = night(fleet.project.path, environment, *words)
 
@@ -80,4 +78,3 @@ def test_two_real_nights(make_fleet: Callable[..., Fleet]) -> None:
         assert 1 == finished.stdout.count("\n")
     assert second.stdout == (fleet.project.path / "nights/last.txt").read_text()
     assert 1 == len(list((fleet.project.path / "nights/fleet").glob("fleet-*.json")))
-    assert [1, 1] == [len(fleet.jobs(host)) for host in fleet.servers]

@@ -50,7 +50,6 @@ FINDER_FILE = ".DS_Store"
 """macOS writes it into every folder that is opened in the Finder: not tampering."""
 WATCH_FILES = ("policy.live.toml", "watch.jsonl", "watch.jsonl.1", "live.jsonl", "live.jsonl.1")
 """Files that `gatekeeper watch` and `proxy` write next to a policy: not part of the run."""
-WATCH_LOCKS = tuple(f".{name}.lock" for name in WATCH_FILES)
 PARTIAL_SUFFIX = ".part"
 """Ends the name of a run that is still being downloaded from another machine."""
 

@@ -111,7 +111,7 @@ def judge_again(directory: RunDirectory, manifest: Manifest) -> VerifiedRun:
         events = record_files.read_records(directory.path / EVENTS_FILE, record_files.EVENTS).records
         ended = max(parse.moment(event.at) for event in events)
     except (InputError, ValueError) as error:  # ValueError: bytes that are not UTF-8, with new checksums
-        raise unreadable(error) from error
+        raise _unreadable(error) from error
     ran = {"gatekeeper": __version__, "numpy": np.__version__}
     exact = all(manifest.versions.get(name) == version for name, version in ran.items())
     document = verdict.document()
@@ -136,7 +136,7 @@ def check_host(run: VerifiedRun) -> bool:
     return True
 
 
-def unreadable(error: Exception) -> NoProofError:
+def _unreadable(error: Exception) -> NoProofError:
     """Return the refusal of a run that this gatekeeper cannot read."""
     message, hint = (error.message, error.hint) if isinstance(error, GatekeeperError) else (str(error), RESTORE_HINT)
     return NoProofError(Reason.UNREADABLE, f"cannot be read: {message}", hint=hint or RESTORE_HINT)
@@ -222,7 +222,7 @@ def read_manifest(directory: RunDirectory) -> Manifest:
     try:
         return load_manifest(directory.read(MANIFEST))
     except InputError as error:
-        raise unreadable(error) from error
+        raise _unreadable(error) from error
 
 
 def read_frozen(directory: RunDirectory) -> tuple[Manifest, Slo]:
@@ -236,4 +236,4 @@ def read_frozen(directory: RunDirectory) -> tuple[Manifest, Slo]:
             raise NoProofError(Reason.TAMPERED, f"{SLO_NAME} is not the SLO that was frozen", hint=RESTORE_HINT)
         return manifest, slo_file.parse(text, SLO_NAME)
     except (InputError, ValueError) as error:
-        raise unreadable(error) from error
+        raise _unreadable(error) from error
