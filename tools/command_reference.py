@@ -22,8 +22,7 @@ IN_A_GROUP, IN_COMMANDS = 3, 2
 def commands() -> str:
     """Return the page of every command with its options."""
     head = (
-        "# Commands\n\nEvery command; `--help` prints the same. `gatekeeper help COMMAND`, `version` and `completion "
-        "SHELL` are not listed."
+        "# Commands\n\nEvery command; `--help` prints the same. `gatekeeper help COMMAND` and `version` are not listed."
     )
     context = click.Context(gatekeeper, info_name="gatekeeper", help_option_names=["-h", "--help"])
     everywhere = _alike(((path[0], command) for path, command, _ in _walk(gatekeeper, context, ())), IN_COMMANDS)

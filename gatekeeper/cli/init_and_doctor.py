@@ -1,4 +1,4 @@
-"""The commands on this machine, its programs and this one: init, doctor, selftest, host, worker, completion, help."""
+"""The commands on this machine, its programs and this one: init, doctor, selftest, host, worker, help."""
 
 import shlex
 import sys
@@ -108,30 +108,6 @@ def selftest(output: Path, *, file: Path | None, quiet: bool) -> None:
     show(document, selftest_text(document, file or output, sources=file is not None), as_json=False)
 
 
-@click.command(hidden=True)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
-    """Print the shell script that completes commands, options and files.
-
-    \b
-    bash 4.4+, in ~/.bashrc:
-      eval "$(gatekeeper completion bash)"
-    zsh, in ~/.zshrc after compinit:
-      eval "$(gatekeeper completion zsh)"
-    fish, in ~/.config/fish/config.fish:
-      gatekeeper completion fish | source
-    """
-    from click.shell_completion import get_completion_class
-
-    script = get_completion_class(shell)
-    assert script is not None
-    # Not completion_script.source(): that refuses where this machine's own bash is too old.
-    completion_script = script(
-        click.get_current_context().find_root().command, {}, "gatekeeper", "_GATEKEEPER_COMPLETE"
-    )
-    sys.stdout.write(completion_script.source_template % completion_script.source_vars() + "\n")
-
-
 @click.command()
 @click.option("--samples", type=click.IntRange(min=1), default=1, show_default=True, help="Number of samples.")
 @click.option("--interval", type=SecondsRange(0.05), default="1s", show_default=True, help="Time between samples.")
@@ -181,4 +157,4 @@ def check(command: Sequence[str], target: str, draft: str, timeout: float, *, as
     return ExitCode.OBJECTIVE_FAILED if document["to_repair"] else ExitCode.OK
 
 
-COMMANDS = (init, doctor, selftest, host, worker, completion, show_help, version)
+COMMANDS = (init, doctor, selftest, host, worker, show_help, version)

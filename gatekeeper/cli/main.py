@@ -74,13 +74,13 @@ FURTHER = {
     "this machine": ("host", "selftest", "ceiling"),
     "your own worker": ("worker",),
 }
-"""The commands that `--help` only names. It hides `help`, `version`, `completion` and old names."""
+"""The commands that `--help` only names. It hides `help`, `version` and old names."""
 MODULES = {
     "certify_and_plan": ("certify", "plan", "sweep", "soak"),
     "try_and_ceiling": ("try", "probe", "ceiling"),
     "judge_and_report": ("open", "explain", "judge", "report", "metrics", "export"),
     "admit_and_history": ("admit", "sign", "history", "compare"),
-    "init_and_doctor": ("init", "doctor", "selftest", "host", "worker", "completion", "help", "version"),
+    "init_and_doctor": ("init", "doctor", "selftest", "host", "worker", "help", "version"),
     "watch_and_proxy": ("watch", "proxy"),
     **{name: (name,) for name in ("versus", "remote", "fleet", "canaries")},
 }
@@ -105,7 +105,9 @@ def run(arguments: Sequence[str]) -> int:
         code = int(command(list(arguments), prog_name="gatekeeper", standalone_mode=False, color=color) or 0)
         sys.stdout.flush()
         return code  # noqa: TRY300 (the flush may fail)
-    except (BrokenPipeError, SystemExit):
+    except (BrokenPipeError, SystemExit) as error:
+        if isinstance(error, SystemExit) and error.code == 0:  # click has completed a word for a shell
+            return ExitCode.OK
         # The reader of stdout closed it. Click exits with 1 then, which here means a failed objective.
         sys.stderr.close()  # Python would complain at exit
         return ExitCode.INTERNAL_ERROR

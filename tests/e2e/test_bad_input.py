@@ -335,7 +335,6 @@ PRINTING = [
     "report RUN --format html",
     "history RUNS",
     "init -o x.toml",
-    "completion bash",
     "remote --help",
 ]
 

@@ -225,7 +225,6 @@ COMMANDS = {
     "no model in a folder": (("ceiling", "folder"), "has no config.json", "download it again"),
     "a target alone": (("try", "--target", f"{ROOT}/models/little-target"), "needs --draft", "models/little-draft"),
     "a knob and its value": (("soak", "slo.toml", "--set", "knob", "4"), "extra argument (4)", "--set knob=4"),
-    "a choice that lacks": (("completion",), "from: bash, zsh, fish", "completion --help"),
     "an option in capitals": (("certify", "slo.toml", "--OUT", "x"), "no such option '--OUT'", "'--out'"),
     "a choice in capitals": (("certify", "slo.toml", "--grade", "DEMO"), "'DEMO' is not one of", "'demo'"),
     "an option after --": (("certify", "slo.toml", "--", "--out", "x"), "extra arguments", "leave -- out"),
