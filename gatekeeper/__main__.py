@@ -1,34 +1,9 @@
 """`python -m gatekeeper` and the `gatekeeper` command."""
 
-import codecs
 import gc
 import io
 import os
 import sys
-from pathlib import Path
-
-SPELLED = {
-    "→": "->", "✓": "+", "✗": "x", "↓": "v", "↑": "^", "≥": ">=", "≤": "<=", "±": "+-", "…": "...", "·": ".", "●": "*",
-    "\N{MULTIPLICATION SIGN}": "x", "\N{EN DASH}": "-", "▁": "_", "█": "#",
-}  # fmt: skip
-"""Our signs, for a terminal or a pipe whose encoding lacks them; what else it lacks is escaped."""
-
-
-def _spelled(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Write the first character that cannot be encoded in those that can."""
-    if not isinstance(error, UnicodeEncodeError) or (sign := SPELLED.get(error.object[error.start])) is None:
-        return codecs.backslashreplace_errors(error)
-    return sign, error.start + 1
-
-
-def _open_streams() -> None:
-    """Open what was closed before Python started, so that a command ends as it would with an output that is read.
-
-    Each takes the lowest free descriptor, which is the one that was closed: no file of a run becomes stdout.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (until the end)
 
 
 def _run() -> int:
@@ -38,7 +13,7 @@ def _run() -> int:
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a path or a name may hold bytes that are no text
-            stream.reconfigure(errors="spelled")
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
@@ -56,8 +31,8 @@ def main() -> None:
     # What a command imports and reads stays until it ends: to look for garbage in it after every 700 objects takes a
     # twelfth of the time of `plan`, after every 50,000 a twentieth of that of `judge`.
     gc.set_threshold(200_000, 20, 20)
-    _open_streams()
-    codecs.register_error("spelled", _spelled)
+    if sys.stdout is None or sys.stderr is None:  # closed by whoever started this: no verdict could be printed
+        sys.exit(4)
     try:
         code = _run()
     except KeyboardInterrupt:  # before the command line could catch it, or after

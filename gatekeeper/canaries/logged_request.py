@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gatekeeper.core.canary import KNOWN_ROLES, OPTIONS, Canary
+from gatekeeper.core.canary import OPTIONS, ROLES, Canary
 from gatekeeper.core.canary.filler import CHARACTERS
 from gatekeeper.core.parse import COUNTS
 from gatekeeper.core.slo import MOST_TOKENS
@@ -127,7 +127,7 @@ def _read_message(message: object) -> Json:
     """Return a message as it was sent, its parts of text joined."""
     if not isinstance(message, dict):
         raise UnusableError("a message that is no JSON object")
-    if message.get("role") not in KNOWN_ROLES:
+    if message.get("role") not in ROLES:
         raise UnusableError("a message with an unknown role")
     calls = message.get("tool_calls") or []
     if not isinstance(calls, list) or not all(_is_call(call) for call in calls):

@@ -6,14 +6,14 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import click
 
 from gatekeeper.cli.common_options import option_value, wants_json
 from gatekeeper.cli.options import LazyCommand, with_own_commands, wrapped
-from gatekeeper.core.errors import GatekeeperError, did_you_mean
+from gatekeeper.core.errors import GatekeeperError, nearest_word
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.system.own_limits import own_limit
 from gatekeeper.core.text import printable_error
@@ -23,8 +23,6 @@ TAKEN_OVER: Mapping[str, Mapping[str, Sequence[str]]] = {
     "fleet": {"cancel": ("--hosts", "--runs"), "plan": ("--hosts",)},
 }
 """Options of the commands that messages tell to type: a command that failed may have them."""
-AFTER_A_COMMAND = ("--json", "--format", "-q", "--quiet", "-o", "--output")
-"""Options of every command, and not of the program."""
 
 
 def report_error(error: BaseException, arguments: Sequence[str], root: click.Group, *, color: bool | None) -> int:
@@ -55,7 +53,7 @@ def _described(error: BaseException, arguments: Sequence[str], root: click.Group
         return error.message, error.hint, error.exit_code
     if isinstance(error, click.ClickException):
         message, hint = _usage_error(error)
-        return message, _knob_and_value(arguments) or hint, ExitCode.BAD_INPUT
+        return message, hint, ExitCode.BAD_INPUT
     if isinstance(error, KeyboardInterrupt | click.Abort):
         hints = (getattr(failure, "hint", None) for failure in (error, error.__cause__))  # click makes an Abort of it
         hint = next(filter(None, hints), None) or _after_interrupt(arguments, root)
@@ -71,29 +69,22 @@ def _after_interrupt(arguments: Sequence[str], root: click.Group) -> str:
 
 def _usage_error(error: click.ClickException) -> tuple[str, str]:
     """Return the message of a mistake on the command line as all errors are written, and its hint."""
-    message, suggested, hint = error.format_message(), "", ""
+    message, suggested = error.format_message(), None
     choice = getattr(getattr(error, "param", None), "type", None)
     if isinstance(error, click.NoSuchOption):
-        message, hint = error.message, _key_of_a_file(error)
-        if error.ctx is not None and error.ctx.parent is None and error.option_name in AFTER_A_COMMAND:
-            hint = f"it stands after a command: gatekeeper COMMAND {error.option_name}"
         options = [name for option in error.ctx.command.params for name in option.opts] if error.ctx is not None else []
-        in_other_case = [name for name in options if name.casefold() == error.option_name.casefold()]
-        suggested = "" if hint else _nearest(error.option_name, in_other_case or error.possibilities or ())
+        message, suggested = error.message, nearest_word(error.option_name, options)
     elif isinstance(choice, click.Choice):
         word = message.partition(": '")[2].partition("'")[0]
-        message = message.replace(" is not ", "; allowed: ") if len(choice.choices) == 1 else message
-        suggested = _nearest(word, map(str, choice.choices))
-    if message.endswith("is not readable."):
-        hint = "check its permissions"
-    hint = hint or _help_hint(error, message)
+        suggested = nearest_word(word, map(str, choice.choices))
+    hint = _help_hint(error, message)
     message = " ".join(message.split())
     message = message[:1].lower() + message[1:].removesuffix(".")
     message = message.replace("is not a valid integer range", "is no whole number")
     message = message.replace("is not a valid float range", "is no number")
     message = re.sub(r"is not in the range x>=(\S+)$", r"must be at least \1", message)
     message = re.sub(r"is not in the range (\S+)<=x<=(\S+)$", r"must be from \1 to \2", message)
-    return message, f"did you mean {suggested}? {hint}" if suggested else hint
+    return message, f"did you mean '{suggested}'? {hint}" if suggested else hint
 
 
 def with_its_host(hint: str, arguments: Sequence[str]) -> str:
@@ -109,20 +100,6 @@ def with_its_host(hint: str, arguments: Sequence[str]) -> str:
     return re.sub(rf"gatekeeper {group} (\w+)", completed, hint) if group else hint
 
 
-def _knob_and_value(arguments: Sequence[str]) -> str:
-    """Return how to write `--set KNOB VALUE`; empty where nobody did."""
-    for option, knob, value in zip(arguments, arguments[1:], arguments[2:], strict=False):
-        if option == "--set" and "=" not in knob and not value.startswith("-"):
-            return f"a knob and its value are one word: --set {knob}={value}"
-    return ""
-
-
-def _nearest(word: str, allowed: Iterable[str]) -> str:
-    """Return the allowed word that is meant; empty where none is near."""
-    suggestion = did_you_mean(word, allowed)
-    return suggestion.removeprefix("did you mean ").removesuffix("?") if suggestion.endswith("?") else ""
-
-
 def _help_hint(error: click.ClickException, message: str) -> str:
     """Return where the command is explained; of a missing or superfluous argument, first which it takes."""
     context: click.Context | None = getattr(error, "ctx", None)
@@ -134,23 +111,7 @@ def _help_hint(error: click.ClickException, message: str) -> str:
         return f"{name}: {about.partition(' [')[0].strip().removesuffix('.')}; {hint}"
     if " argument" not in message:
         return hint
-    usage = f"usage: {context.command_path} {' '.join(context.command.collect_usage_pieces(context))}; {hint}"
-    return f"what follows -- is no option: leave -- out; {usage}" if "(-" in message else usage
-
-
-def _key_of_a_file(error: click.NoSuchOption) -> str:
-    """Return where to write what is no option: in the SLO file, or in the policy, that the command takes."""
-    from gatekeeper.core.policy import Policy
-    from gatekeeper.core.slo import Slo
-    from gatekeeper.core.unknown_keys import table_with
-
-    parameters = {parameter.name for parameter in error.ctx.command.params} if error.ctx is not None else set()
-    if not parameters & {"policy", "slo"}:
-        return ""
-    file, model = ("policy", Policy) if "policy" in parameters else ("SLO file", Slo)
-    key = error.option_name.lstrip("-").replace("-", "_")
-    table = table_with(key, model)
-    return f"it is a key of the {file}: {table}.{key}" if table is not None else ""
+    return f"usage: {context.command_path} {' '.join(context.command.collect_usage_pieces(context))}; {hint}"
 
 
 def _failure(error: BaseException) -> tuple[str, str, ExitCode]:

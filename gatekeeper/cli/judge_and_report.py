@@ -20,7 +20,7 @@ from gatekeeper.cli.options import (
     show_decision,
     slo_of,
 )
-from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
+from gatekeeper.core.errors import GatekeeperError, InputError, nearest_word
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.system.environment_variables import DISPLAY, SSH_CONNECTION, SSH_TTY, WAYLAND_DISPLAY
 from gatekeeper.report import FORMATS
@@ -99,8 +99,8 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
         _show_what_is_proven_around(run, as_json=as_json)
         return
     if not entries:
-        hint = did_you_mean("_".join(words).lower(), {name for entry in glossary.entries() for name in entry.names})
-        hint = hint if hint.startswith("did you mean") else "gatekeeper explain lists every word"
+        near = nearest_word("_".join(words), {name for entry in glossary.entries() for name in entry.names})
+        hint = f"did you mean '{near}'?" if near else "gatekeeper explain lists every word"
         raise InputError(f"unknown word '{' '.join(words)}'", hint=hint)
     text = explain_text(entries)
     if Path(*words).is_dir():

@@ -24,8 +24,6 @@ FORMAT_OF = {
     ".ndjson": "ndjson",
 }
 """The format of an output file, by its extension."""
-TEXTS = ("text/", "application/json", "application/toml", "application/yaml", "application/xml")
-"""Media types that our output may have."""
 
 
 def with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: bool) -> Callable[..., Any]:
@@ -34,8 +32,11 @@ def with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: bo
     def call(*words: Any, **options: Any) -> Any:
         output: Path | None = options.pop("output_file", None)
         quiet = options["quiet"] if own_quiet else options.pop("quiet")
-        if output is not None and (chosen := _format_by_extension(output)) is not None:
-            options["form"] = chosen
+        if output is not None:
+            from gatekeeper.core.system.run_directory import check_outside_of_runs
+
+            check_outside_of_runs(output)
+            options["form"] = _format_by_extension(output) or options["form"]
         if own_format:
             if options.get("as_json"):
                 options["form"] = "json"
@@ -43,9 +44,6 @@ def with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: bo
             options["as_json"] = True
         if output is None:
             return callback(*words, **options)
-        from gatekeeper.core.system.run_directory import check_outside_of_runs
-
-        check_outside_of_runs(output)
         if not output.parent.is_dir():  # said before the work, not after it
             hint = f"make it: mkdir -p {shlex.quote(str(output.parent))}; or choose another --output"
             raise InputError(f"cannot write {output}: there is no folder {output.parent}", hint=hint)
@@ -55,7 +53,6 @@ def with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: bo
         written.flush()
         _write(output, written.buffer.getvalue())
         if not quiet:
-            _note_other_format(output, options.get("form", "text"))
             sys.stdout.write(f"wrote {output}\n")
         return code
 
@@ -80,33 +77,12 @@ def _write(output: Path, content: bytes) -> None:
         raise GatekeeperError(f"cannot write {output}: {why_not_written(output, error)}", hint=hint) from error
 
 
-def _note_other_format(output: Path, form: str) -> None:
-    """Say where a file holds another format than its extension names, because --format goes first.
-
-    Any format may be kept as .txt; a format without an extension of its own is never wrong.
-    """
-    extension = FORMAT_OF.get(output.suffix.lower())
-    if extension in {None, "text", form} or form not in FORMAT_OF.values():
-        return
-    click.echo(f"gatekeeper: note: {output} holds {form}, as --format says, not {extension}", err=True)
-
-
-def _is_of_a_program(output: Path) -> bool:
-    """Return whether a file's extension names what no format of ours is: a PDF, a picture, an archive."""
-    import mimetypes
-
-    kind, encoding = mimetypes.guess_type(output.name)
-    return encoding is not None or (kind is not None and not kind.startswith(TEXTS))
-
-
 def _format_by_extension(output: Path) -> str | None:
-    """Return the format that the file's extension names; None where --format was given, or no extension is known."""
+    """Return the format that the file's extension names; None where --format was given, or there is no extension."""
     context = click.get_current_context()
-    if context.get_parameter_source("form") is not click.core.ParameterSource.DEFAULT:
+    if context.get_parameter_source("form") is not click.core.ParameterSource.DEFAULT or not output.suffix:
         return None
     form = FORMAT_OF.get(output.suffix.lower())
-    if form is None and not _is_of_a_program(output):
-        return None
     (option,) = (parameter for parameter in context.command.params if parameter.name == "form")
     choices = list(getattr(option.type, "choices", ()))
     if form not in choices:

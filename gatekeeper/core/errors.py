@@ -84,11 +84,18 @@ class InterruptedRun(KeyboardInterrupt):
         self.hint = hint
 
 
-def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """Return a hint for an unknown *word*: the nearest known one, or all that are allowed."""
+def nearest_word(word: str, candidates: Iterable[str]) -> str | None:
+    """Return the candidate that *word* may be a slip of the pen for; None where none is near."""
     from difflib import get_close_matches  # noqa: PLC0415 (most commands need no hint)
 
     names = sorted(candidates)
     near = [name for name in names if name.casefold() == word.casefold()]
     near = near or get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"did you mean '{near[0]}'?" if near else f"allowed: {', '.join(names)}"
+    return near[0] if near else None
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """Return a hint for an unknown *word*: the nearest known one, or all that are allowed."""
+    names = sorted(candidates)
+    near = nearest_word(word, names)
+    return f"did you mean '{near}'?" if near is not None else f"allowed: {', '.join(names)}"

@@ -4,6 +4,7 @@ import math
 import re
 from decimal import Decimal
 
+from gatekeeper.core.errors import nearest_word
 from gatekeeper.core.text import compare_speed, quote
 
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -41,7 +42,7 @@ _QUANTITY = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+
 def parse(written: object, units: dict[str, float]) -> float:
     """Return *written* in SI base units, which a bare number already is; raise ValueError with the allowed units."""
     if isinstance(written, bool) or not isinstance(written, int | float | str):
-        raise ValueError(f"must be a number or a quantity, not {str(written).lower()}\nfor example {_example(units)}")
+        raise ValueError(f"must be a number or a quantity, not {str(written).lower()}\nunits: {', '.join(units)}")
     if not isinstance(written, str):
         try:
             return float(written)
@@ -50,38 +51,13 @@ def parse(written: object, units: dict[str, float]) -> float:
     match = _QUANTITY.fullmatch(written) if len(written) <= _LONGEST else None
     unit = match.group(2) if match else ""
     if match is None or (unit and unit not in units):
-        if list(units) == ["%"]:
-            raise ValueError(
-                f"cannot read {quote(written)!r}; write a number without a unit, or in %\n{_plain(written)}"
-            )
-        near = [name for name in units if name.casefold() == unit.casefold()]
-        if match is not None and near:
-            spelled = f"{match.group(1)} {near[-1]}"
-            raise ValueError(f"cannot read {quote(written)!r}; units have capital letters\ndid you mean '{spelled}'?")
-        allowed = f"write a number with one of these units: {', '.join(units)}"
-        raise ValueError(f"cannot read {quote(written)!r}; {allowed}\nfor example {_example(units, unit)}")
+        near = nearest_word(unit, units)
+        allowed = f"write a number, alone or with one of these units: {', '.join(units)}"
+        raise ValueError(f"cannot read {quote(written)!r}\n{f'did you mean {near!r}? ' if near else ''}{allowed}")
     value = float(match.group(1)) * units.get(unit, 1.0)
     if not math.isfinite(value):
         raise ValueError(f"{quote(written)!r} is not a finite quantity")
     return value
-
-
-def _example(units: dict[str, float], unit: str = "") -> str:
-    """Return a quantity as an SLO file writes it; of a calendar's *unit*, one in days."""
-    if units is SECONDS:
-        return '"30 d"' if unit[:1] in {"w", "y"} or unit.lower() in {"m", "mo", "month", "months"} else '"600 s"'
-    if list(units) == ["%"]:
-        return '0.5 or "50 %"'
-    return f'"1 {next((unit for unit in ("ms", "GB", "MB/h") if unit in units), next(iter(units)))}"'
-
-
-_SHARE = f"for example {_example({'%': 0.01})}"
-
-
-def _plain(written: str) -> str:
-    number = re.fullmatch(r"\s*([+-]?[0-9]+(?:\.[0-9]+)?)\s*[xX]?\s*", written)
-    other_unit = "it has no unit; times are bounded by other metrics: gatekeeper explain lists them"
-    return f"write {number[1]} without quotes" if number else other_unit if written[:1].isdigit() else _SHARE
 
 
 def show_seconds(seconds: float) -> str:

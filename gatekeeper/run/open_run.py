@@ -89,7 +89,7 @@ def fixed_setting(slo: Slo, knobs: Mapping[str, Any]) -> Setting:
         first = toml_file.distinct_errors(error)[0]
         message, hint = toml_file.describe_error("", "--set", ChosenKnobs, first)
         message = message.replace("--set: line 1: ", "--set ")
-        raise InputError(message, hint=hint.replace(" = ", "=") or f"for example --set {first['loc'][0]}=4") from error
+        raise InputError(message, hint=hint or f"for example --set {first['loc'][0]}=4") from error
     if changed.get("draft") not in {None, *slo.subject.drafts}:
         hint = did_you_mean(str(changed["draft"]), slo.subject.drafts)
         raise InputError(f"--set draft: '{changed['draft']}' is not one of subject.drafts", hint=hint)

@@ -162,7 +162,7 @@ def test_its_time_ends_with_its_date() -> None:
         ('at_least = "8 GB"', "", "exactly one of at_least, at_most", ""),
         ('at_least = "40 %"', "at_least = 1.4", "never above 1", ""),
         ('at_least = "40 %"', "at_least = nan", "line 42: guard[2].at_least", ""),
-        ('for = "2 min"\n', "", "guard[1].for: missing", "add `for = …`"),
+        ('for = "2 min"\n', "", "guard[1].for: missing", "add for"),
         ('for = "2 min"', 'for = "2 GB"', "cannot read '2 GB'", ""),
         ('workloads = ["tools"]', 'workloads = ["tool"]', "guard[2].workloads: no route 'tool'", "'tools'?"),
         ('for = "2 min"', 'for = "2 min"\nworkloads = ["tools"]', "for the whole host", "remove `workloads`"),
@@ -184,7 +184,7 @@ def test_its_time_ends_with_its_date() -> None:
         ('expires = "2026-01-31T00:00:00.000000Z"', 'expires = "2026-01-31T00:00:00"', "line 7: expires", ""),
         ("schema = 1", "schema = 2", "line 1: schema", ""),
         ("num_draft_tokens = 2\n", "num_draft_tokens = 2\ntemperature = 1.0\n", "temperature: unknown key", ""),
-        ("[watch]", "[watch", "not TOML", "brackets"),
+        ("[watch]", "[watch", "not TOML", "correct that line"),
     ],
 )
 def test_what_is_wrong_is_said_where_it_stands(before: str, after: str, sentence: str, hint: str) -> None:

@@ -7,9 +7,9 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from gatekeeper.core.canary.expectation import Expect
-from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.errors import InputError, did_you_mean, nearest_word
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.core.toml_file import InputTable
+from gatekeeper.core.toml_file import InputTable, reason_of
 
 if TYPE_CHECKING:
     from gatekeeper.core.records import Answer
@@ -70,70 +70,28 @@ class Canary(InputTable):
         for message in messages:
             if not isinstance(message.get("role"), str):
                 raise ValueError("every message needs a 'role'")
-            if (role := ROLES.get(message["role"])) is not None:
-                raise ValueError(f"role '{message['role']}' is of another format: write '{role}'")
-            if message["role"] not in KNOWN_ROLES:
-                near = did_you_mean(message["role"], KNOWN_ROLES)
-                if near.endswith("?"):
-                    raise ValueError(f"role '{message['role']}': {near}")
+            if message["role"] not in ROLES:
+                raise ValueError(f"unknown role '{message['role']}'; {did_you_mean(message['role'], ROLES)}")
             if message["role"] == "user" and isinstance(content := message.get("content"), str) and not content.strip():
                 raise ValueError("a user's message has no content")
         return messages
 
 
-KNOWN_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
-"""A chat template may know others, so only those that look like a mistyped one are refused."""
-ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "ai": "assistant"}
-"""Words for a role in other formats, such as ShareGPT's, and what chat templates call it."""
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+"""A chat template drops a message of a role that it does not know, without a word."""
+KEYS = "a canary has id and messages, and optionally "
+KEYS += ", ".join(name for name in Canary.model_fields if name not in {"id", "messages"})
 
 
-def _problems(error: ValidationError) -> str:
-    return "; ".join(
-        f"{'.'.join(str(part) for part in problem['loc']) or 'line'}: {_in_words(problem)}"
-        for problem in error.errors()[:5]
-    )
-
-
-def _in_words(problem: ErrorDetails) -> str:
+def _problem(error: ErrorDetails) -> str:
     """Write one of pydantic's errors for the author of a canary."""
-    if problem["type"] == "missing":
-        return "missing"
-    if problem["type"] == "extra_forbidden":
-        near = did_you_mean(str(problem["loc"][-1]), Canary.model_fields)
-        return f"unknown key; {near}" if len(problem["loc"]) == 1 and near.endswith("?") else "unknown key"
-    if problem["type"] in {"string_too_short", "too_short"}:
-        return "must not be empty"
-    if problem["type"] == "greater_than_equal":
-        return f"must be at least {problem['ctx']['ge']}"
-    kind = next((kind for begin, kind in _KINDS.items() if problem["type"].startswith(begin)), None)
-    return f"must be {kind}" if kind else problem["msg"].removeprefix("Value error, ")
-
-
-_KINDS = {
-    "tuple_type": "a list",
-    "list_type": "a list",
-    "string_type": "text",
-    "model": "an object in braces",
-    "dict_type": "an object in braces",
-    "int_": "a whole number",
-    "float_": "a number",
-    "bool_": "true or false",
-}
-"""What pydantic's types are in JSON, by the begin of the error's type."""
-
-
-def _hint(line: str, error: ValidationError) -> str:
-    """Return what to write in the place of a *line* that is no canary."""
-    places = {problem["loc"]: problem["input"] for problem in error.errors()}
-    messages = 'write messages = [{"role": "user", "content": "..."}] as JSON'
-    if isinstance(places.get(()), list):
-        return "write one object a line, without a list around them"
-    if ("messages",) in places:
-        return f"{messages} in the place of prompt" if "prompt" in line else messages
-    return (
-        f"a canary has id and messages, and optionally max_tokens, thinking, tools, {', '.join(OPTIONS)}, expect, "
-        "tier, category, conversation with turn"
-    )
+    where = ".".join(str(part) for part in error["loc"]) or "line"
+    if error["type"] == "missing":
+        return f"{where}: missing"
+    if error["type"] == "extra_forbidden":
+        near = nearest_word(where, Canary.model_fields)
+        return f"{where}: unknown key{f'; did you mean {near!r}?' if near else ''}"
+    return f"{where}: {reason_of(error).replace('a table', 'an object in braces')}"
 
 
 def _misplaced(canary: Canary, before: Canary | None, ended: Collection[str]) -> str | None:
@@ -172,16 +130,10 @@ def _lines(text: str, name: str, context: dict[str, bool]) -> Iterator[Canary]:
         try:
             canary = Canary.model_validate(json_value(line), context=context)
         except ParseError as error:
-            hint = "each line must hold one complete JSON object; was the file cut off?"
-            if line.strip() == "{":
-                hint = f"write each object on one line: jq -c . {name} > FILE"
-            elif not line.lstrip().startswith("{"):
-                hint = (
-                    'write a line of JSON for each prompt: {"id": "a", "messages": [{"role": "user", "content": "…"}]}'
-                )
+            hint = 'a line is one JSON object: {"id": "a", "messages": [{"role": "user", "content": "…"}]}'
             raise InputError(f"{where}: {error}", hint=hint) from error
         except ValidationError as error:
-            raise InputError(f"{where}: {_problems(error)}", hint=_hint(line, error)) from error
+            raise InputError(f"{where}: {'; '.join(map(_problem, error.errors()[:5]))}", hint=KEYS) from error
         if canary.id in line_by_id:
             hint = "give each canary an id of its own: records name canaries by it"
             raise InputError(f"{where}: id '{canary.id}' is already used in line {line_by_id[canary.id]}", hint=hint)

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from gatekeeper.core.errors import did_you_mean
+from gatekeeper.core.errors import did_you_mean, nearest_word
 from gatekeeper.core.metrics.host_metrics import HOST_METRICS
 from gatekeeper.core.metrics.metric import Metric, PassRate, Per, Sight
 from gatekeeper.core.metrics.workload_metrics import WORKLOAD_METRICS
@@ -65,6 +65,6 @@ def suggest_metric(name: str, names: Collection[str]) -> str:
     metric = _OTHER_NAMES.get(name.casefold().replace("-", "_").replace(" ", "_"))
     if metric in names and metric is not None:
         return f"did you mean '{metric}'? gatekeeper explain {metric} says what it is"
-    hint = did_you_mean(name.casefold(), names)
-    every = len(names) == len(BY_NAME) and not hint.startswith("did you mean")
-    return "gatekeeper explain metrics lists them all" if every else hint
+    if len(names) == len(BY_NAME) and nearest_word(name, names) is None:
+        return "gatekeeper explain metrics lists them all"
+    return did_you_mean(name, names)

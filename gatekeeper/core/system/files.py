@@ -136,18 +136,13 @@ def write_atomically(
 
     With *sync* the content is on the disk when this returns. *temporary* is the file in the same folder that is
     written first; *mode* are its permissions, less the umask. A link at either name is replaced and never followed;
-    *inside* is as for `open_regular`. A character device, such as /dev/null, is written to and stays: replaced by root,
-    it would be lost to every program.
+    *inside* is as for `open_regular`. A device or a pipe raises NotRegularError: replaced by root, /dev/null would be
+    lost to every program.
     """
     fresh = temporary.name if temporary is not None else f".{path.name}.{os.getpid()}"
     with open_folder(path.parent, inside=inside) as folder:
-        if _is_device(path.name, folder):
-            descriptor = os.open(path.name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=folder)
-            try:
-                write_all(descriptor, content.encode() if isinstance(content, str) else content)
-            finally:
-                os.close(descriptor)
-            return
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise NotRegularError(errno.EINVAL, "it is not a regular file", path)
         with suppress(FileNotFoundError):  # left by a killed process
             os.unlink(fresh, dir_fd=folder)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -165,16 +160,6 @@ def write_atomically(
         os.replace(fresh, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         if sync:
             sync_to_disk(folder)
-
-
-def _is_device(name: str, folder: int) -> bool:
-    try:
-        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-    except FileNotFoundError:
-        return False
-    if stat.S_ISBLK(mode):
-        raise OSError(errno.EINVAL, "it is a disk, not a file", name)
-    return stat.S_ISCHR(mode)
 
 
 def user_state_folder() -> Path:

@@ -1,6 +1,5 @@
 """The input files of a run: the SLO, its canaries and its soak profile, as text, parsed, and with their digests."""
 
-import errno
 from codecs import BOM_UTF8
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,18 +12,16 @@ from pydantic import ValidationError
 from gatekeeper.core import canary, toml_file
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.canary.filler import with_context
-from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.errors import InputError, did_you_mean, nearest_word
 from gatekeeper.core.hidden_keys import hide_keys, key_in
 from gatekeeper.core.manifest import File, Manifest, sha256
 from gatekeeper.core.slo import Profile, Slo, Workload
 from gatekeeper.core.slo import parse as parse_slo
-from gatekeeper.core.system import run_directory, wrong_file
+from gatekeeper.core.system import run_directory
 from gatekeeper.core.system.files import read_input
 
 MOST_BYTES = 64 << 20
 """Of one input file; the longest shipped canary file has a hundredth of it."""
-_NAMED = 8
-"""Files of a folder that a hint names."""
 SLO_FILE = "SLO file"
 SLO_NAME = "inputs/slo.toml"
 PROFILE_NAME = "inputs/profile.toml"
@@ -57,47 +54,31 @@ def read_text(path: Path, kind: str) -> str:
         content = read_input(path, MOST_BYTES).removeprefix(BOM_UTF8)
         return content.decode().replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
-        hint = wrong_file.describe_absence(path) or _near(path, kind)
-        raise InputError(f"{kind} {path} does not exist", hint=hint) from None
+        raise InputError(f"{kind} {path} does not exist", hint=_near(path, kind)) from None
     except UnicodeDecodeError as error:
-        trouble, hint = wrong_file.describe_no_text(path, content, error.start)
-        raise InputError(f"{kind} {path} {trouble}", hint=hint) from error
+        message = f"{kind} {path} is not UTF-8 at byte {error.start}"
+        raise InputError(message, hint="name a text file, or save it as UTF-8") from error
     except IsADirectoryError as error:
-        ending = ".jsonl" if kind.startswith("canar") else ".toml"
-        inside = sorted(file.name for file in path.glob(f"*{ending}"))
-        hint = f"name a file in it: {', '.join(inside[:_NAMED])}" if inside else "name a file"
-        if (path / run_directory.MANIFEST).is_file():
-            hint = f"it is a run directory: gatekeeper judge {path} derives its verdict again"
-            hint += f"; its SLO file is {path / SLO_NAME}"
-        raise InputError(f"{kind} {path} is a folder", hint=hint) from error
+        raise InputError(f"{kind} {path} is a folder", hint="name a file in it") from error
     except OSError as error:
-        hint = "name a file" if error.errno in {errno.EINVAL, errno.EFBIG} else "check its permissions"
-        hint = "name the file that the link should lead to" if error.errno == errno.ELOOP else hint
+        hint = "name a regular file that you may read"
         raise InputError(f"cannot read {kind} {path}: {error.strerror}", hint=hint) from error
     except ValueError as error:  # the path itself holds a NUL or half a character
         raise InputError(f"cannot read {kind} {str(path)!r}: {error}", hint="check the path") from error
 
 
 def _near(path: Path, kind: str) -> str:
-    """Return a hint for a file that does not exist: one of its folder with a similar name, or all of its kind."""
-    folder = path.parent
-    if kind == SLO_FILE and folder.name == "slos" and (shipped_folder("slos") / path.name).is_file():
-        return f"did you mean '{path.stem}'? It is a shipped SLO file"
-    if not folder.is_dir():
-        return f"there is no folder {folder}"
-    files = {
-        file.stem: file for file in sorted(folder.iterdir()) if file.suffix in {".toml", ".jsonl"} and file.is_file()
-    }
-    files |= {file.stem: file for file in files.values() if file.suffix == path.suffix}
-    if (hint := did_you_mean(path.stem, files)).startswith("did you mean"):
-        return f"did you mean '{folder / files[hint.split(chr(39))[1]]}'?"
-    if kind == SLO_FILE and path.name == str(path):
-        shipped = {file.stem for file in shipped_folder("slos").glob("*.toml")}
-        if (hint := did_you_mean(path.stem, shipped)).startswith("did you mean"):
-            return f"{hint} It is a shipped SLO file"
-    names = [file.name for file in files.values() if file.suffix == path.suffix]
-    none = "check the path, or write one: gatekeeper init" if kind == SLO_FILE else "check the path"
-    return f"in this folder: {', '.join(names[:_NAMED])}" if names else none
+    """Return a hint for a file that does not exist: the file with a similar name in its folder, or a shipped one."""
+    files = {file.stem: file for ending in ("toml", "jsonl") for file in path.parent.glob(f"*.{ending}")}
+    if (name := nearest_word(path.stem, files)) is not None:
+        return f"did you mean '{files[name]}'?"
+    if kind == SLO_FILE:
+        shipped = nearest_word(path.stem, (file.stem for file in shipped_folder("slos").glob("*.toml")))
+        if shipped is not None:
+            return f"did you mean '{shipped}'? It is a shipped SLO file"
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}"
+    return "check the path, or write one: gatekeeper init" if kind == SLO_FILE else "check the path"
 
 
 def read(path: Path) -> Inputs:
@@ -251,10 +232,7 @@ def _find_by_name(name: str, suffix: str, kind: str, places: Sequence[Path]) -> 
     names = {path.relative_to(shipped).with_suffix("").as_posix() for path in shipped.rglob(f"*{suffix}")}
     names |= {path.stem for place in places[:-1] if place.is_dir() for path in place.glob(f"*{suffix}")}
     looked = ", ".join(str(place) for place in {place.resolve(): place for place in places[:-1]}.values())
-    near = did_you_mean(name, names)
-    if (places[0] / name).is_dir():
-        raise InputError(f"{kind} {name} is a folder", hint=f"name a file in it, such as {name}/a{suffix}")
-    hint = f"{near}{'' if near.endswith('?') else ';'} looked for {name}{suffix} in {looked} and among the shipped ones"
+    hint = f"{did_you_mean(name, names)}; looked for {name}{suffix} in {looked} and among the shipped ones"
     raise InputError(f"unknown {kind} '{name}'", hint=hint)
 
 

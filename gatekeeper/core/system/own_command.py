@@ -11,8 +11,6 @@ from gatekeeper.core.system.install_commands import DISTRIBUTION, install_extra
 
 NAME = "gatekeeper"
 _COMMAND = re.compile(rf"(?<![\w./-]){NAME} (?=([a-z]+)\b)")
-_UVX = re.compile(r"archive-v\d+")
-"""The folder of uv's cache that holds the environments of `uvx`, which is on the path of the program alone."""
 _EXTRA = re.compile(rf"""pip install (["'])?{DISTRIBUTION}\[(?P<extra>\w+)\]\1""")
 
 
@@ -24,8 +22,6 @@ def own_command() -> str:
         program = Path(sys.executable).with_name(NAME)
     elif program.name != NAME:
         return NAME  # inside another program
-    if any(map(_UVX.fullmatch, program.parts)):
-        return f"uvx --from gatekeeper-slo {NAME}"
     if not program.exists():
         return shlex.join([sys.executable, "-m", NAME]) if as_module else NAME
     on_path = shutil.which(NAME)

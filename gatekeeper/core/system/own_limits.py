@@ -17,6 +17,10 @@ _REACHED = {
     errno.EAGAIN: "no further process or thread can be started",
 }
 _NO_THREAD = "can't start new thread"
+HINT = (
+    "lower the concurrency, close other programs, or raise the limit (ulimit -n: files, ulimit -u: processes); then "
+    "continue the run with --resume"
+)
 MOST_DESCRIPTORS = 65_536
 """Asked for at most: a program that we start may close as many one by one, and a container may allow a billion."""
 MACOS_DESCRIPTORS = 10_240
@@ -49,33 +53,13 @@ def own_limit(error: BaseException) -> OwnLimitError | None:
         number = (error.errno or 0) if isinstance(error, OSError) else 0
     if number not in _REACHED or isinstance(error, TimeoutError):
         return None
-    return OwnLimitError(f"{_REACHED[number]} ({os.strerror(number)})", hint=_hint(number))
+    return OwnLimitError(f"{_REACHED[number]} ({os.strerror(number)})", hint=HINT)
 
 
 def check_own_limit(error: BaseException) -> None:
     """Raise OwnLimitError where *error* comes from a limit of this process or machine; anything else is left alone."""
     if (reached := own_limit(error)) is not None:
         raise reached from error
-
-
-def _hint(number: int) -> str:
-    """Return what to raise or to change, with the current value, and how to continue."""
-    if number == errno.EMFILE:
-        now = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        remedy = f"raise the limit (ulimit -n {max(4096, 4 * now)}; it is {now}), or lower the concurrency"
-    elif number == errno.ENFILE:
-        remedy = "close other programs, or raise fs.file-max (Linux) or kern.maxfiles (macOS)"
-    elif number == errno.EADDRNOTAVAIL:
-        remedy = (
-            "wait a minute until closed connections are freed, widen net.ipv4.ip_local_port_range (Linux) or "
-            "net.inet.ip.portrange.first (macOS), or check that this machine has the address in the url"
-        )
-    elif number == errno.EAGAIN:
-        now = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-        remedy = f"raise the limit of processes and threads (ulimit -u; it is {now}), or lower the concurrency"
-    else:
-        remedy = "close other programs, or use a smaller model"
-    return f"{remedy}; then continue the run with --resume"
 
 
 def _no_descriptor_left() -> bool:

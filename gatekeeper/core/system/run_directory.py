@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, did_you_mean
+from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, nearest_word
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Kind
@@ -299,11 +299,9 @@ def suggest_run(path: Path) -> None:
     if path.exists():
         return
     beside = {run.name: run for folder in {RUNS, path.parent} if folder.is_dir() for run in runs_in(folder)}
-    near = did_you_mean(path.name, [*beside, "latest"]) if path.name not in beside else f"did you mean '{path.name}'?"
-    if not near.startswith("did you mean"):
-        raise InputError(f"there is no run {path}", hint="gatekeeper history lists the runs of a folder")
-    name = near.removeprefix("did you mean '").removesuffix("'?")
-    raise InputError(f"there is no run {path}", hint=f"did you mean '{beside.get(name, name)}'?")
+    near = nearest_word(path.name, [*beside, "latest"])
+    hint = f"did you mean '{beside.get(near, near)}'?" if near else "gatekeeper history lists the runs of a folder"
+    raise InputError(f"there is no run {path}", hint=hint)
 
 
 @contextmanager

@@ -202,14 +202,9 @@ def test_too_few_descriptors_are_our_limit(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "hint"),
-    [
-        pytest.param(errno.EADDRNOTAVAIL, "ip_local_port_range", id="ports"),
-        pytest.param(errno.ENOBUFS, "close other programs", id="buffers"),
-        pytest.param(errno.ENFILE, "fs.file-max", id="files"),
-    ],
+    "number", [errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENFILE], ids=["ports", "buffers", "files"]
 )
-def test_what_the_machine_lacks_is_our_limit(number: int, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_machine_lacks_is_our_limit(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     No free port, no memory for a connection and no file in the whole system are errors of ours with what to change.
     """
@@ -223,7 +218,7 @@ def test_what_the_machine_lacks_is_our_limit(number: int, hint: str, monkeypatch
             post(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", headers={}, timeout=1)
 
     assert ExitCode.INTERNAL_ERROR == reached.value.exit_code
-    assert hint in reached.value.hint
+    assert "close other programs" in reached.value.hint
 
 
 def test_a_refused_connection_is_a_fault_of_the_server() -> None:

@@ -31,7 +31,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path, sync: bool) -> None:
 
 def test_a_device_stays_a_device(tmp_path: Path) -> None:
     """
-    `-o /dev/null`, by root too: the device takes the content and is not replaced by a file.
+    `-o /dev/null`, by root too, and by a link such as /dev/stdout: refused, and not replaced by a file.
     """
     null = tmp_path / "null"
     try:
@@ -39,10 +39,15 @@ def test_a_device_stays_a_device(tmp_path: Path) -> None:
     except PermissionError:
         pytest.skip("only root makes devices")
 
-    write_atomically(null, "verdict")
+    link = tmp_path / "link"
+    link.symlink_to(null)
+
+    for path in (null, link):
+        with pytest.raises(NotRegularError, match="not a regular file"):
+            write_atomically(path, "verdict")
 
     assert stat.S_ISCHR(null.stat().st_mode)
-    assert [null] == list(tmp_path.iterdir())
+    assert {null, link} == set(tmp_path.iterdir())
 
 
 def test_a_file_that_cannot_be_written_keeps_its_old_content(tmp_path: Path) -> None:

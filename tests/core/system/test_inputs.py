@@ -103,7 +103,7 @@ def _bad_profile(folder: Path) -> Path:
 
 WRONG: dict[str, tuple[Callable[[Path], Path], str, str]] = {
     "no such SLO": (_gone, "mode.toml does not exist", "made.toml"),
-    "a folder": (_folder, "is a folder", "made.toml"),
+    "a folder": (_folder, "is a folder", "name a file in it"),
     "not UTF-8": (_not_utf8, "is not UTF-8", "UTF-8"),
     "no such canaries": (_no_canaries, "workload[1].canaries", "tools.jsonl"),
     "no such set": (
