@@ -552,5 +552,6 @@ def test_a_bound_is_written_in_its_metrics_unit(metric: str, bound: str) -> None
     with pytest.raises(InputError) as refused:
         parse(text, "slip.toml")
 
-    assert f"cannot read '{bound}'; write a number with" in refused.value.message
+    assert f"cannot read '{bound}'" in refused.value.message
+    assert "write a number, alone or with one of these units" in refused.value.hint
     assert f"line {len(text.splitlines()) - 1}:" in refused.value.message
