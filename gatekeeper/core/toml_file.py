@@ -110,18 +110,21 @@ def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDet
 
 
 def reason_of(error: ErrorDetails) -> str:
-    """Return what is wrong with a value, and where pydantic says it, the value as JSON."""
-    if error["type"] in {"value_error", "assertion_error", "located"}:  # written by our own validators
-        reason = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    """Return what is wrong with a value; one of the right kind is quoted."""
+    kind, reason = error["type"], error["msg"]
+    if kind in {"value_error", "assertion_error", "located"}:  # written by our own validators
+        reason = reason.removeprefix("Value error, ").removeprefix("Assertion failed, ")
         return f"{reason[:1].lower()}{reason[1:]}"
-    literal = json.dumps(error["input"], ensure_ascii=False, default=str)
-    literal = literal if len(literal) <= _LONGEST else f"{literal[:_LONGEST]}…"
-    reason = error["msg"].replace("Input should be", "must be")
-    if error["type"] == "model_type":  # pydantic names a class of ours
-        reason = "must be a table"
+    if kind == "model_type":  # pydantic names a class of ours
+        return "must be a table"
+    reason = reason.replace("Input should be", "must be")
     for word, ours in _KINDS.items():
         reason = reason.replace(word, ours)
-    return f"{literal}: {reason[:1].lower()}{reason[1:]}"
+    reason = f"{reason[:1].lower()}{reason[1:]}"
+    if kind.endswith("_type"):  # what stands where no text belongs may hold a key
+        return reason
+    literal = json.dumps(error["input"], ensure_ascii=False, default=str)
+    return f"{literal if len(literal) <= _LONGEST else f'{literal[:_LONGEST]}…'}: {reason}"
 
 
 def _is_branch(part: int | str) -> bool:

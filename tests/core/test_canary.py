@@ -242,7 +242,7 @@ def test_turns_of_a_conversation_are_canaries() -> None:
 
 
 @pytest.mark.parametrize(("text", "says", "hint"), [
-    (lines({**GOOD, "messages": "hi"}), 'messages: "hi": must be a list', "has id and messages"),
+    (lines({**GOOD, "messages": "hi"}), "messages: must be a list", "has id and messages"),
     (json.dumps([GOOD]), "must be an object in braces", "has id and messages"),
     (lines({**GOOD, "messages": [{"role": "usr", "content": "hi"}]}), "did you mean 'user'?", "has id and messages"),
     (lines({**GOOD, "messages": [{"role": "user", "content": " "}]}), "message has no content", "has id and messages"),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from gatekeeper.backends.http import control_requests
-from gatekeeper.core.errors import did_you_mean
+from gatekeeper.core.errors import nearest_word
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.text import some
@@ -38,9 +38,9 @@ def certain_mistake(fault: str, model: str | None, listed: Sequence[str], key_va
     if status == NOT_FOUND and listed and model is not None and model not in listed:
         # A name of several lines could pass for a hint of ours, and a long one fills the screen.
         names = [name for name in listed if name.isprintable() and len(name) <= LONGEST_NAME]
-        near = did_you_mean(model, names) if names else "its list has no name that can be shown"
-        near = near if near.endswith("?") or not names else f"it lists {some(names)}"
-        return f"set served_model_name in [subject] to the name of the model there; {near}"
+        near = nearest_word(model, names)
+        hint = f"did you mean '{near}'?" if near else f"it lists {some(names) or 'no name that can be shown'}"
+        return f"set served_model_name in [subject] to the name of the model there; {hint}"
     if _PAGE.match(fault):
         return "a web page answers there: correct the url, such as http://127.0.0.1:8080"
     return ""

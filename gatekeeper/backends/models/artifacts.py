@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +11,7 @@ from gatekeeper.backends import facts_of
 from gatekeeper.backends.backend_facts import ModelStore
 from gatekeeper.backends.models import gguf, model_stores
 from gatekeeper.backends.models.safetensors import INDEX, MOST_BYTES, SUFFIX, check_safetensors, check_shards
-from gatekeeper.core.errors import InputError
+from gatekeeper.core.errors import InputError, nearest_word
 from gatekeeper.core.manifest import Model, Shape, digest_of, sha256
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.system.files import read_input
@@ -21,8 +20,6 @@ from gatekeeper.core.verdict import Finding, FindingKind
 
 _LOADED = ("model", "draft", "projector", "adapter")
 """Layers of an Ollama model that take memory."""
-_NEAR = 0.8
-"""How alike two names are, of 1, before one is suggested for the other: models of one family are named alike."""
 
 
 class Hashes(Protocol):
@@ -76,14 +73,14 @@ def _missing(name: str, base: Path, store: ModelStore | None) -> InputError:
     path = (base / name).expanduser()
     siblings = {str(Path(name).with_name(other.name)) for other in path.parent.glob("*")}
     stored = {model.name for model in model_stores.all_models() if model.store != "folder"}
-    near = get_close_matches(name, siblings | stored, n=1, cutoff=_NEAR)
+    near = nearest_word(name, siblings | stored)
     is_path = not _looks_like_hub_id(name) or path.parent.is_dir()  # models/x, next to a folder models
     if store is None and not file and is_path:
-        hint = f"did you mean '{near[0]}'?" if near else f"{relative_paths(base)}; check the spelling"
+        hint = f"did you mean '{near}'?" if near else f"{relative_paths(base)}; check the spelling"
         return InputError(f"model '{name}': no file or folder {path}", hint=hint)
     command = store.download if store is not None else "hf download"
     hint = f"download it: {command} {f'{repository} {file}' if file and store is None else name}"
-    hint += f"; or name one that is here: '{near[0]}'" if near and store is None else ""
+    hint += f"; or name one that is here: '{near}'" if near and store is None else ""
     return InputError(f"model '{name}' is not on this machine", hint=hint)
 
 

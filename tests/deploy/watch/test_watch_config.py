@@ -113,7 +113,7 @@ def test_a_chance_of_false_alarms_that_no_answer_can_reach_is_refused(
 
     assert isinstance(error, InputError)
     assert "false_alarms" in error.message
-    assert "1e-06" in error.message
+    assert "0.000001" in error.message
 
 
 @pytest.mark.parametrize(("key", "value"), [("interval", 1e-300), ("interval", 1e-9)])
