@@ -11,7 +11,6 @@ from gatekeeper.cli.common_options import AS_JSON
 from gatekeeper.cli.options import (
     LATEST,
     RUN_DIR,
-    RenamedCommand,
     RunPath,
     SloPath,
     annotate,
@@ -84,7 +83,7 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
     `metrics` lists what an objective may name; a run directory draws its certified region and its capacity. Without
     WORD: every word.
     """
-    from gatekeeper.report.commands.explain_text import explain_text, list_text
+    from gatekeeper.report.commands.explain_text import explain_text, list_text, metrics_document, metrics_text
     from gatekeeper.report.data import glossary
 
     if not words:
@@ -92,7 +91,7 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
         show([entry.document() for entry in every], list_text(every), as_json=as_json)
         return
     if words == (METRICS,):
-        _list_metrics(as_json=as_json)
+        show(metrics_document(), metrics_text(), as_json=as_json)
         return
     entries = glossary.explained(" ".join(words))
     if not entries and len(words) == 1 and (run := run_folder(Path(words[0]))).is_dir():
@@ -124,12 +123,6 @@ def _show_what_is_proven_around(run: Path, *, as_json: bool) -> None:
     any_region = any(workload.region is not None for workload in verdict.workloads)
     regions = region_text.render(verdict) if any_region or not capacities else ""
     show(proven, regions + capacities, as_json=as_json)
-
-
-def _list_metrics(*, as_json: bool) -> None:
-    from gatekeeper.report.commands.metrics_text import metrics_document, metrics_text
-
-    show(metrics_document(), metrics_text(), as_json=as_json)
 
 
 @click.command()
@@ -194,15 +187,14 @@ def _send(run_dir: Path, to: str, *, as_json: bool) -> None:
 @click.command()
 @RUN_DIR
 @click.option(
-    "--format", "form", type=click.Choice([*ROW_FORMATS, "text", "json"]), default="text",
-    metavar=f"[{'|'.join(ROW_FORMATS)}]", help="Output format.",
+    "--format", "form", type=click.Choice(ROW_FORMATS), default="csv", show_default=True,
+    help="Output format.",
 )  # fmt: skip
 @click.option(
     "--of", "kind", type=click.Choice(["answers", "host"]), default="answers", show_default=True,
     help="A row an answer, or a row a host sample.",
 )  # fmt: skip
-@AS_JSON
-def export(run_dir: Path, form: str, kind: str, *, as_json: bool) -> int | None:  # noqa: ARG001 (--json sets the format)
+def export(run_dir: Path, form: str, kind: str) -> int:
     """Write a run as a table: a row an answer, or a row a host sample.
 
     The columns: docs/reference/records.md.
@@ -212,23 +204,6 @@ def export(run_dir: Path, form: str, kind: str, *, as_json: bool) -> int | None:
       0    exported
       3    a record file is damaged: only its whole records are exported
     """
-    if form in ROW_FORMATS:
-        return _export_rows(run_dir, form, kind)
-    context = click.get_current_context()
-    chosen = context.params["form"]
-    if chosen in ROW_FORMATS:
-        raise InputError(f"--format {chosen} and --json exclude each other", hint="an object a line: --format ndjson")
-    if context.get_parameter_source("kind") is not click.core.ParameterSource.DEFAULT:
-        raise InputError(f"--of {kind} needs a format", hint=f"--format {' or '.join(ROW_FORMATS)}")
-    new = f"gatekeeper report RUN --to {CONFIGURED}"
-    text = f"{context.command_path} without --format is now: {new} (the old name ends with 0.4); a table: --format csv"
-    click.echo(f"gatekeeper: {text}", err=True)
-    _send(run_dir, CONFIGURED, as_json=form == "json")
-    return None
-
-
-def _export_rows(run_dir: Path, form: str, kind: str) -> int:
-    """Write the rows of a run to stdout; return 3 for a damaged record file."""
     from gatekeeper.core.text import printable_error
     from gatekeeper.deploy.loaded_run import LoadedRun
     from gatekeeper.report import tables
@@ -247,11 +222,4 @@ def _export_rows(run_dir: Path, form: str, kind: str) -> int:
     return ExitCode.UNPROVEN if run.damaged else ExitCode.OK
 
 
-COMMANDS = (
-    open_report,
-    explain,
-    judge,
-    report,
-    RenamedCommand(AS_JSON(click.command()(_list_metrics)), old="metrics", new=f"gatekeeper explain {METRICS}"),
-    export,
-)
+COMMANDS = (open_report, explain, judge, report, export)

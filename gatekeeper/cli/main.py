@@ -74,11 +74,11 @@ FURTHER = {
     "this machine": ("host", "selftest", "ceiling"),
     "your own worker": ("worker",),
 }
-"""The commands that `--help` only names. It hides `help`, `version` and old names."""
+"""The commands that `--help` only names. It hides `help` and `version`."""
 MODULES = {
     "certify_and_plan": ("certify", "plan", "sweep", "soak"),
-    "try_and_ceiling": ("try", "probe", "ceiling"),
-    "judge_and_report": ("open", "explain", "judge", "report", "metrics", "export"),
+    "try_and_ceiling": ("try", "ceiling"),
+    "judge_and_report": ("open", "explain", "judge", "report", "export"),
     "admit_and_history": ("admit", "sign", "history", "compare"),
     "init_and_doctor": ("init", "doctor", "selftest", "host", "worker", "help", "version"),
     "watch_and_proxy": ("watch", "proxy"),

@@ -256,19 +256,6 @@ def seconds_option(default: str) -> Callable[[Callable[..., Any]], Callable[...,
     )
 
 
-class RenamedCommand(click.Command):
-    """The old name of *command*: it stays for one release, out of sight, and says on stderr what to use instead."""
-
-    def __init__(self, command: click.Command, *, old: str, new: str) -> None:
-        super().__init__(old, params=list(command.params), callback=command.callback, help=f"Now: {new}", hidden=True)
-        self._new = new
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Say the new name, and run the command."""
-        click.echo(f"gatekeeper: {ctx.command_path} is now: {self._new} (the old name ends with 0.4)", err=True)
-        return super().invoke(ctx)
-
-
 class LazyCommand(click.Command):
     """A command that is known by its name: *module* of cli/, which holds it, is imported when it is called."""
 
@@ -310,10 +297,9 @@ class CommandGroup(click.Group):
         name = args[0] if args else ""
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:
             group = ctx.command_path.partition(" ")[2]
-            commands = {name: self.get_command(ctx, name) for name in self.commands}
-            names = [name for name, command in commands.items() if not isinstance(command, RenamedCommand)]
             raise InputError(
-                f"unknown command '{f'{group} {name}'.strip()}'", hint=unknown_command_hint(name, names, LATEST)
+                f"unknown command '{f'{group} {name}'.strip()}'",
+                hint=unknown_command_hint(name, [*self.commands], LATEST),
             )
         return super().resolve_command(ctx, args)
 

@@ -15,7 +15,6 @@ from gatekeeper.cli.common_options import AS_JSON
 from gatekeeper.cli.options import (
     SLO,
     CommandGroup,
-    RenamedCommand,
     SecondsRange,
     annotate,
     graded,
@@ -112,9 +111,6 @@ def try_draft(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **o
     }
     document = document | {"workloads": workloads}
     show(document, try_slo_text(document), as_json=as_json)
-
-
-remote.add_command(RenamedCommand(try_draft, old="probe", new="gatekeeper remote try"))
 
 
 def _in_foreground(verb: str, help_text: str) -> None:

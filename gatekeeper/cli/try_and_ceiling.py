@@ -1,4 +1,4 @@
-"""The commands that measure for seconds: try, with probe, its old name; ceiling."""
+"""The commands that measure for seconds: try and ceiling."""
 
 import shlex
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import click
 
 from gatekeeper.cli.certify_and_plan import observers
 from gatekeeper.cli.common_options import AS_JSON, QUIET, is_verbose
-from gatekeeper.cli.options import PATH, RenamedCommand, SloPath, out_option, seconds_option, show
+from gatekeeper.cli.options import PATH, SloPath, out_option, seconds_option, show
 from gatekeeper.core.backend_registry import PROBED, TIMED
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.exit_codes import ExitCode
@@ -100,4 +100,4 @@ def ceiling(
     return ExitCode.OK if document["measurable"] else ExitCode.UNPROVEN
 
 
-COMMANDS = (try_draft, RenamedCommand(try_draft, old="probe", new="gatekeeper try"), ceiling)
+COMMANDS = (try_draft, ceiling)

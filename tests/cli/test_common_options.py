@@ -18,7 +18,6 @@ from tests.builders.live_server import live_policy
 from tests.builders.project_folder import ROOT, ProjectFolder
 
 PROMOTED = ROOT / "tests" / "golden" / "runs" / "promoted"
-NEW = {"metrics": "explain metrics", "probe": "try"}
 FAILED = ROOT / "tests" / "golden" / "runs" / "failed"
 
 
@@ -66,7 +65,7 @@ def test_every_command_stands_in_one_section_of_the_help() -> None:
     assert sorted(current) == sorted([*described, *further_names])
     assert len(described) <= 14
     assert max(map(len, help_text.splitlines())) <= 80
-    assert not any(f"\n  {name} " in help_text for name in ("help", "version", "probe", "metrics"))
+    assert not any(f"\n  {name} " in help_text for name in ("help", "version"))
 
 
 def test_the_help_of_a_command_only_names_the_global_options() -> None:
@@ -81,29 +80,6 @@ def test_the_help_of_a_command_only_names_the_global_options() -> None:
     says("commands", "a command names the global options", help_text.splitlines()[-1])
     assert "--verbose" not in help_text
     assert "-v, --verbose" in main.gatekeeper.get_help(above)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (("metrics", "--json"), ("explain", "metrics", "--json")),
-        (("probe", "no.toml"), ("try", "no.toml")),
-    ],
-    ids=lambda words: words[0],
-)
-def test_an_old_name_works_and_says_the_new_one(
-    project: ProjectFolder, old: tuple[str, ...], new: tuple[str, ...]
-) -> None:
-    """
-    An old name does what the new one does, with the new name on stderr; no mistyped command is led to it.
-    """
-    before, now = project.run(*old), project.run(*new)
-    mistyped = project.run(f"{old[0]}x", code=2)
-
-    assert (now.code, now.out) == (before.code, before.out)
-    assert before.err.endswith(now.err)
-    says("commands", "an old name says the new one", before.err.removesuffix(now.err), old=old[0], new=NEW[old[0]])
-    assert f"'{old[0]}'" not in mistyped.err.partition("hint:")[2]
 
 
 @pytest.mark.parametrize(

@@ -158,24 +158,20 @@ def test_an_export_of_a_damaged_run_is_whole_records_and_code_3(project: Project
     )
 
 
-def test_an_export_without_a_format_sends_as_before_and_says_the_new_name(project: ProjectFolder) -> None:
+def test_an_export_is_a_table_of_answers_unless_told_otherwise(project: ProjectFolder) -> None:
     """
-    For one release it does what `report --to otlp` does.
+    Without options it writes the answers as CSV.
     """
-    before, now = project.run("export", str(PROMOTED)), project.run("report", str(PROMOTED), "--to", "otlp")
+    plain, named = (
+        project.run("export", str(PROMOTED), *words, code=0) for words in ((), ("--of", "answers", "--format", "csv"))
+    )
 
-    assert (now.code, now.out) == (before.code, before.out)
-    assert before.err.endswith(now.err)
-    says("commands", "an export without a format says the new name", before.err.removesuffix(now.err))
+    assert plain.out == named.out
 
 
-@pytest.mark.parametrize(
-    "words", [("--format", "csv", "--json"), ("--of", "host"), ("-o", "x.html"), ("--format", "xlsx")]
-)
-def test_an_export_never_sends_what_was_to_be_written(project: ProjectFolder, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("words", [("--format", "csv", "--json"), ("-o", "x.html"), ("--format", "xlsx")])
+def test_an_export_of_another_kind_is_refused(project: ProjectFolder, words: tuple[str, ...]) -> None:
     """
-    Options that contradict each other end the command before a collector is asked.
+    A format that no table has ends the command before anything is written.
     """
-    collector = project.with_environment(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1")
-
-    assert "hint" in collector.run("export", str(PROMOTED), *words, code=2).err
+    assert "hint" in project.run("export", str(PROMOTED), *words, code=2).err

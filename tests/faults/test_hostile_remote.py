@@ -399,7 +399,7 @@ def test_a_made_up_probe_is_no_result(lie: Lie, project: ProjectFolder, tmp_path
     """
     (tmp_path / "probe").mkdir()
     (tmp_path / "probe" / "probe.json").write_text(content)
-    lie(job=JOB | {"label": {"command": ["probe"], "slo": "x"}}, holds=tmp_path / "probe")
+    lie(job=JOB | {"label": {"command": ["try"], "slo": "x"}}, holds=tmp_path / "probe")
 
     done = fetch(project)
 
@@ -440,7 +440,7 @@ def test_a_record_that_was_changed_there_is_no_verdict(lie: Lie, project: Projec
     assert (3, True) == (done.code, all(word in done.err for word in ("SHA256SUMS", "soak-1.jsonl"))), done.err
 
 
-@pytest.mark.parametrize("verb", ["soak", "sweep", "probe", "certify", "nonsense"])
+@pytest.mark.parametrize("verb", ["soak", "sweep", "try", "certify", "nonsense"])
 def test_the_command_that_a_host_names_decides_no_exit_code(lie: Lie, project: ProjectFolder, verb: str) -> None:
     """
     A failing run, called another command by its host, is never 0: the records decide, or nothing is proven.
@@ -450,7 +450,7 @@ def test_the_command_that_a_host_names_decides_no_exit_code(lie: Lie, project: P
 
     first, again = fetch(project), fetch(project, RUN_ID)
 
-    expected = 3 if verb in {"sweep", "probe"} else 1
+    expected = 3 if verb in {"sweep", "try"} else 1
     assert [expected, expected] == [first.code, again.code], first.err
 
 

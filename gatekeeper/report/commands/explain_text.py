@@ -1,10 +1,11 @@
-"""What `gatekeeper explain` prints."""
+"""What `gatekeeper explain` prints of words, and of the metrics that an objective may name."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.metrics import ALL, BY_NAME
+from gatekeeper.core.metrics.metric import Metric, Sight
 from gatekeeper.core.text import aligned
-from gatekeeper.report.commands.metrics_text import metric_facts
 from gatekeeper.report.data.glossary import GlossaryEntry
 
 
@@ -25,3 +26,45 @@ def list_text(entries: Sequence[GlossaryEntry]) -> str:
         rows = [(entry.word, entry.means) for entry in entries if entry.kind == kind]
         lines += [f"{kind}s", *(f"  {row}" for row in aligned(rows)), ""]
     return "\n".join(lines)
+
+
+def metrics_text() -> str:
+    """Return one paragraph per metric."""
+    paragraphs = [f"{metric.name}\n    {metric.description}\n    {metric_facts(metric)}" for metric in ALL]
+    return "\n".join(paragraphs) + "\n"
+
+
+def metric_facts(metric: Metric) -> str:
+    """Return the unit of a metric, which direction is better, what one sample is and what it needs."""
+    better = "higher" if metric.higher_is_better else "lower"
+    return f"{metric.unit}; {better} is better; per {metric.per.value}; needs {_needed(metric) or 'nothing'}"
+
+
+def metrics_document() -> dict[str, Any]:
+    """Return every metric as JSON."""
+    return {
+        "schema": 1,
+        "metrics": [
+            {
+                "name": metric.name,
+                "unit": metric.unit,
+                "better": "higher" if metric.higher_is_better else "lower",
+                "per": metric.per.value,
+                "needs": _needs(metric),
+                "when": metric.default_when,
+                "population": metric.population,
+                "says": metric.description,
+            }
+            for metric in ALL
+        ],
+    }
+
+
+def _needed(metric: Metric) -> str:
+    return "host telemetry" if metric.host else metric.needs.words
+
+
+def _needs(metric: Metric) -> list[str]:
+    if metric.host:
+        return ["host telemetry"]
+    return sorted(str(flag.name).lower() for flag in Sight if flag in metric.needs)

@@ -184,7 +184,7 @@ def judge_locally(out: Path, job: Mapping[str, Any], verb: str) -> RemoteResult:
         try:
             if verb == "sweep":
                 return RemoteResult(out, document=sweep_document(out))
-            if verb in {"try", "probe"}:  # its old name, of a run that was started by an older version
+            if verb == "try":
                 return RemoteResult(out, document=_probe_document(out))
             return _verify(out, job.get("exit"), verb)
         except NoProofError as refused:
