@@ -120,6 +120,13 @@ def policy(condition: Condition) -> Policy:
             "verdict_sha256": "",
             "issued": 0,
             "expires": MONTH_S,
+            "conditions": {
+                "backend": "scripted",
+                "target": "t",
+                "prompt_cache": "off",
+                "concurrency": 1,
+                "max_tokens": 512,
+            },
             "watch": {"interval": LOOK_S},
             "route": [
                 {

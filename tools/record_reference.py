@@ -40,10 +40,7 @@ CLEAR = {
     *("memory_peak_bytes", "cached_prompt_tokens", "answer_tok_per_s", "decode_tok_per_s", "logprob"),
 }
 """Fields that say by their names what they are."""
-ABOUT_COLUMNS = (
-    "What no piece has is left out; an answer without pieces has an empty list. Before 0.3.0: a list "
-    "`[at_ns, tokens, drafted, token_id]` a piece."
-)
+ABOUT_COLUMNS = "What no piece has is left out; an answer without pieces has an empty list."
 COLUMNS = {
     "at_ns": ("int, ns", "when the first piece came"),
     "gaps_ns": ("list, ns", "from each piece to the next"),
@@ -53,7 +50,7 @@ COLUMNS = {
 }
 """The columns of an answer's arrivals, as `Arrivals.as_columns` writes them."""
 SAMPLE_LINES = """A line of `host.jsonl`, once a second. It is in full once a minute and where more than numbers
-changed; before 0.3.0, always. Between, a line has no `values` but `like`, the `at_ns` of the last full line, and
+changed. Between, a line has no `values` but `like`, the `at_ns` of the last full line, and
 `numbers`: in that line's order each value that is a number, then its age where it has one. `gatekeeper export` writes
 all in full."""
 CLASSES = (

@@ -269,7 +269,7 @@ class LiveEvidence:
 
 def whole_answers_count(policy: Policy) -> bool:
     """Return whether the time of whole answers is evidence: without a prompt cache, both arms read the same prompt."""
-    return policy.conditions is not None and policy.conditions.prompt_cache == "off"
+    return policy.conditions.prompt_cache == "off"
 
 
 def _loss(workload: str, span: Span, policy: Policy, error: float, now: Instant) -> GuardResult | None:

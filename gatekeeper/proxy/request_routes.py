@@ -172,8 +172,7 @@ class RequestRoutes:
         because, arm = route.because, None
         outside = f"{self.in_flight} requests in flight, certified up to {most}" if crowded else None
         if route.region is not None and outside is None:
-            conditions = published.policy.conditions
-            outside = _beyond(route.region, request, self.in_flight, conditions.request if conditions else {})
+            outside = _beyond(route.region, request, self.in_flight, published.policy.conditions.request)
         if outside is not None:
             because = outside
         elif conversation.draw < proxy.holdout:

@@ -1,7 +1,7 @@
 """The verdict as JUnit XML: fail is <failure>, unproven is <error>, and nothing is ever <skipped>.
 
 The time of a case, and of its suite, is that of the soaks which it rests on. Workloads share a soak, so the whole takes
-the time of its longest suite; a run of 0.2.0 does not say how long a soak took, and has no times.
+the time of its longest suite.
 """
 
 import re

@@ -118,10 +118,8 @@ def explanation(check: Check, *, incomplete: bool) -> list[str]:
 
 
 def conditions(policy: Policy) -> list[str]:
-    """Return the conditions under which a policy holds, and how its servers were launched; nothing without any."""
+    """Return the conditions under which a policy holds, and how its servers were launched."""
     certified = policy.conditions
-    if certified is None:
-        return []
     context = f"prompts of at most {certified.longest_prompt} tokens, " if certified.longest_prompt else ""
     sampled = certified.sampling.model_dump(exclude_none=True)
     rows = [

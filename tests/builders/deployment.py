@@ -21,6 +21,7 @@ from gatekeeper.report.attestation.certificate import described
 from tests.builders.background_server import BackgroundServer, QuietHandler
 from tests.builders.manifest import manifest
 from tests.builders.project_folder import canary_lines
+from tests.builders.watch import CONDITIONS
 
 WATCH = {
     "interval": 10.0,
@@ -90,6 +91,7 @@ def policy_of(run: Path, issued: datetime) -> dict[str, Any]:
         "verdict_sha256": sha256((run / "verdict.json").read_bytes()),
         "issued": stamp(issued),
         "expires": stamp(issued + timedelta(days=30)),
+        "conditions": CONDITIONS,
     }
 
 

@@ -27,6 +27,8 @@ MEASURED = {
     "json_pass_rate": figure(1.0, 0.9, 1.0),
 }
 
+CONDITIONS = {"backend": "openai", "target": "t", "prompt_cache": "unknown", "concurrency": 1, "max_tokens": 512}
+
 
 def guard(metric: str, **more: Any) -> dict[str, Any]:
     return {"metric": metric, "for": 120.0, **more}
@@ -52,6 +54,7 @@ def policy(
             "verdict_sha256": "def",
             "issued": 0,
             "expires": life_s,
+            "conditions": CONDITIONS,
             "route": [route],
             "guard": list(guards),
             **more,

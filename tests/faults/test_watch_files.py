@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tomllib
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +47,12 @@ def read(path: Path, kind: str) -> list[dict[str, Any]]:
     return [entry for line in path.read_text().splitlines() if (entry := json.loads(line))["kind"] == kind]
 
 
+def with_checksum(entry: dict[str, Any]) -> str:
+    """Return the line of an entry as a watch writes it: only what it says is wrong."""
+    text = json.dumps(entry)
+    return f'{text[:-1]}, "crc": "{zlib.crc32(text.encode()):08x}"}}'
+
+
 def lines(change: Callable[[dict[str, Any]], object]) -> Damage:
     """Return what passes each line that holds a change through *change*, whose None removes it."""
 
@@ -55,8 +62,8 @@ def lines(change: Callable[[dict[str, Any]], object]) -> Damage:
             entry = json.loads(line)
             entry.pop("crc")
             new = change(entry) if entry["kind"] == "change" else line
-            lines_left.append(new if isinstance(new, str) else json.dumps(new))
-        log.write_text("".join(f"{line}\n" for line in lines_left if line != "null"))
+            lines_left.append(with_checksum(new) if isinstance(new, dict) else str(new))
+        log.write_text("".join(f"{line}\n" for line in lines_left if line != "None"))
 
     return damage
 
@@ -78,7 +85,8 @@ def of_another_certificate(log: Path) -> None:
     for line in log.read_text().splitlines():
         entry = json.loads(line)
         entry.pop("crc")
-        lines_left.append(json.dumps({**entry, "verdict_sha256": "0" * 64} if "verdict_sha256" in entry else entry))
+        changed = {**entry, "verdict_sha256": "0" * 64} if "verdict_sha256" in entry else entry
+        lines_left.append(with_checksum(changed))
     log.write_text("\n".join(lines_left) + "\n")
 
 

@@ -206,7 +206,6 @@ def test_a_request_outside_of_the_region_decodes_plainly(body: dict[str, Any], i
     """
     routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
     policy = live_policy()
-    assert policy.conditions is not None
     carried = policy.conditions.model_copy(update={"request": {"certified_with": 1}})
     published(routes, region=REGION, of=policy.model_copy(update={"conditions": carried}))
     request_body = {"messages": [{"role": "user", "content": "hello"}], "temperature": 0, "max_tokens": 100, **body}
@@ -249,7 +248,6 @@ def test_what_a_server_may_take_in_another_way_is_outside(name: str) -> None:
     fields, why = STRANGE[name]
     routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
     policy = live_policy()
-    assert policy.conditions is not None
     carried = policy.conditions.model_copy(update={"request": {"certified_with": 1}})
     published(routes, region=REGION, of=policy.model_copy(update={"conditions": carried}))
     usual = {"messages": [{"role": "user", "content": "hello"}], "temperature": 0, "max_tokens": 100, "min_tokens": 0}

@@ -65,7 +65,7 @@ class Policy(InputTable):
     expires: AwareDatetime
     default: Default = Default()
     watch: Watch = Watch()
-    conditions: Conditions | None = Field(default=None, description="policies of gatekeeper 0.2.0 and before lack it")
+    conditions: Conditions
     launch: tuple[Launch, ...] = ()
     route: tuple[Route, ...] = Field(min_length=1)
     guard: tuple[Guard, ...] = ()
@@ -102,12 +102,11 @@ class Policy(InputTable):
         return tuple(guard for guard in self.guard if guard.applies_to(workload))
 
     def max_concurrency(self, workload: str) -> int:
-        """Return up to how many requests in flight a workload may speculate: without a figure, one."""
-        certified = self.conditions.concurrency if self.conditions is not None else 1
+        """Return up to how many requests in flight a workload may speculate: its own figure, else the certified one."""
         region = self.route_of(workload).region
         if region is not None and region.concurrency is not None:
             return int(region.concurrency.at_most)
-        return self.route_of(workload).max_concurrency or certified
+        return self.route_of(workload).max_concurrency or self.conditions.concurrency
 
     def expired(self, now: datetime) -> bool:
         """Return whether the policy has expired."""

@@ -156,7 +156,7 @@ class Arrivals(Sequence[Arrival]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, _handler: object) -> Any:
-        """Write them as columns; read columns, and the lists of rows that versions before 0.3.0 wrote."""
+        """Write them as columns, and read these."""
         from pydantic_core import core_schema  # noqa: PLC0415  programs of other environments import this module
 
         columns = core_schema.plain_serializer_function_ser_schema(Arrivals.as_columns)
@@ -168,9 +168,9 @@ def _arrivals(value: object) -> Arrivals:
         return value
     if isinstance(value, dict):
         return Arrivals.of_columns(value)
-    if not isinstance(value, list | tuple):
-        raise ValueError("arrivals are not a list")
-    return Arrivals(value)
+    if value not in ([], ()):
+        raise ValueError("arrivals are neither columns nor an empty list")
+    return Arrivals()
 
 
 def _is_known(value: object) -> bool:

@@ -55,22 +55,19 @@ class SeenProcess:
 
 def compare(policy: Policy, process: SeenProcess | None, fetch: Get) -> list[Compared]:
     """Compare what a server tells without a completion: its process and its own documents."""
-    dialect = None if policy.conditions is None else running_dialect(policy.conditions.backend)
-    lossy = [*_lossy(process, dialect, fetch)]
-    if policy.conditions is None or dialect is None:
-        return [*lossy, Compared("conditions", "not checked", "the policy is older than gatekeeper 0.3.0 and has none")]
+    dialect = running_dialect(policy.conditions.backend)
     return [
-        *lossy,
+        *_lossy(process, dialect, fetch),
         *_process(policy, process, dialect),
         *_documents(policy, policy.conditions, dialect, fetch),
         *_by_request(policy.conditions, policy.route),
     ]
 
 
-def _lossy(process: SeenProcess | None, dialect: Dialect | None, fetch: Get) -> Iterator[Compared]:
+def _lossy(process: SeenProcess | None, dialect: Dialect, fetch: Get) -> Iterator[Compared]:
     """Yield what makes the speculation of the running server lossy: how it was started, and what it tells itself."""
     lossy = process.lossy if process is not None else None
-    if lossy is None and dialect is not None:
+    if lossy is None:
         path = dialect.settings_path
         lossy = None if path is None else find_lossy_setting(fetch(path), path, dialect.lossy)
     if lossy is not None:
@@ -237,10 +234,10 @@ def _by_request(conditions: Conditions, routes: Sequence[Route]) -> Iterator[Com
         yield Compared("request fields", "not checked", f"every request must carry {json.dumps(conditions.request)}")
 
 
-def cache_difference(conditions: Conditions | None, answer: Answer) -> str | None:
+def cache_difference(conditions: Conditions, answer: Answer) -> str | None:
     """Return that an answer came from a prompt cache, though the certificate was made without one."""
     cached = answer.claims.cached_tokens
-    if conditions is None or conditions.prompt_cache != "off" or not cached:
+    if conditions.prompt_cache != "off" or not cached:
         return None
     options_off = running_dialect(conditions.backend).cache_off
     advice = f"; start it with {' '.join(options_off)}" if options_off else ""
@@ -268,8 +265,10 @@ class ServerConditions:
     def difference(self) -> str | None:
         """Return what differs: by the last check, or by the answers since this was last read; None if nothing does."""
         answers, self._answers = self._answers, []
-        conditions = self._policy.conditions if self._policy is not None else None
-        warm = next(filter(None, (cache_difference(conditions, answer) for answer in answers)), None)
+        warm = None
+        if self._policy is not None:
+            conditions = self._policy.conditions
+            warm = next(filter(None, (cache_difference(conditions, answer) for answer in answers)), None)
         return "; ".join(filter(None, (differences(self.found), warm))) or None
 
     def describe(self) -> str:
@@ -279,18 +278,15 @@ class ServerConditions:
         return "; ".join((*parts, f"differs: {differing}") if (differing := differences(self.found)) else parts)
 
 
-def compare_answers(
-    conditions: Conditions | None, answers: Sequence[Answer], *, speculating: bool
-) -> Iterator[Compared]:
+def compare_answers(conditions: Conditions, answers: Sequence[Answer], *, speculating: bool) -> Iterator[Compared]:
     """Compare what *answers* to one prompt, sent twice, tell: the prompt cache, and whether anything was drafted."""
     faults = [answer.fault for answer in answers if answer.fault is not None]
     if faults:
         yield Compared("answers", "differs", f"no answer: {quote(faults[0])}")
         return
     warm = next(filter(None, (cache_difference(conditions, answer) for answer in answers)), None)
-    if conditions is None or conditions.prompt_cache != "off":
-        state = conditions.prompt_cache if conditions else "unknown"
-        yield Compared("prompt cache", "not checked", f"certified with it {state}")
+    if conditions.prompt_cache != "off":
+        yield Compared("prompt cache", "not checked", f"certified with it {conditions.prompt_cache}")
     elif warm is not None:
         yield Compared("prompt cache", "differs", warm)
     elif all(answer.claims.cached_tokens is None for answer in answers):

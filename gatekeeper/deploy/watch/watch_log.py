@@ -124,9 +124,9 @@ def _line(entry: Mapping[str, Any]) -> bytes:
 
 
 def _entry(line: bytes) -> dict[str, Any]:
-    """Return the entry of a line; lines of older versions have no checksum."""
+    """Return the entry of a line; one whose checksum is missing or wrong is damaged."""
     with_checksum = _SUMMED.fullmatch(line)
-    intact = with_checksum is None or zlib.crc32(with_checksum[1] + b"}") == int(with_checksum[2], 16)
+    intact = with_checksum is not None and zlib.crc32(with_checksum[1] + b"}") == int(with_checksum[2], 16)
     try:
         entry = parse.json_object(line) if intact else {}
     except parse.ParseError:

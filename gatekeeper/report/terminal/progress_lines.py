@@ -88,8 +88,8 @@ def _stage(detail: Detail) -> str:
 
 
 def _trial(detail: Detail) -> str:
-    """Name a trial by its setting; a remote host with an older version sends only the trial's name."""
-    return describe_setting(detail["setting"]) if "setting" in detail else str(detail["trial"])
+    """Name a trial by its setting."""
+    return describe_setting(detail["setting"])
 
 
 def _settings(detail: Detail) -> str:

@@ -154,6 +154,7 @@ def check_published(run: VerifiedRun) -> Published:
     directory = run.directory
     try:
         text, written = directory.text(POLICY), directory.read(CERTIFICATE)
+        directory.read(CHAIN)  # the certificate names its digest
     except InputError as error:  # for example a soak alone, which promotes nothing
         raise NoProofError(Reason.UNPROVEN, error.message, hint=admission.CERTIFY) from error
     try:
@@ -190,7 +191,7 @@ def certificate_of(
     directory: RunDirectory, manifest: Manifest, verdict: Verdict, policy: CertifiedPolicy, events: Sequence[Event]
 ) -> dict[str, Any]:
     """Return the certificate of a run whose verdict.json, policy.toml and chain are written."""
-    results = (MANIFEST, VERDICT, POLICY, *([CHAIN] if (directory.path / CHAIN).is_file() else []))
+    results = (MANIFEST, VERDICT, POLICY, CHAIN)
     frozen = {SLO_NAME: manifest.slo.sha256, PROFILE_NAME: manifest.profile.sha256}
     frozen |= {canary_name(name): file.sha256 for name, file in manifest.canaries.items()}
     files = {name: directory.sha256(name) for name in results}
@@ -207,10 +208,8 @@ def chain_of(directory: RunDirectory, manifest: Manifest, events: Sequence[Event
 
 
 def check_chain(run: VerifiedRun) -> list[dict[str, Any]]:
-    """Return who made each step of a run; refuse a chain that its files do not give. Runs of 0.2.0 have none."""
+    """Return who made each step of a run; refuse a chain that its files do not give."""
     directory = run.directory
-    if not (directory.path / CHAIN).is_file():
-        return []
     derived = chain_of(directory, run.manifest, run.events)
     if run.exact and json_text(derived).encode() != directory.read(CHAIN):
         raise NoProofError(Reason.TAMPERED, f"{CHAIN} does not match the run", hint=RESTORE_HINT)

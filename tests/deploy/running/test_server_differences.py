@@ -313,15 +313,6 @@ def test_versions_are_compared_by_what_identifies_them(
     assert outcome == server_differences.compare_versions(certified, running).outcome
 
 
-def test_a_policy_without_conditions_is_not_checked() -> None:
-    """
-    A policy of an older version has no conditions: nothing is taken for certified.
-    """
-    old = policy().model_copy(update={"conditions": None})
-
-    assert ["not checked"] == [part.outcome for part in server_differences.compare(old, None, lambda _: None)]
-
-
 def test_a_watched_server_is_compared_with_every_answer() -> None:
     """
     A warm cache counts for the round in which it showed: a server that is restarted without one is as certified again.

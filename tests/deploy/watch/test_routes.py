@@ -10,6 +10,7 @@ from gatekeeper.core.policy import Policy
 from gatekeeper.deploy.watch.restore import LoggedRoutes, PublishedRoutes, read_log
 from gatekeeper.deploy.watch.route_moves import Standing, start
 from gatekeeper.deploy.watch.routes import Routes
+from tests.builders.watch import CONDITIONS
 
 NOW = Instant(0, datetime(2026, 1, 1, tzinfo=UTC))
 VERDICT = "0" * 64
@@ -26,6 +27,7 @@ def policy(*workloads: str) -> Policy:
             "verdict_sha256": VERDICT,
             "issued": "2026-01-01T00:00:00Z",
             "expires": "2026-02-01T00:00:00Z",
+            "conditions": CONDITIONS,
             "route": [{"workload": workload, "speculation": True, "setting": setting} for workload in workloads],
         }
     )

@@ -4,7 +4,7 @@ import math
 
 from gatekeeper.analysis.stats import fall_detection
 from gatekeeper.core.policy import Guard, Policy, Route
-from gatekeeper.deploy.watch.guards.guard_judgement import ANSWER_TOKENS, fall_error
+from gatekeeper.deploy.watch.guards.guard_judgement import fall_error
 from gatekeeper.deploy.watch.guards.guard_values import acceptance_spread
 
 METRIC = "acceptance_rate"
@@ -31,7 +31,6 @@ def server_seconds(policy: Policy, *, both_arms: bool) -> dict[str, float]:
 
     With *both_arms* each canary has a plain answer beside it. A route without a measured speed is left out.
     """
-    tokens = policy.conditions.max_tokens if policy.conditions is not None else ANSWER_TOKENS
     seconds_by_workload = {}
     for guard in policy.guard:
         for route in policy.route:
@@ -41,7 +40,11 @@ def server_seconds(policy: Policy, *, both_arms: bool) -> dict[str, float]:
             answers = answers_until_seen(policy, route, guard)
             if answers is not None:
                 plain = ratio.center if both_arms and ratio is not None else 0.0
-                seconds = answers * tokens * (1 + plain) / speed.center if speed.center > 0 else math.inf
+                seconds = (
+                    answers * policy.conditions.max_tokens * (1 + plain) / speed.center
+                    if speed.center > 0
+                    else math.inf
+                )
                 if math.isfinite(seconds):
                     seconds_by_workload[route.workload] = seconds
     return seconds_by_workload

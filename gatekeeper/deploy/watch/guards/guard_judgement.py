@@ -31,8 +31,6 @@ from gatekeeper.deploy.watch.guards.recent_samples import GuardEvidence
 SECOND = 1_000_000_000
 STRETCHES = 6
 """Number of stretches in which a crossing is searched for, each twice as long as the one before."""
-ANSWER_TOKENS = 512
-"""Tokens of the longest answer, for a policy without conditions."""
 JUDGED_WHILE_PLAIN = frozenset({"error_rate", "canary_pass_rate"})
 """Metrics that are also judged for plain answers."""
 
@@ -226,13 +224,12 @@ def _detect_fall(
     rounds = max(1.0, policy.lifetime / policy.watch.interval)
     error = fall_error(policy, route.workload)
     oldest = recent.now_ns - _window_s(guard, context) * SECOND
-    longest = policy.conditions.max_tokens if policy.conditions is not None else ANSWER_TOKENS
     lowest = min(peer.threshold for peer in policy.guard if peer.metric == guard.metric)
     gains = [gain for gain in recent.counter_gains if gain.at_ns >= oldest] if guard.threshold <= lowest else []
     answered, claimed = guard_values.acceptance_units(evidence)
     for units, looks, notes_of_units in (
         (answered, rounds * policy.watch.canaries, claimed),
-        (guard_values.counter_units(gains, longest), rounds, ("by the server's counters",)),
+        (guard_values.counter_units(gains, policy.conditions.max_tokens), rounds, ("by the server's counters",)),
     ):
         fall = fall_detection.detect(units, guard.threshold, spread, fall_detection.needed(looks, error))
         if fall is not None:

@@ -5,7 +5,7 @@ import pytest
 from gatekeeper.analysis.stats import fall_detection
 from gatekeeper.deploy.watch import terminal_lines
 from gatekeeper.deploy.watch.guards.detection_time import answers_until_seen, server_seconds
-from gatekeeper.deploy.watch.guards.guard_judgement import ANSWER_TOKENS, fall_error
+from gatekeeper.deploy.watch.guards.guard_judgement import fall_error
 from gatekeeper.deploy.watch.guards.guard_values import acceptance_spread
 from tests.builders.watch import DAY_S, MEASURED, figure, guard, policy
 
@@ -27,9 +27,8 @@ def test_the_stated_answers_are_those_that_show_the_fall() -> None:
     spread = acceptance_spread(route.measured.acceptance_rate)
     assert fall_detection.detect(values, 0.6, spread, needed) is not None
     assert fall_detection.detect(values[:-1], 0.6, spread, needed) is None
-    assert {"easy": pytest.approx(stated * ANSWER_TOKENS / 75 * 2.5)} == server_seconds(
-        certified_policy, both_arms=True
-    )
+    tokens = certified_policy.conditions.max_tokens
+    assert {"easy": pytest.approx(stated * tokens / 75 * 2.5)} == server_seconds(certified_policy, both_arms=True)
 
 
 @pytest.mark.parametrize("measured", [MEASURED, {**MEASURED, "acceptance_rate": figure(0.8, 0.7, 0.9)}])
