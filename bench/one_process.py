@@ -20,7 +20,8 @@ from urllib.request import Request, urlopen
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs as a script, from anywhere
 
-from gatekeeper.analysis.stats.intervals import ratio_of_sums
+from gatekeeper.analysis.stats.intervals import by_canary, mean_of_logs
+from gatekeeper.analysis.stats.total_time import linearised
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.dialect import Counters
 from gatekeeper.backends.server_backend import ServerBackend
@@ -91,13 +92,13 @@ def speeds(plain: Server, pair: Server, prompts: Sequence[Canary], repeats: int)
             answers[arm][prompt.id].append(answer)
     for title, seconds in (("decoding", decode_seconds), ("first token", first_token_seconds)):
         for arm, reference in (("switched", "alone"), ("drafted", "alone"), ("drafted", "switched")):
-            totals = {
-                name: (sum(map(seconds, answers[reference][name])), sum(map(seconds, of_canary)))
+            totals = [
+                (name, sum(map(seconds, answers[reference][name])), sum(map(seconds, of_canary)))
                 for name, of_canary in answers[arm].items()
-            }
-            pairs = {name: (sums, (1.0, 1.0)) for name, sums in totals.items() if min(sums) > 0}
-            estimate = ratio_of_sums(pairs, 0.95, 5)
-            yield f"{title}, {arm} against {reference}: {shown(estimate)}, {len(pairs)} canaries"
+            ]
+            times = [(name, before, after) for name, before, after in totals if min(before, after) > 0]
+            estimate = mean_of_logs(by_canary(linearised(times).logs), 0.95)
+            yield f"{title}, {arm} against {reference}: {shown(estimate)}, {len(times)} canaries"
     equal = sum(answers["switched"][prompt.id][0].text == answers["alone"][prompt.id][0].text for prompt in prompts)
     yield f"the same words, switched and alone: {equal} of {len(prompts)} canaries"
 

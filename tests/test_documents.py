@@ -38,8 +38,6 @@ REFERENCE = ("docs/reference/", "ARCHITECTURE.md", "CHANGELOG.md", "bench/README
 """Pages to look something up in, which may be long."""
 LONGER_PAGES = {"METHODOLOGY.md": 2900}
 """Pages that may have more than MOST_WORDS, and how many."""
-OLDER_VERSIONS = "## [0.1.0]"
-"""The changelog below this line names what existed then."""
 FILE = re.compile(r"`((?:[\w.-]+/)*[\w.-]+(?:/|\.py|\.md|\.toml|\.sh|\.plist|\.service|\.timer))`")
 """In backquotes: a folder that ends in a slash, or a file of one of these kinds."""
 IN_REPOSITORY = re.compile(
@@ -58,7 +56,7 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 
 
 def text_of(document: str) -> str:
-    return (ROOT / document).read_text().split(OLDER_VERSIONS)[0]
+    return (ROOT / document).read_text()
 
 
 @cache

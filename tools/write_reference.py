@@ -254,8 +254,8 @@ OF_THE_PROXY = {"Proxy", "ProxyRule"}
 def files() -> str:
     """Return the page of the fields in a run's files."""
     head = (
-        "# Fields of the files\n\nWhat a script may read of a run. Fields are added, never renamed; older runs "
-        "lack some ([the contract](../contract.md)). *Further keys* say by their names what they are; `because` is the "
+        "# Fields of the files\n\nWhat a script may read of a run. Fields are added, never renamed "
+        "([the contract](../contract.md)). *Further keys* say by their names what they are; `because` is the "
         "reason in words, which may change between versions.\n"
     )
     parts = [head]

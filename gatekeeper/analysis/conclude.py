@@ -90,11 +90,11 @@ def _hopeless(case: Case, choices: Mapping[str, Choice]) -> dict[str, WorkloadVe
     """Return the verdicts of a run that ends with its sweep: plain decoding cannot be compared with where it must be.
 
     A soak of plain decoding could not decide whether a draft helps. A demo is soaked all the same, because that takes
-    a minute and shows what a soak is; so were runs of older rules.
+    a minute and shows what a soak is.
     """
     required = {workload.name for workload in case.slo.workload if workload.speculation == "required"}
     is_demo = case.slo.soak.duration < CERTIFICATION_S
-    if is_demo or case.plan.terms.rules < 3 or case.soaks or not no_soak_decides(choices, required):
+    if is_demo or case.soaks or not no_soak_decides(choices, required):
         return {}
     return {
         name: WorkloadVerdict(
@@ -132,7 +132,7 @@ def _judge_soak(state: LadderState, soak: SoakPlan) -> SoakPlan | None:
         if case.plan.fixed is None and (verdict.outcome is WorkloadOutcome.FAILED or host_failed)
     }
     for name, verdict in verdicts.items():
-        if case.plan.fixed is None and case.plan.terms.rules > 1 and lower.get(name) is None:
+        if case.plan.fixed is None and lower.get(name) is None:
             verdicts[name] = _without_gain(state, soak, verdict, lower)
     # A host check that failed during speculation is repeated without it, together with the plain workloads.
     again = host_failed and any(lower.values())

@@ -66,7 +66,7 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
       0    every route is as certified
       1    a route was moved down the ladder or turned off, or a guard is violated
       2    wrong command line or input file
-      3    no answer came, or another watch uses the overlay
+      3    no answer came, another watch uses the overlay, or the run is of other rules
       4    the overlay or the log cannot be written
       130  interrupted; the same command continues
     """
@@ -133,7 +133,7 @@ def proxy(
     Exit codes:
       0    stopped by SIGTERM or Ctrl-C
       2    wrong command line or input file
-      3    a watch or another proxy uses this policy
+      3    a watch or another proxy uses this policy, or its run is of other rules
       4    a file cannot be written
     """
     from gatekeeper.core.system.own_limits import raise_descriptor_limit

@@ -76,6 +76,14 @@ class NoProofError(GatekeeperError):
         return self.hint.replace("{slo}", str(slo or "SLO.toml")).replace("{run}", str(run or "RUN_DIR"))
 
 
+class OtherRulesError(NoProofError):
+    """A stored run was planned by other rules than this gatekeeper judges by; `frozen_at` is when it says it began."""
+
+    def __init__(self, message: str, *, hint: str, frozen_at: str) -> None:
+        super().__init__(Reason.OTHER_RULES, message, hint=hint)
+        self.frozen_at = frozen_at
+
+
 class InterruptedRun(KeyboardInterrupt):
     """An interrupt of a run; `hint` says how to continue it."""
 

@@ -90,8 +90,8 @@ class ForcedPass:
 class ForcesTokens(Protocol):
     """A running system of a backend whose sight has FORCED."""
 
-    def force(self, request: DecodeRequest, tokens: tuple[int, ...], width: int | None = None) -> ForcedPass | None:
-        """Let the target read the prompt and *tokens*, *width* at once where it is given; None where it could not."""
+    def force(self, request: DecodeRequest, tokens: tuple[int, ...], width: int) -> ForcedPass | None:
+        """Let the target read the prompt and *tokens*, *width* at once; None where it could not."""
 
 
 RoundPasses = tuple[tuple[int, ...], ...]

@@ -10,12 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from gatekeeper.core.backend_registry import SCRIPTED
 
 RULES = 3
-"""Version of the rules of a verdict: the implicit objectives, the sweep's choice, what is examined.
-
-3: exactness is judged by replayed rounds and by the numerics measured in the run, not by a fixed tolerance.
-Ratios of speeds are those of total times, not the mean ratio of prompts.
-The sweep chooses, and proves nothing that the soak proves.
-"""
+"""The number of the rules by which runs are planned and judged; it goes up where stored records would be judged
+otherwise than the run itself was."""
 
 ArrivalTimes = Literal["kernel", "process"]
 """Who takes the time of arrivals: the kernel that receives them, or the process that reads or makes them."""
@@ -100,15 +96,13 @@ class Manifest(_Frozen):
     versions: dict[str, str]
     host: dict[str, Any]
     device: dict[str, Any] | None = None
-    """What computes, its memory and the limit of wired memory; None in older or simulated runs."""
-    soak_until: Literal["decided", "duration"] = "duration"
-    """Whether a soak continues while a ratio is open; older ones did not."""
+    """What computes, its memory and the limit of wired memory; None in simulated runs."""
     sample_interval: float = 1.0
-    """Seconds between two host samples; 1 in older manifests."""
+    """Seconds between two host samples."""
     arrival_times: ArrivalTimes | None = None
     """Who takes the time of arrivals: the kernel, or the process that reads or makes them; None: not known."""
-    rules: int = Field(default=1, ge=1, le=RULES)
-    """Version of the rules that judge the run; 0.2.0 and before lack it."""
+    rules: int = Field(ge=RULES, le=RULES)
+    """The rules by which the run was planned and is judged; other ones are refused."""
     certified: CertifiedBaseline | None = None
     """None where no objective compares with a certified run."""
     draft_hint: str = ""

@@ -27,6 +27,8 @@ class Reason(StrEnum):
     """The certificate was issued in the future: a clock is wrong."""
     DEMO = "demo"
     """The soak was shorter than 600 s; `--grade demo` accepts it."""
+    OTHER_RULES = "other_rules"
+    """The run was planned by other rules than this gatekeeper judges by."""
     OTHER_SLO = "other_slo"
     """The run is of another SLO."""
     OTHER_INPUTS = "other_inputs"

@@ -11,7 +11,7 @@ from gatekeeper.analysis.verdict.admission import Present
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import InputError, NoProofError
+from gatekeeper.core.errors import InputError, NoProofError, OtherRulesError
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.manifest import Manifest
@@ -65,7 +65,7 @@ class Admission:
     Who tries until a run passes, passes by chance at last; who sees the tries can judge that.
     """
     passed_over: list[tuple[Path, str]] = field(default_factory=list)
-    """Runs of another SLO or of other artifacts."""
+    """Runs of another SLO, of other artifacts or of other rules."""
 
     def document(self) -> dict[str, Any]:
         """Return the decision as one JSON document."""
@@ -114,7 +114,7 @@ def admit(
 
 
 def _check_lossless(slo: Slo) -> None:
-    """Refuse an SLO with a lossy option: an older gatekeeper may have certified it."""
+    """Refuse an SLO with a lossy option, whatever was certified with it."""
     subject = slo.subject
     lossy = dialect_of(subject.backend).find_lossy(subject) if subject.backend in SERVERS else None
     if lossy is not None:
@@ -152,15 +152,19 @@ def _directories(run: Path | None, runs: Path | None) -> list[Path]:
 def _newest(
     paths: Sequence[Path], slo_inputs: Inputs, present: Present, decision: Admission, *, only: bool
 ) -> tuple[RunDirectory, Manifest]:
-    """Return the newest run, leaving out those of another SLO or of other artifacts."""
+    """Return the newest run, leaving out those of another SLO or of other artifacts.
+
+    Raise NoProofError where that is one of other rules, or may be one that cannot be read.
+    """
     candidates: list[tuple[tuple[bool, str, str], RunDirectory, Manifest | NoProofError]] = []
     for path in paths:
         directory = RunDirectory(path)
         try:
             manifest, frozen = verify.read_frozen(directory)
         except NoProofError as error:
-            # An unreadable run may be the newest, so it counts as the newest.
-            candidates.append(((True, "", path.name), directory, error))
+            # An unreadable run may be the newest, so it counts as the newest; one of other rules tells its age.
+            frozen_at = error.frozen_at if isinstance(error, OtherRulesError) else ""
+            candidates.append(((not frozen_at, frozen_at, path.name), directory, error))
             continue
         try:
             verify.check_slo(frozen, slo_inputs.slo)
@@ -179,6 +183,11 @@ def _newest(
     beside, unreadable = tries.runs_beside(directory.path) if only else (paths, 0)
     decision.tries = tries.count(beside, unreadable, slo_inputs.slo, present, directory)
     decision.run = directory.path
+    decision.passed_over += [
+        (older.path, f"{Reason.OTHER_RULES}: {refusal.message}")
+        for _, older, refusal in candidates
+        if isinstance(refusal, OtherRulesError) and older is not directory
+    ]
     if isinstance(newest, NoProofError):
         hint = newest.hint if only else f"{newest.hint}; or move it out of the folder, or choose a run with --run"
         raise NoProofError(newest.reason, newest.message, hint=hint)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gatekeeper.analysis.verdict.policy.region_bounds import stored_bounds
-from gatekeeper.core.errors import InputError
+from gatekeeper.core.errors import InputError, NoProofError
 from gatekeeper.core.metrics import SPEED_RATIOS
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.policy import Policy
@@ -150,7 +150,7 @@ class FleetCell:
 def ended_cell(cell: Cell, done: Done) -> FleetCell:
     """Return a cell that ended, with what its run says; a run that cannot be read says nothing."""
     if done.run:
-        with suppress(OSError, ParseError, InputError):
+        with suppress(OSError, ParseError, InputError, NoProofError):
             return FleetCell(cell, done, _verdict_of(Path(done.run), cell.confidence))
     return FleetCell(cell, done)
 

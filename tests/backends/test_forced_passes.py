@@ -10,6 +10,9 @@ from tests.backends.conftest import DRAFTING, PLAIN, SharedBackend, make_request
 
 pytestmark = pytest.mark.mlx
 
+WIDTH = 5
+"""Tokens that a pass reads at once."""
+
 
 @pytest.fixture(scope="module")
 def system(shared_backend: Callable[[str], SharedBackend]) -> Worker:
@@ -23,7 +26,7 @@ def tokens_of(system: Worker, request: DecodeRequest) -> tuple[int, ...]:
 
 
 def forced(system: Worker, request: DecodeRequest, tokens: tuple[int, ...]) -> ForcedPass:
-    forced_pass = system.force(request, tokens)
+    forced_pass = system.force(request, tokens, WIDTH)
     assert forced_pass is not None
     return forced_pass
 
@@ -86,5 +89,5 @@ def test_a_prompt_that_cannot_be_read_shows_nothing(system: Worker) -> None:
     request = make_request("json", PLAIN)
     senseless = request.canary.model_copy(update={"messages": ({"role": "user", "content": [17]},)})
 
-    assert system.force(DecodeRequest(senseless, PLAIN, request.sampling), (1, 2)) is None
+    assert system.force(DecodeRequest(senseless, PLAIN, request.sampling), (1, 2), WIDTH) is None
     assert forced(system, request, tokens_of(system, request)).ended

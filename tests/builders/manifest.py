@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gatekeeper.core.manifest import File, Manifest, Model, digest_of, sha256
+from gatekeeper.core.manifest import RULES, File, Manifest, Model, digest_of, sha256
 
 FILES = {"weights.safetensors": sha256("weights"), "config.json": sha256("{}")}
 
@@ -36,6 +36,7 @@ def manifest(**changes: Any) -> Manifest:
         "profile": file,
         "versions": {},
         "host": {},
+        "rules": RULES,
         "frozen_at": "now",
         **changes,
     }

@@ -18,7 +18,7 @@ from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdict, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.manifest import File, Manifest, Model
+from gatekeeper.core.manifest import RULES, File, Manifest, Model
 from gatekeeper.core.records import Event, HostSample, Reading, setting
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome
 from gatekeeper.report.data.decision import decide
@@ -61,6 +61,7 @@ MANIFEST = Manifest(
     sampling={},
     versions={"gatekeeper": "0.0.0", "python": "3.11.2"},
     host={"chip": "Apple M4", "memory_bytes": 24 * 2**30, "platform": "macos", "os": "26.1"},
+    rules=RULES,
     frozen_at="2026-01-01T00:00:00.000000Z",
 )
 

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.core.manifest import Manifest, Model, differences, digest_of, seed_of, sha256
+from gatekeeper.core.manifest import RULES, Manifest, Model, differences, digest_of, seed_of, sha256
 
 
 def manifest(**changes: Any) -> Manifest:
@@ -34,6 +34,7 @@ def manifest(**changes: Any) -> Manifest:
             "profile": {"name": "steady.toml", "sha256": "p"},
             "versions": {"gatekeeper": "1", "numpy": "2"},
             "host": {"chip": "Apple M4", "memory_gb": 24},
+            "rules": RULES,
             "frozen_at": "now",
             **changes,
         }

@@ -9,6 +9,7 @@ a verdict or of a text that is meant is one commit: the change, and what this wr
 """
 
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -27,6 +28,7 @@ from unittest.mock import patch
 from gatekeeper import host
 from gatekeeper.cli.main import run as run_command
 from gatekeeper.core.records import HostSample
+from gatekeeper.core.system.environment_variables import XDG_STATE_HOME
 from gatekeeper.host.sampling.sampler import Sampler
 from gatekeeper.host.sources import DirectSource, Status, Values
 from tests.builders.host_samples import replace_samples, stored_samples
@@ -834,7 +836,9 @@ def make(name: str) -> None:
     with tempfile.TemporaryDirectory() as place, chdir(place):
         _write_inputs(golden)
         sampler = partial(made_sampler, golden.readings)
-        with patch.multiple(host, facts=lambda: dict(FACTS), Sampler=sampler):
+        # Runs tell how often the same was tried on this host: here never before, however often they are made.
+        tried = patch.dict(os.environ, {XDG_STATE_HOME: str(Path("state").absolute())})
+        with patch.multiple(host, facts=lambda: dict(FACTS), Sampler=sampler), tried:
             _certify(golden)
         _slim(Path("run"))
         judged = run_gatekeeper("judge", "run", "--json", code=golden.exit_code)

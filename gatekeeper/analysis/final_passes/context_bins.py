@@ -53,7 +53,7 @@ def grown_conversations(case: Case, workload: str, knobs: Setting) -> GrownConve
     paired = pair_answers(
         PairedAnswers(
             workload, canaries, candidate, plain, case.slo.confidence, case.plan.seed,
-            greedy=is_greedy(case.slo, knobs), rules=case.plan.terms.rules,
+            greedy=is_greedy(case.slo, knobs),
         )
     )  # fmt: skip
     if not paired.pairs:

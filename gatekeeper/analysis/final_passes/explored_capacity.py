@@ -98,7 +98,7 @@ class _CapacityExplorer:
             key = ProbeKey(self._workload, level.name, len(answers), probe.error)
             if key not in self._cache.levels:
                 plain = self._nearest_plain(probe.streams) if arm == "candidate" else ()
-                evidence = level_evidence(level, answers, plain, self._case.plan.terms)
+                evidence = level_evidence(level, answers, plain)
                 self._cache.levels[key] = read_level(level, probe, evidence)
             return self._cache.levels[key]
 
@@ -117,7 +117,7 @@ class _CapacityExplorer:
                 return GainReading(probe.streams, UNMEASURED, Missing("it was not measured to the end"))
             key = ProbeKey(self._workload, level.name, len(drafted), probe.error)
             if key not in self._cache.gains:
-                evidence = level_evidence(level, drafted, plain, self._case.plan.terms)
+                evidence = level_evidence(level, drafted, plain)
                 self._cache.gains[key] = read_gain(level, probe, evidence)
             return self._cache.gains[key]
 

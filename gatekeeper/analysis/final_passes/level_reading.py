@@ -10,7 +10,6 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answe
 from gatekeeper.analysis.metrics.readers import OfAnswer, OfGaps, reader_of
 from gatekeeper.analysis.metrics.timing import output_tokens
 from gatekeeper.analysis.plan.capacity_levels import StreamLevel
-from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.settings import is_greedy
 from gatekeeper.analysis.stats.bound_tests import is_broken, is_kept, measured_quantile, quantile_bounds
 from gatekeeper.analysis.stats.intervals import WeightedValues, binomial_cdf, proportion_bounds
@@ -25,9 +24,7 @@ from gatekeeper.core.verdict import Estimate, Missing, Outcome, worst
 ERRORS = "error_rate"
 
 
-def level_evidence(
-    level: StreamLevel, answers: Sequence[Generation], plain: Sequence[Generation], terms: Terms
-) -> PairedAnswers:
+def level_evidence(level: StreamLevel, answers: Sequence[Generation], plain: Sequence[Generation]) -> PairedAnswers:
     """Return the answers of an arm, with *plain* ones to compare with, or to tell its bursts by."""
     return pair_answers(
         PairedAnswers(
@@ -40,7 +37,6 @@ def level_evidence(
             greedy=is_greedy(level.slo, level.knobs),
             window_s=level.slo.soak.window_s,
             drift_limit=level.slo.soak.sentinel_drift,
-            rules=terms.rules,
             interleaved=False,  # the arms were probed one after the other
         )
     )

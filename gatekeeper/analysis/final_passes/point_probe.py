@@ -59,7 +59,6 @@ def point_evidence(case: Case, plan: PointPlan, generations: Sequence[Generation
             greedy=is_greedy(slo, plan.knobs),
             window_s=slo.soak.window_s,
             drift_limit=slo.soak.sentinel_drift,
-            rules=case.plan.terms.rules,
             interleaved=plan.interleaved,
             ties=tuple(tie for tie in case.recorded_at_end(REGION_TIES).records if tie.workload == plan.workload),
         )

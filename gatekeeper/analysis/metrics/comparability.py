@@ -12,7 +12,6 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary
 from gatekeeper.analysis.metrics.timing import FASTEST, answer_rate, decode_or_answer_rate, decode_rate
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.stats.total_time import ratio
-from gatekeeper.core.manifest import RULES
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.units import percent, show_interval, show_number
@@ -38,9 +37,9 @@ MIN_ANSWERS = 8
 _RATIOS = frozenset(metric.name for metric in ALL if metric.speed_ratio)
 
 
-def unstable_plain_arm(plain: Iterable[Generation], about: str, rules: int = RULES) -> tuple[Finding, ...]:
+def unstable_plain_arm(plain: Iterable[Generation], about: str) -> tuple[Finding, ...]:
     """Return a finding if the speed of the plain arm is too variable to compare with."""
-    if (detail := instability(plain, rules)) is None:
+    if (detail := instability(plain)) is None:
         return ()
     advice = "find out what else runs on this machine, or what the server does between answers, then measure again"
     return (Finding(FindingKind.UNSTABLE_ARM, about, detail, advice, voids=_RATIOS),)
@@ -65,7 +64,7 @@ def length_shift(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
     Student's interval over canaries of the mean log length in one arm less that in the other. A ratio is for the same
     tokens in both arms and does not show it, so the finding says what an answer takes.
     """
-    if paired.greedy or not paired.by_total_time:
+    if paired.greedy:
         return ()
     candidate, plain = (
         per_canary(successful(answers), _log_length) for answers in (paired.words.answers, paired.words.plain)
@@ -111,10 +110,10 @@ def voided_metrics(findings: Iterable[Finding]) -> Mapping[str, str]:
     }
 
 
-def instability(plain: Iterable[Generation], rules: int = RULES) -> str | None:
+def instability(plain: Iterable[Generation]) -> str | None:
     """Return why plain decoding is too variable or bimodal to compare with; None where it is not."""
     measured = [generation for generation in successful(plain) if generation.role is not Role.WARMUP]
-    if rules > 1 and (apart := _apart_from_others(measured)) is not None:
+    if (apart := _apart_from_others(measured)) is not None:
         return apart
     rates = per_canary(measured, decode_or_answer_rate).values()
     groups = [[math.log(rate) for rate in repeats] for repeats in rates if len(repeats) > 1]

@@ -9,7 +9,6 @@ from statistics import median
 
 import numpy as np
 
-from gatekeeper.analysis.metrics import older_ratios
 from gatekeeper.analysis.metrics.lost_pairs import pair_values
 from gatekeeper.analysis.metrics.order_effect import widened_by_order
 from gatekeeper.analysis.metrics.over_time import excessive_drift, settled
@@ -19,7 +18,7 @@ from gatekeeper.analysis.metrics.readers import OfAnswer, OfEvidence, OfGaps, Re
 from gatekeeper.analysis.metrics.timing import arrived_at_once, gather_bursts, tokens_from
 from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting_noise
 from gatekeeper.analysis.stats.total_time import PairLogs
-from gatekeeper.core.metrics import BY_NAME, SYSTEM_RATIO
+from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.records.arrivals import UNKNOWN
@@ -60,11 +59,8 @@ def _read(metric: Metric, paired: PairedAnswers) -> Estimate | Missing:
 
 
 def _pair_ratio(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> Estimate | Missing:
-    if metric.name == SYSTEM_RATIO and not paired.by_total_time:
-        ratio = older_ratios.system_ratio(paired)
-    else:
-        logs = logs_of_pairs(metric, paired, limited=metric.speed_ratio)
-        ratio = mean_ratio(logs, paired) if isinstance(logs, PairLogs) else logs
+    logs = logs_of_pairs(metric, paired, limited=metric.speed_ratio)
+    ratio = mean_ratio(logs, paired) if isinstance(logs, PairLogs) else logs
     ratio = _widened(ratio, partial(_ratio_noise, metric, reader, paired), paired)
     if metric.speed_ratio:
         ratio = widened_by_order(ratio, paired)
@@ -80,7 +76,7 @@ def logs_of_pairs(metric: Metric, paired: PairedAnswers, *, limited: bool) -> Pa
     if limited and (reason := paired.too_many_lost(lost)) is not None:
         whole = _arrived_at_once(answer_reader(metric.name), paired, chain.from_iterable(paired.pairs))
         return Missing(f"{reason}; {whole}" if whole else reason, len(paired.pairs))
-    return pair_logs(speeds, before, total=metric.speed_ratio and paired.by_total_time)
+    return pair_logs(speeds, before, total=metric.speed_ratio)
 
 
 def _arrived_at_once(reader: OfAnswer, paired: PairedAnswers, generations: Iterable[Generation]) -> str:
@@ -94,11 +90,11 @@ def _arrived_at_once(reader: OfAnswer, paired: PairedAnswers, generations: Itera
 def _widened(
     estimated: Estimate | Missing, noise: Callable[[], lasting_noise.Lasting], paired: PairedAnswers
 ) -> Estimate | Missing:
-    """Return the estimate whose bounds allow for *noise* that lasts; runs of older rules were judged without.
+    """Return the estimate whose bounds allow for *noise* that lasts.
 
     Where the arms ran apart, each plain block has noise of its own, which nothing shows.
     """
-    if isinstance(estimated, Missing) or paired.rules < 2 or not paired.interleaved:
+    if isinstance(estimated, Missing) or not paired.interleaved:
         return estimated
     return lasting_noise.widened(estimated, noise())
 

@@ -7,21 +7,15 @@ from gatekeeper.core.units import percent
 
 MAX_LOST_SHARE = 0.05
 """With a larger share of lost pairs, ratios are unproven."""
-MIN_LENGTH_RATIO = 0.9
-"""Greedy answers whose lengths differ more are different work: the speeds of such a pair are not compared."""
-MIN_LENGTH_RATIO_PARTED = 0.6
-"""The same since rules 3: numerics alone may turn a token, and the answer then ends elsewhere; not at its half."""
+MIN_LENGTH_RATIO = 0.6
+"""Greedy answers whose lengths differ more are different work: the speeds of such a pair are not compared.
+
+Numerics alone may turn a token, and the answer then ends elsewhere; not at its half.
+"""
 MIN_LENGTH_RATIO_SAMPLED = 0.1
 """Above temperature 0 lengths vary: only an answer under a tenth of its baseline counts as cut short."""
 
 Pair = tuple[Generation, Generation]
-
-
-def least_length(*, greedy: bool, rules: int) -> float:
-    """Return the least ratio of the lengths of two answers that are the same work."""
-    if not greedy:
-        return MIN_LENGTH_RATIO_SAMPLED
-    return MIN_LENGTH_RATIO if rules < 3 else MIN_LENGTH_RATIO_PARTED
 
 
 def similar_lengths(pair: Pair, least: float) -> bool:

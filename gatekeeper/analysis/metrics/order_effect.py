@@ -23,8 +23,6 @@ LEAST_BIAS = 0.02
 """A smaller one is no finding: it is less than the noise of a soak."""
 ERROR = 0.0025
 """Allowed chance a side that a soak without such an effect is called one with it: one soak in 200."""
-RULES_WITH_IT = 3
-"""Runs of older rules were judged without it."""
 
 
 def order_effects(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
@@ -52,7 +50,7 @@ def widened_by_order(ratio: Estimate | Missing, paired: PairedAnswers) -> Estima
 
 
 def _proven_bias(paired: PairedAnswers) -> Estimate | None:
-    if paired.rules < RULES_WITH_IT or not paired.interleaved:
+    if not paired.interleaved:
         return None
     bias = paired.once("order", lambda: order_bias(paired), paired.pairs)
     return None if bias is None or abs(bias.center) < LEAST_BIAS or bias.lo <= 0 <= bias.hi else bias

@@ -35,8 +35,6 @@ At a noise of 7 % a pair and a spread of 12 % between canaries both are equal at
 """
 MARGIN = 0.5
 """Standard errors of the last tenth by which the end of a soak may lie lower than it reads."""
-RULES_WITH_ROUNDS = 3
-"""Runs of older rules were judged by the ratios alone, and without that margin."""
 
 
 def plain_drift(paired: PairedAnswers) -> Estimate | Missing:
@@ -116,7 +114,7 @@ def settled(paired: PairedAnswers) -> PairedAnswers | StillChanging:
     That is the whole soak, else its last half, its last quarter and so on, as long as the stretch has the duration that
     the SLO demands of a soak: what a later stretch shows is what is deployed.
     """
-    if paired.settled_s is None or math.isinf(paired.drift_limit) or paired.rules < 2:
+    if paired.settled_s is None or math.isinf(paired.drift_limit):
         return paired
     found = paired.once("settled", lambda: _settled(paired), paired.pairs, paired.before)
     return found if isinstance(found, StillChanging) else paired if found is None else replace(paired, pairs=found)
@@ -193,7 +191,7 @@ def _fits(pairs: Iterable[Pair], paired: PairedAnswers) -> list[Fits | None]:
     fits = [fitted(lambda row: row[1])]
     rows = [row for part in (soak, before) for row in _centred(part)]
     squares = math.fsum(tokens * tokens for tokens, _ in rows)
-    if paired.rules >= RULES_WITH_ROUNDS and math.isfinite(squares) and squares > 0:
+    if math.isfinite(squares) and squares > 0:
         slope = math.fsum(tokens * log for tokens, log in rows) / squares
         plain = fitted(lambda row: row[3])
         steady = plain is not None and not plain.beyond_chance(SUSPICION).any()
@@ -224,14 +222,13 @@ def _with_tokens_a_round(pairs: Iterable[Pair], paired: PairedAnswers) -> list[_
 
 def likely_end(paired: PairedAnswers) -> float:
     """Return what share of its mean the ratio may have had at the end of the soak: 1 without any sign of a fall."""
-    if paired.settled_s is None or math.isinf(paired.drift_limit) or paired.rules < 2 or not paired.interleaved:
+    if paired.settled_s is None or math.isinf(paired.drift_limit) or not paired.interleaved:
         return 1.0
     return paired.once("likely end", lambda: _likely_end(paired), paired.pairs, paired.before)
 
 
 def _likely_end(paired: PairedAnswers) -> float:
-    margin = MARGIN if paired.rules >= RULES_WITH_ROUNDS else 0.0
-    end = math.exp(-max(end_below_mean(each, margin=margin) for each in _fits_of_soak(paired)))
+    end = math.exp(-max(end_below_mean(each, margin=MARGIN) for each in _fits_of_soak(paired)))
     return end if 1 - end > paired.drift_limit else 1.0
 
 
@@ -258,7 +255,7 @@ def excessive_drift(paired: PairedAnswers) -> str | None:
     least = 0.0 if apart else limit
     if abs(moved.center) <= limit or not (moved.lo > least or moved.hi < -least):
         return None
-    change = ratio_change(paired) if paired.rules > 1 and not apart else None
+    change = None if apart else ratio_change(paired)
     if isinstance(change, Estimate) and change.lo <= 0 <= change.hi:
         return None
     drift = percent(moved.center, "+.1f")

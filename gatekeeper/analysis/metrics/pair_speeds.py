@@ -1,8 +1,8 @@
 """The speeds of paired answers: how much sooner the candidate does the same work, pair by pair.
 
-Since rules 3 a ratio of speeds is the total time of plain decoding over that of the candidate for the same tokens. The
-geometric mean of the pairs' ratios, by which older runs are judged, rewards a spread of ratios: with a third of the
-prompts at 2.2x and two thirds at 0.85x it is 1.17x, where the same work is done 1.07x as fast.
+A ratio of speeds is the total time of plain decoding over that of the candidate for the same tokens. The geometric mean
+of the pairs' ratios rewards a spread of ratios: with a third of the prompts at 2.2x and two thirds at 0.85x it is
+1.17x, where the same work is done 1.07x as fast.
 """
 
 import math

@@ -12,7 +12,6 @@ from gatekeeper.analysis.stats import fixed_canaries, intervals
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.analysis.stats.total_time import PairLogs
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records import Answer, Generation, Numerics, Replayed, Role, Scored, Tie
 from gatekeeper.core.verdict import Estimate, Missing
 
@@ -55,8 +54,6 @@ class PairedAnswers:
     drift_limit: float = 0.05
     settled_s: float | None = None
     """Seconds in which a ratio must not change before it is judged: the soak's duration; None: it may change."""
-    rules: int = RULES
-    """Version of the rules: those of stored runs keep their values."""
     falls: bool = False
     """The ratio is known to fall: a straight fall is no noise of it."""
     lost_limit: float = MAX_LOST_SHARE
@@ -110,16 +107,11 @@ class PairedAnswers:
     @property
     def least_length(self) -> float:
         """Return the least ratio of two lengths at which the answers of a pair are the same work."""
-        return lost_pairs.least_length(greedy=self.greedy, rules=self.rules)
+        return lost_pairs.MIN_LENGTH_RATIO if self.greedy else lost_pairs.MIN_LENGTH_RATIO_SAMPLED
 
     def too_many_lost(self, lost: int) -> str | None:
         """Return why the pairs do not suffice; None where they do."""
         return lost_pairs.too_many_lost(lost, len(self.pairs), self.lost_limit)
-
-    @property
-    def by_total_time(self) -> bool:
-        """Return whether ratios of speeds are total times; those of older runs are geometric means of the pairs."""
-        return total_time_counts(self.rules)
 
     @property
     def burst_gap(self) -> float:
@@ -130,8 +122,8 @@ class PairedAnswers:
         return self.once("burst gap", lambda: burst_gap(answers), answers)
 
     def once(self, name: str, read: Callable[[], T], *answers: object) -> T:
-        """Return what *read* makes of *answers*, computed once for every copy of this evidence under the same rules."""
-        key = name, self.rules, *map(id, answers)
+        """Return what *read* makes of *answers*, computed once for every copy of this evidence."""
+        key = name, *map(id, answers)
         if key not in self.cache:
             self.cache[key] = answers, read()  # kept, so that the identity is of no other answers
         value: T = self.cache[key][1]
@@ -181,11 +173,6 @@ def burst_gap(plain: Iterable[Generation]) -> float:
     gaps.partition(middle)
     lower, upper = gaps[middle] / 1e9
     return BURST_SHARE * float((lower + upper) / 2)
-
-
-def total_time_counts(rules: int) -> bool:
-    """Return whether ratios of speeds are those of total times, by these *rules*."""
-    return rules > 2
 
 
 def has_no_decode_speed(paired: PairedAnswers) -> bool:

@@ -37,9 +37,9 @@ class PromptSpeeds:
 
 
 def prompt_speeds(metric: str, evidence: PairedAnswers) -> PromptSpeeds | None:
-    """Return how the ratio *metric* is spread over prompts; None where it is not known, and in runs of older rules."""
+    """Return how the ratio *metric* is spread over prompts; None where it is not known."""
     stretch = settled(evidence)
-    if not evidence.by_total_time or isinstance(stretch, StillChanging):
+    if isinstance(stretch, StillChanging):
         return None
     speeds, before, _ = speeds_of(metric, stretch)
     logs = pair_logs(speeds, before, total=False)

@@ -41,8 +41,6 @@ class OfAnswer:
     """A pair of answers is compared whatever their lengths are."""
     unread: str = "no answer has a value for it"
     """Why there is no estimate where no answer has a value."""
-    rules_1: Read | None = None
-    """How runs of rules 1 read it."""
 
     def at(self, burst_gap: float) -> Read:
         """Return the function of one answer, where arrivals closer together than *burst_gap* seconds are one burst."""
@@ -50,8 +48,6 @@ class OfAnswer:
 
     def on(self, paired: PairedAnswers) -> Read:
         """Return the function of one answer of this evidence."""
-        if paired.rules == 1 and self.rules_1 is not None:
-            return self.rules_1
         return self.at(paired.burst_gap if self.by_bursts else 0.0)
 
 
@@ -80,7 +76,6 @@ READERS: Mapping[str, Reader] = {
     "prefill_throughput": OfAnswer(
         timing.prefill_rate,
         unread="no answer says how long its prompt was read, and the time to first token holds more than that",
-        rules_1=timing.prompt_rate_until_first,
     ),
     "ttft": OfAnswer(timing.ttft),
     "ttft_delta": OfAnswer(timing.ttft, any_length=True),

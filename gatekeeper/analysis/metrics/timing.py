@@ -110,12 +110,6 @@ def prefill_rate(answer: Answer) -> float | None:
     return tokens / seconds
 
 
-def prompt_rate_until_first(answer: Answer) -> float | None:
-    """Return prompt tokens per second until the first arrival: the prefill throughput of rules 1."""
-    seconds = ttft(answer)
-    return answer.prompt_tokens / seconds if answer.prompt_tokens and seconds else None
-
-
 @dataclass(frozen=True, slots=True)
 class Bursts:
     """The bursts of several answers but the first of each, in columns."""

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gatekeeper.analysis.metrics.words.warm_cache_words import CONTROL
 from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Soaked
-from gatekeeper.analysis.plan.objectives import EXACTNESS_RULES, warm_cache_workloads, warm_conditions
+from gatekeeper.analysis.plan.objectives import warm_cache_workloads, warm_conditions
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Setting
@@ -19,10 +18,9 @@ CONTROL_REPEATS = 2
 
 
 def _needs(soak: Soaked) -> Needs:
-    """Return, by workload, its metrics that need something else between two answers, and whether there is a control."""
+    """Return, by workload, its metrics that need something else between two answers."""
     names = warm_cache_workloads(soak.slo, soak.settings)
-    control = (CONTROL,) if soak.terms.rules >= EXACTNESS_RULES else ()
-    return {name: (*warm_conditions(soak.slo, name, soak.settings[name]), *control) for name in names}
+    return {name: warm_conditions(soak.slo, name, soak.settings[name]) for name in names}
 
 
 def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:

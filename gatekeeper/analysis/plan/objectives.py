@@ -8,7 +8,6 @@ from gatekeeper.analysis.metrics.words.first_token_distribution import FALSE_ALA
 from gatekeeper.analysis.metrics.words.harm import HARM_LEVEL
 from gatekeeper.analysis.metrics.words.warm_cache_words import WARM_PARTS
 from gatekeeper.analysis.plan.settings import defaults, is_greedy, speculates
-from gatekeeper.core.manifest import RULES
 from gatekeeper.core.metrics import BY_NAME, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Setting
@@ -24,10 +23,6 @@ answer (exactness.EARLY), as other words do.
 """
 
 
-EXACTNESS_RULES = 3
-"""Since these rules replayed rounds and measured numerics decide about words; before, a fixed tolerance did."""
-
-
 class Implicit(Objective):
     """An objective that holds although the SLO file does not name it."""
 
@@ -36,12 +31,9 @@ class Implicit(Objective):
 class Terms:
     """What decides which objectives are implicit, besides the SLO file, and what is said: frozen in the manifest.
 
-    A stored run is judged by the terms it was made under, whatever a later version examines: its SLO was accepted, and
-    its requests were planned, by those. Rules 1 had no implicit ratio, agreement, replay or decay.
+    A stored run is judged by the terms it was made under, by which its SLO was accepted and its requests planned.
     """
 
-    rules: int = RULES
-    """Version of the rules: 1 until gatekeeper 0.2.0."""
     sight: Sight = ~Sight.NOTHING
     """What the backend showed."""
     draft_hint: str = ""
@@ -52,7 +44,7 @@ class Terms:
         return not BY_NAME[metric].unseen(self.sight)
 
 
-NEWEST = Terms()
+ALL_SHOWN = Terms()
 
 _ALWAYS: tuple[Implicit, ...] = (
     Implicit(metric="error_rate", at_most=0.0, when="speculating", why="implicit: no answer may fail"),
@@ -91,19 +83,16 @@ _FIRST_TOKENS = Implicit(
 )
 
 
-def implicit_objectives(slo: Slo, workload: str, terms: Terms = NEWEST) -> tuple[Implicit, ...]:
+def implicit_objectives(slo: Slo, workload: str, terms: Terms = ALL_SHOWN) -> tuple[Implicit, ...]:
     """Return the implicit objectives of *workload*: those on metrics on which the SLO has none for it."""
-    since_2 = terms.rules > 1  # before, an objective relaxed an implicit one for workloads that it does not name, too
     slo_objectives = [
-        objective
-        for objective in slo.objective
-        if objective.against is None and (objective.applies_to(workload) or not since_2)
+        objective for objective in slo.objective if objective.against is None and objective.applies_to(workload)
     ]
     metrics = {objective.metric for objective in slo_objectives}
     warm = (_WARM_CACHE,) if slo.subject.prompt_cache == "as-deployed" else ()
     drawn = (_FIRST_TOKENS,) if slo.sampling.distribution_check else ()
     ratio = () if any(objective.of.speed_ratio for objective in slo_objectives) else _no_loss(slo, terms)
-    implicit = (*_ALWAYS, *warm, *drawn, *((*ratio, *_same_words(slo, terms)) if since_2 else ()))
+    implicit = (*_ALWAYS, *warm, *drawn, *ratio, *_same_words(slo, terms))
     return tuple(objective for objective in implicit if objective.metric not in metrics)
 
 
@@ -119,12 +108,10 @@ def _no_loss(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
 def _same_words(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
     """Return the objectives that speculation is correct, and that greedy passes harm no answer."""
     greedy = defaults(slo).get("temperature", slo.sampling.temperature) == 0
-    if not greedy and terms.rules >= EXACTNESS_RULES and terms.show("sampled_tokens_p_value"):
+    if not greedy and terms.show("sampled_tokens_p_value"):
         return (_DRAWN,)
     if not greedy or not terms.show("token_agreement"):
         return ()
-    if terms.rules < EXACTNESS_RULES:
-        return _words(terms)
     if not terms.show("replay_agreement"):
         return (_NO_HARM, *_words(terms))
     # A pass that a server tells of may itself rest on a wrong cache, which only plain decoding shows.
@@ -133,7 +120,7 @@ def _same_words(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
 
 
 def _words(terms: Terms) -> tuple[Implicit, ...]:
-    if terms.rules >= EXACTNESS_RULES and Sight.LOGPROBS in terms.sight:
+    if Sight.LOGPROBS in terms.sight:
         reason = "implicit: at temperature 0 a draft changes no words, except where numerics turn plain decoding's lead"
         return (Implicit(metric="token_agreement", at_least=1.0, why=reason),)
     if Sight.LOGITS in terms.sight:
@@ -145,13 +132,13 @@ def _words(terms: Terms) -> tuple[Implicit, ...]:
     return (Implicit(metric="token_agreement", at_least=AGREE_UNREAD, why=reason),)
 
 
-def all_objectives(slo: Slo, workload: str, *, speculating: bool, terms: Terms = NEWEST) -> tuple[Objective, ...]:
+def all_objectives(slo: Slo, workload: str, *, speculating: bool, terms: Terms = ALL_SHOWN) -> tuple[Objective, ...]:
     """Return every objective to check for *workload*: the SLO's own, then the implicit ones."""
     slo_objectives = slo.objectives_for(workload, speculating=speculating)
     return (*slo_objectives, *implicit_objectives(slo, workload, terms)) if speculating else slo_objectives
 
 
-def workloads_with(slo: Slo, settings: Mapping[str, Setting], metric: str, terms: Terms = NEWEST) -> tuple[str, ...]:
+def workloads_with(slo: Slo, settings: Mapping[str, Setting], metric: str, terms: Terms = ALL_SHOWN) -> tuple[str, ...]:
     """Return the speculating workloads that have an objective on *metric*."""
     return tuple(
         name
@@ -192,14 +179,14 @@ def forced_workloads(slo: Slo, settings: Mapping[str, Setting], terms: Terms) ->
 
 def replay_workloads(settings: Mapping[str, Setting], terms: Terms) -> tuple[str, ...]:
     """Return the workloads whose answers the target reads again round by round."""
-    if terms.rules < EXACTNESS_RULES or (Sight.REPLAY | Sight.TOKEN_IDS | Sight.ROUNDS) & ~terms.sight:
+    if (Sight.REPLAY | Sight.TOKEN_IDS | Sight.ROUNDS) & ~terms.sight:
         return ()
     return tuple(name for name, knobs in settings.items() if speculates(knobs))
 
 
 def width_workloads(slo: Slo, settings: Mapping[str, Setting], terms: Terms) -> tuple[str, ...]:
     """Return the greedy workloads whose plain answers are read at two widths."""
-    if terms.rules < EXACTNESS_RULES or (Sight.WIDTHS | Sight.TOKEN_IDS) & ~terms.sight:
+    if (Sight.WIDTHS | Sight.TOKEN_IDS) & ~terms.sight:
         return ()
     return tuple(name for name, knobs in settings.items() if speculates(knobs) and is_greedy(slo, knobs))
 
@@ -207,7 +194,7 @@ def width_workloads(slo: Slo, settings: Mapping[str, Setting], terms: Terms) -> 
 def scored_workloads(slo: Slo, settings: Mapping[str, Setting], terms: Terms) -> tuple[str, ...]:
     """Return the greedy workloads that are answered again with log-probabilities: where nothing can be replayed."""
     tells = bool((Sight.LOGPROBS | Sight.VERIFIED) & terms.sight)
-    if terms.rules < EXACTNESS_RULES or Sight.REPLAY in terms.sight or not tells:
+    if Sight.REPLAY in terms.sight or not tells:
         return ()
     return tuple(name for name, knobs in settings.items() if speculates(knobs) and is_greedy(slo, knobs))
 

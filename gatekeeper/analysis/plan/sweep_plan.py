@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from gatekeeper.analysis.plan.objectives import NEWEST, Terms
+from gatekeeper.analysis.plan.objectives import ALL_SHOWN, Terms
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import (
     candidate_settings,
@@ -91,7 +91,7 @@ class SweepPlan:
     """The setting to soak without a sweep."""
     looks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Answers per arm after each stretch, by workload; a sweep that never stops early has one look, at the end."""
-    terms: Terms = NEWEST
+    terms: Terms = ALL_SHOWN
     """What the run is judged by besides its SLO file."""
 
     @property
@@ -117,7 +117,7 @@ def sweep_plan(
     restart_knobs: Sequence[str],
     seed: int,
     fixed: Setting | None = None,
-    terms: Terms = NEWEST,
+    terms: Terms = ALL_SHOWN,
 ) -> SweepPlan:
     """Order the sweep: both arms of a canary next to each other where one process serves both, else ABBA blocks.
 

@@ -174,28 +174,6 @@ def mean_log(logs: Sequence[float], level: float, *, least: int = 5, least_sprea
     return Estimate(math.exp(center), math.exp(center - half), math.exp(center + half), n, confidence=level)
 
 
-def ratio_of_sums(pairs: Mapping[str, Sequence[Sequence[float]]], level: float, seed: int) -> Estimate | Missing:
-    """Bound (sum a / sum b) of one arm over the same of the other; canaries are resampled in both arms together.
-
-    `pairs` holds, per canary, ((a, b) of the candidate, (a, b) of plain decoding).
-    """
-    n = len(pairs)
-    if n < 5:
-        return Missing(f"too few canaries in both arms: {n}, need 5", n)
-    table = np.array([[*drafting, *plain] for _, (drafting, plain) in sorted(pairs.items())], dtype=np.float64)
-    if not np.isfinite(table).all() or (table <= 0).any():
-        return Missing("a sum is not a positive finite number", n)
-
-    def ratio(rows: Floats) -> Floats:
-        sums = rows.sum(axis=-2)
-        quotient: Floats = (sums[..., 0] / sums[..., 1]) / (sums[..., 2] / sums[..., 3])
-        return quotient
-
-    random = np.random.default_rng(seed)
-    lo, hi = bootstrap_bounds(np.log(ratio(table[random.integers(n, size=(RESAMPLES, n))])), level, n)
-    return Estimate(float(ratio(table)), math.exp(lo), math.exp(hi), n, confidence=level)
-
-
 @dataclass(frozen=True, slots=True)
 class WeightedValues:
     """Weighted values of answers, in the order of the answers, in columns: a day has millions."""

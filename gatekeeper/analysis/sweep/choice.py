@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gatekeeper.analysis.plan.ladder import next_step, shorter_draft
-from gatekeeper.analysis.plan.objectives import least_ratio, ratio_bound
+from gatekeeper.analysis.plan.ladder import shorter_draft
+from gatekeeper.analysis.plan.objectives import least_ratio
 from gatekeeper.analysis.plan.settings import PLAIN, adapts, setting_document
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.adaptive_length import AdaptiveResult, compare_adaptive
@@ -117,8 +117,8 @@ def _choose_fixed(
         because = f"no {kind} is faster than plain decoding: best {_best_ratio(best)}"
         return Choice(PLAIN, because + _stopped(usual), tuple(results))
     if not beats:
-        if pick not in open_ones or pick.rules < 3:
-            pick = _first_of_open(slo, open_ones)
+        if pick not in open_ones:
+            pick = max(open_ones, key=lambda result: result.center)
             winner, reason = pick.chosen, _speed(pick)
         reason += "; no gain shows, none is ruled out, so the soak decides"
     elif pick not in beats:
@@ -156,30 +156,9 @@ def _not_ruled_out(slo: Slo, workload: str | None, results: Sequence[SettingResu
     def too_slow(result: SettingResult) -> bool:
         floor = least_ratio(slo, workload, result.measure) / result.may_gain
         proven = result.ratio.hi < floor if isinstance(result.ratio, Estimate) else False
-        abandoned = result.slower_than_another if result.rules > 1 else result.abandoned
-        return proven or abandoned or sequential.decide(result.throughout, floor) == "fail"
+        return proven or result.slower_than_another or sequential.decide(result.throughout, floor) == "fail"
 
     return [result for result in results if not too_slow(result)]
-
-
-def _first_of_open(slo: Slo, results: Sequence[SettingResult]) -> SettingResult:
-    """Return the fastest setting, or one within noise of it, stopped early, from which the ladder falls back to it.
-
-    What was stopped as too slow at an early look differs by chance, and by how warm the process was. Of two lengths
-    the ladder goes on from the longer one to the shorter, and never back.
-    """
-    fastest = max(results, key=lambda result: result.center)
-    then = "shrink-draft", fastest.chosen
-    longer = (
-        result
-        for result in results
-        if result.rules == 2
-        and result.stop is not None
-        and isinstance(result.ratio, Estimate)
-        and next_step(slo, result.chosen) == then
-        and _within_noise(result, fastest, slo.confidence)
-    )
-    return next(longer, fastest)
 
 
 def _longer(slo: Slo, results: Sequence[SettingResult], pick: Setting) -> Setting | None:
@@ -188,7 +167,7 @@ def _longer(slo: Slo, results: Sequence[SettingResult], pick: Setting) -> Settin
     def leads_to_pick(knobs: Setting | None) -> bool:
         return knobs is not None and (knobs == pick or leads_to_pick(shorter_draft(slo, knobs)))
 
-    kept = [result for result in results if not result.abandoned and result.rules > 2]
+    kept = [result for result in results if not result.abandoned]
     longer = [result for result in kept if leads_to_pick(shorter_draft(slo, result.chosen))]
     if not longer or "shrink-draft" not in slo.fallback.ladder:
         return None
@@ -235,16 +214,12 @@ def _best_and_shortest(
     best = max(candidates, key=lambda result: result.center)
 
     within = [result for result in candidates if result is best or _within_noise(result, best, slo.confidence)]
-    proven = [result for result in within if _keeps_bound(slo, workload, result)] or (
-        [best] if best.rules > 1 else within
-    )
+    proven = [result for result in within if _keeps_bound(slo, workload, result)] or [best]
     return best, min(proven, key=lambda result: _cost(slo, result))
 
 
 def _keeps_bound(slo: Slo, workload: str | None, result: SettingResult) -> bool:
     least = least_ratio(slo, workload, result.measure)
-    if result.rules < 3:
-        least = ratio_bound(slo, workload, result.measure) or 0.0
     return isinstance(result.ratio, Estimate) and result.ratio.lo >= least
 
 

@@ -61,28 +61,24 @@ def early_stops(sweep: SweepAnswers, before: int | None = None) -> EarlyStops:
     candidates = competing(sweep.slo, sweep.plan)
     if len(counts) < 2 or not candidates:
         return EarlyStops()
-    state = EarlyStops(dict(sweep.stopped))
+    state = EarlyStops()
     errors = sequential.nominal_errors(counts, counts[-1], (1 - bound_level(sweep.slo)) / len(candidates))
     for number in range(1, len(counts) if before is None else min(before + 1, len(counts))):
-        live = [
-            trial for trial in candidates if trial.name not in state.stops or state.stops[trial.name].look >= number
-        ]
+        live = [trial for trial in candidates if trial.name not in state.stops]
         seen = sweep.until(number)
-        rules, plain = sweep.plan.terms.rules, seen.plain_answers
-        steady = comparability.after_slow_start(plain) if rules > 2 else plain
-        if not live or comparability.instability(steady, rules) is not None:
+        steady = comparability.after_slow_start(seen.plain_answers)
+        if not live or comparability.instability(steady) is not None:
             continue
         compared = {trial.name: seen.compared(trial) for trial in live}
         logs = {name: (measure, {} if few else pairs.means()) for name, (measure, pairs, few) in compared.items()}
         for name, (_, by_canary) in logs.items():
             now = sequential.interval(list(by_canary.values()), errors[number - 1])
             state.against_plain[name] = sequential.intersected(state.against_plain.get(name), now)
-        if rules > 2:  # before, stops had other reasons: their run recorded them
-            for group in same_settings(seen, live):
-                state.stops |= {trial.name: Stop("same-setting", number, group.says) for trial in group.trials[1:]}
-            live = [trial for trial in live if trial.name not in state.stops]
-            stops = _Look(seen, live, logs, state.against_plain).stops()
-            state.stops |= {trial.name: Stop(kind, number, because) for trial, (kind, because) in stops.items()}
+        for group in same_settings(seen, live):
+            state.stops |= {trial.name: Stop("same-setting", number, group.says) for trial in group.trials[1:]}
+        live = [trial for trial in live if trial.name not in state.stops]
+        stops = _Look(seen, live, logs, state.against_plain).stops()
+        state.stops |= {trial.name: Stop(kind, number, because) for trial, (kind, because) in stops.items()}
     return state
 
 

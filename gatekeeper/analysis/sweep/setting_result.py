@@ -25,7 +25,6 @@ from gatekeeper.analysis.sweep.cost_model import measure_rounds, plain_seconds
 from gatekeeper.analysis.sweep.early_stop import early_stops, may_gain
 from gatekeeper.analysis.sweep.same_settings import same_settings
 from gatekeeper.analysis.sweep.sweep_answers import Stop, SweepAnswers
-from gatekeeper.core.manifest import RULES
 from gatekeeper.core.metrics import DECODE_RATIO, SYSTEM_RATIO
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Slo
@@ -36,7 +35,7 @@ NO_NULL = Missing("no null arm")
 ABANDONED = frozenset({"slower-than-plain", "slower-than-another"})
 """Stops after which the setting cannot be chosen."""
 PROVEN = ABANDONED | {"decided"}
-"""Stops after which a run of rules 1 or 2 knows whether the setting is faster than plain decoding."""
+"""Stops after which the interval of all looks may say whether the setting is faster than plain decoding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +60,6 @@ class SettingResult:
     """The sequential interval, which holds although the answers decided when to stop."""
     age_s: float = 0.0
     """How old the process was on average, in seconds."""
-    rules: int = RULES
-    """Version of the rules that the run is judged by."""
     energy: Estimate | Missing | None = None
     """Joules a token over plain decoding's, rest included, where the SLO prefers the setting with the fewest."""
     model: CostExplanation | Missing | None = None
@@ -101,7 +98,7 @@ class SettingResult:
     @property
     def may_gain(self) -> float:
         """Return how many times as fast it may become while its process still warms up."""
-        return may_gain(self.age_s) if self.rules > 1 else 1.0
+        return may_gain(self.age_s)
 
     @property
     def abandoned(self) -> bool:
@@ -127,7 +124,7 @@ class SettingResult:
         if not isinstance(self.ratio, Estimate):
             return False
         word = sequential.decide(self.throughout, 1)
-        if self.stop is not None and self.stop.kind in PROVEN and (self.rules < 3 or word != "continue"):
+        if self.stop is not None and self.stop.kind in PROVEN and word != "continue":
             return word == "pass"
         if not isinstance(self.noise, Estimate):
             return self.ratio.lo > 1
@@ -169,17 +166,17 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
     """Compare every candidate trial with its baseline, and plain decoding with itself."""
     null = tuple(sweep.paired(trial) for trial in sweep.plan.trials if trial.name == NULL)
     noise = cache(lambda measure: estimate(measure, null[0]) if null else NO_NULL)
-    about, early, rules = f"{sweep.workload}, sweep", early_stops(sweep), sweep.plan.terms.rules
+    about, early = f"{sweep.workload}, sweep", early_stops(sweep)
 
     @cache
     def unstable(baseline: str) -> tuple[Finding, ...]:
         plain = (*sweep.of(baseline), *(sweep.of(NULL) if baseline == BASELINE else ()))
-        return unstable_plain_arm(after_slow_start(plain) if rules > 2 else plain, about, rules)
+        return unstable_plain_arm(after_slow_start(plain), about)
 
     results = []
-    groups = same_settings(sweep, sweep.plan.candidates) if rules > 2 else []
+    groups = same_settings(sweep, sweep.plan.candidates)
     same = {trial.name: group.finding(about) for group in groups for trial in group.trials[1:]}
-    silent = _silent_drafts(sweep, about) if rules > 2 else {}
+    silent = _silent_drafts(sweep, about)
     for trial in sweep.plan.candidates:
         pairs, name = sweep.paired(trial), trial.name
         findings = (
@@ -197,7 +194,7 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
         accepted = [value for _, value in paired_answers.values_of(paired_answers.successful(answers), acceptance_rate)]
         result = SettingResult(
             trial, ratio, measure, by_pair.means(), median(accepted) if accepted else None, claimed=claimed,
-            noise=noise(measure), findings=findings, stop=early.stops.get(name), age_s=sweep.age_s(trial), rules=rules,
+            noise=noise(measure), findings=findings, stop=early.stops.get(name), age_s=sweep.age_s(trial),
             throughout=early.against_plain.get(name),
             energy=energy_ratio(pairs) if sweep.slo.sweep.prefer == "energy" else None,
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import fmean
 from typing import Literal
@@ -18,10 +18,7 @@ from gatekeeper.core.metrics import ANSWER_RATIO
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 
-StopKind = Literal[
-    "slower-than-plain", "slower-than-another", "same-setting", "decided", "below-the-bound", "repeats-add-nothing"
-]
-"""The last two are of runs of rules 1 and 2."""
+StopKind = Literal["slower-than-plain", "slower-than-another", "same-setting", "decided", "below-the-bound"]
 MOST_LOST = 0.25
 """With a larger share of pairs lost a setting has no ratio, and is not stopped early."""
 
@@ -46,8 +43,6 @@ class SweepAnswers:
     canaries: Mapping[str, Canary]
     """By id."""
     by_trial: Mapping[str, tuple[Generation, ...]]
-    stopped: Mapping[str, Stop] = field(default_factory=dict)
-    """By trial, where a run of rules 1 or 2 stopped early."""
     powers: Callable[[], AnswerPowers | str] = lambda: "no power was sampled"
     """The power drawn during each answer, rest included, or why it is not known."""
 
@@ -94,7 +89,6 @@ class SweepAnswers:
                 greedy=is_greedy(self.slo, trial.setting),
                 drift_limit=math.inf,
                 lost_limit=MOST_LOST,
-                rules=self.plan.terms.rules,
                 interleaved=self.plan.shares_process,
                 powers=self.powers,
             )
@@ -116,7 +110,7 @@ class SweepAnswers:
             kept = [speed for speed in speeds if speed is not None]
             if (few := paired.too_many_lost(len(speeds) - len(kept))) is None:
                 break
-        return measure, pair_logs(kept, total=paired.by_total_time), few
+        return measure, pair_logs(kept, total=True), few
 
     def age_s(self, trial: Trial) -> float:
         """Return how old the process was on average, in seconds, when it answered for a trial."""
@@ -130,7 +124,7 @@ class SweepAnswers:
 
     def null_answers(self, trial: Trial) -> dict[tuple[str, str], Generation]:
         """Return the null arm's answers, by pair and canary, where a trial is compared with both plain arms."""
-        if self.plan.terms.rules == 1 or trial.baseline != BASELINE or trial.name == NULL:
+        if trial.baseline != BASELINE or trial.name == NULL:
             return {}
         return {
             (generation.pair, generation.canary): generation
@@ -145,12 +139,10 @@ def sweep_answers(
     records: Mapping[str, Sequence[Generation]],
     workload: str,
     canaries: Sequence[Canary] = (),
-    *,
-    stopped: Mapping[str, Stop] | None = None,
 ) -> SweepAnswers:
     """Gather the answers of *workload* from the records of a sweep by trial."""
     by_trial = {
         name: tuple(generation for generation in generations if generation.workload == workload)
         for name, generations in records.items()
     }
-    return SweepAnswers(slo, plan, workload, {canary.id: canary for canary in canaries}, by_trial, stopped or {})
+    return SweepAnswers(slo, plan, workload, {canary.id: canary for canary in canaries}, by_trial)

@@ -7,15 +7,14 @@ from typing import Any
 
 from gatekeeper.analysis.metrics.checks import check_bound
 from gatekeeper.analysis.metrics.estimate import logs_of_pairs
-from gatekeeper.analysis.metrics.older_ratios import system_logs
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful, values_of
 from gatekeeper.analysis.metrics.readers import answer_reader
 from gatekeeper.analysis.metrics.server_claims import labelled_as_claims, with_claimed_rounds
 from gatekeeper.analysis.metrics.shares.pass_rates import pass_change, pass_marks
 from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.analysis.stats.intervals import by_canary
-from gatekeeper.core.manifest import RULES, Manifest, differences
-from gatekeeper.core.metrics import BY_NAME, PASS_RATES, RUN_TO_RUN, SYSTEM_RATIO, shown_as
+from gatekeeper.core.manifest import Manifest, differences
+from gatekeeper.core.metrics import BY_NAME, PASS_RATES, RUN_TO_RUN, shown_as
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.text import listed
 from gatekeeper.core.verdict import AGAINST_CERTIFIED, Check, Estimate, Missing, Outcome, rounded
@@ -76,8 +75,6 @@ def values(metric: str, evidence: PairedAnswers) -> run_to_run.Values | Missing:
     if metric in PASS_RATES:
         marks = pass_marks(evidence, PASS_RATES[metric].kind)
         return [(name, float(mark)) for name, mark in marks] or Missing("no answer was checked for it")
-    if metric == SYSTEM_RATIO and not evidence.by_total_time:
-        return system_logs(evidence)
     reader = answer_reader(metric)
     if not BY_NAME[metric].against_plain:
         counted = values_of(successful(evidence.answers), reader.on(evidence))
@@ -89,11 +86,7 @@ def values(metric: str, evidence: PairedAnswers) -> run_to_run.Values | Missing:
 
 
 def summary(evidence: PairedAnswers) -> dict[str, list[list[Any]]]:
-    """Return the figures of one workload that a later run is compared with; what was not measured is left out.
-
-    They are read by the rules of that later run, whatever the certified one was judged by.
-    """
-    evidence = replace(evidence, rules=RULES)
+    """Return the figures of one workload that a later run is compared with; what was not measured is left out."""
     claimed = _claimed(evidence)
     values_by_metric = {metric: values(metric, evidence) for metric in RUN_TO_RUN}
     values_by_metric |= {_CLAIMED.format(metric): values(metric, claimed) for metric in _COUNTED}

@@ -28,7 +28,7 @@ def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Findin
     return (
         *lies,
         *silent_speculation(evidence, about),
-        *unstable_plain_arm(arms[1], about, evidence.rules),
+        *unstable_plain_arm(arms[1], about),
         *length_mismatches(evidence, about),
         *order_effects(evidence, about),
         *length_shift(evidence, about),

@@ -16,7 +16,7 @@ from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.settings import concurrency_of, is_greedy, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
-from gatekeeper.analysis.sweep.sweep_answers import Stop, SweepAnswers, sweep_answers
+from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers, sweep_answers
 from gatekeeper.analysis.verdict.against_certified import Certified
 from gatekeeper.analysis.verdict.soak_time import SOAK_ROLES, soaked_seconds, spans_by
 from gatekeeper.core.canary import Canary
@@ -41,8 +41,6 @@ class Case:
     """By the name of the trial."""
     soaks: Mapping[str, StoredRecords[Generation]]
     """By the name of the soak, the records of all its parts together."""
-    stopped: Mapping[str, Mapping[str, Stop]] = field(default_factory=dict)
-    """By workload and trial, where the sweep of a run of rules 1 or 2 stopped early: later ones follow from answers."""
     looks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """By the name of a soak of several parts: how many records it had after each part."""
     extended: float = 0.0
@@ -83,10 +81,7 @@ class Case:
 
     def sweep_answers(self, workload: str) -> SweepAnswers:
         """Return what the sweep recorded of *workload*."""
-        stopped = self.stopped.get(workload)
-        answers = sweep_answers(
-            self.slo, self.plan, self.sweep_records, workload, self.canaries[workload], stopped=stopped
-        )
+        answers = sweep_answers(self.slo, self.plan, self.sweep_records, workload, self.canaries[workload])
         return replace(answers, powers=lambda: _sweep_powers(self))
 
 
@@ -126,7 +121,6 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
             window_s=case.slo.soak.window_s,
             drift_limit=case.slo.soak.sentinel_drift,
             settled_s=case.slo.soak.duration,
-            rules=case.plan.terms.rules,
             interleaved=not any(answer.role is Role.BLOCK for answer in plain),
             before=_pairs_before(case, workload, knobs) if speculating else (),
             swept=_swept(case, workload, knobs) if speculating else ((), ()),
@@ -149,7 +143,7 @@ def host_during(case: Case, soak: SoakPlan) -> HostSamples:
     answers = [answer for answer in case.soaks[soak.name].records if answer.role in SOAK_ROLES]
     # Host samples number the uninterrupted parts alike.
     spans = spans_by(lambda answer: host_segment(answer.segment, answer.repeat), answers)
-    return HostSamples(during, case.interval, spans, outside=outside, rules=case.plan.terms.rules)
+    return HostSamples(during, case.interval, spans, outside=outside)
 
 
 def host_segment(segment: int, stretch: int) -> int:
@@ -173,7 +167,7 @@ def _sweep_powers(case: Case) -> AnswerPowers | str:
     of_sweep = every.select(
         [(span := spans.get(segment // 2)) is not None and span[0] <= at_ns <= span[1] for segment, at_ns in moments]
     )
-    host = HostSamples(of_sweep, case.interval, rules=case.plan.terms.rules)
+    host = HostSamples(of_sweep, case.interval)
     return answer_powers(host, of_sweep, answers, rested=False)
 
 
@@ -184,9 +178,7 @@ def _powers(case: Case, soak: SoakPlan, answers: Sequence[Generation]) -> Answer
 
 
 def _elsewhere(case: Case, soak: SoakPlan, workload: str, end: int | None) -> tuple[Generation, ...]:
-    """Return the answers of the other workloads that speculate greedily; rules 1 and 2 judged each by itself."""
-    if case.plan.terms.rules < 3:
-        return ()
+    """Return the answers of the other workloads that speculate greedily."""
     names = {
         name
         for name, knobs in soak.settings.items()
@@ -216,7 +208,7 @@ def _pairs_before(case: Case, workload: str, knobs: Setting) -> tuple[Pair, ...]
 def _swept(case: Case, workload: str, knobs: Setting) -> tuple[tuple[Generation, ...], tuple[Generation, ...]]:
     """Return the sweep's greedy answers at exactly this setting, and the plain ones to the same canaries."""
     trial = next((trial for trial in case.plan.candidates if trial.setting == knobs), None)
-    if trial is None or not is_greedy(case.slo, knobs) or case.plan.terms.rules < 2:
+    if trial is None or not is_greedy(case.slo, knobs):
         return (), ()
     evidence = case.sweep_answers(workload).paired(trial)
     shared = {answer.canary for answer in evidence.answers} & {answer.canary for answer in evidence.plain}

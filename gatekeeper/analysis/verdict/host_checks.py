@@ -13,7 +13,6 @@ from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, host_during, soak_answers
 from gatekeeper.analysis.verdict.soak_time import SOAK_ROLES
-from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Missing
 
@@ -38,7 +37,7 @@ def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]
     earlier = every.select([phase != soak.name and segment in spans for phase, segment in taken])
     speculating = [name for name, knobs in soak.settings.items() if speculates(knobs)]
     drifts = [plain_drift(soak_answers(case, soak, name)) for name in speculating]
-    speed_held = baseline_held(drifts, case.slo.soak.sentinel_drift, case.plan.terms.rules)
+    speed_held = baseline_held(drifts, case.slo.soak.sentinel_drift)
     level, conditions = bound_level(case.slo), case.conditions.get(soak.name, ())
     fanless = any(is_fanless(facts.get("machine")) for facts in conditions)
     host = replace(host, earlier=earlier, baseline_held=speed_held, fanless=fanless)
@@ -56,13 +55,13 @@ def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]
     return [check(objective, by_metric.get(objective.metric, missing)) for objective in objectives], findings
 
 
-def baseline_held(drifts: Iterable[Estimate | Missing], limit: float, rules: int = RULES) -> bool | None:
-    """Return whether plain decoding kept its speed within *limit*; None if unknown, as where chance may have moved it.
+def baseline_held(drifts: Iterable[Estimate | Missing], limit: float) -> bool | None:
+    """Return whether plain decoding kept its speed within *limit*.
 
-    Runs of older rules were judged by the drift that was measured, however uncertain.
+    None: no drift is known, or chance may have made it.
     """
     estimated = [drift for drift in drifts if isinstance(drift, Estimate)]
     beyond_limit = [drift for drift in estimated if abs(drift.center) > limit]
     if not beyond_limit:
         return True if estimated else None
-    return False if rules < 2 or any(not drift.lo <= 0 <= drift.hi for drift in beyond_limit) else None
+    return False if any(not drift.lo <= 0 <= drift.hi for drift in beyond_limit) else None

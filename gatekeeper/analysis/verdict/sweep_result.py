@@ -25,9 +25,8 @@ def sweep_choices(case: Case) -> tuple[dict[str, Choice], list[str]]:
     choices = {}
     for workload in case.slo.workload:
         sweep = case.sweep_answers(workload.name)
-        name = workload.name if case.plan.terms.rules > 1 else None
-        required = name if workload.speculation == "required" else None
-        choice = with_explanations(sweep, choose(case.slo, setting_results(sweep), required, name))
+        required = workload.name if workload.speculation == "required" else None
+        choice = with_explanations(sweep, choose(case.slo, setting_results(sweep), required, workload.name))
         longer = with_conditions(case.slo, choice.longer) if choice.longer is not None else None
         choices[workload.name] = replace(choice, setting=with_conditions(case.slo, choice.setting), longer=longer)
     # Damaged records no longer show what the sweep chose; the soak's records do.
@@ -67,7 +66,7 @@ def sweep_lies(case: Case) -> dict[str, Finding]:
     A server that lies is named even where the sweep chooses plain decoding, so that no soak speculates.
     """
     lies_by_workload: dict[str, Finding] = {}
-    for workload in case.slo.workload if case.plan.terms.rules > 1 else ():
+    for workload in case.slo.workload:
         sweep = case.sweep_answers(workload.name)
         for trial in case.plan.candidates:
             if lies := impossible_counts(successful(sweep.of(trial.name)), trial.setting):

@@ -40,10 +40,10 @@ def judge_workload(
     """Judge one workload of a soak, and return the findings of its records; metrics they void are unproven."""
     evidence, knobs = soak_answers(case, soak, name), soak.settings[name]
     speculating = speculates(knobs)
-    terms, about = case.plan.terms, f"{name}, {soak.name}"
+    about = f"{name}, {soak.name}"
     findings = examine(evidence, knobs, about) if speculating else ()
     replays: tuple[Finding, ...] = ()
-    if speculating and terms.rules > 1:
+    if speculating:
         evidence, replays = examine_repeats(history(case, soak, name), evidence, about)
         findings = (*findings, *replays)
     lost = voided_metrics((*controls, *findings))
@@ -53,7 +53,7 @@ def judge_workload(
         replace(soak_answers(case, soak, name, look.end), level=look.level) for look in (before if not replays else ())
     ]
     checks = _checks(case, [*earlier, evidence], lost, speculating=speculating)
-    if speculating and terms.rules > 1:
+    if speculating:
         findings = (*findings, *differing_answers(evidence, checks, about))
     outcome, because = _outcome(checks, choice, speculating=speculating, answered=bool(evidence.answers))
     required = next(workload.speculation == "required" for workload in case.slo.workload if workload.name == name)

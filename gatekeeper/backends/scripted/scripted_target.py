@@ -41,7 +41,7 @@ class ScriptedTarget:
         gaps = _Gaps(self._plain(request))
         return gaps.at(len(tokens)) if Sight.LOGITS in self._target_of.sight else None
 
-    def force(self, request: DecodeRequest, tokens: tuple[int, ...], width: int | None = None) -> ForcedPass | None:
+    def force(self, request: DecodeRequest, tokens: tuple[int, ...], width: int) -> ForcedPass | None:
         """Compare *tokens* with plain decoding's; reading them takes as long as reading a prompt."""
         del width
         if Sight.FORCED not in self._target_of.sight:

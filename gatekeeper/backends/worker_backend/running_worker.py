@@ -70,9 +70,9 @@ class Worker(RunningSystem):
         message = self._read(request, gap_after=tokens)
         return None if message is None else gap_from(message)
 
-    def force(self, request: DecodeRequest, tokens: tuple[int, ...], width: int | None = None) -> ForcedPass | None:
+    def force(self, request: DecodeRequest, tokens: tuple[int, ...], width: int) -> ForcedPass | None:
         """Let the target read the prompt and *tokens*, *width* at once; None where the worker could not."""
-        message = self._read(request, forced=tokens, **({} if width is None else {"width": width}))
+        message = self._read(request, forced=tokens, width=width)
         return None if message is None else forced_from(message, tokens)
 
     def replay(

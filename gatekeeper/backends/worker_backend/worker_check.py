@@ -206,7 +206,7 @@ def _read_tokens(trial: _Trial, worker: Worker) -> None:
     request = _request(setting(draft=None) if Sight.PLAIN in trial.backend.sight else trial.drafting, TOKENS)
     readings: dict[str, Callable[[], object]] = {
         "logits": lambda: worker.logit_gap(request, tokens),
-        "forced": lambda: worker.force(request, tokens),
+        "forced": lambda: worker.force(request, tokens, 2),
         "replay": lambda: worker.replay(request, tokens, tuple((1,) for _ in tokens)),
         "widths": lambda: worker.read_widths(request, tokens, 2),
     }

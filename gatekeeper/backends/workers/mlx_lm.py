@@ -21,7 +21,7 @@ from gatekeeper.backends.workers.answer_parts import answer_parts, generation
 from gatekeeper.backends.workers.loop import WorkerChannel, installed, release
 from gatekeeper.backends.workers.pass_timer import PassTimer
 from gatekeeper.backends.workers.rounds import count_rounds
-from gatekeeper.backends.workers.target_reader import FORCED_WIDTH, TargetReader
+from gatekeeper.backends.workers.target_reader import TargetReader
 from gatekeeper.core.records import Rounds
 
 READINGS = frozenset({"gap_after", "forced", "replay", "widths", "passes"})
@@ -283,7 +283,7 @@ class MlxWorker:
     def _forced(self, reader: TargetReader, request: dict[str, Any], prompt: list[int]) -> dict[str, Any]:
         """Return where the target's greedy token is another than the given, and whether plain decoding ends there."""
         tokens = request["forced"]
-        parted = reader.forced(prompt, tokens, request.get("width", FORCED_WIDTH))
+        parted = reader.forced(prompt, tokens, request["width"])
         stops = [index for index, token in enumerate(tokens) if token in self.tokenizer.eos_token_ids]
         ended = stops == [len(tokens) - 1] if stops else len(tokens) == request["max_tokens"]
         return {"parted": parted, "ended": bool(ended and tokens)}

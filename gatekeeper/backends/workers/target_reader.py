@@ -16,8 +16,6 @@ from gatekeeper.backends.workers.sampled_scores import score_rows
 
 PLAIN_STEP, SPECULATIVE_STEP = 2048, 512
 """Tokens of a prompt that mlx-lm reads at once, in plain and in speculative decoding."""
-FORCED_WIDTH = 128
-"""Positions of a forced pass that are read at once where a request does not say: as gatekeeper 0.3 read them."""
 REPLAY_KEYS = ("temperature", "top_p", "min_p", "top_k")
 
 

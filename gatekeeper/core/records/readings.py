@@ -52,14 +52,14 @@ class Forced:
     """The id of its prompt."""
     tokens: tuple[int, ...]
     """Those that it read after the prompt."""
+    width: int
+    """How many of them it read at once."""
     parted: tuple[Parting, ...] = ()
     """See *A parting*."""
     ended: bool = False
     """Plain decoding would end after the last one, and not before."""
     altered: int | None = None
     """Of a control: the position of a token that was replaced."""
-    width: int | None = None
-    """Read at once; None: as the worker likes (rules 1 and 2)."""
     fault: str | None = None
     """Why nothing is known."""
     segment: int = 0

@@ -197,12 +197,9 @@ class Slo(InputTable):
         return tuple(objective for objective in self.objective if objective.of.host)
 
 
-def parse(text: str, name: str, *, stored: bool = False) -> Slo:
-    """Read an SLO file's *text*; raise InputError with *name*, line, key and the allowed values.
-
-    A *stored* copy was read when its run began: an older gatekeeper took text for a number.
-    """
+def parse(text: str, name: str) -> Slo:
+    """Read an SLO file's *text*; raise InputError with *name*, line, key and the allowed values."""
     if not re.sub(r"(?m)#.*$", "", text).strip():
         hint = f"write one for this machine: gatekeeper init --force -o {name}"
         raise InputError(f"{name}: line 1: the file is empty", hint=hint)
-    return parse_toml(text, name, Slo, strict=not stored)
+    return parse_toml(text, name, Slo, strict=True)

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from gatekeeper.core import canary, toml_file
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.canary.filler import with_context
-from gatekeeper.core.errors import InputError, did_you_mean, nearest_word
+from gatekeeper.core.errors import InputError, OtherRulesError, did_you_mean, nearest_word
 from gatekeeper.core.hidden_keys import hide_keys, key_in
-from gatekeeper.core.manifest import File, Manifest, sha256
+from gatekeeper.core.manifest import RULES, File, Manifest, sha256
 from gatekeeper.core.slo import Profile, Slo, Workload
 from gatekeeper.core.slo import parse as parse_slo
 from gatekeeper.core.system import run_directory
@@ -237,9 +237,16 @@ def _find_by_name(name: str, suffix: str, kind: str, places: Sequence[Path]) -> 
 
 
 def load_manifest(content: bytes) -> Manifest:
-    """Parse manifest.json; a newer or a damaged one is an InputError."""
+    """Parse manifest.json; one of other rules is an OtherRulesError, a newer or a damaged one an InputError."""
+    document = run_directory.parse_json(content, "manifest.json")
+    # Before the rest is parsed: whatever other rules froze, it must not be read as if it were ours.
+    if (rules := document.get("rules")) != RULES:
+        stated = f"planned by rules {rules}" if rules is not None else "planned by rules that it does not state"
+        message = f"manifest.json: the run was {stated}, and this gatekeeper judges by rules {RULES}"
+        hint = "certify again: a run is judged by its own rules alone"
+        raise OtherRulesError(message, hint=hint, frozen_at=str(document.get("frozen_at", "")))
     try:
-        return Manifest.model_validate(run_directory.parse_json(content, "manifest.json"))
+        return Manifest.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -251,7 +258,7 @@ def stored_inputs(directory: run_directory.RunDirectory, manifest: Manifest) -> 
     """Read the copies that a run directory keeps; also name those that differ from the manifest's checksums."""
     names = [SLO_NAME, PROFILE_NAME, *(canary_name(name) for name in manifest.canaries)]
     texts = {name: directory.text(name) for name in names}
-    slo = parse_slo(texts[SLO_NAME], SLO_NAME, stored=True)
+    slo = parse_slo(texts[SLO_NAME], SLO_NAME)
     frozen = {SLO_NAME: manifest.slo, PROFILE_NAME: manifest.profile}
     canaries = {}
     for workload in slo.workload:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, nearest_word
+from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, OtherRulesError, nearest_word
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Kind
@@ -309,6 +309,8 @@ def unreadable_as_no_proof(path: Path) -> Iterator[None]:
     """Raise NoProofError for a run that cannot be read; a folder that is not a run stays an InputError."""
     try:
         yield
+    except OtherRulesError as error:
+        raise OtherRulesError(f"{path}: {error.message}", hint=error.hint, frozen_at=error.frozen_at) from error
     except (InputError, ValueError, LookupError) as error:
         if not is_run(path):
             raise

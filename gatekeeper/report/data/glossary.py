@@ -109,6 +109,7 @@ REASONS: dict[Reason, tuple[str, str]] = {
         "set the clock",
     ),
     Reason.DEMO: ("the soak was shorter than 600 s", "certify with a longer soak, or accept it with --grade demo"),
+    Reason.OTHER_RULES: ("the run was planned by other rules than these", "gatekeeper certify SLO"),
     Reason.OTHER_SLO: ("the run is of another SLO or version of it", "gatekeeper certify SLO"),
     Reason.OTHER_INPUTS: ("canaries or profile changed since the run", "gatekeeper certify SLO"),
     Reason.OTHER_ARTIFACTS: ("the models here are not the certified ones", "gatekeeper certify SLO"),

@@ -151,7 +151,7 @@ def _figures(pairs: Facts) -> Markup | None:
 
 
 def _as_fast(speed: SpeedUp, judged: WorkloadVerdict) -> str:
-    """Write how much sooner the same work is done; of a run of older rules, the mean ratio of its prompts."""
+    """Write how much sooner the same work is done."""
     if judged.measured.prompts is None:
         return phrases.ratio(speed)
     return f"does the same work {show_ratio(speed.center, speed.lo, speed.hi)} as fast"

@@ -10,7 +10,7 @@ from typing import Any
 
 from gatekeeper import host as this_host
 from gatekeeper.core.clock import SystemClock, stamp
-from gatekeeper.core.errors import HostLacksError, InputError
+from gatekeeper.core.errors import HostLacksError, InputError, OtherRulesError
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import Manifest, sha256
@@ -291,7 +291,7 @@ class NewRun:
         for entry in reversed(self._registry.entries()):
             path = Path(entry.out) / MANIFEST
             if (entry.host, entry.slo_name) == (self._name, self._bundle.inputs.slo.name) and path.is_file():
-                with suppress(InputError):
+                with suppress(InputError, OtherRulesError):
                     return load_manifest(path.read_bytes())
         return None
 

@@ -90,7 +90,6 @@ def freeze(
         versions=dict(sorted(versions.items())),
         host=dict(host_facts),
         device=host.device(host_facts) if backend.realtime else None,
-        soak_until=slo.soak.ends,
         sample_interval=host.SAMPLE_INTERVAL_S,
         arrival_times=arrival_times,
         rules=RULES,

@@ -39,8 +39,7 @@ def send(task: PassTask[Generation]) -> None:
     second_turns = [_request(soak, name, "plain", turn, first) for (name, first), turn in later.items()]
     task.send_missing(plain, second_turns, record=answers)
     task.send_missing(soak.plan.resident, _shuffled(soak, later), cache=True, record=answers)
-    if any(CONTROL in conditions for conditions in task.needs.values()):
-        task.send_missing(plain, _control(soak, later), cache=True, record=answers)
+    task.send_missing(plain, _control(soak, later), cache=True, record=answers)
     for metric, part in WARM_PARTS.items():
         names = [name for name, knobs in soak.plan.settings.items() if metric in warm_conditions(soak.slo, name, knobs)]
         if names:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from gatekeeper.analysis.final_passes import FINAL_PASSES
 from gatekeeper.analysis.passes import PASSES
@@ -12,7 +12,6 @@ from gatekeeper.analysis.passes.soak_pass import Pass
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.soak_schedule import PART
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
-from gatekeeper.analysis.sweep.sweep_answers import Stop, StopKind
 from gatekeeper.analysis.verdict.against_certified import Certified, CertifiedFigures, compared
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.backends.dialects import cache_off_advice
@@ -60,7 +59,7 @@ def terms_of(manifest: Manifest) -> Terms:
     sight = Sight.NOTHING
     for name in manifest.sight:
         sight |= Sight.__members__.get(name, Sight.NOTHING)
-    return Terms(manifest.rules, sight, manifest.draft_hint)
+    return Terms(sight, manifest.draft_hint)
 
 
 def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text: str, *, live: bool = False) -> Case:
@@ -92,9 +91,6 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
     events = read_records(directory.path / EVENTS_FILE, EVENTS)
     extended = (event.detail["soak_seconds"] for event in events.records if event.kind == "extended")
     slo = inputs.slo
-    if manifest.soak_until != slo.soak.ends:  # of a run made before soaks could continue
-        soak = slo.soak.model_copy(update={"until": manifest.soak_until})
-        slo = slo.model_copy(update={"soak": soak})
     return Case(
         slo=slo,
         canaries=inputs.canaries,
@@ -102,7 +98,6 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
         manifest_sha256=sha256(text),
         sweep={trial.name: answers(trial.file) for trial in plan.trials},
         soaks=soaks,
-        stopped=_stopped(events.records) if manifest.rules < 3 else {},
         looks=looks,
         extended=max(extended, default=0.0),
         after_soak=after_soak,
@@ -194,19 +189,6 @@ def _host_conditions(events: Sequence[Event]) -> dict[str, list[dict[str, Any]]]
     return {soak: facts for soak, (_, facts) in by_soak.items()}
 
 
-def _stopped(events: Sequence[Event]) -> dict[str, dict[str, Stop]]:
-    """Return the early stops of a sweep, by workload and trial; a resumed sweep reports those before it again."""
-    stops: dict[str, dict[str, Stop]] = {}
-    for event in events:
-        if event.kind == "stopped":
-            detail: Any = event.detail
-            kind, look, because = (detail.get(key) for key in ("kind", "look", "because"))
-            if not (isinstance(look, int) and isinstance(because, str) and kind in get_args(StopKind)):
-                raise ValueError(f"events.jsonl: the early stop of {event.at} is not readable")
-            stops.setdefault(str(detail.get("workload")), {})[str(detail.get("trial"))] = Stop(kind, look, because)
-    return stops
-
-
 def busy_findings(events: Sequence[Event]) -> tuple[Finding, ...]:
     """Return a finding for each stage during which other programs kept the machine busy, else before which they did.
 
@@ -275,7 +257,7 @@ def _certified_figures(directory: RunDirectory, manifest: Manifest, slo: Slo) ->
 def _parse_figures(content: bytes) -> CertifiedFigures:
     document = json_object(content)
     manifest = load_manifest(json_text(document["manifest"]).encode())
-    slo = slo_file.parse(document["slo"], SLO_NAME, stored=True)
+    slo = slo_file.parse(document["slo"], SLO_NAME)
     workloads = {
         name: {metric: [(str(canary), float(value)) for canary, value in pairs] for metric, pairs in figures.items()}
         for name, figures in document["workloads"].items()

@@ -30,7 +30,7 @@ def test_its_quantile_and_bounds_are_those_of_the_oracle(seconds: list[float]) -
     """
     answers = spread(len(seconds), lambda number: lasting(seconds[number]))
 
-    interval = estimate("answer_latency_p95", replace(evidence(answers), frozen=False, rules=1))
+    interval = estimate("answer_latency_p95", replace(evidence(answers), frozen=False, interleaved=False))
 
     ordered = np.sort(seconds)
     below = stats.binom.cdf(np.arange(len(seconds)), len(seconds), 0.95)  # of k - 1, for the k-th

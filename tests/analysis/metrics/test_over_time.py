@@ -264,12 +264,9 @@ def test_drift_leaves_ratios_unproven(metric: str) -> None:
 @pytest.mark.parametrize("metric", RATIOS)
 def test_a_host_that_slows_both_arms_down_alike_leaves_their_ratio(metric: str) -> None:
     """
-    Pairs drift together, and their ratio is steady; runs of older rules were unproven by it.
+    Pairs drift together, and their ratio is steady.
     """
-    paired = evidence(*drifting(-0.2))
-
-    assert isinstance(estimate(metric, paired), Estimate)
-    assert "drifted" in because(estimate(metric, replace(paired, rules=1)))
+    assert isinstance(estimate(metric, evidence(*drifting(-0.2))), Estimate)
 
 
 def losing(loss: float, count: int = 5, repeats: int = 4, noise: float = 0.02) -> PairedAnswers:
@@ -337,13 +334,13 @@ def test_a_change_of_any_shape_is_found_and_a_later_stretch_is_judged(shape: str
     assert known(estimate("throughput_ratio", twenty)).center == pytest.approx(expected, rel=0.05)
 
 
-def test_older_rules_and_open_limits_judge_the_whole_soak() -> None:
+def test_open_limits_judge_the_whole_soak() -> None:
     """
-    Runs of rules 1 keep their verdicts, and an SLO may allow any change.
+    An SLO may allow any change.
     """
     paired = losing(0.3)
 
-    for judged in (replace(paired, rules=1), replace(paired, drift_limit=math.inf), replace(paired, settled_s=None)):
+    for judged in (replace(paired, drift_limit=math.inf), replace(paired, settled_s=None)):
         assert settled(judged) is judged
         assert likely_end(judged) == 1.0
 
@@ -373,7 +370,6 @@ def test_a_late_fall_is_seen_beneath_the_luck_of_the_draft() -> None:
         baselines.append(generation(steady(0.1, 20, sent_s=sent), f"c-{number % 24}", role=Role.SENTINEL, pair=pair))
 
     assert changes(evidence(candidates, baselines, settled_s=600.0)) is not None
-    assert changes(evidence(candidates, baselines, settled_s=600.0, rules=2)) is None
 
 
 def test_a_late_fall_is_seen_beneath_the_noise_of_plain_decoding() -> None:
@@ -395,7 +391,6 @@ def test_a_late_fall_is_seen_beneath_the_noise_of_plain_decoding() -> None:
         return evidence(candidates, baselines, settled_s=600.0)
 
     assert changes(fallen(0.15, 0.0)) is not None
-    assert changes(replace(fallen(0.15, 0.0), rules=2)) is None
     assert changes(fallen(0.02, 0.12)) is None
     assert likely_end(fallen(0.02, 0.12)) == 1.0
 

@@ -3,7 +3,12 @@
 import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.lost_pairs import least_length, pair_ratios, similar_lengths
+from gatekeeper.analysis.metrics.lost_pairs import (
+    MIN_LENGTH_RATIO,
+    MIN_LENGTH_RATIO_SAMPLED,
+    pair_ratios,
+    similar_lengths,
+)
 from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE
 from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.analysis.stats.intervals import by_canary
@@ -77,9 +82,9 @@ def test_warm_ups_are_never_judged() -> None:
 @pytest.mark.parametrize(
     ("candidate", "twin", "greedy", "similar"),
     [
-        (9, 10, True, True),
-        (10, 9, True, True),
-        (8, 10, True, False),
+        (6, 10, True, True),
+        (10, 6, True, True),
+        (5, 10, True, False),
         (1, 10, False, True),
         (0, 10, False, False),
         (0, 10, True, False),
@@ -92,12 +97,12 @@ def test_only_answers_of_like_length_are_compared(
     candidate: int | None, twin: int | None, *, greedy: bool, similar: bool
 ) -> None:
     """
-    Nine tokens of ten are the same greedy work, eight are not; lengths that are drawn differ up to tenfold; an
-    unknown length says nothing.
+    Six tokens of ten are the same greedy work, five are not; lengths that are drawn differ up to tenfold; an unknown
+    length says nothing.
     """
     pair = (generation(answer(output_tokens=candidate)), generation(answer(output_tokens=twin), arm="plain"))
 
-    assert similar == similar_lengths(pair, least_length(greedy=greedy, rules=2))
+    assert similar == similar_lengths(pair, MIN_LENGTH_RATIO if greedy else MIN_LENGTH_RATIO_SAMPLED)
 
 
 def test_every_pair_is_either_read_or_lost() -> None:
@@ -108,7 +113,7 @@ def test_every_pair_is_either_read_or_lost() -> None:
     candidate[5] = generation(steady(0.05, fault="died"), "c-005", pair="p5")
     pairs = evidence(candidate, plain).pairs
 
-    ratios, lost = pair_ratios(pairs, decode_rate, least=least_length(greedy=True, rules=2))
+    ratios, lost = pair_ratios(pairs, decode_rate, least=MIN_LENGTH_RATIO)
 
     assert (3, {"c-000", "c-002", "c-004", "c-006"}) == (lost, set(by_canary(ratios)))
     assert [2.0] == [pytest.approx(ratio) for ratio in by_canary(ratios)["c-006"]]

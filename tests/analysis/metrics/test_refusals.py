@@ -24,7 +24,6 @@ def pairs(*speeds: tuple[float, float]) -> dict[str, tuple[float, float]]:
     return {f"c-{at}": pair for at, pair in enumerate(speeds)}
 
 
-ALIKE = ((1.0, 2.0), (1.0, 2.0))
 REFUSED: dict[str, tuple[Found, Missing]] = {
     "too few answers": (
         lambda: intervals.quantile([1.0] * 58, 0.95, 0.95),
@@ -45,14 +44,6 @@ REFUSED: dict[str, tuple[Found, Missing]] = {
     "a negative ratio": (
         lambda: intervals.geometric_mean_ratio(same("abcde", [-1.0]), 0.95),
         Missing("a ratio is not a positive finite number", 5),
-    ),
-    "too few sums": (
-        lambda: intervals.ratio_of_sums(same("abcd", ALIKE), 0.95, 7),
-        Missing("too few canaries in both arms: 4, need 5", 4),
-    ),
-    "a sum of nothing": (
-        lambda: intervals.ratio_of_sums(same("abcde", ((0.0, 2.0), (1.0, 2.0))), 0.95, 7),
-        Missing("a sum is not a positive finite number", 5),
     ),
     "too few clusters": (
         lambda: intervals.pooled_quantile({str(at): [(0.1, 9)] for at in range(58)} | {"none": []}, 0.95, 0.95),
@@ -97,12 +88,11 @@ def test_a_refusal_says_why_and_how_much_there_was(case: str) -> None:
     [
         (lambda: intervals.quantile([1.0] * 59, 0.95, 0.95), 59),
         (lambda: intervals.geometric_mean_ratio(same("abcde", [1.0]), 0.95), 5),
-        (lambda: intervals.ratio_of_sums(same("abcde", ALIKE), 0.95, 7), 5),
         (lambda: intervals.pooled_quantile({str(at): [(0.1, 9)] for at in range(59)}, 0.95, 0.95), 59),
         (lambda: intervals.paired_pass_delta(pairs((1.0, 1.0)), 0.95), 1),
         (lambda: slopes.seasonal_slope([[(0.0, 1.0), (1.0, 1.0)]] * 8 + [[(5.0, 1.0)]], 0.95), 16),
     ],
-    ids=["quantile", "ratio", "sums", "pooled", "marks", "slope"],
+    ids=["quantile", "ratio", "pooled", "marks", "slope"],
 )
 def test_the_least_that_suffices_is_enough(find: Found, n: int) -> None:
     """

@@ -14,7 +14,6 @@ from gatekeeper.analysis.metrics.timing import (
     came_in_bursts,
     decode_rate,
     prefill_rate,
-    prompt_rate_until_first,
     ttft,
 )
 from gatekeeper.core.records import Answer, Claims
@@ -111,14 +110,6 @@ def test_a_prompt_time_that_is_missing_or_impossible_gives_no_rate(seconds: floa
     assert prefill_rate(replace(answer([0.4]), claims=Claims(prompt_seconds=0.1))) is None
 
 
-def test_older_runs_count_the_time_to_first_token() -> None:
-    """
-    Runs of rules 1 are judged as they were: fifty prompt tokens until a first token at 0.1 s are 500 tok/s.
-    """
-    assert pytest.approx(500.0) == prompt_rate_until_first(answer([0.1], prompt_tokens=50))
-    assert prompt_rate_until_first(answer([0.1])) is None
-
-
 def prompted(seconds: float | None) -> Answer:
     return replace(answer([0.4], prompt_tokens=50), claims=Claims(prompt_seconds=seconds))
 
@@ -202,12 +193,7 @@ def test_times_are_seconds_of_our_clock_to_the_nanosecond() -> None:
     """
     reply = answer([0.25, 0.5, 1.0], sent_s=1000.0, prompt_tokens=8)
 
-    assert (0.25, 32.0, 2 / 0.75, 3.0) == (
-        ttft(reply),
-        prompt_rate_until_first(reply),
-        decode_rate(reply),
-        answer_rate(reply),
-    )
+    assert (0.25, 2 / 0.75, 3.0) == (ttft(reply), decode_rate(reply), answer_rate(reply))
     assert [(0.25, 1), (0.5, 1)] == bursts(reply, 0.0)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from gatekeeper.analysis.plan.objectives import (
     AGREE_UNREAD,
-    NEWEST,
+    ALL_SHOWN,
     Implicit,
     Terms,
     all_objectives,
@@ -26,7 +26,7 @@ IMPLICIT = (
 )
 
 
-def implied(written: Slo, workload: str = "easy", terms: Terms = NEWEST) -> dict[str, Implicit]:
+def implied(written: Slo, workload: str = "easy", terms: Terms = ALL_SHOWN) -> dict[str, Implicit]:
     return {
         implicit_objective.metric: implicit_objective
         for implicit_objective in implicit_objectives(written, workload, terms)
@@ -114,7 +114,7 @@ def test_a_prompt_cache_and_drawn_tokens_bring_objectives_of_their_own() -> None
 
 def test_an_objective_relaxes_for_the_workloads_it_names() -> None:
     """
-    A ratio promised of one workload leaves the implicit one of another; until 0.2.0 naming it once was enough.
+    A ratio promised of one workload leaves the implicit one of another.
     """
     names = ("easy", "hard")
     written = slo(
@@ -122,10 +122,9 @@ def test_an_objective_relaxes_for_the_workloads_it_names() -> None:
         objective("throughput_ratio", at_least=1.16, workloads=["easy"]),
         workload=[{"name": name, "canaries": f"{name}.jsonl"} for name in names],
     )
-    relaxed, old = {"error_rate", "throughput_ratio"}, Terms(rules=1)
+    relaxed = {"error_rate", "throughput_ratio"}
 
     assert [set(), relaxed] == [relaxed & implied(written, name).keys() for name in names]
-    assert [{"speculation_engaged", "truncation_rate"}] * 2 == [set(implied(written, name, old)) for name in names]
 
 
 @pytest.mark.parametrize(
@@ -161,29 +160,27 @@ VERIFIES = Sight.REPLAY | Sight.VERIFIED
 
 
 @pytest.mark.parametrize(
-    ("rules", "lacks", "expected"),
+    ("lacks", "expected"),
     [
-        (3, Sight.NOTHING, {"replay_agreement": 1.0}),
-        (3, Sight.REPLAY, {"replay_agreement": 1.0, "token_agreement": 1.0}),
-        (3, Sight.REPLAY | Sight.LOGPROBS, {"replay_agreement": 1.0}),
-        (3, VERIFIES, {"token_agreement": 1.0}),
-        (3, VERIFIES | Sight.LOGPROBS, {"token_agreement": 1.0}),
-        (3, VERIFIES | Sight.LOGPROBS | Sight.LOGITS, {"token_agreement": AGREE_UNREAD}),
-        (3, Sight.TEXT, {}),
-        (3, Sight.PLAIN, {}),
-        (2, Sight.NOTHING, {"token_agreement": 1.0}),
-        (2, Sight.LOGITS, {"token_agreement": AGREE_UNREAD}),
+        (Sight.NOTHING, {"replay_agreement": 1.0}),
+        (Sight.REPLAY, {"replay_agreement": 1.0, "token_agreement": 1.0}),
+        (Sight.REPLAY | Sight.LOGPROBS, {"replay_agreement": 1.0}),
+        (VERIFIES, {"token_agreement": 1.0}),
+        (VERIFIES | Sight.LOGPROBS, {"token_agreement": 1.0}),
+        (VERIFIES | Sight.LOGPROBS | Sight.LOGITS, {"token_agreement": AGREE_UNREAD}),
+        (Sight.TEXT, {}),
+        (Sight.PLAIN, {}),
     ],
 )
-def test_greedy_words_are_an_implicit_objective(rules: int, lacks: Sight, expected: dict[str, float]) -> None:
+def test_greedy_words_are_an_implicit_objective(lacks: Sight, expected: dict[str, float]) -> None:
     """
     At temperature 0 each token must be the target's own choice, as far as the backend shows it; else words must agree.
     """
-    objectives = implied(slo(), terms=Terms(rules, ~lacks))
+    objectives = implied(slo(), terms=Terms(~lacks))
 
     words = {"token_agreement", "replay_agreement"} & objectives.keys()
     assert expected == {name: objectives[name].threshold for name in words}
-    assert ("numerics_harm_p_value" in objectives) == (rules > 2 and bool(expected))
+    assert ("numerics_harm_p_value" in objectives) == bool(expected)
 
 
 def test_sampled_words_are_not_compared() -> None:

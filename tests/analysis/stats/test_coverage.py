@@ -55,14 +55,6 @@ def _geometric(random: np.random.Generator, _: int) -> Estimate | Missing:
     )
 
 
-def _sums(random: np.random.Generator, seed: int) -> Estimate | Missing:
-    pairs = {}
-    for at in range(16):
-        tokens = float(random.lognormal(4, 0.5))
-        pairs[str(at)] = ((tokens, tokens / 1.3 / math.exp(random.normal(0, 0.2))), (tokens, tokens))
-    return intervals.ratio_of_sums(pairs, LEVEL, seed)
-
-
 def _pooled(random: np.random.Generator, _: int) -> Estimate | Missing:
     clusters = {str(at): np.exp(random.normal(0, 0.3) + random.normal(0, 0.5, size=20)) for at in range(20)}
     return intervals.pooled_quantile(
@@ -141,7 +133,6 @@ _STALL = 0.2 + 0.5 * math.log((0.1 * 0.4 + 0.9 * 0.02) / 0.05)
 SIMULATIONS = {
     "quantile": Simulation(_quantile, -math.log(0.05), 1.5, 9.0, 400),
     "geometric_mean_ratio": Simulation(_geometric, math.exp(0.2), 0.9, 1.6, 300),
-    "ratio_of_sums": Simulation(_sums, 1.3 / math.exp(0.02), 1.0, 1.6, 300),
     "pooled_quantile": Simulation(_pooled, 1.0, 0.7, 1.4, 400),
     "pooled_quantile_tail": Simulation(_pooled_tail, _TAIL, 0.7 * _TAIL, 1.6 * _TAIL, 400),
     "pooled_quantile_apart": Simulation(_pooled_apart, _APART, 0.4 * _APART, 3.0 * _APART, 400),

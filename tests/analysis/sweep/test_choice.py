@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from bench import rehearsal
-from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.settings import chosen_of
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.sweep.choice import Choice, choose
 from gatekeeper.analysis.sweep.setting_result import SettingResult, measure_of, setting_results
-from gatekeeper.analysis.sweep.sweep_answers import Stop, sweep_answers
-from gatekeeper.core.manifest import RULES
+from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing
@@ -84,15 +82,9 @@ def test_the_setting_that_does_the_work_soonest_is_the_fastest() -> None:
         for record in records["default"]
     ]
 
-    fastest = [
-        max(
-            setting_results(sweep_answers(slo(sweep=LENGTHS), by_rules, records, "easy", FROZEN)),
-            key=lambda result: result.center,
-        ).trial.name
-        for by_rules in (plan, replace(plan, terms=Terms(rules=2)))
-    ]
+    measured = setting_results(sweep_answers(slo(sweep=LENGTHS), plan, records, "easy", FROZEN))
 
-    assert ["num_draft_tokens-2", "default"] == fastest
+    assert "num_draft_tokens-2" == max(measured, key=lambda result: result.center).trial.name
 
 
 def test_the_shortest_within_noise_is_chosen() -> None:
@@ -175,12 +167,7 @@ def test_a_required_workload_is_graded_back_by_proof_alone(
     written = slo({"metric": "throughput_ratio", "at_least": bound, "why": "it must"}, sweep=LENGTHS)
     measured = [replace(result, age_s=age_s) for result in results(written, dict.fromkeys(ALL_LENGTHS, ratio), 0.02)]
 
-    now, older = (
-        choose(written, [replace(result, rules=rules) for result in measured], "easy") for rules in (RULES, 1)
-    )
-
-    assert plain == (dict(now.setting)["draft"] is None)
-    assert (max(1.0, bound) > ratio) == (dict(older.setting)["draft"] is None)
+    assert plain == (dict(choose(written, measured, "easy").setting)["draft"] is None)
 
 
 @pytest.mark.parametrize(("shorter", "longer", "length"), [(1.01, 1.0, 2), (1.01, 0.8, 2), (0.8, 1.01, 4)])
@@ -198,22 +185,6 @@ def test_where_no_gain_shows_the_fastest_is_soaked(shorter: float, longer: float
     assert "so the soak decides" in choice.because
 
 
-def test_a_stored_run_of_rules_2_was_soaked_at_the_longer_of_two_lengths() -> None:
-    """
-    Runs of rules 2 stopped both lengths early and soaked the longer one first, where they were within noise; those of
-    rules 1 decoded plainly.
-    """
-    written = slo()
-    stop = Stop("slower-than-plain", 1, "slower")
-    measured = [
-        replace(result, stop=stop) for result in results(written, {"default": 0.95, "num_draft_tokens-2": 0.96}, 0.03)
-    ]
-
-    now, older = (choose(written, [replace(result, rules=rules) for result in measured], "easy") for rules in (2, 1))
-
-    assert [4, None] == [dict(choice.setting).get("num_draft_tokens") for choice in (now, older)]
-
-
 def test_a_shorter_draft_that_may_miss_the_bound_is_not_chosen() -> None:
     """
     Within noise of the fastest is no proof of being as fast: where no setting is proven to keep 1.16x, the fastest.
@@ -223,13 +194,10 @@ def test_a_shorter_draft_that_may_miss_the_bound_is_not_chosen() -> None:
     )
     measured = results(written, dict.fromkeys(ALL_LENGTHS, 1.16), 0.05)
 
-    now, older = (
-        choose(written, [replace(result, rules=rules) for result in measured], "easy") for rules in (RULES, 1)
-    )
+    choice = choose(written, measured, "easy")
 
     best = max(measured, key=lambda result: known(result.ratio).center)
-    assert dict(best.trial.setting)["num_draft_tokens"] == dict(now.setting)["num_draft_tokens"]
-    assert dict(older.setting)["num_draft_tokens"] == 2
+    assert dict(best.trial.setting)["num_draft_tokens"] == dict(choice.setting)["num_draft_tokens"]
 
 
 def test_a_required_workload_that_could_not_be_measured_is_soaked() -> None:
@@ -251,22 +219,15 @@ def test_a_required_workload_that_could_not_be_measured_is_soaked() -> None:
 
 def test_both_plain_arms_are_compared_with() -> None:
     """
-    Plain answers of 1.0x and of 1.21x take 0.913 of the time on average; by rules 2 their geometric mean counted, 1.1x,
-    and by rules 1 the first arm alone.
+    Plain answers of 1.0x and of 1.21x take 0.913 of the time on average.
     """
     written = slo(sweep=LENGTHS)
     ratios = {"null": 1.21, **dict.fromkeys(ALL_LENGTHS, 1.5)}
     plan = laid(written)
-    before = [replace(plan, terms=Terms(rules=rules)) for rules in (2, 1)]
 
-    centers = [
-        known(
-            setting_results(sweep_answers(written, by_rules, swept(plan, ratios, 0.0), "easy", FROZEN))[0].ratio
-        ).center
-        for by_rules in (plan, *before)
-    ]
+    first, *_ = setting_results(sweep_answers(written, plan, swept(plan, ratios, 0.0), "easy", FROZEN))
 
-    assert pytest.approx([1.5 * (1 + 1 / 1.21) / 2, 1.5 / 1.1, 1.5]) == centers
+    assert pytest.approx(1.5 * (1 + 1 / 1.21) / 2) == known(first.ratio).center
 
 
 def test_a_baseline_that_proves_nothing_chooses_plain() -> None:

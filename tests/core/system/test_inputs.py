@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.manifest import File, Manifest, sha256
+from gatekeeper.core.manifest import RULES, File, Manifest, sha256
 from gatekeeper.core.system import inputs
 from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.golden_words import says
@@ -197,6 +197,7 @@ def frozen(slo_inputs: inputs.Inputs) -> Manifest:
             "profile": slo_inputs.files["profile"],
             "versions": {},
             "host": {},
+            "rules": RULES,
             "frozen_at": "now",
         }
     )

@@ -11,7 +11,7 @@ from statistics import fmean
 
 import numpy as np
 
-from gatekeeper.analysis.metrics.host.host_estimates import power_notes, unpowered
+from gatekeeper.analysis.metrics.host.host_estimates import power_note, unpowered
 from gatekeeper.analysis.metrics.host.host_series import Floats, HostSamples, readings
 from gatekeeper.analysis.metrics.lost_pairs import Pair, similar_lengths
 from gatekeeper.analysis.metrics.paired_answers import AnswerPowers, PairedAnswers, mean_ratio
@@ -153,7 +153,7 @@ def answer_powers(
         if (process := by_process.get(generation.segment)) is not None
         and (mean := process.during(generation.answer.sent_ns / 1e9, generation.answer.ended_ns / 1e9)) is not None
     }
-    return AnswerPowers("".join(power_notes(host, power)), watts, (min(rests), max(rests)))
+    return AnswerPowers(power_note(power), watts, (min(rests), max(rests)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def _power(host: HostSamples, name: str) -> Estimate | Missing:
     seconds = sum(power.lasts.tolist())
     if seconds <= 0:
         return Missing("no time passed", power.count)
-    return fact(_joules(power) / seconds, power.count, *power_notes(host, power))
+    return fact(_joules(power) / seconds, power.count, power_note(power))
 
 
 def _energy(host: HostSamples, name: str, tokens: int | None) -> Estimate | Missing:
@@ -124,15 +124,12 @@ def _energy(host: HostSamples, name: str, tokens: int | None) -> Estimate | Miss
         return missing
     if not tokens:
         return Missing("the number of output tokens is unknown" if tokens is None else "no tokens were generated")
-    return fact(_joules(power) / tokens, power.count, *power_notes(host, power))
+    return fact(_joules(power) / tokens, power.count, power_note(power))
 
 
 def unpowered(host: HostSamples, power: Series) -> Missing | None:
     """Return why the power is not known; None where it is. A machine that takes samples draws more than 0 W."""
-    missing = power.uncovered()
-    if host.rules < 2:
-        return missing
-    if missing:
+    if missing := power.uncovered():
         sources = " and ".join(_other_powers(host)) if power.name == "package_power" else ""
         counters = f": {sources} reads other powers, but one of the package's is missing, or 0 W under load"
         return Missing(f"{missing.because}{counters if sources else ''}", missing.n)
@@ -199,9 +196,9 @@ def _other_powers(host: HostSamples) -> list[str]:
     return sorted({slot.source for slot in slots if slot is not None and slot.status == "ok"})
 
 
-def power_notes(host: HostSamples, power: Series) -> tuple[str, ...]:
-    """Name the tool: two of them leave out different parts of the machine. Runs of rules 1 had no note."""
-    return (f"{power.name.replace('_', ' ')} by {power.source}",) if host.rules > 1 else ()
+def power_note(power: Series) -> str:
+    """Name the tool: two of them leave out different parts of the machine."""
+    return f"{power.name.replace('_', ' ')} by {power.source}"
 
 
 def _joules(power: Series) -> float:

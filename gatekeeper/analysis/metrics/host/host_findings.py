@@ -184,7 +184,7 @@ def _memory_forecast(host: HostSamples, level: float, horizon: float) -> Iterato
             continue
         last = values.segments[-1]
         growth = slope(last.at, last.values, level=level)
-        if growth is None or growth.lo <= 0 or (host.rules > 2 and not _still_grows(last.at, last.values, level)):
+        if growth is None or growth.lo <= 0 or not _still_grows(last.at, last.values, level):
             continue
         center, soon, late = (free / rate for rate in (growth.center, growth.hi, growth.lo))
         if soon > horizon:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records import HostSample
 from gatekeeper.core.records.host_columns import HostColumns, Slot
 from gatekeeper.core.units import percent
@@ -142,8 +141,6 @@ class HostSamples:
     """Of the same run, from outside this time span, of every segment: their times are not comparable."""
     baseline_held: bool | None = None
     """Whether plain decoding kept its speed throughout; None if unknown."""
-    rules: int = RULES
-    """Version of the rules: those of stored runs keep their values."""
     fanless: bool = False
     """A Mac without a fan, whose thermal level 1 costs speed."""
     cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)

@@ -115,10 +115,9 @@ def is_fanless(machine: object) -> bool:
 def throttled_from(host: HostSamples) -> float:
     """Return the thermal level from which the host counts as throttled: 1 on a Mac without a fan, else 2.
 
-    A MacBook Air M4 read prompts at 253 to 272 tok/s at level 0, and at 105 to 212 at levels 1 and 2. Runs of older
-    rules counted from 2 everywhere.
+    A MacBook Air M4 read prompts at 253 to 272 tok/s at level 0, and at 105 to 212 at levels 1 and 2.
     """
-    return FANLESS_THROTTLED if host.fanless and host.rules > 2 else THROTTLED
+    return FANLESS_THROTTLED if host.fanless else THROTTLED
 
 
 def _by_counter(total: Series, events: Series) -> Estimate | Missing:
@@ -157,15 +156,15 @@ def gpu_speed(host: HostSamples) -> GpuSpeed:
     """Compare the busy GPU's frequency and power, in medians of ten seconds, with the best minute of the same run.
 
     Frequency is also compared with earlier samples of the run; power is not, since other work takes other power.
-    A sensor must work to confirm anything: see `_defects`. Runs of rules 1 were judged without that.
+    A sensor must work to confirm anything: see `_defects`.
     """
     steady, fell, unusable = [], [], []
     for name, least in LEAST_SHARE.items():
-        defect = next(_defects(host, name), "") if host.rules > 1 else ""
+        defect = next(_defects(host, name), "")
         if defect:
             unusable.append(defect)
         parts = _busy(host, name)
-        earlier = HostSamples(host.earlier, host.interval, rules=host.rules)
+        earlier = HostSamples(host.earlier, host.interval)
         before = _busy(earlier, name) if name == "gpu_frequency" else []
         blocks = [middle for part in (*parts, *before) for middle in _blocks(part)]
         if not blocks:
@@ -176,9 +175,9 @@ def gpu_speed(host: HostSamples) -> GpuSpeed:
             fell.append(name)
         elif not defect and windows and _throughout(host, parts):
             steady.append(name)
-        elif not defect and host.rules > 1:
+        elif not defect:
             unusable.append(f"{name}: fewer than {MIN_BUSY_READINGS} readings of a busy GPU in a third of the soak")
-    if host.rules > 1 and POWER not in steady:
+    if POWER not in steady:
         unusable += [f"{name} alone may be what was requested, not what ran" for name in steady]
         steady = []
     return GpuSpeed(tuple(steady), tuple(fell), tuple(unusable))
@@ -228,7 +227,7 @@ def _busy(host: HostSamples, name: str) -> list[Part]:
     """
     active, values = (readings(host.columns, sensor).numbers for sensor in ("gpu_active", name))
     at = np.array(host.columns.at_ns, dtype=np.int64) / 1e9
-    busy = (active >= BUSY) & (np.isfinite(values) if host.rules < 2 else values > 0)
+    busy = (active >= BUSY) & (values > 0)
     places = [segment[busy[segment]] for segment in host.segments().values()]
     return [Part(at[place], values[place], np.zeros(len(place))) for place in places if len(place)]
 

@@ -16,15 +16,13 @@ WARNING = 2.0
 """The pressure level that the system calls a warning."""
 SHORT = 1 / 8
 """Memory is short while less than this share of it can be had."""
-RULES_WITH_IT = 3
-"""Runs of older rules counted every byte."""
 
 
 def under_pressure(name: str, host: HostSamples) -> Estimate | Missing:
     """Return how far the counter of swap *name* rose while memory was short, or nothing shows that it was not."""
     counter = host.series(name)
     whole = increase(counter)
-    if isinstance(whole, Missing) or host.rules < RULES_WITH_IT or whole.center == 0:
+    if isinstance(whole, Missing) or whole.center == 0:
         return whole
     pressed = sum(_pressed(name, host))
     if pressed == whole.center:

@@ -33,7 +33,7 @@ def pass_delta(paired: PairedAnswers, kind: str | None) -> Estimate | Missing:
     paired = paired.words
     # A failed plain answer is not counted as wrong; a candidate's is.
     now, reference = (_marks(paired, answers) for answers in (paired.answers, successful(paired.plain)))
-    causes = _causes(paired) if paired.rules > 2 and paired.greedy else None
+    causes = _causes(paired) if paired.greedy else None
     return pass_change(paired, kind, now, reference, "both arms", causes=causes)
 
 

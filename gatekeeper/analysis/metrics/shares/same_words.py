@@ -8,6 +8,7 @@ from gatekeeper.analysis.metrics.shares.pass_rates import unanswered
 from gatekeeper.analysis.metrics.words import exactness, warm_cache_words
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
 from gatekeeper.analysis.metrics.words.first_token_distribution import distribution_test
+from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Generation
 from gatekeeper.core.verdict import Estimate, Missing
 
@@ -52,9 +53,14 @@ def warm_cache_agreement(paired: PairedAnswers, metric: str) -> Estimate | Missi
     """Return the share of canaries whose words the prompt cache leaves alone, under the condition of *metric*."""
     if isinstance(paired.warm_cache, str):
         return Missing(paired.warm_cache)
-    if metric == "warm_cache_agreement" and any(record.arm == warm_cache_words.CONTROL for record in paired.warm_cache):
+    if metric == "warm_cache_agreement":
         cold = successful(paired.answers) if paired.greedy else ()
-        return warm_cache_words.beyond_control(paired.warm_cache, paired.canaries.keys(), cold, paired.level)
+        share = warm_cache_words.beyond_control(paired.warm_cache, paired.canaries.keys(), cold, paired.level)
+        if isinstance(share, Missing) or paired.frozen:
+            return share
+        # Of prompts like these a count is no fact: so many canaries bound their share.
+        lo, hi = intervals.proportion_bounds(round(share.center * share.n), share.n, paired.level)
+        return replace(share, lo=min(lo, share.lo), hi=max(hi, share.hi), confidence=paired.level)
     compared = warm_cache_words.warm_cache_agreement(
         paired.warm_cache, paired.canaries.keys(), warm_cache_words.WARM_PARTS[metric]
     )
@@ -65,5 +71,4 @@ def first_tokens(paired: PairedAnswers) -> Estimate | Missing:
     """Test whether first tokens above temperature 0 are distributed as plain decoding's."""
     if isinstance(paired.first_tokens, str):
         return Missing(paired.first_tokens)
-    entropy = paired.rules > 1
-    return distribution_test(paired.first_tokens, len(paired.canaries), paired.seed, entropy=entropy)
+    return distribution_test(paired.first_tokens, len(paired.canaries), paired.seed)

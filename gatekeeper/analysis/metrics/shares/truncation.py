@@ -15,9 +15,8 @@ COMPLETE = frozenset({"stop", "tool_calls"})
 
 def truncation(paired: PairedAnswers) -> Estimate | Missing:
     """Return the share of canaries that the draft cut short."""
-    by_words = paired.rules > 2 and paired.greedy
     drafting, plain = (
-        per_canary(successful(arm), _ending_with_text if by_words else _ending)
+        per_canary(successful(arm), _ending_with_text if paired.greedy else _ending)
         for arm in (paired.answers, paired.plain)
     )
     cut = {

@@ -28,11 +28,11 @@ from gatekeeper.core.records import Answer, Generation, Scored, Tie
 from gatekeeper.core.units import show_number
 from gatekeeper.core.verdict import Missing
 
-EARLY, EARLY_RULES_2 = 2, 16
+EARLY = 2
 """Tokens that must be alike before a difference may be numerics where nothing shows the target's logits.
 
 A pass of several tokens changes up to one token in twenty on real chips, so that even among the first 16 tokens half of
-the answers may differ, as rules 1 and 2 did not count with. Only other words from the start are no numerics.
+the answers may differ. Only other words from the start are no numerics.
 """
 
 
@@ -49,10 +49,10 @@ def explanations_for(paired: PairedAnswers, *, unread: bool = False) -> Explanat
 
 def _explanations_of_readings(paired: PairedAnswers, *, unread: bool) -> Explanations:
     """Return what explains the differences by what was read of the target, or by their place."""
-    if paired.rules > 2 and drafted_replays(paired):
+    if drafted_replays(paired):
         means = "differ, and each of their tokens is the target's choice in its pass"
         return Explanations(_by_replay(paired), means, refutes=NOT_CORRECT)
-    if paired.rules > 2 and by_canary_and_arm(paired.scored):
+    if by_canary_and_arm(paired.scored):
         null = null_of(paired.numerics, paired.level)
         if not isinstance(null, Missing):
             means = "diverge where numerics may turn the lead of plain decoding's token (at most {widest})"
@@ -64,22 +64,19 @@ def _explanations_of_readings(paired: PairedAnswers, *, unread: bool) -> Explana
                 _leads_elsewhere(paired, null.tolerance),
                 NOT_CORRECT,
             )
-    if paired.rules > 2 and any(tells_its_passes(record) for record in paired.scored):
+    if any(tells_its_passes(record) for record in paired.scored):
         means = "differ, and each of their tokens is the likeliest in its pass"
         return Explanations(_by_told_passes(paired), means, refutes=NOT_CORRECT)
     if unread:
-        early = EARLY if paired.rules > 2 else EARLY_RULES_2
-        means = f"differ after their first {early} tokens, which near-ties can do"
-        refutes = "the words are others from the start" if paired.rules > 2 else ""
-        return Explanations(_by_place(paired, early), means, refutes=refutes, reads=False)
+        means = f"differ after their first {EARLY} tokens, which near-ties can do"
+        refutes = "the words are others from the start"
+        return Explanations(_by_place(paired), means, refutes=refutes, reads=False)
     null = null_of(paired.numerics, paired.level)
-    if paired.rules > 2 and not isinstance(null, Missing):
+    if not isinstance(null, Missing):
         leads = {record.canary: record.gaps for record in paired.numerics}
         return replace(by_tie(paired.ties, null.tolerance), null=null, leads=leads, refutes=NOT_CORRECT)
     explanations = by_tie(paired.ties)
-    if paired.rules > 2:
-        explanations = replace(explanations, means=f"{explanations.means}; the numerics of this run were not measured")
-    return explanations
+    return replace(explanations, means=f"{explanations.means}; the numerics of this run were not measured")
 
 
 def by_tie(ties: Sequence[Tie], tolerance: float = TIE_TOLERANCE) -> Explanations:
@@ -205,11 +202,11 @@ def _by_place_with_options(paired: PairedAnswers, explain_others: Explain) -> Ex
     return explain
 
 
-def _by_place(paired: PairedAnswers, early: int) -> Explain:
+def _by_place(paired: PairedAnswers) -> Explain:
     at_tie = _by_tie(paired.ties)
 
     def explain(generation: Generation, baseline: Answer) -> Explanation:
-        late = shared_tokens(generation.answer, baseline) >= early
+        late = shared_tokens(generation.answer, baseline) >= EARLY
         return Explanation() if late else at_tie(generation, baseline)
 
     return explain

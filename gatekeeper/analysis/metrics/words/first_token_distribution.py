@@ -124,13 +124,11 @@ def detectable_change(share: float, samples: int) -> float:
     return z * sqrt(2 * share * (1 - share) / samples)
 
 
-def distribution_test(
-    records: Sequence[Generation], prompts: int, seed: int, *, entropy: bool = True
-) -> Estimate | Missing:
+def distribution_test(records: Sequence[Generation], prompts: int, seed: int) -> Estimate | Missing:
     """Return the p-value that both arms sample from one distribution; Missing where samples are lost.
 
-    *entropy*: also where plain decoding starts its answers so much alike that no difference could be seen. A difference
-    that is seen counts all the same.
+    It is Missing as well where plain decoding starts its answers so much alike that no difference could be seen. A
+    difference that is seen counts all the same.
     """
     records = [generation for generation in records if generation.pair != SCOUT]
     arms: dict[str, dict[str, list[FirstTokens]]] = defaultdict(lambda: {"plain": [], "candidate": []})
@@ -152,7 +150,7 @@ def distribution_test(
         f"{percent(POWER, '.0f')} power"
     )
     alike = all(1 - common_share <= detectable_change(common_share, fewest) for common_share in common)
-    if entropy and alike and chance >= FALSE_ALARM:
+    if alike and chance >= FALSE_ALARM:
         least = percent(min(common), ".0f")
         reason = f"the commonest first token of plain decoding has a share of {least} or more at each place"
         return Missing(

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.exactness import distinct_outputs
-from gatekeeper.analysis.metrics.words.near_tie_rule import TIE_TOLERANCE, known_tokens
+from gatekeeper.analysis.metrics.words.near_tie_rule import known_tokens
 from gatekeeper.analysis.metrics.words.numerics_null import widest_pass
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.records import Forced, Generation
@@ -27,17 +27,17 @@ def passes_wanted(paired: PairedAnswers) -> tuple[Forced, ...]:
     plain = _by_canary(words.plain)
     outputs = _by_canary(words.answers)
     unanswered = [canary for canary in paired.canaries if canary not in plain]
-    needed = [_forced_pass(generation) for canary in unanswered for generation in outputs.get(canary, ())]
+    width = widest_pass(words.answers)
+    needed = [_forced_pass(generation, width) for canary in unanswered for generation in outputs.get(canary, ())]
     if not needed:
         return ()
     in_both = [canary for canary in paired.canaries if canary in plain and canary in outputs]
-    checks = [_forced_pass(generation) for canary in in_both for generation in plain[canary]]
+    checks = [_forced_pass(generation, width) for canary in in_both for generation in plain[canary]]
     checks = [forced for forced in checks if forced.tokens]
     first = list(dict.fromkeys(forced.canary for forced in checks))[:CROSS_CHECKS]
     checks = [forced for forced in checks if forced.canary in first]
     passes = (*needed, *checks, *(_altered(forced) for forced in checks[:CONTROLS]))
-    width = widest_pass(words.answers) if paired.rules > 2 else None
-    return tuple(replace(forced, width=width) for forced in passes if forced.tokens)
+    return tuple(forced for forced in passes if forced.tokens)
 
 
 def stand_ins(paired: PairedAnswers, passes: Sequence[Forced]) -> tuple[Generation, ...] | Missing:
@@ -71,7 +71,7 @@ def _untrusted(
         for generation in outputs:
             forced = by_output.get((canary, known_tokens(generation.answer)))
             if forced is not None:
-                checked[canary] = checked.get(canary, True) and _may_be_plain(forced)
+                checked[canary] = checked.get(canary, True) and _is_exact(forced)
     wrong = [canary for canary, agrees in checked.items() if not agrees]
     if wrong:
         return f"a forced pass contradicts {counted(len(wrong), 'plain answer')} of {len(checked)}, first {wrong[0]}"
@@ -86,19 +86,12 @@ def _untrusted(
     return None
 
 
-def _may_be_plain(forced: Forced) -> bool:
+def _is_exact(forced: Forced | None) -> bool:
     """Return whether plain decoding can have written these tokens: the target parts from none.
 
-    Passes without a width, those of rules 1 and 2, may part at near-ties. A width parts where it is another kernel than
-    plain decoding's: then it shows what drafting writes, and not what plain decoding does.
+    A pass parts where its width is another kernel than plain decoding's: then it shows what drafting writes, and not
+    what plain decoding does.
     """
-    if forced.width is not None:
-        return _is_exact(forced)
-    ties = all(place.gap is not None and place.gap <= TIE_TOLERANCE for place in forced.parted)
-    return forced.fault is None and ties and forced.ended
-
-
-def _is_exact(forced: Forced | None) -> bool:
     return forced is not None and forced.fault is None and not forced.parted and forced.ended
 
 
@@ -107,8 +100,8 @@ def _by_canary(answers: Iterable[Generation]) -> dict[str, list[Generation]]:
     return by_canary((generation.canary, generation) for generation in distinct_outputs(answers))
 
 
-def _forced_pass(generation: Generation) -> Forced:
-    return Forced(generation.workload, generation.canary, known_tokens(generation.answer))
+def _forced_pass(generation: Generation, width: int) -> Forced:
+    return Forced(generation.workload, generation.canary, known_tokens(generation.answer), width)
 
 
 def _altered(forced: Forced) -> Forced:

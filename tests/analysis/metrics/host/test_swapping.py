@@ -48,12 +48,3 @@ def test_swapping_under_pressure_counts_and_so_does_what_nobody_can_tell(courses
     A warning, little memory, or a reading that is missing at either end of the rise: every byte counts.
     """
     assert PAGES == swapped(**courses)
-
-
-def test_older_rules_count_every_byte() -> None:
-    """
-    Stored runs keep their verdicts.
-    """
-    samples = soak(swapout_bytes=burst, memory_total=48e9, memory_headroom=28e9, memory_pressure_level=1.0)
-
-    assert PAGES == center(judged(samples, rules=2)["swapout_bytes"])

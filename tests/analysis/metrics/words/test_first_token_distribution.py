@@ -154,16 +154,6 @@ def test_a_difference_counts_without_entropy() -> None:
     assert result.hi < FALSE_ALARM
 
 
-def test_runs_of_older_rules_keep_their_p_value() -> None:
-    """
-    Without the demand for entropy, equal arms that start alike have a p-value of 1, as runs of rules 1 were judged.
-    """
-    result = distribution_test([*starts(1.0), *starts(1.0, arm="candidate")], 1, 1, entropy=False)
-
-    assert isinstance(result, Estimate)
-    assert result.center == 1.0
-
-
 def test_prompts_are_chosen_for_entropy() -> None:
     """
     Of the shortest prompts those are taken whose answers start in the most ways; scouts are no samples of the test.

@@ -124,21 +124,13 @@ def test_a_pass_that_contradicts_plain_decoding_voids_all(change: Mapping[str, A
     assert because in result.because
 
 
-def test_a_near_tie_in_a_plain_answer_contradicts_nothing_under_rules_2() -> None:
-    """
-    One pass over many tokens may round otherwise than plain decoding, which near-ties show.
-    """
-    assert 6 == len(shown(paired(rules=2), {"parted": (Parting(1, 3, 0.125),)}, where="c-03"))
-
-
 def test_a_pass_as_wide_as_a_round_may_not_part_from_plain_decoding_at_all() -> None:
     """
-    Since rules 3 passes are as wide as the rounds; where one parts at a near-tie it is another kernel.
+    Passes are as wide as the rounds; where one parts at a near-tie it is another kernel.
     """
     result = shown(paired(), {"parted": (Parting(1, 3, 0.001),)}, where="c-03")
 
     assert {2} == {forced_pass.width for forced_pass in passes_wanted(paired())}
-    assert {None} == {forced_pass.width for forced_pass in passes_wanted(paired(rules=2))}
     assert isinstance(result, Missing)
 
 
