@@ -215,13 +215,10 @@ def first_token_workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[st
     return workloads_measured_by("first_tokens", slo, settings) if slo.sampling.distribution_check else ()
 
 
-def ratio_bound(slo: Slo, workload: str | None, metric: str) -> float | None:
-    """Return the least of a ratio of speeds that the objectives of *workload* allow; None where none bounds it."""
-    objectives = slo.objectives_for(workload, speculating=True) if workload is not None else ()
-    bounds = (one.threshold for one in objectives if one.metric == metric and one.bound == "at_least")
-    return max(bounds, default=None)
-
-
-def least_ratio(slo: Slo, workload: str | None, metric: str) -> float:
+def least_ratio(slo: Slo, workload: str, metric: str) -> float:
     """Return the ratio that a speculating setting must reach: plain decoding's speed, or the workload's own bound."""
-    return max(NO_LOSS, ratio_bound(slo, workload, metric) or NO_LOSS)
+    objectives = slo.objectives_for(workload, speculating=True)
+    bounds = [
+        objective.threshold for objective in objectives if objective.metric == metric and objective.bound == "at_least"
+    ]
+    return max([NO_LOSS, *bounds])

@@ -72,15 +72,16 @@ def with_explanations(sweep: SweepAnswers, choice: Choice) -> Choice:
     )
 
 
-def choose(
-    slo: Slo, results: Sequence[SettingResult], required: str | None = None, workload: str | None = None
-) -> Choice:
-    """Choose among the fixed settings, then an adaptive draft length in their place where it is proven better."""
+def choose(slo: Slo, results: Sequence[SettingResult], workload: str, *, required: bool = False) -> Choice:
+    """Choose among the fixed settings, then an adaptive draft length in their place where it is proven better.
+
+    *required*: the workload must speculate.
+    """
     adaptive = compare_adaptive(results, slo.confidence) if results else ()
     if not adaptive:
-        return _choose_fixed(slo, results, required, workload)
+        return _choose_fixed(slo, results, workload, required=required)
     fixed = [result for result in results if not adapts(result.chosen)]
-    choice = _choose_fixed(slo, fixed, required, workload, kind="draft of one length")
+    choice = _choose_fixed(slo, fixed, workload, required=required, kind="draft of one length")
     first = adaptive[0]
     knobs = first.adaptive.chosen if first.taken else choice.setting
     because = _speed(first.adaptive) if first.taken else choice.because
@@ -90,20 +91,19 @@ def choose(
 
 
 def _choose_fixed(
-    slo: Slo, results: Sequence[SettingResult], required: str | None, workload: str | None, kind: str = "draft setting"
+    slo: Slo, results: Sequence[SettingResult], workload: str, *, required: bool, kind: str = "draft setting"
 ) -> Choice:
     """Choose, knob by knob, the fastest setting, or a shorter one that keeps the bound; plain decoding if none gains.
 
     Where speculation is *required* of this workload, plain decoding only if no setting can reach what it must.
     """
-    workload = required or workload
     if not results:
         return Choice(PLAIN, "no draft is configured: plain decoding")
     default = results[0]
     usual = [result for result in results if result.conditions == default.conditions and not result.proposes_nothing]
     measured = [result for result in usual if isinstance(result.ratio, Estimate)]
     if not measured:
-        return _inconclusive(slo, results, usual, must_draft=required is not None)
+        return _inconclusive(slo, results, usual, must_draft=required)
     best, pick = _best_and_shortest(slo, measured, workload)
     winner, reason = pick.chosen, _speed(pick)
     if pick is not best:
@@ -112,7 +112,7 @@ def _choose_fixed(
         winner, combined = _combine(slo, measured, default, pick, workload)
         reason += combined
     beats = [result for result in _not_abandoned(measured) if result.beats_plain]
-    open_ones = _not_ruled_out(slo, workload, usual) if required is not None and not beats else []
+    open_ones = _not_ruled_out(slo, workload, usual) if required and not beats else []
     if not beats and not open_ones:
         because = f"no {kind} is faster than plain decoding: best {_best_ratio(best)}"
         return Choice(PLAIN, because + _stopped(usual), tuple(results))
@@ -146,7 +146,7 @@ def _inconclusive(
     return Choice(PLAIN, f"the sweep is inconclusive: {because}", tuple(results), doubt=doubt)
 
 
-def _not_ruled_out(slo: Slo, workload: str | None, results: Sequence[SettingResult]) -> list[SettingResult]:
+def _not_ruled_out(slo: Slo, workload: str, results: Sequence[SettingResult]) -> list[SettingResult]:
     """Return the settings that are not proven too slow: below plain decoding, or below the workload's bound.
 
     A process that still warms up is slower than it will be: a setting must stay too slow if it becomes as much faster
@@ -185,7 +185,7 @@ def _combine(
     measured: Sequence[SettingResult],
     default: SettingResult,
     pick: SettingResult,
-    workload: str | None,
+    workload: str,
 ) -> tuple[Setting, str]:
     """Combine the best value of each knob; the soak tests the combination."""
     knobs, swept = dict(default.chosen), []
@@ -204,7 +204,7 @@ def _combine(
 
 
 def _best_and_shortest(
-    slo: Slo, results: Sequence[SettingResult], workload: str | None
+    slo: Slo, results: Sequence[SettingResult], workload: str
 ) -> tuple[SettingResult, SettingResult]:
     """Return the fastest setting, and the shortest and lightest one within noise of it that keeps its bound.
 
@@ -218,12 +218,12 @@ def _best_and_shortest(
     return best, min(proven, key=lambda result: _cost(slo, result))
 
 
-def _keeps_bound(slo: Slo, workload: str | None, result: SettingResult) -> bool:
+def _keeps_bound(slo: Slo, workload: str, result: SettingResult) -> bool:
     least = least_ratio(slo, workload, result.measure)
     return isinstance(result.ratio, Estimate) and result.ratio.lo >= least
 
 
-def _fewest_joules(slo: Slo, results: Sequence[SettingResult], workload: str | None) -> tuple[Setting, str] | None:
+def _fewest_joules(slo: Slo, results: Sequence[SettingResult], workload: str) -> tuple[Setting, str] | None:
     """Return the setting with the fewest joules a token of those that keep their bound; None where none was weighed."""
     weighed = [
         (result.energy.center, result)

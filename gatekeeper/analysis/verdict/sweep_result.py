@@ -25,8 +25,8 @@ def sweep_choices(case: Case) -> tuple[dict[str, Choice], list[str]]:
     choices = {}
     for workload in case.slo.workload:
         sweep = case.sweep_answers(workload.name)
-        required = workload.name if workload.speculation == "required" else None
-        choice = with_explanations(sweep, choose(case.slo, setting_results(sweep), required, workload.name))
+        required = workload.speculation == "required"
+        choice = with_explanations(sweep, choose(case.slo, setting_results(sweep), workload.name, required=required))
         longer = with_conditions(case.slo, choice.longer) if choice.longer is not None else None
         choices[workload.name] = replace(choice, setting=with_conditions(case.slo, choice.setting), longer=longer)
     # Damaged records no longer show what the sweep chose; the soak's records do.

@@ -31,7 +31,9 @@ def chosen(ratios: dict[str, float], *, one_load: bool = False) -> Choice:
         ratio_by_trial = {name.removesuffix(ONE): ratio for name, ratio in ratio_by_trial.items()}
     for name in {"num_draft_tokens-4", f"num_draft_tokens-4{ONE}"} & ratio_by_trial.keys():
         ratio_by_trial["default"] = ratio_by_trial[name]
-    return choose(written, setting_results(sweep_answers(written, plan, swept(plan, ratio_by_trial), "easy", FROZEN)))
+    return choose(
+        written, setting_results(sweep_answers(written, plan, swept(plan, ratio_by_trial), "easy", FROZEN)), "easy"
+    )
 
 
 def loads(four: tuple[float, float], two: tuple[float, float], adaptive: tuple[float, float]) -> dict[str, float]:
@@ -93,7 +95,7 @@ def test_a_draft_that_ends_where_it_is_unsure_is_adaptive(unsure: float, chosen_
     plan = sweep_plan(written, {"easy": FROZEN}, shares_process=True, restart_knobs=(), seed=7)
     speeds = {"default": 1.4, "num_draft_tokens-12_draft_p_min-0.0": 0.8, "num_draft_tokens-12_draft_p_min-0.6": unsure}
 
-    choice = choose(written, setting_results(sweep_answers(written, plan, swept(plan, speeds), "easy", FROZEN)))
+    choice = choose(written, setting_results(sweep_answers(written, plan, swept(plan, speeds), "easy", FROZEN)), "easy")
 
     document: Any = choice.document()
     compared = {
@@ -113,5 +115,5 @@ def test_without_an_adaptive_length_nothing_changes() -> None:
     plan = sweep_plan(written, {"easy": FROZEN}, shares_process=True, restart_knobs=(), seed=7)
     results = setting_results(sweep_answers(written, plan, swept(plan, {"default": 1.5}), "easy", FROZEN))
 
-    assert "adaptive" not in choose(written, results).document()
-    assert choose(written, results) == replace(choose(written, results), adaptive=())
+    assert "adaptive" not in choose(written, results, "easy").document()
+    assert choose(written, results, "easy") == replace(choose(written, results, "easy"), adaptive=())

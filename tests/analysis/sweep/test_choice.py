@@ -46,10 +46,10 @@ def chosen(
     written: Slo,
     ratios: Mapping[str, float],
     noise: float = 0.01,
-    required: str | None = None,
-    workload: str | None = None,
+    *,
+    required: bool = False,
 ) -> Choice:
-    return choose(written, results(written, ratios, noise), required, workload)
+    return choose(written, results(written, ratios, noise), "easy", required=required)
 
 
 def results(written: Slo, ratios: Mapping[str, float], noise: float) -> tuple[SettingResult, ...]:
@@ -108,8 +108,7 @@ def test_the_shortest_that_keeps_the_bound_is_chosen() -> None:
     ratios = {"default": 1.27, "num_draft_tokens-2": 1.29, "num_draft_tokens-3": 1.30, "num_draft_tokens-6": 1.29}
 
     choices = [
-        chosen(slo(bound, sweep={**LENGTHS, "stop": "never"}), ratios, noise=0.1, workload=name)
-        for name in (None, "easy")
+        chosen(slo(*objectives, sweep={**LENGTHS, "stop": "never"}), ratios, noise=0.1) for objectives in ((), (bound,))
     ]
 
     assert [2, 3] == [dict(choice.setting)["num_draft_tokens"] for choice in choices]
@@ -137,7 +136,7 @@ def test_a_required_workload_is_soaked_unless_all_is_ruled_out() -> None:
     """
     ratios = dict.fromkeys(ALL_LENGTHS, 1.02)
 
-    free, must = (chosen(slo(sweep=LENGTHS), ratios, 0.15, required) for required in (None, "easy"))
+    free, must = (chosen(slo(sweep=LENGTHS), ratios, 0.15, required=required) for required in (False, True))
 
     best = max(must.results, key=lambda result: known(result.ratio).center)
     assert ({"draft": None}, chosen_of(best.trial.setting)) == (dict(free.setting), must.setting)
@@ -167,7 +166,7 @@ def test_a_required_workload_is_graded_back_by_proof_alone(
     written = slo({"metric": "throughput_ratio", "at_least": bound, "why": "it must"}, sweep=LENGTHS)
     measured = [replace(result, age_s=age_s) for result in results(written, dict.fromkeys(ALL_LENGTHS, ratio), 0.02)]
 
-    assert plain == (dict(choose(written, measured, "easy").setting)["draft"] is None)
+    assert plain == (dict(choose(written, measured, "easy", required=True).setting)["draft"] is None)
 
 
 @pytest.mark.parametrize(("shorter", "longer", "length"), [(1.01, 1.0, 2), (1.01, 0.8, 2), (0.8, 1.01, 4)])
@@ -179,7 +178,7 @@ def test_where_no_gain_shows_the_fastest_is_soaked(shorter: float, longer: float
     written = slo()
     measured = results(written, {"default": longer, "num_draft_tokens-2": shorter}, 0.03)
 
-    choice = choose(written, measured, "easy")
+    choice = choose(written, measured, "easy", required=True)
 
     assert length == dict(choice.setting)["num_draft_tokens"]
     assert "so the soak decides" in choice.because
@@ -194,7 +193,7 @@ def test_a_shorter_draft_that_may_miss_the_bound_is_not_chosen() -> None:
     )
     measured = results(written, dict.fromkeys(ALL_LENGTHS, 1.16), 0.05)
 
-    choice = choose(written, measured, "easy")
+    choice = choose(written, measured, "easy", required=True)
 
     best = max(measured, key=lambda result: known(result.ratio).center)
     assert dict(best.trial.setting)["num_draft_tokens"] == dict(choice.setting)["num_draft_tokens"]
@@ -212,7 +211,7 @@ def test_a_required_workload_that_could_not_be_measured_is_soaked() -> None:
         records[name] = [generation(failed, record.canary, pair=record.pair) for record in records[name]]
     measured = setting_results(sweep_answers(written, plan, records, "easy", FROZEN))
 
-    free, must = (choose(written, measured, required) for required in (None, "easy"))
+    free, must = (choose(written, measured, "easy", required=required) for required in (False, True))
 
     assert [None, "heavy"] == [dict(choice.setting)["draft"] for choice in (free, must)]
 
@@ -242,16 +241,16 @@ def test_a_baseline_that_proves_nothing_chooses_plain() -> None:
         for record in records["baseline"]
     ]
 
-    choice = choose(written, setting_results(sweep_answers(written, plan, records, "easy", FROZEN)))
+    choice = choose(written, setting_results(sweep_answers(written, plan, records, "easy", FROZEN)), "easy")
 
     assert {"draft": None} == dict(choice.setting)
     assert "inconclusive" in choice.because
 
 
 @pytest.mark.parametrize(("silent", "length"), [((2, 3, 4, 6), None), ((6,), 3)])
-@pytest.mark.parametrize("required", [None, "easy"])
+@pytest.mark.parametrize("required", [False, True])
 def test_a_draft_that_proposes_nothing_is_not_chosen(
-    silent: tuple[int, ...], length: int | None, required: str | None
+    silent: tuple[int, ...], length: int | None, *, required: bool
 ) -> None:
     """
     However fast it reads: where no setting proposes a token, that is the reason, before any ratio.
@@ -266,7 +265,7 @@ def test_a_draft_that_proposes_nothing_is_not_chosen(
             ]
 
     measured = setting_results(sweep_answers(slo(sweep=LENGTHS), plan, records, "easy", FROZEN))
-    choice = choose(slo(sweep=LENGTHS), measured, required)
+    choice = choose(slo(sweep=LENGTHS), measured, "easy", required=required)
 
     assert length == dict(choice.setting).get("num_draft_tokens")
     assert len(silent) == sum(result.proposes_nothing for result in choice.results)
@@ -289,7 +288,7 @@ def test_settings_that_draft_alike_are_one() -> None:
             for record in records[trial.name]
         ]
 
-    choice = choose(written, setting_results(sweep_answers(written, plan, records, "easy", FROZEN)))
+    choice = choose(written, setting_results(sweep_answers(written, plan, records, "easy", FROZEN)), "easy")
 
     duplicates = [dict(result.trial.setting)["num_draft_tokens"] for result in choice.results if result.same_as_another]
     (finding,) = choice.findings
@@ -463,7 +462,7 @@ def test_beyond_noise_means_the_whole_interval(lo: float, draft: str | None) -> 
     trial = next(trial for trial in plan.trials if trial.arm == "candidate")
     result = SettingResult(trial, Estimate(1.2, lo, 1.5, 16), "throughput_ratio", {}, None)
 
-    assert draft == dict(choose(written, [result]).setting)["draft"]
+    assert draft == dict(choose(written, [result], "easy").setting)["draft"]
 
 
 def with_null_arm(ratio: float, noise: float, *, repeats: int = 1, **script: Any) -> rehearsal.Rehearsed:
@@ -514,7 +513,7 @@ def test_the_choice_shows_the_null_run() -> None:
     ran = with_null_arm(1.3, 0.02)
     result = result_of(ran)
 
-    document: Any = choose(ran.case.slo, (result,)).document()
+    document: Any = choose(ran.case.slo, (result,), "easy").document()
 
     assert document["null"]["lo"] <= 1.0 <= document["null"]["hi"]
     assert result.ratio.n == document["null"]["n"]

@@ -104,9 +104,9 @@ def wanted(written: Slo, plan: SweepPlan, records: Records) -> dict[str, set[str
     return keys
 
 
-def chosen(written: Slo, plan: SweepPlan, records: Records, required: str | None = None) -> Choice:
+def chosen(written: Slo, plan: SweepPlan, records: Records, *, required: bool = False) -> Choice:
     results = setting_results(sweep_answers(written, plan, records, "work", PROMPTS["work"]))
-    return choose(written, results, required)
+    return choose(written, results, "work", required=required)
 
 
 def test_a_setting_that_is_clearly_worse_is_abandoned() -> None:
@@ -300,4 +300,4 @@ def test_a_process_that_warms_up_stops_nothing_as_too_slow() -> None:
 
     stops = early_stops(sweep_answers(written, plan, records, "work")).stops
     assert not {stop.kind for stop in stops.values()} & {"slower-than-plain", "below-the-bound"}
-    assert chosen(written, plan, records, "work").setting != setting(draft=None)
+    assert chosen(written, plan, records, required=True).setting != setting(draft=None)
