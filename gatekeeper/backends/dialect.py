@@ -248,8 +248,6 @@ class Dialect(BackendFacts):
     """Restart knobs that are sent with a request: the server reloads the model by itself."""
     caches_by_request: bool = False
     """Each request says whether its prompt cache is used."""
-    reads_last_alone: bool | None = None
-    """It reads the last token of a prompt in a pass of its own; None: not known, so its passes cannot be timed."""
     adapts: bool = False
     """It can choose the draft length by itself."""
     greedy_only: bool = False

@@ -15,8 +15,7 @@ from gatekeeper.backends.http.chat_request import PLAIN, resolve
 from gatekeeper.backends.http.echoed_keys import Keys
 from gatekeeper.backends.http.response import parse_response
 from gatekeeper.backends.http.scores import Beginning
-from gatekeeper.backends.http.stream import BROKEN, RawResponse, post
-from gatekeeper.backends.server_passes import CHARACTERS, PATH, FreshTokens
+from gatekeeper.backends.http.stream import BROKEN, post
 from gatekeeper.backends.server_process import ServerProcess
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import SystemClock
@@ -24,9 +23,8 @@ from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, SamplingParameters
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.core.records import NO_CONNECTION, Answer, Claims, PassTimes, Scored, Setting
+from gatekeeper.core.records import NO_CONNECTION, Answer, Claims, Scored, Setting
 from gatekeeper.core.slo.subject_table import Subject
-from gatekeeper.core.verdict import Missing
 
 GREEDY_HINT = "set temperature = 0 in [sampling], and remove other temperatures, or use another backend"
 OK = 200
@@ -97,7 +95,6 @@ class Server(RunningSystem):
         self._requests, self._started_for, self._draft = requests, started_for, dict(started_for).get("draft")
         self._closed = False
         self._slow_until: dict[str, float] = {}
-        self._fresh_tokens: FreshTokens | None = None
 
     def answer(self, request: DecodeRequest) -> Answer:
         """Answer one request; a dead server, a broken or invalid stream and silence are the answer's fault."""
@@ -151,24 +148,6 @@ class Server(RunningSystem):
         if read is None:
             return None
         return self._without_keys(read(self._ask, Beginning(fields, beginning, requests.folder), tokens), tokens)
-
-    def time_passes(self, request: DecodeRequest, widths: tuple[int, ...], context: int) -> PassTimes | Missing:
-        """Time one turn of passes by prompts of few fresh tokens; Missing where its prompt cache does not show them."""
-        alone, requests = self._requests.dialect.reads_last_alone, self._requests
-        if alone is None:
-            return Missing(f"how {requests.dialect.name} reads the last token of a prompt is not known")
-        if self._fresh_tokens is None:
-            text = "\n".join(str(message.get("content")) for message in request.canary.messages)
-            beginning = text[: context * CHARACTERS]
-            self._fresh_tokens = FreshTokens(self._post_completion, requests.model, beginning, context, alone)
-        return self._fresh_tokens.turn(widths)
-
-    def _post_completion(self, body: bytes) -> RawResponse:
-        seconds = self._requests.limits.seconds(1)
-        return post(
-            self.root.at(PATH), body, headers=self._requests.headers, timeout=seconds, deadline=seconds,
-            most_bytes=most_bytes(1, len(body)),
-        )  # fmt: skip
 
     def _ask(self, path: str, fields: Mapping[str, Any]) -> Any:
         """Post *fields* to *path* and return the document that answers; None where none does."""

@@ -71,13 +71,13 @@ FURTHER = {
     "one stage": ("sweep", "soak", "judge"),
     "two systems": ("versus",),
     "data": ("canaries", "export"),
-    "this machine": ("host", "selftest", "ceiling"),
+    "this machine": ("host", "selftest"),
     "your own worker": ("worker",),
 }
 """The commands that `--help` only names. It hides `help` and `version`."""
 MODULES = {
     "certify_and_plan": ("certify", "plan", "sweep", "soak"),
-    "try_and_ceiling": ("try", "ceiling"),
+    "try_draft": ("try",),
     "judge_and_report": ("open", "explain", "judge", "report", "export"),
     "admit_and_history": ("admit", "sign", "history", "compare"),
     "init_and_doctor": ("init", "doctor", "selftest", "host", "worker", "help", "version"),

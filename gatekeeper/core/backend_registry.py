@@ -47,8 +47,6 @@ ALIASES = {
 """Names that people give a backend, and that are not like its own."""
 READING_OPTIONS = ("mlx", "mlx-server", "llama-server")
 """Backends whose prefill chunk and cache width gatekeeper can set: those that it starts with options for them."""
-TIMED = ("mlx", "mlx-server", "llama-server")
-"""Backends whose passes `gatekeeper ceiling` can time."""
 PROBED = ("mlx", "mlx-server")
 """Backends that can be tried with two models and no SLO file, the default first."""
 

@@ -7,8 +7,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.records import Answer, Event, Parting, PassTimes, Scored, Setting
-from gatekeeper.core.verdict import Missing
+from gatekeeper.core.records import Answer, Event, Parting, Scored, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,17 +140,6 @@ class ReplaysRounds(Protocol):
 
     def read_widths(self, request: DecodeRequest, tokens: tuple[int, ...], width: int) -> TwoWidths | None:
         """Let the target read *tokens* one by one, and again *width* at once; None where it could not."""
-
-
-@runtime_checkable
-class TimesPasses(Protocol):
-    """A running system whose target's passes can be timed."""
-
-    def time_passes(self, request: DecodeRequest, widths: tuple[int, ...], context: int) -> PassTimes | Missing:
-        """Time plain decoding, a pass of each of *widths* in this order, and the rounds of a draft, if one is set.
-
-        They come after about *context* tokens that are cached. Missing says why they cannot be timed here.
-        """
 
 
 @runtime_checkable

@@ -22,7 +22,7 @@ from gatekeeper.run.open_run import RunRequest, open_new, open_stored
 from gatekeeper.run.plan import soak_outlook
 from gatekeeper.run.publish import Finished, publish
 from gatekeeper.run.requests import Client
-from gatekeeper.run.run_passes import after_soak, finish_run, run_sweep, sweep_once_more, time_rounds
+from gatekeeper.run.run_passes import after_soak, finish_run, run_sweep, sweep_once_more
 from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stored.load import CONTINUED
 
@@ -96,7 +96,6 @@ def _measure(run: ActiveRun) -> None:
     """Sweep, then soak what is due, until nothing is: a broken objective makes the next fallback step due."""
     with run.client() as client, run.sampling(client):
         run_sweep(run, client)
-        time_rounds(run, client)
         run.stage_done("sweep")
         while (due := _due(run)).soaks or sweep_once_more(run, client):
             for due_soak in due.soaks:

@@ -14,10 +14,8 @@ from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, after_slow_st
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.passes.soak_pass import Needs, Pass
-from gatekeeper.analysis.plan.settings import PLAIN
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, baseline_alone
-from gatekeeper.analysis.sweep.ceiling import CEILING
 from gatekeeper.analysis.verdict.case import soaked
 from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.records import Generation
@@ -28,13 +26,8 @@ from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.requests import Client
 from gatekeeper.run.stages.sweep import sweep
 from gatekeeper.run.stages.tasks import FinalTask, KeptRecords, SoakTask
-from gatekeeper.run.stages.timed_turns import ceiling_beside
 from gatekeeper.run.stored.load import AGAIN, BASELINE_AGAIN, CONTINUED
 
-TIMED_S = 5.0
-"""Seconds of timed passes in a run, or as many as six turns take."""
-TIMED_FROM_S = 30.0
-"""A run with a shorter soak than this is tried out: its passes are not timed."""
 ASIDE = ".aside-"
 """Ends, with a number, the name of a record file of a sweep that was given up: it is kept, and counts for nothing."""
 
@@ -58,15 +51,6 @@ def run_sweep(run: ActiveRun, client: Client) -> None:
         sweep(run.slo, plan, client, run.recorder(record), before=before)
     for file in files.values():
         file.finish()
-
-
-def time_rounds(run: ActiveRun, client: Client) -> None:
-    """Time the passes of the target in the process of the sweep, once a run, for the page; it decides no check."""
-    timed = any(event.kind == CEILING for event in run.recorded([EVENTS_FILE], EVENTS))
-    if timed or run.slo.soak.duration < TIMED_FROM_S:
-        return
-    if (ceiling := ceiling_beside(run.backend, client.subject, PLAIN, TIMED_S)) is not None:
-        run.observe(CEILING, ceiling.document())
 
 
 def sweep_once_more(run: ActiveRun, client: Client) -> bool:

@@ -310,7 +310,6 @@ DIALECT = Dialect(
     knobs=frozenset({*_KNOBS, "thinking"}),
     restart_knobs=("draft", *_KNOBS),
     caches_by_request=True,
-    reads_last_alone=False,
     adapts=True,
     own_drafts=NGRAM | {MTP},
     loading=503,

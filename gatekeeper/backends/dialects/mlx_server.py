@@ -177,7 +177,6 @@ DIALECT = Dialect(
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     cache_off=("--prompt-cache-size", "0"),
     cache_defect="mlx-lm 0.23.2 to 0.32.2 changes answers that a draft resumes from the prompt cache",
-    reads_last_alone=True,
     no_acceptance_hint="start it with `python -m gatekeeper.backends.mlx_tap` instead of `python -m mlx_lm server`, or "
     "remove this guard from the policy",
     version=versions,

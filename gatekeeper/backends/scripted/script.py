@@ -8,7 +8,7 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
       "start": "2 s",               until a started system answers
       "sight": ["arrivals", "token_count", "text", "token_ids", "rounds", "memory", "plain",
                 "logits", "prompt_time"],    "forced": the target can also read an answer in one pass; "replay":
-                                    or round by round; "widths": or at two widths, also timed; "logprobs",
+                                    or round by round; "widths": or at two widths; "logprobs",
                                     "verified": plain and drafted answers have log-probabilities
       "arrivals": "token",          "token" | "round": one piece a round, as a coalescing server sends it
       "shares_process": true,

@@ -1,6 +1,5 @@
 """The target of a scripted system: what it makes of tokens that it reads again, as the script defines its logits."""
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
@@ -10,8 +9,7 @@ from gatekeeper.backends.scripted.shown_answer import token_id
 from gatekeeper.core.clock import Clock
 from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, ReplayedRounds, RoundPasses, TwoWidths
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.records import Likely, Parting, PassTimes, Scored
-from gatekeeper.core.verdict import Missing
+from gatekeeper.core.records import Likely, Parting, Scored
 
 NUMERICS = 0.125
 """At a smaller gap, a token that the draft changes is the choice of a pass of several tokens, and no defect."""
@@ -69,29 +67,6 @@ class ScriptedTarget:
         self._read(request, 0, passes=len(tokens) + len(tokens) // width)
         gaps = (self._plain(request).behaviour.gap or 0.0,) * len(tokens)
         return TwoWidths(gaps, gaps, NUMERICS / 2, -LOGPROB * len(tokens))
-
-    def time_passes(self, request: DecodeRequest, widths: tuple[int, ...], context: int) -> PassTimes | Missing:
-        """Return the script's times, each with the noise of its answers."""
-        del context
-        if Sight.WIDTHS not in self._target_of.sight:
-            return Missing("this script times no passes")
-        behaviour, script = self._plain(request).behaviour, self._plain(request).script
-        noise = script.draw("passes", self._target_of.clock.now_ns())
-
-        def noisy(seconds: float) -> float:
-            return seconds * math.exp(noise.gauss(0, script.noise.answer))
-
-        verified = {width: behaviour.verify_seconds(width - 1) if width > 1 else behaviour.token for width in widths}
-        passes = {width: noisy(seconds) for width, seconds in verified.items()}
-        step = None if request.draft is None else behaviour.draft_seconds(request.draft)
-        rounds = {
-            width - 1: noisy(seconds + (width - 1) * step)
-            for width, seconds in verified.items()
-            if width > 1 and step is not None
-        }
-        times = PassTimes(noisy(behaviour.token), passes, rounds)
-        self._target_of.clock.sleep(times.plain + sum(passes.values()) + sum(rounds.values()))
-        return times
 
     def scored(self, request: DecodeRequest) -> Scored | None:
         """Return an answer whose tokens lead by the script's gap; drafted ones only where they are verified ones."""

@@ -19,15 +19,13 @@ from gatekeeper.backends.worker_backend.worker_protocol import (
 from gatekeeper.backends.worker_backend.worker_replies import (
     forced_from,
     gap_from,
-    pass_times_from,
     replayed_from,
     widths_from,
 )
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, ReplayedRounds, RoundPasses, RunningSystem, TwoWidths
-from gatekeeper.core.records import Answer, PassTimes
+from gatekeeper.core.records import Answer
 from gatekeeper.core.text import quote
-from gatekeeper.core.verdict import Missing
 
 
 class Worker(RunningSystem):
@@ -86,12 +84,6 @@ class Worker(RunningSystem):
         """Let the target read *tokens* one by one, and again *width* at once; None where the worker could not."""
         message = self._read(request, widths=tokens, width=width)
         return None if message is None else widths_from(message, tokens)
-
-    def time_passes(self, request: DecodeRequest, widths: tuple[int, ...], context: int) -> PassTimes | Missing:
-        """Time one turn of passes in the worker itself; Missing where it cannot."""
-        with self._lock:
-            message, fault = self._exchange(request, passes=widths, context=context)
-        return Missing(fault) if message is None else pass_times_from(message, widths)
 
     def _read(self, request: DecodeRequest, **reading: Any) -> dict[str, Any] | None:
         with self._lock:

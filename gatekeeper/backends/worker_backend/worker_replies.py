@@ -6,9 +6,7 @@ from typing import Any
 
 from gatekeeper.core.interfaces import ForcedPass, ReplayedRounds, TwoWidths
 from gatekeeper.core.parse import COUNTS
-from gatekeeper.core.records import Parting, PassTimes
-from gatekeeper.core.text import quote
-from gatekeeper.core.verdict import Missing
+from gatekeeper.core.records import Parting
 
 
 def gap_from(message: Mapping[str, Any]) -> float | None:
@@ -52,30 +50,6 @@ def widths_from(message: Mapping[str, Any], tokens: tuple[int, ...]) -> TwoWidth
     if len(leads) < len(tokens) or unread > (columns[1] or []).count(None):
         return None
     return TwoWidths(leads, tuple(wide_gaps), unit, nll)
-
-
-def pass_times_from(message: Mapping[str, Any], widths: tuple[int, ...]) -> PassTimes | Missing:
-    """Return the times of one turn on a worker's line, in seconds; Missing says what the line lacks."""
-    if isinstance(fault := message.get("fault"), str):
-        return Missing(quote(fault))
-    plain, passes, rounds = (message.get(key) for key in ("plain", "passes", "rounds"))
-    if plain is None and passes is None:
-        return Missing("this worker times no passes")
-    seconds = _number(plain)
-    by_width = _times(passes, set(widths))
-    by_length = _times(rounds or [], {width - 1 for width in widths})
-    if seconds is None or seconds <= 0 or by_width is None or len(by_width) < len(widths) or by_length is None:
-        return Missing("the times of this worker's passes are invalid")
-    return PassTimes(seconds, by_width, by_length)
-
-
-def _times(value: object, keys: set[int]) -> dict[int, float] | None:
-    """Return seconds by one of *keys* from a list of pairs; None where it is invalid."""
-    if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
-        return None
-    times = {pair[0]: _number(pair[1]) for pair in value if type(pair[0]) is int and pair[0] in keys}
-    positive = {key: seconds for key, seconds in times.items() if seconds is not None and seconds > 0}
-    return positive if len(positive) == len(value) else None
 
 
 def _partings(value: object, tokens: tuple[int, ...]) -> tuple[Parting, ...] | None:

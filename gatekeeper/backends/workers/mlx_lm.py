@@ -19,12 +19,11 @@ from mlx_lm.sample_utils import make_sampler
 
 from gatekeeper.backends.workers.answer_parts import answer_parts, generation
 from gatekeeper.backends.workers.loop import WorkerChannel, installed, release
-from gatekeeper.backends.workers.pass_timer import PassTimer
 from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.backends.workers.target_reader import TargetReader
 from gatekeeper.core.records import Rounds
 
-READINGS = frozenset({"gap_after", "forced", "replay", "widths", "passes"})
+READINGS = frozenset({"gap_after", "forced", "replay", "widths"})
 """Keys of requests for a reading, which is no answer."""
 READS_FIRST = release("mlx-lm") >= (0, 31, 2)
 """Whether the target reads the prompt before the draft proposes, as mlx-lm does since 0.31.2."""
@@ -179,7 +178,6 @@ class MlxWorker:
         loading[:] = [target]
         self.model, self.tokenizer = load(target)[:2]
         self._draft = None
-        self._timer: PassTimer | None = None
         if draft is not None:
             loading[:] = [draft]
             self._draft = load(draft)[0]
@@ -262,8 +260,6 @@ class MlxWorker:
             prompt = self.prompt(request)
             if "gap_after" in request:
                 return {"gap": reader.gap(prompt + request["gap_after"])}
-            if "passes" in request:
-                return self._passes(prompt, request)
             if "widths" in request:
                 return reader.widths(prompt, request["widths"], request["width"])
             if "replay" in request:
@@ -271,14 +267,6 @@ class MlxWorker:
             return self._forced(reader, request, prompt)
         except Exception as error:  # noqa: BLE001  whatever the model raises is a fault of the reading
             return {"fault": f"{type(error).__name__}: {error}"}
-
-    def _passes(self, prompt: list[int], request: dict[str, Any]) -> dict[str, Any]:
-        """Time passes of given widths; the beginning stays cached from turn to turn."""
-        if self._timer is None or self._timer.key != (tuple(prompt), request["context"]):
-            self._timer = PassTimer(
-                self.model, self._draft, dict(self._reading), prompt, request["context"], self._beat
-            )  # fmt: skip
-        return self._timer.turn(request["passes"], drafting=bool(request["setting"]["draft"]))
 
     def _forced(self, reader: TargetReader, request: dict[str, Any], prompt: list[int]) -> dict[str, Any]:
         """Return where the target's greedy token is another than the given, and whether plain decoding ends there."""

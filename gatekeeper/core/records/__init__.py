@@ -16,7 +16,6 @@ from gatekeeper.core.records.readings import Forced as Forced
 from gatekeeper.core.records.readings import Likely as Likely
 from gatekeeper.core.records.readings import Numerics as Numerics
 from gatekeeper.core.records.readings import Parting as Parting
-from gatekeeper.core.records.readings import PassTimes as PassTimes
 from gatekeeper.core.records.readings import Replayed as Replayed
 from gatekeeper.core.records.readings import Scored as Scored
 from gatekeeper.core.records.readings import Tie as Tie

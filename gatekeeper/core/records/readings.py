@@ -1,7 +1,6 @@
-"""Records of readings: what the target makes of answers that are already given, and how long its passes take."""
+"""Records of readings: what the target makes of answers that are already given."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 
@@ -194,17 +193,3 @@ class Scored:
             self, tokens=self.tokens[:count], logprobs=self.logprobs[:count], likeliest=self.likeliest[:count],
             spelled=self.spelled[:count],
         )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class PassTimes:
-    """One turn of timed passes over the same cached beginning, in seconds; turns come one after the other."""
-
-    plain: float
-    """A token of plain decoding, before, between and after the passes."""
-    passes: Mapping[int, float]
-    """By width: a pass of the target over so many tokens, as a round verifies them."""
-    rounds: Mapping[int, float] = field(default_factory=dict)
-    """By draft length: a round of so many draft steps and the pass that verifies them; empty without a draft."""
-    anew: float = 0.0
-    """What a pass takes longer after one of another width, as the first of an answer is."""

@@ -1,7 +1,5 @@
 """What `gatekeeper init` prints."""
 
-import shlex
-
 from gatekeeper.core.text import aligned
 from gatekeeper.core.units import show_bytes, show_memory
 from gatekeeper.report.commands import Document
@@ -27,9 +25,6 @@ def init_text(document: Document) -> str:
     else:
         lines += [document["why_not_here"]] if document["why_not_here"] else []
         lines += [f"proposed pair for a machine of this size, backend {pair['backend']}: {names}"]
-    if document["here"]:
-        target = shlex.quote(pair["target"])
-        lines += [f"the most that any draft can give here, in 20 seconds: gatekeeper ceiling {target}"]
     lines += [f"left out, not measurable on this host: {name}" for name in document["left_out"]]
     lines += [document[name] for name in ("short_of_memory", "elsewhere") if document[name]]
     lines += [f"wrote {document['written']}"]

@@ -3,7 +3,6 @@
 from gatekeeper.core.text import aligned
 from gatekeeper.core.units import show, show_ratio
 from gatekeeper.report.commands import Document
-from gatekeeper.report.commands.ceiling_text import ceiling_line
 from gatekeeper.report.commands.try_slo_text import try_slo_text
 
 ANSWERS = {"helps": "faster", "hurts": "slower", "unclear": "not decided"}
@@ -16,7 +15,6 @@ def try_text(document: Document, *, verbose: bool) -> str:
     """
     workloads = document["workloads"]
     lines = [document["sentence"], *(f"  {row}" for row in aligned([_row(*item) for item in workloads.items()]))]
-    lines += [ceiling_line(document)] if document["ceiling"] else []
     lines += try_slo_text(document).splitlines() if verbose else []
     open_steps = dict.fromkeys(workload["next"] for workload in workloads.values() if workload["answer"] == "unclear")
     lines += [f"to decide: {step}" for step in open_steps]

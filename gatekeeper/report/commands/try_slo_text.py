@@ -3,7 +3,6 @@
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show_seconds
 from gatekeeper.report.commands import Document
-from gatekeeper.report.commands.ceiling_text import ceiling_line
 
 
 def try_slo_text(document: Document) -> str:
@@ -15,7 +14,6 @@ def try_slo_text(document: Document) -> str:
         if acceptance is not None and needed is not None:
             lines.append(f"    acceptance {acceptance:.2f}, break-even {needed:.2f}")
         lines += [f"    why: {workload['model']['because']}", f"    next: {workload['next']}"]
-    lines += [ceiling_line(document)] if document["ceiling"] else []
     lines += [f"note: {note}" for note in document["notes"]]
     lines += [f"run: {document['run']}"] if document["run"] else []
     return "\n".join(lines) + "\n"

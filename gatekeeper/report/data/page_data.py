@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from gatekeeper.analysis.remedies import Gap, extension, gaps
-from gatekeeper.analysis.sweep.ceiling import CEILING
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.manifest import Manifest
@@ -39,8 +37,6 @@ class PageData:
     """How far a run is that is under way; None for any other."""
     planned: Mapping[str, int] = field(default_factory=dict)
     """Answers of this stage by workload, of a run under way, where its plan has a number."""
-    ceiling: Mapping[str, Any] | None = None
-    """What a round costs by draft length, as `Ceiling.document` writes it; None where the run did not time passes."""
     run: str = ""
     """The run directory, as it was given when the run began; empty where the event log does not tell."""
 
@@ -67,7 +63,6 @@ def page_data(
             extend=extension(case, verdict),
             alone=case.plan.fixed is not None,
         ),
-        ceiling=next((event.detail for event in reversed(happened) if event.kind == CEILING), None),
         run=next(
             (str(event.detail["run"]) for event in happened if event.kind == "begin" and "run" in event.detail), ""
         ),

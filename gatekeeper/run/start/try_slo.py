@@ -15,7 +15,6 @@ from gatekeeper import host
 from gatekeeper.analysis.plan import sweep_plan
 from gatekeeper.analysis.plan.settings import defaults, setting_document
 from gatekeeper.analysis.stats import sequential
-from gatekeeper.analysis.sweep.ceiling import Ceiling
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.analysis.sweep.try_advice import next_step_text
 from gatekeeper.analysis.sweep.try_result import TryResult, try_result
@@ -30,7 +29,6 @@ from gatekeeper.run.events import EventRecorder
 from gatekeeper.run.prepare import Prepared, hold_host, prepare
 from gatekeeper.run.requests import Client, Recorder
 from gatekeeper.run.stages.sweep import sweep
-from gatekeeper.run.stages.timed_turns import ceiling_beside
 
 MOST_CANARIES = 24
 """A probe is quick; what needs more canaries than this needs a sweep."""
@@ -42,10 +40,6 @@ DRAFT_LENGTH = 4
 """The draft length where the SLO sets none; in the middle of what people use."""
 CANARIES = ("json", "chat")
 """The shipped canaries to use where none are given: one kind is easy to predict, one is hard."""
-TIMED_S = 4.0
-"""Seconds of timed passes after it, where the target runs in this machine's own process, at most."""
-TIMED_SHARE = 0.15
-"""The same, of the seconds of the probe."""
 BLOCKING = ("sweep.", "soak.concurrency")
 """Complaints that stop a probe: what the backend cannot do at all. Objectives are not judged."""
 
@@ -153,7 +147,6 @@ class _Try:
         self._found: dict[str, TryResult] = {}
         self._begun = self._backend.clock.now_ns()
         self._took = 0.0
-        self._ceiling: Ceiling | None = None
 
     def close(self) -> None:
         self._events.close()
@@ -169,8 +162,6 @@ class _Try:
         with Client(self._slo, self._backend, self._observe) as client, host.keep_awake():
             self._measure(client)
             self._took = self._elapsed()
-            timed_s = min(TIMED_S, TIMED_SHARE * self._seconds)
-            self._ceiling = ceiling_beside(self._backend, client.subject, self._setting, timed_s)
         for file in self._files.values():
             file.finish()
         self._events.finish()
@@ -253,6 +244,5 @@ class _Try:
                 for complaint in self._prepared.complaints
                 if complaint.about == "memory"
             ],
-            "ceiling": None if self._ceiling is None else self._ceiling.document(),
             "run": str(out) if out is not None else None,
         }

@@ -12,20 +12,17 @@ from gatekeeper.backends.worker_backend.worker_protocol import WorkerFault, answ
 from gatekeeper.backends.worker_backend.worker_replies import (
     forced_from,
     gap_from,
-    pass_times_from,
     replayed_from,
     widths_from,
 )
 from gatekeeper.core.interfaces import ReplayedRounds, TwoWidths
-from gatekeeper.core.records import Parting, PassTimes, Rounds
-from gatekeeper.core.verdict import Missing
+from gatekeeper.core.records import Parting, Rounds
 
 TOKENS = (5, 6, 7)
 REPLAY: dict[str, Any] = {"parted": [[1, 9, 0.5]], "steady": True, "nll": 2.5}
 ROW = [-0.5, -0.25, -0.75, 0.5]
 SAMPLED: dict[str, Any] = {"parted": [], "steady": None, "nll": 2.5, "scores": [ROW, [None, *ROW[1:]], ROW]}
 WIDTHS: dict[str, Any] = {"gaps": [1, 0.5, 0], "wide_gaps": [1, -0.5, None], "unit": 0.125, "nll": 2.5}
-TIMES: dict[str, Any] = {"plain": 0.02, "passes": [[4, 0.03], [1, 0.02]], "rounds": [[3, 0.04]]}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
@@ -44,7 +41,6 @@ def test_a_valid_line_becomes_a_reading() -> None:
     assert ReplayedRounds((), None, 2.5, (first, (-math.inf, *ROW[1:]), first)) == replayed_from(
         SAMPLED, TOKENS, greedy=False
     )
-    assert PassTimes(0.02, {4: 0.03, 1: 0.02}, {3: 0.04}) == pass_times_from(TIMES, (4, 1))
     assert TwoWidths((1.0, 0.5, 0.0), (1.0, -0.5, None), 0.125, 2.5) == widths_from(WIDTHS, TOKENS)
 
 
@@ -106,30 +102,7 @@ def test_widths_that_cannot_be_show_nothing(wrong: dict[str, Any]) -> None:
     assert widths_from({**WIDTHS, **wrong}, TOKENS) is None
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"plain": 0},
-        {"plain": None},
-        {"plain": True},
-        {"passes": [[4, 0.03]]},
-        {"passes": [[4, 0.03], [1, 0.0]]},
-        {"passes": [[4, 0.03], [1, 0.02], [1, 0.02]]},
-        {"passes": [[4, 0.03], [True, 0.02]]},
-        {"passes": {"4": 0.03}},
-        {"rounds": [[2, 0.04]]},
-        {"rounds": [[3, math.nan]]},
-        {"fault": "out of memory"},
-    ],
-)
-def test_times_that_cannot_be_show_nothing(wrong: dict[str, Any]) -> None:
-    """
-    A time above 0 for each width once, rounds of these widths alone, and no fault: else there is only a reason.
-    """
-    assert isinstance(pass_times_from({**TIMES, **wrong}, (4, 1)), Missing)
-
-
-@given(st.sampled_from([REPLAY, SAMPLED, WIDTHS, TIMES, {"gap": 1.0}, {"parted": [], "ended": True}]), st.data())
+@given(st.sampled_from([REPLAY, SAMPLED, WIDTHS, {"gap": 1.0}, {"parted": [], "ended": True}]), st.data())
 def test_no_line_of_a_worker_is_an_error_of_ours(line: dict[str, Any], data: st.DataObject) -> None:
     """
     Whatever stands in a field, a reading is valid or it is None; nothing is raised.
@@ -139,7 +112,6 @@ def test_no_line_of_a_worker_is_an_error_of_ours(line: dict[str, Any], data: st.
     gap_from(garbled)
     forced_from(garbled, TOKENS)
     widths_from(garbled, TOKENS)
-    pass_times_from(garbled, (4, 1))
     for greedy in (True, False):
         replayed_from(garbled, TOKENS, greedy=greedy)
 

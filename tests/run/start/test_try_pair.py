@@ -103,7 +103,6 @@ def test_figures_are_shown_where_they_do_not_decide() -> None:
             | {"ratio": 1.4, "lo": 0.9, "hi": 1.8, "acceptance_rate": None, "next": "run it for longer"},
         },
         "next": "gatekeeper init --target t --draft d",
-        "ceiling": None,
     }
 
     says("run", "figures are shown where they do not decide", try_text(document, verbose=False))

@@ -6,7 +6,6 @@ from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.html import soak_charts
 from gatekeeper.report.html.markup import Markup, el, facts, note, section
 from gatekeeper.report.html.sections.capacity_section import capacities
-from gatekeeper.report.html.sections.ceiling_section import round_cost
 from gatekeeper.report.html.sections.conversations_section import conversations
 from gatekeeper.report.html.sections.energy_section import energies
 from gatekeeper.report.html.sections.latency_section import latency_section
@@ -23,7 +22,6 @@ def sections(page: PageData) -> list[Markup]:
         *around,
         _at_end(page),
         sweep_section(page),
-        round_cost(page.ceiling),
         latency_section(page),
         soak_charts.soaks(page),
     )

@@ -1,4 +1,4 @@
-"""The commands that measure for seconds: try and ceiling."""
+"""The command that measures for seconds whether drafting helps: try."""
 
 import shlex
 from collections.abc import Sequence
@@ -9,13 +9,10 @@ import click
 from gatekeeper.cli.certify_and_plan import observers
 from gatekeeper.cli.common_options import AS_JSON, QUIET, is_verbose
 from gatekeeper.cli.options import PATH, SloPath, out_option, seconds_option, show
-from gatekeeper.core.backend_registry import PROBED, TIMED
+from gatekeeper.core.backend_registry import PROBED
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.exit_codes import ExitCode
 
-AFTER_INTERRUPT = dict.fromkeys(
-    ("try", "ceiling"), "it cannot be resumed: run it again, with a lower --seconds if it took too long"
-)
+AFTER_INTERRUPT = {"try": "it cannot be resumed: run it again, with a lower --seconds if it took too long"}
 """What to do after Ctrl-C, by command."""
 
 
@@ -67,37 +64,4 @@ def try_draft(
     show(document, text, as_json=as_json)
 
 
-@click.command()
-@click.argument("target")
-@click.option("--draft", help="Time the rounds of this draft too.")
-@click.option(
-    "--backend", type=click.Choice(TIMED),
-    help="What loads the target [default: by its files].",
-)  # fmt: skip
-@click.option("--url", metavar="URL", help="A running server of --backend without a draft.")
-@seconds_option("20s")
-@click.option(
-    "--context", type=click.IntRange(16, 100_000), default=256, show_default=True,
-    help="Tokens that are cached before each pass.",
-)  # fmt: skip
-@AS_JSON
-def ceiling(
-    target: str, *, draft: str | None, backend: str | None, url: str | None, seconds: float, context: int, as_json: bool
-) -> int:
-    """Measure for 20 seconds the most that any draft can give on this machine.
-
-    TARGET is a folder, a .gguf file or a hub id in the local cache. Exits 3 where passes cannot be timed, as behind a
-    server without a prompt cache.
-    """
-    from gatekeeper.core.hidden_keys import address_of
-    from gatekeeper.report.commands.ceiling_text import ceiling_text
-    from gatekeeper.run.start.measured_ceiling import TimedTarget, backend_for, measure_ceiling
-
-    server = None if url is None else address_of("--url", url)
-    timed = TimedTarget(target, backend or backend_for(target), draft, server)
-    document = measure_ceiling(timed, seconds=seconds, context=context)
-    show(document, ceiling_text(document), as_json=as_json)
-    return ExitCode.OK if document["measurable"] else ExitCode.UNPROVEN
-
-
-COMMANDS = (try_draft, ceiling)
+COMMANDS = (try_draft,)
