@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from gatekeeper.analysis.metrics.prompt_speeds import EACH
 from gatekeeper.analysis.sweep.choice import Choice
-from gatekeeper.analysis.sweep.knob_effects import KnobEffect
 from gatekeeper.analysis.sweep.routing_gain import Routing
+from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.analysis.verdict.run_verdict import ArmsCompared, Measured, Transition, Verdict
 from gatekeeper.core.metrics import BY_NAME, shown_as
-from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
+from gatekeeper.core.text import counted, describe_setting, listed
 from gatekeeper.core.units import percent, show, show_interval, show_ratio, show_seconds
 from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Missing, Outcome, rounded
 from gatekeeper.report.data.glossary import in_words
@@ -191,49 +191,23 @@ def row_measured(row: ObjectiveRow) -> str:
     return f"{reason}; with {describe_setting(row.setting)}{more}"
 
 
-def account(choice: Choice | None) -> list[str]:
-    """Explain in a line each why the setting is fast or slow, what each knob does, and what concurrency changes.
-
-    Where plain decoding was chosen, the setting is the best one of the sweep.
-    """
-    if choice is None:
-        return []
-    explained = [result for result in choice.results if result.model is not None]
-    chosen = {knob: value for knob, value in choice.setting if value is not None}
-    chosen_results = [result for result in explained if chosen and chosen.items() <= dict(result.trial.setting).items()]
-    best_first = sorted(explained, key=lambda result: -(result.shown.center if result.shown is not None else 0.0))
-    lines = []
-    for result in (chosen_results or best_first)[:1]:
-        label = "why" if chosen_results else f"best draft setting, {describe_setting(dict(result.trial.setting))}"
-        assert result.model is not None
-        lines.append(f"{label}{_doubt(result.shown)}: {result.model.because}")
-    if choice.effects:
-        lines.append("knobs: " + "; ".join(_effect(effect) for effect in choice.effects))
-    if choice.concurrency is not None:
-        lines.append(f"concurrency: {choice.concurrency.says}")
-    return lines
+def swept_settings(choice: Choice | None) -> list[str]:
+    """Write each setting of the sweep with its speed over plain decoding's, a line each."""
+    results = choice.results if choice is not None else ()
+    return [f"swept {describe_setting(dict(result.trial.setting))}: {swept_speed(result)}" for result in results]
 
 
-def _doubt(figure: Estimate | None) -> str:
-    """Say that a ratio is not decided, so that its explanation is none either; nothing where it is."""
-    if figure is None or not figure.lo <= 1 <= figure.hi:
-        return ""
-    return f" (not decided: {ratio(figure)})"
-
-
-def _effect(effect: KnobEffect) -> str:
-    """Write a knob's main effect: the value with the largest one, its size and its interval, against the default."""
-    name = KNOB_NAMES.get(effect.knob, effect.knob)
-    factors = [(value, factor.rounded()) for value, factor in effect.measured if factor.center]
-    if not factors:
-        return f"{name}: {effect.says}"
-    largest, factor = max(factors, key=lambda pair: max(pair[1].center, 1 / pair[1].center))
-    value, default = (str(last_part(knob)) if knob is not None else "unset" for knob in (largest, effect.default))
-    if factor.lo <= 1 <= factor.hi:
-        return f"{name}: {effect.says}, {value} against {default} is {ratio(factor)}"
-    sizes = sorted(abs(change - 1) for change in (factor.lo, factor.hi))
-    size = show_interval(*(percent(change, ".0f") for change in (abs(factor.center - 1), *sizes)))
-    return f"{name} {value} is {size} {'slower' if factor.center < 1 else 'faster'} than {default}"
+def swept_speed(result: SettingResult) -> str:
+    """Write whether a setting of the sweep is faster than plain decoding, and its ratio or why there is none."""
+    if isinstance(result.ratio, Missing):
+        return f"not measured, {result.ratio.because}"
+    figure = result.ratio.rounded()
+    if result.beats_plain:
+        return f"faster, {ratio(figure)}"
+    if figure.hi < 1:
+        return f"slower, {ratio(figure)}"
+    # Its interval holds 1, or plain decoding differs from itself by as much.
+    return f"not decided, {ratio(figure)}"
 
 
 def routing(verdict: Verdict) -> str:

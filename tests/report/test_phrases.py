@@ -3,13 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from gatekeeper.analysis.verdict.run_verdict import Measured, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.verdict import Bounds, Check, Estimate, Missing, Outcome
 from gatekeeper.report.data.objective_rows import measured
 from gatekeeper.report.data.workload_summary import speed_up
-from gatekeeper.report.phrases import about, account, against_plain
+from gatekeeper.report.phrases import about, against_plain, swept_settings, swept_speed
 from tests.builders.golden_words import says
 from tests.builders.page_data import DRAFTED, RATIO, choice_of
 
@@ -58,14 +56,21 @@ def test_an_interval_says_which_prompts_it_is_about() -> None:
     assert "" == about(bare)
 
 
-@pytest.mark.parametrize(("lo", "hi", "doubt"), [(1.2, 1.4, ""), (0.95, 1.1, " (not decided: 1.05x [0.95, 1.10])")])
-def test_an_explanation_carries_the_doubt_of_its_figures(lo: float, hi: float, doubt: str) -> None:
+def test_each_swept_setting_says_whether_it_is_faster() -> None:
     """
-    Where the ratio's interval holds 1, what the model says of it is not decided either.
+    Faster beyond plain decoding's own noise, slower where the whole interval is; else not decided, and a lack has its
+    reason.
     """
-    choice = choice_of(Estimate(1.05, lo, hi, 8))
-    model = Missing("a round is cheap")
+    ratios = (Estimate(1.3, 1.2, 1.4, 8), Estimate(0.8, 0.7, 0.9, 8), Estimate(1.05, 0.95, 1.1, 8), Missing("no pairs"))
 
-    (line,) = account(replace(choice, results=(replace(choice.results[0], model=model),)))
+    speeds = [swept_speed(result) for result in choice_of(*ratios).results]
 
-    assert f"why{doubt}: a round is cheap" == line
+    assert [
+        "faster, 1.30x [1.20, 1.40]",
+        "slower, 0.80x [0.70, 0.90]",
+        "not decided, 1.05x [0.95, 1.10]",
+        "not measured, no pairs",
+    ] == speeds
+    noisy = replace(choice_of(ratios[0]).results[0], noise=Estimate(1.1, 0.9, 1.35, 8))
+    assert "not decided, 1.30x [1.20, 1.40]" == swept_speed(noisy)
+    assert [] == swept_settings(None)

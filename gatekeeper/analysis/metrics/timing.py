@@ -1,14 +1,15 @@
 """Timing of answers: their rates, their bursts and their acceptance."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, pairwise, repeat
+from itertools import repeat
 
 import numpy as np
 
 from gatekeeper.analysis.stats.intervals import Floats, Ints
-from gatekeeper.core.records import Answer
+from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.records.arrivals import UNKNOWN, Arrivals
 from gatekeeper.core.text import counted
 from gatekeeper.core.units import show_seconds
@@ -150,13 +151,6 @@ def bursts(answer: Answer, together_s: float) -> list[tuple[float, int | None]]:
     return list(zip(gathered.gaps.tolist(), tokens, strict=True))
 
 
-def gaps_by_answer(answers: Sequence[Answer], together_s: float) -> list[list[float]]:
-    """Return the gaps between the bursts of each answer, in seconds; for many answers in one look."""
-    gathered = gather_bursts(answers, together_s)
-    gaps, ends = gathered.gaps.tolist(), accumulate(gathered.sizes.tolist(), initial=0)
-    return [gaps[begun:end] for begun, end in pairwise(ends)]
-
-
 def longest_gap(answer: Answer, together_s: float) -> float | None:
     """Return the longest gap in seconds; None for an answer that came in one burst. See `gather_bursts`."""
     columns, bursts_ns, since_ns = answer.columns, list[int](), 0
@@ -261,3 +255,16 @@ def acceptance_length(answer: Answer) -> float | None:
     """Return tokens per verify round."""
     counted = answer.rounds
     return (counted.accepted + counted.rounds) / counted.rounds if counted and counted.rounds else None
+
+
+def acceptance_by_position(generations: Iterable[Generation]) -> list[float]:
+    """Return, by position in a round, the accepted share of the proposed tokens that were reached there."""
+    reached, accepted = Counter[int](), Counter[int]()
+    for generation in generations:
+        if (rounds := generation.answer.rounds) is not None:
+            reached.update(dict(enumerate(rounds.tried_by_position)))
+            accepted.update(dict(enumerate(rounds.accepted_by_position)))
+    shares = list[float]()
+    while reached[position := len(shares)]:
+        shares.append(accepted[position] / reached[position])
+    return shares

@@ -5,19 +5,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.lost_pairs import MAX_LOST_SHARE
 from gatekeeper.analysis.plan.ladder import shorter_draft
 from gatekeeper.analysis.plan.objectives import least_ratio
-from gatekeeper.analysis.plan.settings import PLAIN, adapts, setting_document
+from gatekeeper.analysis.plan.settings import PLAIN, adapts, concurrency_of, defaults, setting_document
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.adaptive_length import AdaptiveResult, compare_adaptive
-from gatekeeper.analysis.sweep.knob_effects import ConcurrencyEffect, KnobEffect, concurrency_effect, main_effects
-from gatekeeper.analysis.sweep.setting_result import SettingResult, cost_models, interval_document, measure_of
+from gatekeeper.analysis.sweep.setting_result import SettingResult, interval_document, measure_of
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
+from gatekeeper.core.metrics import SYSTEM_RATIO
 from gatekeeper.core.records import Setting, setting
 from gatekeeper.core.slo import ADAPTIVE, CHOSEN, DRAFT_LENGTHS, Slo
 from gatekeeper.core.text import knob_name
 from gatekeeper.core.units import show_ratio, show_times
-from gatekeeper.core.verdict import Estimate, Finding, Missing, known
+from gatekeeper.core.verdict import Estimate, Finding, Missing, figures, known
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,8 @@ class Choice:
     because: str
     results: tuple[SettingResult, ...] = ()
     """Of every candidate setting, the default one first."""
-    effects: tuple[KnobEffect, ...] = ()
-    """The effect of each knob, the largest first."""
-    concurrency: ConcurrencyEffect | None = None
-    """At which concurrency the faster arm changes, where concurrency was swept."""
+    by_streams: tuple[tuple[int, Estimate | Missing], ...] = ()
+    """The throughput of all streams over plain decoding's, by concurrency, where several were swept."""
     adaptive: tuple[AdaptiveResult, ...] = ()
     """What a draft length that the server chooses by itself gains over the best fixed one."""
     longer: Setting | None = None
@@ -51,25 +51,14 @@ class Choice:
             "because": self.because,
             "null": interval_document(self.results[0].noise) if self.results else None,
             "settings": [result.document() for result in self.results],
-            "effects": [effect.document() for effect in self.effects],
             **known(
                 adaptive=[comparison.document() for comparison in self.adaptive] or None,
-                concurrency=self.concurrency and self.concurrency.document(),
+                by_concurrency=[
+                    {"concurrency": streams, **figures("ratio", ratio)} for streams, ratio in self.by_streams
+                ]
+                or None,
             ),
         }
-
-
-def with_explanations(sweep: SweepAnswers, choice: Choice) -> Choice:
-    """Return the choice with the explanations that the sweep's answers give."""
-    if not choice.results:
-        return choice
-    models = cost_models(sweep, choice.results)
-    return replace(
-        choice,
-        results=tuple(replace(result, model=models[result.trial.name]) for result in choice.results),
-        effects=main_effects(choice.results, sweep.slo.confidence),
-        concurrency=concurrency_effect(sweep, choice.setting),
-    )
 
 
 def choose(slo: Slo, results: Sequence[SettingResult], workload: str, *, required: bool = False) -> Choice:
@@ -260,6 +249,25 @@ def _cost(slo: Slo, result: SettingResult) -> tuple[Any, ...]:
     drafts = slo.subject.drafts
     weight = -drafts.index(knobs["draft"]) if knobs.get("draft") in drafts else 0
     return (*lengths, weight, knobs.get("window") or 0)
+
+
+def ratios_by_streams(sweep: SweepAnswers, chosen: Setting) -> tuple[tuple[int, Estimate | Missing], ...]:
+    """Return the throughput of all streams over plain decoding's at each concurrency, the fewest streams first.
+
+    It is that of the default setting; of an adaptive length that is *chosen*, its own. Empty for one concurrency.
+    """
+    if len(sweep.slo.sweep.concurrency) < 2:
+        return ()
+    compared = {knob: value for knob, value in defaults(sweep.slo).items() if knob != "concurrency"}
+    if adapts(chosen):  # its speed at other loads is not that of a fixed length
+        compared |= dict(chosen)
+    ratios: dict[int, Estimate | Missing] = {}
+    for trial in sweep.plan.candidates:
+        if compared.items() <= dict(trial.setting).items():
+            # A policy rests on it, so as few answers may be lost as in a soak.
+            pairs = replace(sweep.paired(trial), greedy=False, lost_limit=MAX_LOST_SHARE)
+            ratios[concurrency_of(sweep.slo, trial.setting)] = estimate(SYSTEM_RATIO, pairs)
+    return tuple(sorted(ratios.items()))
 
 
 def _name(result: SettingResult) -> str:

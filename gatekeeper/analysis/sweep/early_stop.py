@@ -25,7 +25,7 @@ from gatekeeper.core.units import show_comparison
 from gatekeeper.core.verdict import Estimate, Missing
 
 ALIKE = 0.05
-"""Settings that differ by less are alike: the difference changes no decision (as in knob_effects.py)."""
+"""Settings that differ by less are alike: the difference changes no decision."""
 ENOUGH = 12
 """Canaries that the setting to soak has answered at least: with its soak they show the noise of a canary's answers, for
 which 8 degrees of freedom are needed."""

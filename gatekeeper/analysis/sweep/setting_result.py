@@ -1,6 +1,6 @@
 """What the sweep measured of one candidate setting: its ratio to plain decoding, and what that is worth."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from statistics import median
@@ -20,8 +20,6 @@ from gatekeeper.analysis.metrics.timing import acceptance_rate
 from gatekeeper.analysis.plan.settings import chosen_of, concurrency_of, conditions_of
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Trial
 from gatekeeper.analysis.stats import intervals, sequential
-from gatekeeper.analysis.sweep.cost_explanation import CostExplanation, explanations
-from gatekeeper.analysis.sweep.cost_model import measure_rounds, plain_seconds
 from gatekeeper.analysis.sweep.early_stop import early_stops, may_gain
 from gatekeeper.analysis.sweep.same_settings import same_settings
 from gatekeeper.analysis.sweep.sweep_answers import Stop, SweepAnswers
@@ -62,8 +60,6 @@ class SettingResult:
     """How old the process was on average, in seconds."""
     energy: Estimate | Missing | None = None
     """Joules a token over plain decoding's, rest included, where the SLO prefers the setting with the fewest."""
-    model: CostExplanation | Missing | None = None
-    """Why it is that fast, once that is explained."""
 
     @property
     def chosen(self) -> Setting:
@@ -147,7 +143,6 @@ class SettingResult:
                 because=because,
                 energy_ratio=self.energy and interval_document(self.energy),
                 stopped=self.stop and asdict(self.stop) | {"throughout": throughout},
-                model=self.model and self.model.document(),
             ),
         }
 
@@ -219,27 +214,3 @@ def _silent_drafts(sweep: SweepAnswers, about: str) -> dict[str, Finding]:
         )
         for name, which in words.items()
     }  # fmt: skip
-
-
-def cost_models(sweep: SweepAnswers, results: Sequence[SettingResult]) -> dict[str, CostExplanation | Missing]:
-    """Explain each setting, by its trial, against the plain decoding under the same conditions."""
-    explanation_by_trial: dict[str, CostExplanation | Missing] = {}
-    for baseline in dict.fromkeys(result.trial.baseline for result in results):
-        group = [result for result in results if result.trial.baseline == baseline]
-        if concurrency_of(sweep.slo, group[0].trial.setting) > 1:
-            reason = Missing("concurrent answers share the machine, so the time of a round is not its cost")
-            explanation_by_trial |= {result.trial.name: reason for result in group}
-            continue
-        plain = sweep.of(baseline)
-        together = paired_answers.burst_gap(plain)
-        settings = {
-            result.trial.name: measure_rounds(result.trial.setting, sweep.of(result.trial.name), together)
-            for result in group
-        }
-        ratios = {
-            result.trial.name: result.ratio.center
-            for result in group
-            if isinstance(result.ratio, Estimate) and result.measure == DECODE_RATIO
-        }
-        explanation_by_trial |= explanations(settings, plain_seconds(plain), ratios)
-    return explanation_by_trial

@@ -11,7 +11,7 @@ def next_step_text(probe: TryResult, took: float, again: str) -> str:
     """Return what to do next; *took* seconds were spent, *again* is the command to repeat the probe."""
     advice = {
         "helps": "certify before you deploy: a probe runs no soak and checks no objective",
-        "hurts": "use plain decoding for this workload, or change what the reason names",
+        "hurts": "use plain decoding for this workload, or try a lighter draft",
     }
     return advice.get(probe.word) or _unclear(probe, took, again)
 

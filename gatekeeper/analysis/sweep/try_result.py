@@ -7,8 +7,7 @@ from typing import Literal
 from gatekeeper.analysis.metrics.lost_pairs import MAX_LOST_SHARE
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.stats import sequential
-from gatekeeper.analysis.sweep.cost_explanation import CostExplanation
-from gatekeeper.analysis.sweep.setting_result import SettingResult, cost_models, setting_results
+from gatekeeper.analysis.sweep.setting_result import SettingResult, setting_results
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.units import show_comparison, show_ratio
@@ -32,16 +31,13 @@ class TryResult:
 
     def document(self) -> dict[str, object]:
         """Return it as `probe --json` prints it."""
-        document, model = self.result.document(), self.result.model
+        document = self.result.document()
         figures = {key: document[key] for key in ("measure", "ratio", "lo", "hi", "n", "acceptance_rate")}
-        needed = model.break_even_acceptance if isinstance(model, CostExplanation) else None
         return {
             "answer": self.word,
             **figures,
-            "break_even_acceptance": needed,
             "looks": list(self.looks),
             "because": self.because,
-            "model": document["model"],
         }
 
 
@@ -54,7 +50,6 @@ def try_result(sweep: SweepAnswers, answered: int, before: TryResult | None) -> 
     most = max(answered, len(sweep.canaries))
     results = setting_results(sweep)
     name, ratio = results[0].trial.name, results[0].ratio
-    model = cost_models(sweep, results)[name]
     if isinstance(ratio, Estimate):
         error = sequential.nominal_errors(looks, most, 1 - bound_level(sweep.slo))[-1]
         now = sequential.interval(list(results[0].logs.values()), error)
@@ -62,7 +57,7 @@ def try_result(sweep: SweepAnswers, answered: int, before: TryResult | None) -> 
     word, reason = _word(ratio)
     if (failing := _failing(sweep.of(name))) is not None:
         word, reason = "unclear", failing
-    return TryResult(word, replace(results[0], ratio=ratio, model=model), reason, looks, most)
+    return TryResult(word, replace(results[0], ratio=ratio), reason, looks, most)
 
 
 def _failing(answers: Sequence[Generation]) -> str | None:

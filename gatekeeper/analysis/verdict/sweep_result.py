@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.plan.settings import with_conditions
-from gatekeeper.analysis.sweep.choice import Choice, choose, with_explanations
+from gatekeeper.analysis.sweep.choice import Choice, choose, ratios_by_streams
 from gatekeeper.analysis.sweep.setting_result import setting_results
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.soak_time import clock_ran_backwards
@@ -26,9 +26,12 @@ def sweep_choices(case: Case) -> tuple[dict[str, Choice], list[str]]:
     for workload in case.slo.workload:
         sweep = case.sweep_answers(workload.name)
         required = workload.speculation == "required"
-        choice = with_explanations(sweep, choose(case.slo, setting_results(sweep), workload.name, required=required))
+        choice = choose(case.slo, setting_results(sweep), workload.name, required=required)
+        by_streams = ratios_by_streams(sweep, choice.setting) if choice.results else ()
         longer = with_conditions(case.slo, choice.longer) if choice.longer is not None else None
-        choices[workload.name] = replace(choice, setting=with_conditions(case.slo, choice.setting), longer=longer)
+        choices[workload.name] = replace(
+            choice, setting=with_conditions(case.slo, choice.setting), longer=longer, by_streams=by_streams
+        )
     # Damaged records no longer show what the sweep chose; the soak's records do.
     for name, knobs in _soaked_first(case).items() if broken else ():
         if name in choices:

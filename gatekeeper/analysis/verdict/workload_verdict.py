@@ -8,18 +8,18 @@ from gatekeeper.analysis.metrics.comparability import voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.host.energy import energy_use
 from gatekeeper.analysis.metrics.over_time import last_third, likely_end, settled
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_decode_speed
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_decode_speed, successful
 from gatekeeper.analysis.metrics.prompt_speeds import prompt_speeds
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labelled_as_claims, with_claimed_rounds
 from gatekeeper.analysis.metrics.shares.pass_rates import pass_rate
 from gatekeeper.analysis.metrics.timed_rounds import estimate_from_timing
+from gatekeeper.analysis.metrics.timing import acceptance_by_position
 from gatekeeper.analysis.metrics.words import exactness
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
 from gatekeeper.analysis.passes.warm_up import or_warmed
 from gatekeeper.analysis.plan.objectives import Implicit, all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
-from gatekeeper.analysis.sweep import cost_model
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.against_certified import check_against
 from gatekeeper.analysis.verdict.answer_findings import differing_answers, examine
@@ -267,6 +267,6 @@ def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> Measured:
         plain_answers=len(evidence.plain),
         longest_prompt=max(prompts, default=0) or None,
         longest_answer=max(outputs, default=0) or None,
-        acceptance_by_position=tuple(rounded(chance) for chance in cost_model.positions(evidence.answers)),
+        acceptance_by_position=tuple(map(rounded, acceptance_by_position(successful(evidence.answers)))),
         claimed=claimed,
     )

@@ -6,14 +6,13 @@ from gatekeeper.report.commands import Document
 
 
 def try_slo_text(document: Document) -> str:
-    """Return, per workload, whether the draft helps, why, and what to do next."""
+    """Return, per workload, whether the draft helps, and what to do next."""
     lines = [f"{document['slo']}: {describe_setting(document['setting'])}, {show_seconds(document['seconds'])}"]
     for name, workload in document["workloads"].items():
         lines.append(f"{name}: {workload['answer']}; {workload['because']}")
-        acceptance, needed = workload["acceptance_rate"], workload["break_even_acceptance"]
-        if acceptance is not None and needed is not None:
-            lines.append(f"    acceptance {acceptance:.2f}, break-even {needed:.2f}")
-        lines += [f"    why: {workload['model']['because']}", f"    next: {workload['next']}"]
+        if workload["acceptance_rate"] is not None:
+            lines.append(f"    acceptance {workload['acceptance_rate']:.2f}")
+        lines.append(f"    next: {workload['next']}")
     lines += [f"note: {note}" for note in document["notes"]]
     lines += [f"run: {document['run']}"] if document["run"] else []
     return "\n".join(lines) + "\n"

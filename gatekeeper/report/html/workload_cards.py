@@ -41,7 +41,6 @@ def _judged(summary: WorkloadSummary, judged: WorkloadVerdict, across: Scale) ->
     back = summary.outcome is WorkloadOutcome.GRADED_BACK
     kind = "failed" if back and summary.required else summary.outcome
     need = f"speculation {'required' if summary.required else 'optional'}"
-    account = [el("p", line, class_="dim") for line in phrases.account(judged.choice)]
     now: Facts = (
         ("Measured" if summary.outcome is WorkloadOutcome.UNPROVEN else "Policy", describe_setting(summary.setting)),
         ("Prompts", phrases.prompt_speeds(judged.measured)),
@@ -55,7 +54,7 @@ def _judged(summary: WorkloadSummary, judged: WorkloadVerdict, across: Scale) ->
         *([_big("off", _rates(summary.plain, None))] if summary.off else _on(summary, judged, across, kind)),
         _figures(now),
         _best_try(summary, judged, across) if summary.off else None,
-        el("details", el("summary", "Why"), el("p", f"{in_words(summary.because)} ({need})", class_="dim"), *account),
+        el("details", el("summary", "Why"), el("p", f"{in_words(summary.because)} ({need})", class_="dim")),
         class_=f"card {kind}",
     )
 

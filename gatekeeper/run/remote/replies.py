@@ -220,12 +220,6 @@ class Inventory(Reply):
     manifest: Annotated[dict[str, Any], AfterValidator(_manifest)] | None = None
 
 
-class Explained(Reply):
-    """A result in words."""
-
-    because: Text
-
-
 class ProbedWorkload(Reply):
     """One workload of a probe."""
 
@@ -234,8 +228,6 @@ class ProbedWorkload(Reply):
     answer: Line
     because: Text
     acceptance_rate: float | None
-    break_even_acceptance: float | None
-    model: Explained
     next: Text
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from gatekeeper.analysis.plan.settings import PLAIN
 from gatekeeper.analysis.sweep.choice import Choice
-from gatekeeper.analysis.sweep.knob_effects import ConcurrencyEffect
 from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy, issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Measured, Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.policy import parse
@@ -52,7 +51,7 @@ def choice_at(lows: Mapping[int, float | None]) -> Choice:
         (streams, Estimate(1.5, low, 2.0, 24) if low is not None else Missing("no pairs"))
         for streams, low in lows.items()
     )
-    return Choice(PLAIN, "", concurrency=ConcurrencyEffect(ratios) if lows else None)
+    return Choice(PLAIN, "", by_streams=ratios)
 
 
 def written(*workloads: WorkloadVerdict, host: tuple[Check, ...] = (), **changes: Any) -> dict[str, Any]:

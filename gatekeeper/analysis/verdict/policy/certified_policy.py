@@ -148,10 +148,10 @@ def _max_concurrency(slo: Slo, workload: WorkloadVerdict) -> int | None:
     if workload.capacity is not None:
         return max(slo.soak.concurrency, workload.capacity.max_concurrency)
     choice = workload.choice
-    if choice is None or choice.concurrency is None or not choice.concurrency.by_streams:
+    if choice is None or not choice.by_streams:
         return None
     most = slo.soak.concurrency
-    for streams, ratio in choice.concurrency.by_streams:
+    for streams, ratio in choice.by_streams:
         if isinstance(ratio, Missing) or rounded(ratio.lo) <= 1:
             break
         most = max(most, streams)

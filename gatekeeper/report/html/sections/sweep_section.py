@@ -5,7 +5,6 @@ from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVer
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.text import describe_setting
-from gatekeeper.core.verdict import Missing
 from gatekeeper.report import phrases
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.sweep_chart import METRICS
@@ -124,7 +123,7 @@ def sweep_section(page: PageData) -> Markup | None:
 def _swept_row(result: SettingResult) -> tuple[str, ...]:
     return (
         describe_setting(dict(result.trial.setting)),
-        result.ratio.because if isinstance(result.ratio, Missing) else phrases.ratio(result.ratio),
+        phrases.swept_speed(result),
         "-" if result.acceptance is None else f"{result.acceptance:.2f}",
         str(result.ratio.n),
     )

@@ -1,114 +1,18 @@
-"""What a sweep says beyond its choice: main effects, the turning point of concurrency, and what routing wins."""
+"""What routing wins over one setting for all workloads."""
 
 import math
 from collections.abc import Mapping, Sequence
 
 from gatekeeper.analysis.plan.settings import PLAIN
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, Trial
-from gatekeeper.analysis.sweep.knob_effects import ConcurrencyEffect, KnobEffect, main_effects
 from gatekeeper.analysis.sweep.routing_gain import Routing, routing, routing_requests
-from gatekeeper.analysis.sweep.setting_result import SettingResult
-from gatekeeper.core.records import Answer, Generation, Role, Setting, setting
+from gatekeeper.core.records import Answer, Generation, Role, setting
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.core.verdict import Missing
 from tests.builders.golden_words import says
 
 HEAVY = setting(draft="heavy", num_draft_tokens=4)
 LIGHT = setting(draft="heavy", num_draft_tokens=2)
-
-
-def arm(knobs: Setting, ratio: float, *, spread: float = 0.01, measure: str = "throughput_ratio") -> SettingResult:
-    """A setting on twenty canaries whose ratios scatter a little about *ratio*, each setting in its own way."""
-    logs = {
-        f"c{number}": math.log(ratio) + spread * math.sin(7 * number + 100 * ratio + sum(map(ord, str(knobs))))
-        for number in range(20)
-    }
-    return SettingResult(Trial("x", "candidate", knobs), known(ratio), measure, logs, None)
-
-
-def factor_of(effect: KnobEffect) -> float:
-    """How many times as fast the first other value is."""
-    return effect.measured[0][1].center
-
-
-def test_effects_are_ranked_and_told_from_none() -> None:
-    """
-    The knob that halves the speed stands first, and one whose interval lies inside five percent has no effect.
-    """
-    base = setting(num_draft_tokens=4, window=128)
-    arms = [
-        arm(base, 1.5),
-        arm(setting(num_draft_tokens=4, window=256), 1.5),
-        arm(setting(num_draft_tokens=16, window=128), 0.75),
-    ]
-
-    effects = main_effects(arms, 0.95)
-
-    assert [("num_draft_tokens", "an effect"), ("window", "no measurable effect")] == [
-        (effect.knob, effect.says) for effect in effects
-    ]
-    assert 0.45 < factor_of(effects[0]) < 0.55
-
-
-def test_a_wide_interval_is_not_called_no_effect() -> None:
-    """
-    Where the interval reaches beyond five percent on both sides of 1, the effect is not known.
-    """
-    base = setting(window=128)
-
-    effects = main_effects([arm(base, 1.0, spread=0.6), arm(setting(window=256), 1.01, spread=0.6)], 0.95)
-
-    assert "not known" == effects[0].says
-
-
-def test_other_measures_are_not_compared() -> None:
-    """
-    A decode ratio and a whole-answer ratio are two things: their quotient is no effect.
-    """
-    base = setting(window=128)
-    other_measure = arm(setting(window=256), 2.0, measure="answer_throughput_ratio")
-
-    effects = main_effects([arm(base, 1.0), other_measure], 0.95)
-
-    assert ("not known", None) == (effects[0].says, effects[0].size)
-
-
-def test_a_grid_averages_over_the_other_knobs() -> None:
-    """
-    In a grid a knob's effect is the mean over the values of the others, not one corner's.
-    """
-    corners = {("a", 2): 1.0, ("a", 4): 1.2, ("b", 2): 1.0, ("b", 4): 1.2 * 1.21}
-    arms = [arm(setting(draft=d, num_draft_tokens=k), r, spread=0.001) for (d, k), r in corners.items()]
-
-    factors = {effect.knob: factor_of(effect) for effect in main_effects(arms, 0.95)}
-
-    assert math.isclose(1.2 * 1.1, factors["num_draft_tokens"], rel_tol=0.01)
-
-
-def known(ratio: float) -> Estimate:
-    return Estimate(ratio, ratio - 0.05, ratio + 0.05, 20)
-
-
-def test_the_turning_point_lies_between_proven_signs() -> None:
-    """
-    Speculation that wins at 1, is unclear at 4 and loses at 8 turns between 1 and 8.
-    """
-    effect = ConcurrencyEffect(((1, known(1.5)), (4, known(1.0)), (8, known(0.7))))
-
-    assert [[1, 8]] == effect.turns
-    says("sweeps", "the turning point lies between proven signs", effect.says)
-
-
-def test_no_turning_point_is_made_up() -> None:
-    """
-    One sign throughout, or none that is proven, is said as such.
-    """
-    steady = ConcurrencyEffect(((1, known(1.5)), (8, known(1.2))))
-    unproven = ConcurrencyEffect(((1, known(1.0)), (8, Missing("no pairs"))))
-
-    assert ([], []) == (steady.turns, unproven.turns)
-    says("sweeps", "no turning point is made up: one sign", steady.says)
-    says("sweeps", "no turning point is made up: none proven", unproven.says)
 
 
 def slo() -> Slo:
