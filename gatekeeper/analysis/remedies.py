@@ -13,14 +13,13 @@ from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric, Per
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import UNSEEN, Check, Outcome
+from gatekeeper.core.verdict import Check, Outcome
 
 MOST_CANARIES = 100
 """Advice to multiply the canaries by more than this is no use."""
 ROUND_TO_S = 60.0
 """An extension is offered in whole minutes."""
 NEEDED = {
-    UNSEEN: "nothing else on this machine, and a server that sends tokens at once",
     "were counted": "right counts: report those of this server to its developers",
     BLIND: "canaries whose answers can start in many ways",
 }

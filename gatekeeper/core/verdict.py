@@ -10,8 +10,6 @@ from gatekeeper.core.metrics import BY_NAME
 
 AGAINST_CERTIFIED = "against the certified run: "
 """In a reason: the bound is on this run over the certified run."""
-UNSEEN = "cannot be seen"
-"""In a reason: the timing of bursts does not show rounds, however many answers there are."""
 
 
 class Outcome(IntEnum):

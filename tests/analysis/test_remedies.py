@@ -28,7 +28,6 @@ def check(metric: str = "throughput_ratio", bound: str = "at_least", **interval:
         (check("acceptance_window_min"), "three windows"),
         (check("token_agreement"), "a longer soak"),
         (check("ttft"), "more distinct canaries"),
-        (replace(check("acceptance_length"), because="rounds cannot be seen: … buffers"), "sends tokens at once"),
         (check("throughput_ratio"), "remove the cause"),
         (replace(check("first_tokens_p_value"), because=f"all start alike, so {BLIND}"), "start in many ways"),
     ],

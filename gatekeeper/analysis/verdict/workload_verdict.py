@@ -12,7 +12,6 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_dec
 from gatekeeper.analysis.metrics.prompt_speeds import prompt_speeds
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labelled_as_claims, with_claimed_rounds
 from gatekeeper.analysis.metrics.shares.pass_rates import pass_rate
-from gatekeeper.analysis.metrics.timed_rounds import estimate_from_timing
 from gatekeeper.analysis.metrics.timing import acceptance_by_position
 from gatekeeper.analysis.metrics.words import exactness
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
@@ -200,9 +199,8 @@ def objective_estimate(
     evidence = replace(evidence, frozen=objective.scope == "frozen")
     if not evidence.canaries:
         return Missing("the sweep chose the setting on all canaries, so none is left to prove it for prompts like them")
-    if objective.source != "claims":
-        read = estimate if objective.source == "ours" else estimate_from_timing
-        return _after_fall(objective, evidence, read(objective.metric, evidence))
+    if objective.source == "ours":
+        return _after_fall(objective, evidence, estimate(objective.metric, evidence))
     claims = estimate(objective.metric, replace(evidence, answers=with_claimed_rounds(evidence.answers)))
     return labelled_as_claims(claims) if isinstance(claims, Estimate) else claims
 

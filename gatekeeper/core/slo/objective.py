@@ -96,10 +96,10 @@ class Objective(MetricBound):
 
     when: Literal["speculating", "always"] | None = None
     scope: Literal["frozen", "population"] = "frozen"
-    source: Literal["ours", "claims", "timing"] = Field(
+    source: Literal["ours", "claims"] = Field(
         default="ours",
         alias="from",
-        description="whose count of rounds: ours; claims: the server's; timing: inferred from arrivals",
+        description="whose count of rounds: ours; claims: the server's",
     )
     or_with: Literal["warm-up"] | None = Field(
         default=None,
@@ -125,8 +125,6 @@ class Objective(MetricBound):
             self._check_comparable()
             return self
         self.check_possible("run")
-        if self.source == "timing" and not self.metric.startswith("acceptance_"):
-            raise ValueError(f"{self.metric} is no acceptance, which timing can show\nremove `from`")
         if self.scope == "population" and not self.of.population:
             raise ValueError(f"{self.metric} describes this run, not a population of prompts\nremove `scope`")
         if self.when == "always" and self.of.default_when == "speculating":
@@ -142,10 +140,10 @@ class Objective(MetricBound):
         if self.metric not in RUN_TO_RUN:
             hint = f"one of {', '.join(RUN_TO_RUN)}; absolute times need both versions in one run: gatekeeper versus"
             raise ValueError(f"{self.metric} cannot be compared with the certified run\n{hint}")
-        if self.scope != "frozen" or self.source == "timing" or self.or_with is not None or self.when == "always":
+        if self.scope != "frozen" or self.or_with is not None or self.when == "always":
             raise ValueError(
                 'against = "certified" compares the canaries of two runs while speculating\n'
-                'remove `scope`, `from = "timing"`, `or_with` and `when`'
+                "remove `scope`, `or_with` and `when`"
             )
         if self.of.pass_rate is not None:
             self.check_possible("run")

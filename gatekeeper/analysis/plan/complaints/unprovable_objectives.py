@@ -10,7 +10,6 @@ from gatekeeper.analysis.plan.complaints.complaint import Complaint, about_objec
 from gatekeeper.analysis.plan.complaints.odd_bound import odd_bounds
 from gatekeeper.analysis.plan.complaints.too_few_canaries import too_few_canaries
 from gatekeeper.analysis.plan.objectives import Implicit, Terms, all_objectives
-from gatekeeper.analysis.plan.settings import defaults
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import DECODE_RATIO, ENERGY_RATIO, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Metric, Per, Sight
@@ -99,8 +98,6 @@ def _unseen(objective: Objective, sight: Sight) -> Sight:
     unseen = objective.of.unseen(sight)
     if Sight.ROUNDS in objective.of.needs and objective.source == "claims":
         unseen = (unseen & ~Sight.ROUNDS) | (Sight.CLAIMED_ROUNDS & ~sight)
-    if objective.source == "timing":
-        unseen = (unseen & ~Sight.ROUNDS) | ((Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.PLAIN) & ~sight)
     return unseen
 
 
@@ -212,13 +209,11 @@ def _contradictions(slo: Slo) -> list[Complaint]:
     return complaints
 
 
-def _unseen_hint(unseen: Sight, metric: Metric, sight: Sight) -> str:
+def _unseen_hint(unseen: Sight, sight: Sight) -> str:
     """Return what to do where a backend, which shows *sight*, lacks what a metric needs."""
     hint = "remove the objective, or use another backend"
     if Sight.ROUNDS in unseen:
         hint += ", such as mlx or mlx-server"
-    if unseen == Sight.ROUNDS and metric.name.startswith("acceptance_"):
-        hint = 'infer it with from = "timing", or remove the objective'
     if unseen == Sight.ROUNDS and Sight.CLAIMED_ROUNDS in sight:
         hint = 'use the server\'s own counters with from = "claims", or remove the objective'
     if Sight.PLAIN in unseen:
@@ -232,15 +227,10 @@ def _objective(
     slo: Slo, workload: Workload, objective: Objective, canaries: Sequence[Canary], kind: BackendTraits
 ) -> list[Complaint]:
     metric, about = objective.of, about_objective(objective, workload)
-    drafted = isinstance(defaults(slo).get("num_draft_tokens"), int)  # also a fixed length that a running server has
     counts = kind.sight & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS)
     if unseen := _unseen(objective, kind.sight):
-        hint = _unseen_hint(unseen, metric, kind.sight)
+        hint = _unseen_hint(unseen, kind.sight)
         return [Complaint("never", about, f"backend {kind.name} does not show {unseen.words}", hint)]
-    if objective.source == "timing" and metric.name != "acceptance_length" and not drafted:
-        message = "the timing shows tokens per round, and no share of them without the draft length"
-        hint = "set num_draft_tokens in [sweep.default] to what the server drafts, or use acceptance_length"
-        return [Complaint("never", about, message, hint)]
     if metric.per is Per.WINDOW and 3 * slo.soak.window_s > slo.soak.duration:
         message = f"three windows of {slo.soak.window_s:g} s are longer than the soak of {slo.soak.duration:g} s"
         hint = f'set soak.window = "{slo.soak.duration / 3:g} s", or duration = "{3 * slo.soak.window_s:g} s"'
