@@ -157,14 +157,6 @@ class TellsLogProbabilities(Protocol):
 
 
 @runtime_checkable
-class KnowsTime(Protocol):
-    """A backend that knows how long an answer will take: a simulated one."""
-
-    def expected_seconds(self, request: DecodeRequest) -> float:
-        """Return the seconds of an answer without noise, drift and faults."""
-
-
-@runtime_checkable
 class StartsServers(Protocol):
     """A backend whose systems are servers, which are deployed as they are started here."""
 

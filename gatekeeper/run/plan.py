@@ -9,16 +9,14 @@ from typing import Any
 
 from gatekeeper.analysis.forecast import Forecast
 from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.plan.assumed_speed import SPEEDS, assumed_speed
+from gatekeeper.analysis.plan.assumed_speed import assumed_speed
 from gatekeeper.analysis.plan.complaints.complaint import Complaint
 from gatekeeper.analysis.plan.complaints.undecidable_bound import undecidable_bounds
 from gatekeeper.analysis.plan.request_costs import PREFILL, Assumptions
-from gatekeeper.analysis.plan.settings import sampling_for
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.exit_codes import ExitCode
-from gatekeeper.core.interfaces import DecodeRequest, KnowsTime
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Slo
@@ -101,19 +99,12 @@ def _compared(slo: Slo) -> Iterator[Complaint]:
 
 
 def run_forecast(prepared: Prepared, speed: float | None = None) -> tuple[Forecast, str]:
-    """Return the forecast of a run before its first token, and what it assumes, in words.
-
-    A simulated system knows how long its answers take; *speed* in tok/s holds for any other.
-    """
+    """Return the forecast of a run before its first token, and what it assumes, in words; *speed* in tok/s."""
     inputs, backend, target = prepared.inputs, prepared.backend, prepared.manifest.target
-    if isinstance(backend, KnowsTime) and speed is None:
-        assumption = "the answer times of the script"
-        assumed = Assumptions(SPEEDS[1], None, logits=False, answer_seconds=_known_times(prepared, backend))
-    else:
-        plain, source = (speed, "") if speed is not None else assumed_speed(inputs.slo, target)
-        assumption = f"full-length answers at {plain:.0f} tok/s{source}, prompts read {PREFILL:.0f} times as fast"
-        vocabulary = target.vocabulary if target is not None else None
-        assumed = Assumptions(plain, vocabulary, Sight.LOGITS in backend.sight)
+    plain, source = (speed, "") if speed is not None else assumed_speed(inputs.slo, target)
+    assumption = f"full-length answers at {plain:.0f} tok/s{source}, prompts read {PREFILL:.0f} times as fast"
+    vocabulary = target.vocabulary if target is not None else None
+    assumed = Assumptions(plain, vocabulary, Sight.LOGITS in backend.sight)
     return Forecast(inputs.slo, prepared.plan, inputs.canaries, inputs.profile, assumed), assumption
 
 
@@ -145,17 +136,3 @@ def soak_outlook(prepared: Prepared, soak: SoakPlan, generations: Iterable[Gener
     assumed, _ = run_forecast(prepared)
     measured_forecast = replace(assumed, assumed=replace(assumed.assumed, answer_seconds=measured))
     return {stage.name: stage.seconds for stage in measured_forecast.soaks([soak]) if stage.seconds > 0}
-
-
-def _known_times(prepared: Prepared, backend: KnowsTime) -> Any:
-    """Return a function from workload, canary and setting to seconds; the backend computes each once."""
-    slo = prepared.inputs.slo
-    times: dict[tuple[str, str, Setting], float] = {}
-
-    def expected(workload: str, canary: Canary, knobs: Setting) -> float:
-        key = workload, canary.id, knobs
-        if key not in times:
-            times[key] = backend.expected_seconds(DecodeRequest(canary, knobs, sampling_for(slo, canary, knobs, 1)))
-        return times[key]
-
-    return expected

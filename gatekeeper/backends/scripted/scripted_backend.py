@@ -98,13 +98,6 @@ class ScriptedBackend:
             self._noise = correlation * self._noise + math.sqrt(1 - correlation**2) * fresh
             return self._answers, self._noise
 
-    def expected_seconds(self, request: DecodeRequest) -> float:
-        """Return the seconds of an answer without noise, drift and faults."""
-        arm: Arm = "plain" if request.draft is None else "candidate"
-        slower = [1 + mode.share * (mode.slower - 1) for mode in self.script.modes if mode.arm in {"both", arm}]
-        context = self.context(request, number=0, pace=math.prod(slower), seconds=0.0)
-        return sum(gap for gap, _ in plan_answer(context).bursts)
-
     def context(self, request: DecodeRequest, **varying: Any) -> AnswerContext:
         """Return what the answer to *request* depends on; *varying* is what differs from answer to answer."""
         known, knobs = self.known(request.canary), dict(request.setting)
