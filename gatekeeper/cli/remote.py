@@ -94,7 +94,7 @@ def sweep(slo: Path, *, as_json: bool, **options: Any) -> None:
 @starts_run
 def try_draft(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **options: Any) -> None:
     """Measure for 30 seconds whether drafting helps on the remote host."""
-    from gatekeeper.report.commands.try_slo_text import try_slo_text
+    from gatekeeper.report.commands.try_text import try_slo_text
 
     result = _run(("try", "--seconds", f"{seconds:g}"), slo, out=out, **options)
     document = _document(result)
@@ -233,7 +233,7 @@ def _run(
 
 def _fetch(run_id: str | None, *, running: bool, out: Path | None, as_json: bool, **options: Any) -> int:
     from gatekeeper.report.commands.sweep_text import sweep_text
-    from gatekeeper.report.commands.try_slo_text import try_slo_text
+    from gatekeeper.report.commands.try_text import try_slo_text
     from gatekeeper.run.remote import run_list
 
     with _runner(**options) as runner:

@@ -43,8 +43,7 @@ def try_draft(
     It tries the models of an SLO file, or --target and --draft, or the heaviest pair found in the caches of Hugging
     Face, LM Studio and Ollama and in the folder models. Exits 3 if there is none.
     """
-    from gatekeeper.report.commands.try_pair_text import try_text
-    from gatekeeper.report.commands.try_slo_text import try_slo_text
+    from gatekeeper.report.commands.try_text import try_slo_text, try_text
     from gatekeeper.run.start import try_pair as trying
     from gatekeeper.run.start import try_slo
 

@@ -1,4 +1,4 @@
-"""The result of a probe: helps, hurts or unclear, by the sequential interval of the sweep."""
+"""The result of a try: helps, hurts or unclear, by the sequential interval of the sweep, and what to do next."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +14,8 @@ from gatekeeper.core.units import show_comparison, show_ratio
 from gatekeeper.core.verdict import Estimate, Missing, rounded
 
 LEAST_CANARIES = sequential.MIN_CANARIES
+SMALL_EFFECT = 1.1
+"""An interval within this factor of 1, either way, means that the effect is small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class TryResult:
     """Canaries in all."""
 
     def document(self) -> dict[str, object]:
-        """Return it as `probe --json` prints it."""
+        """Return it as `try --json` prints it."""
         document = self.result.document()
         figures = {key: document[key] for key in ("measure", "ratio", "lo", "hi", "n", "acceptance_rate")}
         return {
@@ -79,3 +81,26 @@ def _word(ratio: Estimate | Missing) -> tuple[Literal["helps", "hurts", "unclear
     if rounded(ratio.hi) < 1:
         return "hurts", text
     return "unclear", f"{measured} on {ratio.n} canaries: it may be faster or slower than plain decoding"
+
+
+def next_step_text(probe: TryResult, took: float, again: str) -> str:
+    """Return what to do next; *took* seconds were spent, *again* is the command to repeat the probe."""
+    advice = {
+        "helps": "certify before you deploy: a probe runs no soak and checks no objective",
+        "hurts": "use plain decoding for this workload, or try a lighter draft",
+    }
+    return advice.get(probe.word) or _unclear(probe, took, again)
+
+
+def _unclear(probe: TryResult, took: float, again: str) -> str:
+    ratio, answered = probe.result.ratio, probe.looks[-1]
+    if probe.most < LEAST_CANARIES:
+        return f"add canaries to this workload: at least {LEAST_CANARIES} are needed to decide"
+    if answered < probe.most:
+        share = LEAST_CANARIES / max(1, ratio.n) if ratio.n < LEAST_CANARIES else probe.most / answered
+        return f"run it for longer: {again} --seconds {max(60, 10 * round(took * share / 10 + 1))}"
+    if isinstance(ratio, Missing):
+        return "check the records (--output) and the server's log"
+    if ratio.lo > 1 / SMALL_EFFECT and ratio.hi < SMALL_EFFECT:
+        return "the effect is small or zero: use plain decoding, or certify to measure it more exactly"
+    return "the answers vary too much to decide: close other programs, or certify, which measures more of them"

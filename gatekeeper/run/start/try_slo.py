@@ -16,8 +16,7 @@ from gatekeeper.analysis.plan import sweep_plan
 from gatekeeper.analysis.plan.settings import defaults, setting_document
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
-from gatekeeper.analysis.sweep.try_advice import next_step_text
-from gatekeeper.analysis.sweep.try_result import TryResult, try_result
+from gatekeeper.analysis.sweep.try_result import TryResult, next_step_text, try_result
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, UnprovableError
 from gatekeeper.core.interfaces import Observer

@@ -4,8 +4,7 @@ import pytest
 
 from gatekeeper.analysis.plan.sweep_plan import Trial
 from gatekeeper.analysis.sweep.setting_result import SettingResult
-from gatekeeper.analysis.sweep.try_advice import next_step_text
-from gatekeeper.analysis.sweep.try_result import TryResult
+from gatekeeper.analysis.sweep.try_result import TryResult, next_step_text
 from gatekeeper.core.records import setting
 from gatekeeper.core.verdict import Estimate, Missing
 

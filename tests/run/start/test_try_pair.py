@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.errors import HostLacksError
-from gatekeeper.report.commands.try_pair_text import try_text
+from gatekeeper.report.commands.try_text import try_text
 from gatekeeper.run.start import try_pair
 from tests.builders.golden_words import says
 from tests.builders.project_folder import ROOT, ProjectFolder

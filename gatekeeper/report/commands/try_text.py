@@ -1,9 +1,8 @@
-"""What `gatekeeper try` prints."""
+"""What `gatekeeper try` prints, of a pair of models or of an SLO file."""
 
-from gatekeeper.core.text import aligned
-from gatekeeper.core.units import show, show_ratio
+from gatekeeper.core.text import aligned, describe_setting
+from gatekeeper.core.units import show, show_ratio, show_seconds
 from gatekeeper.report.commands import Document
-from gatekeeper.report.commands.try_slo_text import try_slo_text
 
 ANSWERS = {"helps": "faster", "hurts": "slower", "unclear": "not decided"}
 
@@ -36,3 +35,16 @@ def _row(name: str, workload: Document) -> tuple[str, ...]:
         speeds,
         "" if acceptance is None else f"acceptance {acceptance:.2f}",
     )
+
+
+def try_slo_text(document: Document) -> str:
+    """Return, per workload, whether the draft helps, and what to do next."""
+    lines = [f"{document['slo']}: {describe_setting(document['setting'])}, {show_seconds(document['seconds'])}"]
+    for name, workload in document["workloads"].items():
+        lines.append(f"{name}: {workload['answer']}; {workload['because']}")
+        if workload["acceptance_rate"] is not None:
+            lines.append(f"    acceptance {workload['acceptance_rate']:.2f}")
+        lines.append(f"    next: {workload['next']}")
+    lines += [f"note: {note}" for note in document["notes"]]
+    lines += [f"run: {document['run']}"] if document["run"] else []
+    return "\n".join(lines) + "\n"
