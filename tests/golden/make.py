@@ -833,7 +833,7 @@ def make(name: str) -> None:
     for folder in (run, expected):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    with tempfile.TemporaryDirectory() as place, chdir(place):
+    with tempfile.TemporaryDirectory() as place, chdir(place), patch.dict("os.environ", XDG_STATE_HOME=place):
         _write_inputs(golden)
         sampler = partial(made_sampler, golden.readings)
         # Runs tell how often the same was tried on this host: here never before, however often they are made.
