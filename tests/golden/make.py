@@ -928,9 +928,8 @@ class _VisibleText(HTMLParser):
         self._hidden -= tag in {"script", "style"}
 
     def handle_data(self, data: str) -> None:
-        text = " ".join(data.split())
-        if text and not self._hidden:
-            self.lines.append(text)
+        if not self._hidden:
+            self.lines += [" ".join(line.split()) for line in data.splitlines() if line.strip()]
 
 
 def page_text(page: str) -> str:
