@@ -76,7 +76,9 @@ class ServerBackend:
         self, subject: Subject, models: Mapping[str, Path], logs: Path, dialect: Dialect, other_model: str | None = None
     ) -> None:
         self.clock: Clock = SystemClock()
-        self.name, self.shares_process, self.streams = dialect.name, dialect.switches, dialect.streams
+        self.name, self.streams = dialect.name, dialect.streams
+        # Where a plain server is named, plain requests go there, although the other one could answer them too.
+        self.shares_process = dialect.switches and subject.plain_url is None
         self._subject, self._models, self._logs, self._dialect = subject, models, logs, dialect
         self._other = other_model or subject.other_model
         self._limits = AnswerLimits(subject)

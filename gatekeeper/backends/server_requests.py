@@ -96,6 +96,11 @@ class Server(RunningSystem):
         self._closed = False
         self._slow_until: dict[str, float] = {}
 
+    @property
+    def drafts(self) -> bool:
+        """Return whether it was opened for a setting with a draft."""
+        return self._draft is not None
+
     def answer(self, request: DecodeRequest) -> Answer:
         """Answer one request; a dead server, a broken or invalid stream and silence are the answer's fault."""
         self._check_draft(request)

@@ -306,6 +306,29 @@ def ddtree(request: Request, drafting: bool) -> Pieces:
     yield json.dumps(completion | ({"ddtree_stats": stats} if drafting else {})).encode()
 
 
+def llama_server(drafting: bool) -> Protocol:
+    """Return llama-server's protocol, as one that was started with a draft or without one speaks it."""
+
+    def pieces(_request: Request, _drafting: bool) -> Pieces:
+        for words in ROUNDS if drafting else [(word,) for word in WORDS]:
+            yield event(delta(content="".join(words)))
+        timings: dict[str, Any] = {"cache_n": 0, "prompt_n": PROMPT, "prompt_ms": 100.0, "predicted_ms": 240.0}
+        timings["predicted_n"] = OUTPUT
+        yield event(finish())
+        yield event(usage(timings=timings | ({"draft_n": DRAFTED, "draft_n_accepted": ACCEPTED} if drafting else {})))
+        yield DONE
+
+    def metrics(answers: int) -> str:
+        counts = {"num_drafts": VERIFIED, "num_draft_tokens": DRAFTED, "num_accepted_tokens": ACCEPTED}
+        lines = [f"llamacpp:spec_decode_{name}_total {count * answers}" for name, count in counts.items()]
+        return "\n".join([*lines, ""])
+
+    slots = [{"id": number, "n_ctx": 4096, "speculative": drafting} for number in range(4)]
+    props = {"default_generation_settings": {"n_ctx": 4096}, "total_slots": 4, "build_info": "b10000-recorded"}
+    documents = {"/slots": lambda _: slots, "/props": lambda _: props, "/metrics": metrics}
+    return Protocol(CHAT, pieces, documents=documents)
+
+
 CHAT = "/v1/chat/completions"
 PROTOCOLS = {
     "lmstudio": Protocol("/api/v0/chat/completions", lmstudio, lambda request: "draft_model" in request),

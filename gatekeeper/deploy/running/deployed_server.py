@@ -102,11 +102,11 @@ class DeployedServer:
         return subject
 
     def counter_gain(self) -> CounterGain | None:
-        """Return the increase of the server's own counters since the last call.
+        """Return the increase of the speculating server's own counters since the last call.
 
         None if it has no counters, they were reset, or this is the first call.
         """
-        server = next((running for running in self._subjects.values() if isinstance(running, Server)), None)
+        server = self._speculating_server()
         before, self._counters = self._counters, None if server is None else server.counters()
         if before is None or self._counters is None:
             return None
@@ -116,9 +116,19 @@ class DeployedServer:
         return CounterGain(self._backend.clock.now_ns(), gain.drafted, gain.accepted, gain.rounds)
 
     def fetch(self, path: str) -> str | None:
-        """Return the text of one of the server's own paths; None where there is none, or nothing answered yet."""
-        server = next((running for running in self._subjects.values() if isinstance(running, Server)), None)
+        """Return the text of one of the server's own paths; None where there is none, or it has not answered yet."""
+        server = self._speculating_server()
         return None if server is None else server.document(path)
+
+    def _speculating_server(self) -> Server | None:
+        """Return the server that may draft; None before it was requested.
+
+        A plain server of its own says nothing about speculation: its slots and counters never draft.
+        """
+        for running in self._subjects.values():
+            if isinstance(running, Server) and (running.drafts or self._backend.shares_process):
+                return running
+        return None
 
     def versions(self) -> Mapping[str, str]:
         """Return the versions that the server tells."""

@@ -15,6 +15,7 @@ import pytest
 from tests.builders.deployment import GUARDS, Answering, Deployed, WatchOutput
 from tests.builders.descriptors import few_descriptors
 from tests.builders.project_folder import ROOT
+from tests.builders.servers import DRAFTED, PROTOCOLS, RecordedServer, llama_server
 from tests.builders.waiting import until
 
 AT_ONCE = {"interval": 0.1, "duty": 0.5, "canaries": 12, "window": 3600.0, "missing_for": 3600.0}
@@ -44,6 +45,48 @@ def test_a_server_that_answers_stays_on(tmp_path: Path, server: Answering) -> No
 
     assert (0, []) == (code, output.changes)
     assert os.getpid() == output.of("server")[0]["pid"]
+
+
+def test_the_server_that_speculates_is_compared_and_not_the_plain_one(tmp_path: Path) -> None:
+    """
+    With two servers of llama.cpp, the plain one requested first, slots and counters are those of the one that drafts:
+    the route stays on.
+    """
+    conditions = {"backend": "llama-server", "target": "big", "prompt_cache": "off", "concurrency": 1, "max_tokens": 64}
+    guards = [{"metric": "throughput_ratio", "at_least": 0.01, "for": 3600.0}, ERRORS]
+    with (
+        RecordedServer(llama_server(drafting=True), drafting=True) as speculative,
+        RecordedServer(llama_server(drafting=False), drafting=False) as plain,
+    ):
+        deployment = Deployed.served(tmp_path, speculative.url, "llama-server", served_model_name="big")
+        deployment.policy(guards=guards, watch=AT_ONCE, conditions=conditions)
+        output = WatchOutput()
+        with deployment.session(output, url=speculative.url, plain_url=plain.url) as session:
+            code = session.run(3)
+            gains = session._host.counter_gains(session.routes.states["easy"].since_ns, 3600.0)
+
+    parts = {part["part"]: part["outcome"] for part in output.of("conditions")[0]["parts"]}
+    assert (0, []) == (code, output.changes)
+    assert ("as certified", "as certified") == (parts["drafting"], parts["context"])
+    assert all(gain.drafted >= DRAFTED for gain in gains)
+    assert gains
+    assert plain.requests
+
+
+def test_a_plain_server_that_is_named_gets_the_plain_requests(tmp_path: Path) -> None:
+    """
+    MTPLX switches with each request, but where --plain-url names a server of its own, plain canaries go there alone.
+    """
+    guards = [{"metric": "throughput_ratio", "at_least": 0.01, "for": 3600.0}, ERRORS]
+    servers = [RecordedServer(PROTOCOLS["mtplx"], drafting=False) for _ in range(2)]
+    with servers[0] as speculative, servers[1] as plain:
+        deployment = Deployed.served(tmp_path, speculative.url, "mtplx", served_model_name="big")
+        deployment.policy(guards=guards, watch=AT_ONCE)
+        code, output = deployment.watch(2, url=speculative.url, plain_url=plain.url)
+
+    modes = [{body["generation_mode"] for _, _, body in server.requests} for server in (speculative, plain)]
+    assert (0, []) == (code, output.changes)
+    assert [{"mtp"}, {"ar"}] == modes
 
 
 def test_a_server_that_is_gone_is_turned_off(tmp_path: Path, server: Answering) -> None:
