@@ -62,7 +62,7 @@ class ProxyServer:
         """Route by *routes*; *hosts* are further names under which clients may address the proxy."""
         self.routes, self._records, self._plain_url = routes, records, plain_url
         self._speculative, plain = Target("speculative", url, origin_of(url)), plain_url or url
-        self._plain = Target("plain", plain, origin_of(plain), must_be_read=plain_url is None)
+        self._plain = Target("plain", plain, origin_of(plain))
         self._names = HostNames(hosts)
         self._say, self._reported, self._is_stopping = say, "", False
         self._long, self._bodies = LongRequests(), client_limits.RequestBodies()
@@ -185,8 +185,8 @@ class ProxyServer:
             body = content
             headers: dict[str, str] = {}
             if ended is not None:
-                if fields or ended.request.drafting or target.must_be_read:
-                    body = await self._long.merge(content, ended.request, fields)
+                # At every target: what the proxy cannot read may name a draft, which a plain server would load, too.
+                body = await self._long.merge(content, ended.request, fields)
                 headers = answer_headers(ended.decision, target.name)
                 meter.served = self.routes.load.begin(target.url, ended.request.answers)
             try:

@@ -52,9 +52,10 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 TEXT_PART = frozenset({"type", "text", "cache_control"})
 """Fields of a part of a message that is text alone."""
 TEXT_TYPES = (None, "text", "input_text", "output_text")
-DRAFTING = frozenset(
-    {"depth", "draft_model", "draft_num_predict", "generation_mode", "num_draft_tokens", "tree_budget"}
-)
+DRAFTING = frozenset({
+    "depth", "draft_block_size", "draft_model", "draft_num_predict", "gemma_draft_block_size", "generation_mode",
+    "mtp_depth", "num_draft_tokens", "tree_budget",
+})  # fmt: skip
 """Fields that choose the draft, by server, and all that begin with `speculative`: the proxy chooses, not a client."""
 TEMPLATE_TOKENS = 8
 """That a chat template adds to a message, at most."""

@@ -107,6 +107,37 @@ def test_what_cannot_be_read_is_not_plain_where_plain_is_a_missing_field(tmp_pat
     asyncio.run(main())
 
 
+UNREADABLE = {
+    "a name twice": f'{{{HELLO}, "draft_model": "x", "seed": 1, "seed": 1}}'.encode(),
+    "a name twice, deep inside": f'{{{HELLO}, "draft_model": "x", "metadata": {{"u": 1, "u": 1}}}}'.encode(),
+    "a number of 5,000 digits": f'{{{HELLO}, "draft_model": "x", "seed": {"9" * 5000}}}'.encode(),
+    "a byte that is not UTF-8": b'{"prompt": "\xff", "draft_model": "x"}',
+    "a list": b'[{"prompt": "a", "draft_model": "x"}]',
+    "a form": b"prompt=a&draft_model=x",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("on", [False, True])
+@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE)
+def test_what_cannot_be_read_reaches_no_server(tmp_path: Path, content: bytes, *, on: bool) -> None:
+    """
+    A generating request whose body is no JSON object without ambiguity gets 400, with a plain server of its own, too:
+    it could name a draft that a plain server would load.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
+            async with proxied(tmp_path, server, plain, publish=False) as proxy:
+                published(proxy.routes, on=on, fields={"num_draft_tokens": 4} if on else None)
+                statuses = [await post(proxy, content + b" " * padding) for padding in (0, 300_000)]
+
+                assert ([400, 400], [], []) == (statuses, server.requests, plain.requests)
+                assert ["none", "none"] == [record["route"] for record in proxy.records]
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("on", [False, True])
 def test_a_client_cannot_choose_a_draft(tmp_path: Path, *, on: bool) -> None:
     """
@@ -117,7 +148,9 @@ def test_a_client_cannot_choose_a_draft(tmp_path: Path, *, on: bool) -> None:
         async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
             async with proxied(tmp_path, server, plain, publish=False) as proxy:
                 published(proxy.routes, on=on, fields={"num_draft_tokens": 4} if on else None)
-                await proxy.chat({"messages": [], "draft_model": "x", "num_draft_tokens": 9, "Draft_Model": "y"})
+                blocks = {"mtp_depth": 8, "draft_block_size": 8, "gemma_draft_block_size": 8}
+                chosen = {"draft_model": "x", "num_draft_tokens": 9, "Draft_Model": "y", **blocks}
+                await proxy.chat({"messages": [], **chosen})
 
                 expected = {"messages": [], "num_draft_tokens": 4} if on else {"messages": []}
                 assert [expected] == (server if on else plain).bodies

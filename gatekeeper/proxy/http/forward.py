@@ -36,8 +36,6 @@ class Target:
     """`speculative` or `plain`."""
     url: Address
     origin: Origin
-    must_be_read: bool = False
-    """One server decodes both ways here: what cannot be read may choose the wrong one."""
 
 
 def target_of(url: Address, raw_path: str) -> str:
