@@ -235,6 +235,13 @@ class Dialect(BackendFacts):
     # Its requests.
     path: str = COMPLETIONS
     headers: Mapping[str, str] = field(default_factory=dict)
+    """What each request carries so that the server heeds the fields in its body, a client's request of a proxy too."""
+    steered_paths: tuple[str, ...] = ()
+    """Where it reads the fields that choose a draft, its length or plain decoding; empty: at `path` alone."""
+    client_hints: tuple[str, ...] = ()
+    """Headers of a client, in lower case and with wildcards, for which it would ignore those fields."""
+    client_hint_fields: Mapping[str, Any] = field(default_factory=dict)
+    """A merge patch (RFC 7396) that removes the same from a body."""
     body: Callable[[ServerRequest], dict[str, Any]] = chat_body
     model_name: Literal["listed", "path"] | None = None
     """Its requests carry the target's name: `served_model_name`, else (`listed`) the only one the server lists or the
@@ -305,6 +312,10 @@ class Dialect(BackendFacts):
             return None
         words, known = json.dumps(list(self.cache_off)), f"{self.cache_defect}: " if self.cache_defect else ""
         return f"{known}deploy {self.console_script} with `{' '.join(self.cache_off)}` (args = {words})"
+
+    def steers(self, path: str) -> bool:
+        """Return whether a request to *path* can say how it is decoded, where the server takes that with a request."""
+        return path in (self.steered_paths or (self.path,))
 
     def find_lossy(self, subject: Subject) -> Lossy | None:
         """Return what in *subject* it cannot be certified with; None where there is nothing."""

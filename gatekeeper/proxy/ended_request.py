@@ -14,8 +14,9 @@ from gatekeeper.proxy.server_load import IDLE, LoadMet
 CLIENT_LEFT = "client left"
 STOPPED = "the proxy was stopping"
 UNREADABLE = "the body is no JSON object that can be read, so that the proxy cannot choose how it is decoded"
+NOT_PLAIN = "at this path no server is known to decode plainly"
 OWN_LIMIT = "the proxy has no more connections or memory for this request"
-NOT_ITS_FAULT = frozenset({CLIENT_LEFT, STOPPED, UNREADABLE, OWN_LIMIT})
+NOT_ITS_FAULT = frozenset({CLIENT_LEFT, STOPPED, UNREADABLE, NOT_PLAIN, OWN_LIMIT})
 """Ends of an answer that say nothing of the server."""
 UNDECIDED = RequestDecision("unknown", "none", False, "")
 MOST_COUNT = 2**53

@@ -173,7 +173,9 @@ def _merged(body: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]
         if value is None:
             table.pop(name, None)
         elif isinstance(value, Mapping):
-            table[name] = _merged(inner if isinstance(inner, Mapping) else {}, value)
+            nested = _merged(inner if isinstance(inner, Mapping) else {}, value)
+            if nested or isinstance(inner, Mapping):  # a patch that only removes something adds no empty table
+                table[name] = nested
         else:
             table[name] = value
     return table

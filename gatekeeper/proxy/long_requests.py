@@ -36,20 +36,20 @@ class LongRequests:
         read_headers = {name: headers[name] for name in live_request.HEADERS if name in headers}
         return await self._run_in_process(_read, path, read_headers, content)
 
-    async def merge(self, content: bytes, request: LiveRequest, fields: Mapping[str, Any]) -> bytes:
-        """Return the body with *fields*, and without a client's own choice of a draft; the same bytes if none change.
+    async def merge(self, content: bytes, request: LiveRequest, *patches: Mapping[str, Any]) -> bytes:
+        """Return the body with *patches*, and without a client's own choice of a draft; the same bytes if none change.
 
         Raise UnreadableBodyError where it is no JSON object.
         """
         if not request.is_read:
             raise UnreadableBodyError
-        patches = [dict(patch) for patch in (request.drafting, fields) if patch]
-        if not patches:
+        changes = [dict(patch) for patch in (request.drafting, *patches) if patch]
+        if not changes:
             return content
         try:
             if request.body is not None:
-                return live_request.merged(request.body, *patches)
-            return await self._run_in_process(_merge, content, patches)
+                return live_request.merged(request.body, *changes)
+            return await self._run_in_process(_merge, content, changes)
         except (ValueError, RecursionError) as error:  # nested too deeply, or a number that no text can hold
             raise UnreadableBodyError from error
 

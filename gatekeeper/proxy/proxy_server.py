@@ -14,6 +14,7 @@ from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 
+from gatekeeper.backends.dialect import Dialect
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.system.host_names import HostNames
 from gatekeeper.core.system.own_limits import OwnLimitError
@@ -44,6 +45,14 @@ WAITING_A_PART = 16
 Targets = list[tuple[Target, Mapping[str, Any]]]
 """Servers in the order in which they are tried, and what is changed of a request's body for each."""
 REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class NotPlainError(Exception):
+    """A request is to be decoded plainly, and at its path no server is known to do so."""
+
+    def __init__(self, dialect: Dialect | None) -> None:
+        paths = " or ".join(dialect.steered_paths or (dialect.path,)) if dialect is not None else "no path"
+        super().__init__(f"{ended_request.NOT_PLAIN}: this server is told how to decode at {paths}")
 
 
 class ProxyServer:
@@ -179,19 +188,20 @@ class ProxyServer:
         ended: EndedRequest | None = None,
     ) -> tuple[web.StreamResponse, Target, str]:
         """Try one server after another while nothing was sent to the client; return also the last failure."""
-        failed = ""
+        failed, dialect = "", None if ended is None else self.routes.dialect
         for number, (target, fields) in enumerate(targets):
             may_retry = number + 1 < len(targets)
             body = content
             headers: dict[str, str] = {}
             if ended is not None:
                 # At every target: what the proxy cannot read may name a draft, which a plain server would load, too.
-                body = await self._long.merge(content, ended.request, fields)
+                hints = dialect.client_hint_fields if dialect is not None else {}
+                body = await self._long.merge(content, ended.request, hints, fields)
                 headers = answer_headers(ended.decision, target.name)
                 meter.served = self.routes.load.begin(target.url, ended.request.answers)
             try:
                 answer = await forward.forward(
-                    request, self._upstream, target, body, meter, added=headers, may_retry=may_retry
+                    request, self._upstream, target, body, meter, added=headers, dialect=dialect, may_retry=may_retry
                 )
             except (ServerFailedError, OwnLimitError) as error:
                 failed = str(error)
@@ -209,12 +219,13 @@ class ProxyServer:
 
     async def _decide(self, request: web.BaseRequest, body: bytes) -> tuple[LiveRequest, RequestDecision]:
         """Read a request and decide its route; whatever fails in here decodes plainly."""
-        live_request, because = unread(request.path), "the proxy failed to decide"
+        path, because = _path_of(request), "the proxy failed to decide"
+        live_request = unread(path)
         try:
             if self._records.keeps_prompts or len(body) < LONG:
-                live_request = read_request(request.path, request.headers, body)
+                live_request = read_request(path, request.headers, body)
             else:
-                live_request = await self._long.read(request.path, request.headers, body)
+                live_request = await self._long.read(path, request.headers, body)
             if live_request.answers > 1:
                 self.routes.begin(live_request.answers - 1)
             return live_request, self.routes.decide(live_request)
@@ -234,16 +245,23 @@ class ProxyServer:
             self._say(text)
             self._reported = text
 
-    def _targets(self, decision: RequestDecision) -> Targets:
-        plain = self._plain, {} if self._plain_url else decision.plain_fields
+    def _targets(self, path: str, decision: RequestDecision) -> Targets:
+        """Return where a request may go; raise NotPlainError where none of the servers would decode it plainly."""
+        dialect = self.routes.dialect
+        is_steered = dialect is not None and dialect.steers(path)
+        # A plain server that needs a field to be plain, as Ollama's, drafts at a path where it does not read the field.
+        is_plain_there = self._plain_url is not None and not decision.plain_fields
+        plain = self._plain, decision.plain_fields
         if decision.speculative:
-            return [(self._speculative, decision.fields), plain]
+            return [(self._speculative, decision.fields), *([plain] if is_steered or is_plain_there else [])]
+        if not (is_steered or is_plain_there):
+            raise NotPlainError(dialect)
         may_fall_back = decision.may_speculate and self._plain_url is not None
         return [plain, (self._speculative, decision.fields)] if may_fall_back else [plain]
 
     async def _generate(self, request: web.BaseRequest) -> web.StreamResponse:
-        if not self.routes.ready.is_set() and self._plain_url is None:
-            return _error(503, "the first check of the server is not over: nothing says yet how it decodes plainly")
+        if self.routes.dialect is None:
+            return _error(503, "the watch has not begun: nothing says yet how a server decodes plainly")
         meter = AnswerMeter(time.monotonic_ns(), keeps=self._records.keeps_prompts)
         arrived = datetime.now(UTC)
         try:
@@ -259,11 +277,11 @@ class ProxyServer:
         self, request: web.BaseRequest, body: bytes, meter: AnswerMeter, arrived: datetime
     ) -> web.StreamResponse:
         self.routes.begin()
-        ended = EndedRequest(request.method, arrived, meter, unread(request.path))
+        ended = EndedRequest(request.method, arrived, meter, unread(_path_of(request)))
         answer: web.StreamResponse | None = None
         try:
             ended.request, ended.decision = await self._decide(request, body)
-            targets = self._targets(ended.decision)
+            targets = self._targets(ended.request.path, ended.decision)
             ended.target = targets[0][0].name
             answer, target, ended.failed = await self._first_that_answers(request, targets, body, meter, ended)
             ended.target = target.name
@@ -277,6 +295,9 @@ class ProxyServer:
         except UnreadableBodyError:
             ended.fault, ended.target = ended_request.UNREADABLE, "none"
             answer = _error(400, ended_request.UNREADABLE)
+        except NotPlainError as error:
+            ended.fault, ended.target = ended_request.NOT_PLAIN, "none"
+            answer = _error(501, str(error))
         except OwnLimitError as error:
             ended.fault, ended.target = ended_request.OWN_LIMIT, "none"
             answer = _error(503, error.message)
@@ -329,6 +350,11 @@ class ProxyServer:
         self._safely(partial(self._day.add, ended, now_ns))
         yield
         self._safely(partial(self._records.write_request, ended))
+
+
+def _path_of(request: web.BaseRequest) -> str:
+    """Return the path of a request as it was sent: decoded it might be another one for its server."""
+    return request.raw_path.partition("?")[0]
 
 
 def _error(status: int, reason: str) -> web.Response:

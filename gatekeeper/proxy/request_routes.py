@@ -2,12 +2,12 @@
 
 import random
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gatekeeper.backends.dialect import Dialect
 from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Policy, Proxy, RouteRegion
 from gatekeeper.deploy.watch.guards.guard_judgement import GuardResult
@@ -19,6 +19,7 @@ from gatekeeper.proxy.request_fields import value_digest
 from gatekeeper.proxy.server_load import ServerLoad
 
 Fields = Mapping[str, Any]
+NO_ROUND = "the watch has not finished its first round"
 _random = random.SystemRandom()
 FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 """Names of fields that a record may show; any other text may be a part of a prompt."""
@@ -54,6 +55,7 @@ class _Published:
     """Requests in flight up to which each workload may speculate."""
     any_plain: Fields
     """What makes a server decode plainly; empty where it needs nothing."""
+    dialect: Dialect
 
 
 class ConcurrencyLimit:
@@ -90,11 +92,14 @@ class RequestRoutes:
         self._published: _Published | None = None
         self._limits: dict[str, ConcurrencyLimit] = {}
         self.in_flight = 0
-        self.ready = threading.Event()
-        """Set once the watch has published for the first time."""
 
     def publish(
-        self, policy: Policy, routes: Sequence[OverlayRoute], plain: Mapping[str, Fields], until_ns: int
+        self,
+        policy: Policy,
+        routes: Sequence[OverlayRoute],
+        plain: Mapping[str, Fields],
+        until_ns: int,
+        dialect: Dialect,
     ) -> None:
         """Take the routes of a round; a changed setting drops the evidence of the one before."""
         before = self._published.routes if self._published is not None else {}
@@ -105,8 +110,7 @@ class RequestRoutes:
                 self.evidence.restart(name, policy.watch.window, self._now_ns())
         most = {name: policy.max_concurrency(name) for name in routes_by_workload}
         any_plain = next((fields for fields in plain.values() if fields), {})
-        self._published = _Published(policy, routes_by_workload, plain, until_ns, most, any_plain)
-        self.ready.set()
+        self._published = _Published(policy, routes_by_workload, plain, until_ns, most, any_plain, dialect)
 
     def judge(self, workload: str, policy: Policy, now: Instant) -> Sequence[GuardResult]:
         """Return what live requests prove against the workload's speculation."""
@@ -129,6 +133,11 @@ class RequestRoutes:
     def plain_fields(self) -> Fields:
         """Return what makes a server decode plainly, as published last; empty where it needs nothing."""
         return self._published.any_plain if self._published is not None else {}
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """Return how requests to the servers are written; None before the watch has published."""
+        return self._published.dialect if self._published is not None else None
 
     @property
     def is_stale(self) -> bool:
@@ -154,7 +163,7 @@ class RequestRoutes:
         """Return the route of a request that was counted already."""
         published, now_ns = self._published, self._now_ns()
         if published is None:
-            return RequestDecision("unknown", "none", False, "the watch has not finished its first round")
+            return RequestDecision("unknown", "none", False, NO_ROUND)
         proxy, conversation = (
             published.policy.proxy,
             self._conversations.conversation_of(request.prefixes, request.session),
@@ -163,7 +172,8 @@ class RequestRoutes:
         route = published.routes.get(workload) or OverlayRoute(workload, False, "no route in the policy")
         plain = published.plain.get(workload) or published.any_plain
         if now_ns >= published.until_ns:
-            return RequestDecision(workload, rule, False, "the next round of the watch is overdue", plain_fields=plain)
+            because = NO_ROUND if not published.until_ns else "the next round of the watch is overdue"
+            return RequestDecision(workload, rule, False, because, plain_fields=plain)
         if not route.speculation:
             return RequestDecision(workload, rule, False, route.because, plain_fields=plain)
         limit = self._limits.get(workload) or self._limits.setdefault(workload, ConcurrencyLimit())
@@ -171,6 +181,8 @@ class RequestRoutes:
         crowded = limit.update(self.in_flight, most, proxy, now_ns)
         because, arm = route.because, None
         outside = f"{self.in_flight} requests in flight, certified up to {most}" if crowded else None
+        if route.request and not published.dialect.steers(request.path):
+            crowded, outside = False, f"{published.dialect.name} does not read the certified setting at this path"
         if route.region is not None and outside is None:
             outside = _beyond(route.region, request, self.in_flight, published.policy.conditions.request)
         if outside is not None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from aiohttp import ClientSession, web
 
+from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.policy import Policy, RouteRegion
 from gatekeeper.deploy.watch.overlay import OverlayRoute
@@ -91,12 +92,14 @@ def published(
     of: Policy | None = None,
     names: Sequence[str] = ("easy",),
     region: RouteRegion | None = None,
+    backend: str = "openai",
 ) -> None:
     """Publish routes as a watch does."""
     setting = (("draft", "heavy"), ("num_draft_tokens", 4)) if on else ()
     because = "as certified" if on else "a guard was violated"
     overlay_routes = [OverlayRoute(name, on, because, setting, fields or {}, region) for name in names]
-    routes.publish(of or live_policy(), overlay_routes, {name: plain or {} for name in names}, until_ns)
+    plain_fields = {name: plain or {} for name in names}
+    routes.publish(of or live_policy(), overlay_routes, plain_fields, until_ns, dialect_of(backend))
 
 
 def live_policy(concurrency: int = 64, cache: str = "off", **proxy: Any) -> Policy:

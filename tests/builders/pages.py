@@ -20,6 +20,7 @@ from gatekeeper.analysis.verdict.stream_capacity import (
     MeasuredLatency,
     StreamCapacity,
 )
+from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.verdict import Estimate, Missing, Outcome
 from gatekeeper.deploy import compare, history
 from gatekeeper.deploy.watch.overlay import OverlayRoute
@@ -123,7 +124,7 @@ def proxied(hours: float = 9, requests: int = 1200) -> tuple[RequestRoutes, Live
     end = round(hours * 3600 * SECOND)
     routes, day, draws = RequestRoutes(LiveEvidence(), now_ns=lambda: end), LiveDay(0), random.Random(7)
     overlay = [OverlayRoute(part.workload, part.speculation, part.because, part.steps[0]) for part in policy.route]
-    routes.publish(policy, overlay, {}, 10 * end)
+    routes.publish(policy, overlay, {}, 10 * end, dialect_of("mlx-server"))
     for number in range(requests):
         now_ns = number * end // requests
         workload, _, rule = draws.choice(SORTED).partition(" ")

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from yarl import URL
 
+from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.proxy.request_routes import RequestRoutes
 from tests.builders.live_server import CHAT, LiveProxy, LiveServer, listening, live_policy, proxied, published
 
@@ -159,9 +161,9 @@ def test_a_client_cannot_choose_a_draft(tmp_path: Path, *, on: bool) -> None:
     asyncio.run(main())
 
 
-def test_before_the_first_round_nothing_is_passed_to_a_server_that_switches(tmp_path: Path) -> None:
+def test_before_the_watch_has_begun_nothing_is_passed_on(tmp_path: Path) -> None:
     """
-    Nothing says yet how it decodes plainly, so a request is to come again later: 503 with Retry-After.
+    Nothing says yet how a server decodes plainly, so a request is to come again later: 503 with Retry-After.
     """
 
     async def main() -> None:
@@ -169,26 +171,119 @@ def test_before_the_first_round_nothing_is_passed_to_a_server_that_switches(tmp_
             status, body, headers = await proxy.chat()
 
             assert (503, "5", []) == (status, headers["Retry-After"], server.requests)
-            assert "first check" in json.loads(body)["error"]["message"]
+            assert "has not begun" in json.loads(body)["error"]["message"]
             published(proxy.routes, on=False, plain=PLAIN)
             assert 200 == (await proxy.chat())[0]
 
     asyncio.run(main())
 
 
-def test_before_the_first_round_requests_go_to_the_plain_server(tmp_path: Path) -> None:
+def test_before_the_first_round_requests_are_decoded_plainly(tmp_path: Path) -> None:
     """
-    A server without a draft needs no check.
+    Once the watch has begun, requests go to the plain server, with what makes it plain, and the record says why.
     """
 
     async def main() -> None:
         async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
             async with proxied(tmp_path, server, plain, publish=False) as proxy:
+                published(proxy.routes, plain=PLAIN, until_ns=0)
                 status = (await proxy.chat())[0]
 
-            assert (200, 1, 0) == (status, len(plain.requests), len(server.requests))
+            assert (200, ["ar"], 0) == (status, [body["mode"] for body in plain.bodies], len(server.requests))
+            assert "first round" in proxy.records[0]["because"]
 
     asyncio.run(main())
+
+
+AR, MTP = {"generation_mode": "ar"}, {"generation_mode": "mtp", "depth": 4}
+OFF, FOUR = {"options": {"draft_num_predict": 0}}, {"options": {"draft_num_predict": 4}}
+MTPLX = [CHAT, "/v1/completions"]
+OLLAMA = ["/api/chat", "/api/generate"]
+LM_STUDIO = ["/api/v0/chat/completions", CHAT]
+OTHERS = ["/v1/responses", "/v1/messages", "/v1/completions", CHAT, "/api/chat", "/api/generate", "//api/chat"]
+
+
+@pytest.mark.parametrize("on", [False, True])
+@pytest.mark.parametrize("has_plain_server", [False, True])
+@pytest.mark.parametrize(
+    ("backend", "paths", "plain_fields", "fields"),
+    [
+        ("mtplx", MTPLX, AR, MTP),
+        ("ollama", OLLAMA, OFF, FOUR),
+        ("lmstudio", LM_STUDIO, {}, {"draft_model": "heavy"}),
+        ("mlx-server", [CHAT, "/chat/completions", "/v1/completions"], {}, {"num_draft_tokens": 4}),
+        ("mlx-omni", [CHAT, "/chat/completions"], {}, {"draft_model": "heavy"}),
+        ("ddtree", [CHAT], {}, {"tree_budget": 4}),
+    ],
+)
+def test_each_path_is_plain_or_speculates_or_is_refused(
+    tmp_path: Path,
+    backend: str,
+    paths: list[str],
+    plain_fields: dict[str, Any],
+    fields: dict[str, Any],
+    *,
+    has_plain_server: bool,
+    on: bool,
+) -> None:
+    """
+    A server gets its fields at the paths at which it reads them. At another path nothing speculates: a plain server of
+    its own answers if it needs no field to be plain, else the request gets 501.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
+            async with proxied(tmp_path, server, plain if has_plain_server else None, publish=False) as proxy:
+                published(proxy.routes, on=on, fields=fields if on else {}, plain=plain_fields, backend=backend)
+                statuses = {path: await post(proxy, b'{"prompt": "a"}', path) for path in {*paths, *OTHERS}}
+
+                whole = {"prompt": "a"} | (fields if on else plain_fields)
+                told = server if on or not has_plain_server else plain
+                assert {(path, json.dumps(whole)) for path in paths} == {
+                    (path, body.decode()) for path, _, body in told.requests if path in paths
+                }
+                elsewhere = {*OTHERS} - {*paths}
+                goes_on = has_plain_server and not plain_fields
+                assert {200 if goes_on else 501} == {statuses[path] for path in elsewhere}
+                assert (elsewhere if goes_on else set()) == {path for path, _, _ in plain.requests} - {*paths}
+                assert {200} == {statuses[path] for path in paths}
+                assert {*paths} >= {path for path, _, _ in server.requests}
+                refused = [record["route"] for record in proxy.records if record["status"] == 501]
+                assert all(route == "none" for route in refused)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_no_name_of_a_client_makes_a_server_ignore_the_fields(tmp_path: Path, *, on: bool) -> None:
+    """
+    MTPLX ignores the mode of a request from clients that it knows by name: what names one is removed, and the header
+    with which it heeds the mode is the canaries' own.
+    """
+    names = {"x-mtplx-client": "pi", "X-Client-Name": "Hermes", "X-OpenWebUI-Chat-Id": "7", "User-Agent": "opencode/1"}
+    body = {"messages": [], "metadata": {"client": "opencode", "client_label": "pi", "session": "s"}}
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server, publish=False) as proxy:
+            published(proxy.routes, on=on, fields=MTP if on else {}, plain=AR, backend="mtplx")
+            await proxy.chat(body, **names, **{"X-MTPLX-Allow-Client-Controls": "0", "X-Other": "kept"})
+
+            _, headers, _ = server.requests[0]
+            lowered = {name.lower(): value for name, value in headers.items()}
+            assert {"messages": [], "metadata": {"session": "s"}, **(MTP if on else AR)} == server.bodies[0]
+            assert not lowered.keys() & {name.lower() for name in names}
+            assert ("1", "kept") == (lowered["x-mtplx-allow-client-controls"], lowered["x-other"])
+
+    asyncio.run(main())
+
+
+def test_certify_sends_its_requests_where_they_are_heeded() -> None:
+    """
+    The path and the headers of a canary are those of a request that the proxy passes on.
+    """
+    for backend in SERVERS:
+        dialect = dialect_of(backend)
+        assert dialect.steers(dialect.path), backend
 
 
 PATHS = (

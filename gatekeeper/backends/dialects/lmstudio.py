@@ -11,7 +11,15 @@ from typing import Any
 
 from gatekeeper.backends.backend_facts import ModelStore
 from gatekeeper.backends.counters import claims_at
-from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, StatedWindow, body_with_draft, chat_body
+from gatekeeper.backends.dialect import (
+    COMPLETIONS,
+    STREAMED,
+    Dialect,
+    ServerRequest,
+    StatedWindow,
+    body_with_draft,
+    chat_body,
+)
 from gatekeeper.backends.models import model_stores
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
@@ -54,6 +62,7 @@ DIALECT = Dialect(
         decode_seconds="generation_time",
     ),
     path="/api/v0/chat/completions",
+    steered_paths=("/api/v0/chat/completions", COMPLETIONS),  # where draft_model is documented
     health="/v1/models",
     model_name="listed",
     switches=True,

@@ -8,7 +8,7 @@ model and compile Metal kernels. Its answers are untested.
 
 from collections.abc import Iterator
 
-from gatekeeper.backends.dialect import Dialect, Start, body_with_draft
+from gatekeeper.backends.dialect import COMPLETIONS, Dialect, Start, body_with_draft
 
 
 def argv(start: Start) -> Iterator[str]:
@@ -24,6 +24,7 @@ DIALECT = Dialect(
     packages=("mlx-omni-server", "mlx-lm", "mlx"),
     argv=argv,
     body=body_with_draft,
+    steered_paths=(COMPLETIONS, "/chat/completions"),
     health="/v1/models",
     model_name="path",
     knobs=frozenset({"thinking"}),

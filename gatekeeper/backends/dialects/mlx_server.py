@@ -170,6 +170,7 @@ DIALECT = Dialect(
     draft_hint="pass --draft-model to mlx_lm.server, and a num_draft_tokens above 0",
     argv=argv,
     body=body,
+    steered_paths=(COMPLETIONS, "/chat/completions", "/v1/completions"),
     read=read,
     scored=scored,
     continued=continued,

@@ -1,7 +1,8 @@
 """The mtplx dialect: MTPLX, whose draft is the target's own MTP heads, switched with each request.
 
-Written from the source of mtplx 2.12.2 (server/openai.py, cli.py, launch_lane.py). On Linux it exits at start, because
-it loads a library of macOS. Its answers are untested.
+For clients that it knows by name (OpenCode, Open WebUI, Pi …) it ignores the fields of a request, whatever its headers
+allow. Written from the source of mtplx 2.12.2 (server/openai.py, server/request_policy.py, cli.py, launch_lane.py). On
+Linux it exits at start, because it loads a library of macOS. Its answers are untested.
 """
 
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from gatekeeper.backends.counters import claiming, claims_at, count, decode_seconds, within
-from gatekeeper.backends.dialect import STREAMED, Dialect, Get, ServerRequest, Start, chat_body, option
+from gatekeeper.backends.dialect import COMPLETIONS, STREAMED, Dialect, Get, ServerRequest, Start, chat_body, option
 from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
@@ -87,6 +88,9 @@ DIALECT = Dialect(
     body=body,
     read=read,
     headers={"X-MTPLX-Allow-Client-Controls": "1"},
+    steered_paths=(COMPLETIONS, "/v1/completions"),  # /v1/messages and /v1/responses pass no mode on
+    client_hints=("user-agent", "x-client-name", "x-mtplx-client", "x-openwebui-*"),
+    client_hint_fields={"metadata": {"client": None, "client_label": None}},
     switches=True,
     variables=("MTPLX_",),
     shipped="mtplx",

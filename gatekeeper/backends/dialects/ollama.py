@@ -81,6 +81,7 @@ DIALECT = Dialect(
     body=body,
     read=read,
     path="/api/chat",
+    steered_paths=("/api/chat", "/api/generate"),  # requests to /v1 and below have no options
     health="/api/version",
     version_path="/api/version",
     model_name="listed",

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from gatekeeper.analysis.plan.settings import speculates
+from gatekeeper.backends.dialect import Dialect
 from gatekeeper.core.clock import Instant, stamp
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.policy import Policy
@@ -26,9 +27,17 @@ class LiveTraffic(Protocol):
         """Return what the requests show of one workload."""
 
     def publish(
-        self, policy: Policy, routes: Sequence[OverlayRoute], plain: Mapping[str, Mapping[str, Any]], until_ns: int
+        self,
+        policy: Policy,
+        routes: Sequence[OverlayRoute],
+        plain: Mapping[str, Mapping[str, Any]],
+        until_ns: int,
+        dialect: Dialect,
     ) -> None:
-        """Take the routes as they are until *until_ns*, and by workload the request fields for plain decoding."""
+        """Take the routes as they are until *until_ns*, and by workload the request fields for plain decoding.
+
+        0: nothing is decided yet, all is decoded plainly. *dialect* is how requests to the servers are written.
+        """
 
 
 class Routes:

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from gatekeeper import host
 from gatekeeper.analysis.plan.settings import plain_of
+from gatekeeper.backends.dialects import running_dialect
 from gatekeeper.core.clock import Clock, Instant, clock_gap, stamp
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.exit_codes import ExitCode
@@ -93,6 +94,7 @@ class Session:
             ):
                 if line is not None:
                     self._outputs.say(line)
+            self._publish_traffic([self._overlay_route(route.workload) for route in routes.policy.route], until_ns=0)
             digest = self._policy_file.sha256
             self._outputs.note("begun", policy_sha256=digest, url=self._url, duty=watch.duty, **self._snapshot())
             self._stack = stack.pop_all()
@@ -282,10 +284,17 @@ class Session:
         watch = policy.watch
         seconds = 2 * watch.interval + 2 * self._took + len(watch.on_change) * self._config.limit + SLACK_S
         routes = [self._overlay_route(route.workload) for route in policy.route]
-        if self._traffic is not None:  # first: who reads the overlay may rely on it
-            plain = {route.workload: self._server.request_fields(plain_of(route.steps[0])) for route in policy.route}
-            self._traffic.publish(policy, routes, plain, Instant.of(self._clock).now_ns + round(seconds * 1e9))
+        # First: who reads the overlay may rely on it.
+        self._publish_traffic(routes, until_ns=Instant.of(self._clock).now_ns + round(seconds * 1e9))
         self._outputs.publish(policy, self._policy_file.sha256, routes, seconds)
+
+    def _publish_traffic(self, routes: Sequence[OverlayRoute], *, until_ns: int) -> None:
+        """Say how live requests are decoded until an instant; 0: plainly, as no round has ended yet."""
+        if self._traffic is None:
+            return
+        policy = self.routes.policy
+        plain = {route.workload: self._server.request_fields(plain_of(route.steps[0])) for route in policy.route}
+        self._traffic.publish(policy, routes, plain, until_ns, running_dialect(self._server.name))
 
     def _report(self) -> None:
         routes, budget = self.routes, self.budget

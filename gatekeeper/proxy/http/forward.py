@@ -8,10 +8,11 @@ from typing import NoReturn
 
 from aiohttp import web
 
+from gatekeeper.backends.dialect import Dialect
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.proxy.answer_meter import AnswerMeter
 from gatekeeper.proxy.http.exchange import Exchange, Origin, UpstreamError
-from gatekeeper.proxy.http.headers import forwarded_headers
+from gatekeeper.proxy.http.headers import forwarded_headers, steer
 from gatekeeper.proxy.http.upstream import Upstream
 from gatekeeper.proxy.live_request import ends_with_done
 
@@ -53,14 +54,18 @@ async def forward(
     meter: AnswerMeter,
     *,
     added: Mapping[str, str],
+    dialect: Dialect | None,
     may_retry: bool,
 ) -> web.StreamResponse:
     """Pass a request on and its answer back; raise ServerFailedError where nothing was sent to the client yet.
 
-    With *may_retry* another server can take the request, so that a status of failure is not passed on.
+    *added* are headers of the answer. A request that generates carries what the *dialect* of its server asks for. With
+    *may_retry* another server can take the request, so that a status of failure is not passed on.
     """
     is_read = isinstance(content, bytes)
     headers = forwarded_headers(request.headers, without=("host", "content-length") if is_read else ("host",))
+    if dialect is not None:
+        steer(headers, dialect)
     if is_read and content:
         headers["Accept-Encoding"] = "identity"  # what is compressed cannot be measured
     if target.origin.has_key:

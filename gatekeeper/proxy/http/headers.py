@@ -1,9 +1,11 @@
 """Headers between a client and a server: what belongs to one connection is not passed on."""
 
 from collections.abc import Collection
+from fnmatch import fnmatchcase
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from gatekeeper.backends.dialect import Dialect
 from gatekeeper.core.policy import WORKLOAD_HEADER
 from gatekeeper.core.system.host_names import HostNames
 from gatekeeper.proxy.request_routes import RequestDecision
@@ -31,6 +33,14 @@ def forwarded_headers(
         if (lower := name.lower()) not in dropped and lower not in without and not lower.startswith(OURS):
             pairs.append((name, value))
     return CIMultiDict(pairs)
+
+
+def steer(headers: CIMultiDict[str], dialect: Dialect) -> None:
+    """Remove a client's hints from a request's *headers*, and add those with which its server heeds the body."""
+    for name in list(headers):
+        if any(fnmatchcase(name.lower(), hint) for hint in dialect.client_hints):
+            headers.popall(name, None)
+    headers.update(dialect.headers)
 
 
 def answer_headers(decision: RequestDecision, route: str) -> dict[str, str]:

@@ -54,7 +54,8 @@ def test_a_step_below_the_certified_setting_has_no_certified_speed() -> None:
     routes, day, now_ns = proxied()
     lower = [replace(route, setting=(("draft", "light"),)) for route in routes.routes.values()]
     assert routes.policy is not None
-    routes.publish(routes.policy, lower, {}, 10 * now_ns)
+    assert routes.dialect is not None
+    routes.publish(routes.policy, lower, {}, 10 * now_ns, routes.dialect)
 
     assert not re.search(r"certified \d", proxy_page.render(routes, day, now_ns))
 
