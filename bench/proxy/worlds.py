@@ -271,7 +271,7 @@ class Day:
             meter.first_ns = meter.last_ns = None
             meter.feed(b'{"content":"%s"%s}' % (b"x" * meter.chars, claim), now_ns)
         ended = EndedRequest("POST", datetime.now(UTC), meter, job.request, job.decision, job.server, 200, fault)
-        ended.measure(now_ns)
+        ended.measure(now_ns, None)
         if fault is not None and fault != ended_request.CLIENT_LEFT:
             ended.status = 500
             talk.left += 1

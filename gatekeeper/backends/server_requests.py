@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from gatekeeper.backends.answer_limits import AnswerLimits, most_bytes
 from gatekeeper.backends.dialect import Counters, Dialect, ServerRequest
 from gatekeeper.backends.http import control_requests
-from gatekeeper.backends.http.chat_answer import CUT_OFF, EMPTY, read_answer
+from gatekeeper.backends.http.chat_answer import CUT_OFF, EMPTY, ChatResponse, read_answer
 from gatekeeper.backends.http.chat_request import PLAIN, resolve
 from gatekeeper.backends.http.echoed_keys import Keys
 from gatekeeper.backends.http.response import parse_response
@@ -27,6 +27,8 @@ from gatekeeper.core.records import NO_CONNECTION, Answer, Claims, Scored, Setti
 from gatekeeper.core.slo.subject_table import Subject
 
 GREEDY_HINT = "set temperature = 0 in [sampling], and remove other temperatures, or use another backend"
+NOT_PLAIN = "not plain"
+"""The kind of fault of a plain answer that was drafted."""
 OK = 200
 _EXIT_S = 0.5
 """Seconds to wait for the exit of a server whose connection broke."""
@@ -241,10 +243,34 @@ def shortest_request(setting: Setting) -> DecodeRequest:
 
 def _plain(answer: Answer) -> Answer:
     """Return an answer of plain decoding; one that was drafted cannot be a baseline, so it gets a fault."""
-    counted = 0 if answer.rounds is None else answer.rounds.drafted
-    if drafted := answer.claims.drafted or counted:
-        return replace(answer, fault=f"not plain: {drafted} tokens were drafted for a plain request")
+    if drafted := drafted_in(answer):
+        return replace(answer, fault=f"{NOT_PLAIN}: {drafted} tokens were drafted for a plain request")
     return replace(answer, rounds=None)
+
+
+def drafted_in(answer: Answer) -> int | None:
+    """Return how many tokens were drafted for an answer, by our count or its server's; None where neither tells.
+
+    Of a server that counts only what it accepted, or its rounds, that many were drafted at least.
+    """
+    claims = answer.claims
+    counts = [claims.drafted, claims.accepted, claims.rounds]
+    if answer.rounds is not None:
+        counts.append(answer.rounds.drafted)
+    return next(filter(None, counts), 0 if any(count is not None for count in counts) else None)
+
+
+def drafted_by_claims(dialect: Dialect, documents: Iterable[dict[str, Any]]) -> int | None:
+    """Return how many tokens an answer's *documents*, of a server of this dialect, say were drafted; None: nothing."""
+    response = ChatResponse()
+    for document in documents:
+        try:
+            response.add(0, document)
+        except (ValueError, TypeError, AttributeError, KeyError):  # a server may send any kind of value
+            continue
+    tokens = response.usage.get("completion_tokens")
+    answer = Answer(0, 0, output_tokens=tokens if isinstance(tokens, int) else None)
+    return drafted_in(dialect.read(answer, response))
 
 
 def _completed(claims: Claims, gained: Counters) -> Claims:

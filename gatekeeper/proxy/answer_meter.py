@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,8 @@ from gatekeeper.proxy.server_load import ServedRequest
 TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|text|arguments|response)" ?: ?"((?:[^"\\]|\\.)+)"')
 """The texts of a streamed answer; what is inside stays as the server wrote it."""
 USAGE = re.compile(rb'"usage" ?: ?\{')
+REPORT = re.compile(rb'"(?:usage|timings|stats|mtplx_stats|metrics|sglext|generation_metadata|ddtree_stats)" ?: ?\{')
+"""Where a server reports on an answer: its tokens, and what was drafted; a quote inside of a text has a backslash."""
 DECODE_TIMES = (
     (re.compile(rb'"predicted_ms" ?: ?(\d{1,12}(?:\.\d{1,12})?)'), 1e-3),
     (re.compile(rb'"eval_duration" ?: ?(\d{1,18})'), 1e-9),
@@ -23,10 +26,14 @@ END = re.compile(rb'\[DONE\]|"finish_reason" ?: ?"')
 """What only the last lines of a completion's stream hold."""
 MOST_LINE = 1 << 20
 """A longer line is no event of a stream: it is passed on, and not measured."""
+MOST_REPORTS = 8
+"""Last lines of a stream with a report that are read: one has the usage, one what was drafted."""
 MOST_USAGE = 1 << 16
 """Bytes in which a usage or a time is read: all of a long answer would take seconds, in which other streams wait."""
 MOST_KEPT = 16 << 20
 """Bytes of a stream that are kept until its end, for --keep-prompts."""
+MOST_PARSED = 1 << 18
+"""Bytes of an answer that is not streamed of which all is parsed, for what its server says that it drafted."""
 MOST_WHOLE = 4 << 20
 """The same of an answer that is not streamed: its texts are counted at its end, while other streams wait."""
 
@@ -52,7 +59,8 @@ class AnswerMeter:
     """Made with the first bytes, which no longer wait for it."""
     _tail: bytes = b""
     _last: bytes = b""
-    _usage: bytes = b""
+    _reports: tuple[bytes, bytes] = (b"", b"")
+    """The last lines that hold a report, and those before them."""
     _kept: list[bytes] = field(default_factory=list)
     _waiting: list[tuple[bytes, int]] = field(default_factory=list)
 
@@ -99,8 +107,8 @@ class AnswerMeter:
                     self.served.first_text()
             self.chars += chars
             self.last_ns = now_ns
-        if USAGE.search(lines):
-            self._usage = lines
+        if REPORT.search(lines):
+            self._reports = self._reports[1], lines
 
     @property
     def digest(self) -> str:
@@ -138,11 +146,25 @@ class AnswerMeter:
     def finish(self) -> dict[str, Any]:
         """Return the server's usage at the end of the answer; count the texts of one that was not streamed."""
         if self.streamed:
-            return _usage(self._usage)
+            return _usage(b"".join(self._reports))
         body = self.body()
         self.chars = sum(map(len, TEXT.findall(body)))
         self._claimed_s = _claimed_seconds(body[-MOST_USAGE:])
         return _usage(body)
+
+    def reports(self) -> Iterator[dict[str, Any]]:
+        """Yield the documents, of one answer that has ended, in which its server reports what it drafted."""
+        texts = [self.body()]
+        if self.streamed:
+            lines = b"".join(self._reports)[-MOST_USAGE:].split(b"\n")
+            texts = [line.removeprefix(b"data:") for line in lines if REPORT.search(line)][-MOST_REPORTS:]
+        for text in texts:
+            try:
+                document = json.loads(text) if len(text) <= MOST_PARSED else None
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(document, dict):
+                yield document
 
 
 def _claimed_seconds(text: bytes) -> float | None:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from gatekeeper.backends.dialect import Dialect
+from gatekeeper.backends.server_requests import drafted_by_claims
 from gatekeeper.proxy.answer_meter import AnswerMeter
 from gatekeeper.proxy.live_request import LiveRequest
 from gatekeeper.proxy.observation import Observation
@@ -42,15 +44,23 @@ class EndedRequest:
     seconds: float = 0.0
     tokens: int | None = None
     prompt_tokens: int | None = None
+    drafted: int | None = None
+    """Tokens that its server says it drafted; None where it does not tell."""
     id: str = ""
     """Random, and drawn at its end."""
 
-    def measure(self, now_ns: int) -> None:
-        """Take the time and the tokens of an answer that has ended."""
+    def measure(self, now_ns: int, dialect: Dialect | None) -> None:
+        """Take the time and the tokens of an answer that has ended, by the *dialect* of its server."""
         self.id = secrets.token_hex(8)
         usage = self.meter.finish()
         self.seconds = (now_ns - self.meter.begun_ns) / 1e9
         self.tokens, self.prompt_tokens = _count(usage.get("completion_tokens")), _count(usage.get("prompt_tokens"))
+        self.drafted = None if dialect is None else drafted_by_claims(dialect, self.meter.reports())
+
+    @property
+    def is_not_plain(self) -> bool:
+        """Return whether it was to be decoded plainly, and its server says that it was drafted."""
+        return self.target == "plain" and bool(self.drafted)
 
     @property
     def ttft(self) -> float | None:
@@ -67,7 +77,7 @@ class EndedRequest:
     def is_evidence(self) -> bool:
         """Return whether it counts for or against its arm: the arm was drawn, and the end is the server's."""
         drawn = self.decision.arm is not None and self.fault not in NOT_ITS_FAULT and self.failed not in NOT_ITS_FAULT
-        return drawn and (self.status is None or not 400 <= self.status < 500)
+        return drawn and not self.is_not_plain and (self.status is None or not 400 <= self.status < 500)
 
 
 def observation(ended: EndedRequest) -> Observation:

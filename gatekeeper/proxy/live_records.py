@@ -84,6 +84,7 @@ def record_line(ended: EndedRequest) -> dict[str, Any]:
         "stream": meter.streamed,
         "status": ended.status,
         "fault": ended.fault,
+        "drafted": ended.drafted,
         "prompt_chars": ended.request.prompt_chars,
         "answer_chars": meter.chars,
         "duration_s": ended.seconds,

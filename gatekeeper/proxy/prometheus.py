@@ -22,6 +22,8 @@ class Exposition:
         self._requests = counter(f"{name}_requests", "Requests that have ended", (*labels, "rule", "status"))
         self._faults = counter(f"{name}_faults", "Requests that failed", labels)
         self._tokens = counter(f"{name}_completion_tokens", "Tokens that servers reported", labels)
+        about = "Plain answers for which a server drafted tokens, as it says itself"
+        self._not_plain = counter(f"{name}_not_plain", about, labels[:1])
         about = "From a request's arrival to its"
         self._ttft = histogram(f"{name}_ttft_seconds", f"{about} first text", labels, buckets=FIRST_TOKEN_SECONDS)
         self._duration = histogram(f"{name}_duration_seconds", f"{about} end", labels, buckets=SECONDS)
@@ -35,6 +37,8 @@ class Exposition:
         self._child(self._duration, workload, target).observe(ended.seconds)
         if ended.fault is not None:
             self._child(self._faults, workload, target).inc()
+        if ended.is_not_plain:
+            self._child(self._not_plain, workload).inc()
         if ended.tokens:
             self._child(self._tokens, workload, target).inc(ended.tokens)
         if ended.ttft is not None:
@@ -62,7 +66,7 @@ class _Gauges(Collector):
         about = "Answers in flight at the server of an answer, itself included, in the mean of an arm"
         met = GaugeMetricFamily(f"{name}_in_flight_met", about, labels=arms)
         for workload, route in routes.routes.items():
-            speculates.add_metric([workload], float(route.speculation and not routes.is_stale))
+            speculates.add_metric([workload], float(route.speculation and not routes.is_stale and not routes.not_plain))
             benefit = routes.evidence.benefit(workload)
             if benefit is None:
                 continue

@@ -341,7 +341,12 @@ class ProxyServer:
         What fails for one of evidence, metrics, page and records leaves the others alone.
         """
         yield
-        self._safely(partial(ended.measure, now_ns))
+        self._safely(partial(ended.measure, now_ns, self.routes.dialect))
+        if ended.is_not_plain and not self.routes.not_plain:
+            self.routes.not_plain = (
+                f"plain decoding is not plain: the server drafted {ended.drafted} tokens of an answer"
+            )
+            self._say(f"{self.routes.not_plain}; every route is off until it is certified again")
         yield
         if ended.is_evidence:
             self._safely(lambda: self.routes.evidence.add(ended_request.observation(ended), now_ns))

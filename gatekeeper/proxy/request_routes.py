@@ -92,6 +92,8 @@ class RequestRoutes:
         self._published: _Published | None = None
         self._limits: dict[str, ConcurrencyLimit] = {}
         self.in_flight = 0
+        self.not_plain = ""
+        """Why plain decoding is not plain, once an answer has shown it; empty until then. Nothing speculates after."""
 
     def publish(
         self,
@@ -174,6 +176,8 @@ class RequestRoutes:
         if now_ns >= published.until_ns:
             because = NO_ROUND if not published.until_ns else "the next round of the watch is overdue"
             return RequestDecision(workload, rule, False, because, plain_fields=plain)
+        if self.not_plain:
+            return RequestDecision(workload, rule, False, self.not_plain, plain_fields=plain)
         if not route.speculation:
             return RequestDecision(workload, rule, False, route.because, plain_fields=plain)
         limit = self._limits.get(workload) or self._limits.setdefault(workload, ConcurrencyLimit())

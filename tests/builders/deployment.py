@@ -15,6 +15,7 @@ from gatekeeper.core.clock import stamp
 from gatekeeper.core.manifest import File, sha256
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.deploy.watch.open_session import open_session
+from gatekeeper.deploy.watch.routes import LiveTraffic
 from gatekeeper.deploy.watch.session import Session
 from gatekeeper.deploy.watch.watch_config import WatchConfig
 from gatekeeper.report.attestation.certificate import described
@@ -168,14 +169,17 @@ class Deployed:
         path.write_text(tomli_w.dumps(policy))
         return path
 
-    def session(self, output: WatchOutput, clock: Any = None, **options: Any) -> AbstractContextManager[Session]:
-        """Open a session as the command does."""
+    def session(
+        self, output: WatchOutput, clock: Any = None, traffic: LiveTraffic | None = None, **options: Any
+    ) -> AbstractContextManager[Session]:
+        """Open a session as the command does, or with *traffic* as the proxy does."""
         config_options = {"run": self.path / "run", "slo": self.path / "slo.toml", **options}
         return open_session(
             WatchConfig(self.path / "policy.toml", **config_options),
             say=lambda text, _: output.messages.append(text),
             write=lambda entry: output.entries.append(dict(entry)),
             clock=clock,
+            traffic=traffic,
         )
 
     def watch(self, rounds: int, **options: Any) -> tuple[int, WatchOutput]:

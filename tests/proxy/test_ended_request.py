@@ -29,7 +29,7 @@ def ended(answer: bytes = b"", *, keeps: bool = True) -> EndedRequest:
     meter.feed(b'data: {"usage":{"prompt_tokens":7,"completion_tokens":3}}\n\n', 2 * 10**9)
     request = LiveRequest("/v1/completions", prompt_chars=len(SECRET), body={"prompt": SECRET})
     ended_request = EndedRequest("POST", datetime.now(UTC), meter, request, DRAWN, "speculative", status=200)
-    ended_request.measure(2 * 10**9)
+    ended_request.measure(2 * 10**9, None)
     return ended_request
 
 

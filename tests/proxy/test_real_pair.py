@@ -254,6 +254,23 @@ def test_a_swapped_draft_is_turned_off_in_the_next_round(tmp_path: Path) -> None
 
 
 @pytest.mark.nightly
+def test_a_real_plain_server_that_begins_to_draft_turns_every_route_off(pair: ProxiedPair) -> None:
+    """
+    It is restarted with a draft behind its port: the first plain answer with counts shows it, and later records say so.
+    """
+    pair.serve("plain", "little-draft")
+    counted = pair.ask({**COUNTED, "max_tokens": 40}, x_gatekeeper_workload="other")
+    (record,) = pair.wait_for(1)
+    later = pair.ask({"max_tokens": 4})
+    (*_, last) = pair.wait_for(2)
+
+    assert ["plain", "plain"] == [answer.headers["x-gatekeeper-route"] for answer in (counted, later)]
+    assert record["drafted"] > 0
+    assert "plain decoding is not plain" in last["because"]
+    assert 'gatekeeper_proxy_not_plain_total{workload="unknown"} 1.0' in metrics(pair)
+
+
+@pytest.mark.nightly
 def test_a_draft_that_is_swapped_behind_a_relay_is_turned_off_by_the_holdout(tmp_path: Path) -> None:
     """
     The watch sees neither process nor model, and its canaries are too few: the answers of live requests prove the loss,

@@ -35,6 +35,7 @@ def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None
     of its own, and so is one at a port that is taken; SIGTERM ends with code 0.
     """
     with Answering() as server, Answering() as plain:
+        plain.drafted = plain.accepted = 0
         deployed = Deployed.served(tmp_path, server.url)
         deployed.policy(guards=[GUARD], watch=ONCE, proxy={"default": "easy", "holdout": 0.01})
         options = ("--url", server.url, "--plain-url", plain.url)

@@ -23,6 +23,9 @@ from gatekeeper.deploy.watch.route_moves import RouteChange, RouteRules, RouteSt
 class LiveTraffic(Protocol):
     """Real requests, of a proxy: they give evidence beside the canaries, and follow what is published."""
 
+    not_plain: str
+    """Why plain decoding is not plain, as an answer has shown; empty where none has."""
+
     def judge(self, workload: str, policy: Policy, now: Instant) -> Sequence[GuardResult]:
         """Return what the requests show of one workload."""
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 from gatekeeper import host
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.backends.dialects import running_dialect
+from gatekeeper.backends.server_requests import NOT_PLAIN
 from gatekeeper.core.clock import Clock, Instant, clock_gap, stamp
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.exit_codes import ExitCode
@@ -142,6 +143,8 @@ class Session:
         self._reread_policy()
         barred, contradiction = policy_fault(self.routes.policy, begun.wall), None
         try:
+            if self._traffic is not None:
+                barred = barred or self._traffic.not_plain or None
             barred = barred or self._identify() or self._request_canaries(begun)
             contradiction = None if barred is not None else self._contradiction()
         except OwnLimitError as error:  # no fault of the server: without evidence for long the routes are turned off
@@ -208,13 +211,15 @@ class Session:
         return difference
 
     def _request_canaries(self, begun: Instant) -> str | None:
-        """Request what the budget allows; return that another model answered, None otherwise."""
+        """Request what the budget allows; return that another model answered, or that plain is not plain; else None."""
         watch = self.routes.policy.watch
         for answer in self._round.send(self.routes.requests(), watch.canaries, self.budget):
             generation, is_sound = answer.generation, answer.generation.answer.fault is None
             other_model = self._identity.check_answer(generation.answer.claims.model, sound=is_sound)
             if other_model is not None:
                 return other_model
+            if not is_sound and str(generation.answer.fault).startswith(NOT_PLAIN):
+                return f"plain decoding is {generation.answer.fault}"
             if (warning := self._early_warnings.answered(generation)) is not None:
                 self._warn(generation.workload, [warning])
             self.routes.add(generation, counts=answer.counts)

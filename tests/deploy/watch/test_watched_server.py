@@ -202,6 +202,7 @@ def test_plain_decoding_is_requested_where_it_has_an_address(tmp_path: Path, ser
     ratio = {"metric": "throughput_ratio", "at_least": 0.01, "for": 60.0}
     deployment, output = deployed(tmp_path, server, ratio), WatchOutput()
     with Answering() as plain, deployment.session(output, plain_url=plain.url) as session:
+        plain.drafted = plain.accepted = 0
         until(lambda: session.run(1) == 0 and len(session.routes._answers["easy"]._kept) > 1)
         arms = {answer.arm for answer in session.routes._answers["easy"]._kept}
 

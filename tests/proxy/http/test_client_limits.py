@@ -89,6 +89,7 @@ def test_idle_connections_turn_no_speculation_off(tmp_path: Path, soft: int, har
     process begins with, it takes them. When the idle ones are gone, requests speculate.
     """
     with Answering() as server, Answering() as plain:
+        plain.drafted = plain.accepted = 0
         deployed = Deployed.served(tmp_path, server.url)
         deployed.policy(guards=[GUARD], watch=ONCE, proxy={"default": "easy", "holdout": 0.01})
         options = ("--url", server.url, "--plain-url", plain.url)
