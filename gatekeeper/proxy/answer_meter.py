@@ -57,7 +57,8 @@ class AnswerMeter:
     _first_chars: int = 0
     _digest: Any = None
     """Made with the first bytes, which no longer wait for it."""
-    _tail: bytes = b""
+    _tail: bytearray = field(default_factory=bytearray)
+    """The beginning of a line whose end has not come."""
     _last: bytes = b""
     _reports: tuple[bytes, bytes] = (b"", b"")
     """The last lines that hold a report, and those before them."""
@@ -90,13 +91,15 @@ class AnswerMeter:
             self._read_lines(piece, now_ns)
 
     def _read_lines(self, piece: bytes, now_ns: int) -> None:
-        lines = self._tail + piece if self._tail else piece
-        end = lines.rfind(b"\n") + 1
-        if end < len(lines):
-            self._tail = lines[end:] if len(lines) - end < MOST_LINE else b""
-            lines = lines[:end]
-        else:
-            self._tail = b""
+        end = piece.rfind(b"\n") + 1
+        lines = bytes(self._tail) + piece[:end] if end else b""
+        if end:
+            self._tail.clear()
+        self._tail += piece[end:]
+        if len(self._tail) >= MOST_LINE:
+            self._tail.clear()
+        if not lines:
+            return
         if len(lines) > 4:  # not the empty line after an event
             self._last = lines
         chars = sum(map(len, TEXT.findall(lines)))

@@ -19,6 +19,11 @@ from multidict import CIMultiDict
 
 from gatekeeper.core.hidden_keys import Address
 
+MOST_AT_ONCE = 1 << 16
+"""Bytes of an answer that are parsed in one turn of the event loop: in chunks of one byte they take milliseconds.
+
+An event loop may hand over some megabytes in a turn, which would take seconds while all other streams wait.
+"""
 MOST_BUFFERED = 1 << 16
 """Bytes of an answer that wait for a slow client; then the server is not read from."""
 MOST_HEAD = 1 << 18
@@ -77,6 +82,12 @@ class Exchange(asyncio.Protocol):
     """
     _transport: asyncio.Transport = field(init=False)
     _parser: Any = None
+    _arrived: bytes = b""
+    """What is not parsed yet."""
+    _is_paused: bool = False
+    """The server is not read from."""
+    _is_parsing: bool = False
+    """The next part will be parsed in the next turn of the loop."""
     _pieces: list[bytes] = field(default_factory=list)
     _buffered: int = 0
     _unread: int = 0
@@ -98,6 +109,8 @@ class Exchange(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the answer: it is whole if the server says so, or if only the connection's end ends it."""
+        while self._arrived and not self._error:  # it came before the end, which nothing else follows
+            self._parse_part()
         self.is_open = False
         if exc is None and self._has_head and not self.is_framed:
             self._is_whole = True
@@ -118,13 +131,19 @@ class Exchange(asyncio.Protocol):
             self._writable = None
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has arrived."""
+        """Parse what has arrived, a part in each turn of the loop."""
         if self._parser is None:  # no request was sent
             self.close()
             return
+        self._arrived += data
+        self._parse_part()
+        self._go_on()
+
+    def _parse_part(self) -> None:
+        part, self._arrived = self._arrived[:MOST_AT_ONCE], self._arrived[MOST_AT_ONCE:]
         try:
-            self._unread += len(data)  # whole headers would be too late: the parser collects one without an end
-            self._parser.feed_data(data)
+            self._unread += len(part)  # whole headers would be too late: the parser collects one without an end
+            self._parser.feed_data(part)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade, ValueError) as error:
             self._error = self._error or f"its answer is not HTTP ({type(error).__name__})"
             self.close()
@@ -134,9 +153,29 @@ class Exchange(asyncio.Protocol):
         if self._pieces and self.take is not None and not self._is_whole and self.take(b"".join(self._pieces)):
             self._pieces, self._buffered = [], 0
             return
-        if self._buffered > MOST_BUFFERED and self.is_open:
-            self._transport.pause_reading()
         self._wake()
+
+    def _go_on(self) -> None:
+        """Parse the next part in the next turn, then read on; neither while what is parsed waits for a slow client."""
+        if not self.is_open:
+            return
+        waits_for_client = self._buffered > MOST_BUFFERED
+        if self._arrived and not waits_for_client and not self._is_parsing:
+            self._is_parsing = True
+            asyncio.get_running_loop().call_soon(self._parse_next)
+        must_pause = bool(self._arrived) or waits_for_client
+        if must_pause != self._is_paused:
+            self._is_paused = must_pause
+            if must_pause:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def _parse_next(self) -> None:
+        self._is_parsing = False
+        if self.is_open and self._arrived:
+            self._parse_part()
+            self._go_on()
 
     # What the parser calls.
 
@@ -226,9 +265,9 @@ class Exchange(asyncio.Protocol):
             if self._is_whole:
                 return b""
             await self._wait_for_bytes()
-        pieces, buffered, self._pieces, self._buffered = self._pieces, self._buffered, [], 0
-        if buffered > MOST_BUFFERED and self.is_open:
-            self._transport.resume_reading()
+        pieces, self._pieces, self._buffered = self._pieces, [], 0
+        if self._is_paused:
+            self._go_on()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     @property
@@ -264,7 +303,8 @@ class Exchange(asyncio.Protocol):
     @property
     def is_reusable(self) -> bool:
         """Return whether the connection may take another request."""
-        return self.is_open and self.is_read and self._stays and not self._has_no_body and not self._error
+        stays = self.is_open and self._stays and not self._error
+        return stays and self.is_read and not self._arrived and not self._has_no_body
 
     def close(self) -> None:
         """Close the connection at once."""

@@ -2,15 +2,17 @@
 
 import asyncio
 import errno
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import uvloop
 
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.system.own_limits import OwnLimitError
-from gatekeeper.proxy.http.exchange import MOST_HEAD, Exchange, Origin, UpstreamError, origin_of
+from gatekeeper.proxy.http.exchange import MOST_AT_ONCE, MOST_HEAD, Exchange, Origin, UpstreamError, origin_of
 from gatekeeper.proxy.http.upstream import Upstream
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -317,6 +319,40 @@ def test_a_client_that_reads_slowly_stops_the_server() -> None:
             assert first + len(await rest(exchange)) == size
 
     asyncio.run(run())
+
+
+def test_of_an_answer_that_comes_fast_a_part_is_parsed_in_each_turn() -> None:
+    """
+    Of megabytes that have arrived in chunks of one byte no turn of the event loop parses more than a few parts, so that
+    every other stream has its turn; nothing is lost, though the server ends the connection at once.
+    """
+    count = 2 << 20
+    head = OK + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    by_turn = Counter[int]()
+
+    async def run() -> None:
+        wire = Wire(head + b"1\r\na\r\n" * count + b"0\r\n\r\n", closes=True)
+        async with wired(wire) as upstream:
+            exchange = await upstream.request(wire.origin, "POST", "/v1", {}, b"{}")
+            turn = 0
+
+            def take(piece: bytes) -> bool:
+                by_turn[turn] += len(piece)
+                return True
+
+            exchange.take = take
+            reading = asyncio.ensure_future(rest(exchange))
+            while not reading.done():
+                await asyncio.sleep(0)
+                turn += 1
+            by_turn[turn] += len(await reading)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+
+    assert count == by_turn.total()
+    # The chunk of each byte takes six; a turn may end one part and begin the next, and the first had no reader yet.
+    assert 4 * MOST_AT_ONCE // 6 >= max(by_turn.values())
 
 
 @pytest.mark.parametrize(("takes", "rest_of_it"), [(True, b"c"), (False, b"abc")])
