@@ -71,7 +71,12 @@ class CertifiedRun:
 
     def _other_conditions(self, policy: Policy) -> tuple[str, str] | None:
         certified = self.policy
-        if certified is None or (policy.conditions, policy.launch) == (certified.conditions, certified.launch):
+        if certified is None:
+            return None
+        for name in ("slo", "grade"):
+            if getattr(policy, name) != getattr(certified, name):
+                return f"its {name} is not '{getattr(certified, name)}', as {self.run} certified it", "restore it"
+        if (policy.conditions, policy.launch) == (certified.conditions, certified.launch):
             return None
         hint = f"restore both as {self.run} certified them: the certificate holds under its own conditions alone"
         return "its [conditions] or [[launch]] were edited", hint
@@ -82,7 +87,8 @@ class CertifiedRun:
                 return f"route '{route.workload}': the run has no such workload", "use the workloads of the SLO"
             if (higher := self._above(policy, route)) is not None:
                 return f"route '{route.workload}': {higher}, the certified one", again
-            if route.speculation and (beyond := self._beyond_certified(route)) is not None:
+            beyond = (self._beyond_certified(route) or self._beyond_measured(route)) if route.speculation else None
+            if beyond is not None:
                 return f"route '{route.workload}': {beyond}", f"an edit may turn a route off, not on; {again}"
         return None
 
@@ -125,6 +131,22 @@ class CertifiedRun:
             longer = any((lower.get(knob) or 0) > (certified.get(knob) or 0) for knob in _LENGTHS)
             if lower["draft"] not in self.inputs.slo.subject.drafts or longer:
                 return f"its ladder step {lower} is not below the certified setting {dict(certified)}"
+        return None
+
+    def _beyond_measured(self, route: Route) -> str | None:
+        """Return what a route says of itself that the soak and the sweep did not show; None where it says no more."""
+        routes = self.policy.route if self.policy is not None else ()
+        certified = next((candidate for candidate in routes if candidate.workload == route.workload), None)
+        if certified is None:
+            return None
+        remaining = iter(certified.steps)
+        for lower in route.steps:
+            if lower not in remaining:  # each is looked for after the one before it: their order is certified, too
+                return f"its ladder step {dict(lower)} is none of the certified ones, in their order"
+        if route.measured != certified.measured:
+            return "its measured figures differ from the certified ones"
+        if (route.warm_up, route.warm_up_after) != (certified.warm_up, certified.warm_up_after):
+            return "its warm_up differs from the certified one"
         return None
 
     def base(self, slo: Path | None) -> Path:

@@ -135,6 +135,48 @@ def test_edited_conditions_are_refused(tmp_path: Path) -> None:
     says("deployed_servers", "edited conditions are refused", refused.value.message)
 
 
+MEASURED = {"throughput_ratio": {"center": 1.5, "lo": 1.4, "hi": 1.6, "n": 24}}
+THREE = {"rung": "shrink-draft", "draft": "heavy", "num_draft_tokens": 3}
+ONE = {"rung": "shrink-draft", "draft": "heavy", "num_draft_tokens": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "because"),
+    [
+        ({"route": {"ladder": [ONE]}}, "is none of the certified ones"),
+        ({"route": {"ladder": [LADDER[0], THREE]}}, "is none of the certified ones"),
+        ({"route": {"ladder": [THREE, LADDER[0], LADDER[0]]}}, "is none of the certified ones"),
+        ({"route": {"measured": {"throughput_ratio": {**MEASURED["throughput_ratio"], "lo": 1.0}}}}, "its measured"),
+        ({"route": {"measured": {}}}, "its measured figures differ"),
+        ({"route": {"warm_up": False}}, "its warm_up differs"),
+        ({"grade": "certification"}, "its grade is not 'demo'"),
+        ({"slo": "another"}, "its slo is not 'deployed'"),
+    ],
+)
+def test_what_was_never_measured_is_refused(tmp_path: Path, changes: dict[str, Any], because: str) -> None:
+    """
+    A copy may leave out steps of the ladder; one with a step that was never swept, other measured figures, another
+    grade or without the owed warm-up is refused, at the start and edited in place.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    certified = {"ladder": [THREE, *LADDER], "measured": MEASURED, "warm_up": True, "warm_up_after": 60.0}
+    run = deployed.path / "run"
+    shutil.copy(deployed.policy(route=certified), run / "policy.toml")
+    seal(run)
+    output = WatchOutput()
+    with deployed.session(output) as session:
+        session.run(1)
+        deployed.policy(route={**certified, "ladder": list(LADDER)})
+        session.run(1)
+        deployed.policy(**{**changes, "route": {**certified, **changes.get("route", {})}})
+        session.run(1)
+
+    assert 1 == len(output.of("policy"))
+    assert because in output.of("policy_refused")[0]["because"]
+    with pytest.raises(InputError, match=because), deployed.session(WatchOutput()):
+        pass
+
+
 def test_an_edited_region_may_not_be_wider(tmp_path: Path) -> None:
     """
     A copy may narrow a route's region; one that widens it, or leaves it out, is refused.
