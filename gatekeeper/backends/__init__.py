@@ -16,13 +16,18 @@ if TYPE_CHECKING:
     from gatekeeper.core.slo.subject_table import Subject
 
 
-def open_backend(subject: "Subject", *, models: Mapping[str, Path], base: Path, logs: Path) -> "Backend":
-    """Return the backend that *subject* names; nothing is started yet.
+def open_backend(
+    subject: "Subject", *, models: Mapping[str, Path], base: Path, logs: Path, greets: bool = True
+) -> "Backend":
+    """Return the backend that *subject* names; no model is loaded yet.
 
-    *models* maps every name of the SLO to its local folder, *base* is the SLO file's folder, and *logs* takes the
-    logs of what is started.
+    A worker is started for its greeting alone; where it may not be (*greets* is False), it is taken to be able to do
+    everything. *models* maps every name of the SLO to its local folder, *base* is the SLO file's folder, and *logs*
+    takes the logs of what is started.
     """
     module, opener = OPENERS.get(subject.backend, ("gatekeeper.backends.server_backend", "open_server"))
+    if opener == "open_worker" and not greets:
+        opener = "assume_worker"
     backend: Backend = getattr(import_module(module), opener)(subject, models=models, base=base, logs=logs)
     return backend
 

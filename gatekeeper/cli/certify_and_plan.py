@@ -134,12 +134,13 @@ def certify(
 @click.command()
 @click.argument("slos", nargs=-1, required=True, type=SloPath(), metavar="SLO...")
 @click.option("--assume", metavar="SPEED", help='Speed of plain decoding, such as "40 tok/s".')
-@click.option("--lint", is_flag=True, help="Only check the files; exits 2 for one that can never pass.")
+@click.option("--lint", is_flag=True, help="Only check the files, start nothing; exits 2 for one that can never pass.")
 @AS_JSON
 def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, as_json: bool) -> int:
     """Show every trial, the expected duration, and what this plan cannot prove.
 
-    Runs nothing, and needs no models.
+    Sends no request, and needs no models. It starts the SLO's program for its version (PROGRAM --version), or its
+    worker for its greeting.
     """
     from gatekeeper.report.commands.plan_text import lint_text, plan_text
     from gatekeeper.run.plan import forecast

@@ -25,11 +25,14 @@ from gatekeeper.run.prepare import Prepared, prepare
 
 
 def lint(paths: Sequence[Path], speed: float | None = None) -> tuple[dict[str, Any], int]:
-    """Check SLO files; return what is wrong with each, and 2 where one is wrong on every machine, else 0."""
+    """Check SLO files; return what is wrong with each, and 2 where one is wrong on every machine, else 0.
+
+    Nothing that a file names is started: it may come from a stranger's pull request.
+    """
     results = []
     for path in paths:
         try:
-            document, _ = forecast(path, speed)
+            document, _ = forecast(path, speed, probing=False)
             never = (complaint for complaint in document["complaints"] if complaint["weight"] == "never")
             faults = [{"message": complaint["message"], "hint": complaint["hint"]} for complaint in never]
         except InputError as error:
@@ -39,13 +42,14 @@ def lint(paths: Sequence[Path], speed: float | None = None) -> tuple[dict[str, A
     return {"schema": 1, "files": results}, ExitCode.BAD_INPUT if is_wrong else ExitCode.OK
 
 
-def forecast(slo_path: Path, speed: float | None = None) -> tuple[dict[str, Any], int]:
+def forecast(slo_path: Path, speed: float | None = None, *, probing: bool = True) -> tuple[dict[str, Any], int]:
     """Return the plan of an SLO file as a document, and the exit code that `certify` would refuse it with, or 0.
 
     It is also 2 for a bound against the certified run that soaks of this length cannot decide.
-    *speed* of plain decoding in tok/s; None derives it from the size of the target.
+    *speed* of plain decoding in tok/s; None derives it from the size of the target. *probing* starts the SLO's program
+    for its version, or its worker for its greeting.
     """
-    prepared = prepare(read_inputs(slo_path), Path(), measuring=False)
+    prepared = prepare(read_inputs(slo_path), Path(), measuring=False, probing=probing)
     slo, plan = prepared.inputs.slo, prepared.plan
     run, assumption = run_forecast(prepared, speed)
     stages, fallback = run.stages(), run.fallback()

@@ -65,6 +65,7 @@ def prepare(
     path: Path,
     *,
     measuring: bool = True,
+    probing: bool = True,
     fixed: Setting | None = None,
     stored: RunDirectory | None = None,
     compared: bool = False,
@@ -73,9 +74,10 @@ def prepare(
     """Freeze the manifest of the run at *path* and make its plan; refuse what cannot be proven. Nothing is written.
 
     Not *measuring*: nothing is refused, models may be missing and no request is sent; what the backend reports is then
-    a forecast. A *fixed* setting needs no sweep. A *stored* run is continued: its manifest is used, if everything it
-    froze is unchanged. A *compared* run is held against the certified run that *baseline* names, else the newest one
-    beside it, where its objectives say so.
+    a forecast. Not *probing*: nothing that the SLO names is started or fetched, not even for its version, so that its
+    versions are unknown. A *fixed* setting needs no sweep. A *stored* run is continued: its manifest is used, if
+    everything it froze is unchanged. A *compared* run is held against the certified run that *baseline* names, else the
+    newest one beside it, where its objectives say so.
     """
     certified = None
     if compared:
@@ -84,14 +86,16 @@ def prepare(
 
         certified = find_baseline(inputs.slo, baseline, path.parent)
     models, complaints_of_models = _models(inputs, needed=measuring)
-    backend = open_backend(inputs.slo.subject, models=models.folders, base=inputs.base, logs=path / LOGS)
-    if isinstance(backend, StartsServers):
+    backend = open_backend(
+        inputs.slo.subject, models=models.folders, base=inputs.base, logs=path / LOGS, greets=probing
+    )
+    if isinstance(backend, StartsServers) and probing:
         backend.check_running()
     _refuse_unknown_knobs(inputs.slo, backend, fixed or ())
     _refuse_dropped_options(inputs.canaries, backend)
     host_facts = host.facts()
     problems, memory = preflight(inputs, models, backend, host_facts)
-    system, complaints_of_program = _versions(backend, needed=measuring)
+    system, complaints_of_program = _versions(backend, needed=measuring) if probing else ({}, ())
     problems = (*complaints_of_models, *complaints_of_program, *problems)
     if measuring:
         _refuse(problems)

@@ -1,5 +1,7 @@
 """The worker backend: programs with the worker protocol, one process per draft."""
 
+import functools
+import operator
 import os
 import re
 import sys
@@ -19,7 +21,15 @@ from gatekeeper.backends.models.artifacts import local_path, relative_paths
 from gatekeeper.backends.server_process import error_line, find_program, quoted_log
 from gatekeeper.backends.worker_backend.running_worker import Worker
 from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
-from gatekeeper.backends.worker_backend.worker_protocol import MANUAL, Greeting, WorkerFault, greeting_from, read_line
+from gatekeeper.backends.worker_backend.worker_protocol import (
+    KNOBS,
+    MANUAL,
+    SEES,
+    Greeting,
+    WorkerFault,
+    greeting_from,
+    read_line,
+)
 from gatekeeper.core.backend_registry import ADAPTERS
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError, StartError
@@ -84,6 +94,18 @@ class Commands:
 
 def open_worker(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "WorkerBackend":
     """Start each program once, read its greeting and end it; raise InputError where one does not greet."""
+    commands, with_package = _commands(subject, models, base)
+    return WorkerBackend(subject, commands, logs, with_package=with_package)
+
+
+def assume_worker(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "WorkerBackend":
+    """Return the backend of a worker that is not started; raise InputError for commands that could not be."""
+    commands, with_package = _commands(subject, models, base)
+    return _AssumedWorker(subject, commands, logs, with_package=with_package)
+
+
+def _commands(subject: Subject, models: Mapping[str, Path], base: Path) -> tuple[Commands, bool]:
+    """Return the command lines of a worker, and whether it is part of this package."""
     name = subject.backend
     unused = {key: getattr(subject, key) for key in _UNUSED}
     if name not in ADAPTERS:
@@ -103,7 +125,7 @@ def open_worker(subject: Subject, *, models: Mapping[str, Path], base: Path, log
             raise InputError(f"'{word}': a worker has no port", hint=hint)
     plain = None if subject.plain_command is None else (*subject.plain_command, *subject.args)
     commands = Commands((*command, *subject.args), plain, models, base.absolute())
-    return WorkerBackend(subject, commands, logs, with_package=subject.command is None and subject.program is None)
+    return commands, subject.command is None and subject.program is None
 
 
 class WorkerBackend:
@@ -180,6 +202,14 @@ class WorkerBackend:
         if greeting != expected:
             message = f"the greeting of `{process.command}` is {greeting}, but was {expected} before the run"
             raise InputError(message, hint="the worker has changed: begin a new run")
+
+
+class _AssumedWorker(WorkerBackend):
+    """A worker that is taken to show and to take everything: what its file asks for is then wrong for any worker."""
+
+    def _first_greeting(self, draft: str | None) -> Greeting:
+        del draft
+        return Greeting(self.name, functools.reduce(operator.or_, SEES.values()), KNOBS, shares_process=True)
 
 
 def _of_both(drafting: Greeting, plain: Greeting, *, separate: bool) -> tuple[Sight, frozenset[str]]:
