@@ -105,6 +105,12 @@ def _lenient(text: str | bytes) -> Any:
         raise ParseError(f"not JSON: {error if isinstance(error, ValueError) else _TOO_DEEP}") from error
 
 
+def check_whole_numbers(text: bytes) -> None:
+    """Raise ParseError where a JSON *text* has a whole number of more than 64 bits; it need not be JSON to pass."""
+    if _LARGE[0] in text.translate(_KINDS):
+        json_value(text)
+
+
 def _is_small(text: str | bytes) -> bool:
     """Return whether *text* cannot hold anything out of range, from a look that costs less than parsing it."""
     plain = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text

@@ -63,7 +63,7 @@ def test_no_command_is_started(project: ProjectFolder, backend: str, program: st
     """
     port = [] if backend == "worker" else ["{port}"]
     command = [str(project.path / program), "-m", "x", *port, "{target}", "{draft}"]
-    plain = {} if backend == "worker" else {"plain_command": [str(project.path / program), *port]}
+    plain: dict[str, Any] = {} if backend == "worker" else {"plain_command": [str(project.path / program), *port]}
     slo(project, backend=backend, command=command, **plain)
 
     project.run("plan", "--lint", "slo.toml", code=0)

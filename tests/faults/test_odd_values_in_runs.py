@@ -44,6 +44,26 @@ ODD = {
         "soak-1.jsonl",
         lambda content: re.sub(rb'"sent_ns":\d+', b'"sent_ns":' + b"9" * 30, content, count=1),
     ),
+    "a time of 400 digits when it was sent": (
+        "soak-1.jsonl",
+        lambda content: re.sub(rb'"sent_ns":\d+', b'"sent_ns":' + b"9" * 400, content, count=1),
+    ),
+    "a time of 400 digits when it ended": (
+        "soak-1.jsonl",
+        lambda content: re.sub(rb'"ended_ns":\d+', b'"ended_ns":' + b"9" * 400, content, count=1),
+    ),
+    "a count of tokens of 400 digits": (
+        "soak-1.jsonl",
+        lambda content: re.sub(rb'"output_tokens":\d+', b'"output_tokens":' + b"9" * 400, content, count=1),
+    ),
+    "times of 64 bits": (
+        "soak-1.jsonl",
+        lambda content: re.sub(rb'"(sent|ended)_ns":\d+', rb'"\1_ns":18446744073709551615', content),
+    ),
+    "counts of 64 bits": (
+        "soak-1.jsonl",
+        lambda content: re.sub(rb'"(output_tokens|drafted)":\d+', rb'"\1":18446744073709551615', content),
+    ),
     "a host value of 400 digits": (
         "host.jsonl",
         lambda content: re.sub(rb'"value":[\d.]+', b'"value":' + b"9" * 400, content, count=1),

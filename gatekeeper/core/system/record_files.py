@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Generic
 from pydantic import TypeAdapter
 
 from gatekeeper.core.errors import GatekeeperError, NoProofError
-from gatekeeper.core.parse import ParseError, json_object
+from gatekeeper.core.parse import ParseError, check_whole_numbers, json_object
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import (
     MISSING,
@@ -113,11 +113,17 @@ def _read_lines(file: BinaryIO, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:
 
 def _gather(kind: TypeAdapter[Any]) -> tuple[Sequence[Any], Callable[[bytes], None]]:
     """Return where records of *kind* are gathered, and what reads a line into it; that raises ValueError for damage."""
-    if kind is not SAMPLES:
-        records: list[Any] = []
-        return records, lambda line: records.append(kind.validate_json(line))
-    columns = HostColumns()
-    return columns, LineReader(columns, SAMPLES.validate_json)
+    columns, records = HostColumns(), list[Any]()
+    read = LineReader(columns, SAMPLES.validate_json)
+
+    def read_line(line: bytes) -> None:
+        check_whole_numbers(line)  # no time or count of a record can overflow what is computed of it
+        if kind is SAMPLES:
+            read(line)
+        else:
+            records.append(kind.validate_json(line))
+
+    return columns if kind is SAMPLES else records, read_line
 
 
 def _closing_trouble(line: bytes, records: int, after: bytes) -> str | None:

@@ -19,8 +19,11 @@ COLD = 2.0
 AGAIN = "run gatekeeper selftest again on a quiet machine"
 REPORT = "please attach the file to an issue"
 DAMAGED = "written by another version of gatekeeper, or damaged"
-UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """What reading a document of another shape raises."""
+
+MOST_PARTS = 100
+"""Parts, and readings of the host, that are shown of a file; one that `selftest` writes has a fifth of it."""
 
 Row = tuple[str, str, str]
 """Whether it works, what was found, and what to do."""
@@ -29,7 +32,7 @@ Row = tuple[str, str, str]
 def selftest_text(document: Document, path: object, *, sources: bool = False) -> str:
     """Return a line for each part and one on the file; with *sources* also what each source of the host gave."""
     lines = []
-    for name in document["planned"]:
+    for name in document["planned"][:MOST_PARTS]:
         word = name.partition(" ")[0]
         if word in SUMMARIES:
             mark, text, advice = _row(document["sections"].get(name), SUMMARIES[word])
@@ -129,7 +132,10 @@ SUMMARIES: Mapping[str, Callable[[Any], Row]] = {
 def _sources(sections: Mapping[str, Any]) -> list[str]:
     """Return a row for each value of each source."""
     try:
-        return ["", *aligned([row for reading in sections["telemetry"]["result"] for row in _values(reading)])]
+        return [
+            "",
+            *aligned([row for reading in sections["telemetry"]["result"][:MOST_PARTS] for row in _values(reading)]),
+        ]
     except UNREADABLE:
         return []
 

@@ -92,6 +92,9 @@ def conclude_run(case: Case, path: Path) -> Verdict:
     try:
         with no_search_for_cycles():
             return conclude(case).verdict
+    except ArithmeticError as error:
+        message = f"{path}: its records hold numbers that cannot be computed with ({error})"
+        raise NoProofError(Reason.UNREADABLE, message, hint=RESTORE_HINT) from error
     except (ValueError, LookupError) as error:
         if not case.doubts:
             raise

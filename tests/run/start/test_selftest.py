@@ -116,6 +116,8 @@ def tails(without: list[float], sampled: list[float]) -> dict[str, Any]:
         ("telemetry", [{"source": "a", "values": {}, "missing": {"y": "absent"}}], "no"),
         ("doctor", {"items": []}, "?"),
         ("widths", {"flips": {}}, "?"),
+        ("widths", {"tokens": 0, "flips": {"1": 0}}, "?"),
+        ("widths", {"tokens": 1, "flips": {"1": 10**308 * 100}}, "?"),
     ],
 )
 def test_a_line_says_what_works(name: str, result: Any, mark: str) -> None:
@@ -125,6 +127,19 @@ def test_a_line_says_what_works(name: str, result: Any, mark: str) -> None:
     document = {"planned": [name], "sections": {name: {"result": result, "error": None}}}
 
     assert mark == selftest_text(document, "x").split()[0]
+
+
+def test_a_file_with_too_many_parts_is_cut() -> None:
+    """
+    A file of a stranger may plan a million parts, and hold as many readings: a hundred of each are shown.
+    """
+    reading = {"source": "a", "values": {"x": 1.0}, "missing": {}}
+    telemetry = {"result": [reading] * 100_000, "error": None}
+    text = selftest_text(
+        {"planned": ["telemetry"] * 1_000_000, "sections": {"telemetry": telemetry}}, "x", sources=True
+    )
+
+    assert 300 > len(text.splitlines())
 
 
 @pytest.mark.parametrize("section", [5, [], {}, {"result": 5, "error": None}, {"result": [5], "error": None}])
