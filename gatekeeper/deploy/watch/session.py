@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
+from datetime import datetime, timedelta
 from itertools import count
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ from gatekeeper.backends.server_requests import NOT_PLAIN
 from gatekeeper.core.clock import Clock, Instant, clock_gap, stamp
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.exit_codes import ExitCode
+from gatekeeper.core.policy import Policy
 from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.deploy.running.certified_run import CertifiedRun, PolicyFile
 from gatekeeper.deploy.running.deployed_server import DeployedServer
@@ -27,7 +29,6 @@ from gatekeeper.deploy.watch.guards.guard_judgement import GuardContext, GuardRe
 from gatekeeper.deploy.watch.guards.recent_samples import RecentHost
 from gatekeeper.deploy.watch.outputs import Outputs, Say, Write
 from gatekeeper.deploy.watch.overlay import OverlayRoute
-from gatekeeper.deploy.watch.policy_validity import policy_fault
 from gatekeeper.deploy.watch.restore import LoggedRoutes, PublishedRoutes, read_log, read_overlay
 from gatekeeper.deploy.watch.route_moves import RouteChange
 from gatekeeper.deploy.watch.routes import LiveTraffic, Routes
@@ -36,6 +37,10 @@ from gatekeeper.deploy.watch.watch_log import entries
 
 SLACK_S = 15.0
 """An overlay is valid for two intervals, twice the last round, the commands' limits, and this for a slow collector."""
+
+
+UNISSUED = timedelta(days=1)
+"""With a clock so far before the policy's issue, its expiry cannot be determined."""
 
 
 class Session:
@@ -324,6 +329,18 @@ class Session:
 
     def _snapshot(self) -> dict[str, Any]:
         return self.routes.snapshot(self._certified.verdict_sha256)
+
+
+def policy_fault(policy: Policy, now: datetime) -> str | None:
+    """Return why *policy* is not valid at *now*; None if it is."""
+    if policy.expired(now):
+        return f"the policy expired at {stamp(policy.expires)[:19]}Z"
+    if now < policy.issued - UNISSUED:
+        return (
+            f"the clock shows {stamp(now)}, more than a day before the policy was issued at "
+            f"{stamp(policy.issued)}: cannot determine whether it has expired"
+        )
+    return None
 
 
 def _figures(result: GuardResult) -> list[Any]:
