@@ -80,8 +80,8 @@ def _open(page: Path) -> bool:
 def explain(words: Sequence[str], *, as_json: bool) -> None:
     """Explain a metric, an outcome, a finding or another word.
 
-    `metrics` lists what an objective may name; a run directory draws its certified region and its capacity. Without
-    WORD: every word.
+    `metrics` lists what an objective may name; a run directory draws its certified region. Without WORD: every
+    word.
     """
     from gatekeeper.report.commands.explain_text import explain_text, list_text, metrics_document, metrics_text
     from gatekeeper.report.data import glossary
@@ -108,21 +108,15 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
 
 
 def _show_what_is_proven_around(run: Path, *, as_json: bool) -> None:
-    """Print the regions and the capacities of a run."""
-    from gatekeeper.report.terminal import capacity_text, region_text
+    """Print the regions of a run."""
+    from gatekeeper.report.terminal import region_text
     from gatekeeper.run.stored.judge import judge
 
     verdict = judge(run)
     proven = {
-        workload.name: (workload.region.document() if workload.region is not None else {})
-        | ({"capacity": workload.capacity.document()} if workload.capacity is not None else {})
-        for workload in verdict.workloads
-        if workload.region is not None or workload.capacity is not None
+        workload.name: workload.region.document() for workload in verdict.workloads if workload.region is not None
     }
-    capacities = capacity_text.render(verdict)
-    any_region = any(workload.region is not None for workload in verdict.workloads)
-    regions = region_text.render(verdict) if any_region or not capacities else ""
-    show(proven, regions + capacities, as_json=as_json)
+    show(proven, region_text.render(verdict), as_json=as_json)
 
 
 @click.command()

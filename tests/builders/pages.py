@@ -11,15 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gatekeeper.analysis.stats.stream_search import Reach, StreamReading
 from gatekeeper.analysis.verdict.grown_conversations import ContextBin, GrownConversations
-from gatekeeper.analysis.verdict.stream_capacity import (
-    ArmCapacity,
-    Gain,
-    LevelReading,
-    MeasuredLatency,
-    StreamCapacity,
-)
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.verdict import Estimate, Missing, Outcome
 from gatekeeper.deploy import compare, history
@@ -53,36 +45,25 @@ def run_page(name: str) -> str:
     return page.render(load_page_data(GOLDEN / name))
 
 
-def capacity_page() -> str:
-    """Return the report of a run that probed how many streams keep the objectives, and how far conversations gain."""
-
-    def level(streams: int, outcome: Outcome, latency: float) -> LevelReading:
-        measured = MeasuredLatency("itl_p95", 0.1, latency, 0.9 * latency, 1.1 * latency)
-        reading = StreamReading(outcome, None)
-        return LevelReading(streams, reading, "it is so", 90, 0, (measured,), 40.0 * streams)
-
-    passed, open_, broken = Outcome.PASS, Outcome.UNPROVEN, Outcome.FAIL
-    plain = (level(2, passed, 0.03), level(8, passed, 0.09), level(9, open_, 0.1), level(10, broken, 0.2))
-    draft = (level(2, passed, 0.02), level(4, passed, 0.08), level(5, broken, 0.14))
-    arms = ArmCapacity(Reach(8, 9), plain), ArmCapacity(Reach(4, 4), draft)
-    capacity = StreamCapacity(16, 0.95, *arms, Gain(Reach(3, None), ()))
+def conversations_page() -> str:
+    """Return the report of a run that measured how far conversations gain."""
     turns = (
         ContextBin(
             162,
             488,
             8,
             24,
-            outcome=passed,
+            outcome=Outcome.PASS,
             because="it is so",
             ratio=Estimate(1.88, 1.73, 2.04, 8),
             passed={"candidate": 23, "plain": 24, "of": 24},
             footprint=5e9,
         ),
-        ContextBin(651, 977, 8, 24, outcome=broken, because="it is not so", ratio=Missing("no pairs")),
+        ContextBin(651, 977, 8, 24, outcome=Outcome.FAIL, because="it is not so", ratio=Missing("no pairs")),
     )
     grown = GrownConversations(turns)
     workloads = (
-        replace(PAGE.verdict.workloads[0], capacity=capacity, conversations=grown),
+        replace(PAGE.verdict.workloads[0], conversations=grown),
         *PAGE.verdict.workloads[1:],
     )
     return page.render(replace(PAGE, verdict=replace(PAGE.verdict, workloads=workloads)))
@@ -153,7 +134,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
         "failed": lambda: run_page("failed"),
         "unproven": lambda: run_page("unproven"),
         "graded-back": lambda: run_page("graded_back"),
-        "capacity": capacity_page,
+        "conversations": conversations_page,
         "live": live_page,
         "proxy": lambda: proxy_page.render(*proxied()),
         "fleet": lambda: fleet_page.render(fleet()),

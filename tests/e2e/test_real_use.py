@@ -1,4 +1,4 @@
-"""As real servers are used: conversations that grow, and several streams at once, on the little pair."""
+"""As real servers are used: conversations that grow, on the little pair."""
 
 import json
 import re
@@ -45,12 +45,11 @@ def prepared(project: ProjectFolder, backend: str, canaries: str, **tables: Any)
     target, draft = (str(ROOT / "models" / f"little-{name}") for name in ("target", "draft"))
     args: list[str] = []
     if backend == "llama-server":
-        args = ["--threads", "1", "--ctx-size", "8192", "--parallel", str(tables.pop("slots", 1))]
+        args = ["--threads", "1", "--ctx-size", "8192", "--parallel", "1"]
         real_program()
         for model, layers in ((target, LAYERS), (draft, None)):
             write_gguf.write(Path(model), project.path / f"{Path(model).name}.gguf", layers=layers, kind="F16")
         target, draft = "little-target.gguf", "little-draft.gguf"
-    tables.pop("slots", None)
     (project.path / "talk.jsonl").write_text(canaries)
     subject = {"backend": backend, "target": target, "drafts": [draft], "args": args, **tables.pop("subject", {})}
     pays = {"metric": "throughput_ratio", "at_least": 0.3, "why": "how fast a busy machine is does not count here"}
@@ -112,29 +111,3 @@ def test_conversations_that_grow_are_certified(project: ProjectFolder, backend: 
     rows = re.findall(r'data-head="Prompt, tokens"', page)
     assert len(bins) == len(rows)
     assert talk == project.run("judge", "run", "--json").document["workloads"][0]
-
-
-@pytest.mark.parametrize("backend", SERVERS)
-def test_several_streams_of_a_real_server(project: ProjectFolder, backend: str) -> None:
-    """
-    Both arms are measured with more and more streams, up to the four that the server has; where drafting is proven
-    faster is the policy's limit, and where nothing is proven no stream beyond the soak's is drafted.
-    """
-    lines = [
-        json.dumps({"id": f"note-{number}", "messages": [{"role": "user", "content": prompt}], "max_tokens": 32})
-        for number, prompt in enumerate(json_prompts()[:48])
-    ]
-    slow = {"metric": "ttft", "at_most": "60 s", "why": "every number of streams keeps it, so the search tries all"}
-    capacity = {"streams": 4, "max_duration": "20 s"}
-    prepared(project, backend, "\n".join(lines), slots=4, objectives=[slow], capacity=capacity)
-
-    capacity = promoted(project)["capacity"]
-
-    assert [4, 4] == [capacity[arm]["at_least"] for arm in ("plain", "draft")]
-    levels = {level["streams"]: level["outcome"] for level in capacity["gain"]["levels"]}
-    assert levels
-    (route,) = tomllib.loads((project.path / "run" / "policy.toml").read_text())["route"]
-    assert max(1, capacity["max_concurrency"]) == route["max_concurrency"]
-    assert capacity["max_concurrency"] == max([0, *(n for n, outcome in levels.items() if outcome == "faster")])
-    answers = records(project.path / "run" / "capacity.jsonl")
-    assert not [answer for answer in answers if answer["answer"]["fault"]]

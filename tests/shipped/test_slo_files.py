@@ -117,11 +117,6 @@ speculation = "optional"
 name = "code"
 canaries = "../canaries/code.jsonl"
 
-[capacity]
-streams = 8
-answers = 120
-max_duration = "90 s"
-
 [sweep]
 prefer = "energy"
 design = "grid"

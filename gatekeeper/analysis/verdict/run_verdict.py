@@ -17,7 +17,6 @@ from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome, 
 if TYPE_CHECKING:  # most runs have none of them
     from gatekeeper.analysis.verdict.certified_region import CertifiedRegion
     from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
-    from gatekeeper.analysis.verdict.stream_capacity import StreamCapacity
 
 PLAIN_SPEED = "plain_decode_throughput"
 """The decode throughput of the plain arm, beside the one of the speculating arm."""
@@ -163,8 +162,6 @@ class WorkloadVerdict:
     region: "CertifiedRegion | None" = None
     """Around the certified point: which values of each axis are inside, outside and open; only where the SLO names a
     region, and the workload is promoted."""
-    capacity: "StreamCapacity | None" = None
-    """How many streams keep its latency objectives; only where the SLO asks for it, and every route is known."""
     conversations: "GrownConversations | None" = None
     """Of a promoted workload whose canaries are turns: what the draft gains as prompts grow."""
     at_end: tuple[ArmsCompared, ...] = ()
@@ -184,7 +181,6 @@ class WorkloadVerdict:
             "steps": [step.document() for step in self.steps],
             **known(
                 region=self.region and self.region.document(),
-                capacity=self.capacity and self.capacity.document(),
                 conversations=self.conversations and self.conversations.document(),
                 at_end=[compared.document() for compared in self.at_end] or None,
             ),

@@ -1,6 +1,5 @@
 """The SLO file: the system under test, its objectives and how they are proven; a file a table."""
 
-from gatekeeper.core.slo.capacity_table import Capacity
 from gatekeeper.core.slo.objective import MetricBound, Objective
 from gatekeeper.core.slo.region_table import Region
 from gatekeeper.core.slo.slo_file import CONFIDENCE, Host, Slo, Step, Telemetry, Workload, parse
@@ -18,6 +17,6 @@ from gatekeeper.core.slo.sweep_table import (
 
 __all__ = [
     "ADAPTIVE", "CERTIFICATION_S", "CHOSEN", "CONDITIONS", "CONFIDENCE", "DRAFT_LENGTHS", "MOST_TOKENS",
-    "Capacity", "ChosenKnobs", "Host", "Knobs", "MetricBound", "Objective", "Profile", "Region", "Slo", "Soak", "Step",
+    "ChosenKnobs", "Host", "Knobs", "MetricBound", "Objective", "Profile", "Region", "Slo", "Soak", "Step",
     "Telemetry", "Workload", "parse", "process_name",
 ]  # fmt: skip

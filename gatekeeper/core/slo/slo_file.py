@@ -9,7 +9,6 @@ from gatekeeper.core.canary import Tier
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.quantity_fields import Seconds
-from gatekeeper.core.slo.capacity_table import Capacity
 from gatekeeper.core.slo.objective import Objective
 from gatekeeper.core.slo.region_table import AXES, Region
 from gatekeeper.core.slo.soak_table import Soak
@@ -126,7 +125,6 @@ class Slo(InputTable):
     sweep: Sweep = Sweep()
     soak: Soak = Soak()
     region: Region = Region()
-    capacity: Capacity = Capacity()
     fallback: Fallback = Fallback()
     promote: Promote = Promote()
     telemetry: Telemetry = Telemetry()

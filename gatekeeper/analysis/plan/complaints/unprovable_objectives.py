@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gatekeeper.analysis.metrics.words.warm_cache_words import WARM_PARTS
-from gatekeeper.analysis.plan.capacity_levels import latency_objectives
 from gatekeeper.analysis.plan.complaints.complaint import Complaint, about_objective
 from gatekeeper.analysis.plan.complaints.odd_bound import odd_bounds
 from gatekeeper.analysis.plan.complaints.too_few_canaries import too_few_canaries
@@ -63,7 +62,7 @@ def complaints(
         message = "tokens can only be compared at temperature 0, so every point above it stays open"
         hint = "remove the objective on token_agreement: at temperature 0 it is implicit"
         complaints.append(Complaint("weak", "region.temperature", message, hint))
-    complaints += [*_capacity(slo), *odd_bounds(slo)]
+    complaints += odd_bounds(slo)
     if slo.soak.duration < CERTIFICATION_S:
         message = f"a soak of {slo.soak.duration:g} s makes a demo; a certificate needs {CERTIFICATION_S:g} s"
         complaints.append(Complaint("weak", "soak.duration", message, 'set duration = "600 s" to certify'))
@@ -121,16 +120,6 @@ def _adaptive(slo: Slo, kind: BackendTraits) -> list[Complaint]:
     return []
 
 
-def _capacity(slo: Slo) -> list[Complaint]:
-    """Complain of a capacity that nothing limits: then no number of streams is too many."""
-    unbounded = [workload.name for workload in slo.workload if not latency_objectives(slo, workload.name, "plain")]
-    if slo.capacity.streams is None or not unbounded:
-        return []
-    message = f"no objective bounds a latency of {', '.join(unbounded)} in plain decoding, so no streams are too many"
-    hint = 'add an objective on itl_p95 or ttft with when = "always", or remove [capacity]'
-    return [Complaint("never", "capacity.streams", message, hint)]
-
-
 def _sampled(slo: Slo, kind: BackendTraits) -> list[Complaint]:
     """Complain of temperatures above 0 with a backend that would answer greedily all the same."""
     written = {
@@ -164,7 +153,7 @@ def _backend(slo: Slo, kind: BackendTraits) -> list[Complaint]:
                 Complaint("never", f"{table}.{knob}", message, f"its knobs: {', '.join(sorted(kind.knobs))}")
             )
     complaints += [*_adaptive(slo, kind), *_sampled(slo, kind)]
-    for streams in {slo.soak.concurrency, slo.capacity.streams or 1, *slo.sweep.concurrency, *slo.region.concurrency}:
+    for streams in {slo.soak.concurrency, *slo.sweep.concurrency, *slo.region.concurrency}:
         if streams > kind.streams:
             message = f"backend {kind.name} serves {kind.streams} at once, the SLO sets concurrency = {streams}"
             complaints.append(

@@ -141,12 +141,10 @@ def _route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> Certifi
 
 
 def _max_concurrency(slo: Slo, workload: WorkloadVerdict) -> int | None:
-    """Return up to how many requests in flight the setting is proven, by its capacity or else by the sweep.
+    """Return up to how many requests in flight the sweep proves the setting; None where it tried only one number.
 
-    The soak proves its own concurrency. None where neither was measured.
+    The soak proves its own concurrency.
     """
-    if workload.capacity is not None:
-        return max(slo.soak.concurrency, workload.capacity.max_concurrency)
     choice = workload.choice
     if choice is None or not choice.by_streams:
         return None

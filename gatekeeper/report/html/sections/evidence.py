@@ -5,7 +5,6 @@ from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.html import soak_charts
 from gatekeeper.report.html.markup import Markup, el, facts, note, section
-from gatekeeper.report.html.sections.capacity_section import capacities
 from gatekeeper.report.html.sections.conversations_section import conversations
 from gatekeeper.report.html.sections.energy_section import energies
 from gatekeeper.report.html.sections.latency_section import latency_section
@@ -17,7 +16,7 @@ from gatekeeper.report.html.sections.sweep_section import sweep_section
 def sections(page: PageData) -> list[Markup]:
     """Return the sections that follow the objectives; those with nothing to show are left out."""
     verdict = page.verdict
-    around = (regions(verdict), conversations(verdict), capacities(verdict), energies(verdict))
+    around = (regions(verdict), conversations(verdict), energies(verdict))
     measured = (
         *around,
         _at_end(page),
