@@ -84,7 +84,6 @@ EVENTS = {
     "interrupted": "",
     "launch": "the `servers` of a `soak`, and what a `request` must carry",
     "load_died": "the background load of `soak` ended",
-    "point": "a `point` of the region of `workload`",
     "resting": "`seconds` of power at rest, before or after `soak`",
     "sampler_died": "",
     "soaking": "a `soak` begins: at least `seconds`, at most `most`",

@@ -28,7 +28,10 @@ from gatekeeper.proxy.request_routes import RequestRoutes
 from tests.builders.live_server import CHAT, published
 
 SERVER = Address("http://127.0.0.1:9")
-BODY = b'{"model": "m", "stream": true, "max_tokens": 50, "messages": [{"role": "user", "content": "a calm stoat"}]}'
+BODY = (
+    b'{"model": "m", "stream": true, "max_tokens": 50, "temperature": 0, '
+    b'"messages": [{"role": "user", "content": "a calm stoat"}]}'
+)
 REQUEST = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
 TOKENS, PAUSE_S = 20, 0.03
 

@@ -20,6 +20,7 @@ from gatekeeper.proxy.ended_request import EndedRequest
 from gatekeeper.proxy.live_conversations import prefix_digests
 from gatekeeper.proxy.live_evidence import Benefit, LiveEvidence
 from gatekeeper.proxy.live_request import LiveRequest
+from gatekeeper.proxy.request_fields import RequestConditions
 from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
 from tests.builders.live_server import CHAT, live_policy, published
 
@@ -190,7 +191,9 @@ class Day:
         talk.tokens += prompt
         before = talk.digests or prefix_digests(str(talk.number), [("system", "")])
         talk.digests = (*before, *prefix_digests(before[-1].hex(), [("user", str(rng.random()))]))
-        request = LiveRequest(CHAT, prompt_chars=round(talk.tokens * CHARS), prefixes=talk.digests)
+        size = round(talk.tokens * CHARS)
+        as_certified = RequestConditions(prompt_bytes=size, messages=1, temperature=0.0, unknown={})
+        request = LiveRequest(CHAT, prompt_chars=size, prefixes=talk.digests, conditions_of_long=as_certified)
         decision = self.routes.decide(request)
         server = "plain" if world.separate and not decision.speculative else "speculative"
         read = min(self._read.get((server, talk.number), 0.0), talk.tokens) if world.caches else 0.0

@@ -14,7 +14,6 @@ from gatekeeper.cli.options import (
     RunPath,
     SloPath,
     annotate,
-    run_folder,
     show,
     show_decision,
     slo_of,
@@ -80,8 +79,7 @@ def _open(page: Path) -> bool:
 def explain(words: Sequence[str], *, as_json: bool) -> None:
     """Explain a metric, an outcome, a finding or another word.
 
-    `metrics` lists what an objective may name; a run directory draws its certified region. Without WORD: every
-    word.
+    `metrics` lists what an objective may name. Without WORD: every word.
     """
     from gatekeeper.report.commands.explain_text import explain_text, list_text, metrics_document, metrics_text
     from gatekeeper.report.data import glossary
@@ -94,29 +92,11 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
         show(metrics_document(), metrics_text(), as_json=as_json)
         return
     entries = glossary.explained(" ".join(words))
-    if not entries and len(words) == 1 and (run := run_folder(Path(words[0]))).is_dir():
-        _show_what_is_proven_around(run, as_json=as_json)
-        return
     if not entries:
         near = nearest_word("_".join(words), {name for entry in glossary.entries() for name in entry.names})
         hint = f"did you mean '{near}'?" if near else "gatekeeper explain lists every word"
         raise InputError(f"unknown word '{' '.join(words)}'", hint=hint)
-    text = explain_text(entries)
-    if Path(*words).is_dir():
-        text += f"\nThe run in the folder of this name: gatekeeper explain {Path('.', *words)}{os.sep}\n"
-    show([entry.document() for entry in entries], text, as_json=as_json)
-
-
-def _show_what_is_proven_around(run: Path, *, as_json: bool) -> None:
-    """Print the regions of a run."""
-    from gatekeeper.report.terminal import region_text
-    from gatekeeper.run.stored.judge import judge
-
-    verdict = judge(run)
-    proven = {
-        workload.name: workload.region.document() for workload in verdict.workloads if workload.region is not None
-    }
-    show(proven, region_text.render(verdict), as_json=as_json)
+    show([entry.document() for entry in entries], explain_text(entries), as_json=as_json)
 
 
 @click.command()

@@ -61,11 +61,6 @@ def describe_setting(setting: Mapping[str, Any], *, whole: bool = False) -> str:
     return ", ".join((last_part(setting["draft"]), *(f"{knob_name(knob)} {value}" for knob, value in knobs)))
 
 
-def describe_point(point: Mapping[str, Any]) -> str:
-    """Write what differs at a point of a region from the certified one: temperature 0.7, context 8192."""
-    return ", ".join(f"{axis} {condition_value(value)}" for axis, value in point.items())
-
-
 def condition_value(value: float) -> str:
     """Write the value of a condition, a temperature or a number of tokens, with all its digits: 0.7, 1048576."""
     return f"{value:.15g}"

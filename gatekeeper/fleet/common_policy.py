@@ -12,10 +12,7 @@ from gatekeeper.fleet.fleet_cell import CellWorkload, FleetCell
 from gatekeeper.fleet.fleet_json import Fleet
 
 _PROVEN = (ExitCode.OK, ExitCode.OBJECTIVE_FAILED)
-_NARROWEST: dict[str, Any] = {
-    "certified": min, "at_least": max, "at_most": min, "together_at_least": max, "together_at_most": min,
-    "tokens_per_byte": max,
-}  # fmt: skip
+_OF_PROMPTS = ("longest_prompt", "tokens_per_byte")
 
 
 def common_policy(fleet: Fleet, slo: str, hosts: Sequence[str] = ()) -> dict[str, Any]:
@@ -42,7 +39,7 @@ def common_policy(fleet: Fleet, slo: str, hosts: Sequence[str] = ()) -> dict[str
         for name in cells[0].workloads
     ]
     return {
-        "schema": 1 + any("region" in route for route in routes),
+        "schema": 1,
         "slo": slo,
         "grade": "demo" if is_demo else "certification",
         "hosts": list(verdicts),
@@ -63,9 +60,7 @@ def _route(name: str, workloads: Mapping[str, CellWorkload]) -> dict[str, Any]:
     if len(promoted) == len(workloads) and len(settings) == 1:
         setting = next(iter(promoted.values())).setting
         route = {"workload": name, "speculation": True, "because": "promoted on every host", "setting": setting}
-        route |= _strictest([workload.limits for workload in promoted.values()])
-        region = _narrowest([workload.region for workload in promoted.values()])
-        return route | ({"region": region} if region else {})
+        return route | _strictest([workload.limits for workload in promoted.values()])
     if len(promoted) < len(workloads):
         because = f"not promoted on {', '.join(sorted(workloads.keys() - promoted.keys()))}"
     else:
@@ -77,23 +72,14 @@ def _route(name: str, workloads: Mapping[str, CellWorkload]) -> dict[str, Any]:
 
 
 def _strictest(limits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what keeps the limits of every host: a warm-up that one of them needs, and the least of each number."""
-    keys = dict.fromkeys(key for of_host in limits for key in of_host)
-    return {key: min(of_host[key] for of_host in limits if key in of_host) for key in keys}
+    """Return what keeps the limits of every host: a warm-up that one of them needs, and the strictest of each number.
 
-
-def _narrowest(regions: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return what lies inside the region of every host; the hosts of one SLO have the same axes."""
-    region: dict[str, dict[str, Any]] = {}
-    for axis in regions[0]:
-        bounds = [of_host[axis] for of_host in regions]
-        region[axis] = {
-            key: _NARROWEST[key](of_host[key] for of_host in bounds)
-            for key in bounds[0]
-            if all(key in of_host for of_host in bounds)
-        }
-    is_boxed = all("together_at_most" in bounds_of_axis for bounds_of_axis in region.values())
-    return {
-        axis: {key: bound for key, bound in bounds_of_axis.items() if is_boxed or not key.startswith("together")}
-        for axis, bounds_of_axis in region.items()
-    }
+    How long a prompt may be is known where every host knows it: a route without it speculates for none.
+    """
+    strictest = {}
+    for key in dict.fromkeys(key for of_host in limits for key in of_host):
+        values = [of_host[key] for of_host in limits if key in of_host]
+        if key in _OF_PROMPTS and len(values) < len(limits):
+            continue
+        strictest[key] = max(values) if key == "tokens_per_byte" else min(values)
+    return strictest

@@ -7,7 +7,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-from gatekeeper.analysis.verdict.policy.region_bounds import stored_bounds
 from gatekeeper.core.errors import InputError, NoProofError
 from gatekeeper.core.metrics import SPEED_RATIOS
 from gatekeeper.core.parse import ParseError, json_object
@@ -18,7 +17,7 @@ from gatekeeper.core.verdict import Estimate
 from gatekeeper.fleet.cell_task import Done
 from gatekeeper.fleet.cells import Cell
 
-LIMITS = ("warm_up", "warm_up_after", "longest_prompt", "max_concurrency")
+LIMITS = ("warm_up", "warm_up_after", "longest_prompt", "tokens_per_byte", "max_concurrency")
 """What a route's policy asks of whoever serves, besides its setting."""
 
 
@@ -34,8 +33,6 @@ class CellWorkload:
     required: bool = False
     because: str = ""
     limits: Mapping[str, Any] = field(default_factory=dict)
-    region: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Its bounds by axis, as policy.toml has them; empty without a region."""
 
     @property
     def speed_up(self) -> Estimate | None:
@@ -55,7 +52,6 @@ class CellWorkload:
             "ratio": self.ratio,
             "confidence": self.confidence,
             "limits": self.limits,
-            **({"region": self.region} if self.region else {}),
         }
 
 
@@ -172,7 +168,6 @@ def _verdict_of(run: Path, confidence: float) -> CellVerdict:
                 required=workload["speculation"] == "required",
                 because=workload["because"],
                 limits=_limits(policy, workload["name"]),
-                region=stored_bounds(workload["region"]) if workload.get("region") else {},
             )
             for workload in verdict["workloads"]
         },

@@ -14,11 +14,11 @@ from gatekeeper.proxy import request_fields
 from gatekeeper.proxy.live_conversations import CONVERSATION_HEADER, prefix_digests, session_of
 from gatekeeper.proxy.request_fields import (
     PROMPTS,
-    RegionProperties,
+    RequestConditions,
     highest_of,
     listed,
     messages_of,
-    region_properties,
+    read_conditions,
     text_of,
 )
 
@@ -62,7 +62,7 @@ class LiveRequest:
     """The conversation that it names, with the key of its client."""
     prefixes: tuple[bytes, ...] = field(default=(), repr=False)
     """A digest after each message, by which its conversation is recognized."""
-    region_of_long: RegionProperties | None = None
+    conditions_of_long: RequestConditions | None = None
     """Where its body is not here."""
 
     @property
@@ -70,12 +70,12 @@ class LiveRequest:
         """Return whether its body is a JSON object without ambiguity."""
         return self.is_long or self.body is not None
 
-    def in_region(self) -> RegionProperties | None:
-        """Return what counts in a region, read only for a route that has one; None where it cannot be read."""
+    def conditions(self) -> RequestConditions | None:
+        """Return what is compared with the certificate, where a route speculates; None where it cannot be read."""
         if self.body is None:
-            return self.region_of_long
+            return self.conditions_of_long
         try:
-            return region_properties(self.body)
+            return read_conditions(self.body)
         except (ValueError, RecursionError):
             return None
 
@@ -181,16 +181,14 @@ def _merged(body: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]
     return table
 
 
-def _is_drafting(name: str) -> bool:
-    return name in request_fields.DRAFTING or name.startswith("speculative")
-
-
 def _drafting(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a merge patch that removes a client's own choice of a draft."""
     options = body.get("options")
-    patch: dict[str, Any] = {name: None for name in body.keys() - request_fields.KNOWN if _is_drafting(name.casefold())}
+    patch: dict[str, Any] = {
+        name: None for name in body.keys() - request_fields.KNOWN if request_fields.chooses_draft(name)
+    }
     inner = options.keys() - request_fields.KNOWN if isinstance(options, dict) else ()
-    if drafting := {name: None for name in inner if _is_drafting(name.casefold())}:
+    if drafting := {name: None for name in inner if request_fields.chooses_draft(name)}:
         patch["options"] = drafting
     return patch
 

@@ -75,7 +75,7 @@ def _ignore_interrupts() -> None:
 
 def _read(path: str, headers: Mapping[str, str], content: bytes) -> LiveRequest:
     request = live_request.read_request(path, headers, content)
-    return replace(request, body=None, is_long=request.body is not None, region_of_long=request.in_region())
+    return replace(request, body=None, is_long=request.body is not None, conditions_of_long=request.conditions())
 
 
 def _merge(content: bytes, patches: Sequence[Mapping[str, Any]]) -> bytes:

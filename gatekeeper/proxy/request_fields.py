@@ -1,4 +1,4 @@
-"""The fields of a request by what they may change, and what of them counts in a certified region."""
+"""The fields of a request by what they may change, and what of them is compared with the certificate."""
 
 import json
 import math
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gatekeeper.core.policy import digest
+from gatekeeper.core.policy import TEMPLATE_TOKENS, digest
 
 LIMITS = (
     "max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "max_length", "num_predict",
@@ -41,7 +41,7 @@ KNOWN = (
         "instructions", "json_schema", "reasoning_effort", "response_format", "suffix", "tool_choice", "tools",
     }
 )  # fmt: skip
-"""Fields whose effect on the axes of a region is known: a request with another one is outside of every region."""
+"""Fields whose effect on prompt, load and temperature is known: a request with another one is decoded plainly."""
 KNOWN_OF_OPTIONS = DRAWN | {*LIMITS, "temperature", "dynatemp_range", "stop"}
 KNOWN_OF_MESSAGES = frozenset(
     {"role", "content", "name", "tool_calls", "tool_call_id", "tool_name", "function_call", "refusal"}
@@ -57,48 +57,42 @@ DRAFTING = frozenset({
     "mtp_depth", "num_draft_tokens", "tree_budget",
 })  # fmt: skip
 """Fields that choose the draft, by server, and all that begin with `speculative`: the proxy chooses, not a client."""
-TEMPLATE_TOKENS = 8
-"""That a chat template adds to a message, at most."""
 
 
 @dataclass(frozen=True, slots=True)
-class RegionProperties:
-    """What of a request counts in a certified region alone."""
+class RequestConditions:
+    """What of a request is compared with the conditions of the certificate."""
 
     prompt_bytes: int | None
     """Of all texts and tools; None where something else is in it, such as an image."""
     messages: int
     temperature: float | None
-    max_tokens: float | None
+    """None where it names none, several, or one that moves."""
     unknown: Mapping[str, str]
     """Names of its fields whose effect is not known, and digests of their values."""
 
-    def on_axes(self, in_flight: int, tokens_per_byte: float) -> dict[str, float | None]:
-        """Return where the request lies on each axis of a region; None where it does not say so.
-
-        The tokens of its prompt are estimated, rather too many than too few.
-        """
-        size, per_message = self.prompt_bytes, TEMPLATE_TOKENS * self.messages
-        context = None if size is None else math.ceil(size * tokens_per_byte) + per_message
-        return {
-            "temperature": self.temperature,
-            "context": context,
-            "concurrency": in_flight,
-            "max_tokens": self.max_tokens,
-        }
+    def prompt_tokens(self, tokens_per_byte: float) -> int | None:
+        """Estimate the tokens of its prompt; None where its prompt is not text alone."""
+        if self.prompt_bytes is None:
+            return None
+        return round(self.prompt_bytes * tokens_per_byte) + TEMPLATE_TOKENS * self.messages
 
 
-def region_properties(body: Mapping[str, Any]) -> RegionProperties:
+def read_conditions(body: Mapping[str, Any]) -> RequestConditions:
     """Read them; raise ValueError or RecursionError for a value that cannot be compared."""
     messages = messages_of(body)
     other_values = [value for name, value in body.items() if name not in READ_APART]
-    return RegionProperties(
+    return RequestConditions(
         prompt_bytes=_prompt_bytes(prompts_of(body, messages), other_values, messages),
         messages=max(1, len(messages)),
         temperature=_temperature(body),
-        max_tokens=_most_tokens(body),
         unknown=_unknown(body, messages),
     )
+
+
+def chooses_draft(name: str) -> bool:
+    """Return whether a field chooses the draft, in any spelling: it is removed before a server sees it."""
+    return name.casefold() in DRAFTING or name.casefold().startswith("speculative")
 
 
 def messages_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -118,10 +112,11 @@ def value_digest(value: Any) -> str:
 
 def _unknown(body: Mapping[str, Any], messages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the fields whose effect is not known."""
-    fields = {name: body[name] for name in sorted(body.keys() - KNOWN - DRAFTING)}
+    fields = {name: body[name] for name in sorted(body.keys() - KNOWN) if not chooses_draft(name)}
     options, listed = body.get("options"), body.get("messages")
     if isinstance(options, dict):
-        fields |= {f"options.{name}": options[name] for name in options.keys() - KNOWN_OF_OPTIONS - DRAFTING}
+        strange = (name for name in options.keys() - KNOWN_OF_OPTIONS if not chooses_draft(name))
+        fields |= {f"options.{name}": options[name] for name in strange}
     elif options is not None:
         fields["options"] = options
     if listed is not None and not (isinstance(listed, list) and all(isinstance(message, dict) for message in listed)):
@@ -171,13 +166,6 @@ def _size(value: Any) -> int:
     """Return the bytes of a value as JSON, where it may be text in a prompt: a switch or a usual number is none."""
     is_text = isinstance(value, str | list | dict) or (isinstance(value, int) and value.bit_length() > 64)
     return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")) if value and is_text else 0
-
-
-def _most_tokens(body: Mapping[str, Any]) -> float | None:
-    """Return the largest limit of tokens; None where none is named, or one of 0, which is no limit for Ollama."""
-    tables = [table for table in (body, body.get("options")) if isinstance(table, dict)]
-    has_zero = any(table.get(name) == 0 for table in tables for name in LIMITS if name != "min_tokens")
-    return None if has_zero else highest_of(body, LIMITS)
 
 
 def highest_of(body: Mapping[str, Any], names: Sequence[str]) -> float | None:

@@ -1,7 +1,6 @@
 """The route of a live request: its workload, the policy as it is watched, the load, and the draw of the holdout."""
 
 import random
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,20 +8,18 @@ from typing import Any
 
 from gatekeeper.backends.dialect import Dialect
 from gatekeeper.core.clock import Instant
-from gatekeeper.core.policy import Policy, Proxy, RouteRegion
+from gatekeeper.core.policy import Policy, Proxy
 from gatekeeper.deploy.watch.guards.guard_judgement import GuardResult
 from gatekeeper.deploy.watch.overlay import OverlayRoute
+from gatekeeper.proxy.certified_point import CertifiedPoint
 from gatekeeper.proxy.live_conversations import Conversations
 from gatekeeper.proxy.live_evidence import LiveEvidence
 from gatekeeper.proxy.live_request import LiveRequest, choose_workload
-from gatekeeper.proxy.request_fields import value_digest
 from gatekeeper.proxy.server_load import ServerLoad
 
 Fields = Mapping[str, Any]
 NO_ROUND = "the watch has not finished its first round"
 _random = random.SystemRandom()
-FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-"""Names of fields that a record may show; any other text may be a part of a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +48,8 @@ class _Published:
     routes: Mapping[str, OverlayRoute]
     plain: Mapping[str, Fields]
     until_ns: int
-    most: Mapping[str, int]
-    """Requests in flight up to which each workload may speculate."""
+    points: Mapping[str, CertifiedPoint]
+    """By workload that has a route."""
     any_plain: Fields
     """What makes a server decode plainly; empty where it needs nothing."""
     dialect: Dialect
@@ -110,9 +107,9 @@ class RequestRoutes:
             earlier = before.get(name)
             if earlier is None or (earlier.speculation, earlier.setting) != (route.speculation, route.setting):
                 self.evidence.restart(name, policy.watch.window, self._now_ns())
-        most = {name: policy.max_concurrency(name) for name in routes_by_workload}
+        points = {name: CertifiedPoint.of(policy, name) for name in routes_by_workload}
         any_plain = next((fields for fields in plain.values() if fields), {})
-        self._published = _Published(policy, routes_by_workload, plain, until_ns, most, any_plain, dialect)
+        self._published = _Published(policy, routes_by_workload, plain, until_ns, points, any_plain, dialect)
 
     def judge(self, workload: str, policy: Policy, now: Instant) -> Sequence[GuardResult]:
         """Return what live requests prove against the workload's speculation."""
@@ -159,7 +156,8 @@ class RequestRoutes:
         if (published := self._published) is not None:
             now_ns = self._now_ns()
             for name, limit in self._limits.items():
-                limit.update(self.in_flight, published.most.get(name, 1), published.policy.proxy, now_ns)
+                point = published.points.get(name)
+                limit.update(self.in_flight, point.streams if point else 1, published.policy.proxy, now_ns)
 
     def decide(self, request: LiveRequest) -> RequestDecision:
         """Return the route of a request that was counted already."""
@@ -181,14 +179,16 @@ class RequestRoutes:
         if not route.speculation:
             return RequestDecision(workload, rule, False, route.because, plain_fields=plain)
         limit = self._limits.get(workload) or self._limits.setdefault(workload, ConcurrencyLimit())
-        most = published.most[workload]
-        crowded = limit.update(self.in_flight, most, proxy, now_ns)
+        point = published.points[workload]
         because, arm = route.because, None
-        outside = f"{self.in_flight} requests in flight, certified up to {most}" if crowded else None
+        crowded = limit.update(self.in_flight, point.streams, proxy, now_ns)
+        outside: str | None
         if route.request and not published.dialect.steers(request.path):
-            crowded, outside = False, f"{published.dialect.name} does not read the certified setting at this path"
-        if route.region is not None and outside is None:
-            outside = _beyond(route.region, request, self.in_flight, published.policy.conditions.request)
+            outside = f"{published.dialect.name} does not read the certified setting at this path"
+        elif crowded:
+            outside = f"{self.in_flight} requests in flight, certified up to {point.streams}"
+        else:
+            outside = point.difference(request)
         if outside is not None:
             because = outside
         elif conversation.draw < proxy.holdout:
@@ -205,21 +205,5 @@ class RequestRoutes:
             route.request,
             plain,
             conversation.id,
-            may_speculate=outside is None or crowded,
+            may_speculate=outside is None,
         )
-
-
-def _beyond(region: RouteRegion, request: LiveRequest, in_flight: int, certified_fields: Fields) -> str | None:
-    """Return why a request lies outside of the certified region; None where it does not.
-
-    *certified_fields* are those of the requests that were certified: they may come again with the same values.
-    """
-    if (properties := request.in_region()) is None:
-        return "the request's body cannot be read"
-    for name, value in properties.unknown.items():
-        if name in certified_fields and value_digest(certified_fields[name]) == value:
-            continue
-        shown_name = f"the request's field '{name}'" if FIELD_NAME.fullmatch(name) else "a field of the request"
-        return f"the effect of {shown_name} is not known"
-    density = region.context.tokens_per_byte if region.context is not None else None
-    return region.beyond(properties.on_axes(in_flight, density or 1.0))

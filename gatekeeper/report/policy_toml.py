@@ -42,10 +42,6 @@ WARM_UP = """\
 # An obligation of whoever serves: the first token kept its bound only where a short request, whose answer is thrown
 # away, went before the user's. Send one after each start, and before a user's request (when the user begins to type)
 # that follows a pause of `warm_up_after` or longer."""
-REGION = """\
-# The requests for which it may speculate; others decode plainly. While one axis differs from `certified`, the others do
-# not: up to `at_most`. While several differ: each up to `together_at_most`, where their corners were measured; without
-# it, no two may. A request that does not say a value is outside."""
 GUARD = """\
 # One bound. Violated for longer than `for`, it moves its workloads one step down the ladder; a host guard moves all of
 # them. `over` is the time range that is judged; after `missing_for` without data speculation is turned off. Only the
@@ -83,7 +79,7 @@ def _route(route: CertifiedRoute) -> Iterator[str]:
     for key, value in document.items():
         if key == "warm_up":
             yield WARM_UP
-        if key not in {"setting", "ladder", "measured", "region"}:
+        if key not in {"setting", "ladder", "measured"}:
             yield _pair(key, value, "s" if key == "warm_up_after" else None)
     yield "[route.setting]"
     yield from _lines(route.setting)
@@ -93,10 +89,6 @@ def _route(route: CertifiedRoute) -> Iterator[str]:
     if route.measured:
         yield "[route.measured]"
         yield from (f"{name} = {_inline(figures('center', figure))}" for name, figure in route.measured.items())
-    if route.region:
-        yield REGION
-        yield "[route.region]"
-        yield from (f"{axis} = {_inline(bounds)}" for axis, bounds in route.region.items())
     yield ""
 
 

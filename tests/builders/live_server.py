@@ -13,16 +13,21 @@ from aiohttp import ClientSession, web
 
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.hidden_keys import Address
-from gatekeeper.core.policy import Policy, RouteRegion
+from gatekeeper.core.policy import WORKLOAD_HEADER, Policy
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.proxy.live_evidence import LiveEvidence
 from gatekeeper.proxy.live_records import LiveRecords
+from gatekeeper.proxy.live_request import LiveRequest, read_request
 from gatekeeper.proxy.proxy_server import ProxyServer
 from gatekeeper.proxy.request_routes import RequestRoutes
 from tests.builders.watch import policy
 
 CHAT = "/v1/chat/completions"
 NEVER = 10**20
+LONGEST_PROMPT = 10**9
+"""Tokens of the longest certified prompt: of most tests every prompt is shorter."""
+ASKED = {"messages": [{"role": "user", "content": "hello"}], "temperature": 0}
+"""A request as it was certified."""
 WORDS = tuple(b'data: {"choices":[{"delta":{"content":"word%d "}}]}\n\n' % number for number in range(6))
 END = b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":6}}\n\ndata: [DONE]\n\n'
 
@@ -91,20 +96,27 @@ def published(
     until_ns: int = NEVER,
     of: Policy | None = None,
     names: Sequence[str] = ("easy",),
-    region: RouteRegion | None = None,
     backend: str = "openai",
 ) -> None:
     """Publish routes as a watch does."""
     setting = (("draft", "heavy"), ("num_draft_tokens", 4)) if on else ()
     because = "as certified" if on else "a guard was violated"
-    overlay_routes = [OverlayRoute(name, on, because, setting, fields or {}, region) for name in names]
+    overlay_routes = [OverlayRoute(name, on, because, setting, fields or {}) for name in names]
     plain_fields = {name: plain or {} for name in names}
     routes.publish(of or live_policy(), overlay_routes, plain_fields, until_ns, dialect_of(backend))
 
 
+def live_request(body: Mapping[str, Any] | None = None, workload: str | None = None) -> LiveRequest:
+    """Return a request as it was certified, but for what *body* says."""
+    headers = {} if workload is None else {WORKLOAD_HEADER: workload}
+    return read_request(CHAT, headers, json.dumps({**ASKED, **(body or {})}).encode())
+
+
 def live_policy(concurrency: int = 64, cache: str = "off", **proxy: Any) -> Policy:
     certified = {"backend": "openai", "target": "t", "prompt_cache": cache, "concurrency": concurrency, "max_tokens": 9}
-    return policy(conditions=certified, proxy={"default": "easy", **proxy})
+    certified_policy = policy(conditions=certified, proxy={"default": "easy", **proxy})
+    routes = tuple(route.model_copy(update={"longest_prompt": LONGEST_PROMPT}) for route in certified_policy.route)
+    return certified_policy.model_copy(update={"route": routes})
 
 
 @dataclass
@@ -129,7 +141,7 @@ class LiveProxy:
         return [entry for entry in entries if entry["kind"] == "request"]
 
     async def chat(self, body: Any = None, **headers: str) -> tuple[int, bytes, Mapping[str, str]]:
-        request_body = {"messages": [{"role": "user", "content": "hello"}], "stream": True} if body is None else body
+        request_body = {"temperature": 0, **body} if body is not None else {**ASKED, "stream": True}
         async with self.session.post(self.url + CHAT, json=request_body, headers=headers) as response:
             content = await response.read()
         await self.recorded()

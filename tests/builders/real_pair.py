@@ -53,6 +53,10 @@ def smoke(
     return project
 
 
+LONGEST_PROMPT = 1000
+"""Tokens of the longest prompt that the run is said to have certified."""
+
+
 def promoted_run(
     path: Path,
     *,
@@ -89,7 +93,13 @@ def promoted_run(
         drafts=(draft,),
     )
     routes: list[dict[str, Any]] = [
-        {"workload": name, "speculation": name not in off, "setting": {} if name in off else setting} for name in names
+        {
+            "workload": name,
+            "speculation": name not in off,
+            "setting": {} if name in off else setting,
+            "longest_prompt": LONGEST_PROMPT,
+        }
+        for name in names
     ]
     written = {**policy_of(path, now), "slo": "watched", "route": routes, "guard": list(guards), **policy}
     (path / "policy.toml").write_text(tomli_w.dumps(written))

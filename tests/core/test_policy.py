@@ -1,12 +1,11 @@
 """Policy files: read as a person left them, and what is wrong is said with file, line, key and the nearest word."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.policy import AxisBounds, RouteRegion, parse
+from gatekeeper.core.policy import parse
 
 GOOD = """\
 schema = 1
@@ -168,41 +167,3 @@ def test_what_is_wrong_is_said_where_it_stands(before: str, after: str, sentence
     assert caught.value.message.startswith("mine.toml")
     assert sentence in caught.value.message
     assert hint in caught.value.hint
-
-
-AXIS = {"certified": 0.0, "at_least": 0.0, "at_most": 0.7, "together_at_least": 0.0, "together_at_most": 0.3}
-
-
-@pytest.mark.parametrize(
-    ("changed", "covered"),
-    [
-        ({}, True),
-        ({"at_most": 0.5}, True),
-        ({"together_at_most": 0.2}, True),
-        ({"at_most": 0.9}, False),
-        ({"together_at_most": 0.5}, False),
-        ({"certified": 0.1}, False),
-    ],
-)
-def test_an_edited_region_may_only_be_narrower(changed: dict[str, float], covered: bool) -> None:
-    """
-    No end of an axis lies further out than in the run's own policy, and the certified value stays where it was.
-    """
-    assert covered is AxisBounds.model_validate(AXIS).covers(AxisBounds.model_validate(AXIS | changed))
-
-
-@pytest.mark.parametrize(
-    ("region", "word"),
-    [
-        ({}, "without an axis"),
-        ({"temperature": {"certified": 0.5, "at_least": 0.0, "at_most": 0.3}}, "do not lie around"),
-        ({"temperature": {"certified": 0.5, "at_most": 0.7}}, "two ends"),
-        ({"temperature": AXIS, "context": {"certified": 10, "at_most": 100}}, "on every axis"),
-    ],
-)
-def test_a_region_that_is_not_whole_is_refused(region: dict[str, Any], word: str) -> None:
-    """
-    Half a condition is none: an axis has its ends, and a box one on every axis.
-    """
-    with pytest.raises(ValueError, match=word):
-        RouteRegion.model_validate(region)

@@ -60,7 +60,7 @@ def test_a_route_ends_where_its_gain_does(folder: ProjectFolder) -> None:
     for context in grown["bins"]:
         assert {"candidate": context["turns"], "plain": context["turns"], "of": context["turns"]} == context["passed"]
     (route,) = policy["route"]
-    assert grown["reach"] == route["region"]["context"]["at_most"]
+    assert grown["reach"] == route["longest_prompt"]
     assert talk == folder.run("judge", "run", "--json").document["workloads"][0]
 
 
@@ -86,14 +86,14 @@ def test_a_run_killed_in_a_conversation_goes_on(folder: ProjectFolder) -> None:
 
 def test_conversations_are_shown(folder: ProjectFolder) -> None:
     """
-    The page has a section with a line of its own for each length, the report in text and `explain` say where the gain
-    ends, and `plan` says how long it takes.
+    The page has a section with a line of its own for each length, the report in text says where the gain ends, and
+    `plan` says how long it takes.
     """
     plan = folder.run("plan", "slo.toml").out
     page = (folder.path / "run" / "report.html").read_text()
 
     says("reports", "the plan has conversations", re.sub("[0-9.]+ (s|min)", "#", lines_with("conversations", plan)))
-    says("reports", "explain says where a gain ends", lines_with("The gain ends", folder.run("explain", "run").out))
+    says("reports", "a report says where a gain ends", lines_with("The gain ends", folder.run("report", "run").out))
     bins = re.findall(r'data-head="Prompt, tokens"', page)
     assert "#conversations" in page
     assert 2 == len(bins)

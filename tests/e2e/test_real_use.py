@@ -106,7 +106,7 @@ def test_conversations_that_grow_are_certified(project: ProjectFolder, backend: 
     assert [min(read.values()), max(read.values())] == [bins[0]["least"], bins[-1]["most"]]
     assert CONVERSATIONS * TURNS == sum(each["turns"] for each in bins)
     (route,) = tomllib.loads((project.path / "run" / "policy.toml").read_text())["route"]
-    assert max(1, talk["conversations"]["reach"]) == route["region"]["context"]["at_most"]
+    assert max(1, talk["conversations"]["reach"]) == route["longest_prompt"]
     page = (project.path / "run" / "report.html").read_text()
     rows = re.findall(r'data-head="Prompt, tokens"', page)
     assert len(bins) == len(rows)

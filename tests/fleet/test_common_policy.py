@@ -24,10 +24,9 @@ def cell(
     exit_code: int = 0,
     expires: str | None = None,
     limits: dict[str, Any] | None = None,
-    region: dict[str, Any] | None = None,
     **workloads: tuple[str, dict[str, Any], float | None],
 ) -> FleetCell:
-    """Return a cell that ended; each of its workloads has the same *limits* and *region*."""
+    """Return a cell that ended; each of its workloads has the same *limits*."""
     results = {
         name: CellWorkload(
             outcome,
@@ -35,7 +34,6 @@ def cell(
             None if ratio is None else {"center": ratio, "lo": ratio, "hi": ratio, "n": 9},
             0.95,
             limits=limits or {},
-            region=region or {},
         )
         for name, (outcome, setting, ratio) in workloads.items()
     }
@@ -73,8 +71,8 @@ def test_the_strictest_limits_of_all_hosts_hold() -> None:
     A warm-up that one host needs is an obligation for all, the shortest limits and the earliest expiry hold.
     """
     json = ("promoted", FOUR, 1.9)
-    first_limits = {"longest_prompt": 900, "max_concurrency": 2}
-    second_limits = {"longest_prompt": 800, "warm_up": True, "warm_up_after": 10.0}
+    first_limits = {"longest_prompt": 900, "tokens_per_byte": 0.3, "max_concurrency": 2}
+    second_limits = {"longest_prompt": 800, "tokens_per_byte": 0.4, "warm_up": True, "warm_up_after": 10.0}
     cells = (
         cell("a", expires="2026-12-01T00:00:00+00:00", limits=first_limits, json=json),
         cell("b", expires="2026-11-30T23:30:00-02:00", limits=second_limits, json=json),
@@ -84,9 +82,21 @@ def test_the_strictest_limits_of_all_hosts_hold() -> None:
 
     (route,) = policy["route"]
     assert "2026-12-01T00:00:00+00:00" == policy["expires"]
-    assert (800, 2, True, 10.0) == tuple(
-        route[key] for key in ("longest_prompt", "max_concurrency", "warm_up", "warm_up_after")
+    assert (800, 0.4, 2, True, 10.0) == tuple(
+        route[key] for key in ("longest_prompt", "tokens_per_byte", "max_concurrency", "warm_up", "warm_up_after")
     )
+
+
+def test_a_prompt_whose_length_one_host_does_not_know_is_not_certified() -> None:
+    """
+    Where one of the hosts does not count the tokens of prompts, the common route says nothing of their length.
+    """
+    json = ("promoted", FOUR, 1.9)
+    counting = {"longest_prompt": 900, "tokens_per_byte": 0.3}
+
+    (route,) = common_policy(fleet_of(cell("a", limits=counting, json=json), cell("b", json=json)), "s")["route"]
+
+    assert not {"longest_prompt", "tokens_per_byte"} & route.keys()
 
 
 def test_a_host_without_proof_refuses_the_policy() -> None:
@@ -110,34 +120,3 @@ def test_an_unknown_slo_or_host_is_named() -> None:
         common_policy(fleet, "x")
     with pytest.raises(InputError, match="not certified on z"):
         common_policy(fleet, "s", ["z"])
-
-
-def test_a_common_route_stays_inside_the_region_of_every_host() -> None:
-    """
-    Each end is the nearer one of two hosts; a box that one of them lacks is none.
-    """
-    wide, near = (
-        {
-            "temperature": {"certified": 0.0, "at_least": 0.0, "at_most": most, "together_at_most": together},
-            "context": {"certified": 60, "at_most": size, "together_at_most": 500, "tokens_per_byte": density},
-        }
-        for most, together, size, density in ((1.0, 0.7, 800, 0.3), (0.7, 0.3, 900, 0.4))
-    )
-    boxless = {axis: {key: bounds[key] for key in bounds if "together" not in key} for axis, bounds in near.items()}
-
-    def region(*regions: dict[str, Any]) -> dict[str, Any]:
-        cells = [
-            cell(host, region=of_host, json=("promoted", FOUR, 1.9))
-            for host, of_host in zip("ab", regions, strict=True)
-        ]
-        policy = common_policy(fleet_of(*cells), "s")
-        assert 2 == policy["schema"]
-        common_region: dict[str, Any] = policy["route"][0]["region"]
-        return common_region
-
-    narrow = {
-        "temperature": {"certified": 0.0, "at_least": 0.0, "at_most": 0.7, "together_at_most": 0.3},
-        "context": {"certified": 60, "at_most": 800, "together_at_most": 500, "tokens_per_byte": 0.4},
-    }
-    assert narrow == region(wide, near)
-    assert not any("together_at_most" in bounds for bounds in region(wide, boxless).values())

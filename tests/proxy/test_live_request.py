@@ -7,17 +7,17 @@ import pytest
 
 from gatekeeper.core.policy import Proxy, digest
 from gatekeeper.proxy.live_request import MOST_ANSWERS, choose_workload, generates, merged, read_request
-from gatekeeper.proxy.request_fields import RegionProperties
+from gatekeeper.proxy.request_fields import RequestConditions
 from tests.builders.live_server import CHAT
 
 SYSTEM = "You answer in JSON."
 KEY = "sk-live-key-of-a-customer"
 
 
-def in_region(body: dict[str, Any]) -> RegionProperties:
-    properties = read_request(CHAT, {}, json.dumps(body).encode()).in_region()
-    assert properties is not None
-    return properties
+def conditions(body: dict[str, Any]) -> RequestConditions:
+    request_conditions = read_request(CHAT, {}, json.dumps(body).encode()).conditions()
+    assert request_conditions is not None
+    return request_conditions
 
 
 def chat(**more: Any) -> bytes:
@@ -142,24 +142,10 @@ def test_all_texts_of_a_request_count_as_its_context(field: dict[str, Any]) -> N
     """
     body = {"messages": [{"role": "user", "content": "a"}]} | field
 
-    context = in_region(body).on_axes(1, 1.0)["context"]
+    context = conditions(body).prompt_tokens(1.0)
 
     assert context is not None
     assert context >= len(LONG_TEXT)
-
-
-@pytest.mark.parametrize("name", ["n_predict", "max_new_tokens", "max_length", "num_predict", "min_tokens"])
-@pytest.mark.parametrize("value", [4096, 10**400])
-def test_every_limit_of_tokens_counts(name: str, value: int) -> None:
-    """
-    Some servers let another field win over max_tokens, so the largest of them counts.
-    """
-    body = {"messages": [], "max_tokens": 16, name: value}
-
-    most = in_region(body).max_tokens
-
-    assert most is not None
-    assert most >= 4096
 
 
 @pytest.mark.parametrize(
@@ -189,7 +175,7 @@ def test_a_temperature_that_moves_is_not_the_certified_one() -> None:
     """
     body = {"messages": [], "temperature": 0.0, "dynatemp_range": 1.5}
 
-    assert in_region(body).temperature is None
+    assert conditions(body).temperature is None
 
 
 @pytest.mark.parametrize(
@@ -205,7 +191,7 @@ def test_a_temperature_that_servers_may_read_differently_is_none(client: dict[st
     """
     Of two temperatures in one request nothing says which one the server takes.
     """
-    assert server == in_region({"messages": [], **client}).temperature
+    assert server == conditions({"messages": [], **client}).temperature
 
 
 def test_a_name_that_comes_twice_is_ambiguous() -> None:
@@ -214,7 +200,7 @@ def test_a_name_that_comes_twice_is_ambiguous() -> None:
     """
     twice = read_request(CHAT, {}, b'{"max_tokens": 4096, "max_tokens": 16}')
 
-    assert (None, None) == (twice.body, twice.in_region())
+    assert (None, None) == (twice.body, twice.conditions())
 
 
 def test_a_patch_leaves_no_other_spelling_of_its_fields() -> None:

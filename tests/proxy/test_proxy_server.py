@@ -100,13 +100,13 @@ def test_the_fields_of_the_route_are_in_the_request(tmp_path: Path) -> None:
     async def main() -> None:
         draws = iter([1.0, 0.0])
         async with listening(LiveServer()) as server, proxied(tmp_path, server, draw=lambda: next(draws)) as proxy:
-            published(proxy.routes, fields={"mode": "mtp", "opts": {"n": 4}}, plain={"mode": "ar"})
-            request_body = {"stream": True, "messages": [], "opts": {"k": 1}}
+            published(proxy.routes, fields={"mode": "mtp", "options": {"n": 4}}, plain={"mode": "ar"})
+            request_body = {"stream": True, "messages": [], "options": {"seed": 1}, "temperature": 0}
             await proxy.chat(request_body)
             await proxy.chat(request_body)
 
             assert [
-                {**request_body, "mode": "mtp", "opts": {"k": 1, "n": 4}},
+                {**request_body, "mode": "mtp", "options": {"seed": 1, "n": 4}},
                 {**request_body, "mode": "ar"},
             ] == server.bodies
             assert ["speculative", "holdout"] == [record["arm"] for record in proxy.records]
@@ -119,7 +119,8 @@ def test_a_long_request_is_read_in_another_process(tmp_path: Path, monkeypatch: 
     A prompt of a megabyte is sorted by its length and gets its fields, or is passed on as it is, and this process, in
     which streams wait, parses none of it.
     """
-    long = {"messages": [{"role": "user", "content": "word " * 200_000}], "stream": True, "opts": {"k": 1}}
+    messages = [{"role": "user", "content": "word " * 200_000}]
+    long = {"messages": messages, "stream": True, "options": {"seed": 1}, "temperature": 0}
 
     def parsed(text: bytes) -> Any:
         assert len(text) < 1000
@@ -131,11 +132,11 @@ def test_a_long_request_is_read_in_another_process(tmp_path: Path, monkeypatch: 
             published(proxy.routes, of=live_policy(default=None, rule=[rule]))
             monkeypatch.setattr("gatekeeper.proxy.live_request.json.loads", parsed)
             await proxy.chat(long)
-            published(proxy.routes, of=live_policy(default=None, rule=[rule]), fields={"opts": {"n": 4}})
+            published(proxy.routes, of=live_policy(default=None, rule=[rule]), fields={"options": {"n": 4}})
             await proxy.chat(long)
             monkeypatch.undo()
 
-            assert [long, {**long, "opts": {"k": 1, "n": 4}}] == server.bodies
+            assert [long, {**long, "options": {"seed": 1, "n": 4}}] == server.bodies
             records_seen = [(record["rule"], record["route"], record["prompt_chars"]) for record in proxy.records]
             assert [("rule 1", "speculative", 1_000_000)] * 2 == records_seen
             assert [] == proxy.said
@@ -150,7 +151,7 @@ def test_a_piece_reaches_the_client_before_the_next_is_sent(tmp_path: Path) -> N
 
     async def main() -> None:
         async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
-            async with proxy.session.post(proxy.url + CHAT, json={"stream": True}) as response:
+            async with proxy.session.post(proxy.url + CHAT, json={"stream": True, "temperature": 0}) as response:
                 assert WORDS[0] == await response.content.readany()
                 server.go.set()
                 assert WHOLE == WORDS[0] + await response.read()
@@ -176,7 +177,7 @@ def test_the_head_of_an_answer_comes_with_its_first_bytes(
     async def main() -> None:
         server = LiveServer(pieces=(b"", *WORDS, END) if waits else (*WORDS, END), waits=waits)
         async with listening(server), proxied(tmp_path, server) as proxy:
-            response = await proxy.session.post(proxy.url + CHAT, json={"stream": True})
+            response = await proxy.session.post(proxy.url + CHAT, json={"stream": True, "temperature": 0})
             server.go.set()
             assert WHOLE == await response.read()
 
@@ -192,7 +193,7 @@ def test_a_client_that_hangs_up_ends_the_request_at_the_server(tmp_path: Path) -
 
     async def main() -> None:
         async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
-            response = await proxy.session.post(proxy.url + CHAT, json={"stream": True})
+            response = await proxy.session.post(proxy.url + CHAT, json={"stream": True, "temperature": 0})
             await response.content.readany()
             response.close()
             await asyncio.wait_for(server.left.wait(), 30)
@@ -233,7 +234,7 @@ def test_a_client_that_does_not_read_slows_the_server_down(tmp_path: Path) -> No
         size = 1 << 16
         server = LiveServer(pieces=(b"data: " + b"x" * size + b"\n\n",) * 1000)
         async with listening(server), proxied(tmp_path, server) as proxy:
-            response = await proxy.session.post(proxy.url + CHAT, json={"stream": True})
+            response = await proxy.session.post(proxy.url + CHAT, json={"stream": True, "temperature": 0})
             before = -1
             while before != server.sent:
                 before = server.sent
@@ -709,7 +710,7 @@ def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> None:
 
     assert 0o600 == prompts_file.stat().st_mode & 0o777
     assert "listing" == line["workload"], "a workload without a route keeps its name"
-    assert {"messages": [], "stream": True} == line["request"]
+    assert {"messages": [], "stream": True, "temperature": 0} == line["request"]
     assert ("Sure", [{"name": "get", "arguments": '{"a": 1}'}]) == (
         line["response"]["text"],
         line["response"]["tool_calls"],

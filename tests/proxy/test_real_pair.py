@@ -23,6 +23,14 @@ ONCE = {"interval": 3600.0, "missing_for": 36000.0, "canaries": 1}
 TOOLS = [{"type": "function", "function": {"name": "book_room", "parameters": {"type": "object", "properties": {}}}}]
 SYSTEM = "you are a clerk."
 DRAIN_S = 30.0
+CONDITIONS: dict[str, Any] = {
+    "backend": "mlx-server",
+    "target": "../models/little-target",
+    "prompt_cache": "off",
+    "concurrency": 1,
+    "max_tokens": 40,
+}
+"""Under which the pair is said to be certified: at temperature 0."""
 MOST_UNTIL_OFF = 1000
 """Requests until the loss is proven; other work on the machine makes their speeds differ more than those simulated."""
 RULES: list[dict[str, Any]] = [
@@ -57,6 +65,7 @@ def test_real_requests_are_routed_by_each_rule(tmp_path: Path) -> None:
     speculates are answered by the server that drafts, all others, and the holdout, by the plain one.
     """
     policy: dict[str, Any] = {"watch": ONCE, "proxy": {"default": "prose", "holdout": 0.01, "rule": RULES}}
+    policy["conditions"] = CONDITIONS
     run = promoted_run(tmp_path / "run", guards=GUARDS, more=["tools"], off=["prose"], **policy)
     with proxied_pair(run) as pair:
         answers = []
@@ -76,7 +85,7 @@ def test_real_requests_are_routed_by_each_rule(tmp_path: Path) -> None:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[ProxiedPair]:
-    policy: dict[str, Any] = {"watch": ONCE, "proxy": {"default": "json", "holdout": 0.01}}
+    policy: dict[str, Any] = {"watch": ONCE, "proxy": {"default": "json", "holdout": 0.01}, "conditions": CONDITIONS}
     with proxied_pair(promoted_run(tmp_path / "run", guards=GUARDS, **policy)) as started:
         yield started
 
@@ -172,7 +181,7 @@ def test_a_shutdown_waits_no_longer_than_it_is_given(tmp_path: Path) -> None:
     A server that has stopped in mid-answer holds the proxy for `--drain` and not twice as long: the services of soak/
     kill it after one and a half times that. The request is recorded as failed.
     """
-    policy: dict[str, Any] = {"watch": ONCE, "proxy": {"default": "json", "holdout": 0.01}}
+    policy: dict[str, Any] = {"watch": ONCE, "proxy": {"default": "json", "holdout": 0.01}, "conditions": CONDITIONS}
     run = promoted_run(tmp_path / "run", guards=GUARDS, **policy)
     with proxied_pair(run, "--drain", f"{DRAIN_S}s") as pair:
         assert pair.process is not None
@@ -205,10 +214,8 @@ def test_eight_clients_are_decoded_plainly_above_the_certified_concurrency(tmp_p
     With four certified, the fifth request in flight and all after it go to the plain server, until the load has been
     low for the stated time; then requests speculate again.
     """
-    conditions: dict[str, Any] = {"backend": "mlx-server", "target": "../models/little-target", "prompt_cache": "off"}
-    conditions |= {"concurrency": 4, "max_tokens": 40}
     proxy = {"default": "json", "holdout": 0.01, "resume_after": 1.0}
-    policy: dict[str, Any] = {"watch": ONCE, "proxy": proxy, "conditions": conditions}
+    policy: dict[str, Any] = {"watch": ONCE, "proxy": proxy, "conditions": CONDITIONS | {"concurrency": 4}}
     run = promoted_run(tmp_path / "run", guards=GUARDS, **policy)
     gate = threading.Barrier(8)
 
@@ -238,6 +245,7 @@ def test_a_swapped_draft_is_turned_off_in_the_next_round(tmp_path: Path) -> None
     policy: dict[str, Any] = {
         "watch": {"interval": 2.0, "duty": 0.5, "missing_for": 240.0},
         "proxy": {"default": "json"},
+        "conditions": CONDITIONS,
     }
     with proxied_pair(promoted_run(tmp_path / "run", guards=GUARDS, **policy)) as pair:
         assert pair.overlay["route"][0]["speculation"]
@@ -279,6 +287,7 @@ def test_a_draft_that_is_swapped_behind_a_relay_is_turned_off_by_the_holdout(tmp
     policy: dict[str, Any] = {
         "watch": {"interval": 2.0, "duty": 0.02, "missing_for": 36000.0, "canaries": 1},
         "proxy": {"default": "json", "holdout": 0.05},
+        "conditions": CONDITIONS,
         "setting": LITTLE_SETTING | {"num_draft_tokens": 8},
     }
     run = promoted_run(tmp_path / "run", guards=GUARDS, **policy)

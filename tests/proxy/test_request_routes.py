@@ -1,25 +1,21 @@
 """The route of a live request: the policy, the load, the holdout."""
 
-import json
 import re
 import tomllib
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from gatekeeper.core.policy import Proxy, ProxyRule, RouteRegion
-from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
+from gatekeeper.core.policy import Proxy, ProxyRule
 from gatekeeper.proxy.live_evidence import LiveEvidence
 from gatekeeper.proxy.live_request import LiveRequest, read_request
-from gatekeeper.proxy.request_routes import ConcurrencyLimit, RequestRoutes
+from gatekeeper.proxy.request_routes import ConcurrencyLimit, RequestDecision, RequestRoutes
 from tests.builders.golden_words import says
-from tests.builders.live_server import CHAT, live_policy, published
+from tests.builders.live_server import CHAT, live_policy, live_request, published
 from tests.builders.project_folder import ROOT
 
 SECOND = 1_000_000_000
-ASKED = LiveRequest(CHAT)
 LIMITS = {"narrow": 2, "wide": 4}
 
 
@@ -29,13 +25,13 @@ def test_nothing_speculates_without_a_policy_that_is_in_force() -> None:
     """
     routes, now = RequestRoutes(LiveEvidence(), lambda: 1.0, lambda: now_ns[0]), []
     now_ns = [0]
-    now.append(routes.decide(ASKED).because)
+    now.append(routes.decide(live_request()).because)
     published(routes, until_ns=10)
-    now.append(routes.decide(ASKED).because)
+    now.append(routes.decide(live_request()).because)
     now_ns[0] = 10
-    now.append(routes.decide(ASKED).because)
+    now.append(routes.decide(live_request()).because)
     published(routes, on=False)
-    now.append(routes.decide(ASKED).because)
+    now.append(routes.decide(live_request()).because)
 
     assert ["first round", "as certified", "overdue", "a guard was violated"] == [
         next(part for part in ("first round", "as certified", "overdue", "a guard was violated") if part in why)
@@ -74,7 +70,7 @@ def test_a_workload_without_a_route_decodes_plainly() -> None:
     routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
     published(routes)
 
-    decided = routes.decide(LiveRequest(CHAT, workload="secret"))
+    decided = routes.decide(live_request(workload="secret"))
 
     assert ("unknown", False, None) == (decided.workload, decided.speculative, decided.arm)
 
@@ -88,7 +84,7 @@ def test_the_holdout_is_the_share_that_the_policy_says(share: float) -> None:
     routes = RequestRoutes(LiveEvidence(), lambda: next(draws))
     published(routes, of=live_policy(holdout=share))
 
-    first, second = routes.decide(ASKED), routes.decide(ASKED)
+    first, second = (routes.decide(live_request({"messages": []})) for _ in range(2))
 
     assert [(False, "holdout"), (True, "speculative")] == [
         (decision.speculative, decision.arm) for decision in (first, second)
@@ -114,10 +110,10 @@ def test_a_route_alone_on_its_server_is_certified_for_one_request() -> None:
     routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
     published(routes, of=live_policy(concurrency=1))
     routes.begin()
-    alone = routes.decide(ASKED)
+    alone = routes.decide(live_request())
     routes.begin()
 
-    assert (True, False) == (alone.speculative, routes.decide(ASKED).speculative)
+    assert (True, False) == (alone.speculative, routes.decide(live_request()).speculative)
 
 
 def test_each_route_has_its_own_limit_and_its_own_way_back() -> None:
@@ -135,7 +131,7 @@ def test_each_route_has_its_own_limit_and_its_own_way_back() -> None:
     published(routes, of=policy.model_copy(update={"route": both_routes}), names=tuple(LIMITS))
 
     def speculating() -> list[bool]:
-        return [routes.decide(LiveRequest(CHAT, workload=name)).speculative for name in LIMITS]
+        return [routes.decide(live_request(workload=name)).speculative for name in LIMITS]
 
     for _ in range(3):
         routes.begin()
@@ -150,146 +146,144 @@ def test_each_route_has_its_own_limit_and_its_own_way_back() -> None:
     assert [[False, True], [False, True], [False, True], [True, True]] == states
 
 
-REGION = RouteRegion.model_validate(
-    {
-        "temperature": {
-            "certified": 0.0,
-            "at_least": 0.0,
-            "at_most": 0.7,
-            "together_at_least": 0.0,
-            "together_at_most": 0.3,
-        },
-        "context": {"certified": 100, "at_most": 1000, "together_at_most": 500, "tokens_per_byte": 0.5},
-        "concurrency": {"certified": 1, "at_most": 2, "together_at_most": 1},
-        "max_tokens": {"certified": 256, "at_most": 512, "together_at_most": 512},
-    }
-)
-
-
-@pytest.mark.parametrize(
-    ("body", "in_flight", "why"),
-    [
-        ({}, 1, None),
-        ({"temperature": 0.7}, 1, None),
-        ({"temperature": 0.8}, 1, "temperature 0.8 is outside"),
-        ({"max_tokens": None, "max_completion_tokens": 512}, 1, None),
-        ({"max_tokens": 10, "options": {"num_predict": 600}}, 1, "max_tokens 600 is outside"),
-        ({"temperature": None}, 1, "does not say its temperature"),
-        ({"temperature": "0"}, 1, "does not say its temperature"),
-        ({"max_tokens": None}, 1, "does not say its max_tokens"),
-        ({"messages": [{"role": "user", "content": "x" * 1900}]}, 1, None),
-        ({"messages": [{"role": "user", "content": "x" * 2100}]}, 1, "context 1058 is outside"),
-        ({"messages": [{"role": "user", "content": "x", "tool_calls": ["y" * 2100]}]}, 1, "context 1061 is outside"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 1, "does not say its context"),
-        ({}, 2, None),
-        ({}, 3, "concurrency 3 is outside"),
-        ({"temperature": 0.3, "max_tokens": 512}, 1, None),
-        ({"temperature": 0.7, "max_tokens": 512}, 1, "temperature and max_tokens were not certified together"),
-        ({"temperature": 0.3}, 2, "temperature and concurrency were not certified together"),
-        ({"n": 3}, 1, "concurrency 3 is outside"),
-        ({"prompt": ["a", "b", "c"]}, 1, "concurrency 3 is outside"),
-        ({"top_p": 0.9, "seed": 1, "stop": ["x"], "user": "me"}, 1, None),
-        ({"answer_length": 4096}, 1, "field 'answer_length' is not known"),
-        ({"mirostat": 2}, 1, "field 'mirostat' is not known"),
-        ({"adapters": "x"}, 1, "field 'adapters' is not known"),
-        ({"Max_Tokens": 4096}, 1, "field 'Max_Tokens' is not known"),
-        ({"tell me a secret": 1}, 1, "the effect of a field of the request is not known"),
-        ({"options": {"num_ctx": 9}}, 1, "field 'options.num_ctx' is not known"),
-        ({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, 1, "'messages.images' is not known"),
-        ({"messages": [{"role": "user", "content": [{"text": "a", "image_url": "x"}]}]}, 1, "not say its context"),
-        ({"certified_with": 1}, 1, None),
-    ],
-)
-def test_a_request_outside_of_the_region_decodes_plainly(body: dict[str, Any], in_flight: int, why: str | None) -> None:
-    """
-    Each axis alone up to its end, several together up to the box; a value that the request does not say is outside.
-    """
-    routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
-    policy = live_policy()
-    carried = policy.conditions.model_copy(update={"request": {"certified_with": 1}})
-    published(routes, region=REGION, of=policy.model_copy(update={"conditions": carried}))
-    request_body = {"messages": [{"role": "user", "content": "hello"}], "temperature": 0, "max_tokens": 100, **body}
-    request = read_request(CHAT, {}, json.dumps(request_body).encode())
-    routes.begin(in_flight + request.answers - 1)
-
-    decided = routes.decide(request)
-
-    assert (why is None) == decided.speculative
-    assert (why or "") in decided.because
-    assert decided.may_speculate == decided.speculative
-
-
-TEXT = "x" * 2100
-STRANGE: dict[str, tuple[dict[str, Any], str]] = {
-    "a certified field with another value": ({"certified_with": 2}, "field 'certified_with' is not known"),
-    "no tokens": ({"max_tokens": 0}, "does not say its max_tokens"),
-    "no tokens in the options": ({"options": {"num_predict": 0}}, "does not say its max_tokens"),
-    "prompts as tables": ({"prompt": [{"text": "a"}, {"text": "b"}, {"text": "c"}]}, "concurrency 3 is outside"),
-    "answers in the options": ({"options": {"n": 64}}, "field 'options.n' is not known"),
-    "a prompt in the options": ({"options": {"system": TEXT}}, "field 'options.system' is not known"),
-    "messages that are a text": ({"messages": TEXT}, "field 'messages' is not known"),
-    "a message that is a text": ({"messages": [TEXT]}, "field 'messages' is not known"),
-    "a role of its own": ({"messages": [{"role": TEXT, "content": "a"}]}, "field 'messages.role' is not known"),
+LONGEST = 1000
+"""Tokens of the longest certified prompt, of which a byte has half a one."""
+OUTSIDE: dict[str, tuple[dict[str, Any], str]] = {
+    "another temperature": ({"temperature": 0.7}, "temperature 0.7 is not the certified one, 0"),
+    "no temperature": ({"temperature": None}, "does not say its temperature"),
+    "a temperature as text": ({"temperature": "0"}, "does not say its temperature"),
+    "another temperature in the options": ({"options": {"temperature": 0.7}}, "does not say its temperature"),
+    "a temperature that moves": ({"dynatemp_range": 0.5}, "does not say its temperature"),
+    "a longer prompt": ({"messages": [{"role": "user", "content": "x" * 2100}]}, "about 1058 tokens, certified up to"),
+    "a longer call of a tool": (
+        {"messages": [{"role": "user", "content": "x", "tool_calls": ["y" * 2100]}]},
+        "about 1060 tokens",
+    ),
+    "an image": ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "cannot be estimated"),
     "an image with a text": (
         {"messages": [{"role": "user", "content": [{"type": "image", "text": "a"}]}]},
-        "not say its context",
+        "cannot be estimated",
     ),
-    "a long effort": ({"reasoning_effort": TEXT}, "context 1"),
-    "a long choice": ({"tool_choice": {"function": {"name": TEXT}}}, "context 1"),
-    "a long number": ({"instructions": int("9" * 2100)}, "context 1"),
+    "a part with an image": (
+        {"messages": [{"role": "user", "content": [{"text": "a", "image_url": "x"}]}]},
+        "cannot be estimated",
+    ),
+    "images beside the text": (
+        {"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]},
+        "'messages.images' is not known",
+    ),
+    "several answers": ({"n": 3}, "3 requests in flight, certified up to 2"),
+    "several prompts": ({"prompt": ["a", "b", "c"]}, "3 requests in flight, certified up to 2"),
+    "prompts as tables": ({"prompt": [{"text": "a"}, {"text": "b"}, {"text": "c"}]}, "3 requests in flight"),
+    "answers in the options": ({"options": {"n": 64}}, "field 'options.n' is not known"),
+    "a field of some server": ({"mirostat": 2}, "field 'mirostat' is not known"),
+    "another spelling": ({"Temperature": 2}, "field 'Temperature' is not known"),
+    "a name that may be a prompt": ({"tell me a secret": 1}, "the effect of a field of the request is not known"),
+    "an option of some server": ({"options": {"num_ctx": 9}}, "field 'options.num_ctx' is not known"),
+    "a certified field with another value": ({"certified_with": 2}, "field 'certified_with' is not known"),
+    "a prompt in the options": ({"options": {"system": "x" * 2100}}, "field 'options.system' is not known"),
+    "messages that are a text": ({"messages": "x" * 2100}, "field 'messages' is not known"),
+    "a message that is a text": ({"messages": ["x" * 2100]}, "field 'messages' is not known"),
+    "a role of its own": ({"messages": [{"role": "x" * 2100, "content": "a"}]}, "field 'messages.role' is not known"),
+    "a long effort": ({"reasoning_effort": "x" * 2100}, "about 1"),
+    "a long choice": ({"tool_choice": {"function": {"name": "x" * 2100}}}, "about 1"),
+    "a long number": ({"instructions": int("9" * 2100)}, "about 1"),
+}
+"""Requests that differ from what was certified, and why they are decoded plainly."""
+INSIDE: dict[str, dict[str, Any]] = {
+    "as certified": {},
+    "the temperature in the options too": {"options": {"temperature": 0}},
+    "a prompt that is as long": {"messages": [{"role": "user", "content": "x" * 1984}]},
+    "a certified field": {"certified_with": 1},
+    "fields that move nothing": {"top_p": 0.9, "seed": 1, "stop": ["x"], "user": "me"},
+    "two answers": {"n": 2},
 }
 
 
-@pytest.mark.parametrize("name", STRANGE)
-def test_what_a_server_may_take_in_another_way_is_outside(name: str) -> None:
+def certified_for_two() -> RequestRoutes:
+    """Return the routes of a workload that was certified at temperature 0 with two streams and a field of its own."""
+    routes, policy = RequestRoutes(LiveEvidence(), lambda: 1.0), live_policy(concurrency=2)
+    conditions = policy.conditions.model_copy(update={"request": {"certified_with": 1}})
+    route = policy.route[0].model_copy(update={"longest_prompt": LONGEST, "tokens_per_byte": 0.5})
+    published(routes, of=policy.model_copy(update={"conditions": conditions, "route": (route,)}))
+    return routes
+
+
+def decide(routes: RequestRoutes, request: LiveRequest) -> RequestDecision:
+    """Decide on a request that is alone on the server, and end it."""
+    routes.begin(request.answers)
+    decision = routes.decide(request)
+    routes.end(request.answers)
+    return decision
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_request_that_differs_from_the_certified_ones_decodes_plainly(name: str) -> None:
     """
-    A text that may be a part of the prompt, a limit that may be none, and another value than the certified one.
+    Nothing but the certified temperature, prompts and streams gets the draft, not where the plain server fails either;
+    what a request does not say, or what no one knows the effect of, counts as different.
     """
-    fields, why = STRANGE[name]
-    routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
-    policy = live_policy()
-    carried = policy.conditions.model_copy(update={"request": {"certified_with": 1}})
-    published(routes, region=REGION, of=policy.model_copy(update={"conditions": carried}))
-    usual = {"messages": [{"role": "user", "content": "hello"}], "temperature": 0, "max_tokens": 100, "min_tokens": 0}
+    body, reason = OUTSIDE[name]
 
-    inside, outside = (read_request(CHAT, {}, json.dumps(body).encode()) for body in (usual, usual | fields))
-    routes.begin(outside.answers)
+    decision = decide(certified_for_two(), live_request(body))
 
-    assert why in routes.decide(outside).because
-    routes.end(outside.answers - 1)
-    assert routes.decide(inside).speculative
+    assert (False, False, None) == (decision.speculative, decision.may_speculate, decision.arm)
+    assert reason in decision.because
 
 
-def test_a_body_that_cannot_be_read_is_outside_of_every_region() -> None:
+@pytest.mark.parametrize("name", INSIDE)
+def test_a_request_as_it_was_certified_gets_the_draft(name: str) -> None:
     """
-    Also of a region that has only the requests in flight, which are known of any request.
+    The certified temperature, prompts up to the longest certified one, and as many streams.
     """
-    routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
-    published(routes, region=RouteRegion.model_validate({"concurrency": {"certified": 1, "at_most": 2}}))
+    decision = decide(certified_for_two(), live_request(INSIDE[name]))
 
-    readable, unreadable = (routes.decide(read_request(CHAT, {}, body)) for body in (b"{}", b'{"a": 1, "a": 2}'))
-
-    assert (True, False) == (readable.speculative, unreadable.speculative)
-    says("proxy", "a body that cannot be read is outside of every region", unreadable.because)
+    assert (True, "speculative") == (decision.speculative, decision.arm), decision.because
 
 
-def test_a_lower_step_speculates_at_the_certified_point_alone() -> None:
+def test_too_many_requests_never_reach_the_draft() -> None:
     """
-    What was explored is the certified setting: of a ladder step nothing around the point is known.
+    Above the certified number of streams a request is not sent to the draft where the plain server fails either.
     """
-    assert REGION.point.beyond({"temperature": 0, "context": 90, "concurrency": 1, "max_tokens": 256}) is None
-    assert REGION.point.beyond({"temperature": 0.3, "context": 90, "concurrency": 1, "max_tokens": 256}) is not None
+    routes = certified_for_two()
+    routes.begin(3)
+
+    decision = routes.decide(live_request())
+
+    assert (False, False) == (decision.speculative, decision.may_speculate)
 
 
-def test_the_overlay_carries_the_region() -> None:
+def test_a_body_that_cannot_be_read_decodes_plainly() -> None:
     """
-    Who reads the overlay gets the conditions with the route; who does not know of them refuses its schema.
+    Nothing says of it at which temperature the server would answer.
     """
-    route = OverlayRoute("easy", True, "as certified", (("draft", "heavy"),), region=REGION)
-    now = datetime(2026, 1, 1, tzinfo=UTC)
+    unreadable = decide(certified_for_two(), read_request(CHAT, {}, b'{"temperature": 0, "temperature": 2}'))
 
-    text = Overlay("s", "p", "v", now, now, (route,)).text()
+    assert not unreadable.speculative
+    says("proxy", "a body that cannot be read decodes plainly", unreadable.because)
 
-    assert 2 == tomllib.loads(text)["schema"]
-    assert REGION == RouteRegion.model_validate(tomllib.loads(text)["route"][0]["region"])
-    assert text.index("[route.setting]") < text.index("[route.region")
+
+def test_a_policy_that_does_not_say_how_long_prompts_were_certifies_none() -> None:
+    """
+    Where the tokens of the certified prompts were not counted, no request gets the draft.
+    """
+    routes, policy = RequestRoutes(LiveEvidence(), lambda: 1.0), live_policy()
+    route = policy.route[0].model_copy(update={"longest_prompt": None})
+    published(routes, of=policy.model_copy(update={"route": (route,)}))
+
+    decision = decide(routes, live_request())
+
+    assert not decision.speculative
+    assert "does not say how long the certified prompts were" in decision.because
+
+
+def test_without_a_density_a_byte_counts_as_a_token() -> None:
+    """
+    A token has a byte or more, so a prompt of as many bytes is never longer than certified.
+    """
+    routes, policy = RequestRoutes(LiveEvidence(), lambda: 1.0), live_policy()
+    route = policy.route[0].model_copy(update={"longest_prompt": 100})
+    published(routes, of=policy.model_copy(update={"route": (route,)}))
+    prompts = ({"messages": [{"role": "user", "content": "x" * size}]} for size in (92, 93))
+
+    assert [True, False] == [decide(routes, live_request(body)).speculative for body in prompts]

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.builders.deployment import Answering, Deployed
+from tests.builders.deployment import CERTIFIED, Answering, Deployed
 from tests.builders.proxy_process import proxy
 from tests.builders.servers import RecordedServer, llama_server
 from tests.builders.waiting import until
@@ -25,7 +25,7 @@ def start(deployed: Deployed, *options: str) -> AbstractContextManager[tuple["su
 
 
 def chat(url: str, **headers: str) -> tuple[bytes, str]:
-    body = {"messages": [{"role": "user", "content": "x"}], "stream": True}
+    body = {"messages": [{"role": "user", "content": "x"}], "stream": True, "temperature": 0}
     response = httpx2.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=60)
     return response.content, response.headers["x-gatekeeper-route"]
 
@@ -38,7 +38,7 @@ def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None
     with Answering() as server, Answering() as plain:
         plain.drafted = plain.accepted = 0
         deployed = Deployed.served(tmp_path, server.url)
-        deployed.policy(guards=[GUARD], watch=ONCE, proxy={"default": "easy", "holdout": 0.01})
+        deployed.policy(guards=[GUARD], watch=ONCE, proxy={"default": "easy", "holdout": 0.01}, **CERTIFIED)
         options = ("--url", server.url, "--plain-url", plain.url)
         with start(deployed, *options) as (process, url):
             until(lambda: (tmp_path / "policy.live.toml").exists() or process.poll() is not None)
@@ -78,7 +78,8 @@ def test_two_servers_of_llama_cpp_are_routed_as_the_guide_says(tmp_path: Path) -
         RecordedServer(llama_server(drafting=False), drafting=False) as plain,
     ):
         deployed = Deployed.served(tmp_path, server.url, "llama-server", served_model_name="big")
-        deployed.policy(guards=guards, watch=often, conditions=conditions, proxy={"default": "easy", "holdout": 0.01})
+        certified = CERTIFIED | {"conditions": conditions}
+        deployed.policy(guards=guards, watch=often, proxy={"default": "easy", "holdout": 0.01}, **certified)
         with start(deployed, "--url", server.url, "--plain-url", plain.url) as (process, url):
             until(lambda: log(tmp_path).count("look") >= 3 or process.poll() is not None)
             assert process.poll() is None, url

@@ -40,7 +40,7 @@ M2 = ("m2-ultra-64gb", "m2-ultra-64gb-4b", "m2-ultra-64gb-gguf")
 MACHINES = (*M2, "m3-ultra-512gb", "m4-16gb", "m4-24gb", "m5-pro-48gb")
 SYSTEMS = ("dflash-mlx", "llama-server", "llama-server-mtp", "lmstudio", "mtplx", "ollama")
 """One file a serving system, for whatever machine runs it."""
-LITTLE = ("quickstart", "quickstart-region", "quickstart-warm-cache", "smoke")
+LITTLE = ("quickstart", "quickstart-warm-cache", "smoke")
 OTHER_M4 = ("m4-24gb-inprocess", "m4-24gb-nightly")
 """Of the same machine as m4-24gb; tests/shipped/test_m4_24gb.py holds what they promise."""
 
@@ -135,15 +135,6 @@ temperature = [0.0, 0.7]
 max_tokens = [64, 128]
 thinking = [true, false]
 concurrency = [1, 2]
-
-[region]
-temperature = [0.0, 0.7]
-context = [4096, 8192]
-concurrency = [1, 4]
-max_tokens = [256, 512]
-monotone = ["context", "concurrency"]
-canaries = 16
-repeats = 3
 
 [sweep.default]
 draft = "org/small-4bit"

@@ -4,9 +4,9 @@ To add one: a file here that defines a `FinalPass`, its line below, and a module
 `gatekeeper.run.stages.final_passes` whose `send` sends its requests.
 """
 
-from gatekeeper.analysis.final_passes import conversations, region, routing, starts
+from gatekeeper.analysis.final_passes import conversations, routing, starts
 from gatekeeper.analysis.final_passes.final_pass import FinalPass
 
 FINAL_PASSES: tuple[FinalPass, ...] = (
-    routing.PASS, region.PASS, conversations.PASS, starts.PASS,
+    routing.PASS, conversations.PASS, starts.PASS,
 )  # fmt: skip

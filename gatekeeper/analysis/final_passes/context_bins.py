@@ -7,7 +7,6 @@ from statistics import median
 
 import numpy as np
 
-from gatekeeper.analysis.final_passes.point_probe import prompt_bytes
 from gatekeeper.analysis.metrics.host.host_series import readings
 from gatekeeper.analysis.metrics.lost_pairs import Pair
 from gatekeeper.analysis.metrics.pair_speeds import pair_speed
@@ -62,8 +61,7 @@ def grown_conversations(case: Case, workload: str, knobs: Setting) -> GrownConve
         return GrownConversations((), because="the tokens of its prompts are not counted")
     least = least_ratio(case.slo, workload, DECODE_RATIO)
     bins = context_bins(paired, least, case.slo.confidence, footprints_of(case.host_samples, answers))
-    density = max(_prompt_tokens(pair) / max(1, prompt_bytes(canaries[pair[0].canary])) for pair in paired.pairs)
-    return GrownConversations(bins, _host(case, workload, knobs), density)
+    return GrownConversations(bins, _host(case, workload, knobs))
 
 
 def context_bins(

@@ -30,17 +30,12 @@ def _lacks(case: Case, _: Verdict, routes: Routes) -> list[tuple[str, Setting]]:
 
 
 def _judge(case: Case, workload: WorkloadVerdict, route: Setting) -> WorkloadVerdict:
-    """Add what the conversations of a promoted workload show; its region ends where they stop gaining."""
+    """Add what the conversations of a promoted workload show: its route ends where they stop gaining."""
     if not speculates(route) or not conversations_of(case.canaries[workload.name]):
         return workload
     from gatekeeper.analysis.final_passes.context_bins import grown_conversations  # noqa: PLC0415 (few runs have one)
-    from gatekeeper.analysis.verdict.certified_region import CertifiedRegion  # noqa: PLC0415 (as above)
 
-    grown = grown_conversations(case, workload.name, route)
-    if grown is None:
-        return workload
-    region = (workload.region or CertifiedRegion((), (), ())).narrowed(grown.axis)
-    return replace(workload, region=region, conversations=grown)
+    return replace(workload, conversations=grown_conversations(case, workload.name, route))
 
 
 def _speculating(settings: Mapping[str, Setting]) -> dict[str, Setting]:

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
-from gatekeeper.analysis.verdict.certified_region import WORDS, AxisValue, RegionAxis
 from gatekeeper.core.metrics import DECODE_RATIO
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, figures, known, rounded
+
+WORDS = {Outcome.PASS: "inside", Outcome.FAIL: "outside", Outcome.UNPROVEN: "open"}
+"""Where the prompts of a bin lie: with a proven gain, without one, or neither proven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,6 @@ class GrownConversations:
     bins: tuple[ContextBin, ...]
     host_checks: tuple[Check, ...] = ()
     """The objectives on the host that failed while the conversations grew."""
-    tokens_per_byte: float | None = None
     because: str | None = None
     """Why nothing is known."""
 
@@ -82,14 +83,6 @@ class GrownConversations:
     def ends_by(self) -> int | None:
         """Return a prompt that gains no more: the longest of the first bin without a gain; None where there is none."""
         return next((context.most for context in self.bins if context.outcome is Outcome.FAIL), None)
-
-    @property
-    def axis(self) -> RegionAxis:
-        """Return how far a route reaches by it: a prompt may be no longer than the gain is proven."""
-        reach = float(max(1, self.reach))
-        beyond = (context for context in self.bins if context.most > reach)
-        values = tuple(AxisValue(float(context.most), WORDS[context.outcome], probed=True) for context in beyond)
-        return RegionAxis("context", reach, False, {"at_most": reach}, values, self.tokens_per_byte)
 
     def document(self) -> dict[str, object]:
         """Return it as verdict.json writes it."""

@@ -15,7 +15,6 @@ from gatekeeper.core.records import Knobs
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome, figures, known, worst
 
 if TYPE_CHECKING:  # most runs have none of them
-    from gatekeeper.analysis.verdict.certified_region import CertifiedRegion
     from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
 
 PLAIN_SPEED = "plain_decode_throughput"
@@ -51,6 +50,8 @@ class Measured:
     plain_answers: int | None = None
     longest_prompt: int | None = None
     """In tokens; None where they are not counted."""
+    tokens_per_byte: float | None = None
+    """Of the longest prompts: by this a proxy estimates the tokens of a prompt. Only policy.toml has it."""
     longest_answer: int | None = None
     acceptance_by_position: tuple[float, ...] = ()
     prompts: PromptSpeeds | None = None
@@ -159,9 +160,6 @@ class WorkloadVerdict:
     """What the sweep saw and why it chose."""
     steps: tuple[AbandonedStep, ...] = ()
     """The settings that were soaked before this one, in their order."""
-    region: "CertifiedRegion | None" = None
-    """Around the certified point: which values of each axis are inside, outside and open; only where the SLO names a
-    region, and the workload is promoted."""
     conversations: "GrownConversations | None" = None
     """Of a promoted workload whose canaries are turns: what the draft gains as prompts grow."""
     at_end: tuple[ArmsCompared, ...] = ()
@@ -180,7 +178,6 @@ class WorkloadVerdict:
             "choice": self.choice.document() if self.choice is not None else {},
             "steps": [step.document() for step in self.steps],
             **known(
-                region=self.region and self.region.document(),
                 conversations=self.conversations and self.conversations.document(),
                 at_end=[compared.document() for compared in self.at_end] or None,
             ),

@@ -26,8 +26,10 @@ from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers
 from gatekeeper.analysis.verdict.faster_repeats import examine_repeats, history
 from gatekeeper.analysis.verdict.run_verdict import PLAIN_SPEED, Measured, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
+from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import ANSWER_RATIO, BY_NAME, DECODE_RATIO, ENERGY_RATIO, MEASURED, PASS_RATES
 from gatekeeper.core.metrics.metric import Sight
+from gatekeeper.core.policy import TEMPLATE_TOKENS
 from gatekeeper.core.records import Generation
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome, StillChanging, fact, rounded, worst
@@ -70,9 +72,9 @@ def _checks(
     """Check every objective that applies, by the evidence at each of the *looks*; metrics that are *lost* are open."""
     evidence, terms = looks[-1], case.plan.terms
     name, logits = evidence.workload, Sight.LOGITS in terms.sight
-    beyond = [unseen(case, look) for look in looks] if speculating else looks
+    beyond = [_unseen(case, look) for look in looks] if speculating else looks
     objectives = [
-        measurable(objective, evidence)
+        _measurable(objective, evidence)
         for objective in all_objectives(case.slo, name, speculating=speculating, terms=terms)
     ]
     checks = [
@@ -109,7 +111,7 @@ def _outcome(
     return WorkloadOutcome.GRADED_BACK, choice.because
 
 
-def unseen(case: Case, evidence: PairedAnswers) -> PairedAnswers:
+def _unseen(case: Case, evidence: PairedAnswers) -> PairedAnswers:
     """Return what the soak recorded of canaries that the sweep never sent, so that they had no part in the choice."""
     swept = {
         answer.canary
@@ -149,7 +151,7 @@ def judge_baseline(case: Case, soak: SoakPlan, name: str, choice: Choice, becaus
     evidence = replace(soak_answers(case, soak, name), level=looks_at(case, soak, name)[-1].level)
     plain = replace(evidence, answers=evidence.plain, plain=(), pairs=(), before=())
     objectives = all_objectives(case.slo, name, speculating=False)
-    on_unseen = unseen(case, plain)
+    on_unseen = _unseen(case, plain)
     estimates = (
         objective_estimate(objective, on_unseen if objective.beyond_canaries else plain, {}, logits=False)
         for objective in objectives
@@ -163,7 +165,7 @@ def judge_baseline(case: Case, soak: SoakPlan, name: str, choice: Choice, becaus
     )
 
 
-def measurable(objective: Objective, evidence: PairedAnswers) -> Objective:
+def _measurable(objective: Objective, evidence: PairedAnswers) -> Objective:
     """Return the objective; the implicit one on decode speed is on whole answers where these have no decode speed."""
     if isinstance(objective, Implicit) and objective.metric == DECODE_RATIO and has_no_decode_speed(evidence):
         return objective.model_copy(update={"metric": ANSWER_RATIO})
@@ -264,7 +266,35 @@ def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> Measured:
         answers=len(evidence.answers),
         plain_answers=len(evidence.plain),
         longest_prompt=max(prompts, default=0) or None,
+        tokens_per_byte=_tokens_per_byte(evidence),
         longest_answer=max(outputs, default=0) or None,
         acceptance_by_position=tuple(map(rounded, acceptance_by_position(successful(evidence.answers)))),
         claimed=claimed,
     )
+
+
+def _tokens_per_byte(evidence: PairedAnswers) -> float | None:
+    """Return the most tokens that a byte has among the longest prompts; None where no prompt's tokens are counted.
+
+    What a chat template adds is left out. A prompt less than half as long as the longest is, too: of it, the start of
+    a conversation and other fixed tokens are too large a part.
+    """
+    tokens_by_canary = {
+        generation.canary: generation.answer.prompt_tokens
+        for generation in evidence.answers
+        if generation.answer.prompt_tokens
+    }
+    longest = max(tokens_by_canary.values(), default=0)
+    densest = 0.0
+    for name, tokens in tokens_by_canary.items():
+        if 2 * tokens >= longest:
+            canary = evidence.canaries[name]
+            own_tokens = tokens - TEMPLATE_TOKENS * len(canary.messages)
+            densest = max(densest, own_tokens / max(1, _prompt_bytes(canary)))
+    return rounded(densest) or None
+
+
+def _prompt_bytes(canary: Canary) -> int:
+    """Return the bytes of a prompt's texts and tools."""
+    texts = (str(message.get("content") or "") for message in canary.messages)
+    return sum(len(text.encode()) for text in (*texts, str(canary.tools or "")))

@@ -27,7 +27,7 @@ def _host(name: str, unit: str, samples: str, description: str, *, higher: bool 
 
 def _power(name: str, unit: str, samples: str, description: str, formula: str) -> Metric:
     says = f"{description}; informational unless named"
-    return _host(name, unit, samples, says, formula=formula, remedy=_POWER, soak_alone=True)
+    return _host(name, unit, samples, says, formula=formula, remedy=_POWER)
 
 
 # fmt: off
@@ -49,23 +49,23 @@ HOST_METRICS: tuple[Metric, ...] = (
         "throttle_time", "s", "thermal_level throttle_total throttle_events",
         "time thermally throttled",
         formula="time at thermal level 2 or more, 1 or more on a Mac without a fan",
-        remedy=_COOL, aliases=("throttling",), watched=True, soak_alone=True,
+        remedy=_COOL, aliases=("throttling",), watched=True,
     ),
     _host(
         "swapin_bytes", "B", "swapin_bytes",
         "bytes swapped in while memory was short",
-        formula=_COUNTER, remedy=_MEMORY, aliases=("swapins",), soak_alone=True,
+        formula=_COUNTER, remedy=_MEMORY, aliases=("swapins",),
     ),
     _host(
         "swapout_bytes", "B", "swapout_bytes",
         "bytes swapped out while memory was short",
-        formula=_COUNTER, remedy=_MEMORY, aliases=("swapouts",), soak_alone=True,
+        formula=_COUNTER, remedy=_MEMORY, aliases=("swapouts",),
     ),
     _host(
         "swap_growth", "B", "swap_used",
         "growth of swap over the soak",
         formula="swap at the end - at the start; 0 if it ever fell",
-        remedy=_MEMORY, aliases=("swap",), watched=True, soak_alone=True,
+        remedy=_MEMORY, aliases=("swap",), watched=True,
     ),
     _host(
         "footprint_peak", "B", "subject_footprint",
@@ -78,13 +78,13 @@ HOST_METRICS: tuple[Metric, ...] = (
         "slope of that footprint",
         formula="Theil-Sen slope",
         remedy="find and fix the leak; until then, restart the server regularly",
-        minimum=None, soak_alone=True,
+        minimum=None,
     ),
     _host(
         "fan_variation", "rpm", "fan_speed",
         "range of the fan speed; informational unless named",
         formula="largest - smallest",
-        remedy=_COOL, soak_alone=True,
+        remedy=_COOL,
     ),
     _power("power_mean", "W", "package_power", "mean package power", "energy / time"),
     _power("energy_per_token", "J", "package_power", "package energy per output token", "energy / output tokens"),

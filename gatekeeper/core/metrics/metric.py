@@ -129,8 +129,6 @@ class Metric:
     """Canaries carry it and stand for other prompts, so it can be bounded for those as well."""
     watched: bool = False
     """A guard of `gatekeeper watch` may name it."""
-    soak_alone: bool = False
-    """Only the length of a soak shows it: at a point of a region, which takes a minute, it is not checked."""
     measured_by: str = ""
     """The pass after a soak that an objective on it needs, where the soak itself does not show it."""
     samples: tuple[str, ...] = ()

@@ -2,11 +2,10 @@
 
 from gatekeeper.core.policy.policy_file import Conditions, Launch, Policy, parse
 from gatekeeper.core.policy.proxy_table import RESPONSE_FORMATS, WORKLOAD_HEADER, Proxy, ProxyRule, digest
-from gatekeeper.core.policy.route import MeasuredRoute, MeasuredValue, Route
-from gatekeeper.core.policy.route_region import AxisBounds, RouteRegion
+from gatekeeper.core.policy.route import TEMPLATE_TOKENS, MeasuredRoute, MeasuredValue, Route
 from gatekeeper.core.policy.watch_table import Guard, Watch
 
 __all__ = [
-    "RESPONSE_FORMATS", "WORKLOAD_HEADER", "AxisBounds", "Conditions", "Guard", "Launch", "MeasuredRoute",
-    "MeasuredValue", "Policy", "Proxy", "ProxyRule", "Route", "RouteRegion", "Watch", "digest", "parse",
+    "RESPONSE_FORMATS", "TEMPLATE_TOKENS", "WORKLOAD_HEADER", "Conditions", "Guard", "Launch", "MeasuredRoute",
+    "MeasuredValue", "Policy", "Proxy", "ProxyRule", "Route", "Watch", "digest", "parse",
 ]  # fmt: skip

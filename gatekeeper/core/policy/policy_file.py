@@ -10,7 +10,7 @@ from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.policy.proxy_table import Proxy
 from gatekeeper.core.policy.route import Route
 from gatekeeper.core.policy.watch_table import Guard, Watch
-from gatekeeper.core.toml_file import InputTable, located
+from gatekeeper.core.toml_file import InputTable
 from gatekeeper.core.toml_file import parse as parse_toml
 
 
@@ -56,7 +56,7 @@ class Default(InputTable):
 class Policy(InputTable):
     """The whole file."""
 
-    schema_: Literal[1, 2] = Field(alias="schema", description="2 where a route has a region")
+    schema_: Literal[1] = Field(alias="schema")
     slo: str = Field(min_length=1)
     grade: Literal["certification", "demo"]
     manifest_sha256: str
@@ -73,9 +73,6 @@ class Policy(InputTable):
 
     @model_validator(mode="after")
     def _names_exist(self) -> "Policy":
-        if self.schema_ != 1 + any(route.region is not None for route in self.route):
-            message = "it is 2 where a route has a region, else 1\ncopy the routes from the run's policy.toml"
-            raise located(("schema",), message)
         names = [route.workload for route in self.route]
         if len(set(names)) != len(names):
             raise ValueError("two routes have the same workload")
@@ -103,9 +100,6 @@ class Policy(InputTable):
 
     def max_concurrency(self, workload: str) -> int:
         """Return up to how many requests in flight a workload may speculate: its own figure, else the certified one."""
-        region = self.route_of(workload).region
-        if region is not None and region.concurrency is not None:
-            return int(region.concurrency.at_most)
         return self.route_of(workload).max_concurrency or self.conditions.concurrency
 
     def expired(self, now: datetime) -> bool:

@@ -2,13 +2,14 @@
 
 from pydantic import Field, model_validator
 
-from gatekeeper.core.policy.route_region import RouteRegion
 from gatekeeper.core.quantity_fields import Seconds
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import ChosenKnobs, Step
 from gatekeeper.core.toml_file import InputTable
 
 _PLAIN: Setting = (("draft", None),)
+TEMPLATE_TOKENS = 8
+"""That a chat template adds to a message, at most, as the tokens of a prompt are estimated."""
 
 
 class MeasuredValue(InputTable):
@@ -54,13 +55,16 @@ class Route(InputTable):
         default=(), description="steps below the setting; plain decoding follows the last one"
     )
     longest_prompt: int | None = Field(default=None, ge=1, description="tokens of the longest certified prompt")
+    tokens_per_byte: float | None = Field(
+        default=None,
+        gt=0,
+        description="of the longest prompts, besides 8 tokens a message: by this a proxy estimates "
+        "the tokens of a prompt",
+    )
     max_concurrency: int | None = Field(
         default=None, ge=1, description="requests in flight up to which it may speculate"
     )
     measured: MeasuredRoute = MeasuredRoute()
-    region: RouteRegion | None = Field(
-        default=None, description="the requests it may speculate for, besides [conditions]"
-    )
 
     @model_validator(mode="after")
     def _drafts(self) -> "Route":

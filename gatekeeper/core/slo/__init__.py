@@ -1,7 +1,6 @@
 """The SLO file: the system under test, its objectives and how they are proven; a file a table."""
 
 from gatekeeper.core.slo.objective import MetricBound, Objective
-from gatekeeper.core.slo.region_table import Region
 from gatekeeper.core.slo.slo_file import CONFIDENCE, Host, Slo, Step, Telemetry, Workload, parse
 from gatekeeper.core.slo.soak_table import CERTIFICATION_S, Profile, Soak
 from gatekeeper.core.slo.sweep_table import (
@@ -17,6 +16,6 @@ from gatekeeper.core.slo.sweep_table import (
 
 __all__ = [
     "ADAPTIVE", "CERTIFICATION_S", "CHOSEN", "CONDITIONS", "CONFIDENCE", "DRAFT_LENGTHS", "MOST_TOKENS",
-    "ChosenKnobs", "Host", "Knobs", "MetricBound", "Objective", "Profile", "Region", "Slo", "Soak", "Step",
+    "ChosenKnobs", "Host", "Knobs", "MetricBound", "Objective", "Profile", "Slo", "Soak", "Step",
     "Telemetry", "Workload", "parse", "process_name",
 ]  # fmt: skip

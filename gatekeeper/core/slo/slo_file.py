@@ -10,7 +10,6 @@ from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.quantity_fields import Seconds
 from gatekeeper.core.slo.objective import Objective
-from gatekeeper.core.slo.region_table import AXES, Region
 from gatekeeper.core.slo.soak_table import Soak
 from gatekeeper.core.slo.subject_table import Subject
 from gatekeeper.core.slo.sweep_table import MOST_TOKENS, Sweep
@@ -124,7 +123,6 @@ class Slo(InputTable):
     workload: tuple[Workload, ...] = Field(min_length=1, max_length=100)
     sweep: Sweep = Sweep()
     soak: Soak = Soak()
-    region: Region = Region()
     fallback: Fallback = Fallback()
     promote: Promote = Promote()
     telemetry: Telemetry = Telemetry()
@@ -140,13 +138,6 @@ class Slo(InputTable):
                 message = f"{clash}: two workloads have the same name"
                 raise located(("workload", number, "name"), f"{message}\ngive each workload a name of its own")
         return workloads
-
-    @field_validator("region")
-    @classmethod
-    def _extends(cls, region: Region) -> Region:
-        if not region.axes:
-            raise ValueError(f"[region] names no axis, so it does nothing\nadd one of {', '.join(AXES)}, or remove it")
-        return region
 
     @model_validator(mode="after")
     def _names_exist(self) -> "Slo":

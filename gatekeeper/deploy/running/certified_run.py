@@ -3,13 +3,12 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.analysis.verdict.policy.region_bounds import stored_bounds
 from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core import parse
@@ -17,7 +16,7 @@ from gatekeeper.core import policy as policies
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Manifest, sha256
-from gatekeeper.core.policy import Policy, Route, RouteRegion
+from gatekeeper.core.policy import Policy, Route
 from gatekeeper.core.slo import CHOSEN
 from gatekeeper.core.system import files, inputs, run_directory
 from gatekeeper.core.system.inputs import Inputs
@@ -53,8 +52,6 @@ class CertifiedRun:
     """Time of the last event: a policy issued much later would be valid for longer than the run allows."""
     policy: Policy | None = None
     """What the run certified, if it has a policy: an edited one holds under the same conditions."""
-    regions: Mapping[str, RouteRegion] = field(default_factory=dict)
-    """By workload that was promoted: the requests it was certified for, where the SLO has a region."""
     policy_sha256: str | None = None
     """SHA-256 of the policy file that its certificate names, if one does."""
 
@@ -86,7 +83,7 @@ class CertifiedRun:
             if route.workload not in self.inputs.canaries:
                 return f"route '{route.workload}': the run has no such workload", "use the workloads of the SLO"
             if (higher := self._above(policy, route)) is not None:
-                return f"route '{route.workload}': {higher}, the certified one", again
+                return f"route '{route.workload}': {higher}", again
             beyond = (self._beyond_certified(route) or self._beyond_measured(route)) if route.speculation else None
             if beyond is not None:
                 return f"route '{route.workload}': {beyond}", f"an edit may turn a route off, not on; {again}"
@@ -97,11 +94,16 @@ class CertifiedRun:
         if self.policy is None:
             return None
         if policy.max_concurrency(route.workload) > (most := self.policy.max_concurrency(route.workload)):
-            return f"max_concurrency is above {most}"
+            return f"max_concurrency is above {most}, the certified one"
         certified = next((candidate for candidate in self.policy.route if candidate.workload == route.workload), None)
         longest = None if certified is None else certified.longest_prompt
+        if route.longest_prompt is not None and longest is None:
+            return "it names a longest_prompt, and the certified one does not"
         if longest is not None and (route.longest_prompt is None or route.longest_prompt > longest):
-            return f"longest_prompt is above {longest}"
+            return f"longest_prompt is above {longest}, the certified one"
+        density = None if certified is None else certified.tokens_per_byte
+        if (route.tokens_per_byte or 1.0) < (density or 1.0):
+            return f"tokens_per_byte is below {density or 1.0:g}, the certified one"
         return None
 
     def _valid_for_too_long(self, policy: Policy) -> str | None:
@@ -118,15 +120,6 @@ class CertifiedRun:
             return "the run did not promote it"
         if dict(route.steps[0]) != dict(certified):
             return f"its setting differs from the certified one, {dict(certified)}"
-        if (certified_region := self.regions.get(route.workload)) is not None:
-            axes = route.region.axes if route.region is not None else {}
-            wider = [
-                axis
-                for axis, bounds in certified_region.axes.items()
-                if axis not in axes or not bounds.covers(axes[axis])
-            ]
-            if wider:
-                return f"its region is wider than the certified one: {', '.join(wider)}"
         for lower in map(dict, route.steps[1:-1]):
             longer = any((lower.get(knob) or 0) > (certified.get(knob) or 0) for knob in _LENGTHS)
             if lower["draft"] not in self.inputs.slo.subject.drafts or longer:
@@ -191,18 +184,13 @@ def load(run: Path) -> CertifiedRun:
             for workload in verdict["workloads"]
             if workload["outcome"] == "promoted" and not host_failed
         }
-        regions = {
-            workload["name"]: RouteRegion.model_validate(stored_bounds(workload["region"]))
-            for workload in verdict["workloads"]
-            if workload.get("region")
-        }
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(f"{run}/verdict.json: damaged", hint="derive it again: gatekeeper judge") from error
     names = _model_names(run, manifest)
     digests = sha256(frozen), sha256(text)
     ended, policy = _ended(run), certified_policy(run)
     digest = certified_policy_digest(directory)
-    return CertifiedRun(run, manifest, run_inputs, *digests, settings, names, ended, policy, regions, digest)
+    return CertifiedRun(run, manifest, run_inputs, *digests, settings, names, ended, policy, digest)
 
 
 def _ended(run: Path) -> datetime:

@@ -13,7 +13,7 @@ from gatekeeper.backends.dialect import Dialect, Get
 from gatekeeper.backends.dialects import running_dialect
 from gatekeeper.backends.lossy_options import Lossy, find_lossy_setting
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.core.policy import Conditions, Launch, Policy, Route
+from gatekeeper.core.policy import Conditions, Launch, Policy
 from gatekeeper.core.records import Answer
 from gatekeeper.core.text import quote
 from gatekeeper.deploy.running.context_window import Outcome, compare_window
@@ -60,7 +60,7 @@ def compare(policy: Policy, process: SeenProcess | None, fetch: Get) -> list[Com
         *_lossy(process, dialect, fetch),
         *_process(policy, process, dialect),
         *_documents(policy, policy.conditions, dialect, fetch),
-        *_by_request(policy.conditions, policy.route),
+        *_by_request(policy.conditions),
     ]
 
 
@@ -187,7 +187,7 @@ def _is_number(word: str) -> bool:
 
 def _documents(policy: Policy, conditions: Conditions, dialect: Dialect, fetch: Get) -> Iterator[Compared]:
     """Compare the context window that a server states, and what it tells of its slots."""
-    yield Compared("context", *compare_window(policy, conditions, dialect.window, fetch))
+    yield Compared("context", *compare_window(conditions, dialect.window, fetch))
     if dialect.slots is None:
         return
     slots = dialect.slots(fetch)
@@ -220,16 +220,14 @@ def compare_versions(certified: Mapping[str, str], running: Mapping[str, str]) -
     return Compared("versions", "as certified", ", ".join(f"{name} {pairs[name][1]}" for name in equal))
 
 
-def _by_request(conditions: Conditions, routes: Sequence[Route]) -> Iterator[Compared]:
+def _by_request(conditions: Conditions) -> Iterator[Compared]:
     """List what every request decides anew, and the server cannot tell."""
-    wider = [route.workload for route in routes if route.region is not None]
-    region = f"; further in the region of {', '.join(wider)}" if wider else ""
     sampled = conditions.sampling.model_dump(exclude_none=True)
     certified = ", ".join(f"{name} {value:g}" for name, value in sampled.items())
-    yield Compared("sampling", "not checked", f"each request decides it; certified with {certified}{region}")
+    yield Compared("sampling", "not checked", f"each request decides it; certified with {certified}")
     limits = f"{conditions.concurrency} at once, answers of {conditions.max_tokens} tokens"
     limits += f", prompts of {conditions.longest_prompt}" if conditions.longest_prompt else ""
-    yield Compared("load", "not checked", f"its clients decide it; certified up to {limits}{region}")
+    yield Compared("load", "not checked", f"its clients decide it; certified up to {limits}")
     if conditions.request:
         yield Compared("request fields", "not checked", f"every request must carry {json.dumps(conditions.request)}")
 

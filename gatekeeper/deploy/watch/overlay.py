@@ -15,14 +15,11 @@ import tomli_w
 
 from gatekeeper.core import parse
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
-from gatekeeper.core.policy import RouteRegion
 from gatekeeper.core.system.file_lock import FileLock, LockHeldError
 from gatekeeper.core.system.files import write_atomically
 
 SCHEMA = 1
-"""Version of the overlay, where its routes hold for every request of their workload."""
-WITH_REGION = 2
-"""The same where a route has a region: a reader that does not know of it refuses the file, and so decodes plainly."""
+"""Version of the overlay."""
 HEAD = "# Written by `gatekeeper watch`. After next_look_before this file is invalid: decode plainly.\n"
 
 
@@ -37,8 +34,6 @@ class OverlayRoute:
     """The knobs for speculation; empty for plain decoding."""
     request: Mapping[str, Any] = field(default_factory=dict)
     """The request fields that select it, if the server accepts them per request."""
-    region: RouteRegion | None = None
-    """The requests for which it may speculate; None: for all of its workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +53,7 @@ class Overlay:
     def text(self) -> str:
         """Return the file's text; line-by-line readers rely on the order of a route's keys."""
         document: dict[str, Any] = {
-            "schema": WITH_REGION if any(route.region is not None for route in self.routes) else SCHEMA,
+            "schema": SCHEMA,
             "slo": self.slo,
             "policy_sha256": self.policy_sha256,
             "verdict_sha256": self.verdict_sha256,
@@ -74,7 +69,6 @@ class Overlay:
                 "because": " ".join(route.because.split()),
                 **({"request": dict(route.request)} if route.request else {}),
                 "setting": {knob: value for knob, value in route.setting if value is not None},
-                **({"region": route.region.model_dump(exclude_none=True)} if route.region is not None else {}),
             }
             for route in self.routes
         ]

@@ -179,10 +179,7 @@ class Routes:
         reason = state.standing.because or state.standing.barred
         if not reason:
             reason = "as certified" if speculating else self.policy.route_of(name).because or "as the policy says"
-        region = self.policy.route_of(name).region if speculating else None
-        if region is not None and state.standing.step:
-            region = region.point  # only the certified setting was explored
-        return OverlayRoute(name, speculating, reason, setting if speculating else (), region=region)
+        return OverlayRoute(name, speculating, reason, setting if speculating else ())
 
     @property
     def exit_code(self) -> ExitCode:

@@ -14,7 +14,7 @@ from gatekeeper.analysis.passes import PASSES
 from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.records import Detail, Event, Generation, Reading, Role
 from gatekeeper.core.system.record_files import ANSWERS
-from gatekeeper.core.text import describe_point, describe_setting
+from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show_bytes
 from gatekeeper.report.data.workload_progress import WorkloadProgress, WorkloadRow
 
@@ -161,8 +161,8 @@ class Progress:
                 case "block" if "soak" in detail:
                     name = f"plain block {detail['block']}"
                     self._begin_part(_Part(name, self._event_at, of=_count(detail, "answers")))
-                case "closing" | "point":
-                    self._begin_pass(detail)
+                case "closing":
+                    self._begin_part(_Part("closing pass", self._event_at, of=_count(detail, "answers")))
                 case "answer":
                     self._answer(detail)
                 case "reading":
@@ -244,13 +244,6 @@ class Progress:
         counts = most is not None and most > seconds
         expected = self._expected.get("soak", 0.0) - self._soaked_s
         return _Part("", self._event_at, min(most, max(seconds, expected)) if counts and most else seconds, most)
-
-    def _begin_pass(self, detail: Detail) -> None:
-        """Begin the closing pass, or a point of a region, whose figures are compared with no other point's."""
-        if "point" in detail:
-            self._workloads = {str(detail["workload"]): WorkloadProgress()}
-        name = describe_point(detail["point"]) if "point" in detail else "closing pass"
-        self._begin_part(_Part(name, self._event_at, of=_count(detail, "answers")))
 
     def _begin_part(self, part: _Part) -> None:
         before = self._part

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.records import Detail, Event
-from gatekeeper.core.text import counted, describe_point, describe_setting, printable_error
+from gatekeeper.core.text import counted, describe_setting, printable_error
 from gatekeeper.core.units import show_seconds
 from gatekeeper.report.data.progress import DONE, Progress, Snapshot
 from gatekeeper.report.data.workload_progress import WorkloadRow
@@ -51,7 +51,6 @@ def _line(event: Event) -> str | None:
         "soaking": lambda: f"{detail['soak']}: at least {show_seconds(float(detail['seconds']))}",
         "resting": lambda: f"{detail['soak']}: {show_seconds(float(detail['seconds']))} for the power at rest",
         "stopped": lambda: f"{detail['workload']}: stopped testing {_trial(detail)} early: {detail['because']}",
-        "point": lambda: f"{detail['workload']}: probing {describe_point(detail['point'])}",
         "doubt": lambda: f"not comparable: {detail['because']}",
         "warning": lambda: f"note: {detail['about']}: {detail['because']}",
         "busy": lambda: _busy(detail),

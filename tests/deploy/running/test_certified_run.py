@@ -177,22 +177,43 @@ def test_what_was_never_measured_is_refused(tmp_path: Path, changes: dict[str, A
         pass
 
 
-def test_an_edited_region_may_not_be_wider(tmp_path: Path) -> None:
-    """
-    A copy may narrow a route's region; one that widens it, or leaves it out, is refused.
-    """
-    deployed, axis = Deployed.scripted(tmp_path), {"certified": 0.0, "at_least": 0.0, "at_most": 0.7}
-    path = tmp_path / "run" / "verdict.json"
-    verdict = json.loads(path.read_text())
-    verdict["workloads"][0]["region"] = {"axes": [{"axis": "temperature", "values": [], **axis}]}
-    path.write_text(json.dumps(verdict))
+LENGTHS: dict[str, tuple[dict[str, float], dict[str, float], str]] = {
+    "shorter prompts": (
+        {"longest_prompt": 900, "tokens_per_byte": 0.3},
+        {"longest_prompt": 500, "tokens_per_byte": 0.4},
+        "",
+    ),
+    "longer prompts": ({"longest_prompt": 900}, {"longest_prompt": 901}, "longest_prompt is above 900"),
+    "any prompts": ({"longest_prompt": 900}, {}, "longest_prompt is above 900"),
+    "prompts that were not counted": ({}, {"longest_prompt": 9}, "names a longest_prompt"),
+    "thinner prompts": (
+        {"longest_prompt": 900, "tokens_per_byte": 0.3},
+        {"longest_prompt": 900, "tokens_per_byte": 0.2},
+        "tokens_per_byte is below 0.3",
+    ),
+    "prompts of a guessed density": (
+        {"longest_prompt": 900},
+        {"longest_prompt": 900, "tokens_per_byte": 0.5},
+        "tokens_per_byte is below 1",
+    ),
+}
+"""How long prompts may be: by the run's own policy, by an edited copy, and what is said against it."""
 
-    for most in (0.7, 0.3):
-        deployed.policy(schema=2, route={"region": {"temperature": {**axis, "at_most": most}}})
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_an_edited_route_takes_no_longer_prompts(tmp_path: Path, name: str) -> None:
+    """
+    A copy may shorten the prompts of a route; one that lengthens them, or estimates fewer tokens of them, is refused.
+    """
+    certified, edited, objection = LENGTHS[name]
+    deployed = Deployed.scripted(tmp_path)
+    run = deployed.path / "run"
+    shutil.copy(deployed.policy(route=certified), run / "policy.toml")
+    seal(run)
+    deployed.policy(route=edited)
+
+    if not objection:
         with deployed.session(WatchOutput()):
-            pass
-    wider: dict[str, Any] = {"schema": 2, "route": {"region": {"temperature": {**axis, "at_most": 0.9}}}}
-    for changes in (wider, {}):
-        deployed.policy(**changes)
-        with pytest.raises(InputError, match="its region is wider"), deployed.session(WatchOutput()):
-            pass
+            return
+    with pytest.raises(InputError, match=objection), deployed.session(WatchOutput()):
+        pass

@@ -16,7 +16,7 @@ CERTIFIED = ("python", "-P", "-m", "gatekeeper.backends.mlx_tap", "--model", "bi
 DRAFTED = (*CERTIFIED, "--draft-model", "small", "--prompt-cache-size", "0")
 
 
-def policy(region: dict[str, Any] | None = None, **conditions: Any) -> Policy:
+def policy(**conditions: Any) -> Policy:
     certified_conditions = {
         "backend": "mlx-server",
         "target": "big",
@@ -25,7 +25,7 @@ def policy(region: dict[str, Any] | None = None, **conditions: Any) -> Policy:
         "max_tokens": 64,
     }
     document: dict[str, Any] = {
-        "schema": 2 if region else 1,
+        "schema": 1,
         "slo": "made",
         "grade": "demo",
         "manifest_sha256": "a",
@@ -36,8 +36,6 @@ def policy(region: dict[str, Any] | None = None, **conditions: Any) -> Policy:
         "launch": [{"workloads": ["chat"], "speculation": True, "command": DRAFTED}],
         "route": [{"workload": "chat", "speculation": True, "setting": {"draft": "small"}}],
     }
-    if region:
-        document["route"][0]["region"] = region
     return Policy.model_validate(document)
 
 
@@ -167,41 +165,26 @@ def test_what_llama_server_tells_of_itself_is_compared(props: Any, slots: Any, d
     assert differing == {part for part, (outcome, _) in parts.items() if outcome == "differs"}
 
 
-BOUNDS = {"certified": 200, "at_most": 8000, "together_at_most": 2000}
-LIMITS = {"certified": 64, "at_most": 512, "together_at_most": 256}
-
-
-def window(backend: str, region: dict[str, Any], path: str, document: Any) -> tuple[str, str]:
+def window(backend: str, path: str, document: Any) -> tuple[str, str]:
     """Return what is said of the window of a server that has one *document*, at *path*."""
+    certified = policy(backend=backend, longest_prompt=8000)
     parts = server_differences.compare(
-        policy(region, backend=backend), None, lambda requested: json.dumps(document) if requested == path else None
+        certified, None, lambda requested: json.dumps(document) if requested == path else None
     )
     (outcome_and_detail,) = ((part.outcome, part.detail) for part in parts if part.part == "context")
     return outcome_and_detail
 
 
-@pytest.mark.parametrize(
-    ("region", "needed"),
-    [
-        ({}, 200 + 64),
-        ({"context": BOUNDS, "max_tokens": LIMITS}, 8000 + 64),
-        ({"context": {"certified": 200, "at_most": 200}, "max_tokens": {"certified": 64, "at_most": 512}}, 200 + 512),
-        ({"context": {**BOUNDS, "at_most": 2000}, "max_tokens": LIMITS}, 2000 + 256),
-        ({"context": BOUNDS}, 8000 + 64),
-        ({"max_tokens": LIMITS}, 200 + 512),
-        ({"temperature": {"certified": 0, "at_least": 0, "at_most": 1}}, 200 + 64),
-    ],
-)
-def test_a_window_must_hold_the_longest_request_of_the_region(region: dict[str, Any], needed: int) -> None:
+def test_a_window_must_hold_the_longest_certified_request() -> None:
     """
-    The longest prompt with its answer that may speculate must fit: on one axis alone, or as far as both go together.
+    The longest certified prompt must fit with the longest answer that a request may ask for.
     """
-    fits = window("vllm", region, "/v1/models", {"data": [{"id": "any", "max_model_len": needed}]})
-    short = window("vllm", region, "/v1/models", {"data": [{"id": "any", "max_model_len": needed - 1}]})
+    needed = 8000 + 64
+    fits = window("vllm", "/v1/models", {"data": [{"id": "any", "max_model_len": needed}]})
+    short = window("vllm", "/v1/models", {"data": [{"id": "any", "max_model_len": needed - 1}]})
 
     assert ("as certified", "differs") == (fits[0], short[0])
     assert {str(needed - 1), str(needed)} <= set(re.findall(r"\d+", short[1]))
-    assert ("(the region of chat)" in short[1]) == (needed > 264)
     assert "--max-model-len" in short[1]
 
 
@@ -239,31 +222,29 @@ def test_each_server_states_its_window_in_its_own_place(backend: str, path: str,
     """
     A window that is stated is compared; one that is not, or that may be another model's, is named as not stated.
     """
-    region = {"context": BOUNDS, "max_tokens": LIMITS}
-
-    result, detail = window(backend, region, path, document)
+    result, detail = window(backend, path, document)
 
     assert outcome == result
     assert ("not stated" in detail) == (outcome == "not checked")
     assert "8064" in detail
 
 
-def test_fewer_slots_than_the_region_reaches_are_a_contradiction() -> None:
+def test_fewer_slots_than_were_certified_are_a_contradiction() -> None:
     """
-    A region up to four requests at once needs four slots of llama-server.
+    A certificate for four requests at once needs four slots of llama-server.
     """
-    four_at_once = policy({"concurrency": {"certified": 1, "at_most": 4}}, backend="llama-server")
+    four_at_once = policy(concurrency=4, backend="llama-server")
 
     parts = server_differences.compare(four_at_once, None, lambda _: json.dumps(PROPS | {"total_slots": 2}))
 
     says(
         "deployed_servers",
-        "fewer slots than the region reaches are a contradiction: differences",
+        "fewer slots than were certified are a contradiction: differences",
         server_differences.differences(parts),
     )
     says(
         "deployed_servers",
-        "fewer slots than the region reaches are a contradiction: not checked",
+        "fewer slots than were certified are a contradiction: not checked",
         server_differences.not_checked(parts),
     )
 

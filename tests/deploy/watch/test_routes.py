@@ -8,7 +8,6 @@ import pytest
 from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Policy
 from gatekeeper.deploy.watch.restore import LoggedRoutes, PublishedRoutes, read_log
-from gatekeeper.deploy.watch.route_moves import Standing, start
 from gatekeeper.deploy.watch.routes import Routes
 from tests.builders.watch import CONDITIONS
 
@@ -93,24 +92,3 @@ def test_a_log_of_another_certificate_says_nothing() -> None:
     before.bar("json", "another model answers", NOW)
 
     assert LoggedRoutes() == read_log([{"kind": "begun", **before.snapshot("1" * 64)}], VERDICT)
-
-
-def test_a_lower_step_speculates_at_the_certified_point_alone() -> None:
-    """
-    The overlay carries the explored region for the certified setting, and its point alone for a step below it.
-    """
-    axis = {"certified": 0.0, "at_least": 0.0, "at_most": 0.7}
-    plain = policy("json").model_dump(by_alias=True, exclude_unset=True)
-    route = {"region": {"temperature": axis}, "ladder": [{"rung": "shrink-draft", "draft": "heavy"}]}
-    region_policy = Policy.model_validate({**plain, "schema": 2, "route": [{**plain["route"][0], **route}]})
-    watched_routes = Routes(region_policy, switched=True, now=NOW)
-
-    certified = watched_routes.overlay_route("json").region
-    watched_routes.states["json"] = start(Standing(workload="json", step=1), 0)
-    below = watched_routes.overlay_route("json").region
-
-    assert certified is not None
-    assert below is not None
-    assert ({"temperature": 0.7}, {"temperature": 0.0}) == tuple(
-        {name: bounds.at_most for name, bounds in region.axes.items()} for region in (certified, below)
-    )

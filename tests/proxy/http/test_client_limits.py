@@ -11,9 +11,9 @@ import httpx2
 import pytest
 
 from gatekeeper.proxy.http import client_limits
-from tests.builders.deployment import Answering, Deployed
+from tests.builders.deployment import CERTIFIED, Answering, Deployed
 from tests.builders.descriptors import few_descriptors
-from tests.builders.live_server import CHAT, WORDS, LiveServer, listening, proxied
+from tests.builders.live_server import ASKED, CHAT, WORDS, LiveServer, listening, proxied
 from tests.builders.proxy_process import proxy
 from tests.builders.waiting import until, until_in_loop
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(240)
 HEAD = b"POST " + CHAT.encode() + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 ONCE = {"interval": 3600.0, "missing_for": 36000.0, "canaries": 1}
 GUARD = {"metric": "error_rate", "at_most": 0.5, "for": 60.0}
-BODY = {"messages": [{"role": "user", "content": "x"}], "stream": True}
+BODY = {**ASKED, "stream": True}
 
 
 def test_a_process_without_descriptors_blames_no_server(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_idle_connections_turn_no_speculation_off(tmp_path: Path, soft: int, har
     with Answering() as server, Answering() as plain:
         plain.drafted = plain.accepted = 0
         deployed = Deployed.served(tmp_path, server.url)
-        deployed.policy(guards=[GUARD], watch=ONCE, proxy={"default": "easy", "holdout": 0.01})
+        deployed.policy(guards=[GUARD], watch=ONCE, proxy={"default": "easy", "holdout": 0.01}, **CERTIFIED)
         options = ("--url", server.url, "--plain-url", plain.url)
         files = (deployed.path / "policy.toml", deployed.path / "run", deployed.path / "slo.toml")
         with proxy(*files, *options, descriptors=(soft, hard)) as (process, url):

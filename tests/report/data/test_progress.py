@@ -190,19 +190,6 @@ def test_a_stage_begins_with_figures_of_its_own() -> None:
     ]
 
 
-def test_a_point_of_a_region_begins_with_figures_of_its_own() -> None:
-    """
-    The plain answers of one point are not compared with the drafted ones of the next; the part is the point's name.
-    """
-    before = [event(1, "answer", generation=generation(arm=arm), answered=1) for arm in ("plain", "candidate")]
-    point = event(2, "point", workload="json", point={"temperature": 0.7})
-
-    now = told(begin(), event(0, "stage", stage="region"), *before, point, event(3, "answer", generation=generation()))
-
-    assert ("region", "temperature 0.7") == (now.stage, now.part)
-    assert [("json", None, 100.0, 1)] == [(row.workload, row.plain, row.drafting, row.answered) for row in now.rows]
-
-
 def test_figures_are_those_of_the_arm_they_stand_under() -> None:
     """
     Plain 50, drafting 100 tok/s, three of four drafted tokens accepted; a warm-up counts for nothing.

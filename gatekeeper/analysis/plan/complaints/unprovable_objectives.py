@@ -57,11 +57,6 @@ def complaints(
         message = f"not measurable on this host: {host_lacks[metric]}"
         hint = "certify on another host, or remove the objective"
         complaints.append(Complaint("not-here", f"objective {metric}", message, hint))
-    words = [objective for objective in slo.objective if objective.metric == "token_agreement"]
-    if words and any(value > 0 for value in slo.region.temperature):
-        message = "tokens can only be compared at temperature 0, so every point above it stays open"
-        hint = "remove the objective on token_agreement: at temperature 0 it is implicit"
-        complaints.append(Complaint("weak", "region.temperature", message, hint))
     complaints += odd_bounds(slo)
     if slo.soak.duration < CERTIFICATION_S:
         message = f"a soak of {slo.soak.duration:g} s makes a demo; a certificate needs {CERTIFICATION_S:g} s"
@@ -126,7 +121,6 @@ def _sampled(slo: Slo, kind: BackendTraits) -> list[Complaint]:
         "sampling.temperature": (slo.sampling.temperature,),
         "sweep.temperature": slo.sweep.temperature,
         "sweep.default.temperature": (slo.sweep.default.temperature or 0.0,),
-        "region.temperature": slo.region.temperature,
     }
     message = f"backend {kind.name} decodes greedily at any temperature, so greedy answers would be judged"
     hint = "set temperature = 0, or use another backend"
@@ -146,14 +140,14 @@ def _only_unsure(slo: Slo) -> list[Complaint]:
 def _backend(slo: Slo, kind: BackendTraits) -> list[Complaint]:
     complaints = []
     swept = [("sweep", knob) for knob in (*CHOSEN, *CONDITIONS) if slo.sweep.values(knob)]
-    for table, knob in (*swept, *(("region", axis) for axis in slo.region.axes if axis in CONDITIONS)):
+    for table, knob in swept:
         if knob not in kind.knobs and not (knob == "concurrency" and kind.streams > 1):
             message = f"backend {kind.name} has no knob {knob}"
             complaints.append(
                 Complaint("never", f"{table}.{knob}", message, f"its knobs: {', '.join(sorted(kind.knobs))}")
             )
     complaints += [*_adaptive(slo, kind), *_sampled(slo, kind)]
-    for streams in {slo.soak.concurrency, *slo.sweep.concurrency, *slo.region.concurrency}:
+    for streams in {slo.soak.concurrency, *slo.sweep.concurrency}:
         if streams > kind.streams:
             message = f"backend {kind.name} serves {kind.streams} at once, the SLO sets concurrency = {streams}"
             complaints.append(

@@ -12,7 +12,6 @@ from gatekeeper.analysis.passes.warm_up import PAUSE_S, WARM_UP
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.settings import defaults, speculates
 from gatekeeper.analysis.verdict.policy.certified_guards import CertifiedGuard, guards
-from gatekeeper.analysis.verdict.policy.region_bounds import bounds_of
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.manifest import Manifest
@@ -36,6 +35,7 @@ class CertifiedRoute:
     setting: Knobs
     """Empty for plain decoding."""
     longest_prompt: int | None = None
+    tokens_per_byte: float | None = None
     warm_up_after: float | None = None
     """The shortest pause before which a warm-up is owed; None where none is."""
     max_concurrency: int | None = None
@@ -43,19 +43,17 @@ class CertifiedRoute:
     """The steps to try before plain decoding, each with its setting."""
     measured: Mapping[str, Estimate] = field(default_factory=dict)
     """What to compare production with where it has no plain decoding."""
-    region: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """The bounds of each axis."""
 
     def document(self) -> dict[str, object]:
         """Return it as policy.toml has it."""
         optional = {
             "longest_prompt": self.longest_prompt,
+            "tokens_per_byte": self.tokens_per_byte,
             "warm_up": self.warm_up_after is not None,
             "warm_up_after": self.warm_up_after,
             "max_concurrency": self.max_concurrency,
             "ladder": [{"rung": step, **dict(knobs)} for step, knobs in self.ladder],
             "measured": {name: figures("center", figure) for name, figure in self.measured.items()},
-            "region": dict(self.region),
         }
         return {
             "workload": self.workload,
@@ -84,7 +82,7 @@ class CertifiedPolicy:
     def document(self) -> dict[str, Any]:
         """Return it as policy.toml has it."""
         return {
-            "schema": 1 + any(route.region for route in self.routes),
+            "schema": 1,
             "slo": self.slo,
             "grade": self.grade,
             "manifest_sha256": self.manifest_sha256,
@@ -131,13 +129,22 @@ def _route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> Certifi
         speculation=True,
         because=workload.because,
         setting=setting,
-        longest_prompt=measured.longest_prompt,
+        longest_prompt=_longest_prompt(workload),
+        tokens_per_byte=measured.tokens_per_byte,
         warm_up_after=PAUSE_S if any(check.passed_with == WARM_UP for check in workload.checks) else None,
         max_concurrency=_max_concurrency(slo, workload),
         ladder=tuple(_below(slo, tuple(sorted(setting.items())))),
         measured={name: figures[name] for name in MeasuredRoute.model_fields if name in figures},
-        region=bounds_of(workload.region) if workload.region is not None else {},
     )
+
+
+def _longest_prompt(workload: WorkloadVerdict) -> int | None:
+    """Return the longest prompt of the soak, or the longest that still gains where conversations were measured."""
+    longest, grown = workload.measured.longest_prompt, workload.conversations
+    if grown is None:
+        return longest
+    reach = max(1, grown.reach)  # without a gain no prompt is short enough
+    return reach if longest is None else min(longest, reach)
 
 
 def _max_concurrency(slo: Slo, workload: WorkloadVerdict) -> int | None:

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from gatekeeper.analysis.verdict.certified_region import WORDS
-from gatekeeper.analysis.verdict.grown_conversations import ContextBin, GrownConversations
+from gatekeeper.analysis.verdict.grown_conversations import WORDS, ContextBin, GrownConversations
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.units import show, show_bytes
 from gatekeeper.core.verdict import Estimate
@@ -11,13 +10,14 @@ from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Scale
 from gatekeeper.report.html.markup import Markup, el, join, section, table
 from gatekeeper.report.html.page_parts import pill
-from gatekeeper.report.html.sections.region_section import KINDS
 from gatekeeper.report.phrases import end_of_gain
 
 HEADS = (
     "Prompt, tokens", "Against plain", "Outcome", "Acceptance", "First token", "As expected", "Memory", "Evidence",
     "Because",
 )  # fmt: skip
+KINDS = {"inside": "promoted", "outside": "failed", "open": "unproven"}
+"""The outcomes of a run whose sign and colour the words of a bin have."""
 ABOUT = (
     "Each conversation was asked turn after turn in both arms, on the prompt cache as deployed. All intervals hold "
     "together, with the conversation as the unit. Drafting is on for prompts up to where the gain is proven."

@@ -9,16 +9,15 @@ from gatekeeper.report.html.sections.conversations_section import conversations
 from gatekeeper.report.html.sections.energy_section import energies
 from gatekeeper.report.html.sections.latency_section import latency_section
 from gatekeeper.report.html.sections.manifest_section import manifest_section
-from gatekeeper.report.html.sections.region_section import regions
 from gatekeeper.report.html.sections.sweep_section import sweep_section
 
 
 def sections(page: PageData) -> list[Markup]:
     """Return the sections that follow the objectives; those with nothing to show are left out."""
     verdict = page.verdict
-    around = (regions(verdict), conversations(verdict), energies(verdict))
     measured = (
-        *around,
+        conversations(verdict),
+        energies(verdict),
         _at_end(page),
         sweep_section(page),
         latency_section(page),

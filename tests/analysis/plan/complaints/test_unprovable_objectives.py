@@ -487,22 +487,3 @@ def test_the_hopeless_come_first_and_none_twice() -> None:
 
     assert ["never", "not-here", "weak"] == [complaint.weight for complaint in complained]
     assert all(complaint.hint for complaint in complained)
-
-
-def test_a_region_that_cannot_be_explored_is_named_before_the_first_token() -> None:
-    """
-    An axis without a knob and more streams than the backend serves are refused; words above temperature 0 are a note.
-    """
-    region = {"temperature": [0.0, 0.7], "concurrency": [1, 16]}
-    written = slo(objective("token_agreement"), region=region)
-
-    bare = BackendTraits("bare", EVERYTHING, 8, frozenset({"concurrency"}))
-    complained = {
-        (complaint.weight, complaint.about) for complaint in complaints(written, {"easy": canaries(24)}, bare, {})
-    }
-
-    assert {
-        ("never", "region.temperature"),
-        ("never", "soak.concurrency"),
-        ("weak", "region.temperature"),
-    } <= complained
