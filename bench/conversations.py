@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.simulated_answers import both_arms, simulated_answer
-from gatekeeper.analysis.final_passes.context_bins import context_bins
+from gatekeeper.analysis.conversations import context_bins
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
 from gatekeeper.core.canary import Canary

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.simulated_mac import FAULTS, MACHINES, Host, host_of, script_of
-from gatekeeper.analysis.conclude import conclude, first_lacking
-from gatekeeper.analysis.final_passes import routing as routing_pass
+from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.passes import PASSES, forced_check, log_probabilities, near_ties, numerics, plain_words, replay
 from gatekeeper.analysis.plan.objectives import Terms, forced_workloads
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
@@ -40,7 +39,7 @@ from gatekeeper.run.requests import Client, Recorder
 from gatekeeper.run.run_passes import sender_of
 from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stages.sweep import sweep
-from gatekeeper.run.stages.tasks import FinalTask, KeptRecords, PassTask, SoakTask
+from gatekeeper.run.stages.tasks import PassTask, SoakTask
 
 STEADY = Profile(schema_=1, name="steady")
 SAMPLE_S = 1.0
@@ -101,12 +100,8 @@ def rehearse(
     *,
     profile: Profile = STEADY,
     host: Host | None = None,
-    routing: bool = False,
 ) -> Rehearsed:
-    """Run sweep, soaks and verdict; *truth* is the content of a script, *host* what the host shows in the soak.
-
-    With *routing* it ends with the routing pass, which decides nothing and takes its time.
-    """
+    """Run sweep, soaks and verdict; *truth* is the content of a script, *host* what the host shows in the soak."""
     backend = ScriptedBackend(Script.model_validate(dict(truth)))
     plan, made = _swept(promised, prompts, backend, seed)
     seconds = defaultdict[str, float](float, {"sweep": backend.seconds(backend.clock.now_ns())})
@@ -118,7 +113,6 @@ def rehearse(
         sweep={trial.name: StoredRecords(tuple(made[trial.name])) for trial in plan.trials},
         soaks={},
         interval=SAMPLE_S,
-        weights={one.name: profile.weight(one.name, one.tier) for one in promised.workload} if routing else {},
     )
     client = Client(case.slo, backend, _ignore)
     while needs := (concluded := conclude(case)).needs:
@@ -128,23 +122,6 @@ def rehearse(
                 case = _with_soak(case, soak_plan, client, backend, profile, host)
             seconds[soak_plan.file.removesuffix(".jsonl")] += (backend.clock.now_ns() - begun_ns) / 1e9
             case = _with_passes(case, soak_plan, backend, seconds)
-    if routing and (due := first_lacking(case, conclude(case, ()), (routing_pass.PASS,))) is not None:
-        begun_ns = backend.clock.now_ns()
-        with Client(case.slo, backend, _ignore) as client:
-            sender_of(routing_pass.PASS)(
-                FinalTask(
-                    slo=promised,
-                    canaries=prompts,
-                    seed=seed,
-                    backend=backend,
-                    lacking=due[1],
-                    files={routing_pass.ROUTING: KeptRecords(lambda _: None, [])},
-                    client=client,
-                    observe=_ignore,
-                    load_case=lambda: case,
-                )
-            )
-        seconds["routing"] = (backend.clock.now_ns() - begun_ns) / 1e9
     return Rehearsed(case, concluded.verdict, seconds)
 
 
@@ -305,7 +282,6 @@ def main() -> None:
                 given.seed,
                 profile=read.profile,
                 host=host_of(read.slo, given.fault),
-                routing=True,
             ),
         )
         for truth in given.truth or TRUTHS

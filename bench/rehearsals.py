@@ -66,7 +66,7 @@ class Rehearsal:
         given = inputs.read(SLOS / f"{self.slo}.toml")
         script = script_of(MACHINE_OF[self.slo], given.slo, given.canaries, self.truth, self.fault)
         host = host_of(given.slo, self.fault)
-        return rehearse(given.slo, given.canaries, script, 1, profile=given.profile, host=host, routing=True)
+        return rehearse(given.slo, given.canaries, script, 1, profile=given.profile, host=host)
 
     def row(self) -> tuple[str, ...]:
         """Return the row of the table."""

@@ -5,8 +5,8 @@ import inspect
 import textwrap
 from collections.abc import Iterable
 
-from gatekeeper.analysis.final_passes import FINAL_PASSES
 from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS
 from gatekeeper.core import records as kinds
 from gatekeeper.core.records import arrivals
 from gatekeeper.core.slo import DRAFT_LENGTHS
@@ -207,12 +207,11 @@ def _files() -> Iterable[tuple[str, str, str]]:
     yield "`baseline-again-N.jsonl`", "", "the baseline again, where it had no one speed"
     yield "`soak-N.jsonl`, `soak-N.part-M.jsonl`", "", "a soak and its parts, by fallback step"
     after = [(f"{one.stem}-N.jsonl", one.stage, one.kind) for one in PASSES]
-    final = [(name, "", kind) for one in FINAL_PASSES for name, kind in one.files.items()]
-    for when, files in (("passes after soak N", after), ("passes at the end", final)):
-        for kind in dict.fromkeys(kind for _, _, kind in files):
-            alike = [(name, stage) for name, stage, other in files if other is kind]
-            stages = ", ".join(stage for _, stage in alike if stage)
-            yield ", ".join(f"`{name}`" for name, _ in alike), titles[kind], f"{when}: {stages}" if stages else when
+    for kind in dict.fromkeys(kind for _, _, kind in after):
+        alike = [(name, stage) for name, stage, other in after if other is kind]
+        stages = ", ".join(stage for _, stage in alike)
+        yield ", ".join(f"`{name}`" for name, _ in alike), titles[kind], f"passes after soak N: {stages}"
+    yield f"`{CONVERSATIONS}`", "", "the conversations at the end"
     yield "`host.jsonl`", titles[kinds.HostSample], "the machine while it measures"
     yield "`events.jsonl`", titles[kinds.Event], "what happened when"
     watch, proxy = "[an entry of a watch](#lines-of-watchjsonl)", "[a request](proxy.md#records)"

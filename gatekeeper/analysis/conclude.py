@@ -4,16 +4,15 @@
 therefore take the same steps down the fallback ladder.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from gatekeeper.analysis.final_passes import FINAL_PASSES
-from gatekeeper.analysis.final_passes.final_pass import FinalPass
+from gatekeeper.analysis.conversations import add_conversations
 from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
 from gatekeeper.analysis.sweep.choice import Choice
+from gatekeeper.analysis.sweep.routing_gain import Routing, routing
 from gatekeeper.analysis.verdict.answer_findings import cache_findings
 from gatekeeper.analysis.verdict.case import Case, damage_after_soak, is_due
 from gatekeeper.analysis.verdict.host_checks import DISQUALIFYING, host_checks
@@ -24,7 +23,7 @@ from gatekeeper.analysis.verdict.sweep_result import negative_controls, sweep_ch
 from gatekeeper.analysis.verdict.workload_verdict import judge_baseline, judge_workload, no_gain_proven
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import CERTIFICATION_S, Workload
-from gatekeeper.core.verdict import Outcome
+from gatekeeper.core.verdict import Missing, Outcome
 
 LEAST_PART = 0.25
 """A further part shorter than this share of the soak's duration would decide little."""
@@ -40,8 +39,8 @@ class Conclusion:
     """The setting of each workload, once all are known."""
 
 
-def conclude(case: Case, final_passes: Sequence[FinalPass] = FINAL_PASSES) -> Conclusion:
-    """Judge the records, those of *final_passes* the last; name the soaks that are missing."""
+def conclude(case: Case) -> Conclusion:
+    """Judge the records, those of the conversations last; name the soaks that are missing."""
     choices, damage = sweep_choices(case)
     controls = negative_controls(case)
     state = LadderState(
@@ -66,24 +65,21 @@ def conclude(case: Case, final_passes: Sequence[FinalPass] = FINAL_PASSES) -> Co
             break
     verdict = _verdict(state)
     routes = {} if due else state.routes(verdict.workloads)
-    for final in final_passes if routes else ():
-        verdict = final.judge(case, verdict, routes)
+    if routes:
+        verdict = replace(verdict, routing=_routing(case, verdict, routes))
+        verdict = add_conversations(case, verdict, routes)
     return Conclusion(verdict, due, routes)
 
 
-LackingPass = tuple[FinalPass, Sequence[Any]]
-"""A pass at the end of a run, and what it must still measure."""
-
-
-def first_lacking(case: Case, conclusion: Conclusion, finals: Sequence[FinalPass]) -> LackingPass | None:
-    """Return the first of the passes at the end of a run that must still measure something.
-
-    *conclusion* is that without them. None where all are complete, and before every route is known.
-    """
-    if not conclusion.routes:
-        return None
-    lacks = ((final, final.lacks(case, conclusion.verdict, conclusion.routes)) for final in finals)
-    return next(((final, lacking) for final, lacking in lacks if lacking), None)
+def _routing(case: Case, verdict: Verdict, routes: Mapping[str, Setting]) -> Routing | Missing:
+    """Return what the routes gain over one setting for all workloads."""
+    reasons = {workload.name: workload.because for workload in verdict.workloads}
+    for workload in verdict.workloads:
+        if workload.choice is not None and not workload.steps:
+            reasons[workload.name] = workload.choice.because
+    reasons |= {transition.workload: transition.because for transition in verdict.transitions}
+    soaked = (answer for soak in case.soaks.values() for answer in soak.records)
+    return routing(case.slo, case.plan, case.sweep_records, case.weights, routes, soaked=soaked, reasons=reasons)
 
 
 def _hopeless(case: Case, choices: Mapping[str, Choice]) -> dict[str, WorkloadVerdict]:

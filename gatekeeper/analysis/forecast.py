@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gatekeeper.analysis.final_passes import FINAL_PASSES
+from gatekeeper.analysis.conversations import forecast_conversations
 from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.passes.soak_pass import Pass, RunAhead
+from gatekeeper.analysis.passes.soak_pass import Pass
 from gatekeeper.analysis.plan import soak_schedule
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.objectives import forced_workloads
@@ -49,10 +49,9 @@ class Forecast:
         """Return the stages in their order, if the sweep sends all its requests and chooses the default everywhere."""
         sweep = [self._answering(request) for request in self.plan.requests]
         soaks = self.soaks(soak_schedule.soak_plans(self.plan, self._chosen(), 1))
-        ahead = RunAhead(self.costs, self.plan, self.profile, self._chosen())
-        final = ((after.name, [*after.forecast(ahead)]) for after in FINAL_PASSES)
-        ends = (StageForecast(name, len(seconds), sum(seconds)) for name, seconds in final)
-        stages = (StageForecast("sweep", len(sweep), sum(sweep)), *soaks, *ends)
+        turns = [*forecast_conversations(self.costs, self._chosen())] if self.plan.fixed is None else []
+        conversations = StageForecast("conversations", len(turns), sum(turns))
+        stages = (StageForecast("sweep", len(sweep), sum(sweep)), *soaks, conversations)
         return tuple(stage for stage in stages if stage.seconds > 0)
 
     def shortest_sweep(self) -> float:

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass, replace
 
 from gatekeeper.analysis.conclude import LEAST_PART, conclude
-from gatekeeper.analysis.metrics.words.first_token_distribution import BLIND
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
@@ -21,7 +20,6 @@ ROUND_TO_S = 60.0
 """An extension is offered in whole minutes."""
 NEEDED = {
     "were counted": "right counts: report those of this server to its developers",
-    BLIND: "canaries whose answers can start in many ways",
 }
 """What it takes, by the reason why no longer soak helps."""
 PLAIN_REMEDY = "use a smaller target or a faster machine: plain decoding misses the bound"

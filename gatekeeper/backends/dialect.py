@@ -88,8 +88,6 @@ class ServerRequest:
     draft: str | None
     """The server's name for it; None: plain decoding."""
     cache: bool
-    other_model: str | None = None
-    """The name of another model, which is to answer instead."""
 
 
 @dataclass(frozen=True, slots=True)

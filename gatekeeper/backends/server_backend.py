@@ -35,7 +35,13 @@ PORT = "{port}"
 _PLAIN: Setting = (("draft", None),)
 
 
-def open_server(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "ServerBackend":
+def open_server(
+    subject: Subject,
+    *,
+    models: Mapping[str, Path],
+    base: Path,  # noqa: ARG001 (every kind of backend is opened with it)
+    logs: Path,
+) -> "ServerBackend":
     """Return the backend of a server; raise InputError for one that could not be started."""
     dialect = dialect_of(subject.backend)
     lossy = dialect.find_lossy(subject) or (dialect.find_lossy_variable() if subject.url is None else None)
@@ -45,26 +51,10 @@ def open_server(subject: Subject, *, models: Mapping[str, Path], base: Path, log
         if address is not None and address.is_incomplete:
             message = f"subject.{key} = {address}: its key is missing, since gatekeeper stores none"
             raise InputError(message, hint="put the key back (for watch: --url), or set subject.api_key_env")
-    backend = ServerBackend(subject, models, logs, dialect, _other_model(subject, models, base))
+    backend = ServerBackend(subject, models, logs, dialect)
     if subject.url is None:
         check_commands(subject, dialect)
     return backend
-
-
-def _other_model(subject: Subject, models: Mapping[str, Path], base: Path) -> str | None:
-    """Return the folder of the SLO's other model; None where the server has a name for it, or the SLO has none."""
-    if subject.other_model is None:
-        return None
-    path = base / Path(subject.other_model).expanduser()
-    if path.exists():
-        if subject.target in models and path.resolve() == models[subject.target].resolve():
-            hint = "name a second model: a switch to the same one switches nothing"
-            raise InputError("subject.other_model is the target", hint=hint)
-        return str(path.resolve())
-    if subject.url is None and subject.other_model.startswith((".", "/", "~")):
-        message = f"subject.other_model: {path} does not exist"
-        raise InputError(message, hint="paths are relative to the SLO file; a server's own name needs no dot or slash")
-    return None
 
 
 class ServerBackend:
@@ -72,15 +62,12 @@ class ServerBackend:
 
     realtime = True
 
-    def __init__(
-        self, subject: Subject, models: Mapping[str, Path], logs: Path, dialect: Dialect, other_model: str | None = None
-    ) -> None:
+    def __init__(self, subject: Subject, models: Mapping[str, Path], logs: Path, dialect: Dialect) -> None:
         self.clock: Clock = SystemClock()
         self.name, self.streams = dialect.name, dialect.streams
         # Where a plain server is named, plain requests go there, although the other one could answer them too.
         self.shares_process = dialect.switches and subject.plain_url is None
         self._subject, self._models, self._logs, self._dialect = subject, models, logs, dialect
-        self._other = other_model or subject.other_model
         self._limits = AnswerLimits(subject)
         self._starts = count(1)
         self._help = cache(lambda program: output_of((*program, dialect.help)))
@@ -310,7 +297,6 @@ class ServerBackend:
             drafts=drafts,
             cache=cache,
             limits=self._limits,
-            other_model=self._other,
             folder=self._models.get(self._subject.target),
         )
 

@@ -52,8 +52,6 @@ class RequestFormat:
     """The server's name for each draft."""
     cache: bool
     limits: AnswerLimits
-    other_model: str | None = None
-    """The server's name for the SLO's other model."""
     folder: Path | None = None
     """The target's folder or file, where it is on this machine."""
 
@@ -63,8 +61,7 @@ class RequestFormat:
         if (knobs.get("concurrency") or 1) > 1:
             resolved = replace(resolved, seed=None)
         draft = None if resolved.draft is None else self.drafts[resolved.draft]
-        other_model = self.other_model if request.other_model else None
-        return ServerRequest(resolved, knobs, self.model, draft, self.cache, other_model)
+        return ServerRequest(resolved, knobs, self.model, draft, self.cache)
 
     def fields(self, request: ServerRequest) -> dict[str, Any]:
         """Return the request's fields, the knobs of the SLO's own table included.
@@ -75,8 +72,6 @@ class RequestFormat:
             message = f"{self.dialect.name} decodes greedily at any temperature, but a request has temperature = "
             raise InputError(f"{message}{request.resolved.temperature:g}", hint=GREEDY_HINT)
         fields, knobs = self.dialect.body(request), request.knobs
-        if request.other_model is not None:
-            fields["model"] = request.other_model
         for name, place in self.subject.knobs.items():
             if place.field is not None and knobs.get(name) is not None:
                 fields[place.field] = knobs[name]

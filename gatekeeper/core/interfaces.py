@@ -32,8 +32,6 @@ class DecodeRequest:
     setting: Setting
     """With draft None: plain decoding."""
     sampling: SamplingParameters
-    other_model: bool = False
-    """It is for the other model that the SLO names, which the same server loads."""
 
     @property
     def draft(self) -> str | None:

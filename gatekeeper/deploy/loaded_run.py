@@ -5,8 +5,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.analysis.final_passes import FINAL_PASSES
 from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS, TRIAL
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import MISSING, Generation, HostSample, StoredRecords
@@ -132,7 +132,4 @@ class LoadedRun:
         for stem, phase in stems.items():
             for path in sorted(self.path.glob(f"{stem}-*.jsonl")):
                 yield path.name, phase
-        for final in FINAL_PASSES:
-            for name, kind in final.files.items():
-                if kind is Generation:
-                    yield name, final.name
+        yield CONVERSATIONS, TRIAL

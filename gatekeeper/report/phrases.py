@@ -8,10 +8,10 @@ from gatekeeper.analysis.metrics.prompt_speeds import EACH
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing_gain import Routing
 from gatekeeper.analysis.sweep.setting_result import SettingResult
-from gatekeeper.analysis.verdict.run_verdict import ArmsCompared, Measured, Transition, Verdict
+from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdict
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.text import counted, describe_setting, listed
-from gatekeeper.core.units import percent, show, show_interval, show_ratio, show_seconds
+from gatekeeper.core.units import percent, show, show_ratio, show_seconds
 from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Missing, Outcome, rounded
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # so that a command which prints a line does without numpy
 GLYPHS = {"promoted": "✓", "graded_back": "↓", "failed": "✕", "unproven": "?", "interrupted": "‖", "running": "▸"}
 """A sign with every colour: the outcome can be read without either one."""
 CHECK_GLYPHS = {Outcome.PASS: "✓", Outcome.FAIL: "✕", Outcome.UNPROVEN: "?"}
-TESTS = frozenset({"first_tokens_p_value", "sampled_tokens_p_value", "sampled_answers_p_value"})
+TESTS = frozenset({"sampled_tokens_p_value", "sampled_answers_p_value"})
 """Metrics of a statistical test: their power is shown where they pass, too."""
 MARKS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.UNPROVEN: "unproven"}
 
@@ -94,20 +94,6 @@ def interval(figure: Estimate, metric: str) -> str:
 def ratio(figure: Estimate | SpeedUp) -> str:
     """Write a ratio to plain decoding, or of two settings, with its interval: 1.31x [1.22, 1.38]."""
     return show_ratio(figure.center, figure.lo, figure.hi)
-
-
-def arms_compared(compared: ArmsCompared) -> str:
-    """Write a time of both arms, and what it is with a draft relative to plain decoding."""
-    if isinstance(compared.ratio, Missing):
-        return f"{compared.title}: not measured, {compared.ratio.because}"
-    arms = (_seconds(compared.drafting), f"plainly {_seconds(compared.plain)}", ratio(compared.ratio))
-    return f"{compared.title}: {', '.join(arms)}"
-
-
-def _seconds(time: Estimate | Missing) -> str:
-    if isinstance(time, Missing):
-        return f"unknown ({time.because})"
-    return show_interval(*map(show_seconds, (time.center, time.lo, time.hi)))
 
 
 def step(transition: Transition, arrow: str = "→") -> str:
@@ -211,13 +197,14 @@ def swept_speed(result: SettingResult) -> str:
 
 
 def routing(verdict: Verdict) -> str:
-    """Write what the routes gain against one setting for all workloads; empty where the sweep does not show it."""
+    """Write what the routes gain against one setting for all workloads, and which answers that rests on."""
     compared = verdict.routing
     if not isinstance(compared, Routing):
         return f"routing: {compared.because}" if compared is not None else ""
     mix, single = show(rounded(compared.policy_throughput), "tok/s"), describe_setting(dict(compared.best.setting))
-    gain = ratio(compared.gain)
-    return f"routing: {mix} over the mix of workloads, {gain} as fast as {single} for all workloads; {compared.says}"
+    evidence = f"{compared.rests_on}, {compared.gain.n} canaries a workload"
+    gain = f"{ratio(compared.gain)} as fast as {single} for all workloads ({evidence})"
+    return f"routing: {mix} over the mix of workloads, {gain}; {compared.says}"
 
 
 def prompt_speeds(measured: Measured) -> str:

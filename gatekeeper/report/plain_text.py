@@ -15,7 +15,6 @@ from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow
 from gatekeeper.report.phrases import (
     MARKS,
-    arms_compared,
     end_of_gain,
     interval,
     merged,
@@ -78,7 +77,7 @@ def _workload_lines(workload: WorkloadVerdict, rows: Iterable[ObjectiveRow], *, 
         lines.append(f"  prompts: {prompts}")
     if workload.conversations is not None:
         lines.append(f"  {end_of_gain(workload.conversations)}")
-    lines += [f"  {line}" for line in (*map(arms_compared, workload.at_end), *swept_settings(workload.choice))]
+    lines += [f"  {line}" for line in swept_settings(workload.choice)]
     lines += _check_lines(workload.checks, incomplete=incomplete)
     lines += _given_up(row for row in rows if row.about == workload.name and row.abandoned)
     if workload.outcome is not WorkloadOutcome.PROMOTED:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatekeeper import host
-from gatekeeper.analysis.conclude import LackingPass, conclude, first_lacking
-from gatekeeper.analysis.final_passes import FINAL_PASSES
+from gatekeeper.analysis.conclude import conclude
+from gatekeeper.analysis.conversations import conversations_due
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import compared_in_sweep
 from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.records import Generation
+from gatekeeper.core.records import Generation, Setting
 from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.record_files import ANSWERS, RecordWriter
 from gatekeeper.core.system.run_directory import RunDirectory
@@ -22,7 +22,7 @@ from gatekeeper.run.open_run import RunRequest, open_new, open_stored
 from gatekeeper.run.plan import soak_outlook
 from gatekeeper.run.publish import Finished, publish
 from gatekeeper.run.requests import Client
-from gatekeeper.run.run_passes import after_soak, finish_run, run_sweep, sweep_once_more
+from gatekeeper.run.run_passes import after_soak, hold_conversations, run_sweep, sweep_once_more
 from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stored.load import CONTINUED
 
@@ -102,7 +102,7 @@ def _measure(run: ActiveRun) -> None:
                 _soak(run, due_soak, client)
                 after_soak(run, due_soak.plan, client)
                 run.stage_done(due_soak.plan.name)
-        finish_run(run, client, due.at_end)
+        hold_conversations(run, client, due.conversations)
         client.close()
 
 
@@ -122,20 +122,20 @@ class Due:
     """What the records so far call for."""
 
     soaks: list[DueSoak]
-    at_end: LackingPass | None
-    """The first pass at the end of the run; None while soaks are due."""
+    conversations: Mapping[str, Setting]
+    """The workloads whose conversations end the run, each with its setting; none while soaks are due."""
 
 
 def _due(run: ActiveRun) -> Due:
     """Return what is due; the case is read anew each time and not kept: its memory is the machine's."""
     case = run.case(live=True)
-    conclusion = conclude(case, ())
+    conclusion = conclude(case)
     answers = [answer for recorded in case.sweep.values() for answer in recorded.records]
     soaks = [
         DueSoak(soak_plan, soak_outlook(run.prepared, soak_plan, answers), compared_in_sweep(case, soak_plan))
         for soak_plan in conclusion.needs
     ]
-    return Due(soaks, first_lacking(case, conclusion, FINAL_PASSES))
+    return Due(soaks, conversations_due(case, conclusion.routes))
 
 
 def _soak(run: ActiveRun, due: DueSoak, client: Client) -> None:

@@ -87,7 +87,7 @@ class Client:
         if request.concurrency > 1:
             knobs.setdefault("concurrency", request.concurrency)
         setting, sampling = tuple(sorted(knobs.items())), request.sampled_by(self._slo)
-        answer = self._answer(DecodeRequest(request.canary, setting, sampling, request.other_model))
+        answer = self._answer(DecodeRequest(request.canary, setting, sampling))
         return request.answered(answer, segment=self.segment, at=stamp(self._backend.clock.wall()))
 
     def send_all(

@@ -1,4 +1,4 @@
-"""The sweep, the passes after a soak, and those at the end of the run."""
+"""The sweep, the passes after a soak, and the conversations at the end of the run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -7,25 +7,25 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
-from gatekeeper.analysis.conclude import LackingPass, conclude, first_lacking
-from gatekeeper.analysis.final_passes import FINAL_PASSES
-from gatekeeper.analysis.final_passes.final_pass import FinalPass
+from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, after_slow_start, instability
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.passes.soak_pass import Needs, Pass
+from gatekeeper.analysis.passes.soak_pass import Pass
+from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS, TRIAL
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, baseline_alone
 from gatekeeper.analysis.verdict.case import soaked
 from gatekeeper.core.errors import InputError, UnresponsiveError
-from gatekeeper.core.records import Generation
+from gatekeeper.core.records import Generation, Setting
 from gatekeeper.core.system import record_files
 from gatekeeper.core.system.record_files import ANSWERS, EVENTS
 from gatekeeper.core.system.run_directory import EVENTS_FILE
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.requests import Client
+from gatekeeper.run.stages.send_conversations import ConversationsTask, send_conversations
 from gatekeeper.run.stages.sweep import sweep
-from gatekeeper.run.stages.tasks import FinalTask, KeptRecords, SoakTask
+from gatekeeper.run.stages.tasks import KeptRecords
 from gatekeeper.run.stored.load import AGAIN, BASELINE_AGAIN, CONTINUED
 
 ASIDE = ".aside-"
@@ -61,7 +61,7 @@ def sweep_once_more(run: ActiveRun, client: Client) -> bool:
     """
     if any(run.directory.path.glob("soak-*.jsonl")):
         return False
-    verdict = conclude(run.case(live=True), ()).verdict
+    verdict = conclude(run.case(live=True)).verdict
     attempt = 1 + sum(event.kind == CONTINUED for event in run.recorded([EVENTS_FILE], EVENTS))
     name = f"{BASELINE}-again-{attempt}.jsonl"
     if not verdict.ended_with_sweep or (file := run.writer(name, ANSWERS)).finished:
@@ -101,10 +101,9 @@ def _listed(reasons: Mapping[str, str | None]) -> str:
     return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
 
 
-def sender_of(each: Pass[Any] | FinalPass) -> Callable[[Any], None]:
+def sender_of(after: Pass[Any]) -> Callable[[Any], None]:
     """Return what sends the requests of a pass: `send` of the stage `send_NAME`."""
-    folder = "stages" if isinstance(each, Pass) else "stages.final_passes"
-    send: Callable[[Any], None] = import_module(f"gatekeeper.run.{folder}.send_{each.name}").send
+    send: Callable[[Any], None] = import_module(f"gatekeeper.run.stages.send_{after.name}").send
     return send
 
 
@@ -141,47 +140,26 @@ def _run_pass(run: ActiveRun, soak_plan: SoakPlan, after: Pass[Any], client: Cli
         file.finish()
 
 
-def finish_run(run: ActiveRun, client: Client, due: LackingPass | None) -> None:
-    """Do the missing passes at the end of the run, *due* the first; each ends early if a system cannot start.
+def hold_conversations(run: ActiveRun, client: Client, settings: Mapping[str, Setting]) -> None:
+    """Send the conversations of each workload in *settings*, at the end of a run; fewer if a system cannot start.
 
     The outcome of every workload is decided by then, and does not rest on them.
     """
-    finals = list(FINAL_PASSES)
-    while due is not None:
-        final, lacks = due
-        del finals[: finals.index(final) + 1]
-        _run_final(run, final, lacks, client)
-        due = _lacking(run, finals)
-
-
-def _lacking(run: ActiveRun, finals: Sequence[FinalPass]) -> LackingPass | None:
-    case = run.case(live=True)
-    return first_lacking(case, conclude(case, ()), finals)
-
-
-def _run_final(run: ActiveRun, final: FinalPass, lacks: Sequence[Any], client: Client) -> None:
-    writers = {file: run.writer(file, record_files.KINDS[kind]) for file, kind in final.files.items()}
-    if next(iter(writers.values())).finished:
+    if not settings or (writer := run.writer(CONVERSATIONS, ANSWERS)).finished:
         return
-    run.observe("stage", {"stage": final.name})
-
-    def send_pass(after: Pass[Any], soak: SoakTask, needs: Needs, kept: KeptRecords[Any]) -> None:
-        sender_of(after)(run.pass_task(soak, needs, kept.records, kept, run.client))
-
-    task = FinalTask(
-        slo=run.slo, canaries=run.prepared.inputs.canaries, seed=run.prepared.plan.seed,
-        backend=run.backend, lacking=lacks,
-        files={file: KeptRecords(writer, list(writer.release())) for file, writer in writers.items()},
-        client=client, observe=run.observe, load_case=partial(run.case, live=True), phase=run.phase,
-        send_pass=send_pass,
+    run.observe("stage", {"stage": TRIAL})
+    task = ConversationsTask(
+        slo=run.slo, canaries=run.prepared.inputs.canaries, seed=run.prepared.plan.seed, settings=settings,
+        shares_process=run.backend.shares_process, answers=KeptRecords(writer, list(writer.release())),
+        client=client, observe=run.observe,
     )  # fmt: skip
+    run.phase(TRIAL)
     try:
-        sender_of(final)(task)
+        send_conversations(task)
     except (InputError, UnresponsiveError) as error:
         because = f"{error.message}; what is not measured stays open"
-        run.observe("warning", {"about": final.about, "because": because})
+        run.observe("warning", {"about": "the conversations", "because": because})
     finally:
         run.phase("")
-    for writer in reversed(writers.values()):
-        writer.finish()
-    run.stage_done(final.name)
+    writer.finish()
+    run.stage_done(TRIAL)

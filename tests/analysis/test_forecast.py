@@ -93,16 +93,6 @@ def test_a_warm_cache_is_asked_nine_times_a_canary() -> None:
     assert warm_cache.seconds == pytest.approx(10 * (6 * (PROMPT + 2) + 3 * turn))
 
 
-def test_first_tokens_are_drawn_from_three_prompts() -> None:
-    """
-    Three prompts, two arms, 120 draws of three tokens, eight scouts a prompt, and the whole prompt every time.
-    """
-    first_tokens = forecast(slo(RATIO, sampling={"temperature": 0.7, "distribution_check": True}))["first_tokens"]
-
-    assert first_tokens.answers == 720 + 10 * 8
-    assert first_tokens.seconds == pytest.approx(800 * (PROMPT + 3 / SPEED))
-
-
 def test_a_soak_lasts_until_every_canary_is_answered_in_both_arms() -> None:
     """
     Ten canaries in both arms at 2 s an answer need 40 s and more where a fifth of the answers is plain, 100 s.
@@ -134,24 +124,6 @@ def test_each_fallback_step_adds_a_soak_and_its_passes() -> None:
     assert list(steps) == ["shrink-draft", "lighter-draft", "autoregressive"]
     assert steps["shrink-draft"] == pytest.approx(first)
     assert steps["autoregressive"] < first
-
-
-def test_the_routing_pass_is_counted_where_there_is_something_to_route() -> None:
-    """
-    Two workloads: eight plain answers of each again, and with two swept knobs as many at their best values together.
-    """
-    written = slo(RATIO, sweep={"num_draft_tokens": [2, 4], "draft": ["heavy", "light"]})
-    two = written.model_copy(
-        update={"workload": (written.workload[0], written.workload[0].model_copy(update={"name": "b"}))}
-    )
-    canary_sets = {"easy": canaries(10, max_tokens=100), "b": canaries(10, max_tokens=100)}
-    plan = sweep_plan(two, canary_sets, shares_process=True, restart_knobs=("draft",), seed=1)
-    assumed = Assumptions(SPEED, None, logits=False)
-
-    stage = Forecast(two, plan, canary_sets, Profile(schema_=1, name="steady"), assumed).stages()[-1]
-
-    assert ("routing", 2 * 8 * 2) == (stage.name, stage.answers)
-    assert "routing" not in forecast(written)
 
 
 def test_known_answer_times_replace_the_assumed_ones() -> None:

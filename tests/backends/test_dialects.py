@@ -811,24 +811,3 @@ def test_a_port_that_was_taken_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp
             backend.start(PLAIN)
 
     assert [] == server.requests
-
-
-@pytest.mark.parametrize(
-    ("other_model", "reason"),
-    [("models/little-target", "is the target"), ("./no-such-model", "no-such-model does not exist"), ("org/name", "")],
-)
-def test_another_model_that_cannot_be_switched_to_is_refused_before_the_run(other_model: str, reason: str) -> None:
-    """
-    The target itself and a folder that is not there switch nothing; a server's own name for a model is left to it.
-    """
-    folders = {"target": ROOT / "models" / "little-target"}
-    subject = Subject(backend="mlx-server", target="target", prompt_cache="as-deployed", other_model=other_model)
-
-    def opened() -> object:
-        return open_backend(subject, models=folders, base=ROOT, logs=ROOT / "logs")
-
-    if reason:
-        with pytest.raises(InputError, match=reason):
-            opened()
-    else:
-        assert opened() is not None

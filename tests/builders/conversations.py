@@ -1,15 +1,11 @@
 """Growing conversations sent to a real backend, as the pass at the end of a run sends them."""
 
-from functools import partial
-
-from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.run.requests import Client
-from gatekeeper.run.stages.final_passes.send_conversations import send
-from gatekeeper.run.stages.tasks import FinalTask, KeptRecords
-from tests.builders.case import WINNING, bare
+from gatekeeper.run.stages.send_conversations import ConversationsTask, send_conversations
+from gatekeeper.run.stages.tasks import KeptRecords
 from tests.builders.slo import objective, slo
 
 TURNS = 3
@@ -33,18 +29,17 @@ def held(backend: Backend, knobs: Setting) -> list[Generation]:
     fields = {"target": "t", "drafts": ["d"], "script": "truth.json", "prompt_cache": "as-deployed"}
     written = slo(objective("throughput_ratio", at_least=1.1), subject={"backend": "scripted"} | fields)
     with Client(written, backend, lambda *_: None) as client:
-        task = FinalTask(
+        task = ConversationsTask(
             slo=written,
             canaries={"talk": conversation(1)},
             seed=3,
-            backend=backend,
-            lacking=[("talk", knobs)],
-            files={CONVERSATIONS: answers},
+            settings={"talk": knobs},
+            shares_process=backend.shares_process,
+            answers=answers,
             client=client,
             observe=lambda *_: None,
-            load_case=partial(bare, {"talk": WINNING}),
         )
-        send(task)
+        send_conversations(task)
     return [answer for answer in answers.records if answer.role is not Role.WARMUP]
 
 

@@ -93,7 +93,9 @@ def test_conversations_are_shown(folder: ProjectFolder) -> None:
     page = (folder.path / "run" / "report.html").read_text()
 
     says("reports", "the plan has conversations", re.sub("[0-9.]+ (s|min)", "#", lines_with("conversations", plan)))
-    says("reports", "a report says where a gain ends", lines_with("The gain ends", folder.run("report", "run").out))
+    says(
+        "reports", "a report says where a gain ends", lines_with("The gain ends", folder.run("report", "run", "-v").out)
+    )
     bins = re.findall(r'data-head="Prompt, tokens"', page)
     assert "#conversations" in page
     assert 2 == len(bins)

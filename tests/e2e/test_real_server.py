@@ -72,33 +72,6 @@ def test_the_warm_cache_of_the_real_server_is_soaked(project: ProjectFolder, arg
 
 @pytest.mark.nightly
 @pytest.mark.alone
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("args", "outcome"), [([], "fail"), (["--prompt-cache-size", "0"], "pass")])
-def test_users_and_models_that_share_the_real_server(project: ProjectFolder, args: list[str], outcome: str) -> None:
-    """
-    mlx_lm.server with a draft gives a wrong answer to a prompt that comes again after another user's conversation with
-    the same beginning, and after a request to another model, which it loads by name; without its cache it gives none.
-    """
-    other_model = str(ROOT / "models" / "little-draft-lite")
-    slo = tomllib.loads((warm_cache(project, args=args, other_model=other_model).path / "slo.toml").read_text())
-    slo["workload"] = [workload | {"first": 5} for workload in slo["workload"] if workload["name"] == "code"]
-    slo["sampling"]["max_tokens"] = 48
-    slo["soak"] = {"duration": "2 s", "sentinel_drift": 0.9}
-    metrics = ("shared_prefix_agreement", "model_switch_agreement")
-    slo["objective"] += [{"metric": metric, "at_least": 1.0, "why": "users share the server"} for metric in metrics]
-    project.write_slo(slo)
-
-    project.run("soak", "slo.toml", "--set", "num_draft_tokens=3", "--out", "run")
-
-    (checks,) = (workload["checks"] for workload in project.verdict()["workloads"])
-    answers = records(project.path / "run" / "warm-1.jsonl")
-    models = {answer["answer"]["claims"]["model"] for answer in answers if answer["role"] == "other_model"}
-    assert {outcome} == {check["outcome"] for check in checks if check["metric"] in metrics}
-    assert {other_model} == models
-
-
-@pytest.mark.nightly
-@pytest.mark.alone
 @pytest.mark.timeout(1800)
 def test_the_warm_cache_of_the_real_server_is_caught(project: ProjectFolder) -> None:
     """

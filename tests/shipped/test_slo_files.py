@@ -78,7 +78,6 @@ backend = "mlx-server"
 target = "../models/big"
 drafts = ["org/small-8bit", "org/small-4bit"]
 prompt_cache = "as-deployed"
-other_model = "org/other"
 args = ["--log-level", "INFO"]
 served_model_name = "big"
 draft_method = "draft-mtp"
@@ -96,7 +95,6 @@ num_draft_tokens = { argv = ["--draft-max", "{value}"] }
 temperature = { field = "temperature" }
 
 [sampling]
-distribution_check = true
 temperature = 0.7
 top_p = 0.95
 top_k = 20
@@ -157,7 +155,6 @@ profile = "desktop"
 concurrency = 2
 sentinel_share = 0.3
 sentinel_drift = 0.1
-starts = 5
 
 [fallback]
 ladder = ["lighter-draft", "autoregressive"]
@@ -258,16 +255,6 @@ def test_a_shipped_file_is_read_with_everything_it_names(path: Path) -> None:
     assert all(slo_inputs.canaries[workload.name] for workload in slo_inputs.slo.workload)
     assert slo_inputs.profile.name == slo_inputs.slo.soak.profile
     assert ["#:schema", "./slo.schema.json"] == path.read_text("utf-8").splitlines()[0].split()
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_shipped_file_that_samples_checks_the_distribution(path: Path) -> None:
-    """
-    Above temperature 0 tokens cannot be compared one by one; only the distribution check sees a draft that shifts it.
-    """
-    sampling = read(path).slo.sampling
-
-    assert sampling.distribution_check == (sampling.temperature > 0)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

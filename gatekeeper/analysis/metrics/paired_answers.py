@@ -90,8 +90,6 @@ class PairedAnswers:
     """Answers of both arms with the candidate's prompt cache on, or why there are none."""
     pauses: tuple[Generation, ...] | str = "no request was sent after a pause"
     """Requests of both arms after a start, after a pause and right after another, or why there are none."""
-    first_tokens: tuple[Generation, ...] | str = "no first tokens were sampled"
-    """Sampled first tokens of both arms, or why there are none."""
     powers: Callable[[], AnswerPowers | str] = lambda: "no power was sampled"
     """The power drawn during each answer, or why it is not known; a day of samples is read only where it counts."""
     cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)

@@ -20,7 +20,6 @@ from gatekeeper.analysis.metrics.words.harm import harm
 from gatekeeper.analysis.metrics.words.likelihood import nll_delta
 from gatekeeper.analysis.metrics.words.replayed_rounds import replay_agreement
 from gatekeeper.analysis.metrics.words.sampled_tokens import sampled_answers, sampled_tokens
-from gatekeeper.analysis.metrics.words.warm_cache_words import WARM_PARTS
 from gatekeeper.core.metrics import ALL, BY_NAME, ENERGY_RATIO, PASS_RATES, SYSTEM_RATIO
 from gatekeeper.core.records import Answer, Role
 from gatekeeper.core.verdict import Estimate, Missing
@@ -97,8 +96,7 @@ READERS: Mapping[str, Reader] = {
     "sampled_tokens_p_value": OfEvidence(sampled_tokens),
     "sampled_answers_p_value": OfEvidence(sampled_answers),
     "plain_repeat_agreement": OfEvidence(same_words.plain_repeats),
-    **{name: OfEvidence(partial(same_words.warm_cache_agreement, metric=name)) for name in WARM_PARTS},
-    "first_tokens_p_value": OfEvidence(same_words.first_tokens),
+    "warm_cache_agreement": OfEvidence(same_words.warm_cache_agreement),
     "error_rate": OfEvidence(failed_answers.error_rate),
     "speculation_engaged": OfEvidence(engaged_drafts.engaged),
     "truncation_rate": OfEvidence(truncation.truncation),

@@ -7,7 +7,6 @@ To add one: a file here that defines a `Pass`, its line below, and a module of t
 from typing import Any
 
 from gatekeeper.analysis.passes import (
-    first_tokens,
     forced_check,
     log_probabilities,
     near_ties,
@@ -30,5 +29,4 @@ PASSES: tuple[Pass[Any], ...] = (
     numerics.PASS,
     warm_cache.PASS,
     warm_up.PASS,
-    first_tokens.PASS,
 )

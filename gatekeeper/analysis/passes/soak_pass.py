@@ -8,9 +8,8 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.core.records import Generation, Kind, Setting
-from gatekeeper.core.slo import Profile, Slo
+from gatekeeper.core.slo import Slo
 
 Needs = Mapping[str, Sequence[Any]]
 """By workload, what a pass still has to find out there; workloads without need of it are left out."""
@@ -89,14 +88,3 @@ class Pass(Generic[Kind]):
     def file_of(self, soak_file: str) -> str:
         """Return the name of its record file beside a soak's: `soak-1` has `ties-1.jsonl`."""
         return f"{self.stem}-{soak_file.removeprefix('soak-')}.jsonl"
-
-
-@dataclass(frozen=True, slots=True)
-class RunAhead:
-    """A run before its first request, as the forecast of a final pass reads it."""
-
-    costs: RequestCosts
-    plan: SweepPlan
-    profile: Profile
-    settings: Mapping[str, Setting]
-    """By workload, the setting that the sweep is expected to choose."""

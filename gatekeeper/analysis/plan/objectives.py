@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS
-from gatekeeper.analysis.metrics.words.first_token_distribution import FALSE_ALARM
 from gatekeeper.analysis.metrics.words.harm import HARM_LEVEL
-from gatekeeper.analysis.metrics.words.warm_cache_words import WARM_PARTS
 from gatekeeper.analysis.plan.settings import defaults, is_greedy, speculates
 from gatekeeper.core.metrics import BY_NAME, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Sight
@@ -66,6 +64,8 @@ _VERIFIED = Implicit(
     at_least=1.0,
     why="implicit: at temperature 0 each token is the target's own choice in the pass that verified it",
 )
+FALSE_ALARM = 0.001
+"""A lossless draft fails with this chance per workload and ladder step: ten workloads on three steps stay under 3 %."""
 _DRAWN = Implicit(
     metric="sampled_tokens_p_value",
     at_least=FALSE_ALARM,
@@ -76,11 +76,6 @@ _NO_HARM = Implicit(
     at_least=HARM_LEVEL,
     why="implicit: no more answers may repeat themselves or run into their limit than with plain decoding",
 )
-_FIRST_TOKENS = Implicit(
-    metric="first_tokens_p_value",
-    at_least=FALSE_ALARM,
-    why="implicit with distribution_check: a draft may not change the distribution of tokens",
-)
 
 
 def implicit_objectives(slo: Slo, workload: str, terms: Terms = ALL_SHOWN) -> tuple[Implicit, ...]:
@@ -90,9 +85,8 @@ def implicit_objectives(slo: Slo, workload: str, terms: Terms = ALL_SHOWN) -> tu
     ]
     metrics = {objective.metric for objective in slo_objectives}
     warm = (_WARM_CACHE,) if slo.subject.prompt_cache == "as-deployed" else ()
-    drawn = (_FIRST_TOKENS,) if slo.sampling.distribution_check else ()
     ratio = () if any(objective.of.speed_ratio for objective in slo_objectives) else _no_loss(slo, terms)
-    implicit = (*_ALWAYS, *warm, *drawn, *ratio, *_same_words(slo, terms))
+    implicit = (*_ALWAYS, *warm, *ratio, *_same_words(slo, terms))
     return tuple(objective for objective in implicit if objective.metric not in metrics)
 
 
@@ -202,17 +196,6 @@ def scored_workloads(slo: Slo, settings: Mapping[str, Setting], terms: Terms) ->
 def warm_cache_workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
     """Return the workloads that are measured again with the prompt cache on."""
     return workloads_measured_by("warm_cache", slo, settings) if slo.subject.prompt_cache == "as-deployed" else ()
-
-
-def warm_conditions(slo: Slo, workload: str, knobs: Setting) -> tuple[str, ...]:
-    """Return the metrics that need something else between two answers, and have an objective on *workload*."""
-    between = (metric for metric, part in WARM_PARTS.items() if part.between is not None)
-    return tuple(metric for metric in between if workloads_with(slo, {workload: knobs}, metric))
-
-
-def first_token_workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
-    """Return the workloads whose first tokens are sampled in both arms."""
-    return workloads_measured_by("first_tokens", slo, settings) if slo.sampling.distribution_check else ()
 
 
 def least_ratio(slo: Slo, workload: str, metric: str) -> float:

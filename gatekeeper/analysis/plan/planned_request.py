@@ -30,8 +30,6 @@ class PlannedRequest:
     concurrency: int = 1
     sampling: Setting = ()
     """What replaces the SLO's sampling."""
-    other_model: bool = False
-    """It is for the other model that the SLO names."""
 
     @property
     def key(self) -> str:

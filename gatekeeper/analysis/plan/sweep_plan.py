@@ -26,8 +26,6 @@ from gatekeeper.core.slo import Slo
 BASELINE = "baseline"
 NULL = "null"
 """A second plain arm next to the baseline: plain against plain decoding measures the noise of this host now."""
-ROUTED_CANARIES = 8
-"""Canaries per workload that the routing pass requests at every compared setting, where the sweep has too few."""
 MOST_REQUESTS = 1_000_000
 """Of a sweep: at one second each they take twelve days."""
 

@@ -1,8 +1,12 @@
-"""Routing: what one route per workload gains over the best single setting, under the soak profile's mix."""
+"""Routing: what one route per workload gains over the best single setting, under the soak profile's mix.
+
+The soak measured each workload on its own route, the sweep on every setting; plain decoding, which both measured, shows
+by how much the machine became faster or slower in between.
+"""
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import fmean
@@ -10,34 +14,20 @@ from statistics import fmean
 import numpy as np
 
 from gatekeeper.analysis.plan.settings import chosen_of, concurrency_of, conditions_of, speculates
-from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, ROUTED_CANARIES, SweepPlan, Trial
+from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.core.records import Generation, Role, Setting, setting
+from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing, figures, rounded
 
 LEAST = 5
 """Canaries that every setting must have answered, per workload: fewer are too few to resample."""
 OTHERS = 3
-"""Settings that are no route and are still compared then: the best of the others, by what the sweep has of them."""
+"""Settings that are no route and are compared where few canaries were answered at all: the best, by the sweep."""
 
 Records = Mapping[str, Sequence[Generation]]
 Answered = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]
 """By workload and trial, and by canary: the mean tokens and seconds of an answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoutingRequest:
-    """One request that the comparison of routes lacks."""
-
-    trial: Trial
-    workload: str
-    canary: str
-
-    @property
-    def key(self) -> str:
-        """Name the request uniquely in its record file."""
-        return f"routing:{self.trial.name}:{self.workload}/{self.canary}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +44,8 @@ class Routing:
     """The routes over the best single setting."""
     against_plain: Estimate
     """The routes over plain decoding."""
+    rests_on: str
+    """Which answers it rests on."""
     says: str
 
     def document(self) -> dict[str, object]:
@@ -68,24 +60,32 @@ class Routing:
             "plain_throughput": rounded(self.plain_throughput),
             "gain": figures("center", self.gain),
             "against_plain": figures("center", self.against_plain),
+            "rests_on": self.rests_on,
             "says": self.says,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class _Mix:
-    """The workloads that a soak mixes, each with its weight and route, and what the sweep shows of each setting."""
+    """The workloads that a soak mixes, each with its weight and route, and what sweep and soak show of each setting."""
 
     plan: SweepPlan
     weights: Mapping[str, float]
     routes: Mapping[str, Setting]
     swept: Answered
+    soaked: Answered
+    """Of each workload plain decoding and its route, by the names that they have in the sweep."""
     usual: list[Trial]
     """Plain decoding and the candidates under the default conditions whose answers are all without fault."""
 
     @classmethod
     def of(
-        cls, plan: SweepPlan, records: Records, weights: Mapping[str, float], routes: Mapping[str, Setting]
+        cls,
+        plan: SweepPlan,
+        records: Records,
+        soaked: Iterable[Generation],
+        weights: Mapping[str, float],
+        routes: Mapping[str, Setting],
     ) -> "_Mix | Missing":
         """Return the mix; Missing where there is nothing to route, or the sweep has nothing to compare."""
         routed = {name: route for name, route in routes.items() if weights.get(name, 0.0) > 0}
@@ -103,40 +103,53 @@ class _Mix:
                 "the sweep has no pair of plain and speculating settings whose answers are all without fault"
             )
         swept = _answered(chain.from_iterable(records.values()))
-        return cls(plan, {name: weights[name] for name in routed}, routed, swept, usual)
+        on_routes = _answered(_named_as_swept(soaked, routed, usual))
+        return cls(plan, {name: weights[name] for name in routed}, routed, swept, on_routes, usual)
 
-    def tables(self, trials: Sequence[Trial], again: Answered) -> list[intervals.Floats]:
+    def tables(self, trials: Sequence[Trial]) -> list[intervals.Floats]:
         """Return, by workload, the tokens and seconds of an answer by canary and trial, of canaries that all answered.
 
-        What was answered *again* is taken as fast as in the sweep: plain decoding shows how the machine changed.
+        A workload on its own route is as fast as in the soak, which did not choose the route, at the machine's speed
+        during the sweep: without a plain answer in both to tell it by, the sweep alone counts.
         """
-        return [self._table(name, trials, again) for name in self.routes]
+        return [self._table(name, trials) for name in self.routes]
 
-    def _table(self, workload: str, trials: Sequence[Trial], again: Answered) -> intervals.Floats:
-        plain_again, plain = (side.get((workload, BASELINE), {}) for side in (again, self.swept))
-        repeated = sorted(plain_again.keys() & plain.keys())
-        now, then = (sum(side[canary][1] for canary in repeated) or 1.0 for side in (plain_again, plain))
+    def _table(self, workload: str, trials: Sequence[Trial]) -> intervals.Floats:
+        plain_soaked, plain_swept = (side.get((workload, BASELINE), {}) for side in (self.soaked, self.swept))
+        repeated = self._answered_plainly_twice(workload)
+        change = 1.0
+        if repeated:
+            during_soak = sum(plain_soaked[canary][1] for canary in repeated)
+            change = sum(plain_swept[canary][1] for canary in repeated) / during_soak
         columns = []
         for trial in trials:
-            answered_again = again.get((workload, trial.name), {})
-            as_then = {canary: (tokens, seconds * then / now) for canary, (tokens, seconds) in answered_again.items()}
-            columns.append({**as_then, **self.swept.get((workload, trial.name), {})})
+            column = dict(self.swept.get((workload, trial.name), {}))
+            if repeated:
+                soaked = self.soaked.get((workload, trial.name), {})
+                column |= {canary: (tokens, seconds * change) for canary, (tokens, seconds) in soaked.items()}
+            columns.append(column)
         shared = sorted(set.intersection(*map(set, columns)))
         cells = np.array([[column[canary] for column in columns] for canary in shared], dtype=np.float64)
         return cells.reshape(len(shared), len(trials), 2)
 
-    def is_complete(self, tables: Sequence[intervals.Floats]) -> bool:
-        """Return whether the *tables* of the usual settings hold every route, with canaries enough."""
-        return min(map(len, tables)) >= LEAST and all(_served(self.usual, route) for route in self.routes.values())
+    def _answered_plainly_twice(self, workload: str) -> list[str]:
+        """Return the canaries that plain decoding answered in the sweep and in the soak."""
+        soaked, swept = (side.get((workload, BASELINE), {}) for side in (self.soaked, self.swept))
+        return sorted(soaked.keys() & swept.keys())
+
+    @property
+    def rests_on(self) -> str:
+        """Return which answers the comparison rests on."""
+        if all(map(self._answered_plainly_twice, self.routes)):
+            return "each route by its soak, other settings by the sweep"
+        return "by the sweep"
 
     def contenders(self) -> list[Trial]:
-        """Return plain decoding, the routes, swept or not, and the best of the other settings."""
+        """Return plain decoding, the routes that were swept, and the best of the other settings."""
         contenders = [trial for trial in self.usual if trial.arm == "plain"][:1]
-        conditions = dict(conditions_of(self.plan.candidates[0].setting))
-        for number, route in enumerate(self.routes.values()):
-            made_up = Trial(f"route-{number}", "candidate", setting(**{**conditions, **dict(chosen_of(route))}))
-            trial = _served(self.usual, route) or _served(contenders, route) or made_up
-            contenders += [trial] if trial not in contenders else []
+        for route in self.routes.values():
+            trial = _served(self.usual, route)
+            contenders += [trial] if trial is not None and trial not in contenders else []
         rest = [trial for trial in self.usual if trial not in contenders]
         return contenders + sorted(rest, key=self._slowness)[:OTHERS]
 
@@ -160,23 +173,22 @@ def routing(
     weights: Mapping[str, float],
     routes: Mapping[str, Setting],
     *,
-    routing_answers: Sequence[Generation] = (),
+    soaked: Iterable[Generation] = (),
     reasons: Mapping[str, str] | None = None,
 ) -> Routing | Missing:
     """Return the policy's blended speed, the best single setting's and plain decoding's.
 
-    Blended speed is all tokens over all time of the mix, from the sweep and from the *routing_answers* of the end of
-    the run. Canaries are resampled in all settings together, and every draw picks its own best single setting, so that
-    the gain is not biased by one lucky pick. *reasons* say by workload why it has its route.
+    Blended speed is all tokens over all time of the mix, from the sweep's *records* and from what was *soaked*.
+    Canaries are resampled in all settings together, and every draw picks its own best single setting, so that the gain
+    is not biased by one lucky pick. *reasons* say by workload why it has its route.
     """
-    mix = _Mix.of(plan, records, weights, routes)
+    mix = _Mix.of(plan, records, soaked, weights, routes)
     if isinstance(mix, Missing):
         return mix
-    again = _answered(routing_answers)
-    trials, tables = mix.usual, mix.tables(mix.usual, again)
-    if again and not mix.is_complete(tables):
+    trials, tables = mix.usual, mix.tables(mix.usual)
+    if min(map(len, tables)) < LEAST:  # a sweep that stops early leaves few canaries that every setting answered
         trials = mix.contenders()
-        tables = mix.tables(trials, again)
+        tables = mix.tables(trials)
     columns = []
     for name, route in mix.routes.items():
         trial = _served(trials, route)
@@ -200,35 +212,10 @@ def routing(
         plain_throughput=float(static[plain]) * streams,
         gain=_interval(policy / static[best], policies / statics.max(axis=1), slo.confidence, few),
         against_plain=_interval(policy / static[plain], policies / statics[:, plain], slo.confidence, few),
+        rests_on=mix.rests_on,
         says="",
     )
     return replace(compared, says=_says(compared, routes, reasons or {}))
-
-
-def routing_requests(
-    slo: Slo, plan: SweepPlan, records: Records, weights: Mapping[str, float], routes: Mapping[str, Setting]
-) -> list[RoutingRequest]:
-    """Return what must be asked so that the routes can be compared with the best single setting; nothing if they can.
-
-    A sweep that stops early leaves too few canaries in common, and the combined best values of two knobs were never
-    swept. Each setting that can matter gets ROUTED_CANARIES canaries of every workload. Plain decoding answers them
-    again, which shows by how much the machine became faster or slower since the sweep.
-    """
-    mix = _Mix.of(plan, records, weights, routes)
-    if isinstance(mix, Missing) or concurrency_of(slo, mix.usual[0].setting) != 1:
-        return []
-    if mix.is_complete(mix.tables(mix.usual, {})):
-        return []
-    trials, requests = mix.contenders(), []
-    for name in mix.routes:
-        have = {trial.name: mix.swept.get((name, trial.name), {}) for trial in trials}
-        by_answers = sorted(have[BASELINE], key=lambda canary: -sum(canary in answered for answered in have.values()))
-        most = by_answers[:ROUTED_CANARIES]
-        lacking = [(trial, canary) for trial in trials for canary in most if canary not in have[trial.name]]
-        if lacking:
-            requests += [RoutingRequest(trials[0], name, canary) for canary in most]
-            requests += [RoutingRequest(trial, name, canary) for trial, canary in lacking]
-    return requests
 
 
 def _served(trials: Sequence[Trial], route: Setting) -> Trial | None:
@@ -240,6 +227,19 @@ def _served(trials: Sequence[Trial], route: Setting) -> Trial | None:
         elif trial.arm == "candidate" and dict(chosen_of(trial.setting)) == dict(chosen_of(route)):
             return trial
     return None
+
+
+def _named_as_swept(
+    soaked: Iterable[Generation], routes: Mapping[str, Setting], trials: Sequence[Trial]
+) -> Iterator[Generation]:
+    """Yield the soak's answers of each workload, plainly and on its route, by the sweep's names of these settings."""
+    names = {name: trial.name for name, route in routes.items() if (trial := _served(trials, route)) is not None}
+    for generation in soaked:
+        workload = generation.workload
+        if generation.arm == "plain":
+            yield replace(generation, trial=BASELINE)
+        elif workload in names and chosen_of(generation.setting) == chosen_of(routes[workload]):
+            yield replace(generation, trial=names[workload])
 
 
 def _answered(records: Iterable[Generation]) -> Answered:

@@ -8,7 +8,6 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.server_claims import drafted_by_answer
 from gatekeeper.analysis.metrics.words import exactness
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
-from gatekeeper.analysis.metrics.words.warm_cache_words import WARM_PARTS
 from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
 from gatekeeper.analysis.verdict.wrong_counters import counter_lie, counter_lies
 from gatekeeper.core.metrics import ALL
@@ -105,5 +104,5 @@ def cache_findings(cache_off: str | None, soak: str, verdicts: Mapping[str, Work
         )
         for name, verdict in verdicts.items()
         for check in verdict.checks
-        if check.metric in WARM_PARTS and check.outcome is Outcome.FAIL
+        if check.metric == "warm_cache_agreement" and check.outcome is Outcome.FAIL
     ]

@@ -47,10 +47,8 @@ class Case:
     """Seconds that a soak may last beyond max_duration, all in all; 0 without `--extend`."""
     after_soak: Mapping[str, StoredRecords[Any]] = field(default_factory=dict)
     """What the passes after the soaks recorded, by the name of the file, the records of all its parts together."""
-    at_end: Mapping[str, StoredRecords[Any]] = field(default_factory=dict)
-    """What the passes at the end of the run recorded, by the name of the file; a pass without need of it has none."""
-    live: bool = False
-    """The run goes on: what a pass at its end lacks is still to be measured; otherwise it stays open."""
+    conversations: StoredRecords[Generation] | None = None
+    """Those at the end of the run; None where none were sent."""
     host_samples: Sequence[HostSample] = ()
     host_trouble: str | None = None
     interval: float = 1.0
@@ -73,11 +71,6 @@ class Case:
     def sweep_records(self) -> dict[str, Sequence[Generation]]:
         """Return the answers of the sweep by the name of the trial."""
         return {name: recorded.records for name, recorded in self.sweep.items()}
-
-    def recorded_at_end(self, file: str) -> Recorded[Any]:
-        """Return what a pass at the end of the run recorded, and what is wrong with it."""
-        stored = self.at_end.get(file, StoredRecords(()))
-        return Recorded(tuple(stored.records), None if stored.trouble is None else f"{file}: {stored.trouble}")
 
     def sweep_answers(self, workload: str) -> SweepAnswers:
         """Return what the sweep recorded of *workload*."""

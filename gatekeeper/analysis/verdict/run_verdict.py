@@ -22,24 +22,6 @@ PLAIN_SPEED = "plain_decode_throughput"
 
 
 @dataclass(frozen=True, slots=True)
-class ArmsCompared:
-    """A time that a pass at the end of a run measured in both arms; no objective names it."""
-
-    title: str
-    """What it is, for a reader: first token after a start."""
-    plain: Estimate | Missing
-    """Seconds."""
-    drafting: Estimate | Missing
-    ratio: Estimate | Missing
-    """Drafting over plain decoding."""
-
-    def document(self) -> dict[str, object]:
-        """Return it as verdict.json writes it."""
-        arms = {"plain": self.plain, "drafting": self.drafting, "ratio": self.ratio}
-        return {"title": self.title, **{name: figures("center", estimate) for name, estimate in arms.items()}}
-
-
-@dataclass(frozen=True, slots=True)
 class Measured:
     """Figures of a soak that a person wants to see beside the checks; an empty one where nothing was soaked."""
 
@@ -162,8 +144,6 @@ class WorkloadVerdict:
     """The settings that were soaked before this one, in their order."""
     conversations: "GrownConversations | None" = None
     """Of a promoted workload whose canaries are turns: what the draft gains as prompts grow."""
-    at_end: tuple[ArmsCompared, ...] = ()
-    """What further passes at the end of the run measured in both arms."""
 
     def document(self) -> dict[str, object]:
         """Return the workload as verdict.json writes it."""
@@ -177,10 +157,7 @@ class WorkloadVerdict:
             "measured": self.measured.document(),
             "choice": self.choice.document() if self.choice is not None else {},
             "steps": [step.document() for step in self.steps],
-            **known(
-                conversations=self.conversations and self.conversations.document(),
-                at_end=[compared.document() for compared in self.at_end] or None,
-            ),
+            **known(conversations=self.conversations and self.conversations.document()),
         }
 
 

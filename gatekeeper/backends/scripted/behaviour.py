@@ -39,8 +39,6 @@ class Behaviour(InputTable):
     gap: float | None = Field(default=5.0, ge=0)
     flips: Share = Field(default=0.0, ge=0, le=1)
     warm: Share = Field(default=1.0, ge=0, le=1)
-    shared: Share = Field(default=1.0, ge=0, le=1)
-    switched: Share = Field(default=1.0, ge=0, le=1)
     shortcut: bool = False
     wording: Literal["right", "other", "twice"] = "right"
     engaged: bool = True

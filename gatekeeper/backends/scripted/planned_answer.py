@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from gatekeeper.backends.http.chat_request import ResolvedRequest
 from gatekeeper.backends.scripted.behaviour import Behaviour
@@ -29,7 +29,6 @@ _TOKEN = re.compile(r"\s*\S{1,4}|\s+$")
 """A token of a constructed text: four characters, the average of English."""
 _WRONG = "I do not know that one."
 
-Cause = Literal["warm", "shared", "switched"]
 Burst = tuple[float, int]
 """A gap in seconds, and how many tokens come after it."""
 Calls = tuple[dict[str, Any], ...]
@@ -73,8 +72,8 @@ class AnswerContext:
     """Since the backend was opened."""
     short: bool = False
     """Cut the answer at half its length."""
-    spoiled_by: tuple[Cause, ...] = ()
-    """What may change the candidate's answer: see the script's keys."""
+    is_warm: bool = False
+    """A prompt that this one begins with is in the cache, which may change the candidate's answer."""
 
     @property
     def canary(self) -> Canary:
@@ -174,8 +173,8 @@ def _tokens_and_calls(context: AnswerContext) -> tuple[tuple[str, ...], Calls]:
     script, canary, behaviour, candidate = context.script, context.canary, context.behaviour, context.arm == "candidate"
     right = context.happens("quality", getattr(behaviour.quality, context.arm))
     agrees = not candidate or context.happens("agreement", behaviour.agreement)
-    for cause in context.spoiled_by if candidate else ():
-        agrees = agrees and context.happens(cause, getattr(behaviour, cause))
+    if candidate and context.is_warm:
+        agrees = agrees and context.happens("warm", behaviour.warm)
     text = script.answers.get(canary.id)
     calls: Calls = ()
     if canary.expect is None and text is None:

@@ -35,8 +35,6 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
                                     space before them is doubled, which changes no grade
       "warm": 1.0,                  each canary's chance that the candidate's answer is the same once a prompt it
                                     begins with was answered before with the cache on
-      "shared": 1.0, "switched": 1.0,   the same after a cached conversation that began alike and went on otherwise, and
-                                    for the first answer after one of another model
       "shortcut": false,            true: above temperature 0 it keeps a drafted token that is the likeliest one, with
                                     the chance of `acceptance`, instead of sampling: no longer lossless
       "wording": "right",           what the candidate writes: "right" | "other": other words | "twice": each word twice

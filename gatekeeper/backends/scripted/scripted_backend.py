@@ -10,7 +10,7 @@ from typing import Any
 
 from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.http.chat_request import PLAIN, resolve
-from gatekeeper.backends.scripted.planned_answer import EMIT_NS, AnswerContext, Cause, KnownCanary, plan_answer
+from gatekeeper.backends.scripted.planned_answer import EMIT_NS, AnswerContext, KnownCanary, plan_answer
 from gatekeeper.backends.scripted.script import Arm, Script, read_script
 from gatekeeper.backends.scripted.scripted_target import ScriptedTarget
 from gatekeeper.backends.scripted.shown_answer import ShownAnswer
@@ -139,12 +139,6 @@ class ScriptedBackend:
         self.clock.sleep((ended_ns - self.clock.now_ns()) / 1e9)
 
 
-def _parts(messages: Messages, other_messages: Messages) -> bool:
-    """Tell whether two conversations go on differently: neither is the beginning of the other."""
-    shorter = min(len(messages), len(other_messages))
-    return messages[:shorter] != other_messages[:shorter]
-
-
 class ScriptedSystem(ScriptedTarget, RunningSystem):
     """A simulated system that behaves as its backend's script defines."""
 
@@ -153,8 +147,6 @@ class ScriptedSystem(ScriptedTarget, RunningSystem):
         self._backend, self._script, self._residence = backend, backend.script, residence
         self._cached: list[Messages] | None = [] if cache else None
         """The prompts answered so far, where a prompt cache keeps them."""
-        self._switched = False
-        """Its last answer was another model's."""
         self._alive = True
         self._started_s = backend.seconds(backend.clock.now_ns())
         self._ended_ns: int | None = None
@@ -203,7 +195,7 @@ class ScriptedSystem(ScriptedTarget, RunningSystem):
             / (replayed.faster if replayed else 1.0),
             seconds=backend.seconds(begun),
             short=fault == "short",
-            spoiled_by=self._spoiled_by(request),
+            is_warm=self._is_warm(request),
         )
         context = replace(context, pace=context.pace * self._draft_pace(context, streams))
         planned = plan_answer(context)
@@ -238,20 +230,14 @@ class ScriptedSystem(ScriptedTarget, RunningSystem):
             return cold.start
         return cold.pause if begun - self._ended_ns > cold.after * 1e9 else 0.0
 
-    def _spoiled_by(self, request: DecodeRequest) -> tuple[Cause, ...]:
-        """Return what of its past may change this answer; add the prompt to the cache."""
+    def _is_warm(self, request: DecodeRequest) -> bool:
+        """Return whether a prompt that this one begins with was answered before; add this one to the cache."""
         if self._cached is None:
-            return ()
-        messages, switched = request.canary.messages, self._switched
-        self._switched = request.other_model
-        alike = [prompt for prompt in self._cached if prompt[0] == messages[0]]
-        present: dict[Cause, bool] = {
-            "warm": any(messages[: len(prompt)] == prompt for prompt in alike),
-            "shared": any(_parts(messages, prompt) for prompt in alike),
-            "switched": switched,
-        }
+            return False
+        messages = request.canary.messages
+        is_warm = any(messages[: len(prompt)] == prompt for prompt in self._cached)
         self._cached.append(messages)
-        return tuple(cause for cause, is_present in present.items() if is_present)
+        return is_warm
 
     def _token_times(self, begun: int, bursts: tuple[tuple[float, int], ...]) -> list[int]:
         """Return when each token comes; in real time, wait for it."""

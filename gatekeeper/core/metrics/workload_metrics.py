@@ -268,24 +268,6 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
         remedy=_UNCACHED, measured_by="warm_cache",
     ),
     _share(
-        "shared_prefix_agreement", Per.PAIR, _PAIRED_TEXT,
-        "the same after another user's conversation with the same beginning",
-        formula="canaries with equal answers / canaries",
-        remedy=_UNCACHED, measured_by="warm_cache",
-    ),
-    _share(
-        "model_switch_agreement", Per.PAIR, _PAIRED_TEXT,
-        "the same after a request to the server's `other_model`",
-        formula="canaries with equal answers / canaries",
-        remedy=f"serve one model per server, {_UNCACHED}", measured_by="warm_cache",
-    ),
-    _share(
-        "first_tokens_p_value", Per.PAIR, _PAIRED_TEXT,
-        "p-value that both arms sample first tokens alike",
-        formula="permutation test of first tokens",
-        remedy=_WRONG, population=False, measured_by="first_tokens",
-    ),
-    _share(
         "sampled_tokens_p_value", Per.ANSWER, Sight.REPLAY | Sight.ROUNDS | Sight.TOKEN_IDS,
         "p-value that sampled tokens are drawn from the target's distribution; valid at any time",
         formula="1 / mean over alternatives of the likelihood ratio to the target",

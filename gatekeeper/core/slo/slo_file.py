@@ -43,9 +43,6 @@ class Sampling(InputTable):
     thinking: bool | None = Field(
         default=None, description="reason before the answer; unset: the default of the model's template"
     )
-    distribution_check: bool = Field(
-        default=False, description="above temperature 0: test whether both arms sample first tokens alike"
-    )
 
 
 class Workload(InputTable):

@@ -31,12 +31,6 @@ class Soak(InputTable):
     concurrency: int = Field(default=1, ge=1, le=64)
     sentinel_share: float = Field(default=0.2, gt=0, le=0.5)
     sentinel_drift: float = Field(default=0.05, gt=0, lt=1)
-    starts: int = Field(
-        default=0,
-        ge=0,
-        le=1000,
-        description="start both arms so often at the end, timed to the first token; 5 give an interval",
-    )
 
     @model_validator(mode="after")
     def _ordered(self) -> "Soak":

@@ -33,12 +33,6 @@ class Subject(InputTable):
         default=(), description="heaviest first; later ones are the lighter drafts of the fallback ladder"
     )
     prompt_cache: Literal["off", "as-deployed"] = "off"
-    other_model: str | None = Field(
-        default=None,
-        min_length=1,
-        description="another model that the server loads when a request names it, for model_switch_agreement: a folder "
-        "relative to this file, or the server's name for it",
-    )
     args: tuple[str, ...] = Field(default=(), description="appended to the server's command")
     prefill_chunk: int | None = Field(
         default=None,

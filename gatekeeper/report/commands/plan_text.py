@@ -12,6 +12,7 @@ STAGES = {
     "rest": "rest before and after the soak, for the power at rest",
     "plain_blocks": "plain blocks before, midway through and after the soak",
     "closing": "closing pass over the quality canaries",
+    "conversations": "conversations, turn after turn",
 }
 STEPS = {"shrink-draft": "a shorter draft", "lighter-draft": "a lighter draft", "autoregressive": "plain decoding"}
 
@@ -19,10 +20,9 @@ STEPS = {"shrink-draft": "a shorter draft", "lighter-draft": "a lighter draft", 
 def plan_text(document: Document) -> str:
     """Return the trials, the expected time, and what the plan cannot prove."""
     # Here, because they bring numpy, which --version does without.
-    from gatekeeper.analysis.final_passes import FINAL_PASSES  # noqa: PLC0415
     from gatekeeper.analysis.passes import PASSES  # noqa: PLC0415
 
-    titles = STAGES | {after.key: after.title for after in PASSES} | {final.name: final.title for final in FINAL_PASSES}
+    titles = STAGES | {after.key: after.title for after in PASSES}
     trials = document["trials"]
     most = "at most " if document["stop"] == "early" else ""
     lines = [f"{document['slo']}: {len(trials)} trials, {most}{document['answers']} answers in the sweep"]

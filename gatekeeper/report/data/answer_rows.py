@@ -21,7 +21,7 @@ class AnswerRow:
     key: str
     """Unique in that file."""
     phase: str
-    """`sweep`, `soak` or the pass: `warm_cache`, `routing`, ..."""
+    """`sweep`, `soak` or the pass: `warm_cache`, `conversations`, ..."""
     trial: str
     """The trial, or the soak that it belongs to: `baseline`, `num_draft_tokens-4`, `soak-1`."""
     workload: str

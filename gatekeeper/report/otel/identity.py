@@ -19,7 +19,7 @@ from gatekeeper.backends import facts_of
 from gatekeeper.core.backend_registry import OPENERS
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.manifest import Manifest
-from gatekeeper.core.records import Generation, Role
+from gatekeeper.core.records import Generation
 from gatekeeper.core.slo import Slo
 from gatekeeper.report.otel import metric_names
 
@@ -97,18 +97,17 @@ class RunIdentity:
         return resource(facts)
 
     def sampling(self, generation: Generation) -> dict[str, Value]:
-        """Return how the answer was sampled, as the plan decides it; a draw's length and seed are its own."""
+        """Return how the answer was sampled, as the plan decides it."""
         canary = self.canaries.get((generation.workload, generation.canary))
         if canary is None:
             return {}
         sampling = sampling_for(self.slo, canary, generation.setting, generation.concurrency)
-        draw = generation.role is Role.DRAW
         return {
             "gen_ai.request.temperature": sampling.temperature,
             "gen_ai.request.top_p": sampling.top_p,
             "gen_ai.request.top_k": None if sampling.top_k is None else float(sampling.top_k),
-            "gen_ai.request.seed": None if draw else sampling.seed,
-            "gen_ai.request.max_tokens": None if draw else sampling.max_tokens,
+            "gen_ai.request.seed": sampling.seed,
+            "gen_ai.request.max_tokens": sampling.max_tokens,
         }
 
 

@@ -8,8 +8,8 @@ from opentelemetry.sdk.trace import Event as SpanEvent
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 
-from gatekeeper.analysis.final_passes import FINAL_PASSES
 from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Event, Generation
 from gatekeeper.report.otel.answer_attributes import answer_attributes, error_type, shift_ns, span_of, wall_ns
@@ -23,8 +23,8 @@ INCIDENTS = frozenset({"subject_died", "subject_lost", "sampler_died", "load_die
 
 def stage_of(file: str) -> str:
     """Name the stage of a record file: all files of the sweep are one stage, each other file is its own."""
-    stem, final = file.removesuffix(".jsonl"), {name for after in FINAL_PASSES for name in after.files}
-    is_own_stage = file in final or stem.startswith(("soak-", *(f"{after.stem}-" for after in PASSES)))
+    stem = file.removesuffix(".jsonl")
+    is_own_stage = file == CONVERSATIONS or stem.startswith(("soak-", *(f"{after.stem}-" for after in PASSES)))
     return stem if is_own_stage else "sweep"
 
 

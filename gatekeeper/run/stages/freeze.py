@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from gatekeeper import __version__, host
-from gatekeeper.analysis.final_passes import FINAL_PASSES
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.plan.complaints.wrong_host import host_doubts
 from gatekeeper.analysis.plan.plan_document import plan_document
+from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS, conversations_of
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
@@ -108,7 +108,7 @@ def frozen_files(
     yield from inputs.texts.items()
     if certified is not None:
         yield CERTIFIED_NAME, certified
-    finals = (final for final in FINAL_PASSES if final.is_planned(inputs.slo, inputs.canaries))
-    pass_files = [*(f"{after.stem}-1*.jsonl" for after in PASSES), *(name for final in finals for name in final.files)]
+    has_conversations = any(map(conversations_of, inputs.canaries.values()))
+    pass_files = [*(f"{after.stem}-1*.jsonl" for after in PASSES), *([CONVERSATIONS] if has_conversations else [])]
     yield PLAN, json_text(plan_document(inputs.slo, plan, pass_files))
     yield MANIFEST, manifest

@@ -1,14 +1,10 @@
-"""The warm-cache pass: the canaries requested again as deployed, repeated and as the second turn of a conversation.
-
-Where an objective names it, also with another user's conversation or another model's request in between.
-"""
+"""The warm-cache pass: the canaries requested again as deployed, repeated and as the second turn of a conversation."""
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from gatekeeper.analysis.metrics.words.warm_cache_words import CONTROL, WARM_PARTS, WarmPart
-from gatekeeper.analysis.passes.warm_cache import CONTROL_REPEATS, WARM_REPEATS, continued, of_another_user
-from gatekeeper.analysis.plan.objectives import warm_conditions
+from gatekeeper.analysis.metrics.words.warm_cache_words import CONTROL
+from gatekeeper.analysis.passes.warm_cache import CONTROL_REPEATS, WARM_REPEATS, continued
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.analysis.plan.shuffled_rounds import shuffled
@@ -40,12 +36,6 @@ def send(task: PassTask[Generation]) -> None:
     task.send_missing(plain, second_turns, record=answers)
     task.send_missing(soak.plan.resident, _shuffled(soak, later), cache=True, record=answers)
     task.send_missing(plain, _control(soak, later), cache=True, record=answers)
-    for metric, part in WARM_PARTS.items():
-        names = [name for name, knobs in soak.plan.settings.items() if metric in warm_conditions(soak.slo, name, knobs)]
-        if names:
-            # A process of its own for each condition: what the other one left in the cache is not there.
-            requests = _with_something_between(soak, names, part, later)
-            task.send_missing(soak.plan.resident, requests, cache=True, record=answers)
 
 
 def _conversations(soak: SoakTask, records: Sequence[Generation]) -> dict[tuple[str, str], Canary]:
@@ -85,34 +75,15 @@ def _control(soak: SoakTask, later: Mapping[tuple[str, str], Canary]) -> Iterato
         yield _request(soak, name, CONTROL, turn, first)
 
 
-def _with_something_between(
-    soak: SoakTask, names: Iterable[str], part: WarmPart, later: Mapping[tuple[str, str], Canary]
-) -> Iterator[PlannedRequest]:
-    """Yield each canary, what is to stand between, the canary again and the second turn of its own conversation."""
-    for name in names:
-        for canary in soak.canaries[name]:
-            if (turn := later.get((name, canary.id))) is None:
-                continue
-            # The same prompt for the other model: a cache that forgets whose keys it holds takes them for this one.
-            between = of_another_user(turn) if part.between is Role.OTHER_USER else canary
-            yield _request(soak, name, "candidate", canary, canary.id, role=part.role)
-            yield _request(soak, name, "candidate", between, canary.id, role=part.between or part.role)
-            yield _request(soak, name, "candidate", canary, canary.id, 1, role=part.role)
-            yield _request(soak, name, "candidate", turn, canary.id, role=part.role)
-
-
-def _request(
-    soak: SoakTask, name: str, arm: str, canary: Canary, first: str, repeat: int = 0, *, role: Role = Role.WARM
-) -> PlannedRequest:
+def _request(soak: SoakTask, name: str, arm: str, canary: Canary, first: str, repeat: int = 0) -> PlannedRequest:
     return soak.request(
         name,
         canary,
         arm,
         without=WITHOUT,
-        prefix=f"{arm}-{repeat}" if role is Role.WARM else f"{role}-{first}-{repeat}",
-        role=role,
+        prefix=f"{arm}-{repeat}",
+        role=Role.WARM,
         repeat=repeat,
         pair=first,
         sampling=GREEDY,
-        other_model=role is Role.OTHER_MODEL,
     )

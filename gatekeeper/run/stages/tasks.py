@@ -1,23 +1,19 @@
-"""What a stage needs to send its requests: the task of a soak, of a pass after it, and of one at the end of a run."""
+"""What a stage needs to send its requests: the task of a soak, and of a pass after it."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol
 
-from gatekeeper.analysis.passes.soak_pass import Needs, Pass
+from gatekeeper.analysis.passes.soak_pass import Needs
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of, sampling_for
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.sweep.routing_gain import RoutingRequest
-from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import Backend, DecodeRequest
-from gatekeeper.core.records import Generation, Kind, Setting, StoredRecords
+from gatekeeper.core.records import Generation, Kind, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.run.requests import Client, Observe, Recorder
-
-Request = TypeVar("Request", PlannedRequest, RoutingRequest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,44 +106,3 @@ class KeptRecords(Generic[Kind]):
         """Record one."""
         self.record(record)
         self.records.append(record)
-
-
-@dataclass(frozen=True, slots=True)
-class FinalTask:
-    """One pass at the end of a run, as its stage sends it."""
-
-    slo: Slo
-    canaries: Mapping[str, Sequence[Canary]]
-    seed: int
-    backend: Backend
-    lacking: Sequence[Any]
-    """What the pass must measure: never nothing."""
-    files: Mapping[str, KeptRecords[Any]]
-    """Its record files."""
-    client: Client
-    observe: Observe
-    load_case: Callable[[], Case]
-    """Read the records of the run; only a stage that needs them does, for their memory is the measured machine's."""
-    phase: Callable[[str], None] = lambda _: None
-    """Name the phase of the host's samples that follow."""
-    send_pass: Callable[[Pass[Any], SoakTask, Needs, KeptRecords[Any]], None] = lambda *_: None
-    """Send the requests of a pass after a soak, for what this one recorded."""
-
-    @property
-    def shares_process(self) -> bool:
-        """Tell whether one process serves both arms."""
-        return self.backend.shares_process
-
-    def case_now(self, case: Case) -> Case:
-        """Return the *case* with what the pass recorded so far."""
-        so_far = {file: StoredRecords(tuple(kept.records)) for file, kept in self.files.items()}
-        return replace(case, at_end={**case.at_end, **so_far})
-
-    def recorder(self, file: str) -> Recorder:
-        """Return what records the answers of a file."""
-        return Recorder(self.files[file], self.observe)
-
-    def missing(self, file: str, requests: Iterable[Request]) -> list[Request]:
-        """Return the requests whose answers a file lacks."""
-        done = {answer.key for answer in self.files[file].records}
-        return [request for request in requests if request.key not in done]

@@ -6,10 +6,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.analysis.final_passes import FINAL_PASSES
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.passes.soak_pass import Pass
 from gatekeeper.analysis.plan.objectives import Terms
+from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS
 from gatekeeper.analysis.plan.soak_schedule import PART
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.verdict.against_certified import Certified, CertifiedFigures, compared
@@ -101,8 +101,7 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
         looks=looks,
         extended=max(extended, default=0.0),
         after_soak=after_soak,
-        at_end={file: recorded for file, recorded in _at_end(directory).items() if not (live and recorded.trouble)},
-        live=live,
+        conversations=_conversations(directory, live=live),
         host_samples=samples.records,
         host_trouble=None if live else samples.trouble,
         interval=manifest.sample_interval,
@@ -133,11 +132,11 @@ def _after_soak(directory: RunDirectory, after: Pass[Any], soaks: Iterable[str])
     return {f"{name}.jsonl": recorded for name, recorded in _join(stored)[0].items()}
 
 
-def _at_end(directory: RunDirectory) -> dict[str, StoredRecords[Any]]:
-    """Return what the passes at the end of the run recorded, by its file; a pass without need of it has none."""
-    files = {name: kind for final in FINAL_PASSES for name, kind in final.files.items()}
-    paths = {name: directory.path / name for name in files}
-    return {name: read_records(path, KINDS[files[name]]) for name, path in paths.items() if path.exists()}
+def _conversations(directory: RunDirectory, *, live: bool) -> StoredRecords[Generation] | None:
+    """Return the conversations at the end of a run; None where there are none, or those of a *live* run are cut off."""
+    path = directory.path / CONVERSATIONS
+    recorded = read_records(path, ANSWERS) if path.exists() else None
+    return None if live and recorded is not None and recorded.trouble else recorded
 
 
 def _damage_finding(name: str) -> Finding:

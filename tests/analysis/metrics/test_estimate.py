@@ -10,8 +10,7 @@ from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE
 from gatekeeper.analysis.metrics.shares.pass_rates import pass_rate
 from gatekeeper.analysis.metrics.timing import bursts
-from gatekeeper.analysis.metrics.words.first_token_distribution import SAMPLES
-from gatekeeper.analysis.metrics.words.warm_cache_words import CONTROL, WARM_PARTS
+from gatekeeper.analysis.metrics.words.warm_cache_words import CONTROL
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Tie
@@ -682,9 +681,6 @@ def test_no_share_of_a_population_is_a_fact(metric: str, tries: int) -> None:
     warm = [
         _warm(f"{prompt.id}{turn}", arm, at, "x") for prompt in prompts for turn in ("", "+x") for arm, at in WARM_ASKED
     ]
-    if (part := WARM_PARTS.get(metric)) is not None and part.between is not None:
-        warm = [replace(record, role=part.role) for record in warm]
-        warm += [replace(warm[0], arm="candidate", role=part.between)]
 
     share = known(estimate(metric, evidence(candidate, plain, prompts, warm_cache=tuple(warm), frozen=False)))
 
@@ -729,30 +725,6 @@ def test_a_warm_cache_is_judged_by_its_own_records() -> None:
     assert (*intervals.proportion_bounds(1, 2, 0.95), 0.5, 2) == (beyond.lo, beyond.hi, beyond.center, beyond.n)
     assert agreement.notes == beyond.notes
     assert 1 == len(agreement.notes)
-
-
-def _draws(shares: int) -> tuple[Generation, ...]:
-    """Return the first tokens of one prompt: two kinds in plain decoding, *shares* kinds in the candidate's."""
-    return tuple(
-        generation(answer([0.1], ids=[at % kinds]), arm=arm, role=Role.DRAW, repeat=at)
-        for arm, kinds in (("plain", 2), ("candidate", shares))
-        for at in range(SAMPLES)
-    )
-
-
-@pytest.mark.parametrize(("shares", "alike"), [(2, True), (4, False)])
-def test_first_tokens_are_judged_by_their_own_records(shares: int, *, alike: bool) -> None:
-    """
-    Draws of one distribution have a p-value of 1, those of another nearly none; the seed settles it.
-    """
-    paired = evidence(spread(1, lambda _: answer()), first_tokens=_draws(shares))
-
-    p_value = known(estimate("first_tokens_p_value", paired))
-
-    unasked = replace(paired, canaries={prompt.id: prompt for prompt in canaries(2)})
-    assert (alike, 2 * SAMPLES) == (p_value.center == 1.0, p_value.n)
-    assert p_value == estimate("first_tokens_p_value", paired)
-    assert isinstance(estimate("first_tokens_p_value", unasked), Missing)
 
 
 @pytest.mark.parametrize(

@@ -159,11 +159,6 @@ UNGIVEN: dict[str, tuple[str, Callable[[], PairedAnswers], Missing]] = {
         lambda: evidence(spread(5, lambda _: answer()), warm_cache="warm-1.jsonl: damaged"),
         Missing("warm-1.jsonl: damaged", 0),
     ),
-    "no draws": (
-        "first_tokens_p_value",
-        lambda: evidence(spread(5, lambda _: answer()), first_tokens="draws-1.jsonl: damaged"),
-        Missing("draws-1.jsonl: damaged", 0),
-    ),
     "no records": ("ttft", lambda: evidence([]), Missing("no answers were recorded", 0)),
     "no value": (
         "ttft",

@@ -7,7 +7,6 @@ from gatekeeper.analysis.metrics.shares.counted_shares import share_of_canaries
 from gatekeeper.analysis.metrics.shares.pass_rates import unanswered
 from gatekeeper.analysis.metrics.words import exactness, warm_cache_words
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
-from gatekeeper.analysis.metrics.words.first_token_distribution import distribution_test
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Generation
 from gatekeeper.core.verdict import Estimate, Missing
@@ -49,26 +48,14 @@ def plain_answers(paired: PairedAnswers) -> tuple[Generation, ...]:
     )
 
 
-def warm_cache_agreement(paired: PairedAnswers, metric: str) -> Estimate | Missing:
-    """Return the share of canaries whose words the prompt cache leaves alone, under the condition of *metric*."""
+def warm_cache_agreement(paired: PairedAnswers) -> Estimate | Missing:
+    """Return the share of canaries whose words the prompt cache leaves alone."""
     if isinstance(paired.warm_cache, str):
         return Missing(paired.warm_cache)
-    if metric == "warm_cache_agreement":
-        cold = successful(paired.answers) if paired.greedy else ()
-        share = warm_cache_words.beyond_control(paired.warm_cache, paired.canaries.keys(), cold, paired.level)
-        if isinstance(share, Missing) or paired.frozen:
-            return share
-        # Of prompts like these a count is no fact: so many canaries bound their share.
-        lo, hi = intervals.proportion_bounds(round(share.center * share.n), share.n, paired.level)
-        return replace(share, lo=min(lo, share.lo), hi=max(hi, share.hi), confidence=paired.level)
-    compared = warm_cache_words.warm_cache_agreement(
-        paired.warm_cache, paired.canaries.keys(), warm_cache_words.WARM_PARTS[metric]
-    )
-    return compared if isinstance(compared, Missing) else share_of_canaries(compared[0], paired, *compared[1])
-
-
-def first_tokens(paired: PairedAnswers) -> Estimate | Missing:
-    """Test whether first tokens above temperature 0 are distributed as plain decoding's."""
-    if isinstance(paired.first_tokens, str):
-        return Missing(paired.first_tokens)
-    return distribution_test(paired.first_tokens, len(paired.canaries), paired.seed)
+    cold = successful(paired.answers) if paired.greedy else ()
+    share = warm_cache_words.beyond_control(paired.warm_cache, paired.canaries.keys(), cold, paired.level)
+    if isinstance(share, Missing) or paired.frozen:
+        return share
+    # Of prompts like these a count is no fact: so many canaries bound their share.
+    lo, hi = intervals.proportion_bounds(round(share.center * share.n), share.n, paired.level)
+    return replace(share, lo=min(lo, share.lo), hi=max(hi, share.hi), confidence=paired.level)

@@ -2,64 +2,40 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from gatekeeper.analysis.metrics.words.exactness import same_output
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.core.records import Generation, Role
+from gatekeeper.core.records import Generation
 from gatekeeper.core.verdict import Estimate, Missing, fact
-
-
-@dataclass(frozen=True, slots=True)
-class WarmPart:
-    """One part of the warm-cache pass: which of its answers count, and what stood before them."""
-
-    role: Role
-    condition: str
-    between: Role | None = None
-    """What is requested between a canary's first answer, which only fills the cache, and those that count."""
-
-    @property
-    def first_repeat(self) -> int:
-        """Return the first repeat that counts."""
-        return 0 if self.between is None else 1
-
-
-REPEATED = WarmPart(Role.WARM, "with the prompt cache on")
-SHARED = WarmPart(Role.SHARED, "after another user's conversation that begins with the same prompt", Role.OTHER_USER)
-SWITCHED = WarmPart(Role.SWITCHED, "after a request to another model", Role.OTHER_MODEL)
-WARM_PARTS = {"warm_cache_agreement": REPEATED, "shared_prefix_agreement": SHARED, "model_switch_agreement": SWITCHED}
-"""By the metric that is computed of it."""
-
 
 CONTROL = "control"
 """The arm of plain decoding with its own cache on."""
+LEAST_ANSWERS = 2
+"""Of a canary with the cache on: the first one only fills the cache."""
 
 
 def warm_cache_agreement(
-    records: Sequence[Generation], canaries: Collection[str], part: WarmPart = REPEATED, arm: str = "candidate"
+    records: Sequence[Generation], canaries: Collection[str], arm: str = "candidate"
 ) -> tuple[dict[str, bool], tuple[str, ...]] | Missing:
     """Return by canary whether its repeated and later answers with the cache on equal plain decoding's; and notes.
 
     A record's pair names the canary that opened the conversation; a prompt of several turns has an id of its own. An
-    answer that fails with the cache on counts as different. What was to stand between two answers must have been
-    answered: otherwise nothing stood there.
+    answer that fails with the cache on counts as different.
     """
     plain = {generation.canary: generation.answer for generation in records if generation.arm == "plain"}
     same_by_canary: dict[str, dict[str, list[bool]]] = {name: defaultdict(list) for name in canaries}
-    counted = [generation for generation in records if generation.arm == arm and generation.role is part.role]
-    for generation in counted:
+    for generation in records:
         baseline = plain.get(generation.canary)
-        counts = generation.repeat >= part.first_repeat or generation.canary != generation.pair
-        if counts and generation.pair in same_by_canary and baseline is not None and baseline.fault is None:
+        if generation.arm != arm or generation.pair not in same_by_canary:
+            continue
+        if baseline is not None and baseline.fault is None:
             turn = "single" if generation.canary == generation.pair else "later"
             same_by_canary[generation.pair][turn].append(
                 generation.answer.fault is None and same_output(generation.answer, baseline)
             )
-    if (missing := _nothing_between(records, part)) is not None:
-        return missing
-    least = 2 - part.first_repeat
-    complete = {name for name, turns in same_by_canary.items() if len(turns["single"]) >= least and turns["later"]}
+    complete = {
+        name for name, turns in same_by_canary.items() if len(turns["single"]) >= LEAST_ANSWERS and turns["later"]
+    }
     if not same_by_canary or len(complete) < len(same_by_canary):
         lacking = len(same_by_canary) - len(complete)
         return Missing(
@@ -67,7 +43,7 @@ def warm_cache_agreement(
             len(complete),
         )
     agree = {name: all(all(agreeing) for agreeing in turns.values()) for name, turns in same_by_canary.items()}
-    return agree, _differing(same_by_canary, part)
+    return agree, _differing(same_by_canary)
 
 
 def beyond_control(
@@ -103,26 +79,10 @@ def beyond_control(
     return Estimate(share, share, 1.0, len(agree), (*notes, words), level)
 
 
-def _nothing_between(records: Sequence[Generation], part: WarmPart) -> Missing | None:
-    """Return why nothing stood between the answers of a part; None where something did, or nothing is to."""
-    if part.between is None:
-        return None
-    answers = [generation.answer for generation in records if generation.role is part.between]
-    between = "the other conversation" if part is SHARED else "the other model"
-    if not answers:
-        return Missing(f"{between} was not requested")
-    if fault := next((answer.fault for answer in answers if answer.fault is not None), None):
-        return Missing(f"{between} was not answered: {fault}")
-    own_models = {generation.answer.claims.model for generation in records if generation.role is part.role} - {None}
-    if part is SWITCHED and own_models & {answer.claims.model for answer in answers}:
-        return Missing("the server answered with the same model when another one was requested")
-    return None
-
-
-def _differing(same_by_canary: Mapping[str, Mapping[str, Sequence[bool]]], part: WarmPart) -> tuple[str, ...]:
+def _differing(same_by_canary: Mapping[str, Mapping[str, Sequence[bool]]]) -> tuple[str, ...]:
     parts = []
     for turn, words in (("single", "repeated answers"), ("later", "second turns")):
         agreements = [agrees for turns in same_by_canary.values() for agrees in turns[turn]]
         if not all(agreements):
             parts.append(f"{agreements.count(False)} of {len(agreements)} {words}")
-    return (f"{part.condition}, {' and '.join(parts)} differ from plain decoding's",) if parts else ()
+    return (f"with the prompt cache on, {' and '.join(parts)} differ from plain decoding's",) if parts else ()

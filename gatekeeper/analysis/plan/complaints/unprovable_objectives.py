@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gatekeeper.analysis.metrics.words.warm_cache_words import WARM_PARTS
 from gatekeeper.analysis.plan.complaints.complaint import Complaint, about_objective
 from gatekeeper.analysis.plan.complaints.odd_bound import odd_bounds
 from gatekeeper.analysis.plan.complaints.too_few_canaries import too_few_canaries
@@ -241,29 +240,14 @@ def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
             "set temperature = 0",
         ),
         (
-            name in WARM_PARTS and subject.prompt_cache == "off",
+            name == "warm_cache_agreement" and subject.prompt_cache == "off",
             "no request uses a warm cache while the prompt cache is off",
             'set prompt_cache = "as-deployed" in [subject]',
-        ),
-        (
-            name == "model_switch_agreement" and subject.other_model is None,
-            "the run has no other model to request",
-            "set other_model in [subject] to a model that the server loads by its name",
         ),
         (
             name == ENERGY_RATIO and slo.soak.concurrency > 1,
             f"at concurrency {slo.soak.concurrency} the power at one moment is of several answers",
             "set concurrency = 1 in [soak]",
-        ),
-        (
-            name == "first_tokens_p_value" and not sampling.distribution_check,
-            "the run samples no first tokens",
-            "set distribution_check = true in [sampling]",
-        ),
-        (
-            name == "first_tokens_p_value" and sampling.temperature == 0,
-            "at temperature 0 there is no distribution to compare",
-            "use token_agreement, or set a temperature above 0",
         ),
     )
     complaints = [Complaint("never", about, message, hint) for wrong, message, hint in impossible if wrong][:1]

@@ -4,7 +4,7 @@ from gatekeeper.report import phrases
 from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.html import soak_charts
-from gatekeeper.report.html.markup import Markup, el, facts, note, section
+from gatekeeper.report.html.markup import Markup, el, note, section
 from gatekeeper.report.html.sections.conversations_section import conversations
 from gatekeeper.report.html.sections.energy_section import energies
 from gatekeeper.report.html.sections.latency_section import latency_section
@@ -18,23 +18,11 @@ def sections(page: PageData) -> list[Markup]:
     measured = (
         conversations(verdict),
         energies(verdict),
-        _at_end(page),
         sweep_section(page),
         latency_section(page),
         soak_charts.soaks(page),
     )
     return [part for part in (*measured, _transitions(page), _findings(page), manifest_section(page)) if part]
-
-
-def _at_end(page: PageData) -> Markup | None:
-    """Return what further passes at the end of the run measured in both arms."""
-    measured = [
-        (workload.name, phrases.arms_compared(compared))
-        for workload in page.verdict.workloads
-        for compared in workload.at_end
-    ]
-    about = "Measured after all soaks, in both arms. No outcome rests on it."
-    return section("At the end of the run", facts(measured, "rows"), about=about) if measured else None
 
 
 def _transitions(page: PageData) -> Markup | None:

@@ -12,8 +12,8 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.exactness import Comparison, compare, divergences, same_output
 from gatekeeper.analysis.metrics.words.explanations import by_tie, explanations_for
 from gatekeeper.analysis.metrics.words.near_tie_rule import TIE_TOLERANCE, Divergence, first_divergence
-from gatekeeper.analysis.metrics.words.warm_cache_words import SHARED, SWITCHED, WarmPart, warm_cache_agreement
-from gatekeeper.core.records import Answer, Claims, Generation, Numerics, Role, Tie, setting
+from gatekeeper.analysis.metrics.words.warm_cache_words import warm_cache_agreement
+from gatekeeper.core.records import Answer, Generation, Numerics, Role, Tie, setting
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.verdict import Missing
 from tests.builders.golden_words import says
@@ -227,42 +227,6 @@ def test_a_missing_warm_answer_proves_nothing(without: int) -> None:
     del records[without]
 
     assert isinstance(warm_cache_agreement(records, {"a"}), Missing)
-
-
-def interrupted(part: WarmPart, **fields: Any) -> list[Generation]:
-    role = part.between or part.role
-    return [
-        *(record for record in conversation() if record.arm == "plain"),
-        made("candidate", answer(text="first"), pair="a", role=part.role),
-        made("candidate", answer(**{"text": "", "claims": Claims(model="b"), **fields}), pair="a", role=role),
-        made("candidate", answer(text="one", claims=Claims(model="a")), pair="a", role=part.role, repeat=1),
-        made("candidate", answer(text="two", claims=Claims(model="a")), canary="a+b", pair="a", role=part.role),
-    ]
-
-
-@pytest.mark.parametrize("part", [SHARED, SWITCHED], ids=lambda warm_part: warm_part.role)
-def test_what_stood_between_must_have_been_answered(part: WarmPart) -> None:
-    """
-    A canary's first answer does not count; without the other request, or with one that failed, nothing is proven.
-    """
-    agreement = warm_cache_agreement(interrupted(part), {"a"}, part)
-    unanswered = warm_cache_agreement(interrupted(part, fault="HTTP 404: no such model"), {"a"}, part)
-    unsent = warm_cache_agreement([record for record in interrupted(part) if record.role != part.between], {"a"}, part)
-
-    assert ({"a": True}, ()) == agreement
-    assert isinstance(unanswered, Missing)
-    assert "HTTP 404" in unanswered.because
-    assert isinstance(unsent, Missing)
-
-
-def test_a_server_that_keeps_its_model_proves_no_switch() -> None:
-    """
-    Where the other model's answers carry the name of this one, the server did not switch.
-    """
-    agreement = warm_cache_agreement(interrupted(SWITCHED, claims=Claims(model="a")), {"a"}, SWITCHED)
-
-    assert isinstance(agreement, Missing)
-    assert "same model" in agreement.because
 
 
 def test_no_canary_is_no_agreement() -> None:

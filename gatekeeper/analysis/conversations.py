@@ -1,7 +1,11 @@
-"""The conversations of a workload, from its records: how much sooner a draft answers, by the length of the prompt."""
+"""Conversations at the end of a run: the turns of a promoted workload, each on the cache of the one before.
+
+The outcome of a workload is decided by then: by the length of the prompt these answers say how much sooner a draft
+answers, and so up to which prompt the workload's route reaches.
+"""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -16,13 +20,15 @@ from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate, ttft
 from gatekeeper.analysis.plan.objectives import least_ratio
 from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS, TRIAL, conversations_of
-from gatekeeper.analysis.plan.settings import is_greedy, plain_of
+from gatekeeper.analysis.plan.request_costs import RequestCosts
+from gatekeeper.analysis.plan.settings import is_greedy, plain_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.stats.intervals import binomial_cdf, by_canary, mean_of_logs
 from gatekeeper.analysis.stats.total_time import linearised
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.grown_conversations import ContextBin, GrownConversations
 from gatekeeper.analysis.verdict.host_checks import host_checks
+from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.metrics import DECODE_RATIO
 from gatekeeper.core.records import Generation, HostSample, Setting
 from gatekeeper.core.records.host_columns import HostColumns
@@ -36,17 +42,48 @@ CONTEXTS = (*(512 * 2**power for power in range(12)), math.inf)
 """The longest prompts that each bin may have, in tokens."""
 
 
-def grown_conversations(case: Case, workload: str, knobs: Setting) -> GrownConversations | None:
-    """Judge the conversations of a promoted *workload*; None where it has none, or one setting was soaked alone."""
+def forecast_conversations(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
+    """Yield the seconds of every turn in both arms, as if each prompt were read whole."""
+    for name, knobs in _speculating(settings).items():
+        for conversation in conversations_of(costs.canaries[name]):
+            for canary in conversation:
+                for setting in (knobs, plain_of(knobs)):
+                    yield costs.answering(name, canary, setting)
+
+
+def conversations_due(case: Case, routes: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Return the promoted workloads whose canaries are turns of conversations, each with its setting.
+
+    A setting that was soaked alone has none: it gets no route.
+    """
+    speculating = _speculating(routes) if case.plan.fixed is None else {}
+    return {name: knobs for name, knobs in speculating.items() if conversations_of(case.canaries[name])}
+
+
+def add_conversations(case: Case, verdict: Verdict, routes: Mapping[str, Setting]) -> Verdict:
+    """Return the verdict with what the conversations of its promoted workloads show."""
+    due = conversations_due(case, routes)
+    workloads = (
+        replace(workload, conversations=grown_conversations(case, workload.name, due[workload.name]))
+        if workload.name in due
+        else workload
+        for workload in verdict.workloads
+    )
+    return replace(verdict, workloads=tuple(workloads)) if due else verdict
+
+
+def _speculating(settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    return {name: knobs for name, knobs in settings.items() if speculates(knobs)}
+
+
+def grown_conversations(case: Case, workload: str, knobs: Setting) -> GrownConversations:
+    """Judge the conversations of a promoted *workload*."""
     conversations = conversations_of(case.canaries[workload])
-    if not conversations or case.plan.fixed is not None:
-        return None
-    if CONVERSATIONS not in case.at_end:
+    if case.conversations is None:
         return GrownConversations((), because="none was asked")
-    recorded = case.recorded_at_end(CONVERSATIONS)
-    if recorded.trouble is not None:
-        return GrownConversations((), because=recorded.trouble)
-    answers = [answer for answer in recorded.records if answer.workload == workload]
+    if case.conversations.trouble is not None:
+        return GrownConversations((), because=f"{CONVERSATIONS}: {case.conversations.trouble}")
+    answers = [answer for answer in case.conversations.records if answer.workload == workload]
     candidate, plain = (tuple(answer for answer in answers if answer.arm == arm) for arm in ARMS)
     canaries = {canary.id: canary for conversation in conversations for canary in conversation}
     paired = pair_answers(
@@ -163,9 +200,9 @@ def _judged(
 
 def _host(case: Case, workload: str, knobs: Setting) -> tuple[Check, ...]:
     """Return the objectives on the host that failed while the conversations grew; a few minutes prove none kept."""
-    if not case.slo.host_objectives:
+    if not case.slo.host_objectives or case.conversations is None:
         return ()
     slo = case.slo.model_copy(update={"objective": case.slo.host_objectives})
-    during = replace(case, slo=slo, soaks={TRIAL: case.at_end[CONVERSATIONS]})
+    during = replace(case, slo=slo, soaks={TRIAL: case.conversations})
     checks, _ = host_checks(during, SoakPlan(TRIAL, {workload: plain_of(knobs)}, knobs))
     return tuple(check for check in checks if check.outcome is Outcome.FAIL)

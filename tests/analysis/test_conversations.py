@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bench.conversations import World, simulated
-from gatekeeper.analysis.final_passes.context_bins import context_bins, footprints_of
+from gatekeeper.analysis.conversations import context_bins, footprints_of
 from gatekeeper.analysis.metrics.lost_pairs import Pair
 from gatekeeper.analysis.plan.planned_conversations import conversation_blocks
 from gatekeeper.core.canary import Canary
