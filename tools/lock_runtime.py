@@ -1,8 +1,7 @@
 """The lock files: every library that gatekeeper needs, pinned, with the hash of each file, as PEP 751 describes.
 
-`pylock.toml` is gatekeeper alone; `gatekeeper/run/remote/pylock.toml`, which `gatekeeper remote` installs from, has
-mlx-lm on Linux too; `integrations/pylock.image.toml` has what the image needs for the proxy and for signatures. Made
-anew with: python tools/lock_runtime.py (needs uv).
+`pylock.toml` is gatekeeper alone; `integrations/pylock.image.toml` has what the image needs for the proxy and for
+signatures. Made anew with: python tools/lock_runtime.py (needs uv).
 """
 
 import argparse
@@ -13,7 +12,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = {
     ROOT / "pylock.toml": (),
-    ROOT / "gatekeeper" / "run" / "remote" / "pylock.toml": ("--extra=mlx",),
     ROOT / "integrations" / "pylock.image.toml": ("--extra=proxy", "--extra=sign", "--extra=keyless"),
 }
 OPTIONS = (

@@ -490,7 +490,7 @@ def test_the_deploy_step_reads_the_policy(promoted: Promoted) -> None:
     assert "[[route]]" in ran.stdout
 
 
-@pytest.mark.nightly  # installs everything once more; the remote tests install from the same lock
+@pytest.mark.nightly  # installs everything once more
 def test_the_install_step_puts_the_command_on_path(runner: Callable[..., Runner]) -> None:
     """
     A fresh environment from this checkout, found by the steps that follow, and whole without the checkout.

@@ -14,7 +14,7 @@ import pytest
 from tests.builders.project_folder import ROOT, ProjectFolder
 
 IMAGE_LOCK = ROOT / "integrations" / "pylock.image.toml"
-LOCKS = [ROOT / "pylock.toml", ROOT / "gatekeeper" / "run" / "remote" / "pylock.toml", IMAGE_LOCK]
+LOCKS = [ROOT / "pylock.toml", IMAGE_LOCK]
 LINUX = {"sys_platform": "linux", "platform_machine": "x86_64", "platform_system": "Linux"}
 PACKAGES_MOST, BYTES_MOST = 37, 105_000_000
 """Ours among them; without the inference engine."""
@@ -108,7 +108,7 @@ def test_a_light_installation() -> None:
     assert not {"grpcio", "httpx", "httpx2", "mlx"} & needed
 
 
-@pytest.mark.parametrize("lock", LOCKS, ids=["gatekeeper", "remote", "image"])
+@pytest.mark.parametrize("lock", LOCKS, ids=["gatekeeper", "image"])
 def test_lock_files_name_the_public_index_alone(lock: Path) -> None:
     """
     Every file of a lock has its hash, and its address on the public index: never one of the machine that wrote it.
@@ -182,7 +182,7 @@ def test_the_wheel_alone_certifies_from_another_folder(dist: Path, tmp_path: Pat
     """
     gatekeeper = clean_environment(tmp_path / "venv", dist)
     python = gatekeeper.with_name("python")
-    convert: list[Any] = [python, ROOT / "gatekeeper" / "run" / "remote" / "pylock.py", ROOT / "pylock.toml"]
+    convert: list[Any] = [python, ROOT / "integrations" / "install_pinned.py", ROOT / "pylock.toml"]
     (tmp_path / "pins.txt").write_bytes(subprocess.run(convert, check=True, capture_output=True).stdout)
     pinned = ["--require-hashes", "-r", str(tmp_path / "pins.txt")]
     subprocess.run([*pip_install(python), *pinned], check=True, timeout=600)
