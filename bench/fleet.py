@@ -41,7 +41,7 @@ def main() -> None:
     given = parser.parse_args()
     drawn = random.Random(given.seed)
     cells = cells_to_run(
-        Cell(f"slo-{slo}", Path(), f"host-{host}", given.mean * drawn.uniform(0.5, 1.5))
+        Cell(f"slo-{slo}", Path(), f"host-{host}", seconds=given.mean * drawn.uniform(0.5, 1.5))
         for slo in range(given.slos)
         for host in range(given.hosts)
     )
@@ -58,9 +58,7 @@ def main() -> None:
             if what == "running" and not first:
                 first = time.monotonic()
 
-        done = run(
-            cells, lambda one: Task(one.name, str(one.seconds), one.host, "", "", ""), report, retries=0, body=sleep
-        )
+        done = run(cells, lambda one: Task(one.name, str(one.seconds), one.host, "", ""), report, retries=0, body=sleep)
         took = time.monotonic() - first
         file.end("then")
     peak = max(peak, own.memory_info().rss)

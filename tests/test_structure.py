@@ -99,7 +99,7 @@ def test_light_commands_import_nothing_heavy(script: str) -> None:
 
 @pytest.mark.parametrize(
     ("words", "further"),
-    [(["--help"], set()), (["remote", "--help"], {"cli.output_file", "cli.remote", "cli.remote_options"})],
+    [(["--help"], set()), (["remote", "--help"], {"cli.output_file", "cli.remote"})],
 )
 def test_help_imports_the_commands_alone(words: list[str], further: set[str]) -> None:
     """

@@ -40,7 +40,7 @@ def observers(slo: Path | None = None, *, quiet: bool, serve: int | None = None)
     An interrupt of a run of *slo* says how to continue it.
     """
     from gatekeeper.report.terminal import progress_lines
-    from gatekeeper.run import events, live_page
+    from gatekeeper.run import live_page
 
     run: list[str] = []
     served = ""
@@ -51,7 +51,7 @@ def observers(slo: Path | None = None, *, quiet: bool, serve: int | None = None)
 
     try:
         with ExitStack() as stack:
-            watching = [note_run, events.relay_observer()]
+            watching: list[Observer | None] = [note_run]
             if serve is not None:
                 tell, address = stack.enter_context(live_page.served(serve))
                 served = f"page: {address}"

@@ -3,26 +3,19 @@
 import errno
 import json
 import re
-import shlex
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import click
 
-from gatekeeper.cli.common_options import option_value, wants_json
+from gatekeeper.cli.common_options import wants_json
 from gatekeeper.cli.options import LazyCommand, with_own_commands, wrapped
 from gatekeeper.core.errors import GatekeeperError, nearest_word
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.system.own_limits import own_limit
 from gatekeeper.core.text import printable_error
-
-TAKEN_OVER: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "remote": dict.fromkeys(("attach", "cancel", "fetch", "list", "prune"), ("--on", "--hosts")),
-    "fleet": {"cancel": ("--hosts", "--runs"), "plan": ("--hosts",)},
-}
-"""Options of the commands that messages tell to type: a command that failed may have them."""
 
 
 def report_error(error: BaseException, arguments: Sequence[str], root: click.Group, *, color: bool | None) -> int:
@@ -32,7 +25,7 @@ def report_error(error: BaseException, arguments: Sequence[str], root: click.Gro
         return ExitCode.BAD_INPUT
     described = _described(error, arguments, root)
     message, code = printable_error(described[0]), described[2]
-    hint = with_its_host(printable_error(described[1]), arguments)
+    hint = printable_error(described[1])
     if wants_json(arguments) and not (isinstance(error, GatekeeperError) and error.after_document):
         with suppress(OSError):
             sys.stdout.write(json.dumps({"error": message, "hint": hint, "exit_code": int(code)}) + "\n")
@@ -85,19 +78,6 @@ def _usage_error(error: click.ClickException) -> tuple[str, str]:
     message = re.sub(r"is not in the range x>=(\S+)$", r"must be at least \1", message)
     message = re.sub(r"is not in the range (\S+)<=x<=(\S+)$", r"must be from \1 to \2", message)
     return message, f"did you mean '{suggested}'? {hint}" if suggested else hint
-
-
-def with_its_host(hint: str, arguments: Sequence[str]) -> str:
-    """Return *hint* with the host, hosts file and folder of the command that failed in each it tells to type."""
-    group = next((word for word in arguments if word in TAKEN_OVER), "")
-
-    def completed(command: re.Match[str]) -> str:
-        rest = re.split("[;,()]", hint[command.end() :])[0]
-        names = [name for name in TAKEN_OVER[group].get(command[1], ()) if f" {name} " not in rest]
-        values = ((name, option_value(arguments, name)) for name in names)
-        return command[0] + "".join(f" {name} {shlex.quote(value)}" for name, value in values if value)
-
-    return re.sub(rf"gatekeeper {group} (\w+)", completed, hint) if group else hint
 
 
 def _help_hint(error: click.ClickException, message: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from gatekeeper.cli.common_options import AS_JSON, QUIET
-from gatekeeper.cli.options import PATH, CommandGroup, SecondsRange, show, styled_printer, wrapped
+from gatekeeper.cli.options import PATH, CommandGroup, SecondsRange, SloPath, show, styled_printer, wrapped
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.exit_codes import ExitCode
 
@@ -68,17 +68,28 @@ def init(
 
 
 @click.command()
+@click.argument("slo", required=False, type=SloPath())
+@click.option("--on", "remote_host", metavar="HOST", help="Examine this remote host over ssh.")
 @AS_JSON
-def doctor(*, as_json: bool) -> int:
+def doctor(slo: Path | None, *, remote_host: str | None, as_json: bool) -> int:
     """Show what this machine lacks, for which objective or backend, and the command that fixes it.
 
-    Exits 2 if an environment variable would make speculation lossy.
+    With SLO also which of its models are missing. Exits 2 if an environment variable would make speculation lossy, and
+    3 if a remote host has no gatekeeper with the same rules.
     """
     from gatekeeper.report.commands.doctor_text import doctor_text
     from gatekeeper.run.start.doctor import examine
 
-    document = examine()
+    if remote_host is None:
+        document = examine(slo)
+    else:
+        from gatekeeper.run.remote.remote_checks import examine_host
+        from gatekeeper.run.remote.ssh import RemoteHost
+
+        document = examine_host(RemoteHost(remote_host), slo)
     show(document, doctor_text(document), as_json=as_json)
+    if not document["ready"]:
+        return ExitCode.UNPROVEN
     lossy = any(item["kind"] == "variable" for item in document["items"])
     return ExitCode.BAD_INPUT if lossy else ExitCode.OK
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.fleet.cells import Cell, HostLook, cells_to_run
-from gatekeeper.run.remote.checks_before_run import ENVIRONMENT_BYTES, RUN_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,32 +20,11 @@ class PlannedHost:
         """Return the time of its runs; 0 where the host gave no answer."""
         return 0.0 if self.look.error else sum(cell.seconds for cell in self.cells)
 
-    @property
-    def missing_models(self) -> dict[str, int | None]:
-        """Return the bytes of each model that it lacks."""
-        return {model: size for cell in self.cells for model, size in cell.missing.items()}
-
-    @property
-    def needed_bytes(self) -> int:
-        """Return the disk space that it needs for models, runs and an environment."""
-        models = sum(size or 0 for size in self.missing_models.values())
-        environment = 0 if self.look.installed or not self.cells else ENVIRONMENT_BYTES
-        return round(models + RUN_BYTES * len(self.cells) + environment)
-
-    @property
-    def has_enough_disk(self) -> bool | None:
-        """Return whether the space is free; None where the host gave no answer."""
-        return None if self.look.error else self.needed_bytes <= self.look.free_bytes
-
     def document(self) -> dict[str, Any]:
         """Return it as plain JSON."""
         return {
-            "address": self.look.remote.address,
+            "address": self.look.host.address,
             **{key: self.look.facts.get(key) for key in ("chip", "memory_bytes", "os", "power_source")},
-            "free_bytes": self.look.free_bytes,
-            "missing_models": self.missing_models,
-            "needs_bytes": self.needed_bytes,
-            "enough_disk": self.has_enough_disk,
             "running": self.look.running or None,
             "error": self.look.error or None,
             "expected_seconds": round(self.expected_s),

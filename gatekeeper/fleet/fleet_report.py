@@ -18,7 +18,7 @@ NO_VERDICT = "no_verdict"
 
 def plan_text(plan: FleetPlan) -> str:
     """Return the plan of a fleet: its hosts, its cells, and why the others are not run."""
-    hosts = [("host", "chip", "memory", "os", "free disk", "needed", "time", "")]
+    hosts = [("host", "chip", "memory", "os", "time", "")]
     hosts += [_host_row(name, host) for name, host in plan.hosts.items()]
     silent = plan.unanswered
     runs = [cell for cell in plan.cells if not cell.excluded and cell.host not in silent]
@@ -34,22 +34,16 @@ def plan_text(plan: FleetPlan) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _host_row(name: str, host: PlannedHost) -> tuple[str, str, str, str, str, str, str, str]:
+def _host_row(name: str, host: PlannedHost) -> tuple[str, str, str, str, str, str]:
     look = host.look
-    memory, disk = look.facts.get("memory_bytes"), (show_bytes(look.free_bytes), show_bytes(host.needed_bytes))
-    remarks = [
-        look.error,
-        f"busy: {look.running}" if look.running else "",
-        "too little free disk" if host.has_enough_disk is False else "",
-    ]
+    memory = look.facts.get("memory_bytes")
     return (
         name,
         look.facts.get("chip") or "-",
         show_bytes(memory) if memory else "-",
         look.facts.get("os") or "-",
-        *(disk if not look.error else ("-", "-")),
         "-" if look.error else show_seconds(round(host.expected_s)),
-        "; ".join(filter(None, remarks)),
+        look.error or (f"busy: {look.running}" if look.running else ""),
     )
 
 

@@ -46,7 +46,7 @@ def certify_fleet(
     remotes = read_hosts(hosts, only)
     report("", "looking", {"hosts": len(remotes)})
     with _locked(runs):
-        cells = pair_slos_with_hosts(entries, look_at_hosts(remotes, entries))
+        cells = pair_slos_with_hosts(entries, look_at_hosts(remotes))
         if not cells_to_run(cells):
             reasons = "; ".join(f"{cell.name}: {cell.excluded[0]}" for cell in cells)
             raise HostLacksError(f"no host takes any of these SLOs: {reasons}", hint="gatekeeper fleet plan shows more")
@@ -62,7 +62,7 @@ def certify_fleet(
 
         def task_of(cell: Cell) -> Task:
             slo, folder = str(cell.path.resolve()), str(runs.resolve())
-            return Task(cell.name, slo, cell.host, str(hosts.resolve()), folder, since=earlier.since, options=options)
+            return Task(cell.name, slo, cell.address, folder, since=earlier.since, options=options)
 
         for done in done_by_cell.values():
             report(done.cell, CellState.DONE, done.document())

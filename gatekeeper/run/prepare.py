@@ -32,7 +32,7 @@ from gatekeeper.core.verdict import Finding
 from gatekeeper.run.requests import Client
 from gatekeeper.run.resume_check import verify_unchanged
 from gatekeeper.run.stages.capability_probe import request_both_arms
-from gatekeeper.run.stages.freeze import FrozenModels, freeze, freeze_models
+from gatekeeper.run.stages.freeze import FrozenModels, find_models, freeze, freeze_models
 from gatekeeper.run.stored.load import fixed_setting_of, plan_of
 
 if TYPE_CHECKING:
@@ -148,7 +148,9 @@ def _models(inputs: Inputs, *, needed: bool) -> tuple[FrozenModels, tuple[Compla
             raise
         subject = inputs.slo.subject
         folders = {name: Path(name) for name in (subject.target, *subject.drafts)}
-        return FrozenModels(folders), (Complaint("not-here", "the models", error.message, error.hint or ""),)
+        errors = [place for _, place in find_models(inputs) if isinstance(place, InputError)] or [error]
+        missing = tuple(Complaint("not-here", "the models", each.message, each.hint or "") for each in errors)
+        return FrozenModels(folders), missing
 
 
 def _versions(backend: Backend, *, needed: bool) -> tuple[Mapping[str, str], tuple[Complaint, ...]]:

@@ -1,126 +1,116 @@
-"""A remote host that lies: a program in ssh's place, which answers gatekeeper's requests with what a test wants.
+"""A remote host that lies: a program in ssh's place, which answers gatekeeper's scripts with what a test wants.
 
     python hostile_host.py ANSWERS.json [whatever ssh is called with]
 
-ANSWERS.json holds the frames of each answer: `[[header, content], ...]`, where a header that is a text is sent as it
-is. The last frame of the request `endless` is repeated for ever, the answer to the request `drip` comes byte by byte,
-and the files of its run are those of the folder `holds`.
+ANSWERS.json holds the output for each script by its kind, base64 and with `{run}` for the name of the run; the last
+piece of the kind `endless` is repeated for ever, and the output of the kind `drip` comes byte by byte.
 """
 
-import hashlib
+import base64
+import io
 import json
 import os
+import re
 import shlex
-import struct
 import sys
+import tarfile
 import time
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 RUN_ID = "2026-11-22T0900Z-little-0badc0de"
-JOB = {
-    "run_id": RUN_ID, "state": "finished", "started": "2026-11-22T09:00:00Z", "owner": "eve@evil", "argv": ["certify"],
-    "label": {"command": ["certify"], "slo": "little"}, "exit": {"code": 0, "signal": None}, "progress_bytes": 1,
-}  # fmt: skip
-HELLO = {
-    "agent": 1, "python": "3.11.2", "system": "Darwin", "machine": "arm64", "user": "eve",
-    "home": "/home/eve/.gatekeeper", "free_bytes": 10**12, "capable_python": "/usr/bin/python3",
-    "pythons": {"/usr/bin/python3": "3.11.2"}, "without_venv": [],
-}  # fmt: skip
-END = [{"end": True}, ""]
+RECORD = (
+    '{"owner": "eve@evil", "started": "2026-11-22T09:00:00Z", "slo": "little", "inputs_sha256": "' + "0" * 64 + '", '
+    '"options": []}'
+)
+KINDS = {
+    "list_jobs": "list",
+    "print_versions": "versions",
+    "make_folder": "folder",
+    "unpack": "unpack",
+    "check_inputs": "check",
+    "remove_inputs": "remove",
+    "start_run": "start",
+    "follow_run": "follow",
+    "print_run": "fetch",
+    "mark_fetched": "mark",
+    "cancel_run": "cancel",
+}
+"""By the function that a script calls in its last line."""
 
 
-def reply(**fields: Any) -> list[Any]:
-    """Return the frames of a reply."""
-    return [[{"reply": fields}, ""]]
+def job_line(run: str = RUN_ID, state: str = "ended", code: object = 0, record: str = RECORD) -> bytes:
+    """Return what an honest host prints of a finished run."""
+    return f"{run}\t{state}\t{code}\t\t\tyes\t{record}\n".encode()
 
 
-def items(*headers: Any, end: bool = True) -> list[Any]:
-    """Return the frames of a reply in parts; an item may be a pair with its content."""
-    return [
-        [{"item": header[0]}, header[1]] if isinstance(header, tuple) else [{"item": header}, ""] for header in headers
-    ] + ([END] if end else [])
+def archive(*members: tuple[str, bytes] | tarfile.TarInfo) -> bytes:
+    """Return an archive of files, or of members of any kind."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz", format=tarfile.USTAR_FORMAT) as tar:
+        for member in members:
+            if isinstance(member, tarfile.TarInfo):
+                tar.addfile(member)
+            else:
+                info = tarfile.TarInfo(member[0])
+                info.size = len(member[1])
+                tar.addfile(info, io.BytesIO(member[1]))
+    return content.getvalue()
 
 
-def hostile_ssh(folder: Path, *, endless: str = "", drip: str = "", holds: Path | None = None, **answers: Any) -> str:
+def packed(run: Path) -> bytes:
+    """Return the archive of a run."""
+    files = [path for path in sorted(run.rglob("*")) if path.is_file()]
+    return archive(*((f"./{path.relative_to(run).as_posix()}", path.read_bytes()) for path in files))
+
+
+def hostile_ssh(folder: Path, *, endless: str = "", drip: str = "", **answers: bytes) -> str:
     """Return what GATEKEEPER_SSH is set to for a host that gives these answers, and else those of an honest one."""
-    job = answers.pop("job", JOB)
+    from gatekeeper import __version__  # noqa: PLC0415 (the program below runs without it)
+    from gatekeeper.core.manifest import RULES  # noqa: PLC0415
+
+    versions = {"gatekeeper": __version__, "rules": str(RULES), "python": "3.12.1"}
     honest = {
-        "hello": reply(**HELLO),
-        "clock": reply(time_ns=time.time_ns()),
-        "jobs": reply(jobs=[job]),
-        "digest": reply(sha256=None),
-        "follow": items({"offset": 0, "lines": [], "job": job}),
-        "put": reply(),
-        "link": reply(),
-        "verify": reply(differing=[], installed=[]),
+        "list": job_line(),
+        "versions": f"clock\t{time.time():.0f}\ngatekeeper\t/g\nversions\t{json.dumps(versions)}\n".encode(),
+        "folder": b"",
+        "unpack": b"",
+        "check": b'0\n{"complaints": [], "doubts": []}\n\n',
+        "start": job_line("{run}", "running", ""),
+        "follow": b"\n" + job_line("{run}"),
+        "fetch": archive(),
+        "mark": b"",
+        "remove": b"",
+        "cancel": b"graceful\n",
     }
     config = folder / "answers.json"
-    behaviour = {"answers": honest | answers, "endless": endless, "drip": drip, "holds": str(holds or "")}
-    config.write_text(json.dumps(behaviour))
+    encoded = {kind: base64.b64encode(answer).decode() for kind, answer in (honest | answers).items()}
+    config.write_text(json.dumps({"answers": encoded, "endless": endless, "drip": drip}))
     return shlex.join([sys.executable, "-I", "-S", __file__, str(config)])
 
 
-def frame(header: Any, content: str) -> bytes:
-    text = (header if isinstance(header, str) else json.dumps(header)).encode("utf-8", "surrogatepass")
-    return struct.pack("!II", len(text), len(content)) + text + content.encode("latin-1")
-
-
-def listed(run: Path) -> list[Any]:
-    """Return the frames that list the files of a run."""
-    files = [path for path in sorted(run.rglob("*")) if path.is_file()]
-    return items(
-        *(
-            {
-                "name": path.relative_to(run).as_posix(),
-                "size": path.stat().st_size,
-                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-            }
-            for path in files
-        )
-    )
-
-
-def sent(run: Path, path: str) -> list[Any]:
-    """Return the frames of one file of a run."""
-    content = (run / path.partition("/run/")[2]).read_bytes().decode("latin-1")
-    step = 1 << 17
-    return items(*(({}, content[at : at + step]) for at in range(0, len(content), step)))
-
-
-def answer(behaviour: dict[str, Any], request: dict[str, Any], sink: BinaryIO) -> None:
-    verb, run = request["verb"], Path(behaviour["holds"])
-    frames = behaviour["answers"].get(verb)
-    if frames is None:
-        frames = listed(run) if verb == "files" else sent(run, request["arguments"]["path"])
-    for header, content in frames:
-        raw = frame(header, content)
-        for piece in (raw[at : at + 1] for at in range(len(raw))) if behaviour["drip"] == verb else [raw]:
+def main() -> None:
+    behaviour: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
+    size = re.search(r"count=(\d+)", sys.argv[-1])
+    assert size is not None
+    script = sys.stdin.buffer.read(int(size[1])).decode()
+    kind = KINDS[script.rstrip().rpartition("\n")[2].partition(" ")[0]]
+    mark, run = re.search(r"[0-9a-f]{32}", script), re.search(r"(?m)^run=(\S+)$", script)
+    assert mark is not None
+    sink = sys.stdout.buffer
+    answer = base64.b64decode(behaviour["answers"][kind])
+    if run is not None:
+        answer = answer.replace(b"{run}", run[1].strip("'").encode())
+    try:
+        sink.write(f"\n{mark[0]}\n".encode())
+        for piece in (answer[at : at + 1] for at in range(len(answer))) if behaviour["drip"] == kind else [answer]:
             sink.write(piece)
             sink.flush()
-            time.sleep(0.05 if behaviour["drip"] == verb else 0)
-    while behaviour["endless"] == verb:
-        sink.write(frame(*frames[-1]))
-        sink.flush()
-
-
-def main() -> None:
-    document = json.loads(Path(sys.argv[1]).read_text())
-    source, sink = sys.stdin.buffer, sys.stdout.buffer
-    source.read(int(source.readline()))
-    sink.write(b"\ngatekeeper-agent " + source.readline().strip() + b"\n")
-    sink.flush()
-    try:
-        while head := source.read(8):
-            header, content = struct.unpack("!II", head)
-            request = json.loads(source.read(header))
-            source.read(content)
-            if "verb" in request:
-                last = request
-            if "verb" not in request and request["more"] is not False:
-                continue  # a piece of an upload
-            if last["verb"] != "put" or "more" in request:
-                answer(document, last, sink)
+            time.sleep(0.05 if behaviour["drip"] == kind else 0)
+        while behaviour["endless"] == kind:
+            sink.write(answer)
+            sink.flush()
+        sys.stdin.buffer.read()
     except BrokenPipeError:
         os._exit(0)  # nobody listens any more
 

@@ -2,15 +2,12 @@
 
 import contextlib
 import getpass
-import io
 import os
 import shlex
 import shutil
 import signal
 import socket
 import subprocess
-import sys
-import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -182,32 +179,3 @@ class Server:
                 if process.environ().get("HOME") == str(self.home) and process.pid != os.getpid():
                     processes.append(process)
         return processes
-
-    def commands(self) -> dict[int, str]:
-        """Return the command lines of those processes."""
-        command_lines = {}
-        for process in self.left():
-            with contextlib.suppress(psutil.Error):
-                command_lines[process.pid] = " ".join(process.cmdline())
-        return command_lines
-
-
-def python_with(environment: Path, *, wheel: bytes) -> Path:
-    """Make an environment that holds *wheel*, and the libraries of this one: a host that has gatekeeper already."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=120)
-    site = next((environment / "lib").glob("python3*")) / "site-packages"
-    zipfile.ZipFile(io.BytesIO(wheel)).extractall(site)
-    local = [folder for folder in sys.path if folder.endswith(("site-packages", "dist-packages"))]
-    (site / "libraries.pth").write_text("\n".join(local) + "\n")
-    return environment
-
-
-def stand_in(folder: Path, script: str) -> Path:
-    """Make an environment whose gatekeeper is *script*: a real process that does one thing a test needs."""
-    (folder / "bin").mkdir(parents=True)
-    (folder / "gatekeeper.py").write_text(script)
-    python = folder / "bin" / "python"
-    real, body = shlex.quote(sys.executable), shlex.quote(str(folder / "gatekeeper.py"))
-    python.write_text(f'#!/bin/sh\nif [ "$1" = -P ]; then shift 3; exec {real} -I {body} "$@"; fi\nexec {real} "$@"\n')
-    python.chmod(0o755)
-    return folder

@@ -1,7 +1,6 @@
 """The options that every command has, and errors as every command prints them."""
 
 import json
-import shlex
 import shutil
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import click
 import pytest
 
 from gatekeeper.cli import main
-from gatekeeper.cli.error_messages import with_its_host
 from gatekeeper.cli.options import LazyCommand, styled_printer
 from gatekeeper.deploy.watch import terminal_lines
 from gatekeeper.proxy.watch_thread import proof_of_gain
@@ -137,22 +135,6 @@ def test_a_device_that_takes_nothing_stays(project: ProjectFolder) -> None:
     project.run("report", str(PROMOTED), "--output", "/dev/full", code=4)
 
     assert Path("/dev/full").is_char_device()
-
-
-def test_a_command_in_a_hint_names_the_host_of_the_one_that_failed() -> None:
-    """
-    What a message tells to type gets --on, --hosts and --runs where it lacks them, and can be pasted.
-    """
-    typed = ["remote", "certify", "slo.toml", "--on", "mini", "--hosts", "my hosts.toml"]
-    listed, cancelled = ["gatekeeper", "remote", "list"], ["gatekeeper", "remote", "cancel"]
-    of_fleet = ["gatekeeper", "fleet", "cancel"]
-
-    assert [*listed, *typed[3:]] == shlex.split(with_its_host(shlex.join(listed), typed))
-    assert [*cancelled, *typed[5:], "RUN", "--on", "it"] == shlex.split(
-        with_its_host(shlex.join([*cancelled, "RUN", "--on", "it"]), typed)
-    )
-    assert [*of_fleet, "--runs", "r"] == shlex.split(with_its_host(shlex.join(of_fleet), ["fleet", "plan", "--runs=r"]))
-    assert "gatekeeper remote list" == with_its_host("gatekeeper remote list", ["certify", "slo.toml", "--on", "mini"])
 
 
 def test_json_and_format_json_are_the_same(project: ProjectFolder) -> None:

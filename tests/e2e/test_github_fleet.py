@@ -10,10 +10,8 @@ from tests.builders.github import Runner, document, put_on_path
 from tests.builders.project_folder import ROOT
 
 WORKFLOW = document(ROOT / ".github" / "workflows" / "nightly-fleet.yml")
-MATRIX = '{"include": [{"slo": "a.toml", "host": "mini", "name": "a@mini"}]}'
 GATEKEEPER = """{ printf '<%s>' "$@"; echo; } >> "$CALLS"
 case "$1 $2" in
-"fleet matrix") echo "$MATRIX" ;;
 "fleet certify") mkdir nightly-fleet; echo "a table" > nightly-fleet/fleet.md; exit "$CODE" ;;
 esac
 """
@@ -27,34 +25,20 @@ def runner(job: str, folder: Path, **values: str) -> Runner:
     }  # fmt: skip
     path = put_on_path(folder / "bin", os.environ["PATH"], gatekeeper=GATEKEEPER)
     steps = [step for step in WORKFLOW["jobs"][job]["steps"] if step.get("name") != "Install gatekeeper"]
-    environment = {"PATH": path, "CALLS": str(folder / "calls.txt"), "MATRIX": MATRIX, "CODE": "1"}
+    environment = {"PATH": path, "CALLS": str(folder / "calls.txt"), "CODE": "1"}
     workflow_job = Runner(steps, folder, folder, expressions, environment)
     workflow_job.environment |= {name: workflow_job.fill(value) for name, value in WORKFLOW["env"].items()}
     return workflow_job
 
 
-def test_the_cells_become_jobs(tmp_path: Path) -> None:
+def test_a_night_certifies_every_cell(tmp_path: Path) -> None:
     """
-    Each SLO and the hosts file reach `fleet matrix`; its JSON is the output that the jobs are made of.
+    Each SLO and the hosts file reach `fleet certify`; the table stands on the job's page, the runs are uploaded, and
+    the exit code is the job's.
     """
-    done = runner("cells", tmp_path).run()
-
-    assert (0, {"matrix": MATRIX}) == (done.code, done.outputs)
-    calls = (tmp_path / "calls.txt").read_text().splitlines()
-    assert "<fleet><matrix><--hosts><my hosts.toml><--><a.toml><b.toml>" == calls[1]
-    jobs = WORKFLOW["jobs"]
-    assert "${{ steps.cells.outputs.matrix }}" == jobs["cells"]["outputs"]["matrix"]
-    assert "${{ fromJSON(needs.cells.outputs.matrix) }}" == jobs["certify"]["strategy"]["matrix"]
-
-
-def test_each_job_certifies_one_cell(tmp_path: Path) -> None:
-    """
-    One SLO on one host, tried again while another run has the host; the table stands on the job's page, the runs are
-    uploaded, and the exit code is the job's.
-    """
-    done = runner("certify", tmp_path, **{"matrix.slo": "a.toml", "matrix.host": "mini"}).run()
+    done = runner("certify", tmp_path).run()
 
     assert (1, "a table\n", "nightly-fleet") == (done.code, done.summary, done.uploaded)
     calls = (tmp_path / "calls.txt").read_text().splitlines()
-    options = "<--hosts><my hosts.toml><--only><mini>"
-    assert [f"<fleet><certify>{options}<--runs><nightly-fleet><--retries><100><--><a.toml>"] == calls
+    runs = "<--runs><nightly-fleet><--retries><100>"
+    assert [f"<fleet><certify><--hosts><my hosts.toml>{runs}<--><a.toml><b.toml>"] == calls

@@ -17,20 +17,19 @@ from tests.builders.network_namespace import NetworkNamespace
 from tests.builders.project_folder import ProjectFolder
 from tests.builders.ssh_server import Server
 from tests.e2e.conftest import ended, project, scripted
-from tests.run.remote.conftest import SMALL, environment, need_sshd
+from tests.run.remote.conftest import SMALL, install, need_sshd
 
-__all__ = ["ended", "environment", "project", "scripted"]
+__all__ = ["ended", "project", "scripted"]
 
 NAMES = "abcd"
-SOAK = "run/soak-1.jsonl"
+SOAK = "soak-1.jsonl"
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """The servers, what is installed on them, and the file that lets their runs pass a point of the soak."""
+    """The servers, and the file that lets their runs pass a point of the soak."""
 
     servers: Mapping[str, Server]
-    environment: Path
     go: Path
     namespaces: Mapping[str, NetworkNamespace]
     """Empty where the kernel does not let us."""
@@ -48,20 +47,20 @@ class Hosts:
         for server in self.servers.values():
             for process in server.left():
                 process.kill()
-            shutil.rmtree(server.state / "jobs", ignore_errors=True)
+            shutil.rmtree(server.state, ignore_errors=True)
             shutil.copyfile(server.root / "user.pub", server.root / "authorized")
             if server.process is None or server.process.poll() is not None:
                 server.start()
 
 
 @pytest.fixture(scope="session")
-def hosts(tmp_path_factory: pytest.TempPathFactory, environment: Path) -> Iterator[Hosts]:
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     """Start the servers once; in network namespaces where possible, or each at its own address of 127.0.0.0/8."""
     need_sshd()
     root = tmp_path_factory.mktemp("fleet")
     go = root / "go"
     # The word is in each record once: five answers into the soak.
-    brake = {"HOLD_FILE": SOAK, "HOLD_COUNT": "5", "HOLD_WORD": "concurrency", "HOLD_UNTIL": str(go)}
+    brake = {"HOLD_FILE": f"runs/*/{SOAK}", "HOLD_COUNT": "5", "HOLD_WORD": "concurrency", "HOLD_UNTIL": str(go)}
     servers: dict[str, Server] = {}
     namespaces: dict[str, NetworkNamespace] = {}
     with ExitStack() as stack:
@@ -77,7 +76,8 @@ def hosts(tmp_path_factory: pytest.TempPathFactory, environment: Path) -> Iterat
             servers[name] = server
             stack.callback(server.close)
             server.start()
-        yield Hosts(servers, environment, go, namespaces)
+            install(server)
+        yield Hosts(servers, go, namespaces)
 
 
 @dataclass(frozen=True)
@@ -92,17 +92,18 @@ class Fleet:
         document: dict[str, Any] = json.loads((self.project.path / "runs/fleet/fleet.json").read_text())
         return document
 
-    def jobs(self, host: str) -> list[Path]:
-        return list((self.servers[host].state / "jobs").glob("*"))
+    def runs(self, host: str) -> list[Path]:
+        """Return the run directories on a host."""
+        return list((self.servers[host].state / "runs").glob("*"))
 
     def soaking(self, *hosts: str) -> bool:
         """Return whether a run soaks on each of *hosts*."""
-        return all(any((job / SOAK).exists() for job in self.jobs(host)) for host in hosts)
+        return all(any((run / SOAK).exists() for run in self.runs(host)) for host in hosts)
 
     def spans(self, host: str) -> list[tuple[float, float]]:
         """Return when each measurement on a host began and ended, in seconds."""
-        runs = [job / "run" for job in self.jobs(host)]
-        return sorted(((run / "manifest.json").stat().st_mtime, (run / "SHA256SUMS").stat().st_mtime) for run in runs)
+        files = [(run / "manifest.json", run / "SHA256SUMS") for run in self.runs(host)]
+        return sorted((first.stat().st_mtime, last.stat().st_mtime) for first, last in files)
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def make_fleet(tmp_path: Path, hosts: Hosts, scripted: Callable[..., ProjectFold
             project = scripted(truth, **{**SMALL, **changes, "name": name, **change})
             (project.path / "slo.toml").rename(project.path / f"{name}.toml")
         (project.path / "soak").mkdir(exist_ok=True)
-        table = {"host": {name: {"environment": str(hosts.environment)} for name in servers}}
+        table: dict[str, Any] = {"host": {name: {} for name in servers}}
         (project.path / "soak/hosts.toml").write_text(tomli_w.dumps(table))
         environment = {**project.environment, "GATEKEEPER_SSH": f"ssh -F {tmp_path / 'ssh_config'}"}
         return Fleet(ProjectFolder(project.path, environment), hosts, servers)

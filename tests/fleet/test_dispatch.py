@@ -85,7 +85,7 @@ def carry_out(cluster: str, tmp_path: Path) -> Run:
     """Run cells on the cluster; the first and only worker-visible folder is the test's own."""
 
     def task_of(cell: Cell) -> Task:
-        return Task(cell.name, "", cell.host, "", str(tmp_path), "")
+        return Task(cell.name, "", cell.host, str(tmp_path), "")
 
     def carry_out(cells: list[Cell], **options: Any) -> dict[str, Done]:
         dispatch_options: dict[str, Any] = {"retries": 0, "pause_s": (0.0, 0.0), "scheduler": cluster} | options
@@ -125,7 +125,7 @@ def test_a_host_has_one_cell_at_a_time_and_the_longest_first(carry_out: Run, tmp
     """
     Three cells on each of three hosts: those of a host follow each other by falling duration, hosts overlap.
     """
-    cells = [Cell(f"s{number}", Path(), host, float(number)) for number in range(3) for host in "abc"]
+    cells = [Cell(f"s{number}", Path(), host, seconds=float(number)) for number in range(3) for host in "abc"]
 
     done = carry_out(cells, body=note)
 
@@ -220,7 +220,7 @@ def test_a_fleet_listens_on_no_port(tmp_path: Path) -> None:
 
     done = dispatch.run(
         cells_to_run([Cell("s", Path(), "a"), Cell("s", Path(), "b")]),
-        lambda cell: Task(cell.name, "", cell.host, "", str(tmp_path), ""),
+        lambda cell: Task(cell.name, "", cell.host, str(tmp_path), ""),
         lambda *_what: None,
         retries=0,
         body=note_ports,
@@ -248,7 +248,7 @@ def test_a_stranger_puts_no_module_into_a_fleet(tmp_path: Path, monkeypatch: pyt
 
     done = dispatch.run(
         cells_to_run([Cell("s", Path(), "a")]),
-        lambda cell: Task(cell.name, "", cell.host, "", str(tmp_path), ""),
+        lambda cell: Task(cell.name, "", cell.host, str(tmp_path), ""),
         lambda *_what: None,
         retries=0,
         body=note_foreign_modules,

@@ -11,7 +11,6 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.builders.golden_words import lines_with
 from tests.builders.slo import objective
 from tests.builders.waiting import until
 from tests.fleet.conftest import Fleet, overlap
@@ -20,7 +19,7 @@ from tests.run.remote.conftest import Ended
 Make = Callable[..., Fleet]
 NEVER: Mapping[str, Any] = {"objective": [{"metric": "ttft", "at_most": "1 ms", "when": "always", "why": "never"}]}
 ABSENT: Mapping[str, Any] = {
-    "subject": {"backend": "mlx", "target": "some/Little-2B-4bit", "drafts": ["./nowhere/draft"]},
+    "subject": {"backend": "mlx", "target": "some/Little-2B-4bit", "drafts": ["some/Little-0.5B-4bit"]},
     "objective": [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}],
 }
 
@@ -51,7 +50,7 @@ def test_trouble_on_one_host_is_not_that_of_another(make_fleet: Make, ended: End
         assert 2 == len(fleet.spans(host))
         assert not overlap(fleet.spans(host))
     assert overlap(sorted([fleet.spans("a")[0], fleet.spans("b")[0]]))
-    assert "c refuses ssh" in cells["never@c"]["error"]
+    assert "no connection to c: " in cells["never@c"]["error"]
     assert "ermission denied" in cells["never@d"]["error"]
     for name in ("never@c", "one@c", "never@d", "one@d"):
         assert (3, "") == (cells[name]["exit_code"], cells[name]["outcome"])
@@ -81,57 +80,46 @@ def _the_answer_is_a_gate_and_a_policy(fleet: Fleet) -> None:
     ]
 
 
-def test_a_plan_says_what_fits_and_what_each_host_needs(make_fleet: Make) -> None:
+def test_a_plan_says_what_fits(make_fleet: Make) -> None:
     """
-    `[host]` decides before anything is installed; models that a host lacks are named with their size, from their name
-    or --assume, and count as disk space. A host that is down is named with its reason, in no figure, and ends in
-    code 3. The matrix has the same pairs.
+    `[host]` decides before anything is started. A host that is down is named with its reason, in no figure, and ends in
+    code 3.
     """
-    fleet = make_fleet(2, {"one": {}, "other": {"host": {"chip": "Apple M9"}}, "absent": ABSENT})
+    fleet = make_fleet(2, {"one": {}, "other": {"host": {"chip": "Apple M9"}}})
     fleet.servers["b"].stop()
-    slos = ("one.toml", "other.toml", "absent.toml")
+    slos = ("one.toml", "other.toml")
 
-    plan = fleet.project.run("fleet", "plan", *slos, "--assume", "./nowhere/draft=1 GB", "--json", code=3).document
+    plan = fleet.project.run("fleet", "plan", *slos, "--json", code=3).document
     text = fleet.project.run("fleet", "plan", *slos, code=3).out
     fleet.project.run("fleet", "plan", *slos, "--only", "a", code=0)
-    matrix = json.loads(fleet.project.run("fleet", "matrix", *slos, "--only", "a", code=0).out)
 
     cells = {f"{cell['slo']}@{cell['host']}": cell for cell in plan["cells"]}
-    missing = {"some/Little-2B-4bit": 1_125_000_000, "./nowhere/draft": 1_000_000_000}
-    assert missing == cells["absent@a"]["missing"] == plan["hosts"]["a"]["missing_models"]
     assert cells["one@b"]["needs"][0].startswith("an answer: ")
-    assert "needs model" not in text  # the table has a column for it
-    assert all(word in lines_with("some/Little", text) for word in ("(1.12 GB)", "./nowhere/draft (of"))
-    assert plan["hosts"]["a"]["needs_bytes"] > sum(missing.values())
-    assert plan["hosts"]["a"]["enough_disk"]
     assert "not on a: other: chip is" in text
     assert "answer from b:" in text
-    assert "\n2 runs, " in text
-    assert [("absent.toml", "a"), ("one.toml", "a")] == sorted(
-        (cell["slo"], cell["host"]) for cell in matrix["include"]
-    )
+    assert "\n1 run, " in text
 
 
 @pytest.mark.nightly
 def test_a_host_whose_models_are_missing_is_named_at_once(make_fleet: Make) -> None:
     """
-    The cell ends with the missing model and what to do, before anything is measured, and is not tried again.
+    The cell ends with the missing model and what to do, before anything is measured.
     """
     fleet = make_fleet(1, {"absent": ABSENT})
 
-    fleet.project.run("fleet", "certify", "absent.toml", code=3)
+    fleet.project.run("fleet", "certify", "absent.toml", "--retries", "0", code=3)
 
     (cell,) = fleet.answer()["cells"]
-    assert "some/Little-2B-4bit: not" in cell["error"]
+    assert "'some/Little-2B-4bit' is not on this machine" in cell["error"]
     assert "hf download" in cell["hint"]
-    assert [] == fleet.jobs("a")
+    assert [] == fleet.runs("a")
 
 
 @pytest.mark.nightly  # a quarter of a minute, with whole runs on several hosts
 def test_whatever_is_killed_the_runs_continue(make_fleet: Make, ended: Ended) -> None:
     """
     Kill -9 on the connections: new ones take their place. Kill -9 on the controller: the same command attaches.
-    Ctrl-C leaves the runs alone and says so; `fleet cancel` then ends each on its host.
+    Ctrl-C leaves the runs alone and says so.
     """
     fleet = make_fleet(2, {"one": {}})
     fleet.hosts.hold()
@@ -147,19 +135,20 @@ def test_whatever_is_killed_the_runs_continue(make_fleet: Make, ended: Ended) ->
     second.send_signal(signal.SIGINT)
     done = ended(second)
     listed = [fleet.project.run("remote", "list", "--on", host, "--json").document["runs"] for host in fleet.servers]
-    cancelled = fleet.project.run("fleet", "cancel", code=0)
+    for host in fleet.servers:
+        fleet.project.run("remote", "cancel", "--on", host, code=0)
 
     assert 130 == done.code
-    assert "gatekeeper fleet cancel" in done.err
+    assert "gatekeeper remote cancel" in done.err
     assert [["running"], ["running"]] == [[run["state"] for run in runs] for runs in listed]
-    assert 2 == cancelled.out.count(": cancelled")
     assert ["open", "open"] == [cell["state"] for cell in fleet.answer()["cells"]]
 
 
 def _kill_connections(controller: subprocess.Popen[str]) -> None:
     """Kill the ssh of each host."""
-    for connection in psutil.Process(controller.pid).children():
-        connection.kill()
+    for process in psutil.Process(controller.pid).children(recursive=True):
+        if process.name() == "ssh":
+            process.kill()
 
 
 def _wait_for(controller: subprocess.Popen[str], words: str, count: int) -> None:
@@ -182,15 +171,15 @@ def test_a_lost_cell_is_continued_in_its_fleet(make_fleet: Make, ended: Ended) -
 
     process = fleet.project.start("fleet", "certify", "one.toml", "two.toml")
     until(lambda: fleet.soaking("a", "b"))
-    (killed,) = (job.name.split("-")[3] for job in fleet.jobs("b"))
+    (killed,) = (job.name.split("-")[3] for job in fleet.runs("b"))
     for remote in fleet.servers["b"].left():
         with suppress(psutil.NoSuchProcess):
             remote.kill()
     fleet.hosts.release()
     first, lost = ended(process), {cell["name"]: cell for cell in fleet.answer()["cells"]}[f"{killed}@b"]
-    begun = {job.name for job in fleet.jobs("b")}
+    begun = {job.name for job in fleet.runs("b")}
     fleet.project.run("fleet", "certify", f"{killed}.toml", "--only", "b", code=0)
-    continued, jobs = fleet.answer(), {job.name for job in fleet.jobs("b")}
+    continued, jobs = fleet.answer(), {job.name for job in fleet.runs("b")}
     fleet.project.run("fleet", "policy", killed, code=0)
     fleet.project.run("fleet", "certify", f"{killed}.toml", "--only", "b", code=0)
 
@@ -200,7 +189,7 @@ def test_a_lost_cell_is_continued_in_its_fleet(make_fleet: Make, ended: Ended) -
     assert {"promoted"} == {cell["outcome"] for cell in continued["cells"]}
     assert {"one@a", "one@b", "two@a", "two@b"} == {cell["name"] for cell in continued["cells"]}
     assert begun == jobs
-    assert 1 == len({job.name for job in fleet.jobs("b")} - jobs)
+    assert 1 == len({job.name for job in fleet.runs("b")} - jobs)
     assert 4 == len(fleet.answer()["cells"])
 
 
@@ -220,6 +209,6 @@ def test_a_fleet_is_compared_with_the_one_before(make_fleet: Make) -> None:
     fleet.project.run("fleet", "certify", "one.toml", code=0)
 
     for host in "ab":
-        frozen = [json.loads((job / "run/manifest.json").read_text())["certified"]["run"] for job in fleet.jobs(host)]
-        (first,) = [job.name for job in fleet.jobs(host) if not (job / "baseline").is_dir()]
-        assert {None, f"baseline/{first}"} == set(frozen)
+        first, second = sorted(fleet.runs(host), key=lambda run: (run / "manifest.json").stat().st_mtime)
+        certified = [json.loads((run / "manifest.json").read_text())["certified"]["run"] for run in (first, second)]
+        assert [None, f"runs/{first.name}"] == certified

@@ -42,7 +42,7 @@ def test_an_answer_is_read_as_it_was_written(tmp_path: Path) -> None:
     A fleet with an excluded, an open and a measured cell, and two hosts compared, is the same after writing it.
     """
     run = str(ROOT / "tests" / "golden" / "runs" / "promoted")
-    cells = [Cell("one", Path("one.toml"), host, missing={"m": None}) for host in "abcd"]
+    cells = [Cell("one", Path("one.toml"), host) for host in "abcd"]
     ended = tuple(ended_cell(cell, Done(cell.name, 0, "promoted", run)) for cell in cells[:2])
     excluded = FleetCell(replace(cells[3], excluded=("too small",)))
     pairs = compare_hosts([FleetCell(cell.cell, cell.done, of_one_chip(cell)) for cell in ended])

@@ -1,7 +1,4 @@
-"""Every environment variable that gatekeeper reads, each under its own name; the page of the reference is made of them.
-
-The agent on a remote host runs without our package: it repeats the names of those that it reads.
-"""
+"""Every environment variable that gatekeeper reads, each under its own name; the reference has a page of them."""
 
 GATEKEEPER_HOST_LOCK = "GATEKEEPER_HOST_LOCK"
 """The lock file: runs with the same one measure one at a time."""
@@ -9,16 +6,12 @@ GATEKEEPER_OWNER = "GATEKEEPER_OWNER"
 """The owner of a run that another program starts; without it USER@HOST."""
 GATEKEEPER_SSH = "GATEKEEPER_SSH"
 """The ssh program and its first options, which win over ours."""
-GATEKEEPER_PROGRESS = "GATEKEEPER_PROGRESS"
-"""The file to which a remote run appends its events."""
 GATEKEEPER_BEAT = "GATEKEEPER_BEAT"
 """The descriptor of the page in which a worker shows a heartbeat."""
 GATEKEEPER_WORKER = "GATEKEEPER_WORKER"
 """Marks what a worker starts, so that nothing outlives it."""
 GATEKEEPER_HOST_AS = "GATEKEEPER_HOST_AS"
 """For tests: takes the tools on PATH for those of `macos` or `linux`; the manifest notes it."""
-GATEKEEPER_BOOT_ID_FILE = "GATEKEEPER_BOOT_ID_FILE"
-"""For tests: the file with the identity of a boot."""
 
 HF_HUB_CACHE = "HF_HUB_CACHE"
 """The folder of the Hugging Face cache."""

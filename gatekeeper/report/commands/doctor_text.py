@@ -5,6 +5,8 @@ from gatekeeper.report.commands import Document
 from gatekeeper.report.commands.version_text import versions_text
 
 HEADS = {
+    "remote": "the remote host",
+    "model": "models of the SLO",
     "backend": "serving systems",
     "program": "programs",
     "host": "host telemetry",
@@ -20,7 +22,7 @@ def doctor_text(document: Document) -> str:
     fixes: dict[str, list[str]] = {}
     for kind, head in HEADS.items():
         items = [item for item in document["items"] if item["kind"] == kind]
-        if not items and kind == "variable":
+        if not items:
             continue
         # One serving system is enough: those that are not installed are no fault.
         listed = [item for item in items if item["found"] or kind != "backend"]

@@ -122,14 +122,16 @@ REASONS: dict[Reason, tuple[str, str]] = {
     Reason.NO_ARTIFACTS: ("the models are not on this machine to hash", "download them, or run admit where they are"),
     Reason.CANCELLED: ("the remote run was cancelled", "start it again"),
     Reason.DAMAGED: ("the remote run's files are damaged", "check that host's disk; start the run again"),
-    Reason.DIED: ("the remote run ended without a verdict", "read its log: gatekeeper remote fetch"),
+    Reason.DIED: (
+        "the remote run was killed, or its host restarted",
+        "check that host's memory; continue it with --resume",
+    ),
     Reason.DISAGREEMENT: (
         "the records give another verdict than the remote host reported",
         "use the same version there",
     ),
     Reason.INTERRUPTED: ("the remote run was interrupted", "continue it with --resume"),
     Reason.KILLED: ("the remote run was killed", "check that host's memory; continue it with --resume"),
-    Reason.REBOOTED: ("the remote host was restarted during the run", "continue it with --resume"),
 }
 """By the reason word of `admit` and of remote runs: the meaning, and what to do."""
 

@@ -1,6 +1,7 @@
 """The progress of a run, from its events alone: the stage, the speed, the host, and the remaining time.
 
-Times are those of the events, so a remote run, or one whose events arrive late, looks the same as a local one.
+Times are those of the events, so a remote run, or one whose events arrive late, looks the same as a local one. The
+events that a remote run has in its file leave out answers and samples.
 """
 
 import threading
@@ -8,12 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter
-
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.records import Detail, Event, Generation, Reading, Role
-from gatekeeper.core.system.record_files import ANSWERS
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show_bytes
 from gatekeeper.report.data.workload_progress import WorkloadProgress, WorkloadRow
@@ -33,8 +31,6 @@ _PASS_STAGES = frozenset(after.stage for after in PASSES)
 SHOWN = ("memory_headroom", "memory_pressure_level", "swap_used", "subject_footprint", "thermal_level")
 """The readings of the host that are shown."""
 PRESSURE = {1: "normal", 2: "warning", 4: "critical"}
-
-_READING: TypeAdapter[Reading] = TypeAdapter(Reading)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +248,7 @@ class Progress:
         self._part = part
 
     def _answer(self, detail: Detail) -> None:
-        generation = detail["generation"]
-        if not isinstance(generation, Generation):
-            generation = ANSWERS.validate_python(generation)
+        generation: Generation = detail["generation"]
         self._workloads.setdefault(generation.workload, WorkloadProgress()).take(generation)
         self._faults += generation.answer.fault is not None
         self._count(detail, warmup=generation.role is Role.WARMUP)
@@ -308,11 +302,7 @@ def _count(detail: Detail, key: str) -> int | None:
 
 
 def _shown_readings(values: Detail) -> dict[str, Reading]:
-    return {
-        name: reading if isinstance(reading := values[name], Reading) else _READING.validate_python(reading)
-        for name in SHOWN
-        if name in values
-    }
+    return {name: values[name] for name in SHOWN if name in values}
 
 
 def _gauges(readings: Mapping[str, Reading]) -> Iterable[Gauge]:

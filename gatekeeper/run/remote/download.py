@@ -1,152 +1,158 @@
-"""Downloading a run directory: every file is checked on arrival, and the whole run is judged again locally."""
+"""Downloading a run: its archive is unpacked within limits, and the whole run is judged again locally."""
 
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+import tarfile
+import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Self
 
 from gatekeeper.analysis.verdict.run_verdict import Verdict
-from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError, NoProofError
+from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
 from gatekeeper.core.exit_codes import ExitCode
-from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.system import run_directory
-from gatekeeper.core.system.file_digests import file_sha256
-from gatekeeper.core.system.files import open_folder, open_regular
 from gatekeeper.core.system.run_directory import MANIFEST, POLICY, VERDICT
 from gatekeeper.core.text import QUOTED
 from gatekeeper.core.units import show_bytes
 from gatekeeper.report import verdict_json
-from gatekeeper.run.remote import replies, upload
-from gatekeeper.run.remote.reconnect import ReconnectingSession, Say
-from gatekeeper.run.remote.ssh import Connection
-from gatekeeper.run.remote.upload import ATTEMPTS
+from gatekeeper.run.remote import host_scripts
+from gatekeeper.run.remote.run_list import RemoteJob
+from gatekeeper.run.remote.ssh import RemoteHost, RemoteScript
+from gatekeeper.run.remote.ssh_errors import SILENT, SshError
 from gatekeeper.run.stored import verify
-from gatekeeper.run.stored.judge import judge, sweep_document
+from gatekeeper.run.stored.judge import judge
 
-VERDICTS = (ExitCode.OK, ExitCode.OBJECTIVE_FAILED, ExitCode.UNPROVEN)
-"""Exit codes a run that reached its verdict may end with."""
-FILES_MOST, BYTES_MOST, DEPTH_MOST = 10_000, 64 << 30, 4
+FILES_MOST, BYTES_MOST, DEPTH_MOST = 10_000, 8 << 30, 4
 """Files of a run, their bytes and the folders of a name: hundreds, one gigabyte for a day's soak, and two."""
 PLAIN_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,200}")
-LIST_S = 3600.0
-"""Time limit of the list of files, which that host hashes meanwhile."""
-LOST = {
-    "died": "the remote gatekeeper ended without an error message (killed, or out of memory)",
-    "rebooted": "the remote host was restarted during the run",
-}
+SILENCE_S = 120.0
+"""Time limit of each piece of the archive."""
+SLOWEST = 10e3
+"""Bytes a second of a download that is still waited for."""
 
 
-def download(session: ReconnectingSession, run_id: str, out: Path, say: Say) -> int:
+class _PlainMember(tarfile.TarInfo):
+    """A member that is a regular file or a folder; the header of any other is refused before it is followed."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Parse a header."""
+        member = super().frombuf(buf, encoding, errors)
+        if member.type not in {tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE}:
+            raise _refusal(f"something that is no file: {member.name[:QUOTED]!r}")
+        if member.size > BYTES_MOST:
+            raise _refusal(f"more than {show_bytes(BYTES_MOST)}")
+        return member
+
+
+@dataclass(slots=True)
+class _ArchiveStream:
+    """The output of a script as a file, which may neither stop nor drip."""
+
+    running: RemoteScript
+    began_s: float
+    received: int = 0
+
+    def read(self, size: int) -> bytes:
+        content = self.running.read(size, SILENCE_S)
+        self.received += len(content)
+        if time.monotonic() - self.began_s > SILENCE_S + self.received / SLOWEST:
+            hint = f"check the connection to {self.running.host}; repeat the command to download the run again"
+            raise SshError(SILENT, f"{self.running.host} sends less than {show_bytes(SLOWEST)} a second", hint=hint)
+        return content
+
+
+def download(host: RemoteHost, run_id: str, out: Path) -> int:
     """Download the run *run_id* to *out*; return the number of its files. An earlier part of it in *out* is replaced.
 
-    The files go to a folder next to *out*, which is moved when every digest is the one that the remote host lists;
-    files of an interrupted download are not downloaded again. Nothing is written anywhere else, whatever that host
-    lists or sends.
+    The files go to a new folder next to *out*, which is moved when it is whole. Nothing is written anywhere else,
+    whatever that host sends.
     """
-    # One folder deeper than a run, so that an incomplete download is never taken for one.
-    part = out.with_name(f".{out.name}.part") / "run"
-
-    def action(connection: Connection) -> int:
-        files = _listed_files(connection.stream("files", LIST_S, run_id=run_id))
-        for path in [path for path in part.rglob("*") if path.is_file() or path.is_symlink()]:
-            if path.relative_to(part).as_posix() not in files:
-                path.unlink()
-        for item in files.values():
-            _download_file(connection, run_id, item, part, say)
-            session.note_progress()
-        return len(files)
-
     try:
-        _make_folder(part, inside=out.parent)
-        count = session.do(action)
-        if count:
-            _move(part, out)
-        else:  # the run ended before it wrote anything
-            shutil.rmtree(part.parent)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name[:80]}.", dir=out.parent) as folder:
+            part = Path(folder, "run")
+            part.mkdir()
+            with host.open(host_scripts.PRINT_RUN, {"run": run_id}) as running:
+                running.end_input()
+                count = _unpack(running, part)
+                running.finish()
+            if count:
+                _move(part, out, run_id, host)
     except OSError as error:
         hint = "make room, or remove what is in its place, and repeat the command; the remote host keeps the run"
-        raise GatekeeperError(f"cannot write {error.filename or part}: {error.strerror or error}", hint=hint) from error
+        raise GatekeeperError(f"cannot write {error.filename or out}: {error.strerror or error}", hint=hint) from error
     return count
 
 
-def _listed_files(items: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return the files to download by their names; refuse a list that no run has."""
-    files: dict[str, Mapping[str, Any]] = {}
-    size = belonging = 0
-    for number, item in enumerate(items, start=1):
-        name, size = str(item["name"]), size + int(item["size"])
-        if number > FILES_MOST or size > BYTES_MOST:
-            raise _refusal(f"more than {FILES_MOST} files or {show_bytes(BYTES_MOST)}")
-        if _belongs(name):
-            files[name] = item
-            belonging += 1
-    names = {name.casefold() for name in files}  # a Mac takes A and a for one file
-    folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
-    if len(names) < belonging or not names.isdisjoint(folders):
-        raise _refusal("two files under one name")
-    return files
+def _unpack(running: RemoteScript, part: Path) -> int:
+    """Write the files of the archive into the new folder *part*; return their number."""
+    stream = _ArchiveStream(running, time.monotonic())
+    names = set[str]()
+    count = size = 0
+    try:
+        with tarfile.open(fileobj=stream, mode="r|gz", tarinfo=_PlainMember) as archive:  # type: ignore[call-overload]
+            for member in archive:
+                count, size = count + 1, size + member.size
+                if count > FILES_MOST or size > BYTES_MOST:
+                    raise _refusal(f"more than {FILES_MOST} files or {show_bytes(BYTES_MOST)}")
+                name = _name_in_run(member)
+                if name is None:
+                    continue
+                if name.casefold() in names:  # a Mac takes A and a for one file
+                    raise _refusal("two files under one name")
+                names.add(name.casefold())
+                (part / name).parent.mkdir(parents=True, exist_ok=True)
+                content = archive.extractfile(member)
+                assert content is not None
+                with (part / name).open("xb") as file:
+                    shutil.copyfileobj(content, file)
+    except tarfile.ReadError as error:
+        if stream.received == 0:
+            return 0  # the run ended before it wrote anything
+        running.finish()  # raises, where the connection was lost
+        raise _refusal(f"a damaged archive: {error}") from error
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise _refusal("a file and a folder under one name") from error
+    return len(names)
 
 
-def _belongs(name: str) -> bool:
-    """Leave out locks and half-written files; refuse a name that is no path of plain names below a run directory."""
+def _name_in_run(member: tarfile.TarInfo) -> str | None:
+    """Return the path of a file below the run directory; None for a folder, a lock and a half-written file.
+
+    A name that is no path of plain names is refused with the whole archive.
+    """
+    name = member.name.removeprefix("./").rstrip("/")
+    if member.isdir() and name in {"", "."}:
+        return None
     parts = name.split("/")
     if len(parts) > DEPTH_MOST or not all(PLAIN_NAME.fullmatch(part) for part in parts):
-        raise _refusal(f"a file outside the run directory: {name[:QUOTED]!r}")
-    return parts[-1] != run_directory.LOCK and not any(part.startswith(".") for part in parts)
+        raise _refusal(f"a file outside the run directory: {member.name[:QUOTED]!r}")
+    if member.isdir() or parts[-1] == run_directory.LOCK or any(part.startswith(".") for part in parts):
+        return None
+    return str(PurePosixPath(*parts))
 
 
 def _refusal(fault: str) -> NoProofError:
-    message = f"the remote host lists {fault}"
+    message = f"the remote host sends {fault}"
     return NoProofError(Reason.DAMAGED, message, hint="check that --on names the right host, and check that host")
 
 
-def _make_folder(folder: Path, *, inside: Path) -> None:
-    """Make *folder* and those between it and *inside*; a link in the place of one is refused. Raise OSError."""
-    inside.mkdir(parents=True, exist_ok=True)
-    for level in [*reversed(folder.relative_to(inside).parents), folder.relative_to(inside)]:
-        (inside / level).mkdir(exist_ok=True)
-        with open_folder(inside / level, inside=inside):
-            continue
-
-
-def _download_file(connection: Connection, run_id: str, item: Mapping[str, Any], part: Path, say: Say) -> None:
-    name, target = str(item["name"]), part / str(item["name"])
-    inside = part.parent.parent
-    _make_folder(target.parent, inside=inside)
-    is_whole = target.is_file() and target.stat().st_size == item["size"]
-    if is_whole and file_sha256(target, inside=inside) == item["sha256"]:
-        return
-    for attempt in range(1, ATTEMPTS + 1):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with os.fdopen(open_regular(target, flags, inside=inside), "wb") as into:
-            digest = connection.download(f"{upload.folder(run_id)}/run/{name}", into, int(item["size"]))
-        if digest == item["sha256"]:
-            return
-        if attempt < ATTEMPTS:
-            say("download", f"{name} ({show_bytes(item['size'])}) arrived damaged; retrying")
-    target.unlink(missing_ok=True)
-    # Another connection would not help: the network changes what it carries.
-    hint = "try another network; the remote host keeps the run: gatekeeper remote fetch"
-    raise NoProofError(Reason.DAMAGED, f"{name} arrived damaged {ATTEMPTS} times", hint=hint)
-
-
-def _move(part: Path, out: Path) -> None:
+def _move(part: Path, out: Path, run_id: str, host: RemoteHost) -> None:
     """Move the run to *out*; only an earlier part of the same run is replaced."""
     manifests = [folder / MANIFEST for folder in (part, out)]
     same_run = all(path.is_file() for path in manifests) and manifests[0].read_bytes() == manifests[1].read_bytes()
     if not same_run and run_directory.is_taken(out):
-        hint = f"gatekeeper remote fetch with another --output downloads it there; the files so far are in {part}"
+        hint = f"download it to another place: gatekeeper remote attach {run_id} --on {host.name} --output FOLDER"
         raise InputError(f"{out} is not empty and holds another run or other files", hint=hint)
     if out.exists():
-        old = part.with_name("old")
-        shutil.rmtree(old, ignore_errors=True)
-        out.rename(old)
+        out.rename(part.with_name("old"))  # removed with the folder of the download
     part.rename(out)
-    shutil.rmtree(part.parent, ignore_errors=True)
+    os.utime(out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,32 +167,16 @@ class RemoteResult:
     promoted: bool = False
     exact: bool = False
     """The two verdicts agree byte for byte; False with other versions, where only the outcomes have to."""
-    document: dict[str, Any] | None = None
-    """The result of a sweep or a probe, which have no verdict."""
     error: GatekeeperError | None = None
     """Why there is no valid verdict: the run did not finish, its files were changed, or the two verdicts differ."""
 
-    @property
-    def outcome(self) -> str:
-        """Return the outcome as one word."""
-        if self.error is not None:
-            return str(getattr(self.error, "reason", Reason.UNPROVEN))
-        return self.verdict.outcome if self.verdict is not None else "finished"
 
-
-def judge_locally(out: Path, job: Mapping[str, Any], verb: str) -> RemoteResult:
-    """Judge the downloaded run in *out* again; *job* is the remote host's record of how the run of *verb* ended."""
-    error = failure_of(job)
-    # A run whose supervisor was killed may have finished without it: it writes its checksums last of all.
-    if str(job.get("state")) in LOST and not job.get("cancelled") and (out / run_directory.CHECKSUMS).is_file():
-        error = None
+def judge_locally(out: Path, job: RemoteJob, log: str) -> RemoteResult:
+    """Judge the downloaded run in *out* again; *job* and *log* are how that host says that it ended."""
+    error = failure_of(job, log)
     if error is None:
         try:
-            if verb == "sweep":
-                return RemoteResult(out, document=sweep_document(out))
-            if verb == "try":
-                return RemoteResult(out, document=_probe_document(out))
-            return _verify(out, job.get("exit"), verb)
+            return _verify(out, job)
         except NoProofError as refused:
             error = NoProofError(refused.reason, f"{out}: {refused.message}", hint=refused.next(None, out))
         except InputError as damaged:  # its files are not the user's input
@@ -200,43 +190,39 @@ def judge_locally(out: Path, job: Mapping[str, Any], verb: str) -> RemoteResult:
     return RemoteResult(out, verdict, verdict_json.render(verdict), error=error)
 
 
-def _probe_document(out: Path) -> dict[str, Any]:
-    try:
-        document = json_object(run_directory.RunDirectory(out).read("probe.json"))
-        return replies.checked(replies.Probe, document)
-    except (ParseError, InputError) as error:
-        message = error.message if isinstance(error, InputError) else f"probe.json is damaged: {error}"
-        raise NoProofError(Reason.UNREADABLE, message, hint="repeat the probe") from error
+SIGNALS = 128
+"""A shell reports a signal as so much more than its number."""
 
 
-def failure_of(job: Mapping[str, Any]) -> GatekeeperError | None:
+def failure_of(job: RemoteJob, log: str) -> GatekeeperError | None:
     """Return why a run has no verdict of its own; None where it finished."""
-    state, ended, cancelled = str(job.get("state")), job.get("exit") or {}, job.get("cancelled")
-    lines = str(job.get("log") or "").strip().splitlines()[-12:]
-    log = "".join(["; the end of its log:", *(f"\n  {line}" for line in lines)]) if lines else ""
-    run = f"run {job.get('run_id')}"
-    again = "the records so far are downloaded; continue this run with --resume, or repeat the command for a new one"
-    if state in LOST and not (state == "died" and cancelled):
-        message = f"{run} (started {job.get('started')}) did not finish: {LOST[state]}{log}"
-        return NoProofError(Reason(state), message, hint=again)
-    if cancelled:
-        message = f"{run} was cancelled by {cancelled.get('who') or 'an unknown user'} at {cancelled.get('at')}"
-        return NoProofError(Reason.CANCELLED, message, hint=again)
-    if ended.get("signal"):
-        message = f"{run}: the remote gatekeeper was killed by signal {ended['signal']}{log}"
-        return NoProofError(Reason.KILLED, message, hint=again)
-    code = ended.get("code")
-    # A run that was refused before it wrote events ends with 3, too.
-    if code in VERDICTS and (code != ExitCode.UNPROVEN or job.get("progress_bytes")):
+    if job.finished and not job.cancelled_by and (job.state == "died" or job.code in {0, 1, 3}):
         return None
-    if code == ExitCode.INTERRUPTED:
-        return NoProofError(Reason.INTERRUPTED, f"{run} was interrupted on the remote host", hint=again)
-    kind = next((kind for kind in (InputError, HostLacksError) if kind.exit_code == code), GatekeeperError)
+    run = f"run {job.run_id}"
+    log = f"; the end of its log:\n{log}" if log else ""
+    reason: Reason | None = None
+    if job.cancelled_by:
+        reason, message, log = Reason.CANCELLED, f"{run} was cancelled by {job.cancelled_by}", ""
+    elif job.code is None:
+        reason, message = Reason.DIED, f"{run} did not finish: killed there, out of memory, or the host was restarted"
+    elif job.code == ExitCode.INTERRUPTED:
+        reason, message = Reason.INTERRUPTED, f"{run} was interrupted on the remote host"
+    elif job.code > SIGNALS:
+        reason, message = Reason.KILLED, f"{run}: the remote gatekeeper was killed by signal {job.code - SIGNALS}"
+    if reason is not None:
+        again = (
+            "the records so far are downloaded; continue this run with --resume, or repeat the command for a new one"
+        )
+        return NoProofError(reason, f"{message}{log}", hint=again)
+    message = f"{run}: the remote gatekeeper ended with exit code {job.code}{log}"
     hint = "its log above says what to do on the remote host"
-    return kind(f"{run}: the remote gatekeeper ended with exit code {code}{log}", hint=hint)
+    if job.code in {ExitCode.OK, ExitCode.OBJECTIVE_FAILED, ExitCode.UNPROVEN}:  # no verdict without a finished run
+        return NoProofError(Reason.UNPROVEN, message, hint=hint)
+    kind = InputError if job.code == ExitCode.BAD_INPUT else GatekeeperError
+    return kind(message, hint=hint)
 
 
-def _verify(out: Path, ended: Mapping[str, Any] | None, verb: str) -> RemoteResult:
+def _verify(out: Path, job: RemoteJob) -> RemoteResult:
     """Check the checksums and judge again; refuse a verdict that differs in any byte from the remote host's."""
     directory = run_directory.RunDirectory(out)
     verify.check_sums(directory)
@@ -244,11 +230,10 @@ def _verify(out: Path, ended: Mapping[str, Any] | None, verb: str) -> RemoteResu
     promoted = (out / POLICY).is_file()
     if promoted:
         verify.check_published(run)
-    # A soak alone always ends with 0, and the exit code of a run without its supervisor is unknown.
-    if verb == "certify" and ended is not None and run.verdict.exit_code != ended["code"]:
+    if job.code is not None and run.verdict.exit_code != job.code:  # unknown of a run whose supervisor was killed
         raise NoProofError(
             Reason.DISAGREEMENT,
-            f"the remote gatekeeper ended with exit code {ended['code']}, its records give {run.verdict.exit_code}",
+            f"the remote gatekeeper ended with exit code {job.code}, its records give {run.verdict.exit_code}",
             hint="update gatekeeper on both machines and certify again",
         )
     return RemoteResult(out, run.verdict, directory.read(VERDICT).decode(), promoted, run.exact)

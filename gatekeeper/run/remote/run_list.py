@@ -1,42 +1,118 @@
-"""The runs on a remote host: list, attach, fetch, cancel and prune."""
+"""The runs on a remote host: what each of them is, the list of all, and cancelling one."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from gatekeeper import host as this_host
+from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import HostLacksError, InputError, did_you_mean
-from gatekeeper.core.system.run_directory import RUNS
-from gatekeeper.core.text import aligned, counted
-from gatekeeper.run.remote.agent.jobs import KILL_WAIT_S
-from gatekeeper.run.remote.download import RemoteResult
-from gatekeeper.run.remote.remote_run import RemoteHost, RemoteRunner, is_fetched
-from gatekeeper.run.remote.run_registry import Entry, RunRegistry
-from gatekeeper.run.remote.ssh import Connection
+from gatekeeper.core.parse import ParseError, integer, json_object, moment
+from gatekeeper.core.text import QUOTED, aligned, printable
+from gatekeeper.core.units import show_seconds
+from gatekeeper.run.remote import host_scripts
+from gatekeeper.run.remote.ssh import RemoteHost
+from gatekeeper.run.remote.ssh_errors import malformed
 
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+"""A name that is no path, no option and means nothing to a shell."""
 MARGIN_S = 60.0
 """Beyond the time that a cancelled run may take to end."""
 
 
-def list_runs(remote: RemoteHost) -> dict[str, Any]:
+class JobRecord(BaseModel):
+    """What the local side writes of a run into its job.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    owner: str = Field(min_length=1, max_length=300)
+    started: str = Field(max_length=40)
+    slo: str = Field(max_length=300)
+    inputs_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    options: tuple[str, ...] = Field(strict=False)
+
+    @field_validator("started")
+    @classmethod
+    def _check_started(cls, started: str) -> str:
+        moment(started)  # a ParseError is a ValueError
+        return started
+
+    @field_validator("owner", "slo")
+    @classmethod
+    def _print_plainly(cls, text: str) -> str:
+        return printable(text.replace("\n", " "))
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteJob:
+    """One run on a remote host."""
+
+    run_id: str
+    state: Literal["running", "ended", "died"]
+    """Died: it ended without an exit code, killed or by a restart of the host."""
+    code: int | None
+    """Its exit code, where it ended with one."""
+    cancelled_by: str
+    """Empty: it was not cancelled."""
+    fetched: bool
+    finished: bool
+    """Its checksums are written: they come last of all."""
+    record: JobRecord
+
+    @property
+    def age(self) -> str:
+        """Return how long ago it was started."""
+        return show_seconds(max(0.0, (SystemClock().wall() - moment(self.record.started)).total_seconds()))
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return {
+            "run": self.run_id,
+            "state": self.state,
+            "exit_code": self.code,
+            "owner": self.record.owner,
+            "started": self.record.started,
+            "slo": self.record.slo,
+            "cancelled_by": self.cancelled_by or None,
+            "fetched": self.fetched,
+        }
+
+
+def parse_job(host: str, line: str) -> RemoteJob:
+    """Return the run that a line of a remote host describes; any other line is an SshError."""
+    match line.split("\t"):
+        case [run_id, ("running" | "ended" | "died") as state, code, cancelled_by, fetched, finished, record]:
+            pass
+        case _:
+            raise malformed(host, "a line that describes no run")
+    if not RUN_ID.fullmatch(run_id):
+        raise malformed(host, f"a run whose name is a path: {run_id[:QUOTED]!r}")
+    try:
+        return RemoteJob(
+            run_id, state, integer(code) if code else None, printable(cancelled_by)[:QUOTED], bool(fetched),
+            bool(finished), JobRecord.model_validate(json_object(record)),
+        )  # fmt: skip
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise malformed(host, f"job.json: {where}: {first['msg']}") from error
+    except ParseError as error:
+        raise malformed(host, str(error)) from error
+
+
+def read_jobs(host: RemoteHost) -> list[RemoteJob]:
     """Return every run on the remote host, the newest last."""
-    with remote.connect() as connection:
-        runs = [
-            {
-                "run": job["run_id"],
-                "state": job["state"],
-                "exit_code": (job.get("exit") or {}).get("code"),
-                "owner": job["owner"],
-                "started": job["started"],
-                "command": list(Entry.of_job(job, remote.name).command),
-                "slo": (job.get("label") or {}).get("slo"),
-                "cancelled": job.get("cancelled"),
-                "fetched": is_fetched(connection, job),
-                "fetched_by": job.get("fetched_by") or None,
-            }
-            for job in _jobs(connection)
-        ]
-    return {"schema": 1, "host": remote.name, "runs": runs}
+    lines = host.run(host_scripts.LIST_JOBS, limit_s=120).splitlines()
+    jobs = [parse_job(host.name, line) for line in lines if line]
+    return sorted(jobs, key=lambda job: job.record.started)
+
+
+def list_runs(host: RemoteHost) -> dict[str, Any]:
+    """Return the runs on a remote host as a document."""
+    return {"schema": 1, "host": host.name, "runs": [job.document() for job in read_jobs(host)]}
 
 
 def render_list(document: Mapping[str, Any]) -> str:
@@ -44,107 +120,75 @@ def render_list(document: Mapping[str, Any]) -> str:
     runs = document["runs"]
     if not runs:
         return f"{document['host']}: no runs\n"
-    rows = [("run", "state", "since", "owner", "command")]
-    rows += [(run["run"], _state(run), run["started"], run["owner"], " ".join(run["command"])) for run in runs]
+    rows = [("run", "state", "since", "owner", "SLO")]
+    rows += [(run["run"], _state(run), run["started"], run["owner"], run["slo"]) for run in runs]
     return "".join(f"{line}\n" for line in aligned(rows))
 
 
 def _state(run: Mapping[str, Any]) -> str:
     state = str(run["state"])
-    if state == "finished":
-        state = f"exit {run['exit_code']}" if run["exit_code"] is not None else "killed"
-        state = "cancelled" if run["cancelled"] else state
+    if state == "ended":
+        state = f"exit {run['exit_code']}"
+    if run["cancelled_by"] and state != "running":
+        state = "cancelled"
     return state if run["fetched"] or state == "running" else f"{state}, not fetched"
 
 
-def fetch(runner: RemoteRunner, run_id: str | None, out: Path | None, *, running: bool) -> tuple[Entry, RemoteResult]:
-    """Download a run, the *running* one after it has ended; return its entry and its result."""
-    remote = runner.remote
-    registry = RunRegistry(out.parent if out is not None else RUNS)
-    job = runner.session.do(lambda connection: _find(connection, run_id, remote, running=running))
-    name = str(job["run_id"])
-    if not running and job["state"] == "running":
-        hint = f"follow it: gatekeeper remote attach {name} --on {remote.name}"
-        raise HostLacksError(f"{name} is still running on {remote.name}", hint=hint)
-    entry = registry.find(name)
-    if entry is not None and entry.host != remote.name:
-        hint = f"use --on {entry.host}, or name an --output in another folder"
-        raise InputError(f"{remote.name} lists {name}, which is a run on {entry.host} in {registry.folder}", hint=hint)
-    if entry is None or (out is not None and Path(entry.out) != out):
-        entry = Entry.of_job(job, remote.name, out)
-    with registry.locked(entry):
-        return entry, runner.finish(entry, registry)
+def find_job(host: RemoteHost, run_id: str | None, jobs: list[RemoteJob]) -> RemoteJob:
+    """Return the named run; without a name the running one, else the newest that was not fetched."""
+    if run_id is not None:
+        for job in jobs:
+            if job.run_id == run_id:
+                return job
+        run_ids = [job.run_id for job in jobs]
+        hint = did_you_mean(run_id, run_ids) if run_ids else f"gatekeeper remote list --on {host.name}"
+        raise InputError(f"{host.name} has no run {run_id}", hint=hint)
+    for wanted in ([job for job in jobs if job.state == "running"], [job for job in jobs if not job.fetched]):
+        if wanted:
+            return wanted[-1]
+    hint = f"gatekeeper remote list --on {host.name} shows its runs"
+    raise InputError(f"{host.name}: no run is running, and all that ended are fetched", hint=hint)
 
 
-def cancel(remote: RemoteHost, run_id: str | None, grace_s: float) -> dict[str, Any]:
+class OccupiedError(HostLacksError):
+    """Another run holds the host; it ends by itself."""
+
+
+def occupied_error(host: RemoteHost, job: RemoteJob) -> OccupiedError:
+    """Return the error that names the run on the host."""
+    return OccupiedError(
+        f"{host.name} is locked by {job.record.owner}, run {job.run_id}, for {job.age} (since {job.record.started})",
+        hint="wait for that run or end it, two runs would disturb each other: "
+        f"gatekeeper remote cancel {job.run_id} --on {host.name}",
+    )
+
+
+def cancel(host: RemoteHost, run_id: str | None, grace_s: float) -> dict[str, Any]:
     """End a run and return how it ended. A run of another owner has to be named."""
     owner = this_host.this_owner()
-    with remote.connect() as connection:
-        job = _find(connection, run_id, remote, running=True)
-        if run_id is None and job["owner"] != owner:
-            hint = f"to end it anyway: gatekeeper remote cancel {job['run_id']} --on {remote.name}"
-            raise InputError(f"the run on {remote.name} belongs to {job['owner']}: {job['run_id']}", hint=hint)
-        limit_s = grace_s + KILL_WAIT_S + MARGIN_S
-        for item in connection.stream("cancel", limit_s, run_id=job["run_id"], grace_s=grace_s, who=owner):
-            ended = item
-    state = ended["job"]["state"]
-    return {"schema": 1, "host": remote.name, "run": job["run_id"], "how": ended["how"], "state": state}
+    jobs = read_jobs(host)
+    running = [job for job in jobs if job.state == "running"]
+    if run_id is None and not running:
+        raise InputError(f"{host.name}: no run is running", hint=f"see: gatekeeper remote list --on {host.name}")
+    job = find_job(host, run_id, jobs)
+    if run_id is None and job.record.owner != owner:
+        hint = f"to end it anyway: gatekeeper remote cancel {job.run_id} --on {host.name}"
+        raise InputError(f"the run on {host.name} belongs to {job.record.owner}: {job.run_id}", hint=hint)
+    variables = {"run": job.run_id, "who": owner, "grace": str(round(grace_s))}
+    how = host.run(host_scripts.CANCEL_RUN, variables, limit_s=grace_s + MARGIN_S).strip()
+    if how not in CANCELLED:
+        raise malformed(host.name, "an unknown end of a cancelled run")
+    return {"schema": 1, "host": host.name, "run": job.run_id, "how": how}
+
+
+CANCELLED = {
+    "graceful": "ended cleanly, with its servers",
+    "killed": "did not end within --grace and was killed",
+    "ended": "had already ended",
+}
+"""How a cancelled run ended."""
 
 
 def render_cancelled(document: Mapping[str, Any]) -> str:
     """Return how a cancellation went."""
-    how = {
-        "graceful": "ended cleanly, with its servers",
-        "killed": "did not end within --grace and was killed",
-        "ended": "had already ended",
-    }
-    return f"{document['run']} {how[document['how']]}\n"
-
-
-def prune(remote: RemoteHost, keep: int, *, dry_run: bool) -> dict[str, Any]:
-    """Remove all but the newest *keep* of the runs that this owner started and downloaded; every other run stays.
-
-    A run that only someone else downloaded stays, too: here it may exist nowhere else.
-    """
-    owner = this_host.this_owner()
-    ended = [run for run in list_runs(remote)["runs"] if run["fetched"] and run["state"] != "running"]
-    fetched = [str(run["run"]) for run in ended if owner == run["owner"] == run["fetched_by"]]
-    removed = fetched[:-keep]
-    if removed and not dry_run:
-        with remote.connect() as connection:
-            for run_id in removed:
-                connection.request("remove", run_id=run_id)
-    return {"schema": 1, "host": remote.name, "dry_run": dry_run, "removed": removed, "kept": fetched[-keep:]}
-
-
-def render_pruned(document: Mapping[str, Any]) -> str:
-    """Return a line for each removed run, and the sum."""
-    verb = "would remove" if document["dry_run"] else "removed"
-    lines = [f"{verb}  {run}" for run in document["removed"]]
-    removed, remaining = (counted(len(document[key]), "run") for key in ("removed", "kept"))
-    lines.append(f"{document['host']}: {verb} {removed} that were downloaded before; {remaining} of those left")
-    return "\n".join(lines) + "\n"
-
-
-def _jobs(connection: Connection) -> Sequence[Mapping[str, Any]]:
-    return sorted(connection.request("jobs")["jobs"], key=lambda job: str(job["started"]))
-
-
-def _find(connection: Connection, run_id: str | None, remote: RemoteHost, *, running: bool) -> Mapping[str, Any]:
-    """Return the named run; without a name the running one, or the newest that ended and was not fetched."""
-    jobs = _jobs(connection)
-    if run_id is not None:
-        job = next((job for job in jobs if job["run_id"] == run_id), None)
-        if job is None:
-            run_ids = [str(job["run_id"]) for job in jobs]
-            hint = did_you_mean(run_id, run_ids) if run_ids else f"gatekeeper remote list --on {remote.name}"
-            raise InputError(f"{remote.name} has no run {run_id}", hint=hint)
-        return job
-    candidates = [job for job in jobs if (job["state"] == "running") == running]
-    if not running:
-        candidates = [job for job in candidates if not is_fetched(connection, job)]
-    if not candidates:
-        message = "no run is running" if running else "no finished run is left to fetch"
-        hint = f"gatekeeper remote list --on {remote.name} shows its runs"
-        raise InputError(f"{remote.name}: {message}", hint=hint)
-    return candidates[-1]
+    return f"{document['run']} {CANCELLED[document['how']]}\n"

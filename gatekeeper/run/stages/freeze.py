@@ -17,6 +17,7 @@ from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core.clock import stamp
+from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import RULES, ArrivalTimes, Manifest, Model
 from gatekeeper.core.metrics.metric import Sight
@@ -36,6 +37,15 @@ class FrozenModels:
     drafts: tuple[Model, ...] = ()
     findings: tuple[Finding, ...] = ()
     """Problems of the pairs."""
+
+
+def find_models(inputs: Inputs) -> Iterator[tuple[str, Path | InputError]]:
+    """Yield each model of the SLO by its name: where it is on this machine, or the error that says how to get it."""
+    for name in stored_models(inputs.slo.subject):
+        try:
+            yield name, artifacts.find(name, inputs.base, inputs.slo.subject.backend)
+        except InputError as error:
+            yield name, error
 
 
 def freeze_models(inputs: Inputs, *, afresh: bool = False) -> FrozenModels:

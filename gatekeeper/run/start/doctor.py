@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal
 
 from gatekeeper import host
@@ -14,8 +15,11 @@ from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.models import model_stores
 from gatekeeper.backends.server_process import program_path
 from gatekeeper.core.backend_registry import SERVERS
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.text import counted
-from gatekeeper.core.units import show_bytes
+from gatekeeper.core.units import show_bytes, show_seconds
+from gatekeeper.run.stages.freeze import find_models as find_slo_models
 from gatekeeper.run.start.inspected_models import find_models, usable
 from gatekeeper.run.start.slo_writer import FREE_SHARE
 from gatekeeper.run.start.versions import versions
@@ -30,7 +34,7 @@ LOW_POWER = (
 class Item:
     """One thing that is present or missing."""
 
-    kind: Literal["backend", "program", "host", "now", "variable"]
+    kind: Literal["remote", "model", "backend", "program", "host", "now", "variable"]
     what: str
     found: str | None
     """Its version, its path, or the sources of its values; None where it is missing."""
@@ -39,10 +43,28 @@ class Item:
     """The command or permission that fixes it; None where there is nothing to do."""
 
 
-def examine() -> dict[str, Any]:
-    """Return what was found, as a document; nothing is started but the tools that read the host."""
+def examine(slo: Path | None = None) -> dict[str, Any]:
+    """Return what was found, as a document, with the models of *slo*; only the tools that read the host are started."""
     items = [*_backends(), _downloader(), *_host(), *_lossy_variables()]
-    return {"schema": 1, "versions": versions(), "items": [asdict(item) for item in items], **_summary(items)}
+    if slo is not None:
+        items = [*_models(slo), *items]
+    holder = host.lock_holder()
+    return {
+        "schema": 1,
+        "versions": versions(),
+        "facts": host.facts(),
+        "lock": asdict(holder) if holder is not None else None,
+        "items": [asdict(item) for item in items],
+        **_summary(items),
+    }
+
+
+def _models(slo: Path) -> Iterator[Item]:
+    for name, place in find_slo_models(read_inputs(slo)):
+        if isinstance(place, InputError):
+            yield Item("model", name, None, "the SLO", f"{place.message}; {place.hint}")
+        else:
+            yield Item("model", name, str(place), "the SLO", None)
 
 
 def _summary(items: Sequence[Item]) -> dict[str, Any]:
@@ -66,6 +88,7 @@ def _summary(items: Sequence[Item]) -> dict[str, Any]:
         missing += [f"a real run: no model is in {places}"]
     elif not pairs:
         missing += ["a pair: no model here has the vocabulary of another one and a third of its size at most"]
+    missing += [f"model {item.what}" for item in items if item.kind == "model" and item.found is None]
     missing += [", ".join(lacking)] if lacking else []
     missing += [f"{item.needed_for}: {item.what}" for item in items if item.kind == "variable"]
     following = "gatekeeper try" if pair is not None else "gatekeeper init" if backends else first
@@ -102,6 +125,9 @@ def _host() -> Iterator[Item]:
     free, total = (readings[value].value for value in ("memory_headroom", "memory_total"))
     if isinstance(free, float) and isinstance(total, float):
         yield _memory(free, FREE_SHARE * total + RUNTIME_BYTES)
+    if (idle_s := host.idle_sleep_seconds()) is not None:
+        fix = "keep it awake between runs, on a desktop: sudo pmset -c sleep 0"
+        yield Item("now", f"awake (sleeps after {show_seconds(idle_s)} without input)", None, "nightly runs", fix)
     others = host.other_programs()
     if readings["power_mode"].value == "low":
         yield Item("now", "full speed", None, "the speed of the deployed mode", LOW_POWER)

@@ -97,7 +97,7 @@ def read_selftest(path: Path) -> dict[str, Any]:
 
 def installed() -> dict[str, Any]:
     """Return what `gatekeeper doctor` finds, without what the user runs now."""
-    document = doctor.examine()
+    document = {key: value for key, value in doctor.examine().items() if key not in {"facts", "lock"}}
     return {**document, "items": [item for item in document["items"] if item["kind"] != "now"]}
 
 

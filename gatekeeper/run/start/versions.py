@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from gatekeeper import __version__
+from gatekeeper.core.manifest import RULES
 from gatekeeper.core.system.system_names import system_names, text_of, this_platform
 
 PACKAGES = ("mlx", "mlx-lm", "numpy")
@@ -13,11 +14,12 @@ PACKAGES = ("mlx", "mlx-lm", "numpy")
 
 
 def versions() -> dict[str, str | None]:
-    """Return what a bug report needs: the versions of gatekeeper, Python and PACKAGES, the system and the chip."""
+    """Return what a bug report needs: versions of gatekeeper, its rules, Python and PACKAGES, the system, the chip."""
     names = system_names()
     system = " ".join(filter(None, ("macOS" if this_platform() == "macos" else None, names["os"], names["os_build"])))
     return {
         "gatekeeper": __version__,
+        "rules": str(RULES),
         "python": f"{platform.python_version()} ({platform.machine()})",
         **{name: _version(name) for name in PACKAGES},
         "os": system or None,

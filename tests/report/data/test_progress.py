@@ -12,7 +12,6 @@ from gatekeeper.core.clock import stamp
 from gatekeeper.core.records import Answer, Event, Generation, Reading, Role, Rounds, setting
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.report.data.progress import Gauge, Progress, Snapshot
-from gatekeeper.run.events import encode
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = 10**9
@@ -83,18 +82,6 @@ def test_time_is_the_events_own() -> None:
         on_the_spot.update(progress_event)
 
     assert told(*swept(10)) == on_the_spot.snapshot()
-
-
-def test_events_of_a_file_are_told_like_those_of_this_process() -> None:
-    """
-    What another machine wrote as JSON gives the same snapshot, its samples and answers included.
-    """
-    sample = event(21, "sample", values={"memory_headroom": Reading(5e9, "B", "made", "ok", 0.0)})
-    live = [*swept(10), sample]
-
-    read = [EVENT.validate_json(encode(progress_event)) for progress_event in live]
-
-    assert told(*live) == told(*read)
 
 
 def test_between_two_events_this_machines_clock_goes_on() -> None:

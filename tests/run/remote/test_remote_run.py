@@ -3,45 +3,33 @@
 import json
 import os
 import signal
-from collections.abc import Callable
-from importlib.metadata import version
-from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
-from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand, RemoteHost, RemoteRunner
-from tests.builders.project_folder import ProjectFolder
+from tests.builders.slo import objective
 from tests.builders.waiting import until
 from tests.run.remote.conftest import CERTIFY, ENDLESS, HELD, ON, REAL_TIME, Ended, Make
 
 
 def test_a_remote_run_is_downloaded_and_judged_again(pair: Make) -> None:
     """
-    Certified on the remote host, downloaded whole, and judged again to the same bytes; its entry is closed.
+    Certified on the remote host by a gatekeeper in ~/.local/bin, downloaded whole, and judged again to the same bytes.
     """
     remote = pair()
 
     done = remote.project.run(*CERTIFY, "--out", "run", "--json", code=0)
     judged = remote.project.run("judge", "run", "--json", code=0)
-    listed = remote.project.run("remote", "list", *ON, "--json", code=0).document["runs"]
 
-    remote_verdict = remote.job() / "run/verdict.json"
-    assert (
-        remote_verdict.read_text() == done.out == judged.out == (remote.project.path / "run/verdict.json").read_text()
-    )
+    local_verdict = (remote.project.path / "run/verdict.json").read_text()
+    assert (remote.run() / "verdict.json").read_text() == done.out == judged.out == local_verdict
     assert "the same verdict" in done.err
+    assert "soak-1: at least 60 s" in done.err
     assert "promoted" == done.document["outcome"]
     assert {"policy.toml", "SHA256SUMS", "report.html"} <= {
         path.name for path in (remote.project.path / "run").iterdir()
     }
-    assert not (remote.project.path / ".run.part").exists()
-    assert [("finished", 0, True)] == [
-        (listed_run["state"], listed_run["exit_code"], listed_run["fetched"]) for listed_run in listed
-    ]
-    (entry,) = remote.registry(".")
-    assert ("closed", "promoted") == (entry["state"], entry["outcome"])
-    assert f"numpy=={version('numpy')}" in entry["installed"]
+    assert [] == list(remote.project.path.glob(".run.*"))
+    assert [("ended", 0, True)] == [(run["state"], run["exit_code"], run["fetched"]) for run in remote.listed()]
 
 
 @pytest.mark.nightly
@@ -61,7 +49,7 @@ def test_a_cut_connection_changes_nothing(pair: Make, ended: Ended) -> None:
     remote.verdict(done)
     assert 1 == done.err.count("connection: lost: ")
     assert "reconnected" in done.err
-    assert 1 == len(list(remote.jobs.iterdir()))
+    assert 1 == len(remote.jobs)
 
 
 @pytest.mark.nightly
@@ -79,50 +67,27 @@ def test_a_pulled_cable_is_noticed(pair: Make, ended: Ended) -> None:
     done = ended(process)
 
     remote.verdict(done)
-    assert "connection: lost: mini " in done.err
+    assert "connection: lost: no connection to mini: Timeout" in done.err
     assert "reconnected" in done.err
 
 
 def test_the_same_command_attaches_after_a_kill_here(pair: Make, ended: Ended) -> None:
     """
-    Kill -9 on the client in the soak: the run continues there, and the same command attaches to it, by its run id.
+    Kill -9 on the client in the soak: the run continues there, and the same command attaches to it.
     """
     remote = pair(remote=HELD)
     process = remote.project.start(*CERTIFY)
     until(remote.soaking)
     process.kill()
     ended(process)
-    (before,) = remote.registry()
     remote.go()
 
     done = remote.project.run(*CERTIFY)
 
-    (after,) = remote.registry()
-    remote.verdict(done, after["out"])
-    assert ("open", "closed") == (before["state"], after["state"])
-    assert before["run_id"] == after["run_id"] == remote.job().name
-    assert f"attached to {before['run_id']}" in done.err
-
-
-@pytest.mark.nightly
-def test_a_run_is_found_without_the_registry(pair: Make, ended: Ended) -> None:
-    """
-    With its registry deleted this machine still finds its own run in the remote list, and downloads it.
-    """
-    remote = pair(remote=HELD)
-    process = remote.project.start(*CERTIFY)
-    until(remote.soaking)
-    process.kill()
-    ended(process)
-    for path in (remote.project.path / "runs").glob("*.remote.json"):
-        path.unlink()
-    remote.go()
-
-    done = remote.project.run(*CERTIFY)
-
-    (entry,) = remote.registry()
-    remote.verdict(done, entry["out"])
-    assert remote.job().name == entry["run_id"]
+    name = remote.job().name
+    remote.verdict(done, f"runs/{name}")
+    assert f"attached to {name}" in done.err
+    assert 1 == len(remote.jobs)
 
 
 def test_ctrl_c_detaches_and_says_what_to_do(pair: Make, ended: Ended) -> None:
@@ -137,7 +102,6 @@ def test_ctrl_c_detaches_and_says_what_to_do(pair: Make, ended: Ended) -> None:
     detached = ended(process)
     running = remote.process().is_running()
     attaching = remote.project.start("remote", "attach", *ON, "--json")
-    until(lambda: any((remote.project.path / "runs").glob(".*.lock")))  # it has found the run, which may end now
     remote.go()
     attached = ended(attaching)
 
@@ -149,31 +113,45 @@ def test_ctrl_c_detaches_and_says_what_to_do(pair: Make, ended: Ended) -> None:
 
 def test_a_second_client_is_locked_out_and_a_run_can_be_cancelled(pair: Make, ended: Ended) -> None:
     """
-    While a run measures there, another command is refused with its owner, and the same one with its follower. Cancel
-    has gatekeeper there end by itself; whoever follows ends with 3 and the name of who cancelled.
+    While a run measures there, another command is refused with its owner and since when. Cancel has gatekeeper there
+    end by itself; whoever follows ends with 3 and the name of who cancelled.
     """
     remote = pair(REAL_TIME, soak=ENDLESS)
     process = remote.project.start(*CERTIFY, "--out", "runs/run")
     until(remote.soaking)
+    (remote.project.path / "other.toml").write_text((remote.project.path / "slo.toml").read_text() + "\n")
 
-    second = remote.project.run("remote", "soak", "slo.toml", *ON, code=3)
-    repeated = remote.project.run(*CERTIFY, "--out", "runs/run", code=3)
+    second = remote.project.run("remote", "certify", "other.toml", *ON, code=3)
     cancelled = remote.project.run("remote", "cancel", *ON, "--json", code=0).document
     done = ended(process)
 
-    assert f"mini is locked by {json.loads((remote.job() / 'job.json').read_text())['owner']}, run " in second.err
-    assert f"(process {process.pid}) already follows {remote.job().name}" in repeated.err
-    assert "attached" not in repeated.err
-    assert 1 == len(list(remote.jobs.iterdir()))
-    assert ("graceful", "finished") == (cancelled["how"], cancelled["state"])
+    record = json.loads((remote.job() / "job.json").read_text())
+    assert all(text in second.err for text in (f"mini is locked by {record['owner']}, run ", record["started"]))
+    assert 1 == len(remote.jobs)
+    assert "graceful" == cancelled["how"]
     assert 3 == done.code
     assert "was cancelled by " in done.err
     assert (remote.project.path / "runs/run/soak-1.jsonl").is_file()
+    assert ["cancelled"] == [line.split()[1] for line in remote.project.run("remote", "list", *ON).out.splitlines()[1:]]
+
+
+def test_two_starts_at_once_make_one_run(pair: Make, ended: Ended) -> None:
+    """
+    Two commands that both find the host free: the host starts one, and the other is refused, by its script or its lock.
+    """
+    remote = pair(REAL_TIME, soak={"duration": "2 s", "sentinel_drift": 0.9})
+    (remote.project.path / "other.toml").write_text((remote.project.path / "slo.toml").read_text() + "\n")
+
+    processes = [remote.project.start("remote", "certify", name, *ON) for name in ("slo.toml", "other.toml")]
+    first, second = sorted((ended(process) for process in processes), key=lambda done: "is locked by" in done.err)
+
+    assert "the same verdict" in first.err
+    assert (3, True) == (second.code, "is locked by" in second.err), second.err
 
 
 def test_a_run_started_on_that_host_locks_it_too(pair: Make, ended: Ended) -> None:
     """
-    A run that was started on that machine itself is found before anything is started, and its owner named.
+    A run that was started on that machine itself refuses the remote one, which names its owner.
     """
     remote = pair(REAL_TIME, soak=ENDLESS)
     her_variables = {"GATEKEEPER_HOST_LOCK": str(remote.server.root / "host.lock"), "GATEKEEPER_OWNER": "anna@desk"}
@@ -186,8 +164,7 @@ def test_a_run_started_on_that_host_locks_it_too(pair: Make, ended: Ended) -> No
     local.terminate()
     ended(local)
     assert "anna@desk, run hers" in refused.err
-    assert [] == remote.registry()
-    assert [] == list(remote.jobs.iterdir())
+    assert not any((remote.project.path / "runs").glob("*"))
 
 
 @pytest.mark.nightly
@@ -213,50 +190,70 @@ def test_a_killed_gatekeeper_there_is_reported_and_its_run_resumed(pair: Make, e
     assert len(partial.splitlines()) > 5
     assert (remote.project.path / "run/soak-1.jsonl").read_text().startswith(partial.rpartition("\n")[0])
     remote.verdict(resumed)
-    assert 1 == len(list(remote.jobs.iterdir()))
+    assert 1 == len(remote.jobs)
 
 
 @pytest.mark.nightly
 def test_a_run_whose_supervisor_is_killed_continues(pair: Make, ended: Ended) -> None:
     """
-    Kill -9 on the supervisor: the run finishes and writes its checksums, its verdict holds, and a remark says why.
+    Kill -9 on the shell that waits for gatekeeper there: the run finishes, its verdict holds, and a remark says why.
     """
     remote = pair(remote=HELD)
     process = remote.project.start(*CERTIFY, "--out", "run")
     until(remote.soaking)
 
-    os.kill(remote.pid("supervisor"), signal.SIGKILL)
+    os.kill(int((remote.job() / "supervisor").read_text()), signal.SIGKILL)
     remote.go()
     done = ended(process)
 
     remote.verdict(done)
-    assert "finished without it" in done.err
-    assert not (remote.job() / "exit.json").exists()
+    assert "the shell that waited for it was killed" in done.err
+    assert not (remote.job() / "exit").exists()
 
 
 @pytest.mark.nightly
-def test_a_restart_of_the_machine_is_found(pair: Make, ended: Ended, tmp_path: Path) -> None:
+def test_a_restart_of_the_machine_is_found(pair: Make, ended: Ended) -> None:
     """
-    All remote processes die and the host boots with another boot id: exit 3 reports the restart.
+    All processes of the run are gone at once: exit 3 says what that means, and a new command starts a new run.
     """
-    boot = tmp_path / "boot_id"
-    boot.write_text("first\n")
-    remote = pair(remote={**HELD, "GATEKEEPER_BOOT_ID_FILE": str(boot)})
+    remote = pair(remote=HELD)
     process = remote.project.start(*CERTIFY, "--out", "run")
     until(remote.soaking)
 
-    supervisor = remote.pid("supervisor")
+    supervisor = int((remote.job() / "supervisor").read_text())
     os.kill(supervisor, signal.SIGSTOP)  # after a power cut no process is left to write down how the run ended
     remote.process().kill()
     os.kill(supervisor, signal.SIGKILL)
-    boot.write_text("second\n")
     remote.server.cut()
     done = ended(process)
+    remote.go()
+    again = remote.project.run(*CERTIFY, "--out", "again")
 
     assert 3 == done.code
-    assert "was restarted during" in done.err
+    assert "the host was restarted" in done.err
     assert (remote.project.path / "run/events.jsonl").is_file()
-    assert [("closed", "rebooted")] == [(entry["state"], entry["outcome"]) for entry in remote.registry(".")]
+    remote.verdict(again, "again")
+    assert 2 == len(remote.jobs)
+
+
+def test_another_process_under_its_number_is_not_the_run(pair: Make, ended: Ended) -> None:
+    """
+    After a restart the process number of the run may be another program's: that is not taken for it, nor killed.
+    """
+    remote = pair(remote=HELD)
+    process = remote.project.start(*CERTIFY, "--out", "run")
+    until(remote.soaking)
+    os.kill(int((remote.job() / "supervisor").read_text()), signal.SIGKILL)
+    remote.process().kill()
+    ended(process)
+
+    for name in ("pid", "supervisor"):
+        (remote.job() / name).write_text(f"{os.getpid()}\n")
+    (listed,) = remote.listed()
+    cancelled = remote.project.run("remote", "cancel", remote.job().name, *ON, code=0)
+
+    assert "died" == listed["state"]
+    assert "had already ended" in cancelled.out
 
 
 @pytest.mark.nightly
@@ -280,22 +277,50 @@ def test_waiting_ends_with_patience(pair: Make, ended: Ended) -> None:
     remote.verdict(done)
 
 
-def test_a_run_that_never_started_keeps_its_id_while_its_folder_is_empty(
-    scripted: Callable[..., ProjectFolder], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_certified_runs_of_the_host_are_compared_with(pair: Make) -> None:
     """
-    A registered run that the host does not list is started under its id, but not into a folder that has files: the same
-    command would be refused for a folder that its user never named.
+    With against = "certified" the certified runs on that host count, as they would on this one; a run there is named by
+    its id, and nothing else is.
     """
-    monkeypatch.chdir(scripted().path)
-    run = NewRun(RemoteRunner(RemoteHost("mini", "mini"), Mock()), RemoteCommand(("certify",), Path("slo.toml")))
-    entry = run._new_entry()
-    run._registry.write(entry)
-    connection = Mock(request=Mock(return_value={"jobs": []}))
+    against = objective("acceptance_rate", at_least=0.97, against="certified")
+    soak = {"duration": "600 s", "until": "duration"}
+    remote = pair(objective=[objective("throughput_ratio", at_least=1.05), against], soak=soak)
 
-    empty = run._find(connection)
-    Path(entry.out).mkdir()
-    (Path(entry.out) / "manifest.json").touch()
-    filled = run._find(connection)
+    refused = remote.project.run(*CERTIFY, "--out", "none", code=2)
+    remote.project.run(*CERTIFY, "--baseline", "none", "--out", "first", code=0)
+    (first,) = [run for run in remote.listed() if run["exit_code"] == 0]
+    compared = remote.project.run(*CERTIFY, "--out", "second", code=0)
+    elsewhere = remote.project.run(*CERTIFY, "--baseline", "../first", code=2)
 
-    assert ((entry, None), (None, None)) == (empty, filled)
+    assert "--baseline none" in refused.err
+    manifest = json.loads((remote.project.path / "second/manifest.json").read_text())
+    assert manifest["certified"]["run"].endswith(first["run"])
+    assert "the same verdict" in compared.err
+    assert "no run of the remote host" in elsewhere.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (("certify", "none.toml", "--on", "mini"), 2, "does not exist"),
+        (("certify", "slo.toml"), 2, "--on"),
+        (("certify", "slo.toml", "--on", "-oProxyCommand=x"), 2, "is not a valid host name"),
+        (("certify", "slo.toml", "--on", "mini", "--patience", "soon"), 2, "--patience"),
+        (("certify", "slo.toml", "--on", "mini", "--out", "."), 2, "is not empty"),
+        (("certify", "slo.toml", "--on", "mini", "--resume"), 2, "no unfinished run of this command"),
+        (("attach", "--on", "mini"), 2, "no run is running"),
+        (("cancel", "--on", "mini"), 2, "no run is running"),
+        (("sertify", "slo.toml", "--on", "mini"), 2, "did you mean 'certify'?"),
+        (("certify", "slo.toml", "--on", "nowhere.invalid"), 3, "nowhere.invalid"),
+    ],
+)
+def test_a_wrong_command_says_what_to_do(pair: Make, words: tuple[str, ...], code: int, sentence: str) -> None:
+    """
+    A wrong command line is 2, a host that cannot be reached 3; each says what is wrong and what to do.
+    """
+    remote = pair()
+
+    done = remote.project.run("remote", *words)
+
+    assert (code, True) == (done.code, sentence in done.err), done.err
+    assert not remote.server.state.exists()

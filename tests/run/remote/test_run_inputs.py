@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,12 @@ import tomli_w
 
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.system import inputs
-from gatekeeper.run.remote.upload import Bundle, pack
+from gatekeeper.run.remote import run_inputs
+from gatekeeper.run.remote.run_inputs import RunInputs, collect_inputs, upload_inputs
+from gatekeeper.run.remote.ssh import RemoteHost
 from tests.builders.project_folder import ROOT, canary_lines
-from tests.run.remote.conftest import ON, Make, Pair
+from tests.builders.waiting import until
+from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, Ended, Make, Pair
 
 
 def slo(**subject: Any) -> dict[str, Any]:
@@ -42,10 +44,8 @@ def written(folder: Path, document: dict[str, Any], text: str = "") -> Path:
     return path
 
 
-def laid_out(bundle: Bundle, root: Path) -> Path:
-    for name, content in bundle.files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(content)
+def laid_out(bundle: RunInputs, root: Path) -> Path:
+    bundle.write(root)
     return root / bundle.slo
 
 
@@ -55,7 +55,7 @@ def test_the_same_inputs_are_read_on_the_remote_host(folder: Path, tmp_path: Pat
     """
     path = written(folder, {}, tomli_w.dumps(slo()).replace("\n", "\r\n"))
 
-    bundle = pack(path)
+    bundle = collect_inputs(path)
     sent_slo = laid_out(bundle, tmp_path / "there")
 
     assert inputs.read(path).files == inputs.read(sent_slo).files
@@ -73,7 +73,7 @@ def test_a_set_by_its_name_is_sent(folder: Path, tmp_path: Path, name: str) -> N
     document["workload"][0]["canaries"] = name
     path = written(folder, document)
 
-    sent_slo = laid_out(pack(path), tmp_path / "there")
+    sent_slo = laid_out(collect_inputs(path), tmp_path / "there")
 
     assert inputs.read(path).files == inputs.read(sent_slo).files
     assert (sent_slo.parent / f"{name}.jsonl").is_file()
@@ -84,40 +84,45 @@ def test_a_changed_canary_is_another_bundle(folder: Path) -> None:
     The bundle's digest is that of everything in it.
     """
     path = written(folder, slo())
-    before = pack(path).sha256
-    again = pack(path).sha256
+    before = collect_inputs(path).sha256
+    again = collect_inputs(path).sha256
     (folder / "canaries/easy.jsonl").write_text(canary_lines("easy", 4))
 
     assert before == again
-    assert before != pack(path).sha256
+    assert before != collect_inputs(path).sha256
 
 
-def test_models_by_path_have_digests() -> None:
+def test_models_by_path_have_digests(tmp_path: Path) -> None:
     """
-    The quickstart's models have a place among the inputs, and digests; nothing of them is in the bundle itself.
+    The quickstart's models have a place among the inputs, as links to the folders of their digests.
     """
-    bundle = pack(ROOT / "slos/quickstart.toml")
+    bundle = collect_inputs(ROOT / "slos/quickstart.toml")
+
+    laid_out(bundle, tmp_path / "jobs/run")
 
     assert "inputs/slos/quickstart.toml" == bundle.slo
     assert {"inputs/models/little-target", "inputs/models/little-draft"} <= {model.place for model in bundle.models}
-    assert all(model.model is not None and len(model.model.digest) == 64 for model in bundle.models)
+    assert all(len(model.digest) == 64 for model in bundle.models)
+    for model in bundle.models:
+        target = (tmp_path / "jobs/run" / model.place).resolve()
+        assert tmp_path.resolve() / "models" / model.digest == target
     assert not any("safetensors" in name for name in bundle.files)
-    assert "model.safetensors" in {name for name, _, path in bundle.models[0].contents() if path.is_file()}
 
 
-def test_a_model_that_is_not_here_is_only_named(folder: Path) -> None:
+def test_a_model_by_its_hub_name_stays_where_it_is(folder: Path) -> None:
     """
-    A remote run does not need local models.
+    A remote run does not need local models; one that is named by a relative path has to be here, as it is uploaded.
     """
-    document = slo(backend="mlx", target="mlx-community/none-8B", drafts=["../models/none"])
+    document = slo(backend="mlx", target="mlx-community/none-8B", drafts=["~/models/none"])
     del document["subject"]["script"]
 
-    models = pack(written(folder, document)).models
+    models = collect_inputs(written(folder, document)).models
+    document["subject"]["drafts"] = ["../models/none"]
+    with pytest.raises(InputError, match="models/none") as refused:
+        collect_inputs(written(folder, document))
 
-    assert [("mlx-community/none-8B", None), ("../models/none", None)] == [
-        (model.name, model.model) for model in models
-    ]
-    assert "inputs/models/none" == models[1].place
+    assert () == models
+    assert "as ~/PATH" in refused.value.hint
 
 
 @pytest.mark.parametrize("name", ["/etc/hostname", "~/canaries.jsonl"])
@@ -136,7 +141,7 @@ def test_an_absolute_path_is_refused(folder: Path, name: str) -> None:
         path = written(folder, document)
 
     with pytest.raises(InputError, match="absolute local path") as refused:
-        pack(path)
+        collect_inputs(path)
 
     assert "made.toml: line " in refused.value.message
 
@@ -148,7 +153,7 @@ def test_a_mistake_in_an_slo_is_found_here(folder: Path) -> None:
     (folder / "canaries/easy.jsonl").unlink()
 
     with pytest.raises(InputError, match="does not exist"):
-        pack(written(folder, slo()))
+        collect_inputs(written(folder, slo()))
 
 
 @pytest.fixture
@@ -181,87 +186,78 @@ def echo(pair: Make) -> Pair:
     return remote
 
 
-def map_models(remote: Pair, **models: str) -> None:
-    """Write the remote paths of models into the hosts file."""
-    path = remote.project.path / "soak/hosts.toml"
-    document: dict[str, Any] = tomllib.loads(path.read_text())
-    document["host"]["mini"]["models"] = {f"models/{name}": project for name, project in models.items()}
-    path.write_text(tomli_w.dumps(document))
-
-
-SWEEP = ("remote", "sweep", "slo.toml", *ON)
-
-
-def test_a_model_that_is_not_there_is_named_before_anything_runs(echo: Pair) -> None:
+@pytest.mark.parametrize("copied_by", ["rsync", "tar"])
+def test_models_by_path_are_uploaded_once(echo: Pair, copied_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Exit 3 with each missing model and how to upload it; nothing is left behind.
+    Each file goes to a folder by the model's digest, the SLO finds it by its relative path, and the next run copies it
+    no more where there is rsync; without rsync tar copies it.
     """
-    done = echo.project.run(*SWEEP, code=3)
+    if copied_by == "tar":
+        monkeypatch.setattr(run_inputs, "which", lambda _name: None)
 
-    assert all(f"model models/{name}: not on the" in done.err for name in ("target", "draft"))
-    assert "--ship-models" in done.err
-    assert [] == list(echo.jobs.iterdir())
-    assert [] == echo.registry()
+    inputs = collect_inputs(echo.project.path / "slo.toml")
 
+    upload_inputs(RemoteHost("mini"), inputs, "first")
+    stored = {path: path.stat().st_ino for path in echo.server.state.glob("models/*/*")}
+    upload_inputs(RemoteHost("mini"), inputs, "second")
 
-def test_models_are_shipped_once(echo: Pair) -> None:
-    """
-    --ship-models copies each file by its digest; the next run finds them on the remote host and uploads nothing.
-    """
-    first = echo.project.run(*SWEEP, "--ship-models", "--json", code=0)
-    second = echo.project.run(*SWEEP, "--json", code=0)
-
-    shelves = [path for path in (echo.server.state / "models").iterdir() if path.is_dir()]
     weights = echo.project.path / "models/target/model.safetensors"
-    assert 2 == len(shelves)
-    assert weights.read_bytes() in [(shelf / "model.safetensors").read_bytes() for shelf in shelves]
-    assert "uploading" in first.err
-    assert "uploading" not in second.err
-    assert {"lines"} == set(first.document["workloads"])
-    assert "draft" in json.dumps(second.document["workloads"]["lines"]["setting"])
+    for run in ("first", "second"):
+        copy = echo.server.state / "jobs" / run / "inputs"
+        assert weights.read_bytes() == (copy / "models/target/model.safetensors").read_bytes()
+        assert (echo.project.path / "slo.toml").read_bytes() == (copy / "slo.toml").read_bytes()
+    assert 2 == len({path.parent for path in stored})
+    assert copied_by == "tar" or stored == {path: path.stat().st_ino for path in stored}
 
 
-@pytest.mark.nightly
-def test_models_that_are_only_there_are_found_by_the_hosts_file(echo: Pair, tmp_path: Path) -> None:
+def test_no_shell_reads_a_path(pair: Make) -> None:
     """
-    A laptop that cannot hold the models certifies them where they are; a later run reports that one has changed.
+    Quotes, spaces, dollars and semicolons in the SLO's path and the run directory are only characters.
     """
-    for name in ("target", "draft"):
-        shutil.move(echo.project.path / "models" / name, tmp_path / name)
-    map_models(echo, target=str(tmp_path / "target"), draft=str(tmp_path / "draft"))
+    remote = pair()
+    odd = "a 'b\" ; touch pwned; $(touch pwned) `touch pwned` *"
+    (remote.project.path / odd).mkdir()
+    for path in list(remote.project.path.iterdir()):
+        if path.is_file():
+            (remote.project.path / odd / path.name).write_text(path.read_text())
+    slo = remote.project.path / odd / "slo.toml"
+    slo.write_text(slo.read_text().replace('"easy.jsonl"', f'"../{odd}/easy.jsonl"'.replace('b"', 'b\\"')))
 
-    first = echo.project.run(*SWEEP, code=0)
-    config = tmp_path / "draft/config.json"
-    config.write_text(config.read_text() + "\n")
-    second = echo.project.run(*SWEEP, code=0)
+    remote.project.run("remote", "certify", f"{odd}/slo.toml", *ON, "--out", f"{odd}/run", code=0)
 
-    assert "changed since the run of" not in first.err
-    assert "models/draft: changed" in second.err
-    assert "drafts" in second.err
+    assert "promoted" == remote.project.verdict(f"{odd}/run")["outcome"]
+    assert [] == list(remote.project.path.parent.rglob("pwned*"))
+    assert (remote.job() / "inputs" / odd / "slo.toml").is_file()
 
 
-@pytest.mark.nightly
-def test_another_model_of_the_same_name_is_refused(echo: Pair, tmp_path: Path) -> None:
+def test_only_named_variables_are_sent_and_none_is_written(pair: Make, ended: Ended) -> None:
     """
-    The same name with other remote bytes is exit 3: the verdict would be about another model.
+    A named variable is in the environment of the run and nowhere on that disk; one that is not named is not sent.
     """
-    shutil.copytree(echo.project.path / "models/draft", tmp_path / "draft")
-    config = tmp_path / "draft/config.json"
-    config.write_text(config.read_text() + "\n")
-    map_models(echo, target=str(echo.project.path / "models/target"), draft=str(tmp_path / "draft"))
+    remote = pair(REAL_TIME, soak=ENDLESS).with_environment(MY_KEY="s3cr3t-'4711", OTHER_KEY="s3cr3t-0815")
 
-    done = echo.project.run(*SWEEP, code=3)
+    process = remote.project.start(*CERTIFY, "--send-env", "MY_KEY")
+    until(remote.measuring)
+    process_environment = remote.process().environ()
+    written = [path for path in remote.server.root.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()]
+    remote.project.run("remote", "cancel", *ON, code=0)
+    ended(process)
+    unset = remote.project.run("remote", "certify", "slo.toml", *ON, "--send-env", "NOT_SET", code=2)
 
-    assert "models/draft: the remote" in done.err
+    assert "s3cr3t-'4711" == process_environment["MY_KEY"]
+    assert "OTHER_KEY" not in process_environment
+    assert [] == written
+    assert "this variable is not set" in unset.err
 
 
-def test_a_mapped_model_that_is_missing_is_named(echo: Pair, tmp_path: Path) -> None:
+def test_a_key_the_slo_needs_has_to_be_named(pair: Make) -> None:
     """
-    A hosts file that names a missing folder is an error with that folder.
+    api_key_env alone sends nothing: exit 2 names the option, before anything is connected to.
     """
-    map_models(echo, target=str(tmp_path / "none"), draft=str(tmp_path / "none"))
+    remote = pair()
+    slo = remote.project.path / "slo.toml"
+    slo.write_text(slo.read_text().replace("[subject]\n", '[subject]\napi_key_env = "MY_KEY"\n'))
 
-    done = echo.project.run(*SWEEP)
+    done = remote.project.run("remote", "certify", "slo.toml", "--on", "nowhere.invalid", code=2)
 
-    assert 3 == done.code
-    assert f"no such file or folder: {tmp_path / 'none'}" in done.err
+    assert "--send-env MY_KEY" in done.err
