@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # One night: certify an SLO on this or on a remote host, and print one line with the result.
 #
-#   soak/nightly.sh SLO.toml [--on HOST [--hosts FILE]] [--runs DIR] [-- OPTIONS]
+#   soak/nightly.sh SLO.toml [--on HOST] [--runs DIR] [-- OPTIONS]
 #   soak/nightly.sh --fleet [--hosts FILE] [--runs DIR] SLO.toml...
 #
 #   --fleet      measure every SLO on every host of the hosts file that it fits, by `gatekeeper fleet certify`
+#   --hosts FILE the hosts file of the fleet [default: soak/hosts.toml]
 #   --on HOST    measure on HOST, by `gatekeeper remote certify` [default: this machine]
-#   --hosts FILE the hosts file that describes HOST [default: soak/hosts.toml, then ~/.config/gatekeeper/hosts.toml]
 #   --runs DIR   folder of run directories, logs and last.txt [default: runs]; use one folder for each host
 #   -- OPTIONS   further options of `gatekeeper certify`
 #
 # The output of gatekeeper goes to DIR/nightly-TIME-SLO.log. Standard output gets one line, which is also in
 # DIR/last.txt: outcome, figures or reason, host, run directory. The exit code is gatekeeper's own.
-# GATEKEEPER names the program, if it is neither on PATH nor in .venv next to this folder.
+# GATEKEEPER names the program, if it is neither on PATH, nor in ~/.local/bin, nor in .venv next to this folder.
 set -euo pipefail
 # Written for bash 3.2 and the tools of macOS: no arrays, no flags that only GNU has. Except for the line above it is
 # POSIX shell; a test runs it in one.
@@ -98,6 +98,7 @@ while [ $# -gt 0 ]; do
 done
 if [ -z "$slo" ]; then give_up 2 "needs an SLO file; see --help"; fi
 if [ -n "$fleet" ] && [ -n "$host" ]; then give_up 2 "--on goes with one SLO, --fleet takes its hosts from the hosts file"; fi
+if [ -z "$fleet" ] && [ -n "$hosts" ]; then give_up 2 "--hosts goes with --fleet; ssh knows HOST by ~/.ssh/config"; fi
 name=${slo##*/}
 name=${name%.toml}
 here=$(uname -n)
@@ -123,19 +124,22 @@ write_last "$name: started at $stamp and has not ended; on $where; $run" || give
 program=${GATEKEEPER:-}
 if [ -z "$program" ]; then
   beside=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)/.venv/bin/gatekeeper
-  if command -v gatekeeper >/dev/null 2>&1; then program=gatekeeper; else program=$beside; fi
+  # `uv tool install` puts it into ~/.local/bin, which is on no PATH of launchd, systemd or cron.
+  for program in gatekeeper "${HOME:-}/.local/bin/gatekeeper" "$beside"; do
+    if command -v "$program" >/dev/null 2>&1; then break; fi
+  done
 fi
 if ! command -v "$program" >/dev/null 2>&1; then
-  give_up 2 "no gatekeeper on PATH; set GATEKEEPER=/path/to/gatekeeper"
+  give_up 2 "no gatekeeper on PATH or in ~/.local/bin; set GATEKEEPER=/path/to/gatekeeper"
 fi
 
 trap stop TERM INT HUP
 if [ -n "$fleet" ]; then
   set -- fleet certify "$@" ${hosts:+--hosts "$hosts"} --runs "$run"
 elif [ -n "$host" ]; then
-  set -- remote certify "$slo" --on "$host" ${hosts:+--hosts "$hosts"} --out "$run" "$@"
+  set -- remote certify "$slo" --on "$host" --output "$run" "$@"
 else
-  set -- certify "$slo" --out "$run" "$@"
+  set -- certify "$slo" --output "$run" "$@"
 fi
 "$program" "$@" </dev/null >>"$log" 2>&1 &
 child=$!

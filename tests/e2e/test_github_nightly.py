@@ -19,7 +19,7 @@ GATEKEEPER = """{ printf '<%s>' "$@"; echo; } >> "$CALLS"
 case "$1 $2" in
 "remote certify")
   echo "ssh: $GATEKEEPER_SSH owner: $GATEKEEPER_OWNER" >> "$CALLS"
-  while [ "$1" != --out ]; do shift; done
+  while [ "$1" != --output ]; do shift; done
   if [ "$CODE" = 3 ]; then echo "gatekeeper: @everyone no route to it" >&2; exit 3; fi
   mkdir -p "$2" && echo '{}' > "$2/manifest.json" && touch "$2/SHA256SUMS"
   exit "$CODE"
@@ -94,7 +94,7 @@ def test_a_good_night_opens_nothing(job: Callable[..., Job]) -> None:
     done = soak_job.run()
 
     assert 0 == done.code, done.log
-    assert soak_job.calls[0].startswith("<remote><certify><slos/m4-24gb-nightly.toml><--on><soak@mini><--out>")
+    assert soak_job.calls[0].startswith("<remote><certify><slos/m4-24gb-nightly.toml><--on><soak@mini><--output>")
     assert "ssh:  owner: github.com/some/where" == soak_job.calls[1]
     assert not any(call.startswith("gh") for call in soak_job.calls)
     assert all(word in done.summary for word in ("m4-24gb: promoted", "exit code 0", "on soak@mini; "))

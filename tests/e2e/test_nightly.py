@@ -118,6 +118,7 @@ def test_a_bad_file_is_exit_code_2(night: Callable[..., Night], slo: str) -> Non
         (("slo.toml", "--runs"), "--runs needs a value"),
         (("slo.toml", "--on", ""), "--on needs a value"),
         (("slo.toml", "--host", "mini"), "no option --host"),
+        (("slo.toml", "--on", "mini", "--hosts", "hosts.toml"), "--hosts goes with --fleet"),
     ],
 )
 def test_a_wrong_command_line_is_exit_code_2(
@@ -154,13 +155,31 @@ def test_without_gatekeeper_there_is_no_night(night: Callable[..., Night]) -> No
     night_run = night()
     night_run.runs.mkdir()
     (night_run.runs / "last.txt").write_text("promoted")
-    night_run.project = night_run.project.with_environment(PATH="/usr/bin:/bin")
+    night_run.project = night_run.project.with_environment(PATH="/usr/bin:/bin", HOME=str(night_run.project.path))
 
     done = night_run.run("slo.toml")
 
     assert (2, "") == (done.code, done.err)
-    assert "no gatekeeper on PATH" in the_line(done)
+    assert "no gatekeeper on PATH or in ~/.local/bin" in the_line(done)
     assert done.out == night_run.last()
+
+
+def test_a_gatekeeper_of_uv_is_found(night: Callable[..., Night]) -> None:
+    """
+    With the PATH of cron, launchd or systemd: `uv tool install` put it into ~/.local/bin, and that one runs.
+    """
+    night_run = night(program="exit 1")
+    tool = night_run.project.path / "a home/.local/bin/gatekeeper"
+    tool.parent.mkdir(parents=True)
+    tool.write_text(f"#!/bin/sh\n{QUICK}\n")
+    tool.chmod(0o755)
+    home = str(night_run.project.path / "a home")
+    night_run.project = night_run.project.with_environment(PATH="/usr/bin:/bin", HOME=home)
+
+    done = night_run.run("slo.toml")
+
+    assert (0, "") == (done.code, done.err), done.out
+    assert the_line(done).startswith("made: promoted ")
 
 
 def test_a_stopped_night_can_be_resumed(night: Callable[..., Night]) -> None:
@@ -296,13 +315,11 @@ def test_a_night_on_a_remote_host_passes_its_options(night: Callable[..., Night]
     night_run = night(program=ARGV + "echo 'gatekeeper: no route to it' >&2; echo '  hint: wake it' >&2; exit 3")
     (night_run.project.path / "my slo.toml").write_text("")
 
-    done = night_run.run("my slo.toml", "--on", host, "--hosts", "my hosts", "--", "--send-env", "A KEY")
+    done = night_run.run("my slo.toml", "--on", host, "--", "--send-env", "A KEY")
 
     called = (night_run.project.path / "calls.txt").read_text().splitlines()
     run = str(night_run.logs()[0]).replace("nightly-", "").removesuffix(".log")
-    assert (
-        f"<remote><certify><my slo.toml><--on><{host}><--hosts><my hosts><--out><{run}><--send-env><A KEY>" == called[0]
-    )
+    assert f"<remote><certify><my slo.toml><--on><{host}><--output><{run}><--send-env><A KEY>" == called[0]
     assert (3, "") == (done.code, done.err)
     assert the_line(done).startswith("my slo: unproven ")
     assert all(part in the_line(done) for part in ("(exit code 3)", "no route to it", f"(wake it); on {host}; "))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.run.remote import hosts_file
+from gatekeeper.fleet import hosts_file
 from tests.builders.golden_words import says
 
 SOAK = Path(__file__).parents[2] / "soak"
@@ -84,7 +84,7 @@ def test_launchd_runs_it_once_a_night(path: Path) -> None:
     assert not read["RunAtLoad"]
     assert "KeepAlive" not in read
     assert read["ExitTimeOut"] >= 60
-    assert read["EnvironmentVariables"]["PATH"].startswith("/opt/homebrew/bin:")
+    assert read["EnvironmentVariables"]["PATH"].startswith("/Users/YOU/.local/bin:/opt/homebrew/bin:")
 
 
 def test_launchd_does_not_throttle_what_is_measured() -> None:
@@ -97,7 +97,16 @@ def test_launchd_does_not_throttle_what_is_measured() -> None:
     assert "--on" not in read["ProgramArguments"]
 
 
-def installed(*words: str, home: Path) -> str:
+LAUNCHCTL = """case "$1 $(cat "$HOME/loaded" 2>/dev/null)" in
+"bootstrap yes") echo "Bootstrap failed: 5: Input/output error" >&2; exit 5 ;;
+bootstrap*) echo yes > "$HOME/loaded" ;;
+"bootout yes") echo ending > "$HOME/loaded" ;;
+bootout*) exit 3 ;;
+esac"""
+"""As launchctl it refuses what is loaded already, and to end what is not."""
+
+
+def installed(*words: str, home: Path, times: int = 1) -> str:
     """Run `soak/launchd/install` with *words* in a checkout in *home*; return what launchctl was given.
 
     Root's commands are stand-ins: what is written to a place of the system is in `home/NAME`.
@@ -107,13 +116,15 @@ def installed(*words: str, home: Path) -> str:
     called = home / "called"
     records = f'printf "<%s>" "$@" >> {shlex.quote(str(called))}'
     sudo = f'[ "$1" = tee ] && cat > {shlex.quote(str(home))}/"${{2##*/}}"'
-    for name, script in {"launchctl": records, "sudo": f"{records}\n{sudo} || true"}.items():
+    sudo = f'{sudo} || {{ [ "$1" != launchctl ] || {{ shift; {shlex.quote(str(home / "bin/launchctl"))} "$@"; }}; }}'
+    for name, script in {"launchctl": f"{records}\n{LAUNCHCTL}", "sudo": f"{records}\n{sudo}"}.items():
         (home / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
         (home / "bin" / name).chmod(0o755)
     shutil.copytree(SOAK, home / "gatekeeper" / "soak")
     environment = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}", "HOME": str(home)}
     program = home / "gatekeeper" / "soak" / "launchd" / "install"
-    subprocess.run([program, *words], cwd=home, env=environment, check=True, timeout=60)
+    for _ in range(times):
+        subprocess.run([program, *words], cwd=home, env=environment, check=True, timeout=60)
     return called.read_text()
 
 
@@ -154,10 +165,21 @@ def test_a_daemon_is_put_in_place(path: Path, tmp_path: Path) -> None:
     place = f"/Library/LaunchDaemons/{path.name}"
     read = check_places(path, home / path.name, home)
     assert (pwd.getpwuid(os.getuid()).pw_name, str(home)) == (read["UserName"], read["EnvironmentVariables"]["HOME"])
+    loaded = f"<bootout><system/{path.stem}>", f"<bootstrap><system><{place}>"
     assert (
-        f"<tee><{place}><chown><root:wheel><{place}><chmod><644><{place}><launchctl><bootstrap><system><{place}>"
+        f"<tee><{place}><chown><root:wheel><{place}><chmod><644><{place}>"
+        + "".join(f"<launchctl>{words}{words}" for words in loaded)
         == called
     )
+
+
+def test_a_plist_that_is_installed_twice_is_loaded_anew(tmp_path: Path) -> None:
+    """
+    Launchctl refuses to load what is loaded: the old one ends first, and the new one is loaded.
+    """
+    called = installed("gatekeeper.nightly", home=tmp_path, times=2)
+
+    assert ["bootout", "bootstrap"] * 2 == re.findall("<(bootout|bootstrap)>", called)
 
 
 def test_what_calls_another_host_may_be_a_daemon() -> None:
