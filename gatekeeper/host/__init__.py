@@ -1,9 +1,8 @@
 """The host: its telemetry and facts, the lock that lets one run measure at a time, and the background load."""
 
-from gatekeeper.host.device import device, wired_limit
-from gatekeeper.host.host_facts import facts
+from gatekeeper.host.host_facts import device, facts, wired_limit
 from gatekeeper.host.host_lock import hold_host, lock_holder, this_owner
-from gatekeeper.host.keep_awake import idle_sleep_seconds, keep_awake
+from gatekeeper.host.macos.pmset import idle_sleep_seconds, keep_awake
 from gatekeeper.host.other_programs import OtherPrograms, memory_holders, other_programs, processor_use, used_between
 from gatekeeper.host.sampling.capabilities import METRIC_VALUES, metric_hint, survey
 from gatekeeper.host.sampling.sampler import SAMPLE_INTERVAL_S, Sampler, watch

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gatekeeper import host
-from gatekeeper.host.device import FROM_METAL, FROM_SYSCTL, _told_by_mlx, cuda, metal
+from gatekeeper.host.host_facts import FROM_METAL, FROM_SYSCTL, _ask_metal, cuda, metal
 from gatekeeper.host.tool_commands import Output
 from tests.builders import mac_tools
 from tests.host.conftest import StandIn
@@ -66,10 +66,10 @@ def test_metal_is_asked_through_mlx(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     facts = host.facts("macos")
     monkeypatch.setattr(sys, "platform", "darwin")
-    _told_by_mlx.cache_clear()
+    _ask_metal.cache_clear()
 
     device = host.device(facts)
-    _told_by_mlx.cache_clear()
+    _ask_metal.cache_clear()
 
     assert ("Apple M2 Pro", 22 * GIB, FROM_METAL) == tuple(
         device[key] for key in ("name", "wired_limit", "wired_limit_from")

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatekeeper.host.macos import background_jobs, pmset, ps, sysctl
+from gatekeeper.host.macos import pmset, ps, sysctl
 from gatekeeper.host.sources import Status
 from gatekeeper.host.tool_commands import Output, run
 
@@ -101,8 +101,6 @@ def _one(output: Output | None, parse: Any, name: str) -> str | None:
 
 def _heavy(output: Output | None) -> dict[str, float] | None:
     cores_by_job = (
-        background_jobs.cores_of_jobs(output.out.decode("utf-8", "replace"))
-        if output is not None and output.code == 0
-        else None
+        ps.cores_of_jobs(output.out.decode("utf-8", "replace")) if output is not None and output.code == 0 else None
     )
     return {name: round(cores, 3) for name, cores in sorted(cores_by_job.items())} if cores_by_job is not None else None

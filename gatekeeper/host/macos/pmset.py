@@ -1,9 +1,14 @@
-"""pmset: mains or battery, the power mode, and the CPU speed limit of Intel Macs."""
+"""pmset and caffeinate: the power supply, the power mode, sleep, and the CPU speed limit of Intel Macs."""
 
+import contextlib
+import os
 import re
+import shutil
+from collections.abc import Iterator
 
+from gatekeeper.core.system.system_names import this_platform
 from gatekeeper.host.sources import Status, Tool, Values, failure
-from gatekeeper.host.tool_commands import Output
+from gatekeeper.host.tool_commands import Output, run, running
 
 _SUPPLIES = {"AC Power": "ac", "Battery Power": "battery", "UPS Power": "battery"}
 _MODES = {"0": "automatic", "1": "low", "2": "high"}
@@ -46,3 +51,23 @@ def parse_therm(output: Output) -> Values:
 SUPPLY = Tool("pmset -g batt", ("power_source",), lambda: ["pmset", "-g", "batt"], parse_battery, period=10.0)
 MODE = Tool("pmset -g", ("power_mode",), lambda: ["pmset", "-g"], parse_mode, period=30.0)
 THERM = Tool("pmset -g therm", ("cpu_speed_limit",), lambda: ["pmset", "-g", "therm"], parse_therm, period=10.0)
+
+
+@contextlib.contextmanager
+def keep_awake(platform: str | None = None) -> Iterator[None]:
+    """Hold `caffeinate` for this process on macOS; nothing elsewhere.
+
+    It watches our process id, so it ends with us even if we are killed. If the host sleeps all the same, the samples
+    show it: the time of day jumps against the monotonic clock.
+    """
+    if (platform or this_platform()) != "macos" or shutil.which("caffeinate") is None:
+        yield
+        return
+    with running(["caffeinate", "-i", "-m", "-s", "-w", str(os.getpid())]):
+        yield
+
+
+def idle_sleep_seconds() -> float | None:
+    """Return the idle seconds after which this host goes to sleep; None for never and for unknown."""
+    output = run(["pmset", "-g"]) if this_platform() == "macos" else None
+    return (parse_sleep(output) or None) if output is not None else None

@@ -10,9 +10,7 @@ from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Reading
 from gatekeeper.core.system.system_names import this_platform
 from gatekeeper.host.macos import powermetrics
-from gatekeeper.host.platforms import platform_sources
-from gatekeeper.host.sampling.dead_counters import LEFT_OUT
-from gatekeeper.host.sampling.poller import Poller
+from gatekeeper.host.sampling.poller import LEFT_OUT, Poller, platform_sources
 
 METRIC_VALUES = {metric.name: metric.samples for metric in ALL if metric.samples}
 """The values each metric of samples can be computed from; one of them is enough."""

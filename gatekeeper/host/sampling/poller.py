@@ -1,4 +1,7 @@
-"""Reads all sources of a host, tools and streams in threads, and keeps the newest reading of each value."""
+"""Reads all sources of a platform, tools and streams in threads, and keeps the newest reading of each value.
+
+Values that read 0 although they cannot, from dead counters, are left out.
+"""
 
 import math
 import os
@@ -7,14 +10,16 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import takewhile
 from typing import Self
 
+from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.records import Reading
-from gatekeeper.host.sampling.dead_counters import LOADED_APART, dead_counters, dead_detail
+from gatekeeper.core.system.system_names import this_platform
+from gatekeeper.host import linux, macos
 from gatekeeper.host.sources import PERIOD_STREAM, UNITS, DirectSource, Source, Status, Stream, Tool, Values
 from gatekeeper.host.tool_commands import MOST_OUTPUT, Killed, Output, Result, exit_code, run_all, running
 
@@ -23,6 +28,34 @@ RETRY_PAUSES = (1.0, 5.0, 30.0)
 
 _NEVER_STALE = (Status.ABSENT, Status.DENIED)
 TAIL = 1 << 16  # bytes of a stream's output kept to explain its death
+
+
+LOADED = 0.1
+"""Share of active time from which a GPU must have a frequency and draw power, if one tool reads all of them."""
+LOADED_APART = 0.5
+"""The same if several tools read them: one may lag a second behind at the begin and the end of a request."""
+
+LEFT_OUT = "left out: a power counter or the frequency is 0 although the machine is at work"
+"""What the detail of a dead counter ends in."""
+
+
+def dead_counters(values: Values, loaded: float = LOADED) -> tuple[str, ...]:
+    """Return the names in *values* that read 0 W or 0 Hz although they cannot: their counters do not work.
+
+    The processor that runs this program draws power, a GPU only if it is busy. Some power counters of macOS 27 read 0.
+    A package power without its CPU or its GPU is none, so it is among them.
+    """
+    active = values.get("gpu_active")
+    of_gpu = ("gpu_power", "gpu_frequency") if isinstance(active, float) and active >= loaded else ()
+    dead = [name for name in ("cpu_power", "system_power", "package_power", *of_gpu) if values.get(name) == 0]
+    if "package_power" in values and "package_power" not in dead and {"cpu_power", "gpu_power"} & {*dead}:
+        dead.append("package_power")
+    return tuple(dead)
+
+
+def dead_detail(source: str, names: Sequence[str]) -> str:
+    """Say why *names* of a source that answers are absent."""
+    return f"{source}: {', '.join(names)} {LEFT_OUT}"
 
 
 class Reader:
@@ -336,3 +369,16 @@ def _reader(source: Source, interval: float, gap: float) -> Reader:
     if isinstance(source, Tool):
         return ToolReader(source, interval, gap)
     return StreamReader(source) if isinstance(source, Stream) else DirectReader(source, interval)
+
+
+PLATFORMS = ("macos", "linux")
+
+
+def platform_sources(platform: str | None, pids: Callable[[], Sequence[int]]) -> Sequence[Source]:
+    """Return the sources of *platform*, this one when None, in the order they are preferred."""
+    if platform is not None and platform not in PLATFORMS:
+        raise InputError(f"unknown platform '{platform}'", hint=did_you_mean(platform, PLATFORMS))
+    name = platform or this_platform()
+    if name == "linux":
+        return linux.sources(pids)
+    return macos.sources(pids) if name == "macos" else []

@@ -8,8 +8,7 @@ from typing import Any
 
 from gatekeeper.core.system.system_names import this_platform
 from gatekeeper.host.macos import facts, ps, sysctl
-from gatekeeper.host.platforms import platform_sources
-from gatekeeper.host.sampling.dead_counters import dead_counters
+from gatekeeper.host.sampling.poller import dead_counters, platform_sources
 from gatekeeper.host.sources import DirectSource, Source, Status, Stream, Tool, Values
 from gatekeeper.host.tool_commands import Output, run_for
 

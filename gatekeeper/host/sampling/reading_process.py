@@ -20,8 +20,7 @@ from typing import Any
 from gatekeeper.core.records import Reading
 from gatekeeper.core.system.child_process import end
 from gatekeeper.core.system.environment_variables import PYTHONPATH
-from gatekeeper.host.platforms import platform_sources
-from gatekeeper.host.sampling.poller import Poller
+from gatekeeper.host.sampling.poller import Poller, platform_sources
 
 STARTS_TOOLS = frozenset({"macos"})
 """Platforms that have sources which are programs; on the others the sources are files, read where they are used."""

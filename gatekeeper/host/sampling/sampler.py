@@ -11,9 +11,8 @@ from typing import Any, Self
 from gatekeeper.core.clock import Clock, SystemClock, stamp
 from gatekeeper.core.records import HostSample
 from gatekeeper.core.system.system_names import this_platform
-from gatekeeper.host.platforms import platform_sources
 from gatekeeper.host.sampling.capabilities import value_hints
-from gatekeeper.host.sampling.poller import Poller
+from gatekeeper.host.sampling.poller import Poller, platform_sources
 from gatekeeper.host.sampling.reading_process import STARTS_TOOLS, ReadingProcess
 from gatekeeper.host.sources import Source
 

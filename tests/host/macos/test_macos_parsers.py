@@ -12,10 +12,9 @@ from gatekeeper.host.macos import (
     footprint,
     ioreg,
     macmon,
-    memory_pressure,
-    notifyutil,
     pmset,
     powermetrics,
+    pressure,
     ps,
     sysctl,
     vm_stat,
@@ -192,12 +191,12 @@ def test_pressure_is_1_2_or_4(text: str, level: float | Status) -> None:
 @pytest.mark.parametrize(
     ("text", "level"),
     [
-        (f"{notifyutil.KEY} 0\n", 0.0),
-        (f"{notifyutil.KEY} 4\n", 4.0),
-        (f"{notifyutil.KEY} 5\n", BAD),
-        (f"{notifyutil.KEY} 3", BAD),  # it may be a cut 30
-        (f"{notifyutil.KEY}: Failed with code 9\n", Status.ABSENT),
-        (f"{notifyutil.KEY}\n", BAD),
+        (f"{pressure.THERMAL_KEY} 0\n", 0.0),
+        (f"{pressure.THERMAL_KEY} 4\n", 4.0),
+        (f"{pressure.THERMAL_KEY} 5\n", BAD),
+        (f"{pressure.THERMAL_KEY} 3", BAD),  # it may be a cut 30
+        (f"{pressure.THERMAL_KEY}: Failed with code 9\n", Status.ABSENT),
+        (f"{pressure.THERMAL_KEY}\n", BAD),
         ("some.other.key 0\n", BAD),
         ("", BAD),
     ],
@@ -206,7 +205,7 @@ def test_thermal_level_is_0_to_4_of_that_key(text: str, level: float | Status) -
     """
     A failure printed with exit code 0, another key or another number is no level.
     """
-    assert {"thermal_level": level} == notifyutil.parse(printed(text))
+    assert {"thermal_level": level} == pressure.parse_thermal(printed(text))
 
 
 @pytest.mark.parametrize(
@@ -319,10 +318,10 @@ def test_memory_pressure_gives_its_share_and_the_size() -> None:
     """
     text = "The system has 25769803776 (1572864 pages with a page size of 16384).\n"
 
-    values = memory_pressure.parse(printed(text + "System-wide memory free percentage: 42%\n"))
+    values = pressure.parse_memory(printed(text + "System-wide memory free percentage: 42%\n"))
 
     assert values == {"memory_free_share": 0.42, "memory_total": 25769803776.0}
-    assert memory_pressure.parse(printed(text))["memory_free_share"] is BAD
+    assert pressure.parse_memory(printed(text))["memory_free_share"] is BAD
 
 
 def footprint_text(*processes: tuple[str, int, str]) -> str:
@@ -406,12 +405,12 @@ def test_the_processor_time_of_each_process_is_read_in_minutes() -> None:
 PARSERS: list[Callable[[Output], Values]] = [
     vm_stat.parse,
     sysctl.parse,
-    notifyutil.parse,
+    pressure.parse_thermal,
     pmset.parse_battery,
     pmset.parse_mode,
     pmset.parse_therm,
     ioreg.parse,
-    memory_pressure.parse,
+    pressure.parse_memory,
     ps.parse,
     lambda output: footprint.parse(output, [1]),
 ]
