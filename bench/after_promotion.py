@@ -28,8 +28,7 @@ from typing import Any
 
 import tomli_w
 
-from gatekeeper.backends.listening_process import find_process
-from gatekeeper.backends.ports import free_port
+from gatekeeper.backends.listening_process import find_process, free_port
 
 ROOT = Path(__file__).parents[1]
 MODELS = ROOT / "models"
@@ -56,7 +55,7 @@ def served(
         sys.executable,
         "-P",
         "-m",
-        *(("gatekeeper.backends.mlx_tap",) if tapped else ("mlx_lm", "server")),
+        *(("gatekeeper.backends.workers.mlx_tap",) if tapped else ("mlx_lm", "server")),
         "--host",
         "127.0.0.1",
         "--port",

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # so that it runs as a script, from anywhere
 
 from gatekeeper.backends.http import control_requests  # noqa: E402
-from gatekeeper.backends.ports import HOST, free_port  # noqa: E402
+from gatekeeper.backends.listening_process import HOST, free_port  # noqa: E402
 from gatekeeper.backends.server_process import launch  # noqa: E402
 from models.corpus import WORKLOADS  # noqa: E402
 from tools import write_gguf  # noqa: E402

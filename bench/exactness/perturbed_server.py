@@ -13,7 +13,7 @@ from bench.exactness.defective_engine import speculating_with
 from bench.exactness.noise import Noise
 from bench.exactness.other_kernel import OtherKernel
 from bench.exactness.perturbed_worker import defect_from, rounded, setting
-from gatekeeper.backends.workers import mlx_server_tap
+from gatekeeper.backends.workers import mlx_tap
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
     if defect is not None:
         vars(import_module("mlx_lm.generate"))["speculative_generate_step"] = speculating_with(defect)
     sys.argv[:] = [word for word in sys.argv if not word.startswith("-s")]
-    mlx_server_tap.main()
+    mlx_tap.main()
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.backends.http.chat_request import ResolvedRequest, request_fields
 from gatekeeper.backends.http.scores import Ask, Beginning, scored_from, with_scores
+from gatekeeper.backends.listening_process import HOST
 from gatekeeper.backends.lossy_options import Lossy, LossyOption, Written, find_lossy, in_command, in_variables
-from gatekeeper.backends.ports import HOST
 from gatekeeper.core.canary import OPTIONS
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value

@@ -1,4 +1,7 @@
-"""The process that listens at a server's address, and what it was started with, as far as the system shows it."""
+"""The process that listens at a server's address, and what it was started with, as far as the system shows it.
+
+Of a port of this machine: whether it is free, and whether the program that we started is the one that listens there.
+"""
 
 import socket
 from collections.abc import Iterator, Sequence
@@ -10,7 +13,13 @@ from urllib.parse import urlsplit
 import psutil
 
 from gatekeeper.backends.lossy_options import Lossy, LossyOption, Written, find_lossy, in_command, in_variables
+from gatekeeper.core.errors import InputError
 from gatekeeper.core.system.own_limits import check_own_limit
+
+HOST = "127.0.0.1"
+"""Where a server that we start listens."""
+_CONNECT_S = 0.05
+"""Seconds to wait for a connection to a port of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +131,51 @@ def _where_visible() -> Iterator[None]:
         yield
     except (psutil.Error, OSError, RuntimeError) as error:
         check_own_limit(error)
+
+
+def free_port() -> int:
+    """Return a free port of this machine."""
+    try:
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            return int(probe.getsockname()[1])
+    except OSError as error:
+        check_own_limit(error)
+        raise
+
+
+class PortTakenError(InputError):
+    """Another program listens on the port that a server was started for."""
+
+
+def is_own_port(pid: int, port: int) -> bool:
+    """Tell whether a program, or a child of it, listens on *port*; raise PortTakenError where another one does.
+
+    A server that could not have its port may go on without it: there is no use in waiting for its health.
+    """
+    with socket.socket() as probe:
+        probe.settimeout(_CONNECT_S)
+        if probe.connect_ex((HOST, port)) != 0:
+            return False
+    if listens(pid, port):
+        return True
+    raise PortTakenError(f"port {port} of {HOST} was taken by another program", hint="start it again")
+
+
+def listens(pid: int, port: int) -> bool:
+    """Tell whether a program or a child of it listens on *port*; True where the system does not show it.
+
+    Another program that took the port in the meantime would be measured instead.
+    """
+    try:
+        root = psutil.Process(pid)
+        connections = [
+            connection
+            for process in (root, *root.children(recursive=True))
+            for connection in process.net_connections("tcp")
+        ]
+    except psutil.NoSuchProcess:
+        return False
+    except (psutil.Error, RuntimeError):
+        return True
+    return any(connection.status == psutil.CONN_LISTEN and connection.laddr.port == port for connection in connections)

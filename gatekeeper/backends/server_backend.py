@@ -15,12 +15,27 @@ from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.http import control_requests, refusal_hints
 from gatekeeper.backends.http.chat_request import PLAIN
 from gatekeeper.backends.launch_line import shown_command, shown_environment, without_keys
-from gatekeeper.backends.listening_process import find_lossy_process, find_process, process_tree
+from gatekeeper.backends.listening_process import (
+    HOST,
+    PortTakenError,
+    find_lossy_process,
+    find_process,
+    free_port,
+    is_own_port,
+    process_tree,
+)
 from gatekeeper.backends.lossy_options import Lossy, find_lossy_setting
 from gatekeeper.backends.models.artifacts import local_path
-from gatekeeper.backends.ports import HOST, PortTakenError, free_port, is_own_port
-from gatekeeper.backends.server_process import ServerProcess, environment, launch, quoted_log
-from gatekeeper.backends.server_program import check_commands, installed_versions, output_of, version_in
+from gatekeeper.backends.server_process import (
+    ServerProcess,
+    check_commands,
+    environment,
+    installed_versions,
+    launch,
+    output_of,
+    quoted_log,
+    version_in,
+)
 from gatekeeper.backends.server_requests import RequestFormat, Server, shortest_request
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import InputError, UnresponsiveError

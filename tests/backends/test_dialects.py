@@ -17,7 +17,7 @@ from gatekeeper.backends import all_facts, facts_of, open_backend, own_drafts
 from gatekeeper.backends.counters import by_position, samples, spec_decode, speculative_decoding, total
 from gatekeeper.backends.dialect import Counters, Start, StatedWindow
 from gatekeeper.backends.dialects import dflash_mlx, dialect_of, mtplx, rapid_mlx, running_dialect, sglang, vllm
-from gatekeeper.backends.ports import PortTakenError
+from gatekeeper.backends.listening_process import PortTakenError
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.backend_registry import SERVERS, backend_names
 from gatekeeper.core.errors import InputError

@@ -14,7 +14,7 @@ import pytest
 import gatekeeper
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.http import control_requests
-from gatekeeper.backends.ports import HOST, PortTakenError, free_port, is_own_port
+from gatekeeper.backends.listening_process import HOST, PortTakenError, free_port, is_own_port
 from gatekeeper.backends.server_process import ServerProcess, find_program, installed_beside, launch
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.slo.subject_table import Subject

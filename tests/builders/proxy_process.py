@@ -18,7 +18,7 @@ from typing import Any
 import httpx2
 
 from bench import after_promotion
-from gatekeeper.backends.ports import free_port
+from gatekeeper.backends.listening_process import free_port
 from tests.builders.project_folder import ROOT
 from tests.builders.waiting import until
 

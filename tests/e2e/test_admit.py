@@ -17,7 +17,7 @@ import tomli_w
 
 from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
 from gatekeeper.backends.http import control_requests
-from gatekeeper.backends.ports import free_port
+from gatekeeper.backends.listening_process import free_port
 from gatekeeper.core.errors import NoProofError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.parse import moment

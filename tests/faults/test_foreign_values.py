@@ -18,7 +18,7 @@ from gatekeeper.backends.http.chat_answer import read_answer
 from gatekeeper.backends.http.chat_request import resolve
 from gatekeeper.backends.http.refusal_hints import models_in
 from gatekeeper.backends.http.stream import RawResponse, post
-from gatekeeper.backends.server_program import version_in
+from gatekeeper.backends.server_process import version_in
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.system.record_files import ANSWERS

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from gatekeeper.backends.http import control_requests
-from gatekeeper.backends.ports import free_port
+from gatekeeper.backends.listening_process import free_port
 from tests.builders.disk import at_line
 from tests.builders.project_folder import ROOT, ProjectFolder
 from tests.builders.small_run import RECORDS, lines, stored

@@ -25,7 +25,7 @@ from gatekeeper.backends.http.chat_answer import read_answer
 from gatekeeper.backends.http.stream import RawResponse
 from gatekeeper.backends.models import artifacts, gguf, model_stores
 from gatekeeper.backends.scripted.script import read_script
-from gatekeeper.backends.worker_backend import worker_protocol, worker_replies
+from gatekeeper.backends.worker_backend import worker_protocol
 from gatekeeper.canaries.import_log import propose_expectation
 from gatekeeper.canaries.logged_request import UnusableError
 from gatekeeper.canaries.request_log import read_log
@@ -135,8 +135,8 @@ def recorded(answer_read: Answer) -> Answer:
 
 def worker_line(raw: bytes) -> Any:
     message = worker_protocol.read_line(raw)
-    worker_replies.gap_from(message)
-    worker_replies.forced_from(message, (1, 2, 3))
+    worker_protocol.gap_from(message)
+    worker_protocol.forced_from(message, (1, 2, 3))
     return worker_protocol.answer_from(message, sent_ns=0, received_ns=100, drafting=True)
 
 

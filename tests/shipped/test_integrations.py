@@ -17,7 +17,7 @@ import requests
 
 import gatekeeper
 from gatekeeper.backends.http import control_requests
-from gatekeeper.backends.ports import free_port
+from gatekeeper.backends.listening_process import free_port
 from gatekeeper.deploy.watch import prometheus_text
 from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
 from tests.builders.github import put_on_path

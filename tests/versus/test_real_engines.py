@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.backends.http import control_requests
-from gatekeeper.backends.ports import HOST, free_port
+from gatekeeper.backends.listening_process import HOST, free_port
 from gatekeeper.backends.server_process import ServerProcess, launch
 from tests.builders.project_folder import ROOT, project_folder
 from tests.e2e.test_llama_server import real_program

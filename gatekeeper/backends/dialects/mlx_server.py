@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from gatekeeper.backends import dialect
-from gatekeeper.backends.continued_answers import by_template
 from gatekeeper.backends.counters import count, counts, spec_decode
 from gatekeeper.backends.dialect import (
     COMPLETIONS,
@@ -25,6 +24,7 @@ from gatekeeper.backends.http.chat_request import request_fields
 from gatekeeper.backends.http.scores import (
     Ask,
     Beginning,
+    by_template,
     choice_of,
     likeliest_at,
     name_of,
@@ -34,7 +34,7 @@ from gatekeeper.backends.http.scores import (
     with_scores,
 )
 from gatekeeper.backends.server_process import installed, installed_beside
-from gatekeeper.backends.workers.mlx_server_tap import METRICS, PREFIX
+from gatekeeper.backends.workers.mlx_tap import METRICS, PREFIX
 from gatekeeper.backends.workers.rounds import rounds_from
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Scored
@@ -46,7 +46,7 @@ def argv(start: Start) -> Iterator[str]:
     if start.program:
         yield from start.program
     else:
-        module = ("mlx_lm", "server") if start.draft is None else ("gatekeeper.backends.mlx_tap",)
+        module = ("mlx_lm", "server") if start.draft is None else ("gatekeeper.backends.workers.mlx_tap",)
         yield from (sys.executable, "-P", "-m", *module)
     yield from ("--model", start.target, *start.address)
     yield from option("--draft-model", start.draft)
@@ -178,8 +178,8 @@ DIALECT = Dialect(
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     cache_off=("--prompt-cache-size", "0"),
     cache_defect="mlx-lm 0.23.2 to 0.32.2 changes answers that a draft resumes from the prompt cache",
-    no_acceptance_hint="start it with `python -m gatekeeper.backends.mlx_tap` instead of `python -m mlx_lm server`, or "
-    "remove this guard from the policy",
+    no_acceptance_hint="start it with `python -m gatekeeper.backends.workers.mlx_tap` instead of "
+    "`python -m mlx_lm server`, or remove this guard from the policy",
     version=versions,
     traffic=traffic,
 )

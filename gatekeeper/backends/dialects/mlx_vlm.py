@@ -8,11 +8,10 @@ time; `draft_n_accepted` may exceed the emitted tokens, which is a finding.
 from collections.abc import Iterator
 from functools import partial
 
-from gatekeeper.backends.continued_answers import by_template
 from gatekeeper.backends.counters import claiming, count, seconds, within
 from gatekeeper.backends.dialect import STREAMED, Dialect, Start, option, scored
 from gatekeeper.backends.http.chat_answer import ChatResponse
-from gatekeeper.backends.http.scores import LIKELIEST
+from gatekeeper.backends.http.scores import LIKELIEST, by_template
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
 

@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from gatekeeper.backends.continued_answers import by_final_message
 from gatekeeper.backends.counters import read_any
 from gatekeeper.backends.dialect import STREAMED, Dialect, scored
 from gatekeeper.backends.dialects import llama_server, rapid_mlx, sglang, vllm
+from gatekeeper.backends.http.scores import by_final_message
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
 from gatekeeper.core.metrics.metric import Sight
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gatekeeper.backends.continued_answers import by_final_message
 from gatekeeper.backends.counters import claims_at
 from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, Start, StatedWindow, chat_body, option, scored
 from gatekeeper.backends.http.chat_answer import ChatResponse
+from gatekeeper.backends.http.scores import by_final_message
 from gatekeeper.backends.lossy_options import ACCEPTS, GREEDY, INVENTS, LossyOption
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight

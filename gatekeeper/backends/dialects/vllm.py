@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from gatekeeper.backends.continued_answers import by_final_message
 from gatekeeper.backends.counters import (
     claiming,
     decode_seconds,
@@ -20,6 +19,7 @@ from gatekeeper.backends.counters import (
 )
 from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, Start, StatedWindow, scored
 from gatekeeper.backends.http.chat_answer import ChatResponse
+from gatekeeper.backends.http.scores import by_final_message
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight

@@ -1,6 +1,10 @@
 """Log-probabilities over HTTP: an answer whose tokens come with them, in the forms that servers use.
 
 What is missing, malformed or too large tells nothing of its place; it is never an error.
+
+Where a server's chat API can be brought to do it, the beginning of an answer is read again as a part of the prompt. A
+beginning that is sent as text is split into tokens again. So it counts only where the server reads as many tokens as
+the answer had: otherwise the next token follows something else.
 """
 
 import codecs
@@ -9,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.core.parse import COUNTS, WHOLE
+from gatekeeper.core.parse import COUNTS, WHOLE, json_object
 from gatekeeper.core.records import Likely, Scored
 
 LIKELIEST = 5
@@ -25,6 +29,12 @@ Ask = Callable[[str, Mapping[str, Any]], Any]
 """Posts fields to a path of the server; returns the document it answers with, None where there is none."""
 Spell = Callable[[str], bytes]
 """Returns the bytes that a server means by the text of a token."""
+ReadScored = Callable[[Ask, Mapping[str, Any]], Scored | None]
+"""Requests an answer with log-probabilities, as a dialect's `scored` does."""
+_TEMPLATE_BYTES = 1 << 20
+"""Bytes of a file with a chat template from which it is not read."""
+_VARIABLE = "beginning_of_the_answer"
+"""The variable of a chat template that holds the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +156,55 @@ def _list(value: object) -> list[Any]:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def by_final_message(read: ReadScored, ask: Ask, beginning: Beginning, tokens: int) -> Scored | None:
+    """Let the answer continue a last message that holds the beginning, as vLLM and SGLang do."""
+    text, fields = _text_of(beginning), beginning.fields
+    if text is None:
+        return None
+    messages = [*fields["messages"], {"role": "assistant", "content": text}]
+    continues = {"messages": messages, "add_generation_prompt": False, "continue_final_message": True}
+    return _if_read_alike(read(ask, {**fields, **continues, "max_tokens": tokens}), beginning)
+
+
+def by_template(read: ReadScored, ask: Ask, beginning: Beginning, tokens: int) -> Scored | None:
+    """Send the target's own chat template, which then writes the beginning, as mlx_lm.server takes one."""
+    text, template = _text_of(beginning), chat_template(beginning.folder)
+    if text is None or template is None:
+        return None
+    # A template ends without its last line break; what follows would keep it.
+    continued = template.removesuffix("\n") + f"{{{{ {_VARIABLE} }}}}"
+    options = {**(beginning.fields.get("chat_template_kwargs") or {}), "chat_template": continued, _VARIABLE: text}
+    return _if_read_alike(
+        read(ask, {**beginning.fields, "chat_template_kwargs": options, "max_tokens": tokens}), beginning
+    )
+
+
+def _text_of(beginning: Beginning) -> str | None:
+    """Return the text of a beginning; None where it is unknown, or ends within a character."""
+    spelled = beginning.answer.spelled
+    text = "".join(spelled)
+    return text if text and spelled[-1] and "\ufffd" not in text else None
+
+
+def _if_read_alike(continued: Scored | None, beginning: Beginning) -> Scored | None:
+    """Return what follows the beginning; None where the server read another number of tokens."""
+    before, read = beginning.answer.prompt_tokens, None if continued is None else continued.prompt_tokens
+    return continued if before is not None and read == before + len(beginning.answer.tokens) else None
+
+
+def chat_template(folder: Path | None) -> str | None:
+    """Return the chat template of a model's folder; None where it has none, or several."""
+    for name in ("chat_template.jinja", "tokenizer_config.json") if folder is not None and folder.is_dir() else ():
+        path = Path(folder or "") / name
+        try:
+            if not path.is_file() or path.stat().st_size > _TEMPLATE_BYTES:
+                continue
+            text = path.read_text(encoding="utf-8")
+            template = text if path.suffix == ".jinja" else json_object(text).get("chat_template")
+        except (OSError, ValueError):
+            return None
+        if template is not None:
+            return template if isinstance(template, str) else None
+    return None

@@ -12,14 +12,12 @@ from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
 from gatekeeper.backends.worker_backend.worker_protocol import (
     WorkerFault,
     answer_from,
-    is_number,
-    read_line,
-    request_line,
-)
-from gatekeeper.backends.worker_backend.worker_replies import (
     forced_from,
     gap_from,
+    is_number,
+    read_line,
     replayed_from,
+    request_line,
     widths_from,
 )
 from gatekeeper.core.errors import GatekeeperError

@@ -1,5 +1,7 @@
 """The target reader: mlx-lm's target reads an answer again, round by round, at two widths, or in one pass.
 
+A sampled token is scored by the target's own sampling distribution, in a pass that verified it.
+
 Nothing here is timed. Every pass computes what mlx-lm computes of it: the same steps for the prompt, log-probabilities
 in the precision of the model, and of equal ones the first.
 """
@@ -10,13 +12,15 @@ from typing import Any
 
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
+from mlx_lm.sample_utils import apply_min_p, apply_top_k, apply_top_p
 
 from gatekeeper.backends.workers.answer_parts import generation
-from gatekeeper.backends.workers.sampled_scores import score_rows
 
 PLAIN_STEP, SPECULATIVE_STEP = 2048, 512
 """Tokens of a prompt that mlx-lm reads at once, in plain and in speculative decoding."""
 REPLAY_KEYS = ("temperature", "top_p", "min_p", "top_k")
+NOT_BEST = 4e-5
+"""Above what the reader of the rows takes for the same log-probability."""
 
 
 class TargetReader:
@@ -29,7 +33,7 @@ class TargetReader:
         """Return how far the best logit lies above the second after *prompt*."""
         _, logprobs = next(generation.generate_step(mx.array(prompt), self._model, max_tokens=1))
         top: Any = mx.sort(logprobs.astype(mx.float32).flatten())[-2:].tolist()
-        return _finite(top[1] - top[0])
+        return _finite_or_none(top[1] - top[0])
 
     def forced(self, prompt: list[int], tokens: Sequence[int], width: int) -> list[list[Any]]:
         """Return where the greedy token is another than in *tokens*: the position, that token and its lead.
@@ -37,7 +41,7 @@ class TargetReader:
         *width* positions are read at once.
         """
         parted: list[list[Any]] = []
-        for position, logits, expected in self._passes(prompt, tokens, _even(len(tokens), width), PLAIN_STEP):
+        for position, logits, expected in self._passes(prompt, tokens, _even_rounds(len(tokens), width), PLAIN_STEP):
             parted += _partings(position, _logprobs(logits), expected)
         return parted
 
@@ -47,12 +51,12 @@ class TargetReader:
         Rounds are those of `core.interfaces.RoundPasses`. With `twice` in *request* all is read again and compared.
         """
         tokens = request["replay"]
-        first = self._replayed(request, prompt, tokens, rounds)
-        steady = self._replayed(request, prompt, tokens, rounds) == first if request.get("twice") else None
+        first = self._read_rounds(request, prompt, tokens, rounds)
+        steady = self._read_rounds(request, prompt, tokens, rounds) == first if request.get("twice") else None
         parted, nll, scores, _ = first
         return {"parted": parted, "steady": steady, "nll": nll, "scores": scores}
 
-    def _replayed(
+    def _read_rounds(
         self, request: Mapping[str, Any], prompt: list[int], tokens: Sequence[int], rounds: list[list[int]]
     ) -> tuple[list[list[Any]], float, list[list[float | None]], list[int]]:
         """Return partings, negative log-likelihood and scores; and the sum of the bits of each pass's logits."""
@@ -76,22 +80,22 @@ class TargetReader:
         pairs: list[list[int]] = []
         gaps: list[float | None] = []
         nll, unit = 0.0, 0.0
-        for _, logits, emitted in self._passes(prompt, tokens, _even(len(tokens), 1), PLAIN_STEP):
+        for _, logits, emitted in self._passes(prompt, tokens, _even_rounds(len(tokens), 1), PLAIN_STEP):
             precise = _logprobs(logits)[0].astype(mx.float32)
             order = mx.argpartition(-precise, 2)[:2]
             pair: Any = order[mx.argsort(-precise[order])].tolist()
             best: Any = precise[mx.array(pair)].tolist()
             pairs.append(pair)
-            gaps.append(_finite(best[0] - best[1]))
+            gaps.append(_finite_or_none(best[0] - best[1]))
             nll += _nll(logits, emitted)
             unit = max(unit, _unit(logits))
         wide_gaps: list[float | None] = []
-        for position, logits, emitted in self._passes(prompt, tokens, _even(len(tokens), width), PLAIN_STEP):
+        for position, logits, emitted in self._passes(prompt, tokens, _even_rounds(len(tokens), width), PLAIN_STEP):
             logprobs, ids = _logprobs(logits), pairs[position : position + len(emitted)]
             chosen: Any = mx.take_along_axis(logprobs.astype(mx.float32), mx.array(ids), axis=-1).tolist()
             winners: Any = mx.argmax(logprobs, axis=-1).tolist()
             for winner, pair, (first, second) in zip(winners, ids, chosen, strict=True):
-                wide_gaps.append(_finite(first - second) if winner in pair else None)
+                wide_gaps.append(_finite_or_none(first - second) if winner in pair else None)
         return {"gaps": gaps, "wide_gaps": wide_gaps, "unit": unit, "nll": nll}
 
     def _passes(
@@ -127,7 +131,38 @@ class TargetReader:
             generation.maybe_quantize_kv_cache(cache, quantized_kv_start=0, kv_group_size=64, kv_bits=bits)
 
 
-def _even(length: int, width: int) -> list[list[int]]:
+def score_rows(
+    logprobs: Any, tokens: list[int], temperature: float, top_p: float | None, min_p: float | None, top_k: int | None
+) -> list[list[float | None]]:
+    """Return a row a token of a pass: log p(token), log p(best), log sum p^2 and log sum p^(1/2).
+
+    p is the distribution that mlx-lm samples from: its filters in its order, then the temperature. None in the first
+    place is a token to which it gives no probability. Logits of half precision tie often: only the token that greedy
+    decoding takes may equal the best, or the ratio of a greedy shortcut would have a mean above 1 at each tie. Any
+    other one has its best raised by a hair.
+    """
+    filtered = logprobs
+    if top_p and 0 < top_p < 1:
+        filtered = apply_top_p(filtered, top_p)
+    if min_p:
+        filtered = apply_min_p(filtered, min_p, 1)
+    if top_k:
+        filtered = apply_top_k(filtered, top_k)
+    scaled = filtered.astype(mx.float32) / temperature
+    log_p = scaled - mx.logsumexp(scaled, axis=-1, keepdims=True)
+    sampled = mx.array(tokens)
+    chances, best = mx.take_along_axis(log_p, sampled[:, None], axis=-1)[:, 0], mx.max(log_p, axis=-1)
+    columns = [
+        chances,
+        mx.where(sampled == mx.argmax(filtered, axis=-1), best, mx.maximum(best, chances + NOT_BEST)),
+        mx.logsumexp(2 * log_p, axis=-1),
+        mx.logsumexp(log_p / 2, axis=-1),
+    ]
+    rows: Any = mx.stack(columns, axis=-1).tolist()
+    return [[round(value, 6) if math.isfinite(value) else None for value in row] for row in rows]
+
+
+def _even_rounds(length: int, width: int) -> list[list[int]]:
     """Return rounds of *width* tokens each without a draft; the last may be shorter."""
     return [[min(width, length - begun)] for begun in range(0, length, width)]
 
@@ -143,7 +178,7 @@ def _partings(position: int, logprobs: Any, expected: list[int]) -> list[list[An
     chosen: Any = mx.take_along_axis(logprobs.astype(mx.float32), pairs, axis=-1).tolist()
     winners: Any = best.tolist()
     return [
-        [index, winner, _finite(most - given)]
+        [index, winner, _finite_or_none(most - given)]
         for index, (winner, token, (most, given)) in enumerate(zip(winners, expected, chosen, strict=True), position)
         if winner != token
     ]
@@ -170,5 +205,5 @@ def _bits(logits: Any) -> int:
     return int(words)
 
 
-def _finite(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None

@@ -19,7 +19,7 @@ import pytest
 from gatekeeper.backends.dialect import Counters
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.backends.server_requests import Server
-from gatekeeper.backends.workers import mlx_server_tap
+from gatekeeper.backends.workers import mlx_tap
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import setting
@@ -208,7 +208,7 @@ def test_a_strange_mlx_lm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "stream_generate", lambda model: model)
 
     with pytest.raises(SystemExit) as caught:
-        mlx_server_tap.install()
+        mlx_tap.install()
 
     assert "APIHandler.completion_usage_response" in str(caught.value)
     assert "stream_generate(draft_model)" in str(caught.value)
@@ -219,7 +219,16 @@ def test_a_plain_server_that_drafts_is_at_fault(tmp_path: Path) -> None:
     A plain command that loads the draft drafts for requests that name no draft length: the tap's counts show it, and
     the answer is no baseline.
     """
-    tap = (sys.executable, "-P", "-m", "gatekeeper.backends.mlx_tap", "--model", "{target}", "--port", "{port}")
+    tap = (
+        sys.executable,
+        "-P",
+        "-m",
+        "gatekeeper.backends.workers.mlx_tap",
+        "--model",
+        "{target}",
+        "--port",
+        "{port}",
+    )
     command = [*tap, "--draft-model", str(MODELS["little-draft"])]
     backend = SharedBackend("mlx-server", tmp_path, command=command, plain_command=command).backend
 

@@ -8,10 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.backends.continued_answers import by_final_message, by_template, chat_template
 from gatekeeper.backends.dialect import scored
 from gatekeeper.backends.dialects import llama_server, mlx_server
-from gatekeeper.backends.http.scores import LIKELIEST, Beginning, scored_from, with_scores
+from gatekeeper.backends.http.scores import (
+    LIKELIEST,
+    Beginning,
+    by_final_message,
+    by_template,
+    chat_template,
+    scored_from,
+    with_scores,
+)
 from gatekeeper.core.records import Likely, Scored
 from tests.backends.conftest import MODELS
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.backends.worker_backend.worker_protocol import WorkerFault, answer_from
-from gatekeeper.backends.worker_backend.worker_replies import (
+from gatekeeper.backends.worker_backend.worker_protocol import (
+    WorkerFault,
+    answer_from,
     forced_from,
     gap_from,
     replayed_from,

@@ -14,7 +14,7 @@ from gatekeeper.analysis.metrics.words.sampled_tokens import e_value
 mx: Any = pytest.importorskip("mlx.core", exc_type=ImportError)
 pytest.importorskip("mlx_lm", exc_type=ImportError)
 pytestmark = pytest.mark.mlx
-SCORES = import_module("gatekeeper.backends.workers.sampled_scores")
+SCORES = import_module("gatekeeper.backends.workers.target_reader")
 
 FILTERS = [(None, None, None), (0.8, None, None), (None, 0.2, None), (None, None, 3), (0.9, 0.05, 4)]
 

@@ -12,7 +12,7 @@ from gatekeeper.deploy.running import server_differences
 from gatekeeper.deploy.running.server_differences import SeenProcess, ServerConditions
 from tests.builders.golden_words import says
 
-CERTIFIED = ("python", "-P", "-m", "gatekeeper.backends.mlx_tap", "--model", "big", "--port", "{port}")
+CERTIFIED = ("python", "-P", "-m", "gatekeeper.backends.workers.mlx_tap", "--model", "big", "--port", "{port}")
 DRAFTED = (*CERTIFIED, "--draft-model", "small", "--prompt-cache-size", "0")
 
 
@@ -50,7 +50,10 @@ def found(argv: str | None, documents: dict[str, Any] | None = None, **condition
 @pytest.mark.parametrize(
     "argv",
     [
-        "/bin/python3 -P -m gatekeeper.backends.mlx_tap --model /m/big --draft-model /m/small --prompt-cache-size 0",
+        (
+            "/bin/python3 -P -m gatekeeper.backends.workers.mlx_tap --model /m/big --draft-model /m/small "
+            "--prompt-cache-size 0"
+        ),
         "/bin/python3 /bin/mlx_lm.server --draft-model=/m/s --model=/m/b --prompt-cache-size=0 --log-level DEBUG",
         "mlx_lm.server --model /m/big --draft-model /m/small --prompt-cache-size 0",
     ],

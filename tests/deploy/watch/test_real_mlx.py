@@ -8,7 +8,7 @@ import pytest
 import tomli_w
 
 from bench import after_promotion
-from gatekeeper.backends.ports import free_port
+from gatekeeper.backends.listening_process import free_port
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.deploy.running.server_probe import check_server
 from tests.builders.deployment import seal
@@ -58,7 +58,9 @@ CONDITIONS = {
     "longest_prompt": 43,
     "max_tokens": 40,
 }
-LAUNCH = "python -P -m gatekeeper.backends.mlx_tap --model ../models/little-target --host 127.0.0.1 --port {port}"
+LAUNCH = (
+    "python -P -m gatekeeper.backends.workers.mlx_tap --model ../models/little-target --host 127.0.0.1 --port {port}"
+)
 LAUNCH += " --draft-model ../models/little-draft --prompt-cache-size 0"
 
 

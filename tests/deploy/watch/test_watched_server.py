@@ -333,7 +333,7 @@ def test_a_server_that_reports_no_acceptance_is_named_at_once(tmp_path: Path, se
     (alert,) = output.of("lacking")
     assert ("easy", "acceptance_rate", []) == (alert["workload"], alert["metric"], output.changes)
     assert 0 < alert["off_in"] <= AT_ONCE["missing_for"]
-    assert "gatekeeper.backends.mlx_tap" in alert["because"]
+    assert "gatekeeper.backends.workers.mlx_tap" in alert["because"]
 
 
 def test_a_server_that_claims_its_acceptance_needs_no_tap(tmp_path: Path, server: Answering) -> None:

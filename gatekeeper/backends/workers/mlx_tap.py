@@ -1,9 +1,9 @@
 """The mlx tap: the real mlx_lm.server, with the rounds of each speculative answer counted.
 
-Runs as `python -m gatekeeper.backends.mlx_tap`, with the arguments of `mlx_lm.server`. For every token mlx-lm knows
-whether the draft proposed it, and its server drops that; the tap records it and adds the counts to the usage chunk as
-`usage.speculative`; `/metrics` has their sums over all requests. It changes nothing else, and exits where it does not
-fit the installed mlx-lm.
+Runs as `python -m gatekeeper.backends.workers.mlx_tap`, with the arguments of `mlx_lm.server`. For every token mlx-lm
+knows whether the draft proposed it, and its server drops that; the tap records it and adds the counts to the usage
+chunk as `usage.speculative`; `/metrics` has their sums over all requests. It changes nothing else, and exits where it
+does not fit the installed mlx-lm.
 """
 
 import sys
