@@ -13,7 +13,7 @@ import pytest
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.plan.request_costs import Assumptions
 from gatekeeper.analysis.plan.settings import sampling_for
-from gatekeeper.backends.scripted.planned_answer import plan_answer
+from gatekeeper.backends.scripted.scripted_answer import plan_answer
 from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import wall_seconds

@@ -2,7 +2,7 @@
 
 import json
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 # `import mlx_lm.generate` yields the function of that name, not the module.
 generation = import_module("mlx_lm.generate")
@@ -11,20 +11,18 @@ Segments = list[tuple[str | None, str]]
 """Texts, each with what it is: normal, reasoning or tool."""
 
 
-class Piece(Protocol):
-    """A token's text, and why the answer ended with it."""
+class Token(NamedTuple):
+    """A token as mlx-lm yielded it."""
 
-    @property
-    def text(self) -> str:
-        """Return its text."""
-
-    @property
-    def finish(self) -> str | None:
-        """Return why the answer ended with it; None where it went on."""
+    id: int
+    drafted: bool
+    text: str
+    finish: str | None
+    """Why the answer ended with it; None where it went on."""
 
 
 def answer_parts(
-    tokenizer: Any, prompt: list[int], pieces: list[Any], tools: list[dict[str, Any]]
+    tokenizer: Any, prompt: list[int], pieces: list[Token], tools: list[dict[str, Any]]
 ) -> tuple[str, list[dict[str, Any]]]:
     """Return the text and the tool calls of an answer, separated as mlx-lm's own server does."""
     by_server = hasattr(getattr(generation, "TextStateMachine", None), "split")
@@ -41,7 +39,7 @@ def answer_parts(
     return text, [call for span in spans if span for call in _calls(tokenizer, span, tools)]
 
 
-def _by_state_machine(tokenizer: Any, prompt: list[int], pieces: list[Piece]) -> Segments:
+def _by_state_machine(tokenizer: Any, prompt: list[int], pieces: list[Token]) -> Segments:
     """Separate an answer by the state machine of mlx-lm's server."""
     machine = generation.TextStateMachine
     initial = "normal"
@@ -62,7 +60,7 @@ def _by_state_machine(tokenizer: Any, prompt: list[int], pieces: list[Piece]) ->
     return segments
 
 
-def _by_markers(tokenizer: Any, prompt: list[int], pieces: list[Piece]) -> Segments:
+def _by_markers(tokenizer: Any, prompt: list[int], pieces: list[Token]) -> Segments:
     """Separate a whole answer at its markers: the state machine of mlx-lm before 0.32.1 does not name its parts."""
     edges: dict[str, list[tuple[str, str]]] = {"normal": [], "reasoning": [], "tool": []}
     name = "normal"

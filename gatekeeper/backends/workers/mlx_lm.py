@@ -11,13 +11,13 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import mlx.core as mx
 from mlx_lm import load
 from mlx_lm.sample_utils import make_sampler
 
-from gatekeeper.backends.workers.answer_parts import answer_parts, generation
+from gatekeeper.backends.workers.answer_parts import Token, answer_parts, generation
 from gatekeeper.backends.workers.loop import WorkerChannel, installed, release
 from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.backends.workers.target_reader import TargetReader
@@ -29,15 +29,6 @@ READS_FIRST = release("mlx-lm") >= (0, 31, 2)
 """Whether the target reads the prompt before the draft proposes, as mlx-lm does since 0.31.2."""
 SEES = ("arrivals", "token_count", "text", "token_ids", "rounds", "plain", "cold")
 CONDITIONS = ("temperature", "max_tokens", "thinking")
-
-
-class Token(NamedTuple):
-    """A token as mlx-lm yielded it."""
-
-    id: int
-    drafted: bool
-    text: str
-    finish: str | None
 
 
 Timed = list[tuple[int, Any]]
