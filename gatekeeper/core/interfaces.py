@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock
@@ -152,27 +152,6 @@ class TellsLogProbabilities(Protocol):
 
         None where the server cannot read the beginning of an answer, or reads it as other tokens.
         """
-
-
-@runtime_checkable
-class StartsServers(Protocol):
-    """A backend whose systems are servers, which are deployed as they are started here."""
-
-    any_server: bool
-    """It takes any server with the OpenAI API, and expects no claims of it."""
-    greedy_only: bool
-    """It drafts at temperature 0 alone."""
-    maps_weights: bool
-    """Its weights are files that it maps into memory."""
-
-    def check_running(self) -> None:
-        """Raise InputError where a server that is already running shows that its speculation is lossy."""
-
-    def launch(self, setting: Setting) -> Mapping[str, Any] | None:
-        """Return the `command` and `environment` of the server for *setting*; None for one that was already running."""
-
-    def required_fields(self) -> Mapping[str, Any]:
-        """Return the fields that every request must carry for the certificate to hold."""
 
 
 class Backend(Protocol):

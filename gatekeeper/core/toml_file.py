@@ -1,15 +1,20 @@
-"""Reading a TOML file that people write; errors name the line, the key and the allowed values."""
+"""Reading a TOML file that people write; errors name the line, the key and the allowed values.
+
+A quantity in such a file is a number in base units, or a text with a unit such as "900 ms".
+"""
 
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, TypeVar, get_origin
+from typing import Annotated, Any, TypeVar, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from gatekeeper.core import units
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.parse import ParseError, toml_table
+from gatekeeper.core.units import BYTE_RATES, BYTES, EVENT_RATES, OTHERS, SECONDS
 
 Model = TypeVar("Model", bound=BaseModel)
 Path = Sequence[str | int]
@@ -35,6 +40,22 @@ class InputTable(BaseModel):
     """A table that people write: unknown keys and infinite values are errors, and it is frozen."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+
+
+def _quantity(unit_sizes: dict[str, float]) -> tuple[BeforeValidator, WithJsonSchema]:
+    names = "|".join(re.escape(unit) for unit in sorted(unit_sizes, key=len, reverse=True))
+    pattern = rf"^\s*[+-]?[0-9.]+([eE][+-]?[0-9]+)?\s*({names})?\s*$"
+    schema = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": pattern}]}
+    return BeforeValidator(lambda written: units.parse(written, unit_sizes)), WithJsonSchema(schema)
+
+
+MOST_SECONDS = 1e9
+"""Thirty years: a longer time, added to an instant, may leave what a clock can hold."""
+Seconds = Annotated[float, *_quantity(SECONDS), Field(le=MOST_SECONDS)]
+Bytes = Annotated[float, *_quantity(BYTES)]
+ByteRate = Annotated[float, *_quantity(BYTE_RATES)]
+EventRate = Annotated[float, *_quantity(EVENT_RATES)]
+Quantity = Annotated[float, *_quantity(SECONDS | BYTES | BYTE_RATES | EVENT_RATES | OTHERS)]
 
 
 def parse(text: str, name: str, model: type[Model], *, strict: bool = False) -> Model:

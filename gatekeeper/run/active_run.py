@@ -17,8 +17,9 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, host_segment
 from gatekeeper.analysis.verdict.policy.certified_policy import LAUNCH
 from gatekeeper.analysis.verdict.run_verdict import Verdict
+from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.errors import GatekeeperError, InputError, OutOfTimeError, UnresponsiveError
-from gatekeeper.core.interfaces import Observer, StartsServers
+from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.records import Generation, HostSample, Kind
 from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.record_files import DAMAGED, RecordWriter
@@ -188,7 +189,7 @@ class ActiveRun:
 
     def observe_launch(self, soak_plan: SoakPlan) -> None:
         """Record how the servers of a soak are launched, and what their requests must carry, for the policy."""
-        if not isinstance(self.backend, StartsServers):
+        if not isinstance(self.backend, ServerBackend):
             return
         arms = [(soak_plan.resident, tuple(soak_plan.settings))]
         arms += [] if self.backend.shares_process or not speculates(soak_plan.resident) else [(PLAIN, ())]

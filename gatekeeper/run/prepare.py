@@ -18,10 +18,11 @@ from gatekeeper.analysis.plan.complaints.unprovable_objectives import (
 )
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.backends import open_backend
+from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.backend_registry import SCRIPTED
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import HostLacksError, InputError, UnprovableError
-from gatekeeper.core.interfaces import Backend, StartsServers
+from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import ArrivalTimes, Manifest
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Setting
@@ -89,7 +90,7 @@ def prepare(
     backend = open_backend(
         inputs.slo.subject, models=models.folders, base=inputs.base, logs=path / LOGS, greets=probing
     )
-    if isinstance(backend, StartsServers) and probing:
+    if isinstance(backend, ServerBackend) and probing:
         backend.check_running()
     _refuse_unknown_knobs(inputs.slo, backend, fixed or ())
     _refuse_dropped_options(inputs.canaries, backend)
@@ -180,7 +181,7 @@ def preflight(
         by_names = memory_fit.needed_by_names(inputs.slo, inputs.profile.background.memory)
         needed = memory.needed_now if memory is not None else by_names
         problems += memory_fit.short_now(needed, free, host.memory_holders)
-    if host_facts.get("platform") == "macos" and isinstance(backend, StartsServers) and backend.maps_weights:
+    if host_facts.get("platform") == "macos" and isinstance(backend, ServerBackend) and backend.maps_weights:
         problems += memory_fit.mapped_weights(inputs.slo, models.target)
     problems += [*memory_fit.complaints(memory), *latency_complaints(inputs.slo)]
     return tuple(sorted(problems, key=lambda complaint: WEIGHTS.index(complaint.weight))), memory
@@ -195,7 +196,7 @@ def probe_capabilities(inputs: Inputs, backend: Backend) -> tuple[Sight, list[Fi
     answers = request_both_arms(slo, inputs.canaries, backend, lambda: Client(slo, backend, lambda *_: None))
     sight = confirmed_sight(answers, backend.sight, uncached=backend.uncached)
     _refuse(missing_capabilities(slo, _traits(backend), sight, backend.draft_hint))
-    any_server = isinstance(backend, StartsServers) and backend.any_server
+    any_server = isinstance(backend, ServerBackend) and backend.any_server
     expected = backend.sight & ~Sight.CLAIMED_ROUNDS if any_server else backend.sight
     return sight, probe_findings(answers, expected, backend.draft_hint), answers.arrival_times
 
@@ -216,7 +217,7 @@ def measures_real_time(inputs: Inputs) -> bool:
 
 
 def _traits(backend: Backend) -> BackendTraits:
-    greedy_only = isinstance(backend, StartsServers) and backend.greedy_only
+    greedy_only = isinstance(backend, ServerBackend) and backend.greedy_only
     return BackendTraits(
         backend.name, backend.sight, backend.streams, backend.knobs, caches=backend.caches, adapts=backend.adapts,
         greedy_only=greedy_only,

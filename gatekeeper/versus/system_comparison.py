@@ -27,8 +27,7 @@ from gatekeeper.run.prepare import hold_host
 from gatekeeper.run.start.try_slo import CANARIES
 from gatekeeper.versus.answer_comparison import cache_doubt, compare_words, unequal_prompts, with_own_bursts
 from gatekeeper.versus.metric_comparison import compare_metrics, graded_metrics
-from gatekeeper.versus.sides import check_alike, read_side, write_slo_of_servers
-from gatekeeper.versus.system_under_test import SystemUnderTest
+from gatekeeper.versus.sides import SystemUnderTest, check_alike, read_side, write_slo_of_servers
 from gatekeeper.versus.versus_result import ComparedSide, MetricComparison, VersusResult
 
 DOCUMENT = "versus.json"

@@ -83,10 +83,9 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import json_object
-from gatekeeper.core.quantity_fields import ByteRate, Bytes, Seconds
 from gatekeeper.core.system.files import read_input
 from gatekeeper.core.system.inputs import MOST_BYTES
-from gatekeeper.core.toml_file import InputTable
+from gatekeeper.core.toml_file import ByteRate, Bytes, InputTable, Seconds
 
 Arm = Literal["plain", "candidate"]
 Share = float

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from gatekeeper.core.quantity_fields import Seconds
-from gatekeeper.core.toml_file import InputTable
+from gatekeeper.core.toml_file import InputTable, Seconds
 
 _DIGEST = r"^[0-9a-f]{16,64}$"
 

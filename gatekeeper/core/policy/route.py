@@ -2,10 +2,9 @@
 
 from pydantic import Field, model_validator
 
-from gatekeeper.core.quantity_fields import Seconds
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import ChosenKnobs, Step
-from gatekeeper.core.toml_file import InputTable
+from gatekeeper.core.toml_file import InputTable, Seconds
 
 _PLAIN: Setting = (("draft", None),)
 TEMPLATE_TOKENS = 8

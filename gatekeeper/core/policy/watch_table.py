@@ -7,9 +7,8 @@ from pydantic import Field, field_validator, model_validator
 
 from gatekeeper.core.metrics import WATCHED
 from gatekeeper.core.metrics.metric import Metric
-from gatekeeper.core.quantity_fields import Seconds
 from gatekeeper.core.slo import MetricBound
-from gatekeeper.core.toml_file import InputTable
+from gatekeeper.core.toml_file import InputTable, Seconds
 
 
 class Guard(MetricBound):

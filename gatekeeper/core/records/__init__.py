@@ -1,5 +1,9 @@
 """The raw records of a run: answers, readings of answers, host samples and events, one JSON line each."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
 from gatekeeper.core.records.answers import NO_CONNECTION as NO_CONNECTION
 from gatekeeper.core.records.answers import TIMEOUT as TIMEOUT
 from gatekeeper.core.records.answers import Answer as Answer
@@ -23,6 +27,20 @@ from gatekeeper.core.records.readings import token_number as token_number
 from gatekeeper.core.records.run_events import RECORDED_ELSEWHERE as RECORDED_ELSEWHERE
 from gatekeeper.core.records.run_events import Detail as Detail
 from gatekeeper.core.records.run_events import Event as Event
-from gatekeeper.core.records.stored_records import MISSING as MISSING
-from gatekeeper.core.records.stored_records import Kind as Kind
-from gatekeeper.core.records.stored_records import StoredRecords as StoredRecords
+
+Kind = TypeVar("Kind", Generation, HostSample, Event, Tie, Forced, Replayed, Numerics, Scored)
+
+MISSING = "missing"
+"""The trouble of a record file that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecords(Generic[Kind]):
+    """The content of a record file; `trouble` is what is wrong with the file, None where nothing is."""
+
+    records: Sequence[Kind] = ()
+    trouble: str | None = None
+    whole_bytes: int = 0
+    """How much of the file is whole records: a resumed run appends there."""
+    damaged: bool = False
+    """The trouble is not what a killed run leaves, which is a file that ends early."""

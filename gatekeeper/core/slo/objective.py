@@ -7,8 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gatekeeper.core.metrics import BY_NAME, RUN_TO_RUN, suggest_metric
 from gatekeeper.core.metrics.metric import Metric
-from gatekeeper.core.quantity_fields import Quantity
-from gatekeeper.core.toml_file import InputTable
+from gatekeeper.core.toml_file import InputTable, Quantity
 from gatekeeper.core.units import UNITS_OF
 from gatekeeper.core.units import parse as parse_quantity
 

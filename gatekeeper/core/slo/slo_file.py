@@ -8,12 +8,11 @@ from pydantic import Field, field_validator, model_validator
 from gatekeeper.core.canary import Tier
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.hidden_keys import Address
-from gatekeeper.core.quantity_fields import Seconds
 from gatekeeper.core.slo.objective import Objective
 from gatekeeper.core.slo.soak_table import Soak
 from gatekeeper.core.slo.subject_table import Subject
 from gatekeeper.core.slo.sweep_table import MOST_TOKENS, Sweep
-from gatekeeper.core.toml_file import InputTable, located
+from gatekeeper.core.toml_file import InputTable, Seconds, located
 from gatekeeper.core.toml_file import parse as parse_toml
 
 CONFIDENCE = 0.95

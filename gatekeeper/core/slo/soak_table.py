@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from gatekeeper.core.quantity_fields import ByteRate, Bytes, EventRate, Seconds
-from gatekeeper.core.toml_file import InputTable
+from gatekeeper.core.toml_file import ByteRate, Bytes, EventRate, InputTable, Seconds
 
 CERTIFICATION_S = 600.0
 """Seconds; a shorter soak is a demo."""

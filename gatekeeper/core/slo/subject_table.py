@@ -7,8 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from gatekeeper.core.backend_registry import ALIASES, READING_OPTIONS, SCRIPTED, SERVERS, backend_names
 from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.hidden_keys import EXAMPLE_URL, Address
-from gatekeeper.core.quantity_fields import Seconds
-from gatekeeper.core.toml_file import InputTable
+from gatekeeper.core.toml_file import InputTable, Seconds
 
 
 class KnobPlace(InputTable):

@@ -28,8 +28,7 @@ from gatekeeper.core.records import (
     StoredRecords,
     Tie,
 )
-from gatekeeper.core.records.host_columns import HostColumns
-from gatekeeper.core.records.host_lines import LineReader, ShortLines
+from gatekeeper.core.records.host_columns import HostColumns, LineReader, ShortLines
 from gatekeeper.core.system.files import (
     NotRegularError,
     open_folder,
