@@ -11,9 +11,8 @@ from typing import Any
 
 import tomli_w
 
-from gatekeeper.canaries.logged_request import SAMPLING, LoggedRequest, UnusableError, find_conversations
+from gatekeeper.canaries.logged_request import SAMPLING, LoggedRequest, UnusableError, find_conversations, read_log
 from gatekeeper.canaries.redaction import Redactor
-from gatekeeper.canaries.request_log import read_log
 from gatekeeper.core.canary import json_schema
 from gatekeeper.core.canary import parse as parse_canaries
 from gatekeeper.core.errors import GatekeeperError, InputError

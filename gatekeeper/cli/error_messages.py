@@ -104,7 +104,7 @@ def _failure(error: BaseException) -> tuple[str, str, ExitCode]:
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return f"cannot open {error.filename}: {error.strerror}", "use a shorter path", ExitCode.BAD_INPUT
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("gatekeeper"):
-        from gatekeeper.core.system.install_commands import DISTRIBUTION, install_command
+        from gatekeeper.core.system.own_command import DISTRIBUTION, install_command
 
         hint = f"install gatekeeper again, with what it needs: {install_command(DISTRIBUTION)}"
         return f"this installation lacks the module {error.name}", hint, ExitCode.INTERNAL_ERROR

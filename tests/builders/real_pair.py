@@ -13,7 +13,7 @@ from typing import Any
 import tomli_w
 
 from gatekeeper.backends.models import artifacts
-from gatekeeper.core.system.file_digests import HashCache
+from gatekeeper.core.system.files import HashCache
 from gatekeeper.core.system.inputs import find_canaries
 from tests.builders.deployment import policy_of, seal, write_run
 from tests.builders.project_folder import ROOT, Done, ProjectFolder

@@ -14,7 +14,8 @@ import tomli_w
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Model
-from gatekeeper.core.system import file_digests, inputs
+from gatekeeper.core.system import inputs
+from gatekeeper.core.system.files import HashCache, user_hash_cache
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.deploy.admit import Requirements, admit
 from gatekeeper.run.certify import resume
@@ -62,7 +63,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(place: Path, name: str) -> None:
     slo_inputs = inputs.read(place / "slo.toml")
-    hashes = file_digests.HashCache(file_digests.user_hash_cache())  # as certify does: the cache now knows these files
+    hashes = HashCache(user_hash_cache())  # as certify does: the cache now knows these files
     folder = place / name
     (folder / "inputs").mkdir(parents=True)
     for file, text in slo_inputs.texts.items():
@@ -170,7 +171,7 @@ def test_a_remembered_digest_is_not_believed(place: Path) -> None:
     Without a place to remember anything the cache reads every byte, and writes nothing.
     """
     path = place / "big" / "model.safetensors"
-    fresh = file_digests.HashCache(None)
+    fresh = HashCache(None)
     first = fresh.sha256(path)
     before = path.stat()
     path.write_bytes(path.read_bytes()[:-1] + b"\7")

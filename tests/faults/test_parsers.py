@@ -27,12 +27,12 @@ from gatekeeper.backends.models import artifacts, gguf, model_stores
 from gatekeeper.backends.scripted.script import read_script
 from gatekeeper.backends.worker_backend import worker_protocol
 from gatekeeper.canaries.import_log import propose_expectation
-from gatekeeper.canaries.logged_request import UnusableError
-from gatekeeper.canaries.request_log import read_log
+from gatekeeper.canaries.logged_request import UnusableError, read_log
 from gatekeeper.core import canary, parse, policy, slo, toml_file, units
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.records import Answer, Generation, Role
-from gatekeeper.core.system import file_digests, inputs, record_files
+from gatekeeper.core.system import inputs, record_files
+from gatekeeper.core.system.files import HashCache
 from gatekeeper.host import linux
 from gatekeeper.host.host_lock import Holder
 from gatekeeper.host.macos import (
@@ -123,7 +123,7 @@ def model_folder(name: str) -> Callable[[bytes, Path], Any]:
         for file, example in example_files.items():
             if file != name:
                 (path.parent / file).write_bytes((CORPUS / example).read_bytes())
-        return artifacts.freeze("m", path.parent, file_digests.HashCache(None))
+        return artifacts.freeze("m", path.parent, HashCache(None))
 
     return in_file(freeze, name)
 
@@ -177,7 +177,7 @@ PARSERS = {
         data(lambda raw: worker_protocol.greeting_from(worker_protocol.read_line(raw), "worker")),
         (InputError, worker_protocol.WorkerFault),
     ),
-    "hashes": Parser(in_file(lambda path: file_digests.HashCache(path).sha256(path)), use=writes),
+    "hashes": Parser(in_file(lambda path: HashCache(path).sha256(path)), use=writes),
     "host": Parser(in_file(partial(record_files.read_records, kind=record_files.SAMPLES))),
     "ioreg": Parser(tool(ioreg.parse), use=writes),
     "json": Parser(data(parse.json_value), parse.ParseError, writes),

@@ -37,7 +37,7 @@ from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import TIMEOUT, Setting
 from gatekeeper.core.slo import CONDITIONS
 from gatekeeper.core.slo.subject_table import Subject
-from gatekeeper.core.system.file_digests import file_sha256
+from gatekeeper.core.system.files import file_sha256
 from gatekeeper.core.text import quote
 
 FACTS = BackendFacts(name="worker", commands_name_files=True)

@@ -1,17 +1,22 @@
-"""How this program is called from the shell that it was started in: what it prints as a next command can be pasted."""
+"""Commands that can be pasted: this program as the shell calls it, and what installs that which is missing beside it.
+
+What is missing is installed by pip, or by uv where an environment has no pip.
+"""
 
 import re
 import shlex
 import shutil
 import sys
 from collections.abc import Container
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
 from pathlib import Path
 
-from gatekeeper.core.system.install_commands import DISTRIBUTION, install_extra
-
 NAME = "gatekeeper"
+DISTRIBUTION = "gatekeeper-slo"
 _COMMAND = re.compile(rf"(?<![\w./-]){NAME} (?=([a-z]+)\b)")
 _EXTRA = re.compile(rf"""pip install (["'])?{DISTRIBUTION}\[(?P<extra>\w+)\]\1""")
+_REQUIRED = re.compile(r"""(?P<library>[^;\s]+)\s*;.*\bextra == ["'](?P<extra>\w+)["']""")
 
 
 def own_command() -> str:
@@ -43,3 +48,27 @@ def with_own_commands(text: str, names: Container[str]) -> str:
     if NAME not in text or (own := own_command()) == NAME:
         return text
     return _COMMAND.sub(lambda match: f"{own} " if match[1] in names else match[0], text)
+
+
+def install_extra(extra: str) -> str:
+    """Return the command that installs what an *extra* brings beside this program; empty if it came from an index.
+
+    A checkout or a wheel is not found on an index by its name: the libraries of the extra are.
+    """
+    try:
+        installed = distribution(DISTRIBUTION)
+    except PackageNotFoundError:
+        return ""
+    if installed.read_text("direct_url.json") is None:
+        return ""
+    required = filter(None, map(_REQUIRED.match, installed.requires or ()))
+    libraries = [match["library"] for match in required if match["extra"] == extra]
+    return install_command(*libraries) if libraries else ""
+
+
+def install_command(*libraries: str) -> str:
+    """Return the command that installs *libraries* into the environment of this program."""
+    pip = [sys.executable, "-m", "pip", "install"]
+    if find_spec("pip") is None:  # an environment of uv
+        pip = ["uv", "pip", "install", "--python", sys.executable]
+    return shlex.join([*pip, *libraries])

@@ -16,9 +16,8 @@ from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, Ot
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Kind
-from gatekeeper.core.system.file_digests import file_sha256
 from gatekeeper.core.system.file_lock import FileLock, LockHeldError
-from gatekeeper.core.system.files import NotRegularError, read_regular, write_atomically
+from gatekeeper.core.system.files import NotRegularError, file_sha256, read_regular, write_atomically
 from gatekeeper.core.system.record_files import DAMAGED, RESTORE_HINT, RecordWriter, unreadable, write_errors
 
 RUNS = Path("runs")

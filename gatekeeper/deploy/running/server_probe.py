@@ -19,7 +19,7 @@ from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.records import Answer, Setting
-from gatekeeper.core.system import file_digests
+from gatekeeper.core.system.files import HashCache, user_hash_cache
 from gatekeeper.deploy.running import certified_run
 from gatekeeper.deploy.running.certified_run import CertifiedRun
 from gatekeeper.deploy.running.deployed_server import DeployedServer, attach
@@ -48,7 +48,7 @@ def check_server(run: Path, slo_path: Path, url: Address) -> list[Compared]:
     models = certified.model_paths(base)
     with tempfile.TemporaryDirectory(prefix="gatekeeper-admit-") as logs:
         backend = attach(certified.inputs.slo, url=url, plain_url=None, models=models, base=base, logs=Path(logs))
-        hashes = file_digests.HashCache(file_digests.user_hash_cache())
+        hashes = HashCache(user_hash_cache())
         identity = ModelIdentity(certified.manifest, url=url, paths=models, names=certified.names, hashes=hashes)
         server = DeployedServer(backend, certified.inputs.slo.subject.drafts)
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.clock import Clock
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.system import file_digests
+from gatekeeper.core.system.files import HashCache, user_hash_cache
 from gatekeeper.deploy.running import certified_run
 from gatekeeper.deploy.running.certified_run import PolicyFile
 from gatekeeper.deploy.running.deployed_server import DeployedServer, attach
@@ -29,7 +29,7 @@ def open_session(
     policy_file = PolicyFile(config.policy, certified)
     config.apply(policy_file.policy)  # report a wrong option before the server is contacted
     slo, base = certified.inputs.slo, certified.base(config.slo)
-    models, hashes = certified.model_paths(base), file_digests.HashCache(file_digests.user_hash_cache())
+    models, hashes = certified.model_paths(base), HashCache(user_hash_cache())
     plain = config.plain_url
     if plain is not None and (reason := drafting_plain(certified.manifest, plain, hashes)) is not None:
         raise InputError(f"--plain-url {plain}: {reason}", hint="start the same server without a draft there")

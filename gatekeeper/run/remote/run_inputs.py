@@ -14,7 +14,7 @@ from gatekeeper.backends.models import artifacts
 from gatekeeper.core import toml_file
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.manifest import digest_of, sha256
-from gatekeeper.core.system.file_digests import HashCache, user_hash_cache
+from gatekeeper.core.system.files import HashCache, user_hash_cache
 from gatekeeper.core.system.inputs import SLO_NAME, Inputs, find_canaries, find_profile
 from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.run.remote import host_scripts

@@ -21,7 +21,7 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import RULES, ArrivalTimes, Manifest, Model
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.system.file_digests import HashCache, user_hash_cache
+from gatekeeper.core.system.files import HashCache, user_hash_cache
 from gatekeeper.core.system.inputs import CERTIFIED_NAME, Inputs
 from gatekeeper.core.system.run_directory import MANIFEST, PLAN
 from gatekeeper.core.text import json_text

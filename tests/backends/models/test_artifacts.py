@@ -13,15 +13,15 @@ import pytest
 from gatekeeper.backends.models import artifacts, model_stores
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Model, sha256
-from gatekeeper.core.system import file_digests
+from gatekeeper.core.system.files import HashCache
 from tests.builders.golden_words import says
 
 MODELS = Path(__file__).parents[3] / "models"
 
 
 @pytest.fixture
-def hashes(tmp_path: Path) -> file_digests.HashCache:
-    return file_digests.HashCache(tmp_path / "cache" / "hashes.json")
+def hashes(tmp_path: Path) -> HashCache:
+    return HashCache(tmp_path / "cache" / "hashes.json")
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def frozen(name: str, **changes: Any) -> Model:
     return Model(**{**fields, **changes})
 
 
-def test_a_real_folder_is_frozen(hashes: file_digests.HashCache) -> None:
+def test_a_real_folder_is_frozen(hashes: HashCache) -> None:
     """
     The digest covers every file by name and content; size and vocabulary are read from the folder.
     """
@@ -69,7 +69,7 @@ def test_a_real_folder_is_frozen(hashes: file_digests.HashCache) -> None:
     assert None not in {identity.vocabulary, identity.tokens_sha256, identity.template_sha256, identity.architecture}
 
 
-def test_one_changed_byte_is_another_model(copied: Path, hashes: file_digests.HashCache) -> None:
+def test_one_changed_byte_is_another_model(copied: Path, hashes: HashCache) -> None:
     """
     The digest changes with any file, and not with a folder's hidden ones.
     """
@@ -165,7 +165,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_folder_is_refused(copied: Path, hashes: file_digests.HashCache, damage: str) -> None:
+def test_a_damaged_folder_is_refused(copied: Path, hashes: HashCache, damage: str) -> None:
     """
     Every damage is an input error (code 2) that names the model and what to do, never a traceback or a run.
     """
@@ -181,7 +181,7 @@ def test_a_damaged_folder_is_refused(copied: Path, hashes: file_digests.HashCach
 
 
 @pytest.mark.parametrize("with_index", [True, False])
-def test_a_missing_shard_is_named(tmp_path: Path, hashes: file_digests.HashCache, *, with_index: bool) -> None:
+def test_a_missing_shard_is_named(tmp_path: Path, hashes: HashCache, *, with_index: bool) -> None:
     """
     A model of two shards with one of them, by its index or by the shards' own names, is an unfinished download.
     """
@@ -268,7 +268,7 @@ def test_the_cache_variables_of_the_hub_library(monkeypatch: pytest.MonkeyPatch)
     assert (Path("/home/hf/hub"), Path("/elsewhere")) == (by_home, model_stores.hub_cache())
 
 
-def test_the_real_pair_fits(hashes: file_digests.HashCache) -> None:
+def test_the_real_pair_fits(hashes: HashCache) -> None:
     """
     The little drafts speak the target's vocabulary.
     """
@@ -279,7 +279,7 @@ def test_the_real_pair_fits(hashes: file_digests.HashCache) -> None:
         assert "vocabulary_padding" not in {finding.kind for finding in artifacts.check_pair(target, draft)}
 
 
-def test_the_alien_draft_is_refused(hashes: file_digests.HashCache) -> None:
+def test_the_alien_draft_is_refused(hashes: HashCache) -> None:
     """
     A draft with another token map proposes nonsense, whatever its acceptance: refused before the first token.
     """

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gatekeeper.backends.models import artifacts, gguf
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import sha256
-from gatekeeper.core.system.file_digests import HashCache
+from gatekeeper.core.system.files import HashCache
 from tests.builders.golden_words import says
 from tools import write_gguf
 

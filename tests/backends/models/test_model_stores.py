@@ -8,7 +8,8 @@ import pytest
 
 from gatekeeper.backends.models import artifacts, model_stores
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.system import file_digests, inputs
+from gatekeeper.core.system import inputs
+from gatekeeper.core.system.files import HashCache
 from gatekeeper.run.stages.freeze import freeze_models
 from tests.builders import models as laid_out
 from tests.builders.golden_words import says
@@ -36,8 +37,8 @@ def draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def hashes(tmp_path: Path) -> file_digests.HashCache:
-    return file_digests.HashCache(tmp_path / "hashes.json")
+def hashes(tmp_path: Path) -> HashCache:
+    return HashCache(tmp_path / "hashes.json")
 
 
 def test_every_store_is_searched(home: Path, draft: Path) -> None:
@@ -110,7 +111,7 @@ def test_lm_studio_is_followed_to_where_it_was_moved(home: Path) -> None:
     assert (new, old) == (model_stores.in_lm_studio("maker/new"), model_stores.in_lm_studio("maker/old"))
 
 
-def test_a_target_of_lm_studio_is_hashed_where_it_lies(home: Path, draft: Path, hashes: file_digests.HashCache) -> None:
+def test_a_target_of_lm_studio_is_hashed_where_it_lies(home: Path, draft: Path, hashes: HashCache) -> None:
     """
     PUBLISHER/NAME is a folder or the one GGUF file in it; PUBLISHER/NAME/FILE names one of several.
     """
@@ -162,7 +163,7 @@ def test_a_name_of_ollama_is_completed_as_ollama_does(home: Path, name: str, pla
 
 
 def test_a_model_of_ollama_is_its_file_and_what_goes_with_it(
-    home: Path, draft: Path, hashes: file_digests.HashCache, monkeypatch: pytest.MonkeyPatch
+    home: Path, draft: Path, hashes: HashCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     The digest covers the GGUF, the template, the parameters and an own draft, and not the licence.
@@ -189,7 +190,7 @@ def test_a_model_of_ollama_is_its_file_and_what_goes_with_it(
     )
 
 
-def test_two_adapters_are_two_layers(home: Path, draft: Path, hashes: file_digests.HashCache) -> None:
+def test_two_adapters_are_two_layers(home: Path, draft: Path, hashes: HashCache) -> None:
     """
     Layers of one kind do not hide each other.
     """
@@ -199,7 +200,7 @@ def test_two_adapters_are_two_layers(home: Path, draft: Path, hashes: file_diges
     assert layers.keys() == artifacts.freeze("a:1", manifest, hashes).files.keys()
 
 
-def test_damage_in_ollamas_store_is_found(home: Path, draft: Path, hashes: file_digests.HashCache) -> None:
+def test_damage_in_ollamas_store_is_found(home: Path, draft: Path, hashes: HashCache) -> None:
     """
     A blob that is gone or holds other bytes than its name says, a manifest that is none, and a model in pieces are
     refused with the command that fetches it.
@@ -239,7 +240,7 @@ def test_names_do_not_leave_the_store(home: Path, name: str) -> None:
     assert (None, None) == (model_stores.in_lm_studio(name), model_stores.in_ollama(name))
 
 
-def test_a_blob_may_be_named_as_it_lies(home: Path, draft: Path, hashes: file_digests.HashCache) -> None:
+def test_a_blob_may_be_named_as_it_lies(home: Path, draft: Path, hashes: HashCache) -> None:
     """
     A GGUF without the suffix is known by its first bytes, so that llama-server can be given Ollama's own file.
     """

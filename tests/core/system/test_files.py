@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.core.manifest import sha256
-from gatekeeper.core.system.file_digests import HashCache
 from gatekeeper.core.system.file_lock import FileLock, LockHeldError
-from gatekeeper.core.system.files import NotRegularError, open_regular, read_regular, write_atomically
+from gatekeeper.core.system.files import HashCache, NotRegularError, open_regular, read_regular, write_atomically
 from tests.builders.disk import largest_file
 
 
@@ -118,7 +117,7 @@ def test_a_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def refuse(_: Path) -> str:
         raise AssertionError("read again")
 
-    monkeypatch.setattr("gatekeeper.core.system.file_digests.file_sha256", refuse)
+    monkeypatch.setattr("gatekeeper.core.system.files.file_sha256", refuse)
 
     assert sha256("weights") == digest == HashCache(tmp_path / "hashes.json").sha256(tmp_path / "big")
 

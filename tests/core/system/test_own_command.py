@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.core.system import install_commands, own_command
+from gatekeeper.core.system import own_command
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_an_extra_is_installed_beside_the_program(monkeypatch: pytest.MonkeyPatc
         def read_text(self, _name: str) -> str | None:
             return None if from_an_index else '{"url": "file:///gatekeeper"}'
 
-    monkeypatch.setattr(install_commands, "distribution", lambda _name: Installed())
+    monkeypatch.setattr(own_command, "distribution", lambda _name: Installed())
     hint = "pip install 'gatekeeper-slo[proxy]'"
 
     printed = own_command.with_own_commands(f"{hint}, or none", ())

@@ -12,7 +12,7 @@ from gatekeeper.backends.listening_process import find_process
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.manifest import Manifest
-from gatekeeper.core.system.file_digests import HashCache
+from gatekeeper.core.system.files import HashCache
 from gatekeeper.deploy.running import model_identity
 from tests.builders import manifest as build
 from tests.builders.golden_words import says
