@@ -1,4 +1,4 @@
-"""The commands that plan and make a run: certify, plan, sweep, soak."""
+"""The commands that plan and make a run: certify, plan."""
 
 import shlex
 import sys
@@ -26,11 +26,16 @@ from gatekeeper.cli.options import (
     with_own_commands,
 )
 from gatekeeper.core.errors import InputError, InterruptedRun
+from gatekeeper.core.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from gatekeeper.core.interfaces import Observer
     from gatekeeper.core.records import Event
     from gatekeeper.run.publish import Finished
+
+SWEEP, SOAK = "sweep", "soak"
+STAGES = (SWEEP, SOAK)
+"""The stages that `certify --only` runs."""
 
 
 @contextmanager
@@ -91,6 +96,10 @@ def _show_finished(finished: "Finished", slo: Path, *, as_json: bool) -> None:
 @OUT
 @click.option("--resume", is_flag=True, help="Continue the run in --output.")
 @click.option("--extend", metavar="TIME", help="Continue the soak of the unproven run in --output.")
+@click.option("--only", type=click.Choice(STAGES), help="Run this stage alone; exits 0 once it has finished.")
+@click.option(
+    "--set", "knobs", multiple=True, metavar="KNOB=VALUE", help="A knob of what --only soak soaks; repeatable."
+)
 @click.option(
     "--serve", type=Port(), is_flag=False, flag_value=8765, metavar="[PORT]",
     help="Show the page of the run on 127.0.0.1 [default port: 8765; 0: any].",
@@ -102,6 +111,8 @@ def certify(
     slo: Path,
     out: Path | None,
     extend: str | None,
+    only: str | None,
+    knobs: Sequence[str],
     *,
     serve: int | None,
     resume: bool,
@@ -111,19 +122,34 @@ def certify(
     **options: Any,
 ) -> int:
     """Certify an SLO file: freeze, baseline, sweep, soak, judge, then promote or grade back."""
+    _check_stage_options(only, knobs, resume=resume, extend=extend, grade=grade)
     if sys.stderr.isatty() and not quiet:
         click.echo("starting\r", nl=False, err=True)  # loading takes ten seconds on a busy machine; overwritten
     from gatekeeper.run import certify as run
     from gatekeeper.run.open_run import RunRequest
 
+    if only == SWEEP:
+        from gatekeeper.report.commands.sweep_text import sweep_text
+
+        with observers(slo, quiet=quiet, serve=serve) as watching:
+            document = run.sweep_alone(RunRequest(slo, out, watching, **options))
+        show(document, sweep_text(document), as_json=as_json)
+        return ExitCode.OK
     out = run_folder(out) if out is not None and (resume or extend) else out
     with observers(slo, quiet=quiet, serve=serve) as watching:
         seconds = parse_duration(extend, "--extend", "30m")
         request = RunRequest(slo, out, watching, **options)
-        if seconds is not None:
+        if only == SOAK:
+            finished = run.soak_alone(request, knobs=_parse_knobs(knobs))
+        elif seconds is not None:
             finished = run.extend(request, seconds)
+        elif resume:
+            finished = run.resume(request)
         else:
-            finished = run.resume(request) if resume else run.certify(request)
+            finished = run.certify(request)
+    if only == SOAK:  # one setting without a sweep promotes nothing, so that its exit code decides no deploy
+        _show_finished(finished, slo, as_json=as_json)
+        return ExitCode.OK
     if grade == "certification":
         finished = replace(finished, decision=finished.decision.requiring_certificate())
     annotate(finished.decision, finished.path, slo)
@@ -160,36 +186,19 @@ def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, as_json: bool)
     return exit_code
 
 
-@click.command()
-@SLO
-@OUT
-@AS_JSON
-@QUIET
-def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> None:
-    """Run the sweep alone and show what it would choose. Exits 0 once finished, whatever the result."""
-    from gatekeeper.report.commands.sweep_text import sweep_text
-    from gatekeeper.run.certify import sweep_alone
-    from gatekeeper.run.open_run import RunRequest
-
-    with observers(slo, quiet=quiet) as watching:
-        document = sweep_alone(RunRequest(slo, out, watching))
-    show(document, sweep_text(document), as_json=as_json)
-
-
-@click.command()
-@SLO
-@click.option("--set", "knobs", multiple=True, metavar="KNOB=VALUE", help="A knob of the setting to soak; repeatable.")
-@OUT
-@AS_JSON
-@QUIET
-def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, quiet: bool) -> None:
-    """Soak one setting alone and print its checks. Exits 0 once finished, whatever the result."""
-    from gatekeeper.run.certify import soak_alone
-    from gatekeeper.run.open_run import RunRequest
-
-    with observers(slo, quiet=quiet) as watching:
-        finished = soak_alone(RunRequest(slo, out, watching), knobs=_parse_knobs(knobs))
-    _show_finished(finished, slo, as_json=as_json)
+def _check_stage_options(
+    only: str | None, knobs: Sequence[str], *, resume: bool, extend: str | None, grade: str
+) -> None:
+    """Refuse options that contradict --only: a stage alone is a new run, and its exit code says nothing of a grade."""
+    if knobs and only != SOAK:
+        raise InputError("--set goes with --only soak", hint="the sweep chooses the setting of a whole run")
+    if only is None:
+        return
+    if resume or extend is not None:
+        option = "--resume" if resume else "--extend"
+        raise InputError(f"--only {only} and {option} exclude each other", hint="to continue a run, leave out --only")
+    if grade != "demo":
+        raise InputError(f"--only {only} and --grade exclude each other", hint="a stage alone is no certificate")
 
 
 def _parse_knobs(pairs: Sequence[str]) -> dict[str, Any]:
@@ -208,4 +217,4 @@ def _parse_knobs(pairs: Sequence[str]) -> dict[str, Any]:
     return knobs
 
 
-COMMANDS = (certify, plan, sweep, soak)
+COMMANDS = (certify, plan)

@@ -68,7 +68,7 @@ SECTIONS = {
 """The commands that `--help` describes: at most fourteen."""
 FURTHER = {
     "many hosts": ("remote", "fleet"),
-    "one stage": ("sweep", "soak", "judge"),
+    "stored records": ("judge",),
     "two systems": ("versus",),
     "data": ("canaries", "export"),
     "this machine": ("host", "selftest"),
@@ -76,7 +76,7 @@ FURTHER = {
 }
 """The commands that `--help` only names. It hides `help` and `version`."""
 MODULES = {
-    "certify_and_plan": ("certify", "plan", "sweep", "soak"),
+    "certify_and_plan": ("certify", "plan"),
     "try_draft": ("try",),
     "judge_and_report": ("open", "explain", "judge", "report", "export"),
     "admit_and_history": ("admit", "sign", "history", "compare"),

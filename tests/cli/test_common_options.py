@@ -162,7 +162,7 @@ def test_json_and_format_json_are_the_same(project: ProjectFolder) -> None:
         ("latest", "unknown command 'latest'", "gatekeeper report latest"),
         ("mine.toml", "unknown command 'mine.toml'", "gatekeeper certify mine.toml"),
         ("versus smoke smok", "'smok' is no SLO file", "--slo"),
-        ("soak smoke --set draft_length=4", "--set draft_length", "'num_draft_tokens'"),
+        ("certify smoke --only soak --set draft_length=4", "--set draft_length", "'num_draft_tokens'"),
     ],
 )
 def test_an_error_has_one_style(project: ProjectFolder, words: str, message: str, hint: str) -> None:

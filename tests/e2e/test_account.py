@@ -18,7 +18,7 @@ def test_acceptance_is_told_by_position(scripted: Scripted) -> None:
     Where the chance of acceptance falls along a round, the soak's figures fall with it, one for each position.
     """
     project = scripted({"acceptance": 0.95, "acceptance_falloff": 0.7, "canaries": {}})
-    project.run("soak", "slo.toml", "--set", "num_draft_tokens=3", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--only", "soak", "--set", "num_draft_tokens=3", "--out", "run", code=0)
 
     chances = project.verdict()["workloads"][0]["measured"]["acceptance_by_position"]
 
@@ -64,7 +64,9 @@ def test_a_sweep_alone_names_a_lying_server(scripted: Scripted) -> None:
     """
     project = scripted({"claims": {"accepted": 9.0}}, workload=BOTH)
 
-    findings = project.run("sweep", "slo.toml", "--out", "run", "--json", code=0).document["findings"]
+    findings = project.run("certify", "slo.toml", "--only", "sweep", "--out", "run", "--json", code=0).document[
+        "findings"
+    ]
 
     assert {"counter_lie"} == {finding["kind"] for finding in findings}
     assert {"easy", "hard"} == {finding["about"].partition(",")[0] for finding in findings}

@@ -482,7 +482,7 @@ def test_a_soak_alone_promotes_nothing(certified: ProjectFolder) -> None:
     """
     A soak of a setting that no sweep chose is not admitted.
     """
-    certified.run("soak", "slo.toml", "--out", "alone", code=0)
+    certified.run("certify", "slo.toml", "--only", "soak", "--out", "alone", code=0)
 
     code, reason, document = admit(certified, run="alone")
 

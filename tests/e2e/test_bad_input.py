@@ -227,8 +227,12 @@ def test_a_used_directory_is_not_overwritten(scripted: Scripted) -> None:
         (["certify", "nowhere.toml"], "nowhere.toml"),
         (["certify"], "SLO"),
         (["certify", "slo.toml", "--resume"], "--output"),
-        (["soak", "slo.toml", "--set", "num_draft_token=3"], "'num_draft_tokens'"),
-        (["soak", "slo.toml", "--set", "fast"], "KNOB=VALUE"),
+        (["certify", "slo.toml", "--only", "soak", "--set", "num_draft_token=3"], "'num_draft_tokens'"),
+        (["certify", "slo.toml", "--only", "soak", "--set", "fast"], "KNOB=VALUE"),
+        (["certify", "slo.toml", "--set", "num_draft_tokens=3"], "--only soak"),
+        (["certify", "slo.toml", "--only", "soak", "--resume", "--output", "run"], "leave out --only"),
+        (["certify", "slo.toml", "--only", "sweep", "--extend", "60s"], "leave out --only"),
+        (["certify", "slo.toml", "--only", "soak", "--grade", "certification"], "no certificate"),
     ],
 )
 def test_a_wrong_command_line_is_refused(scripted: Scripted, words: list[str], phrase: str) -> None:
@@ -327,8 +331,8 @@ PRINTING = [
     "doctor",
     "plan slo.toml",
     "certify slo.toml --quiet",
-    "sweep slo.toml --quiet",
-    "soak slo.toml --quiet",
+    "certify slo.toml --only sweep --quiet",
+    "certify slo.toml --only soak --quiet",
     "judge RUN",
     "judge RUN --json",
     "report RUN",
@@ -376,7 +380,7 @@ LONG = "a" * 300
         f"plan {LONG}.toml",
         f"certify slo.toml --out {LONG}",
         f"certify slo.toml --out {LONG} --resume",
-        f"sweep slo.toml --out {LONG}",
+        f"certify slo.toml --only sweep --out {LONG}",
         f"judge {LONG}",
         f"report {LONG}",
         f"export {LONG}",
@@ -405,7 +409,7 @@ def test_a_knob_that_is_no_number_is_refused(scripted: Scripted, value: str) -> 
     """
     `--set` takes a value that an SLO file could hold; anything else is exit code 2 that names the knob.
     """
-    refused = scripted().run("soak", "slo.toml", "--set", f"num_draft_tokens={value}", code=2)
+    refused = scripted().run("certify", "slo.toml", "--only", "soak", "--set", f"num_draft_tokens={value}", code=2)
 
     assert "--set num_draft_tokens" in refused.err
     assert "Traceback" not in refused.err

@@ -99,7 +99,7 @@ def test_the_setting_with_the_fewest_joules_is_chosen(scripted: Callable[..., Pr
     sweep = {"num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}, "repeats": 2, "prefer": "energy"}
     folder = on_a_mac(scripted(SLOW, workload=EASY, sweep=sweep))
 
-    folder.run("sweep", "slo.toml", "--out", "run")
+    folder.run("certify", "slo.toml", "--only", "sweep", "--out", "run")
     with_powers(folder.path / "run", lambda _answer: 0.0, rest=0.0)
     by_speed = folder.run("judge", "run", "--json").document["workloads"][0]["choice"]
     with_powers(

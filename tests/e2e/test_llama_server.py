@@ -61,7 +61,7 @@ def test_the_real_server_is_soaked(project: ProjectFolder) -> None:
     smoke(project, real_program(), args=["--threads", "1", "--ctx-size", "2048", "--parallel", "1"])
 
     # It may be slower on a busy machine, where certify would choose plain decoding.
-    project.run("soak", "slo.toml", "--set", "num_draft_tokens=4", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--only", "soak", "--set", "num_draft_tokens=4", "--out", "run", code=0)
 
     verdict = project.run("judge", "run", "--json").document
     (json_workload,) = (workload for workload in verdict["workloads"] if workload["name"] == "json")
@@ -116,7 +116,7 @@ def test_the_manifest_names_the_file_and_the_build(project: ProjectFolder, fake:
     """
     smoke(project, fake)
 
-    project.run("sweep", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--only", "sweep", "--out", "run", code=0)
 
     manifest = json.loads((project.path / "run" / "manifest.json").read_text())
     assert {"little-target.gguf"} == manifest["target"]["files"].keys()

@@ -366,7 +366,9 @@ def test_the_draft_length_of_a_running_server_may_be_named(project: ProjectFolde
     slo["objective"] = [objective for objective in slo["objective"] if objective["metric"] != "acceptance_rate"]
     project.write_slo(slo)
 
-    refused = project.run("soak", "slo.toml", "--set", f"num_draft_tokens={length}", "--out", "run", code=2)
+    refused = project.run(
+        "certify", "slo.toml", "--only", "soak", "--set", f"num_draft_tokens={length}", "--out", "run", code=2
+    )
 
     assert says in refused.err
 
@@ -387,7 +389,7 @@ def test_a_setting_is_checked_before_anything_starts(
     """
     A value that is no length, and a knob of another backend: exit code 2, and no run begins.
     """
-    refused = project.run("soak", "slo.toml", "--set", setting, code=2)
+    refused = project.run("certify", "slo.toml", "--only", "soak", "--set", setting, code=2)
 
     message, _, advice = refused.err.partition("hint:")
     assert says in message
@@ -409,7 +411,13 @@ def without_permissions() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "words", ["certify slo.toml", "sweep slo.toml", "soak slo.toml", "certify slo.toml --out in/x"]
+    "words",
+    [
+        "certify slo.toml",
+        "certify slo.toml --only sweep",
+        "certify slo.toml --only soak",
+        "certify slo.toml --out in/x",
+    ],
 )
 def test_a_folder_without_permission_to_write_is_refused_first(project: ProjectFolder, words: str) -> None:
     """

@@ -271,11 +271,11 @@ def test_reports_are_rendered_from_the_records(demo: ProjectFolder, form: str) -
 
 def test_sweep_alone_says_what_it_would_choose(scripted: Scripted) -> None:
     """
-    `sweep` stops after the sweep, writes no verdict, and names a setting per workload.
+    `--only sweep` stops after the sweep, writes no verdict, and names a setting per workload.
     """
     project = scripted(workload=BOTH)
 
-    document = project.run("sweep", "slo.toml", "--out", "run", "--json", code=0).document
+    document = project.run("certify", "slo.toml", "--only", "sweep", "--out", "run", "--json", code=0).document
 
     assert {"draft": None} == document["workloads"]["hard"]["setting"]
     assert "heavy" == document["workloads"]["easy"]["setting"]["draft"]
@@ -284,11 +284,13 @@ def test_sweep_alone_says_what_it_would_choose(scripted: Scripted) -> None:
 
 def test_soak_alone_judges_the_setting_it_was_given(scripted: Scripted) -> None:
     """
-    `soak --set` soaks one setting without a sweep, exits 0 whatever it saw, and can be judged again.
+    `--only soak --set` soaks one setting without a sweep, exits 0 whatever it saw, and can be judged again.
     """
     project = scripted(workload=BOTH)
 
-    ran = project.run("soak", "slo.toml", "--set", "num_draft_tokens=2", "--out", "run", "--json", code=0)
+    ran = project.run(
+        "certify", "slo.toml", "--only", "soak", "--set", "num_draft_tokens=2", "--out", "run", "--json", code=0
+    )
 
     settings = {workload["name"]: workload["setting"] for workload in ran.document["workloads"]}
     expected = {"draft": "heavy", "num_draft_tokens": 2}

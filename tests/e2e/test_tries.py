@@ -223,7 +223,7 @@ def test_a_soak_alone_is_a_try(tried: ProjectFolder) -> None:
     """
     before = len(record(tried).read_text().splitlines())
 
-    tried.run("soak", "slo.toml", "--out", "alone/soak", "--quiet", code=0)
+    tried.run("certify", "slo.toml", "--only", "soak", "--out", "alone/soak", "--quiet", code=0)
 
     assert before + 1 == len(record(tried).read_text().splitlines())
     assert 5 == counts(tried, "--run", "runs/n3")["finished"]

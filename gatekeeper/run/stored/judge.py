@@ -54,7 +54,7 @@ def policy_text(directory: RunDirectory) -> str | None:
 
 
 def sweep_document(path: Path) -> dict[str, Any]:
-    """Return what the sweep of a stored run would choose, per workload, as the document of `sweep`."""
+    """Return what the sweep of a stored run would choose, per workload, as `certify --only sweep` does."""
     directory = RunDirectory(path)
     with unreadable_as_no_proof(path):
         text = directory.text(MANIFEST)
