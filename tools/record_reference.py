@@ -168,7 +168,7 @@ def records() -> str:
             names = ", ".join(
                 f"`{name}`" + (f" ({unit})" if unit not in {"", "1"} else "") for name, unit in UNITS.items()
             )
-            parts.append(f"## Names of readings\n\n`gatekeeper host` says what each is for: {names}.\n")
+            parts.append(f"## Names of readings\n\n`gatekeeper doctor --samples 1` says what each is for: {names}.\n")
     roles = attribute_docs(kinds.Role)
     parts.append(f"## Roles\n\n{listing((f'`{role.value}`', '', roles[role.name]) for role in kinds.Role)}")
     parts.append(f"## Kinds of events\n\nMany have `because`, the reason in words.\n\n{_kinds(EVENTS)}")

@@ -86,7 +86,7 @@ def _measured(check: Check, metric: Metric) -> str:
         if reason in check.because:
             return f"{needed}; else remove the objective"
     if metric.host:
-        return "run `gatekeeper host`: it lists the sensors of this host and what to install or allow"
+        return "run `gatekeeper doctor`: it lists the sensors of this host and what to install or allow"
     if metric.per is Per.WINDOW:
         return "a longer soak (soak.duration): it needs three windows (soak.window) with drafted tokens"
     if metric.against_plain and metric.counted and check.against is None:

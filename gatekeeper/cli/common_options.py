@@ -10,8 +10,6 @@ import click
 from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.system.environment_variables import FORCE_COLOR, NO_COLOR
 
-STREAMS = frozenset({"host", "watch"})
-"""Commands whose output has no end of its own, so that no file holds all of it."""
 _VERBOSE = "gatekeeper.verbose"
 
 
@@ -54,7 +52,7 @@ def add_common(command: click.Command) -> click.Command:
     if "--color" in names or command.context_settings.get("ignore_unknown_options"):
         return command  # it has them, or passes its options on to a remote host
     params = {str(option.name) for option in command.params}
-    if "as_json" in params and "--format" not in names and command.name not in STREAMS:
+    if "as_json" in params and "--format" not in names and command.name != "watch":  # its output has no end
         forms = click.Choice(["text", "json"])
         command.params.append(
             GlobalOption(["--format", "form"], type=forms, default="text", show_default=True, help="Output format.")

@@ -1,4 +1,4 @@
-"""The commands on this machine, its programs and this one: init, doctor, selftest, host, worker, help."""
+"""The commands on this machine, its programs and this one: init, doctor, selftest, worker, help."""
 
 import shlex
 import sys
@@ -70,13 +70,37 @@ def init(
 @click.command()
 @click.argument("slo", required=False, type=SloPath())
 @click.option("--on", "remote_host", metavar="HOST", help="Examine this remote host over ssh.")
+@click.option(
+    "--samples", type=click.IntRange(min=1), metavar="N", help="Show N samples of the host's telemetry instead."
+)
+@click.option("--interval", type=SecondsRange(0.05), help="Time between samples [default: 1s].")
+@click.option("--as", "platform", type=click.Choice(["macos", "linux"]), help="Sample by this platform's sources.")
 @AS_JSON
-def doctor(slo: Path | None, *, remote_host: str | None, as_json: bool) -> int:
+def doctor(
+    slo: Path | None,
+    *,
+    remote_host: str | None,
+    samples: int | None,
+    interval: float | None,
+    platform: str | None,
+    as_json: bool,
+) -> int:
     """Show what this machine lacks, for which objective or backend, and the command that fixes it.
 
-    With SLO also which of its models are missing. Exits 2 if an environment variable would make speculation lossy, and
-    3 if a remote host has no gatekeeper with the same rules.
+    With SLO also which of its models are missing. With --samples, every value with its source and status; as JSON, a
+    line a sample.
+
+    Exits 2 if an environment variable would make speculation lossy, and 3 if a remote host has no gatekeeper with the
+    same rules.
     """
+    if samples is not None:
+        if slo is not None or remote_host is not None:
+            raise InputError("--samples is of this machine alone", hint="leave out the SLO file and --on")
+        _show_host_samples(samples, interval, platform, as_json=as_json)
+        return ExitCode.OK
+    if interval is not None or platform is not None:
+        option = "--as" if interval is None else "--interval"
+        raise InputError(f"{option} goes with --samples", hint="for example: gatekeeper doctor --samples 10")
     from gatekeeper.report.commands.doctor_text import doctor_text
     from gatekeeper.run.start.doctor import examine
 
@@ -92,6 +116,18 @@ def doctor(slo: Path | None, *, remote_host: str | None, as_json: bool) -> int:
         return ExitCode.UNPROVEN
     lossy = any(item["kind"] == "variable" for item in document["items"])
     return ExitCode.BAD_INPUT if lossy else ExitCode.OK
+
+
+def _show_host_samples(samples: int, interval: float | None, platform: str | None, *, as_json: bool) -> None:
+    """Print samples of the host as they are read: a table or a line of JSON each."""
+    from gatekeeper.host.sampling.sampler import SAMPLE_INTERVAL_S, write_samples
+    from gatekeeper.report.host_table import table
+
+    write_hint = partial(click.echo, err=True)
+    write_samples(
+        samples, interval or SAMPLE_INTERVAL_S, platform,
+        json_output=as_json, write=click.echo, write_hint=write_hint, table=table,
+    )  # fmt: skip
 
 
 AFTER_INTERRUPT = {"selftest": "what was gathered until then is in the file of --output"}
@@ -117,20 +153,6 @@ def selftest(output: Path, *, file: Path | None, quiet: bool) -> None:
     report = styled_printer(quiet=quiet)
     document = trying.read_selftest(file) if file else trying.selftest(output, lambda name: report(f"{name} …", {}))
     show(document, selftest_text(document, file or output, sources=file is not None), as_json=False)
-
-
-@click.command()
-@click.option("--samples", type=click.IntRange(min=1), default=1, show_default=True, help="Number of samples.")
-@click.option("--interval", type=SecondsRange(0.05), default="1s", show_default=True, help="Time between samples.")
-@click.option("--as", "platform", type=click.Choice(["macos", "linux"]), help="Use this platform's sources.")
-@click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object per sample.")
-def host(samples: int, interval: float, platform: str | None, *, as_json: bool) -> None:
-    """Show this host's telemetry now: every value with its source and status."""
-    from gatekeeper.host.sampling.sampler import watch
-    from gatekeeper.report.host_table import table
-
-    write_hint = partial(click.echo, err=True)
-    watch(samples, interval, platform, json_output=as_json, write=click.echo, write_hint=write_hint, table=table)
 
 
 @click.group(cls=CommandGroup)
@@ -168,4 +190,4 @@ def check(command: Sequence[str], target: str, draft: str, timeout: float, *, as
     return ExitCode.OBJECTIVE_FAILED if document["to_repair"] else ExitCode.OK
 
 
-COMMANDS = (init, doctor, selftest, host, worker, show_help, version)
+COMMANDS = (init, doctor, selftest, worker, show_help, version)

@@ -71,7 +71,7 @@ FURTHER = {
     "stored records": ("judge",),
     "two systems": ("versus",),
     "data": ("canaries", "export"),
-    "this machine": ("host", "selftest"),
+    "this machine": ("selftest",),
     "your own worker": ("worker",),
 }
 """The commands that `--help` only names. It hides `help` and `version`."""
@@ -80,7 +80,7 @@ MODULES = {
     "try_draft": ("try",),
     "judge_and_report": ("open", "explain", "judge", "report", "export"),
     "admit_and_history": ("admit", "sign", "history", "compare"),
-    "init_and_doctor": ("init", "doctor", "selftest", "host", "worker", "help", "version"),
+    "init_and_doctor": ("init", "doctor", "selftest", "worker", "help", "version"),
     "watch_and_proxy": ("watch", "proxy"),
     **{name: (name,) for name in ("versus", "remote", "fleet", "canaries")},
 }

@@ -5,7 +5,7 @@ from gatekeeper.host.host_lock import hold_host, lock_holder, this_owner
 from gatekeeper.host.macos.pmset import idle_sleep_seconds, keep_awake
 from gatekeeper.host.other_programs import OtherPrograms, memory_holders, other_programs, processor_use, used_between
 from gatekeeper.host.sampling.capabilities import METRIC_VALUES, metric_hint, survey
-from gatekeeper.host.sampling.sampler import SAMPLE_INTERVAL_S, Sampler, watch
+from gatekeeper.host.sampling.sampler import SAMPLE_INTERVAL_S, Sampler, write_samples
 from gatekeeper.host.simulated_load import apply_load
 
 __all__ = [
@@ -27,6 +27,6 @@ __all__ = [
     "survey",
     "this_owner",
     "used_between",
-    "watch",
     "wired_limit",
+    "write_samples",
 ]  # fmt: skip

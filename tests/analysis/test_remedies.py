@@ -23,7 +23,7 @@ def check(metric: str = "throughput_ratio", bound: str = "at_least", **interval:
         (check(center=1.1, lo=1.0, hi=1.2, n=12), "change the setting or the bound"),
         (check(center=1.16, lo=1.0, hi=1.3, n=12), "too close to 1.16x"),
         (check(center=1.1601, lo=1.0, hi=1.3, n=12), "too close"),
-        (check("memory_headroom"), "gatekeeper host"),
+        (check("memory_headroom"), "gatekeeper doctor"),
         (check("acceptance_window_min"), "three windows"),
         (check("token_agreement"), "a longer soak"),
         (check("ttft"), "more distinct canaries"),

@@ -9,7 +9,7 @@ from gatekeeper.core.system.record_files import SAMPLES, read_records
 
 
 def stored_samples(run: Path) -> list[dict[str, Any]]:
-    """Return the host samples of *run* as `gatekeeper host --json` prints them."""
+    """Return the host samples of *run* as `gatekeeper doctor --samples --json` prints them."""
     return [SAMPLES.dump_python(sample, mode="json") for sample in read_records(run / "host.jsonl", SAMPLES).records]
 
 

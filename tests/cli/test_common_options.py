@@ -46,7 +46,7 @@ def test_every_command_has_the_common_options(name: str) -> None:
     if command.context_settings.get("ignore_unknown_options"):
         return  # its options are passed on to the remote host
     assert {"-q", "--quiet", "-v", "--verbose", "--color"} <= options
-    if "--json" in options and name not in {"watch", "host"}:
+    if "--json" in options and name != "watch":
         assert {"--format", "-o", "--output"} <= options
     assert "--out" not in options or "--output" in options
 
@@ -156,7 +156,7 @@ def test_json_and_format_json_are_the_same(project: ProjectFolder) -> None:
         ("init --backend vllm", "init writes no file for it", "write [subject] yourself"),
         ("explain --form json", "'--form'", "'--format'"),
         ("remote list", "missing option '--on'", "gatekeeper remote list --help"),
-        ("host --samples x", "'--samples'", "gatekeeper host --help"),
+        ("doctor --samples x", "'--samples'", "gatekeeper doctor --help"),
         ("certfy", "unknown command 'certfy'", "certify"),
         ("admit x.toml --run latest", "no run in the folder runs", "name the run's folder"),
         ("latest", "unknown command 'latest'", "gatekeeper report latest"),
@@ -243,14 +243,14 @@ def test_durations_are_read_alike(project: ProjectFolder, written: str) -> None:
     """
     A duration is a number with a unit in every option; a bare number is seconds.
     """
-    assert project.run("host", "--interval", written, "--json", code=0).document
+    assert project.run("doctor", "--samples", "1", "--interval", written, "--json", code=0).document
 
 
 def test_a_duration_of_another_unit_is_refused(project: ProjectFolder) -> None:
     """
     A size is no duration: code 2 with an example.
     """
-    refused = project.run("host", "--interval", "60 MB", code=2)
+    refused = project.run("doctor", "--samples", "1", "--interval", "60 MB", code=2)
 
     assert "for example 60s" in refused.err
 

@@ -233,6 +233,8 @@ def test_a_used_directory_is_not_overwritten(scripted: Scripted) -> None:
         (["certify", "slo.toml", "--only", "soak", "--resume", "--output", "run"], "leave out --only"),
         (["certify", "slo.toml", "--only", "sweep", "--extend", "60s"], "leave out --only"),
         (["certify", "slo.toml", "--only", "soak", "--grade", "certification"], "no certificate"),
+        (["doctor", "--interval", "5s"], "--interval goes with --samples"),
+        (["doctor", "--as", "linux"], "--as goes with --samples"),
     ],
 )
 def test_a_wrong_command_line_is_refused(scripted: Scripted, words: list[str], phrase: str) -> None:
@@ -326,8 +328,8 @@ PRINTING = [
     "--version",
     "explain metrics",
     "explain metrics --json",
-    "host",
-    "host --json",
+    "doctor --samples 1",
+    "doctor --samples 1 --json",
     "doctor",
     "plan slo.toml",
     "certify slo.toml --quiet",
@@ -421,7 +423,7 @@ def test_a_knob_that_is_no_number_is_refused(scripted: Scripted, value: str) -> 
         "try slo.toml --seconds nan",
         "try slo.toml --seconds inf",
         "try slo.toml --seconds 1e300",
-        "host --interval nan",
+        "doctor --samples 1 --interval nan",
         "admit slo.toml --max-age 1e300d",
         "plan slo.toml --assume 1e400",
     ],
@@ -450,7 +452,7 @@ def test_a_file_name_that_is_no_text_is_allowed(scripted: Scripted, words: list[
 
 
 @pytest.mark.parametrize(
-    "words", [("--version",), ("--help",), ("explain",), ("explain", "metrics", "--json"), ("host",)]
+    "words", [("--version",), ("--help",), ("explain",), ("explain", "metrics", "--json"), ("doctor", "--samples", "1")]
 )
 def test_a_reader_that_went_away_is_no_verdict(project: ProjectFolder, words: tuple[str, ...]) -> None:
     """

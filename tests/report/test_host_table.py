@@ -1,4 +1,4 @@
-"""The table of `gatekeeper host`."""
+"""The table of `gatekeeper doctor --samples`."""
 
 import pytest
 

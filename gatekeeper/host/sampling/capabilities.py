@@ -120,7 +120,7 @@ def value_hints(platform: str | None, readings: Mapping[str, Reading], details: 
     name = platform or this_platform()
     advice: dict[str, list[str]] = {}
     for value, reading in readings.items():
-        # `gatekeeper host` starts no server, so its footprint is always missing.
+        # `gatekeeper doctor` starts no server, so its footprint is always missing.
         if (
             reading.status != "ok"
             and value != "subject_footprint"

@@ -1,6 +1,5 @@
 """Samples the host: into the records of a run, or onto the terminal."""
 
-import itertools
 import json
 import threading
 import time
@@ -136,8 +135,8 @@ class Sampler:
             deadline += interval
 
 
-def watch(
-    samples: int | None,
+def write_samples(
+    samples: int,
     interval: float,
     platform: str | None,
     *,
@@ -146,7 +145,7 @@ def watch(
     write_hint: Callable[[str], None],
     table: Callable[[HostSample, Mapping[str, str]], str],
 ) -> None:
-    """Write *samples* samples, or samples until interrupted; after the first one, hints for the missing values.
+    """Write *samples* samples; after the first one, hints for the missing values.
 
     *table* renders a sample and the last error of each source for the terminal. JSON is one object per line.
     """
@@ -154,7 +153,7 @@ def watch(
     with Poller(platform_sources(platform, tuple), interval=interval) as poller:
         poller.settle(streams=True)
         begin = time.monotonic()
-        for number in itertools.count() if samples is None else range(samples):
+        for number in range(samples):
             time.sleep(max(0.0, begin + number * interval - time.monotonic()))
             now, wall_time, cost_from = clock.now_ns(), stamp(clock.wall()), poller.cost_ns()
             poller.refresh(_grace(interval))

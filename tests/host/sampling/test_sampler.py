@@ -249,7 +249,7 @@ def test_watch_writes_one_object_a_sample(healthy_mac: StandIn) -> None:
     healthy_mac("ioreg", "exit 1")
     lines: list[str] = []
 
-    host.watch(
+    host.write_samples(
         2,
         0.05,
         "macos",
@@ -274,7 +274,9 @@ def test_watch_without_tools_hints_at_what_to_install(stand_in: StandIn) -> None
     lines: list[str] = []
     hints: list[str] = []
 
-    host.watch(1, 1.0, "macos", json_output=False, write=lines.append, write_hint=hints.append, table=host_table.table)
+    host.write_samples(
+        1, 1.0, "macos", json_output=False, write=lines.append, write_hint=hints.append, table=host_table.table
+    )
 
     assert any("brew install macmon" in hint and powermetrics.sudoers_line() in hint for hint in hints)
     rows = lines[0].splitlines()[1:-1]

@@ -357,7 +357,7 @@ def test_an_unproven_check_is_listed_with_its_remedy() -> None:
 
     says("reports", "an unproven check is listed with its remedy", unproven.decision.headline)
     assert unproven.decision.headline in text
-    assert "gatekeeper host" in text
+    assert "gatekeeper doctor" in text
 
 
 def test_a_failed_workload_shows_what_is_deployed_and_its_best_try() -> None:
