@@ -1,4 +1,4 @@
-"""The reference page of the record files: each file, each field with its unit, and the rows that `export` makes."""
+"""The reference page of the record files: each file, each field with its unit, and the rows of a table."""
 
 import ast
 import inspect
@@ -19,7 +19,7 @@ HEAD = """# Record files
 
 A JSON object a line; the last line is `{"end": true, "records": N}`. Fields are added, never renamed. Unknown is null
 or empty, never 0; `?` after a type: it may be null. A unit stands in the name, or beside the type. Times in `_ns` are
-of one monotonic clock of the machine: subtract them. `gatekeeper export RUN --format csv` writes
+of one monotonic clock of the machine: subtract them. `gatekeeper report RUN --format csv` writes
 [rows](#a-row-an-answer), and [`gatekeeper.load`](../python.md) gives them to Python. Other files:
 [fields of the files](files.md).
 """
@@ -51,7 +51,7 @@ COLUMNS = {
 """The columns of an answer's arrivals, as `Arrivals.as_columns` writes them."""
 SAMPLE_LINES = """A line of `host.jsonl`, once a second. It is in full once a minute and where more than numbers
 changed. Between, a line has no `values` but `like`, the `at_ns` of the last full line, and
-`numbers`: in that line's order each value that is a number, then its age where it has one. `gatekeeper export` writes
+`numbers`: in that line's order each value that is a number, then its age where it has one. `report --format csv` writes
 all in full."""
 CLASSES = (
     ("A request and its answer", kinds.Generation, ""),
@@ -180,12 +180,12 @@ def records() -> str:
     as_recorded = _named(AnswerRow, alike)
     knobs = _named(AnswerRow, {*OF_SETTING, *DRAFT_LENGTHS})
     parts.append(
-        "## A row an answer\n\n`gatekeeper export RUN --format csv`, and `answers` in Python. Empty is unknown. As in "
+        "## A row an answer\n\n`gatekeeper report RUN --format csv`, and `answers` in Python. Empty is unknown. As in "
         f"[the record](#a-request-and-its-answer): {as_recorded}. [Knobs](slo-keys.md#knobs), empty where the "
         f"sweep names none: {knobs}. Further columns:\n\n{_fields(AnswerRow, alike | {*OF_SETTING, *DRAFT_LENGTHS})}"
     )
     parts.append(
-        "## A row a host sample\n\n`gatekeeper export RUN --of host --format csv`, and `samples` in Python.\n\n"
+        "## A row a host sample\n\n`gatekeeper report RUN --of host --format csv`, and `samples` in Python.\n\n"
         f"{_fields(SampleRow)}"
     )
     return "\n".join(parts)

@@ -21,11 +21,12 @@ from gatekeeper.cli.options import (
 from gatekeeper.core.errors import GatekeeperError, InputError, nearest_word
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.system.environment_variables import DISPLAY, SSH_CONNECTION, SSH_TTY, WAYLAND_DISPLAY
-from gatekeeper.report import FORMATS
+from gatekeeper.report import FORMATS, Format, RenderedFrom
 
 PAGE = "report.html"
-ROW_FORMATS = ("csv", "ndjson")
-"""Formats of `export`."""
+ANSWERS = "answers"
+ROWS = (ANSWERS, "host")
+"""What `report --of` may name."""
 METRICS = "metrics"
 """In the place of a word of `explain`: what an objective may name."""
 CONFIGURED = "otlp"
@@ -124,30 +125,55 @@ def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
 @click.command()
 @RUN_DIR
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="Output format.")
+@click.option("--of", "rows", type=click.Choice(ROWS), help="Rows of csv and ndjson [default: answers].")
 @click.option(
     "--to", metavar="URL",
     help="Send the run to this OpenTelemetry collector; otlp: the one of the SLO file or OTEL_* variables.",
 )  # fmt: skip
 @AS_JSON
-def report(run_dir: Path, form: str, to: str | None, *, as_json: bool) -> None:
+def report(run_dir: Path, form: str, rows: str | None, to: str | None, *, as_json: bool) -> int:
     """Show a finished or interrupted run again, in any format.
 
-    As text it is the last screen of certify; -v prints what it rests on.
+    As text it is the last screen of certify; -v prints what it rests on. csv and ndjson are a row an answer, or with
+    --of host a row a host sample; of a damaged run they hold its whole records, and the exit code is 3.
     """
     if to is not None:
         _send(run_dir, to, as_json=as_json)
-        return
+        return ExitCode.OK
+    chosen = FORMATS[form]
+    if chosen.source is RenderedFrom.TABLE:
+        return _show_table(run_dir, chosen, rows or ANSWERS)
+    if rows is not None:
+        raise InputError(f"--of {rows} needs a table", hint="--format csv, or --format ndjson")
     from gatekeeper.run.stored.judge import load_decision
     from gatekeeper.run.stored.stored_page import load_page_data
 
-    chosen = FORMATS[form]
-    page = load_page_data(run_dir) if chosen.needs_page else None
+    page = load_page_data(run_dir) if chosen.source is RenderedFrom.PAGE else None
     decision = page.decision if page is not None else load_decision(run_dir)
     annotate(decision, run_dir, None)
     if form == "text":
         show_decision(decision, run_dir, slo_of(run_dir, None), newest=False)
     else:
-        sys.stdout.write(chosen.load()(page or (decision if chosen.needs_decision else decision.verdict)))
+        shown = decision.verdict if chosen.source is RenderedFrom.VERDICT else page or decision
+        sys.stdout.write(chosen.load()(shown))
+    return ExitCode.OK
+
+
+def _show_table(run_dir: Path, chosen: Format, rows: str) -> int:
+    """Print the answers or the host samples of a run; return 3 for a damaged record file."""
+    from gatekeeper.core.text import printable_error
+    from gatekeeper.deploy.loaded_run import LoadedRun
+    from gatekeeper.report import tables
+
+    run = LoadedRun(run_dir)
+    if rows == ANSWERS:
+        table = tables.answer_table(run.name, run.answer_files)
+    else:
+        table = tables.sample_table(run.name, run.host_columns)
+    sys.stdout.write(chosen.load()(table))
+    for trouble in run.troubles:
+        click.echo(printable_error(f"{run_dir}/{trouble}; its whole records are shown"), err=True)
+    return ExitCode.UNPROVEN if run.damaged else ExitCode.OK
 
 
 def _send(run_dir: Path, to: str, *, as_json: bool) -> None:
@@ -158,42 +184,4 @@ def _send(run_dir: Path, to: str, *, as_json: bool) -> None:
     show(document, text, as_json=as_json)
 
 
-@click.command()
-@RUN_DIR
-@click.option(
-    "--format", "form", type=click.Choice(ROW_FORMATS), default="csv", show_default=True,
-    help="Output format.",
-)  # fmt: skip
-@click.option(
-    "--of", "kind", type=click.Choice(["answers", "host"]), default="answers", show_default=True,
-    help="A row an answer, or a row a host sample.",
-)  # fmt: skip
-def export(run_dir: Path, form: str, kind: str) -> int:
-    """Write a run as a table: a row an answer, or a row a host sample.
-
-    The columns: docs/reference/records.md.
-
-    \b
-    Exit codes:
-      0    exported
-      3    a record file is damaged: only its whole records are exported
-    """
-    from gatekeeper.core.text import printable_error
-    from gatekeeper.deploy.loaded_run import LoadedRun
-    from gatekeeper.report import tables
-
-    run = LoadedRun(run_dir)
-    if kind == "answers":
-        table = tables.answer_table(run.name, run.answer_files)
-    else:
-        table = tables.sample_table(run.name, run.host_columns)
-    if form == "csv":
-        tables.write_csv(table, sys.stdout)
-    else:
-        tables.write_ndjson(table, sys.stdout)
-    for trouble in run.troubles:
-        click.echo(printable_error(f"{run_dir}/{trouble}; its whole records are exported"), err=True)
-    return ExitCode.UNPROVEN if run.damaged else ExitCode.OK
-
-
-COMMANDS = (open_report, explain, judge, report, export)
+COMMANDS = (open_report, explain, judge, report)

@@ -70,7 +70,7 @@ FURTHER = {
     "many hosts": ("remote", "fleet"),
     "stored records": ("judge",),
     "two systems": ("versus",),
-    "data": ("canaries", "export"),
+    "your prompts": ("canaries",),
     "this machine": ("selftest",),
     "your own worker": ("worker",),
 }
@@ -78,7 +78,7 @@ FURTHER = {
 MODULES = {
     "certify_and_plan": ("certify", "plan"),
     "try_draft": ("try",),
-    "judge_and_report": ("open", "explain", "judge", "report", "export"),
+    "judge_and_report": ("open", "explain", "judge", "report"),
     "admit_and_history": ("admit", "sign", "history", "compare"),
     "init_and_doctor": ("init", "doctor", "selftest", "worker", "help", "version"),
     "watch_and_proxy": ("watch", "proxy"),

@@ -13,18 +13,6 @@ import click
 
 from gatekeeper.core.errors import GatekeeperError, InputError
 
-FORMAT_OF = {
-    ".json": "json",
-    ".html": "html",
-    ".htm": "html",
-    ".md": "markdown",
-    ".xml": "junit",
-    ".txt": "text",
-    ".csv": "csv",
-    ".ndjson": "ndjson",
-}
-"""The format of an output file, by its extension."""
-
 
 def with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: bool) -> Callable[..., Any]:
     """Return *callback* with --format and --output carried out around it."""
@@ -82,7 +70,9 @@ def _format_by_extension(output: Path) -> str | None:
     context = click.get_current_context()
     if context.get_parameter_source("form") is not click.core.ParameterSource.DEFAULT or not output.suffix:
         return None
-    form = FORMAT_OF.get(output.suffix.lower())
+    from gatekeeper.report import format_of_file
+
+    form = format_of_file(output.name)
     (option,) = (parameter for parameter in context.command.params if parameter.name == "form")
     choices = list(getattr(option.type, "choices", ()))
     if form not in choices:

@@ -1,8 +1,18 @@
-"""The reports: each one function from a verdict, or from all data of a page, to text. No number is computed here."""
+"""The reports: each one function from a verdict, all data of a page or a table to text. No number is computed here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from importlib import import_module
+
+
+class RenderedFrom(Enum):
+    """What a format shows."""
+
+    VERDICT = "the verdict alone"
+    DECISION = "the verdict with its headline, and what the policy says"
+    PAGE = "the decision, and figures from the records"
+    TABLE = "the records as rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,23 +20,30 @@ class Format:
     """A choice of `gatekeeper report --format`; its module is imported when it is used."""
 
     module: str
-    needs_page: bool = False
-    """It renders PageData, with figures from the records, rather than the verdict alone."""
-    needs_decision: bool = False
-    """It renders the Decision: the verdict with its headline, and what the policy says."""
+    source: RenderedFrom
     function: str = "render"
+    extensions: tuple[str, ...] = ()
+    """Of an output file, without --format."""
 
     def load(self) -> Callable[..., str]:
-        """Return the function from the verdict, the Decision or PageData to text."""
+        """Return the function from the verdict, the Decision, PageData or a Table to text."""
         render: Callable[..., str] = getattr(import_module(f"gatekeeper.report.{self.module}"), self.function)
         return render
 
 
 FORMATS: dict[str, Format] = {
-    "html": Format("html.page", needs_page=True),
-    "json": Format("verdict_json"),
-    "junit": Format("junit"),
-    "line": Format("plain_text", needs_decision=True, function="render_line"),
-    "markdown": Format("markdown", needs_page=True),
-    "text": Format("plain_text", needs_decision=True),
+    "csv": Format("tables", RenderedFrom.TABLE, "render_csv", extensions=(".csv",)),
+    "html": Format("html.page", RenderedFrom.PAGE, extensions=(".html", ".htm")),
+    "json": Format("verdict_json", RenderedFrom.VERDICT, extensions=(".json",)),
+    "junit": Format("junit", RenderedFrom.VERDICT, extensions=(".xml",)),
+    "line": Format("plain_text", RenderedFrom.DECISION, "render_line"),
+    "markdown": Format("markdown", RenderedFrom.PAGE, extensions=(".md",)),
+    "ndjson": Format("tables", RenderedFrom.TABLE, "render_ndjson", extensions=(".ndjson",)),
+    "text": Format("plain_text", RenderedFrom.DECISION, extensions=(".txt",)),
 }
+
+
+def format_of_file(name: str) -> str | None:
+    """Return the format that the extension of a file's *name* stands for, in every command; None for no format."""
+    name = name.lower()
+    return next((form for form, about in FORMATS.items() if name.endswith(about.extensions)), None)

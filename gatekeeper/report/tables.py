@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TextIO
+from io import StringIO
 
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.text import inert_json, printable_error
@@ -40,12 +40,14 @@ def sample_table(run: str, samples: HostColumns) -> Table:
     return Table(list(dict.fromkeys([*own, *readings])), rows)
 
 
-def write_csv(table: Table, out: TextIO) -> None:
-    """Write a line of names and one a row."""
-    writer = csv.writer(out, lineterminator="\n")
+def render_csv(table: Table) -> str:
+    """Return a line of names and one a row."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.columns)
     for row in table.rows:
         writer.writerow([_csv_cell(row.get(name)) for name in table.columns])
+    return text.getvalue()
 
 
 def _csv_cell(value: Cell) -> Cell:
@@ -54,8 +56,7 @@ def _csv_cell(value: Cell) -> Cell:
     return _FORMULA.sub("'", printable_error(value).replace("\n", " "))
 
 
-def write_ndjson(table: Table, out: TextIO) -> None:
-    """Write an object a line."""
-    for row in table.rows:
-        document = {name: row.get(name) for name in table.columns}
-        out.write(inert_json(json.dumps(document, ensure_ascii=False)) + "\n")
+def render_ndjson(table: Table) -> str:
+    """Return an object a line."""
+    documents = ({name: row.get(name) for name in table.columns} for row in table.rows)
+    return "".join(inert_json(json.dumps(document, ensure_ascii=False)) + "\n" for document in documents)

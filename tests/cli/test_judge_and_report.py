@@ -1,4 +1,4 @@
-"""The commands that show what is there: open, explain and export."""
+"""The commands that show what is there: open, explain and report."""
 
 import csv
 import json
@@ -48,7 +48,7 @@ def with_display(project: ProjectFolder) -> ProjectFolder:
         ("report old", "there is no run old", "did you mean 'runs/old'?"),
         ("judge latst", "there is no run latst", "did you mean 'latest'?"),
         ("sign runs --key k", "runs is no run: it is a folder of 2", "such as runs/new"),
-        ("export elsewhere", "there is no run elsewhere", "gatekeeper history lists"),
+        ("report elsewhere", "there is no run elsewhere", "gatekeeper history lists"),
         ("history runs/new", "runs/new is a run", "gatekeeper history runs"),
     ],
 )
@@ -130,27 +130,27 @@ def test_a_mistyped_word_has_a_suggestion(project: ProjectFolder) -> None:
     assert [True] * 3 == [word in every for word in ("throughput_ratio", "graded_back", "host_slept")]
 
 
-def test_an_export_is_a_file_that_other_programs_read(project: ProjectFolder) -> None:
+def test_a_table_is_a_file_that_other_programs_read(project: ProjectFolder) -> None:
     """
     The extension decides the format, stdout has the rows alone, and a value that was not measured is an empty cell.
     """
-    project.run("export", str(PROMOTED), "-o", "answers.csv", code=0)
-    host_export = project.run("export", str(PROMOTED), "--of", "host", "--format", "ndjson", code=0)
+    project.run("report", str(PROMOTED), "-o", "answers.csv", code=0)
+    host_table = project.run("report", str(PROMOTED), "--of", "host", "--format", "ndjson", code=0)
 
     answers = list(csv.DictReader((project.path / "answers.csv").open(newline="")))
     assert ("", "") == (answers[0]["draft"], answers[0]["fault"])
     assert float(answers[0]["decode_tok_per_s"]) > 0
-    samples = [json.loads(line) for line in host_export.out.splitlines()]
+    samples = [json.loads(line) for line in host_table.out.splitlines()]
     assert {"soak-1", "soak-2", "soak-3"} >= {sample["phase"] for sample in samples}
     assert all(sample["memory_headroom_bytes"] > 0 for sample in samples)
-    assert "" == host_export.err
+    assert "" == host_table.err
 
 
-def test_an_export_of_a_damaged_run_is_whole_records_and_code_3(project: ProjectFolder) -> None:
+def test_a_table_of_a_damaged_run_is_whole_records_and_code_3(project: ProjectFolder) -> None:
     """
     The rows that can be read are written, and each file that is not whole is named.
     """
-    done = project.run("export", str(PROMOTED.with_name("damaged")), "--format", "csv", code=3)
+    done = project.run("report", str(PROMOTED.with_name("damaged")), "--format", "csv", code=3)
 
     assert 43 == len(list(csv.DictReader(done.out.splitlines())))
     assert ["baseline.jsonl", "soak-1.jsonl"] == sorted(
@@ -158,20 +158,9 @@ def test_an_export_of_a_damaged_run_is_whole_records_and_code_3(project: Project
     )
 
 
-def test_an_export_is_a_table_of_answers_unless_told_otherwise(project: ProjectFolder) -> None:
+@pytest.mark.parametrize("words", [("--of", "host"), ("--of", "host", "--format", "html"), ("--format", "xlsx")])
+def test_rows_of_no_table_are_refused(project: ProjectFolder, words: tuple[str, ...]) -> None:
     """
-    Without options it writes the answers as CSV.
+    --of needs a format of rows, and a format that is none ends the command before anything is written.
     """
-    plain, named = (
-        project.run("export", str(PROMOTED), *words, code=0) for words in ((), ("--of", "answers", "--format", "csv"))
-    )
-
-    assert plain.out == named.out
-
-
-@pytest.mark.parametrize("words", [("--format", "csv", "--json"), ("-o", "x.html"), ("--format", "xlsx")])
-def test_an_export_of_another_kind_is_refused(project: ProjectFolder, words: tuple[str, ...]) -> None:
-    """
-    A format that no table has ends the command before anything is written.
-    """
-    assert "hint" in project.run("export", str(PROMOTED), *words, code=2).err
+    assert "csv" in project.run("report", str(PROMOTED), *words, code=2).err

@@ -385,7 +385,7 @@ LONG = "a" * 300
         f"certify slo.toml --only sweep --out {LONG}",
         f"judge {LONG}",
         f"report {LONG}",
-        f"export {LONG}",
+        f"report {LONG} --format csv",
         f"history {LONG}",
         f"init -o {LONG}.toml",
         f"admit {LONG}.toml",

@@ -242,7 +242,7 @@ IN_A_RUN = {
     "a policy for its run": (("admit", "slo.toml", "--run", "run/policy.toml"), "is a part of a run", "folder: run"),
     "a run for canaries": (("canaries", "check", "run"), "run is a run", "run/inputs"),
     "output over a record": (
-        ("export", "run", "-o", "run/host.jsonl"),
+        ("report", "run", "--format", "csv", "-o", "run/host.jsonl"),
         "is a file of that run",
         "beside the run",
     ),

@@ -237,7 +237,7 @@ def test_a_damaged_manifest_is_evidence_that_is_missing(
     finished_run: tuple[ProjectFolder, Files], content: bytes | None, *, finished: bool
 ) -> None:
     """
-    judge, report, export and certify --resume end in 3 and name the manifest, whatever is wrong with it.
+    judge, report, report --to and certify --resume end in 3 and name the manifest, whatever is wrong with it.
     """
     project, files_before = finished_run
     restored(

@@ -16,7 +16,7 @@ from gatekeeper.core.metrics import ALL
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.verdict import FindingKind
-from gatekeeper.report import FORMATS
+from gatekeeper.report import FORMATS, RenderedFrom
 from gatekeeper.run.stored.stored_page import load_page_data
 from tests.builders.project_folder import ROOT
 
@@ -91,7 +91,7 @@ def test_no_report_has_an_identifier(name: str, tmp_path: Path) -> None:
 
     for form in ("text", "line", "markdown", "html"):
         chosen = FORMATS[form]
-        text = chosen.load()(page if chosen.needs_page else page.decision)
+        text = chosen.load()(page if chosen.source is RenderedFrom.PAGE else page.decision)
         if form == "html":
             text = re.sub(r"<(style|script|pre)\b.*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL)
         words = set(IDENTIFIER.findall(unescape(text).replace("\\", "")))
