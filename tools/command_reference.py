@@ -21,12 +21,10 @@ IN_A_GROUP, IN_COMMANDS = 3, 2
 
 def commands() -> str:
     """Return the page of every command with its options."""
-    head = (
-        "# Commands\n\nEvery command; `--help` prints the same. `gatekeeper help COMMAND` and `version` are not listed."
-    )
+    head = "# Commands\n\nEvery command; `--help` prints the same."
     context = click.Context(gatekeeper, info_name="gatekeeper", help_option_names=["-h", "--help"])
     everywhere = _alike(((path[0], command) for path, command, _ in _walk(gatekeeper, context, ())), IN_COMMANDS)
-    rows = ((f"`{name}`", "", text) for name, text in GLOBAL_OPTIONS.items())
+    rows = ((f"`{name}`", "", f"{text[0].upper()}{text[1:]}.") for name, text in GLOBAL_OPTIONS.items())
     parts = [
         f"{head}\n",
         f"## Global options\n\n{listing(rows)}",

@@ -191,11 +191,11 @@ def backends() -> str:
 
 def exit_codes() -> str:
     """Return the page of exit codes, with the way to the reason words."""
-    meanings = attribute_docs(ExitCode)
-    codes = [(one.value, f"`{one.name.lower()}`", meanings.get(one.name, "")) for one in ExitCode]
+    codes = [(code.value, code.words, code.means, code.remedy) for code in ExitCode]
     return (
-        "# Exit codes and reason words\n\n## Exit codes\n\n"
-        + table(("code", "name", "means"), codes)
+        "# Exit codes and reason words\n\n## Exit codes\n\nA command whose codes mean more says so in its help; "
+        "`gatekeeper explain 3` explains one.\n\n"
+        + table(("code", "in short", "means", "what to do"), codes)
         + "\n## Reason words\n\nOf `gatekeeper admit --json`, and of a run without proof: [words](words.md#reasons).\n"
     )
 
@@ -286,7 +286,7 @@ def words() -> str:
         "[Metrics](metrics.md)."
     )
     parts = [f"# Words\n\n{head}\n"]
-    every = [one for one in glossary.entries() if one.kind != "metric"]
+    every = [one for one in glossary.entries() if one.kind not in {"metric", glossary.EXIT_CODE}]
     for kind in dict.fromkeys(one.kind for one in every):
         mine = [one for one in every if one.kind == kind]
         rows = []

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from gatekeeper.cli.common_options import AS_JSON
-from gatekeeper.cli.options import PATH, RUN_DIR, SLO, RunPath, parse_duration, show, slo_of
+from gatekeeper.cli.options import PATH, RUN_DIR, SLO, RunPath, ends_with, parse_duration, show, slo_of
 from gatekeeper.core.errors import InputError
 
 
@@ -33,6 +33,11 @@ from gatekeeper.core.errors import InputError
 )  # fmt: skip
 @click.option("--url", metavar="URL", help="The running server: it must not differ from what was certified.")
 @AS_JSON
+@ends_with(
+    ok="admitted: the newest matching run passed",
+    objective_failed="the newest matching run failed an objective",
+    unproven="no proof, or the server differs; the next step is printed",
+)
 def admit(
     slo: Path,
     *,
@@ -52,10 +57,7 @@ def admit(
     It also says how many finished runs of the same did not pass.
 
     \b
-    Exit codes:
-      0    admitted: the newest matching run passed
-      1    the newest matching run failed an objective
-      3    no proof, or the server differs: the reason and the next step are printed
+    gatekeeper admit smoke --runs runs --max-age 7d
     """
     from gatekeeper.core.clock import SystemClock
     from gatekeeper.core.hidden_keys import address_of
@@ -104,6 +106,9 @@ def sign(
 
     An ssh key makes certificate.intoto.json.sig. PEM (extra `sign`) and --keyless (extra `keyless`) make
     certificate.sigstore.json, which cosign verifies; --bundle takes one of GitHub's action attest.
+
+    \b
+    gatekeeper sign latest --key ~/.ssh/id_ed25519
     """
     from gatekeeper.deploy.signing import sign as signing
 
@@ -132,6 +137,9 @@ def history(runs_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG00
     """List the runs of a folder by SLO, oldest first, with the trend of speed-up, acceptance and memory.
 
     Stored verdicts are shown if the run's checksums match.
+
+    \b
+    gatekeeper history runs --format html -o history.html
     """
     from gatekeeper.deploy import history as stored
     from gatekeeper.report.commands.history_text import history_text
@@ -151,16 +159,19 @@ def history(runs_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG00
     "--fail-on", type=click.Choice(["worse"]),
     help="Exit 1 where a figure is proven worse, 3 where one is missing.",
 )  # fmt: skip
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Compare this metric alone; repeatable.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", "markdown", "html"]), default="text", show_default=True,
     help="Output format; markdown fits a pull-request comment.",
 )  # fmt: skip
 @AS_JSON
+@ends_with(
+    ok="compared",
+    objective_failed="with --fail-on worse: a figure is proven worse",
+    unproven="the runs are not comparable",
+)
 def compare(
     runs: Sequence[Path],
     fail_on: str | None,
-    metrics: Sequence[str],
     form: str,
     *,
     as_json: bool,  # noqa: ARG001 (it sets the format)
@@ -170,16 +181,13 @@ def compare(
     Runs of different backends need targets of one family and the same canaries.
 
     \b
-    Exit codes:
-      0    compared
-      1    with --fail-on worse: a figure is proven worse
-      3    the runs are not comparable
+    gatekeeper compare runs/first latest
     """
     from gatekeeper.deploy import compare as comparing
     from gatekeeper.report import comparison_text
     from gatekeeper.report.data.compared_runs import comparisons_document
 
-    pairs = comparing.compare(runs, metrics)
+    pairs = comparing.compare(runs)
     if form == "html":
         from gatekeeper.report.html import comparison_page
 

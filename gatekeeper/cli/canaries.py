@@ -10,17 +10,12 @@ from gatekeeper.cli.options import PATH, CommandGroup, SloPath, show
 from gatekeeper.core.exit_codes import ExitCode
 
 CONTEXT = 8192
-"""Tokens of prompt and answer that `check` allows where no --limit is given."""
+"""Tokens of prompt and answer that `check` allows where no --context is given."""
 
 
 @click.group(cls=CommandGroup)
 def canaries() -> None:
-    """Make canary prompts from logs of your own requests, and check sets of them.
-
-    \b
-    gatekeeper canaries import requests.jsonl -o canaries/NAME
-    gatekeeper canaries check canaries/NAME --slo slos/this-host.toml
-    """
+    """Make canary prompts from logs of your own requests, and check sets of them."""
 
 
 @canaries.command(name="import")
@@ -49,7 +44,11 @@ def import_(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write canaries from logs of chat requests as JSON lines; nothing is removed from them."""
+    """Write canaries from logs of chat requests as JSON lines; nothing is removed from them.
+
+    \b
+    gatekeeper canaries import requests.jsonl -o canaries/NAME
+    """
     from gatekeeper.canaries.canary_text import import_text
     from gatekeeper.canaries.import_log import import_logs
 
@@ -63,7 +62,7 @@ def import_(
 @click.argument("paths", nargs=-1, required=True, type=PATH, metavar="PATH...")
 @click.option("--slo", type=SloPath(), help="Check also whether they suffice for its objectives.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=CONTEXT, show_default=True,
+    "--context", type=click.IntRange(min=1), default=CONTEXT, show_default=True,
     help="Tokens that prompt and answer may take together.",
 )  # fmt: skip
 @click.option(
@@ -71,12 +70,18 @@ def import_(
     help="Count with this model's tokenizer [default: four characters a token].",
 )  # fmt: skip
 @AS_JSON
-def check(paths: Sequence[Path], *, slo: Path | None, limit: int, tokenizer: Path | None, as_json: bool) -> int:
-    """Say what is wrong with canary files: repeats, answers in prompts, sizes, too few. Exits 2 if anything is."""
+def check(paths: Sequence[Path], *, slo: Path | None, context: int, tokenizer: Path | None, as_json: bool) -> int:
+    """Say what is wrong with canary files: repeats, answers in prompts, sizes, too few.
+
+    Exits 2 if anything is.
+
+    \b
+    gatekeeper canaries check canaries/json.jsonl --slo smoke
+    """
     from gatekeeper.canaries.canary_text import check_text
     from gatekeeper.canaries.check_set import check as check_sets
 
-    document = check_sets(paths, limit=limit, slo=slo, tokenizer=tokenizer)
+    document = check_sets(paths, limit=context, slo=slo, tokenizer=tokenizer)
     show(document, check_text(document), as_json=as_json)
     return ExitCode.BAD_INPUT if document["errors"] else ExitCode.OK
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper.cli.common_options import AS_JSON, QUIET
+from gatekeeper.cli.common_options import AS_JSON, QUIET, VERBOSE
 from gatekeeper.cli.options import (
     OUT,
     SLO,
     Port,
     SloPath,
     annotate,
+    ends_with,
     graded,
     parse_duration,
     parse_quantity,
@@ -78,7 +79,7 @@ def _after_interrupt(slo: Path, run: Sequence[str]) -> str:
     return f"all measurements are kept; to continue: {command}"
 
 
-def _show_finished(finished: "Finished", slo: Path, *, as_json: bool) -> None:
+def _show_finished(finished: "Finished", slo: Path, *, as_json: bool, verbose: bool) -> None:
     """Print the verdict of a run; on stderr, even with --quiet, report what was not delivered or recorded."""
     if finished.telemetry is not None:
         retry = with_own_commands(f"retry with: gatekeeper report {shlex.quote(str(finished.path))} --to otlp")
@@ -88,7 +89,7 @@ def _show_finished(finished: "Finished", slo: Path, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(finished.text)
     else:
-        show_decision(finished.decision, finished.path, slo)
+        show_decision(finished.decision, finished.path, slo, verbose=verbose)
 
 
 @click.command()
@@ -107,6 +108,8 @@ def _show_finished(finished: "Finished", slo: Path, *, as_json: bool) -> None:
 @graded
 @AS_JSON
 @QUIET
+@VERBOSE
+@ends_with(ok=None, objective_failed=None, bad_input=None, unproven=None, internal_error=None, interrupted=None)
 def certify(
     slo: Path,
     out: Path | None,
@@ -119,9 +122,14 @@ def certify(
     grade: str,
     as_json: bool,
     quiet: bool,
+    verbose: bool,
     **options: Any,
 ) -> int:
-    """Certify an SLO file: freeze, baseline, sweep, soak, judge, then promote or grade back."""
+    """Certify an SLO file: freeze, baseline, sweep, soak, judge, then promote or grade back.
+
+    \b
+    gatekeeper certify smoke --output runs/first
+    """
     _check_stage_options(only, knobs, resume=resume, extend=extend, grade=grade)
     if sys.stderr.isatty() and not quiet:
         click.echo("starting\r", nl=False, err=True)  # loading takes ten seconds on a busy machine; overwritten
@@ -129,7 +137,7 @@ def certify(
     from gatekeeper.run.open_run import RunRequest
 
     if only == SWEEP:
-        from gatekeeper.report.commands.sweep_text import sweep_text
+        from gatekeeper.report.commands.certify_text import sweep_text
 
         with observers(slo, quiet=quiet, serve=serve) as watching:
             document = run.sweep_alone(RunRequest(slo, out, watching, **options))
@@ -148,12 +156,12 @@ def certify(
         else:
             finished = run.certify(request)
     if only == SOAK:  # one setting without a sweep promotes nothing, so that its exit code decides no deploy
-        _show_finished(finished, slo, as_json=as_json)
+        _show_finished(finished, slo, as_json=as_json, verbose=verbose)
         return ExitCode.OK
     if grade == "certification":
         finished = replace(finished, decision=finished.decision.requiring_certificate())
     annotate(finished.decision, finished.path, slo)
-    _show_finished(finished, slo, as_json=as_json)
+    _show_finished(finished, slo, as_json=as_json, verbose=verbose)
     return finished.decision.exit_code
 
 
@@ -167,6 +175,9 @@ def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, as_json: bool)
 
     Sends no request, and needs no models. It starts the SLO's program for its version (PROGRAM --version), or its
     worker for its greeting.
+
+    \b
+    gatekeeper plan smoke
     """
     from gatekeeper.report.commands.plan_text import lint_text, plan_text
     from gatekeeper.run.plan import forecast

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from gatekeeper.cli.common_options import AS_JSON, add_common
-from gatekeeper.cli.options import PATH, CommandGroup, SloPath, parse_duration, show
+from gatekeeper.cli.common_options import AS_JSON, QUIET, add_common
+from gatekeeper.cli.options import PATH, CommandGroup, SloPath, ends_with, parse_duration, show
 from gatekeeper.core.exit_codes import ExitCode
 
 HOSTS = click.option("--hosts", type=PATH, default=Path("soak/hosts.toml"), show_default=True, help="The hosts file.")
@@ -42,13 +42,15 @@ def fleet() -> None:
 @fleet.command()
 @_looks
 @AS_JSON
+@ends_with(
+    ok="every host answered, and some SLO fits some host",
+    unproven="a host gave no answer, or no SLO fits any host",
+)
 def plan(slos: Sequence[Path], hosts: Path, only: Sequence[str], *, as_json: bool) -> int:
     """Show which SLO fits which host, why the others do not, and the expected time.
 
     \b
-    Exit codes:
-      0    every host answered, and some SLO fits some host
-      3    a host gave no answer, or no SLO fits any host
+    gatekeeper fleet plan m4-24gb m4-16gb --hosts soak/hosts.toml
     """
     from gatekeeper.fleet.cells import look_at_hosts, pair_slos_with_hosts, read_hosts, read_slos
     from gatekeeper.fleet.fleet_plan import plan_fleet
@@ -86,7 +88,7 @@ def plan(slos: Sequence[Path], hosts: Path, only: Sequence[str], *, as_json: boo
     help='A certified run on each host for objectives with against = "certified" [default: its own runs], or none.',
 )  # fmt: skip
 @AS_JSON
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress on stderr.")
+@QUIET
 def certify(
     slos: Sequence[Path],
     hosts: Path,
@@ -104,6 +106,9 @@ def certify(
     """Certify every SLO on every host that it fits. Run it again to attach to its runs.
 
     Exits with the worst code of all runs.
+
+    \b
+    gatekeeper fleet certify m4-24gb m4-16gb --hosts soak/hosts.toml
     """
     from gatekeeper.fleet import dispatch, fleet_run
     from gatekeeper.fleet.cell_task import FleetOptions
@@ -132,7 +137,11 @@ def certify(
 @RUNS
 @AS_JSON
 def report(runs: Path, *, as_json: bool) -> int:
-    """Show the answer of the fleet in --runs again; exits with its code."""
+    """Show the answer of the fleet in --runs again; exits with its code.
+
+    \b
+    gatekeeper fleet report --runs runs/fleet
+    """
     from gatekeeper.fleet.fleet_json import read_existing
     from gatekeeper.fleet.fleet_report import text
 
@@ -147,7 +156,11 @@ def report(runs: Path, *, as_json: bool) -> int:
 @ONLY
 @AS_JSON
 def policy(slo: str, runs: Path, only: Sequence[str], *, as_json: bool) -> None:
-    """Write the routes of SLO (its name) that hold on all hosts, and what one policy for all costs each host."""
+    """Write the routes of SLO (its name) that hold on all hosts, and what one policy for all costs each host.
+
+    \b
+    gatekeeper fleet policy m4-24gb --runs runs/fleet
+    """
     import tomli_w
 
     from gatekeeper.fleet.common_policy import common_policy

@@ -1,4 +1,4 @@
-"""The commands on this machine, its programs and this one: init, doctor, selftest, worker, help."""
+"""The commands on this machine, its programs and this one: init, doctor, selftest, worker."""
 
 import shlex
 import sys
@@ -9,37 +9,9 @@ from pathlib import Path
 import click
 
 from gatekeeper.cli.common_options import AS_JSON, QUIET
-from gatekeeper.cli.options import PATH, CommandGroup, SecondsRange, SloPath, show, styled_printer, wrapped
+from gatekeeper.cli.options import PATH, CommandGroup, SecondsRange, SloPath, ends_with, show, styled_printer, wrapped
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.exit_codes import ExitCode
-
-
-@click.command(hidden=True)
-@AS_JSON
-def version(*, as_json: bool) -> None:
-    """Show the versions for a bug report."""
-    from gatekeeper.report.commands.version_text import versions_text
-    from gatekeeper.run.start.versions import versions
-
-    version_numbers = versions()
-    show(version_numbers, versions_text(version_numbers), as_json=as_json)
-
-
-@click.command(name="help", hidden=True)
-@click.argument("words", nargs=-1, metavar="[COMMAND]...")
-@click.pass_context
-def show_help(context: click.Context, words: Sequence[str]) -> None:
-    """Show the help of a command; without one, the list of all."""
-    parent = context.find_root()
-    command = parent.command
-    for word in words:
-        if not isinstance(command, click.Group):
-            path = parent.command_path
-            raise InputError(f"'{path}' has no commands of its own", hint=f"see: {path} --help")
-        _, subcommand, _ = command.resolve_command(parent, [word])
-        assert subcommand is not None
-        command, parent = subcommand, click.Context(subcommand, info_name=word, parent=parent)
-    click.echo(command.get_help(parent))
 
 
 @click.command()
@@ -58,6 +30,9 @@ def init(
     """Write an SLO file for this machine, from the backends and models found on it.
 
     It finds the same models as try. Exits 3, with the commands, if something must be downloaded or installed first.
+
+    \b
+    gatekeeper init -o slos/this-host.toml
     """
     from gatekeeper.report.commands.init_text import init_text
     from gatekeeper.run.start.init_slo import propose
@@ -92,6 +67,9 @@ def doctor(
 
     Exits 2 if an environment variable would make speculation lossy, and 3 if a remote host has no gatekeeper with the
     same rules.
+
+    \b
+    gatekeeper doctor --samples 10 --interval 5s
     """
     if samples is not None:
         if slo is not None or remote_host is not None:
@@ -146,6 +124,9 @@ def selftest(output: Path, *, file: Path | None, quiet: bool) -> None:
 
     It takes three to five minutes, with the little pair of models. The file holds what each tool of the host printed
     and short measurements, without names of users and hosts, home folders and serial numbers.
+
+    \b
+    gatekeeper selftest -o selftest.json
     """
     from gatekeeper.report.commands.selftest_text import selftest_text
     from gatekeeper.run.start import selftest as trying
@@ -169,16 +150,18 @@ def worker() -> None:
     help="The longest start, and the longest answer.",
 )  # fmt: skip
 @AS_JSON
+@ends_with(
+    ok="everything that it declares is there",
+    objective_failed="something is missing or wrong",
+    bad_input="it cannot be started, does not greet, or does not become ready",
+)
 def check(command: Sequence[str], target: str, draft: str, timeout: float, *, as_json: bool) -> ExitCode:
     """Start a worker, send it three requests, and show what is there and what is missing.
 
     Options of gatekeeper stand before COMMAND. A word with {draft} is left out where the worker decodes plainly.
 
     \b
-    Exit codes:
-      0    everything that it declares is there
-      1    something is missing or wrong
-      2    it cannot be started, does not greet, or does not become ready
+    gatekeeper worker check python integrations/example_worker.py {target} {draft}
     """
     from gatekeeper.backends.worker_backend.worker_check import check_worker
     from gatekeeper.report.commands.worker_text import worker_check_text
@@ -190,4 +173,4 @@ def check(command: Sequence[str], target: str, draft: str, timeout: float, *, as
     return ExitCode.OBJECTIVE_FAILED if document["to_repair"] else ExitCode.OK
 
 
-COMMANDS = (init, doctor, selftest, worker, show_help, version)
+COMMANDS = (init, doctor, selftest, worker)

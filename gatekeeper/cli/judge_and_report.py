@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
-from gatekeeper.cli.common_options import AS_JSON
+from gatekeeper.cli.common_options import AS_JSON, VERBOSE
 from gatekeeper.cli.options import (
     LATEST,
     RUN_DIR,
     RunPath,
     SloPath,
     annotate,
+    ends_with,
     show,
     show_decision,
     slo_of,
@@ -41,7 +42,11 @@ REMOTE_SESSION = (SSH_CONNECTION, SSH_TTY)
 @click.argument("run_dir", type=RunPath(), default=LATEST, metavar="[RUN]")
 @AS_JSON
 def open_report(run_dir: Path, *, as_json: bool) -> None:
-    """Open the report of a run in a browser [default: the newest run]; without a display, print its path."""
+    """Open the report of a run in a browser [default: the newest run]; without a display, print its path.
+
+    \b
+    gatekeeper open latest
+    """
     page = (run_dir / PAGE).absolute()
     if not page.is_file():
         hint = f"an unfinished run has none yet: gatekeeper report {run_dir} --output page.html"
@@ -78,9 +83,12 @@ def _open(page: Path) -> bool:
 @click.argument("words", nargs=-1, metavar="[WORD]")
 @AS_JSON
 def explain(words: Sequence[str], *, as_json: bool) -> None:
-    """Explain a metric, an outcome, a finding or another word.
+    """Explain a metric, an outcome, an exit code, a finding or another word.
 
-    `metrics` lists what an objective may name. Without WORD: every word.
+    3 is exit code 3. `metrics` lists what an objective may name. Without WORD: every word.
+
+    \b
+    gatekeeper explain ttft_delta
     """
     from gatekeeper.report.commands.explain_text import explain_text, list_text, metrics_document, metrics_text
     from gatekeeper.report.data import glossary
@@ -104,8 +112,14 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
 @RUN_DIR
 @click.option("--slo", type=SloPath(), help="Judge the records by this SLO's objectives.")
 @AS_JSON
-def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
-    """Judge the records of a run again: same exit code, same bytes."""
+@VERBOSE
+@ends_with(ok=None, objective_failed=None, bad_input=None, unproven=None, internal_error=None)
+def judge(run_dir: Path, slo: Path | None, *, as_json: bool, verbose: bool) -> int:
+    """Judge the records of a run again: same exit code, same bytes.
+
+    \b
+    gatekeeper judge latest
+    """
     # Here, not first by a module of ours: so many calls deeper, numpy's import crosses the end of a chunk of Python's
     # stack a thousand times, and each time memory is mapped and returned.
     import numpy  # noqa: F401, ICN001
@@ -118,7 +132,7 @@ def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(verdict_json.render(decision.verdict))
     else:
-        show_decision(decision, run_dir, slo_of(run_dir, slo), newest=False, stored=slo is None)
+        show_decision(decision, run_dir, slo_of(run_dir, slo), verbose=verbose, newest=False, stored=slo is None)
     return decision.verdict.exit_code
 
 
@@ -131,11 +145,15 @@ def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
     help="Send the run to this OpenTelemetry collector; otlp: the one of the SLO file or OTEL_* variables.",
 )  # fmt: skip
 @AS_JSON
-def report(run_dir: Path, form: str, rows: str | None, to: str | None, *, as_json: bool) -> int:
+@VERBOSE
+def report(run_dir: Path, form: str, rows: str | None, to: str | None, *, as_json: bool, verbose: bool) -> int:
     """Show a finished or interrupted run again, in any format.
 
     As text it is the last screen of certify; -v prints what it rests on. csv and ndjson are a row an answer, or with
     --of host a row a host sample; of a damaged run they hold its whole records, and the exit code is 3.
+
+    \b
+    gatekeeper report latest -o report.md
     """
     if to is not None:
         _send(run_dir, to, as_json=as_json)
@@ -152,7 +170,7 @@ def report(run_dir: Path, form: str, rows: str | None, to: str | None, *, as_jso
     decision = page.decision if page is not None else load_decision(run_dir)
     annotate(decision, run_dir, None)
     if form == "text":
-        show_decision(decision, run_dir, slo_of(run_dir, None), newest=False)
+        show_decision(decision, run_dir, slo_of(run_dir, None), verbose=verbose, newest=False)
     else:
         shown = decision.verdict if chosen.source is RenderedFrom.VERDICT else page or decision
         sys.stdout.write(chosen.load()(shown))

@@ -4,13 +4,15 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from gatekeeper.cli.common_options import GLOBAL_OPTIONS, add_common, is_verbose, unknown_command_hint
+from gatekeeper.cli.common_options import add_common, unknown_command_hint
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.system.environment_variables import GITHUB_ACTIONS
 
 if TYPE_CHECKING:
@@ -141,12 +143,14 @@ def wrapped(text: str, stream: TextIO | None, begun: int = 0) -> str:
     return "\n".join(lines).removeprefix(" " * begun)
 
 
-def show_decision(decision: "Decision", run: Path, slo: object = "SLO.toml", **known: bool) -> None:
-    """Print the last screen of a run, with -v after what stands behind it; what is *known*: see `summary.show`."""
+def show_decision(
+    decision: "Decision", run: Path, slo: object = "SLO.toml", *, verbose: bool = False, **known: bool
+) -> None:
+    """Print the last screen of a run, *verbose* after what stands behind it; what is *known*: see `summary.show`."""
     from gatekeeper.report.terminal import summary
 
     details = ""
-    if is_verbose():
+    if verbose:
         from gatekeeper.report import plain_text
         from gatekeeper.run.stored.stored_policy import stored_policy
 
@@ -280,11 +284,6 @@ class LazyCommand(click.Command):
 class CommandGroup(click.Group):
     """Suggests the nearest command for a mistyped one, and lists its commands with a whole sentence each."""
 
-    sections: Mapping[str, Mapping[str, str]] = {}
-    """The commands under each heading of --help, with a line each; without any, all follow under `Commands`."""
-    further: Mapping[str, Sequence[str]] = {}
-    """The commands that --help only names, by what they are for."""
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name; import it where it is lazy."""
         command = super().get_command(ctx, cmd_name)
@@ -304,22 +303,8 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (the signature is click's)
-        """List the commands in the order of --help, then in the order they were added; not by letter."""
-        groups = (*self.sections.values(), *self.further.values())
-        first = [name for names in groups for name in names if name in self.commands]
-        return [*first, *(name for name in self.commands if name not in first)]
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Show the commands of the program before the options that all of them have; those of a group after its own."""
-        if not self.sections:
-            super().format_options(ctx, formatter)
-            return
-        names = {about: ", ".join(name for name in of_group) for about, of_group in self.further.items()}
-        groups = {**self.sections, "More commands, each with --help": names}
-        widest = max(len(name) for rows in groups.values() for name in rows)
-        for head, rows in {**groups, "Global options, after the command": GLOBAL_OPTIONS}.items():
-            with formatter.section(head):
-                formatter.write_dl([(name.ljust(widest), text) for name, text in rows.items()])
+        """List the commands in the order they were added; not by letter."""
+        return [*self.commands]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Show each command with its whole first sentence; click cuts it off where the line ends."""
@@ -327,3 +312,15 @@ class CommandGroup(click.Group):
         rows = [(name, command.get_short_help_str(limit=200)) for name, command in commands if not command.hidden]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+def ends_with(**meanings: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what adds the exit codes to a command's help: each by its name, with its *meanings* or the general one."""
+
+    def add_exit_codes(command: Callable[..., Any]) -> Callable[..., Any]:
+        codes = [(ExitCode[name.upper()], meaning) for name, meaning in meanings.items()]
+        lines = [f"  {code:<3}  {meaning or code.words}" for code, meaning in codes]
+        command.__doc__ = f"{cleandoc(command.__doc__ or '')}\n\n\b\nExit codes:\n" + "\n".join(lines)
+        return command
+
+    return add_exit_codes

@@ -14,22 +14,22 @@ import click
 from gatekeeper.core.errors import GatekeeperError, InputError
 
 
-def with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: bool) -> Callable[..., Any]:
-    """Return *callback* with --format and --output carried out around it."""
+def with_output(callback: Callable[..., Any], *, has_format: bool) -> Callable[..., Any]:
+    """Return *callback* with --output carried out around it, and --json where the command *has_format*, too."""
 
     def call(*words: Any, **options: Any) -> Any:
         output: Path | None = options.pop("output_file", None)
-        quiet = options["quiet"] if own_quiet else options.pop("quiet")
         if output is not None:
             from gatekeeper.core.system.run_directory import check_outside_of_runs
 
             check_outside_of_runs(output)
-            options["form"] = _format_by_extension(output) or options["form"]
-        if own_format:
-            if options.get("as_json"):
-                options["form"] = "json"
-        elif options.pop("form", "text") == "json":
-            options["as_json"] = True
+            form = _format_by_extension(output)
+            if not has_format:
+                options["as_json"] = options["as_json"] or form == "json"
+            elif form is not None:
+                options["form"] = form
+        if has_format and options["as_json"]:
+            options["form"] = "json"
         if output is None:
             return callback(*words, **options)
         if not output.parent.is_dir():  # said before the work, not after it
@@ -40,8 +40,7 @@ def with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: bo
             code = callback(*words, **options)
         written.flush()
         _write(output, written.buffer.getvalue())
-        if not quiet:
-            sys.stdout.write(f"wrote {output}\n")
+        sys.stdout.write(f"wrote {output}\n")
         return code
 
     call.__name__, call.__doc__ = callback.__name__, callback.__doc__
@@ -66,18 +65,17 @@ def _write(output: Path, content: bytes) -> None:
 
 
 def _format_by_extension(output: Path) -> str | None:
-    """Return the format that the file's extension names; None where --format was given, or there is no extension."""
+    """Return the format that the file's extension names; None where an option names it, or there is no extension."""
     context = click.get_current_context()
-    if context.get_parameter_source("form") is not click.core.ParameterSource.DEFAULT or not output.suffix:
+    named = [context.get_parameter_source(name) for name in ("form", "as_json")]
+    if click.core.ParameterSource.COMMANDLINE in named or not output.suffix:
         return None
     from gatekeeper.report import format_of_file
 
     form = format_of_file(output.name)
-    (option,) = (parameter for parameter in context.command.params if parameter.name == "form")
-    choices = list(getattr(option.type, "choices", ()))
+    types = [parameter.type for parameter in context.command.params if parameter.name == "form"]
+    choices = [str(choice) for choice in getattr(types[0], "choices", ())] if types else ["text", "json"]
     if form not in choices:
-        raise InputError(
-            f"--output {output}: {context.info_name} has no format for {output.suffix}",
-            hint=f"its formats: {', '.join(choices)}; name one with --format",
-        )
+        hint = f"its formats: {', '.join(choices)}" + ("; name one with --format" if types else "")
+        raise InputError(f"--output {output}: {context.info_name} has no format for {output.suffix}", hint=hint)
     return form

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gatekeeper.cli.common_options import AS_JSON, QUIET
+from gatekeeper.cli.common_options import AS_JSON, QUIET, VERBOSE
 from gatekeeper.cli.options import (
     LATEST,
     OUT,
@@ -68,6 +68,7 @@ def remote() -> None:
 @graded
 @AS_JSON
 @QUIET
+@VERBOSE
 def certify(
     slo: Path,
     host: str,
@@ -80,24 +81,32 @@ def certify(
     grade: str,
     as_json: bool,
     quiet: bool,
+    verbose: bool,
 ) -> int:
     """Certify an SLO file on the remote host, download the run and judge it again locally.
 
     The exit code is that of the verdict. --baseline names a run on that host.
+
+    \b
+    gatekeeper remote certify smoke --on mini.local
     """
     from gatekeeper.run.remote.remote_run import RemoteRequest
 
     request = RemoteRequest(slo, out, resume=resume, baseline=baseline, send_env=tuple(send_env))
     with _runner(host, patience, quiet=quiet) as runner:
         result = runner.certify(request)
-    return _show_result(result, slo, grade, as_json=as_json)
+    return _show_result(result, slo, grade, as_json=as_json, verbose=verbose)
 
 
 @remote.command(name="list")
 @ON
 @AS_JSON
 def list_runs(host: str, *, as_json: bool) -> None:
-    """List the runs on the remote host: owner, start and state."""
+    """List the runs on the remote host: owner, start and state.
+
+    \b
+    gatekeeper remote list --on mini.local
+    """
     from gatekeeper.run.remote import run_list
     from gatekeeper.run.remote.ssh import RemoteHost
 
@@ -112,14 +121,20 @@ def list_runs(host: str, *, as_json: bool) -> None:
 @PATIENCE
 @AS_JSON
 @QUIET
-def attach(run_id: str | None, host: str, out: Path | None, *, patience: str, as_json: bool, quiet: bool) -> int:
+@VERBOSE
+def attach(
+    run_id: str | None, host: str, out: Path | None, *, patience: str, as_json: bool, quiet: bool, verbose: bool
+) -> int:
     """Follow a run to its end, download it and judge it again.
 
     Without RUN: the one in progress, else the newest that was not downloaded.
+
+    \b
+    gatekeeper remote attach --on mini.local
     """
     with _runner(host, patience, quiet=quiet) as runner:
         result = runner.attach(run_id, out)
-    return _show_result(result, None, "demo", as_json=as_json)
+    return _show_result(result, None, "demo", as_json=as_json, verbose=verbose)
 
 
 @remote.command()
@@ -131,6 +146,9 @@ def cancel(run_id: str | None, host: str, *, grace: float, as_json: bool) -> Non
     """Stop a remote run: gatekeeper stops its servers and then itself; after --grace it is killed.
 
     Without RUN: the one in progress, if it is yours.
+
+    \b
+    gatekeeper remote cancel --on mini.local
     """
     from gatekeeper.run.remote import run_list
     from gatekeeper.run.remote.ssh import RemoteHost
@@ -151,7 +169,7 @@ def _runner(host: str, patience: str, *, quiet: bool) -> "Iterator[RemoteRunner]
         yield RemoteRunner(RemoteHost(host), patience_s, [observer] if observer is not None else [])
 
 
-def _show_result(result: "RemoteResult", slo: Path | None, grade: str, *, as_json: bool) -> int:
+def _show_result(result: "RemoteResult", slo: Path | None, grade: str, *, as_json: bool, verbose: bool) -> int:
     """Print the verdict, if there is one, and return its exit code; then raise the error, if there is one."""
     from gatekeeper.report.data.decision import decide
 
@@ -164,7 +182,7 @@ def _show_result(result: "RemoteResult", slo: Path | None, grade: str, *, as_jso
         if as_json:
             sys.stdout.write(result.text)
         else:
-            show_decision(decision, result.path, slo or "SLO.toml")
+            show_decision(decision, result.path, slo or "SLO.toml", verbose=verbose)
         code = int(decision.exit_code)
     if result.error is not None:
         sys.stdout.flush()

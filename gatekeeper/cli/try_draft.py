@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gatekeeper.cli.certify_and_plan import observers
-from gatekeeper.cli.common_options import AS_JSON, QUIET, is_verbose
+from gatekeeper.cli.common_options import AS_JSON, QUIET, VERBOSE
 from gatekeeper.cli.options import PATH, SloPath, out_option, seconds_option, show
 from gatekeeper.core.backend_registry import PROBED
 from gatekeeper.core.errors import InputError
@@ -26,6 +26,7 @@ AFTER_INTERRUPT = {"try": "it cannot be resumed: run it again, with a lower --se
 @out_option("Keep the records in this folder [default: nothing is kept].")
 @AS_JSON
 @QUIET
+@VERBOSE
 def try_draft(
     slo: Path | None,
     target: str | None,
@@ -37,11 +38,15 @@ def try_draft(
     out: Path | None,
     as_json: bool,
     quiet: bool,
+    verbose: bool,
 ) -> None:
     """Measure for 30 seconds whether drafting helps on this machine.
 
     It tries the models of an SLO file, or --target and --draft, or the heaviest pair found in the caches of Hugging
     Face, LM Studio and Ollama and in the folder models. Exits 3 if there is none.
+
+    \b
+    gatekeeper try --seconds 20
     """
     from gatekeeper.report.commands.try_text import try_slo_text, try_text
     from gatekeeper.run.start import try_pair as trying
@@ -59,7 +64,7 @@ def try_draft(
             document = trying.try_pair(
                 target, drafts, canaries, out, backend=backend, seconds=seconds, observers=watching
             )
-    text = try_slo_text(document) if slo is not None else try_text(document, verbose=is_verbose())
+    text = try_slo_text(document) if slo is not None else try_text(document, verbose=verbose)
     show(document, text, as_json=as_json)
 
 

@@ -49,6 +49,9 @@ def versus(
 
     A and B are the addresses of two running servers, two SLO files, or with --slo two environments (folders of venv),
     two drafts of the SLO or two programs.
+
+    \b
+    gatekeeper versus http://127.0.0.1:8080/v1 http://127.0.0.1:8081/v1
     """
     from gatekeeper.versus.system_comparison import compare_systems
     from gatekeeper.versus.versus_text import versus_text

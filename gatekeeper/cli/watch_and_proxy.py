@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gatekeeper.cli.common_options import QUIET
-from gatekeeper.cli.options import PATH, RunPath, SloPath, parse_address, parse_duration, styled_printer
+from gatekeeper.cli.options import PATH, RunPath, SloPath, ends_with, parse_address, parse_duration, styled_printer
 from gatekeeper.core.errors import InputError
 
 AFTER_INTERRUPT = {
@@ -21,18 +21,16 @@ MISSING = "gatekeeper proxy needs the extra `proxy`"
 def watching(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a watch, which the proxy has built in."""
     options = (
-        click.option("--run", type=RunPath(), help="The run that certified it [default: the policy's folder]."),
+        click.option("--run", type=RunPath(), help="The run that certified it [default: its folder]."),
         click.option("--slo", type=SloPath(), help="The SLO file, if its models are not found otherwise."),
         click.option("--interval", metavar="60s", help="Time from round to round [default: the policy's]."),
         click.option(
             "--duty", type=float, help="Largest share of the server's time for canaries [default: the policy's]."
         ),
         click.option("--host/--no-host", default=None, help="Sample this host [default: if the policy guards it]."),
-        click.option("--overlay", type=PATH, help="Overlay file [default: policy.live.toml next to the policy]."),
-        click.option("--journal", "log", type=PATH, help="Log file [default: watch.jsonl next to the policy]."),
-        click.option(
-            "--textfile", type=PATH, metavar="DIR", help="Also write the state as Prometheus text into this folder."
-        ),
+        click.option("--overlay", type=PATH, help="The overlay [default: policy.live.toml beside it]."),
+        click.option("--log", type=PATH, help="The log [default: watch.jsonl beside it]."),
+        click.option("--textfile", type=PATH, metavar="DIR", help="Write the state as Prometheus text here, too."),
     )
     for option in reversed(options):
         command = option(command)
@@ -41,34 +39,36 @@ def watching(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @click.argument("policy", type=PATH)
-@click.option("--url", metavar="URL", help="Address of the deployed server [default: the SLO's url].")
+@click.option("--url", metavar="URL", help="The deployed server [default: the SLO's url].")
 @click.option("--plain-url", metavar="URL", help="Address of the same server without a draft.")
 @watching
-@click.option("--once", is_flag=True, help="Run one round and exit.")
-@click.option("--rounds", type=click.IntRange(min=1), help="Run this many rounds and exit.")
+@click.option("--rounds", type=click.IntRange(min=1), metavar="N", help="Run this many rounds and exit.")
 @click.option(
     "--on-change", "commands", multiple=True, metavar="COMMAND",
-    help="Command to run when a route changes, without a shell; repeatable.",
+    help="Command to run when a route changes, without a shell, for 30 s at most; repeatable.",
 )  # fmt: skip
-@click.option("--limit", metavar="30s", help="Time limit of one command [default: 30s].")
-@click.option("--listen", metavar="HOST:PORT", help="Also serve the state at /metrics, for Prometheus to fetch.")
+@click.option("--listen", metavar="HOST:PORT", help="Serve the state at /metrics, for Prometheus.")
 @click.option(
     "--host-name", "host_names", multiple=True, metavar="NAME",
     help="Accept this Host header at --listen too; repeatable.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object per event.")
 @QUIET
-def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet: bool, **options: Any) -> int:
+@ends_with(
+    ok="every route is as certified",
+    objective_failed="a route was moved down the ladder or turned off, or a guard is violated",
+    bad_input=None,
+    unproven="no answer came, another watch runs, or the run is of other rules",
+    internal_error="the overlay or the log cannot be written",
+    interrupted="interrupted; the same command continues",
+)
+def watch(policy: Path, *, rounds: int | None, as_json: bool, quiet: bool, **options: Any) -> int:
     """Check the guards of a deployed policy round after round; turn speculation off when one is violated.
 
+    With --rounds it ends; the exit code says how the last round was.
+
     \b
-    Exit codes, after --once or --rounds:
-      0    every route is as certified
-      1    a route was moved down the ladder or turned off, or a guard is violated
-      2    wrong command line or input file
-      3    no answer came, another watch uses the overlay, or the run is of other rules
-      4    the overlay or the log cannot be written
-      130  interrupted; the same command continues
+    gatekeeper watch policy.toml --url http://127.0.0.1:8080/v1
     """
     import json
 
@@ -77,13 +77,7 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
     from gatekeeper.deploy.watch.open_session import open_session
     from gatekeeper.deploy.watch.watch_config import WatchConfig
 
-    if once and rounds is not None:
-        raise InputError("--once and --rounds cannot be combined", hint="--once is the same as --rounds 1")
     options["interval"] = parse_duration(options["interval"], "--interval", "60s")
-    if options["limit"] is None:
-        del options["limit"]
-    else:
-        options["limit"] = parse_duration(options["limit"], "--limit", "30s")
     options["commands"] = tuple(_argv(command) for command in options["commands"])
     options["listen"] = None if options["listen"] is None else parse_address(options["listen"], 9477)
 
@@ -93,7 +87,7 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
 
     raise_descriptor_limit()
     with open_session(WatchConfig(policy, **options), say=styled_printer(quiet=quiet), write=write) as session:
-        return session.run(1 if once else rounds)
+        return session.run(rounds)
 
 
 @click.command()
@@ -113,6 +107,12 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
 @click.option("--keep-prompts", type=PATH, help="Also keep requests and answers, with mode 600.")
 @click.option("--drain", default="60s", show_default=True, metavar="60s", help="Longest wait for requests at the end.")
 @QUIET
+@ends_with(
+    ok="stopped by SIGTERM or Ctrl-C",
+    bad_input=None,
+    unproven="a watch or another proxy uses this policy, or its run is of other rules",
+    internal_error="a file cannot be written",
+)
 def proxy(
     policy: Path,
     *,
@@ -130,11 +130,7 @@ def proxy(
     the gain on live traffic: see /, /metrics and live.jsonl.
 
     \b
-    Exit codes:
-      0    stopped by SIGTERM or Ctrl-C
-      2    wrong command line or input file
-      3    a watch or another proxy uses this policy, or its run is of other rules
-      4    a file cannot be written
+    gatekeeper proxy policy.toml --url http://127.0.0.1:8080/v1
     """
     from gatekeeper.core.system.own_limits import raise_descriptor_limit
     from gatekeeper.deploy.watch.watch_config import WatchConfig

@@ -14,7 +14,7 @@ from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.manifest import Manifest, Model
-from gatekeeper.core.metrics import BY_NAME, MEASURED, suggest_metric
+from gatekeeper.core.metrics import BY_NAME, MEASURED
 from gatekeeper.core.slo import CONFIDENCE, Slo
 from gatekeeper.core.system import inputs
 from gatekeeper.core.system.run_directory import RunDirectory
@@ -112,18 +112,15 @@ class _Side:
         return WorkloadResult(verdict.outcome, verdict.setting) if verdict is not None else None
 
 
-def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> list[RunComparison]:
+def compare(paths: Sequence[Path]) -> list[RunComparison]:
     """Judge runs again and compare each with the first; metrics of workloads that are not comparable are not compared.
 
     There is one comparison for each run after the first.
     """
     if len(paths) < 2:
         raise InputError("compare needs two runs or more", hint="for example: gatekeeper compare RUN_A RUN_B")
-    for name in metrics:
-        if name not in MEASURED:
-            raise InputError(f"--metric {name}: runs are not compared by it", hint=suggest_metric(name, MEASURED))
     first, *later = (_side(path) for path in paths)
-    return [_compare(first, side, tuple(metrics) or MEASURED) for side in later]
+    return [_compare(first, side) for side in later]
 
 
 def exit_code(comparisons: Sequence[RunComparison], *, fail_on_worse: bool) -> ExitCode:
@@ -145,7 +142,7 @@ def _same_run(first: ComparedRun, second: ComparedRun) -> bool:
     return Path(first.run).resolve() == Path(second.run).resolve()
 
 
-def _compare(first: _Side, second: _Side, metrics: Sequence[str]) -> RunComparison:
+def _compare(first: _Side, second: _Side) -> RunComparison:
     matter, causes = compare_inputs(first.manifest, second.manifest, first.slo, second.slo)
     notes = across_backends(first.manifest, second.manifest)
     across = bool(notes)
@@ -160,12 +157,12 @@ def _compare(first: _Side, second: _Side, metrics: Sequence[str]) -> RunComparis
     sides = first, second
     incomplete = [f"{side.head.run}: {side.head.incomplete}" for side in sides if side.head.incomplete]
     names = dict.fromkeys((*first.workloads, *second.workloads))
-    contrasts = _contrasts(first, second, [(name, metric) for name in names for metric in metrics])
+    contrasts = _contrasts(first, second, [(name, metric) for name in names for metric in MEASURED])
     workloads = []
     for name in names:
         refusals = [*incomplete, *(difference for difference in matter if concerns(difference, name))]
         refusals += [f"{side.head.run} has no such workload" for side in sides if name not in side.workloads]
-        rows = [_called(contrasts[name, metric], called=not refusals, across=across) for metric in metrics]
+        rows = [_called(contrasts[name, metric], called=not refusals, across=across) for metric in MEASURED]
         workloads.append(ComparedWorkload(name, tuple(refusals), first.result(name), second.result(name), tuple(rows)))
     return RunComparison(
         a=first.head, b=second.head, not_comparable=(*incomplete, *matter), differences=tuple(causes),

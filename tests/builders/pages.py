@@ -139,7 +139,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
         "proxy": lambda: proxy_page.render(*proxied()),
         "fleet": lambda: fleet_page.render(fleet()),
         "history": lambda: history_page.render(history.history(GOLDEN)),
-        "comparison": lambda: comparison_page.render(compare.compare([GOLDEN / "promoted", GOLDEN / "promoted"], ())),
+        "comparison": lambda: comparison_page.render(compare.compare([GOLDEN / "promoted", GOLDEN / "promoted"])),
     }.items()
 }
 """Each is rendered once, whatever tests look at it."""

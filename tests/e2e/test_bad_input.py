@@ -389,7 +389,7 @@ LONG = "a" * 300
         f"history {LONG}",
         f"init -o {LONG}.toml",
         f"admit {LONG}.toml",
-        f"watch {LONG}/policy.toml --once",
+        f"watch {LONG}/policy.toml --rounds 1",
         f"try --target {LONG}/x --draft y",
     ],
 )

@@ -267,7 +267,7 @@ def test_a_watch_stores_and_prints_no_key(tmp_path: Path, servers: tuple[Echo, E
     """
     served = servers[0].served
     Deployed.served(tmp_path, f"http://{servers[0].host}")
-    words = ("watch", "policy.toml", "--run", "run", "--slo", "slo.toml", "--once", "--no-host")
+    words = ("watch", "policy.toml", "--run", "run", "--slo", "slo.toml", "--rounds", "1", "--no-host")
     bare_project = project_folder(tmp_path)
     project = ProjectFolder(tmp_path, bare_project.environment)
 

@@ -234,7 +234,7 @@ def test_an_overlay_that_is_a_folder_is_an_error(off: Deployed) -> None:
 
 def test_a_round_without_an_overlay_written_is_not_a_success(tmp_path: Path) -> None:
     """
-    The overlay's folder goes away after the start: readers never get what was found, so `--once` is code 4.
+    The overlay's folder goes away after the start: readers never get what was found, so `--rounds 1` is code 4.
     """
     folder = tmp_path / "etc"
     folder.mkdir()

@@ -45,7 +45,7 @@ def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None
             assert process.poll() is None
             routes = {chat(url)[1] for _ in range(3)}
             off = chat(url, **{"x-gatekeeper-workload": "other"})[1]
-            own_files = (*options, "--overlay", str(tmp_path / "own.toml"), "--journal", str(tmp_path / "own.jsonl"))
+            own_files = (*options, "--overlay", str(tmp_path / "own.toml"), "--log", str(tmp_path / "own.jsonl"))
             with start(deployed, *own_files) as (second, printed_second):
                 code = second.wait(60)
             records = ("--records", str(tmp_path / "records.jsonl"))

@@ -59,7 +59,7 @@ class Outputs:
         with ExitStack() as stack:
             stack.enter_context(overlay_file.locked(config.overlay_path, owner=owner, option="--overlay"))
             overlay_file.check_writable(config.overlay_path)
-            stack.enter_context(overlay_file.locked(config.log_path, owner=owner, option="--journal"))
+            stack.enter_context(overlay_file.locked(config.log_path, owner=owner, option="--log"))
             self._log = stack.enter_context(Log(config.log_path, wall=wall, state=self._state))
             self.has_new_log = self._log.is_new
             if config.listen is not None:

@@ -93,7 +93,7 @@ def locked(path: Path, *, owner: Mapping[str, Any], option: str) -> Iterator[Non
     except OSError as error:
         raise _not_writable(path, option, error) from error
     except LockHeldError as held:
-        hint = "stop it, or give this one files of its own: --overlay, --journal, and the proxy's --records"
+        hint = "stop it, or give this one files of its own: --overlay, --log, and the proxy's --records"
         raise HostLacksError(f"{path} is in use by another watch or proxy: {_holder(held.owner)}", hint=hint) from None
     try:
         yield

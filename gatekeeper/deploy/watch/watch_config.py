@@ -14,7 +14,7 @@ from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.deploy.watch.guards import recent_samples
 
 HOOK_LIMIT_S = 30.0
-"""Default time limit of one command, in seconds; --limit sets another."""
+"""Time limit of one command, in seconds."""
 _HOST_SAMPLES = 12
 """Host samples in one interval, limited to one per second."""
 _SLOWEST_S = 10.0

@@ -111,7 +111,7 @@ def entries(path: Path) -> Iterator[dict[str, Any]]:
     except FileNotFoundError:
         return
     except OSError as error:
-        hint = "make it a readable file, or name another --journal"
+        hint = "make it a readable file, or name another --log"
         raise GatekeeperError(f"cannot read {path}: {error.strerror}", hint=hint) from error
 
 
@@ -150,5 +150,5 @@ def _naming_file(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "free some space, make its folder writable, or name another --journal; a restart continues from it"
+        hint = "free some space, make its folder writable, or name another --log; a restart continues from it"
         raise GatekeeperError(f"cannot write {path}: {error.strerror or error}", hint=hint) from error

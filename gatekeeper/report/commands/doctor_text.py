@@ -1,8 +1,9 @@
-"""What `gatekeeper doctor` prints."""
+"""What `gatekeeper doctor` and `gatekeeper --version` print."""
+
+from collections.abc import Mapping
 
 from gatekeeper.core.text import aligned
 from gatekeeper.report.commands import Document
-from gatekeeper.report.commands.version_text import versions_text
 
 HEADS = {
     "remote": "the remote host",
@@ -43,3 +44,8 @@ def doctor_text(document: Document) -> str:
     lines += ["", f"ready for: {'; '.join(document['ready'])}"]
     lines += [f"missing for: {'; '.join(document['missing']) or 'nothing'}", f"next: {document['next']}"]
     return "\n".join(lines) + "\n"
+
+
+def versions_text(versions: Mapping[str, str | None]) -> str:
+    """Return a line for each version, our own first."""
+    return "".join(f"{name} {version or 'not found'}\n" for name, version in versions.items())

@@ -1,4 +1,4 @@
-"""What each word of a verdict means, how it is computed and what to do: metrics, outcomes, findings, reasons, terms.
+"""What each word of a verdict means, how it is computed and what to do: metrics, outcomes, exit codes, findings.
 
 `gatekeeper explain` prints it, reports take remedies from it, and `tools/write_reference.py` writes it to the docs.
 """
@@ -6,6 +6,7 @@
 import re
 from dataclasses import dataclass
 
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.verdict import FindingKind
@@ -17,7 +18,7 @@ class GlossaryEntry:
 
     word: str
     kind: str
-    """metric | outcome | finding | reason | term"""
+    """metric | outcome | exit code | finding | reason | term"""
     means: str
     formula: str = ""
     remedy: str = ""
@@ -68,6 +69,8 @@ def in_words(reason: str) -> str:
     return _KIND.sub("", reason)
 
 
+EXIT_CODE = "exit code"
+"""The kind of an entry for what a command ends with."""
 OUTCOMES: dict[str, tuple[str, str]] = {
     "pass": ("the whole interval meets the bound", ""),
     "fail": ("the whole interval misses the bound", "see `gatekeeper explain METRIC`"),
@@ -192,6 +195,7 @@ def entries() -> tuple[GlossaryEntry, ...]:
             GlossaryEntry(word, "outcome", means, "", remedy, "", ALIASES.get(word, ()))
             for word, (means, remedy) in OUTCOMES.items()
         ),
+        *(_exit_code_entry(code) for code in ExitCode),
         *(
             GlossaryEntry(kind.value, "finding", kind.means, "", kind.remedy, TITLES.get(kind, ""))
             for kind in FindingKind
@@ -199,6 +203,12 @@ def entries() -> tuple[GlossaryEntry, ...]:
         *(GlossaryEntry(reason.value, "reason", means, "", remedy) for reason, (means, remedy) in REASONS.items()),
         *(GlossaryEntry(word, "term", means, "", "", "", ALIASES.get(word, ())) for word, means in TERMS.items()),
     )
+
+
+def _exit_code_entry(code: ExitCode) -> GlossaryEntry:
+    number = str(code.value)
+    aliases = (f"exit {number}", f"exit code {number}", f"code {number}", "exit code", "exit codes")
+    return GlossaryEntry(number, EXIT_CODE, code.means, remedy=code.remedy, aliases=aliases)
 
 
 def explained(word: str) -> list[GlossaryEntry]:

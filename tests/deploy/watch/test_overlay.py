@@ -250,7 +250,7 @@ def test_a_log_is_kept_by_one_watch_too(tmp_path: Path) -> None:
     with deployed.session(output), pytest.raises(HostLacksError, match=r"watch\.jsonl") as refused:
         deployed.session(output, overlay=tmp_path / "other.toml").__enter__()
 
-    assert "--journal" in refused.value.hint
+    assert "--log" in refused.value.hint
     with deployed.session(output, overlay=tmp_path / "other.toml"):
         pass
 

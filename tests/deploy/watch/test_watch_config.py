@@ -18,19 +18,17 @@ from tests.builders.watch import context, guard
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--once", "--rounds", "2"), "cannot be combined"),
         (("--interval", "soon"), "--interval: cannot read 'soon'"),
-        (("--interval", "2h", "--once"), "--interval: missing_for is shorter than interval"),
-        (("--duty", "2", "--once"), "--duty: must be less than or equal to 0.5"),
-        (("--on-change", "'", "--once"), "--on-change ': No closing quotation"),
-        (("--on-change", " ", "--once"), "--on-change names no program"),
-        (("--run", "nowhere", "--once"), "there is no run nowhere"),
-        (("--slo", "nowhere.toml", "--once"), "SLO file nowhere.toml does not exist"),
-        (("--url", "localhost:8080", "--once"), "--url localhost:8080 is not an http address"),
-        (("--plain-url", "ftp://a", "--once"), "--plain-url ftp://a is not an http address"),
+        (("--interval", "2h", "--rounds", "1"), "--interval: missing_for is shorter than interval"),
+        (("--duty", "2", "--rounds", "1"), "--duty: must be less than or equal to 0.5"),
+        (("--on-change", "'", "--rounds", "1"), "--on-change ': No closing quotation"),
+        (("--on-change", " ", "--rounds", "1"), "--on-change names no program"),
+        (("--run", "nowhere", "--rounds", "1"), "there is no run nowhere"),
+        (("--slo", "nowhere.toml", "--rounds", "1"), "SLO file nowhere.toml does not exist"),
+        (("--url", "localhost:8080", "--rounds", "1"), "--url localhost:8080 is not an http address"),
+        (("--plain-url", "ftp://a", "--rounds", "1"), "--plain-url ftp://a is not an http address"),
         (("--url", "http://a:1", "--plain-url", "http://a:1/v1"), "--url and --plain-url are both http://a:1"),
-        (("--limit", "0s", "--once"), "--limit 0s: must be greater than 0"),
-        (("--host-name", "mini", "--once"), "--host-name names this machine at --listen, which is missing"),
+        (("--host-name", "mini", "--rounds", "1"), "--host-name names this machine at --listen, which is missing"),
     ],
 )
 def test_wrong_options_are_refused(
@@ -109,7 +107,7 @@ def test_a_chance_of_false_alarms_that_no_answer_can_reach_is_refused(
     deployed.policy(watch={"false_alarms": 1e-300})
     monkeypatch.chdir(deployed.path)
 
-    error = CliRunner().invoke(gatekeeper, ["watch", "policy.toml", "--run", "run", "--once"]).exception
+    error = CliRunner().invoke(gatekeeper, ["watch", "policy.toml", "--run", "run", "--rounds", "1"]).exception
 
     assert isinstance(error, InputError)
     assert "false_alarms" in error.message

@@ -258,7 +258,7 @@ def test_a_second_watch_is_refused(tmp_path: Path, server: Answering) -> None:
     deployment = deployed(tmp_path, server)
     first = start(deployment)
     until((tmp_path / "policy.live.toml").exists)
-    second = start(deployment, "--once")
+    second = start(deployment, "--rounds", "1")
     _, err = second.communicate(timeout=60)
     first.kill()
     first.communicate()

@@ -1,4 +1,4 @@
-"""What `certify --only sweep` prints."""
+"""What `gatekeeper certify --only sweep` prints."""
 
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.verdict import Estimate
