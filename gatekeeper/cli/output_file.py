@@ -29,6 +29,9 @@ def with_output(callback: Callable[..., Any], *, has_format: bool) -> Callable[.
             elif form is not None:
                 options["form"] = form
         if has_format and options["as_json"]:
+            if _is_typed("form") and options["form"] != "json":
+                hint = "an object a line is --format ndjson" if options["form"] == "csv" else "leave one of them out"
+                raise InputError(f"--format {options['form']} and --json exclude each other", hint=hint)
             options["form"] = "json"
         if output is None:
             return callback(*words, **options)
@@ -66,10 +69,9 @@ def _write(output: Path, content: bytes) -> None:
 
 def _format_by_extension(output: Path) -> str | None:
     """Return the format that the file's extension names; None where an option names it, or there is no extension."""
-    context = click.get_current_context()
-    named = [context.get_parameter_source(name) for name in ("form", "as_json")]
-    if click.core.ParameterSource.COMMANDLINE in named or not output.suffix:
+    if _is_typed("form") or _is_typed("as_json") or not output.suffix:
         return None
+    context = click.get_current_context()
     from gatekeeper.report import format_of_file
 
     form = format_of_file(output.name)
@@ -79,3 +81,8 @@ def _format_by_extension(output: Path) -> str | None:
         hint = f"its formats: {', '.join(choices)}" + ("; name one with --format" if types else "")
         raise InputError(f"--output {output}: {context.info_name} has no format for {output.suffix}", hint=hint)
     return form
+
+
+def _is_typed(name: str) -> bool:
+    """Return whether the user typed the option of this parameter."""
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE

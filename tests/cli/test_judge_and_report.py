@@ -158,7 +158,10 @@ def test_a_table_of_a_damaged_run_is_whole_records_and_code_3(project: ProjectFo
     )
 
 
-@pytest.mark.parametrize("words", [("--of", "host"), ("--of", "host", "--format", "html"), ("--format", "xlsx")])
+@pytest.mark.parametrize(
+    "words",
+    [("--of", "host"), ("--of", "host", "--format", "html"), ("--format", "csv", "--json"), ("--format", "xlsx")],
+)
 def test_rows_of_no_table_are_refused(project: ProjectFolder, words: tuple[str, ...]) -> None:
     """
     --of needs a format of rows, and a format that is none ends the command before anything is written.
