@@ -173,7 +173,7 @@ def test_the_version_tells_what_a_bug_report_needs(project: ProjectFolder) -> No
     )
 
     lines = [line.split(" ", 1) for line in ran.stdout.splitlines()]
-    assert ["gatekeeper", "python", "mlx", "mlx-lm", "numpy", "os", "chip"] == [line[0] for line in lines[:-1]]
+    assert ["gatekeeper", "rules", "python", "mlx", "mlx-lm", "numpy", "os", "chip"] == [line[0] for line in lines[:-1]]
     assert {name: version(name) for name in PACKAGES} == {name: dict(lines[:-1])[name] for name in PACKAGES}
     assert ["0", "[]"] == lines[-1]
 

@@ -66,7 +66,8 @@ def test_joules_are_judged_above_rest(scripted: Callable[..., ProjectFolder]) ->
     verdict = folder.run("judge", "run", "--json").document
 
     says("run", "the plan has a rest", re.sub("[0-9.]+ (s|min)", "#", lines_with("expected rest", plan)))
-    says("run", "one power is no energy", lines_with("energy_ratio", first.out))
+    # How many readings a busy machine got decides which of two reasons is given; open it is for both.
+    assert lines_with("energy_ratio", first.out).startswith("? easy: energy_ratio")
     energy = verdict["workloads"][0]["measured"]["energy"]
     assert 20 / 15 / 2.73 == pytest.approx(energy["drafting"] / energy["plain"], rel=0.03)
     page = folder.run("report", "run", "--format", "html").out
