@@ -69,10 +69,10 @@ def hostile_ssh(folder: Path, *, endless: str = "", drip: str = "", **answers: b
     from gatekeeper import __version__  # noqa: PLC0415 (the program below runs without it)
     from gatekeeper.core.manifest import RULES  # noqa: PLC0415
 
-    versions = {"gatekeeper": __version__, "rules": str(RULES), "python": "3.12.1"}
+    versions = f"gatekeeper {__version__};rules {RULES};python 3.12.1;"
     honest = {
         "list": job_line(),
-        "versions": f"clock\t{time.time():.0f}\ngatekeeper\t/g\nversions\t{json.dumps(versions)}\n".encode(),
+        "versions": f"clock\t{time.time():.0f}\ngatekeeper\t/g\nversions\t{versions}\n".encode(),
         "folder": b"",
         "unpack": b"",
         "check": b'0\n{"complaints": [], "doubts": []}\n\n',

@@ -77,7 +77,7 @@ print_versions() { # what is installed, a name and a value a line
     printf 'filevault\t%s\n' "$(fdesetup status 2>/dev/null | head -n 1)"
   fi
   if command -v gatekeeper >/dev/null; then
-    printf 'versions\t%s\n' "$(gatekeeper version --json </dev/null 2>/dev/null | tr '\t\n' '  ')"
+    printf 'versions\t%s\n' "$(gatekeeper --version </dev/null 2>/dev/null | tr '\t\n' ' ;')"
   fi
 }
 

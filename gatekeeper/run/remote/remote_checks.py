@@ -43,7 +43,7 @@ class Installed:
     places: Mapping[str, str] = field(default_factory=dict)
     """The path of each program that was found."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """As `gatekeeper version --json` prints them there."""
+    """As `gatekeeper --version` prints them there."""
     filevault: str = ""
     skew_s: float = 0.0
     """How far its clock is ahead of ours."""
@@ -68,13 +68,13 @@ def look_at_host(host: RemoteHost) -> Installed:
     values = {name: printable(value)[:TEXT_MOST] for name, _, value in lines}
     try:
         clock_s = float(integer(values.pop("clock", "")))
-        versions = json_object(values.pop("versions", "") or "{}")
     except ParseError as error:
         raise malformed(host.name, str(error)) from error
     filevault = values.pop("filevault", "")
-    text_versions = {name: str(version) for name, version in versions.items()}
+    version_lines = (line.partition(" ") for line in values.pop("versions", "").split(";"))
+    versions = {name: version for name, _, version in version_lines if version}
     skew_s = max(clock_s - after_s, 0.0) - max(before_s - (clock_s + 1), 0.0)  # `date` cuts off parts of a second
-    return Installed(values, text_versions, filevault, skew_s)
+    return Installed(values, versions, filevault, skew_s)
 
 
 def check_installed(name: str, installed: Installed, say: Say) -> None:
