@@ -8,10 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gatekeeper.core.backend_registry import SCRIPTED
-
-RULES = 3
-"""The number of the rules by which runs are planned and judged; it goes up where stored records would be judged
-otherwise than the run itself was."""
+from gatekeeper.core.rules import RULES
 
 ArrivalTimes = Literal["kernel", "process"]
 """Who takes the time of arrivals: the kernel that receives them, or the process that reads or makes them."""

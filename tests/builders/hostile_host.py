@@ -67,7 +67,7 @@ def packed(run: Path) -> bytes:
 def hostile_ssh(folder: Path, *, endless: str = "", drip: str = "", **answers: bytes) -> str:
     """Return what GATEKEEPER_SSH is set to for a host that gives these answers, and else those of an honest one."""
     from gatekeeper import __version__  # noqa: PLC0415 (the program below runs without it)
-    from gatekeeper.core.manifest import RULES  # noqa: PLC0415
+    from gatekeeper.core.rules import RULES  # noqa: PLC0415
 
     versions = f"gatekeeper {__version__};rules {RULES};python 3.12.1;"
     honest = {

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from gatekeeper.core.manifest import RULES, File, Manifest, Model, digest_of, sha256
+from gatekeeper.core.manifest import File, Manifest, Model, digest_of, sha256
+from gatekeeper.core.rules import RULES
 
 FILES = {"weights.safetensors": sha256("weights"), "config.json": sha256("{}")}
 

@@ -18,8 +18,9 @@ from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdict, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.manifest import RULES, File, Manifest, Model
+from gatekeeper.core.manifest import File, Manifest, Model
 from gatekeeper.core.records import Event, HostSample, Reading, setting
+from gatekeeper.core.rules import RULES
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.distributions import STEPS, Curve, Distributions

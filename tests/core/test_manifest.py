@@ -5,7 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.core.manifest import RULES, Manifest, Model, differences, digest_of, seed_of, sha256
+from gatekeeper.core.manifest import Manifest, Model, differences, digest_of, seed_of, sha256
+from gatekeeper.core.rules import RULES
 
 
 def manifest(**changes: Any) -> Manifest:

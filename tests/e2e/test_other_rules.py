@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.core.manifest import RULES
+from gatekeeper.core.rules import RULES
 from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.project_folder import ProjectFolder
 from tests.builders.scripted_slo import BOTH

@@ -14,7 +14,8 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.canary.filler import with_context
 from gatekeeper.core.errors import InputError, OtherRulesError, did_you_mean, nearest_word
 from gatekeeper.core.hidden_keys import hide_keys, key_in
-from gatekeeper.core.manifest import RULES, File, Manifest, sha256
+from gatekeeper.core.manifest import File, Manifest, sha256
+from gatekeeper.core.rules import RULES
 from gatekeeper.core.slo import Profile, Slo, Workload
 from gatekeeper.core.slo import parse as parse_slo
 from gatekeeper.core.system import run_directory

@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 from gatekeeper import __version__
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError
-from gatekeeper.core.manifest import RULES
 from gatekeeper.core.parse import ParseError, integer, json_object
+from gatekeeper.core.rules import RULES
 from gatekeeper.core.text import printable
 from gatekeeper.core.units import show_seconds
 from gatekeeper.run.remote import host_scripts, run_inputs

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from gatekeeper import __version__
-from gatekeeper.core.manifest import RULES
+from gatekeeper.core.rules import RULES
 from gatekeeper.core.system.system_names import system_names, text_of, this_platform
 
 PACKAGES = ("mlx", "mlx-lm", "numpy")

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.manifest import RULES, File, Manifest, sha256
+from gatekeeper.core.manifest import File, Manifest, sha256
+from gatekeeper.core.rules import RULES
 from gatekeeper.core.system import inputs
 from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.golden_words import says

@@ -10,7 +10,7 @@ import pytest
 
 from gatekeeper import __version__
 from gatekeeper.core.errors import HostLacksError
-from gatekeeper.core.manifest import RULES
+from gatekeeper.core.rules import RULES
 from gatekeeper.run.remote.remote_checks import Installed, check_installed
 from tests.run.remote.conftest import CERTIFY, ON, Make, Pair, install
 
