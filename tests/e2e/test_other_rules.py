@@ -16,7 +16,6 @@ STATED = {"older": RULES - 1, "newer": RULES + 1, "none": None, "text": str(RULE
 COMMANDS = {
     "judge": ("judge", "run"),
     "report": ("report", "run"),
-    "explain": ("explain", "run"),
     "compare": ("compare", "run", "kept"),
     "admit": ("admit", "slo.toml", "--run", "run"),
     "watch": ("watch", "run/policy.toml", "--slo", "slo.toml", "--rounds", "1"),
