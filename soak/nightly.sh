@@ -154,10 +154,8 @@ done
 if [ -n "$stopped" ] && { [ "$ended" = 129 ] || [ "$ended" = 143 ]; }; then ended=130; fi
 child='' code=$ended
 
-if [ -n "$fleet" ] && [ -f "$run/fleet.json" ]; then
-  line=$("$program" fleet report --runs "$run" 2>>"$log") || true # its exit code is the fleet's
-  line="fleet: ${line##*
-}"
+if [ -n "$fleet" ]; then # the last line of its table
+  line=$(awk '/^[0-9]+ runs?: .*\(exit code [0-9]+\)$/ { last = "fleet: " $0 } END { printf "%s", last }' "$log")
 elif [ -f "$run/SHA256SUMS" ]; then
   line=$("$program" report "$run" --format line 2>>"$log") || line=''
 fi

@@ -1,69 +1,85 @@
 """The cells of a fleet: which SLO is certified on which host, and why the others are not."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.analysis.plan.complaints.wrong_host import host_doubts
-from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
-from gatekeeper.core.slo import CONFIDENCE, Slo
-from gatekeeper.fleet import hosts_file
-from gatekeeper.run.plan import forecast
-from gatekeeper.run.remote.remote_checks import examine_host
-from gatekeeper.run.remote.run_inputs import collect_inputs
-from gatekeeper.run.remote.run_list import read_jobs
-from gatekeeper.run.remote.ssh import RemoteHost
+from pydantic import BaseModel, ConfigDict, Field
 
+from gatekeeper.analysis.plan.complaints.wrong_host import host_doubts
+from gatekeeper.core import toml_file
+from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
+from gatekeeper.core.manifest import digest_of
+from gatekeeper.core.parse import ParseError, json_object
+from gatekeeper.core.system.inputs import Inputs, read_text
+from gatekeeper.core.system.inputs import read as read_inputs
+from gatekeeper.core.text import printable
+from gatekeeper.core.toml_file import InputTable
+from gatekeeper.run.plan import forecast
+
+HOSTS_FILE = "hosts file"
 LOOKS_AT_ONCE = 32
-"""Connections that are opened at the same time."""
+"""Hosts that are examined at the same time: each is a process and a connection."""
 UNKNOWN_S = 3600.0
 """Expected duration of a run that cannot be forecast on this machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class FleetSlo:
-    """One SLO file of the fleet."""
+class HostSettings(InputTable):
+    """One host of the hosts file."""
 
-    path: Path
-    slo: Slo
-    seconds: float
-    """Expected duration of the run, which a host's own speed changes."""
+    ssh: str | None = Field(default=None, min_length=1, description="its ssh address; default: its name in this file")
+    why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FleetHost:
-    """One host of the fleet."""
+class HostsFile(InputTable):
+    """The whole hosts file."""
 
-    name: str
-    address: str
-    """How ssh reaches it."""
+    schema_: int = Field(default=1, alias="schema", ge=1, le=1)
+    host: dict[str, HostSettings] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class HostLook:
-    """What a host said of itself."""
+    """What a host says of itself."""
 
-    host: FleetHost
+    name: str
+    address: str
+    """How ssh reaches it."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     running: str = ""
     """The run that occupies it."""
     error: str = ""
+    """Why it gave no answer."""
+
+    def document(self, expected_s: float) -> dict[str, Any]:
+        """Return it as plain JSON, with the time that its runs are expected to take."""
+        return {
+            "address": self.address,
+            **{key: self.facts.get(key) for key in ("chip", "memory_bytes", "os", "power_source")},
+            "running": self.running or None,
+            "error": self.error or None,
+            "expected_seconds": round(expected_s),
+        }
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(BaseModel):
     """One SLO on one host."""
+
+    model_config = ConfigDict(frozen=True)
 
     slo: str
     """Name of the SLO."""
     path: Path
     host: str
-    address: str = ""
-    seconds: float = UNKNOWN_S
-    confidence: float = CONFIDENCE
-    """Of the SLO's bounds."""
+    address: str
+    inputs_sha256: str
+    """Digest of the SLO file and of every file that it names, except models."""
+    expected_seconds: float = UNKNOWN_S
     excluded: tuple[str, ...] = ()
     """Why this host does not take this SLO; empty: it does."""
     needs: tuple[str, ...] = ()
@@ -71,93 +87,97 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Return the cell's name: unique within a fleet, and the name of its run directory's folder."""
+        """Return the cell's name, which is unique within a fleet."""
         return f"{self.slo}@{self.host}"
 
-    def document(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
-        return {
-            "slo": self.slo,
-            "path": str(self.path),
-            "host": self.host,
-            "excluded": list(self.excluded),
-            "needs": list(self.needs),
-            "expected_seconds": round(self.seconds),
-        }
 
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> "Cell":
-        """Return the cell of a document."""
-        return cls(
-            document["slo"], Path(document["path"]), document["host"], seconds=document["expected_seconds"],
-            excluded=tuple(document["excluded"]), needs=tuple(document["needs"]),
-        )  # fmt: skip
+def find_cells(slos: Sequence[Path], hosts: Path, only: Sequence[str]) -> tuple[list[Cell], dict[str, HostLook]]:
+    """Return every pair of an SLO file and a host of the *hosts* file, and what the hosts say of themselves.
+
+    *only* names the hosts that are used; empty: all of the file.
+    """
+    entries = read_slos(slos)
+    looks = look_at_hosts(read_hosts(hosts, only))
+    cells = []
+    for path, inputs in entries:
+        seconds = _expect_seconds(path)
+        cells += [_pair(path, inputs, look, seconds) for look in looks.values()]
+    return cells, looks
 
 
-def read_slos(paths: Sequence[Path]) -> list[FleetSlo]:
-    """Read every SLO file with the files it names and forecast its run; two of the same name are an InputError."""
-    slos: dict[str, FleetSlo] = {}
+def read_slos(paths: Sequence[Path]) -> list[tuple[Path, Inputs]]:
+    """Read every SLO file with the files it names; two of the same name are an InputError."""
+    entries: dict[str, tuple[Path, Inputs]] = {}
     for path in paths:
-        slo = collect_inputs(path).inputs.slo
-        if slo.name in slos:
-            message = f"{path} and {slos[slo.name].path} are both named '{slo.name}'"
-            same = path.resolve() == slos[slo.name].path.resolve()
-            raise InputError(message, hint="name the file once" if same else "give each SLO a name of its own")
-        slos[slo.name] = FleetSlo(path, slo, _seconds(path))
-    return list(slos.values())
+        inputs = read_inputs(path)
+        name = inputs.slo.name
+        if name in entries:
+            message = f"{path} and {entries[name][0]} are both named '{name}'"
+            is_same = path.resolve() == entries[name][0].resolve()
+            raise InputError(message, hint="name the file once" if is_same else "give each SLO a name of its own")
+        entries[name] = path, inputs
+    return list(entries.values())
 
 
-def _seconds(path: Path) -> float:
+def _expect_seconds(path: Path) -> float:
     try:
         return float(forecast(path)[0]["expected_total_seconds"])
     except GatekeeperError:
         return UNKNOWN_S  # its backend may exist on the remote host only
 
 
-def read_hosts(file: Path, only: Sequence[str] = ()) -> list[FleetHost]:
-    """Return the hosts of a hosts file, or those of them that are named."""
-    hosts = hosts_file.read(file).host
+def read_hosts(file: Path, only: Sequence[str] = ()) -> dict[str, str]:
+    """Return the hosts of a hosts file, or those of them that *only* names, each with its ssh address."""
+    hosts = toml_file.parse(read_text(file, HOSTS_FILE), str(file), HostsFile).host
     if not hosts:
         raise InputError(f"{file} names no host", hint="add a table [host.NAME] for each host")
     for name in only:
         if name not in hosts:
             raise InputError(f"{file} has no host '{name}'", hint=did_you_mean(name, hosts) or "check --only")
-    return [FleetHost(name, host.ssh or name) for name, host in hosts.items() if not only or name in only]
+    return {name: host.ssh or name for name, host in hosts.items() if not only or name in only}
 
 
-def look_at_hosts(hosts: Sequence[FleetHost]) -> dict[str, HostLook]:
-    """Return what every host says it is, by its name; they are connected to in parallel."""
-    with ThreadPoolExecutor(min(LOOKS_AT_ONCE, len(hosts)), thread_name_prefix="look") as pool:
-        return {look.host.name: look for look in pool.map(_look, hosts)}
+def look_at_hosts(addresses: Mapping[str, str]) -> dict[str, HostLook]:
+    """Return what every host says it is, by its name; they are examined in parallel."""
+    with ThreadPoolExecutor(min(LOOKS_AT_ONCE, len(addresses)), thread_name_prefix="look") as pool:
+        looks = pool.map(_look_at_host, addresses.keys(), addresses.values())
+        return {look.name: look for look in looks}
 
 
-def _look(host: FleetHost) -> HostLook:
+def _look_at_host(name: str, address: str) -> HostLook:
+    """Return what `gatekeeper doctor --on` says of a host."""
+    words = gatekeeper_words("doctor", "--on", address, "--json")
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     try:
-        document = examine_host(RemoteHost(host.address), None)
-        if not document["ready"]:
-            return HostLook(host, error=document["next"])
-        running = [job.run_id for job in read_jobs(RemoteHost(host.address)) if job.state == "running"]
-    except GatekeeperError as error:
-        return HostLook(host, error=error.message)
-    return HostLook(host, document["facts"], running[0] if running else "")
+        document = json_object(done.stdout)
+    except ParseError:
+        document = {"error": f"`gatekeeper doctor` ended with exit code {done.returncode}"}
+    if "error" in document or not document["ready"]:
+        return HostLook(name, address, error=printable(str(document.get("error") or document["next"])))
+    lock = document["lock"] or {}
+    return HostLook(name, address, document["facts"], running=lock.get("run", ""))
 
 
-def pair_slos_with_hosts(slos: Sequence[FleetSlo], looks: Mapping[str, HostLook]) -> list[Cell]:
-    """Return every pair of SLO and host: those that fit, and those that do not with the reason."""
-    return [_cell(slo, look) for slo in slos for look in looks.values()]
+def gatekeeper_words(*words: str) -> list[str]:
+    """Return the command line of this very gatekeeper."""
+    return [sys.executable, "-m", "gatekeeper", *words]
 
 
-def _cell(entry: FleetSlo, look: HostLook) -> Cell:
-    slo = entry.slo
-    cell = Cell(slo.name, entry.path, look.host.name, look.host.address, entry.seconds, slo.confidence)
+def _pair(path: Path, inputs: Inputs, look: HostLook, seconds: float) -> Cell:
+    excluded, needs = list[str](), tuple[str, ...]()
     if look.error:
         # Whether it fits is not known: it is tried, and what stays open is not proven.
-        return replace(cell, needs=(f"an answer: {look.error}",))
-    doubts = host_doubts(slo.host, look.facts) if "host" in slo.model_fields_set else []
-    needs = (f"the end of run {look.running}",) if look.running else ()
-    return replace(cell, excluded=tuple(doubts), needs=needs)
+        needs = (f"an answer: {look.error}",)
+    else:
+        excluded = host_doubts(inputs.slo.host, look.facts) if "host" in inputs.slo.model_fields_set else []
+        needs = (f"the end of run {look.running}",) if look.running else ()
+    return Cell(
+        slo=inputs.slo.name, path=path.resolve(), host=look.name, address=look.address,
+        inputs_sha256=digest_of({name: json.dumps(text) for name, text in inputs.texts.items()}),
+        expected_seconds=seconds, excluded=tuple(excluded), needs=needs,
+    )  # fmt: skip
 
 
 def cells_to_run(cells: Iterable[Cell]) -> list[Cell]:
     """Return the cells that are run, the longest first."""
-    return sorted((cell for cell in cells if not cell.excluded), key=lambda cell: (-cell.seconds, cell.name))
+    return sorted((cell for cell in cells if not cell.excluded), key=lambda cell: (-cell.expected_seconds, cell.name))

@@ -1,190 +1,129 @@
 """Running the cells of a fleet on Dask: one run a host at a time, hosts in parallel, the longest first.
 
-Dask carries out the tasks, notices a worker that died and starts its task again; it gives no exclusivity, since a task
-that is started again may overlap with its first life. So a host gets its next cell only when its last one has ended,
-and the host's own lock stays the authority. Workers only dispatch: the measured hosts run no Dask.
+Each host is a resource of one Dask worker, so Dask gives it one cell at a time; it also tries a cell again, notices a
+worker that died and starts its task elsewhere. A task that is started again may overlap with its first life, so the
+host's own lock stays the authority. Workers only start processes: the measured hosts run no Dask.
 """
 
 import ipaddress
 import logging
 import tempfile
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gatekeeper
 from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError
 from gatekeeper.core.exit_codes import ExitCode
-from gatekeeper.fleet.cell_task import Done, Task, certify_cell
-from gatekeeper.fleet.cells import Cell
-from gatekeeper.fleet.fleet_cell import CellState
+from gatekeeper.fleet.cell_task import CellResult, CellTask, TryAgainError, certify_cell
+from gatekeeper.fleet.fleet_record import FILE, read_record
 
 if TYPE_CHECKING:
     from distributed import Client, Future, SpecCluster
 
 TOPIC = "gatekeeper-fleet"
-THREADS_MOST = 256
-"""Tasks at once on this machine; each waits for its host."""
-PAUSE_S = (10.0, 300.0)
-"""Before the first retry of a cell, and the longest pause; each is twice the one before."""
 CONNECT_S = 20.0
 """For a scheduler to answer."""
-Report = Callable[[str, str, Mapping[str, Any]], None]
-"""Takes the name of a cell, what happened (a CellState, or an event of its run) and the detail."""
+SHARE = "put --runs and the SLO files on a file system that is shared under the same path"
+
+Tell = Callable[[str, str], None]
+"""Takes the name of a cell and a line that its process printed."""
 
 
-@dataclass(slots=True)
-class _Queue:
-    """The cells of one host that are still to be run."""
-
-    waiting: deque[Cell] = field(default_factory=deque)
-    tries: int = 0
-
-
-def run(
-    cells: Sequence[Cell],
-    task_of: Callable[[Cell], Task],
-    report: Report,
+def run_cells(
+    tasks: Sequence[CellTask],
+    tell: Tell,
+    end: Callable[[str, CellResult], None],
     *,
     retries: int,
     scheduler: str | None = None,
-    body: Callable[[Task], Done] | None = None,
-    pause_s: tuple[float, float] = PAUSE_S,
-    mark: str = "",
-) -> dict[str, Done]:
-    """Run *cells*, which are sorted by falling duration; return how each ended, by its name.
+    body: Callable[[CellTask], CellResult] | None = None,
+) -> None:
+    """Run the cells of *tasks*, and call *end* with the name of each and how it ended.
 
-    *body* is what a worker does for a task; other bodies than `remote certify` are for simulations. *mark* is a file
-    that each worker of *scheduler* has to see.
+    *body* is what a worker does for a task; another one than `remote certify` is for tests.
     """
-    queues: dict[str, _Queue] = {}
-    for cell in cells:
-        queues.setdefault(cell.host, _Queue()).waiting.append(cell)
-    with _client(scheduler, len(queues)) as client:
+    from distributed import as_completed  # noqa: PLC0415 (Dask takes a second to import)
+
+    hosts = sorted({task.cell.host for task in tasks})
+    with open_client(scheduler, hosts) as client:
         if scheduler is not None:
-            check_workers(client, scheduler, mark)
-        client.subscribe_topic(TOPIC, lambda event: report(event[1]["cell"], "event", event[1]))
-        loop = _Loop(
-            client=client, queues=queues, task_of=task_of, report=report, retries=retries, body=body or dispatch,
-            pause_s=pause_s, mark="" if scheduler is None else mark,
-        )  # fmt: skip
-        return loop.run()
+            check_workers(client, scheduler, hosts, tasks[0].runs)
+        client.subscribe_topic(TOPIC, lambda event: tell(*event[1]))
+        names: dict[Future, str] = {}
+        for task in tasks:
+            name = task.cell.name
+            future = client.submit(
+                body or certify_on_worker, task, key=f"{name}-{task.started}", pure=False, retries=retries,
+                resources={task.cell.host: 1}, priority=task.cell.expected_seconds,
+            )  # fmt: skip
+            names[future] = name
+        for future in as_completed(list(names)):
+            end(names[future], _result_of(future))
 
 
-@dataclass(kw_only=True)
-class _Loop:
-    """Submits the next cell of each host whose last one has ended, until none is left."""
-
-    client: "Client"
-    queues: Mapping[str, _Queue]
-    task_of: Callable[[Cell], Task]
-    report: Report
-    retries: int
-    body: Callable[[Task], Done]
-    pause_s: tuple[float, float]
-    mark: str
-
-    def __post_init__(self) -> None:
-        self._under_way: dict[Future, Cell] = {}
-        self._done: dict[str, Done] = {}
-
-    def run(self) -> dict[str, Done]:
-        from distributed import as_completed  # noqa: PLC0415
-
-        completed = as_completed()
-        for host in sorted(self.queues, key=lambda name: -sum(cell.seconds for cell in self.queues[name].waiting)):
-            self._submit(host, completed)
-        while self._under_way:
-            future = next(completed)
-            cell = self._under_way.pop(future)
-            done = _result(future, cell)
-            queue = self.queues[cell.host]
-            if done.again and queue.tries < self.retries:
-                queue.tries += 1
-                self.report(cell.name, CellState.RETRY, done.document() | {"tries": queue.tries})
-                self._submit(cell.host, completed)
-                continue
-            queue.waiting.popleft()
-            queue.tries = 0
-            self._done[cell.name] = done
-            self.report(cell.name, CellState.DONE, done.document())
-            self._submit(cell.host, completed)
-        return self._done
-
-    def _submit(self, host: str, completed: Any) -> None:
-        queue = self.queues[host]
-        if not queue.waiting:
-            return
-        cell = queue.waiting[0]
-        first, longest = self.pause_s
-        pause = min(longest, first * 2 ** (queue.tries - 1)) if queue.tries else 0.0
-        task = replace(self.task_of(cell), pause_s=pause, mark=self.mark)
-        future = self.client.submit(self.body, task, key=f"{cell.name}-{queue.tries}", pure=False, retries=0)
-        self._under_way[future] = cell
-        completed.add(future)
-        self.report(cell.name, CellState.RUNNING, {})
-
-
-def _result(future: "Future", cell: Cell) -> Done:
+def _result_of(future: "Future") -> CellResult:
     """Return the answer of a task; one whose workers died again and again is a failure of ours."""
     try:
-        done: Done = future.result()
+        result: CellResult = future.result()
+    except TryAgainError as error:
+        return error.result
     except Exception as error:  # noqa: BLE001 (Dask raises what it pleases)
         message = f"the task ended without an answer: {type(error).__name__}: {error}"
-        return Done(cell.name, int(ExitCode.INTERNAL_ERROR), error=message, hint="repeat the command: it attaches")
-    return done
+        hint = "the same command with --resume attaches to its run"
+        return CellResult(exit_code=int(ExitCode.INTERNAL_ERROR), error=message, hint=hint)
+    return result
 
 
-def check_workers(client: "Client", scheduler: str, mark: str) -> None:
-    """Refuse a cluster without workers, or one whose workers lack this gatekeeper or the folder of runs."""
-    answers = client.run(seen_by_worker, mark, on_error="return")
-    if not answers:
-        hint = f"start one on a machine that reaches the hosts: dask worker {scheduler}"
-        raise HostLacksError(f"the Dask scheduler at {scheduler} has no worker", hint=hint)
+def certify_on_worker(task: CellTask) -> CellResult:
+    """Certify a cell on a worker, and send its lines to whoever subscribed."""
+    from distributed import get_worker  # noqa: PLC0415
+
+    worker = get_worker()
+    if not (task.runs / FILE).is_file():  # a worker that came later than the check
+        error = f"Dask worker {worker.address} does not see {task.runs}"
+        return CellResult(exit_code=int(ExitCode.UNPROVEN), error=error, hint=SHARE)
+    return certify_cell(task, lambda line: worker.log_event(TOPIC, (task.cell.name, line)))
+
+
+def check_workers(client: "Client", scheduler: str, hosts: Sequence[str], runs: Path) -> None:
+    """Refuse a cluster in which a host is not the resource of one worker, or whose workers lack what they need.
+
+    They need this version of gatekeeper, and the folder *runs* with the record of this fleet.
+    """
+    record = read_record(runs)
+    started = record.started if record is not None else ""
+    answers = client.run(describe_worker, runs, on_error="return")
     for address, answer in sorted(answers.items()):
         if isinstance(answer, Exception):
             message = f"Dask worker {address} cannot run gatekeeper: {type(answer).__name__}: {answer}"
             hint = "install this version of gatekeeper, with its extra fleet, for the worker"
             raise HostLacksError(message, hint=hint)
-        version, sees = answer
+        version, started_there = answer
         if version != gatekeeper.__version__:
             message = f"Dask worker {address} has gatekeeper {version}, this is {gatekeeper.__version__}"
             raise HostLacksError(message, hint="install the same version on both machines")
-        if not sees:
-            raise HostLacksError(_unshared(address, Path(mark).parent), hint=SHARE)
+        if started_there != started:
+            message = f"Dask worker {address} does not see {runs}, or sees another folder there"
+            raise HostLacksError(message, hint=SHARE)
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    for host in hosts:
+        count = sum(host in worker["resources"] for worker in workers)
+        if count != 1:
+            message = f"the Dask scheduler at {scheduler} has {count} workers with the resource {host}, it needs one"
+            hint = f'on a machine that reaches the host: dask worker {scheduler} --nthreads 1 --resources "{host}=1"'
+            raise HostLacksError(message, hint=hint)
 
 
-SHARE = "put --runs, the SLO files and the hosts file on a file system that is shared under the same path"
-
-
-def _unshared(worker: str, folder: Path) -> str:
-    return f"Dask worker {worker} does not see {folder}, or sees another folder there"
-
-
-def seen_by_worker(mark: str) -> tuple[str, bool]:
-    """Return this worker's version of gatekeeper, and whether it sees the file *mark*."""
-    return gatekeeper.__version__, not mark or Path(mark).is_file()
-
-
-def dispatch(task: Task) -> Done:
-    """Certify a cell on a worker, and send its events to whoever subscribed."""
-    from distributed import get_worker  # noqa: PLC0415
-
-    worker = get_worker()
-    if task.mark and not Path(task.mark).is_file():  # a worker that came later than the check
-        return Done(task.cell, int(ExitCode.UNPROVEN), error=_unshared(worker.address, Path(task.runs)), hint=SHARE)
-
-    def tell(kind: str, detail: dict[str, Any]) -> None:
-        worker.log_event(TOPIC, {"cell": task.cell, "kind": kind, "detail": detail})
-
-    return certify_cell(task, tell)
+def describe_worker(runs: Path) -> tuple[str, str]:
+    """Return this worker's version of gatekeeper, and when the fleet started whose record it sees in *runs*."""
+    record = read_record(runs)
+    return gatekeeper.__version__, record.started if record is not None else "never"
 
 
 @contextmanager
-def _client(scheduler: str | None, hosts: int) -> "Iterator[Client]":
+def open_client(scheduler: str | None, hosts: Sequence[str]) -> "Iterator[Client]":
     """Yield a client of the team's scheduler, or of a cluster inside this process that listens on no port.
 
     Whoever reaches a scheduler runs code as the owner of its workers: Dask unpickles what it is sent.
@@ -197,7 +136,7 @@ def _client(scheduler: str | None, hosts: int) -> "Iterator[Client]":
     if scheduler is None:
         with (
             tempfile.TemporaryDirectory(prefix="gatekeeper-fleet-") as scratch,
-            _cluster(max(1, min(THREADS_MOST, hosts)), scratch) as cluster,
+            open_cluster(hosts, scratch) as cluster,
             Client(cluster) as client,
         ):
             yield client
@@ -212,11 +151,12 @@ def _client(scheduler: str | None, hosts: int) -> "Iterator[Client]":
         yield client
 
 
-def _cluster(threads: int, scratch: str) -> "AbstractContextManager[SpecCluster]":
-    """Return a cluster of one worker inside this process; LocalCluster would open two ports for its pages.
+def open_cluster(hosts: Sequence[str], scratch: str) -> "AbstractContextManager[SpecCluster]":
+    """Return a cluster inside this process, with a worker for each host; LocalCluster would open ports for its pages.
 
-    Dask imports modules from its scratch folder, and its own choice is a name in /tmp that anyone may take first; so
-    *scratch* is a folder that only its owner can write to.
+    A worker with several hosts would wait with all of them until the host of its next cell is free. Dask imports
+    modules from its scratch folder, and its own choice is a name in /tmp that anyone may take first; so *scratch* is a
+    folder that only its owner can write to.
     """
     from distributed import Scheduler, SpecCluster, Worker  # noqa: PLC0415
 
@@ -229,10 +169,10 @@ def _cluster(threads: int, scratch: str) -> "AbstractContextManager[SpecCluster]
             """Open no port."""
 
     inside = {"protocol": "inproc://", "dashboard": False, "local_directory": scratch}
-    worker = inside | {"nthreads": threads, "memory_limit": 0}
+    worker = inside | {"nthreads": 1, "memory_limit": 0}
     cluster: AbstractContextManager[SpecCluster] = SpecCluster(
         scheduler={"cls": UnreachableScheduler, "options": inside},
-        workers={0: {"cls": UnreachableWorker, "options": worker}},
+        workers={host: {"cls": UnreachableWorker, "options": worker | {"resources": {host: 1}}} for host in hosts},
         silence_logs=logging.ERROR,
     )
     return cluster

@@ -5,73 +5,78 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatekeeper.core.exit_codes import ExitCode
-from gatekeeper.fleet.cells import Cell, HostLook, cells_to_run
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedHost:
-    """One host, with the cells that are run on it."""
-
-    look: HostLook
-    cells: tuple[Cell, ...]
-
-    @property
-    def expected_s(self) -> float:
-        """Return the time of its runs; 0 where the host gave no answer."""
-        return 0.0 if self.look.error else sum(cell.seconds for cell in self.cells)
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
-        return {
-            "address": self.look.host.address,
-            **{key: self.look.facts.get(key) for key in ("chip", "memory_bytes", "os", "power_source")},
-            "running": self.look.running or None,
-            "error": self.look.error or None,
-            "expected_seconds": round(self.expected_s),
-        }
+from gatekeeper.core.text import aligned, counted
+from gatekeeper.core.units import show_bytes, show_seconds
+from gatekeeper.fleet.cells import Cell, HostLook
 
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
     """What `gatekeeper fleet plan` shows."""
 
-    hosts: Mapping[str, PlannedHost]
-    cells: tuple[Cell, ...]
+    looks: Mapping[str, HostLook]
+    cells: Sequence[Cell]
 
     @property
-    def unanswered(self) -> tuple[str, ...]:
+    def ready(self) -> list[Cell]:
+        """Return the cells that can be run: those of a host that gave no answer are in no figure."""
+        return [cell for cell in self.cells if not cell.excluded and not self.looks[cell.host].error]
+
+    @property
+    def unanswered(self) -> list[str]:
         """Return the hosts that gave no answer."""
-        return tuple(name for name, host in self.hosts.items() if host.look.error)
+        return [name for name, look in self.looks.items() if look.error]
 
     @property
     def exit_code(self) -> ExitCode:
         """Return 3 where a host gave no answer or no SLO fits any host: `fleet certify` would prove nothing there."""
-        proves_all = not self.unanswered and any(not cell.excluded for cell in self.cells)
-        return ExitCode.OK if proves_all else ExitCode.UNPROVEN
+        return ExitCode.OK if self.ready and not self.unanswered else ExitCode.UNPROVEN
 
     @property
-    def expected_s(self) -> float:
-        """Return the time of the fleet with all hosts at once."""
-        return max((host.expected_s for host in self.hosts.values()), default=0.0)
-
-    @property
-    def expected_host_s(self) -> float:
-        """Return the time of all hosts together."""
-        return sum(host.expected_s for host in self.hosts.values())
+    def expected_s(self) -> dict[str, float]:
+        """Return the time of each host's runs."""
+        seconds = dict.fromkeys(self.looks, 0.0)
+        for cell in self.ready:
+            seconds[cell.host] += cell.expected_seconds
+        return seconds
 
     def document(self) -> dict[str, Any]:
         """Return it as plain JSON."""
+        expected_s = self.expected_s
         return {
             "schema": 1,
-            "hosts": {name: host.document() for name, host in self.hosts.items()},
-            "cells": [cell.document() for cell in self.cells],
-            "expected_seconds": round(self.expected_s),
-            "expected_host_seconds": round(self.expected_host_s),
+            "hosts": {name: look.document(expected_s[name]) for name, look in self.looks.items()},
+            "cells": [cell.model_dump(mode="json") for cell in self.cells],
+            "expected_seconds": round(max(expected_s.values())),
+            "expected_host_seconds": round(sum(expected_s.values())),
         }
 
+    def text(self) -> str:
+        """Return it for a terminal: hosts, cells, and why the others are not run."""
+        expected_s, runs, silent = self.expected_s, self.ready, self.unanswered
+        hosts = [("host", "chip", "memory", "os", "time", "")]
+        hosts += [_host_row(look, expected_s[name]) for name, look in self.looks.items()]
+        rows = [("SLO", "host", "expected", "needs")]
+        rows += [
+            (cell.slo, cell.host, show_seconds(round(cell.expected_seconds)), ", ".join(cell.needs)) for cell in runs
+        ]
+        lines = [*aligned(hosts), "", *(aligned(rows) if runs else ["no run can begin"]), ""]
+        lines += [f"not on {cell.host}: {cell.slo}: {'; '.join(cell.excluded)}" for cell in self.cells if cell.excluded]
+        longest, total = (show_seconds(round(seconds(expected_s.values()))) for seconds in (max, sum))
+        lines.append(f"{counted(len(runs), 'run')}, about {longest} with all hosts at once, {total} of host time")
+        if silent:
+            answer = f"no answer from {', '.join(silent)}: each SLO stays unproven there"
+            lines.append(f"{answer}; reach {'it' if len(silent) == 1 else 'them'}, or name the other hosts with --only")
+        return "\n".join(line.rstrip() for line in lines) + "\n"
 
-def plan_fleet(cells: Sequence[Cell], looks: Mapping[str, HostLook]) -> FleetPlan:
-    """Return the plan of *cells* on the hosts that were looked at."""
-    runs = cells_to_run(cells)
-    hosts = {name: PlannedHost(look, tuple(cell for cell in runs if cell.host == name)) for name, look in looks.items()}
-    return FleetPlan(hosts, tuple(cells))
+
+def _host_row(look: HostLook, expected_s: float) -> tuple[str, str, str, str, str, str]:
+    memory = look.facts.get("memory_bytes")
+    return (
+        look.name,
+        look.facts.get("chip") or "-",
+        show_bytes(memory) if memory else "-",
+        look.facts.get("os") or "-",
+        "-" if look.error else show_seconds(round(expected_s)),
+        look.error or (f"busy: {look.running}" if look.running else ""),
+    )

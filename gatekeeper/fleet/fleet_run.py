@@ -1,28 +1,22 @@
-"""`gatekeeper fleet certify`: look, choose the cells, run them, and keep fleet.json true after each."""
+"""`gatekeeper fleet certify`: choose the cells, run them, and write the answer."""
 
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from gatekeeper.core.clock import SystemClock, stamp
-from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError
+from gatekeeper.core.errors import HostLacksError
 from gatekeeper.core.system.file_lock import FileLock, LockHeldError
-from gatekeeper.core.system.run_directory import new_run_id
-from gatekeeper.fleet import dispatch, fleet_json, fleet_page, fleet_report
-from gatekeeper.fleet.cell_task import Done, FleetOptions, Task
-from gatekeeper.fleet.cells import Cell, cells_to_run, look_at_hosts, pair_slos_with_hosts, read_hosts, read_slos
-from gatekeeper.fleet.fleet_cell import CellState, FleetCell, ended_cell
-from gatekeeper.fleet.fleet_json import Fleet
-from gatekeeper.fleet.host_pairs import compare_hosts
+from gatekeeper.core.system.files import write_atomically
+from gatekeeper.core.text import counted
+from gatekeeper.fleet import dispatch, fleet_page
+from gatekeeper.fleet.cell_task import PAUSE_S, CellResult, CellTask
+from gatekeeper.fleet.cells import Cell, cells_to_run, find_cells
+from gatekeeper.fleet.common_policy import write_common_policies
+from gatekeeper.fleet.fleet_record import FILE, FleetCell, FleetRecord, read_record, render_markdown, write_record
+from gatekeeper.report.phrases import spaced
 
 LOCK = ".fleet.lock"
-MARK = ".fleet-mark-"
-RESTS = 19.0
-"""So many times as long as the last writing of fleet.json took, none follows."""
 
 
 def certify_fleet(
@@ -30,53 +24,57 @@ def certify_fleet(
     hosts: Path,
     runs: Path,
     *,
-    options: FleetOptions,
-    only: Sequence[str] = (),
-    retries: int = 2,
-    scheduler: str | None = None,
-    report: dispatch.Report = lambda _name, _change, _detail: None,
-    begin: Callable[[Sequence[Cell]], None] = lambda _cells: None,
-) -> Fleet:
+    only: Sequence[str],
+    options: Sequence[str],
+    retries: int,
+    resume: bool,
+    scheduler: str | None,
+    say: Callable[[str], None],
+) -> FleetRecord:
     """Certify every SLO on every host that it fits; return the answer, which is also written to *runs*.
 
-    An unfinished fleet in *runs* with the same SLOs is continued: what ended stays, what runs is attached to. A part
-    of a fleet that has ended is certified in place: those of its cells that have no verdict, or else all it names.
+    *options* are further ones of `gatekeeper remote certify`. A fleet that was killed is continued, as one that ended
+    is with *resume*: what has a verdict stays, what runs is attached to.
     """
-    entries = read_slos(slos)
-    remotes = read_hosts(hosts, only)
-    report("", "looking", {"hosts": len(remotes)})
-    with _locked(runs):
-        cells = pair_slos_with_hosts(entries, look_at_hosts(remotes))
-        if not cells_to_run(cells):
+    runs = runs.resolve()
+    with _lock(runs):
+        cells, looks = find_cells(slos, hosts, only)
+        included = cells_to_run(cells)
+        if not included:
             reasons = "; ".join(f"{cell.name}: {cell.excluded[0]}" for cell in cells)
             raise HostLacksError(f"no host takes any of these SLOs: {reasons}", hint="gatekeeper fleet plan shows more")
-        earlier = _continued(runs, cells)
-        done_by_cell = {cell.name: cell.done for cell in earlier.cells if cell.done is not None}
-        begin(cells)
-        file = FleetFile(runs, cells, earlier)
+        for cell in cells:
+            if cell.excluded:
+                say(f"{cell.name}: not run: {'; '.join(cell.excluded)}")
+        say(f"{counted(len(included), 'run')} on {counted(len(looks), 'host')}")
+        record = FleetRecord(started=_find_start(runs, cells, resume=resume), cells=_with_results(cells, {}))
+        write_record(runs, record)
+        pause_s = PAUSE_S if retries else 0.0
+        tasks = [CellTask(cell, runs, record.started, tuple(options), pause_s) for cell in included]
+        results: dict[str, CellResult] = {}
 
-        def note(name: str, change: str, detail: Mapping[str, Any]) -> None:
-            if change == CellState.DONE:
-                file.take(Done(**detail))
-            report(name, change, detail)
+        def end(name: str, result: CellResult) -> None:
+            results[name] = result
+            because = f": {result.error}" if result.error else ""
+            say(f"{name}: {spaced(result.outcome) or 'no verdict'} (exit code {result.exit_code}){because}")
 
-        def task_of(cell: Cell) -> Task:
-            slo, folder = str(cell.path.resolve()), str(runs.resolve())
-            return Task(cell.name, slo, cell.address, folder, since=earlier.since, options=options)
+        dispatch.run_cells(tasks, lambda name, line: say(f"{name}: {line}"), end, retries=retries, scheduler=scheduler)
+        ended = _with_results(cells, results)
+        policies = write_common_policies(runs, [cell for cell in ended if not cell.excluded])
+        now = stamp(SystemClock().wall())
+        record = FleetRecord(started=record.started, ended=now, cells=ended, policies=policies)
+        write_record(runs, record)
+        write_atomically(runs / "fleet.html", fleet_page.render(record))
+        write_atomically(runs / "fleet.md", render_markdown(record))
+        return record
 
-        for done in done_by_cell.values():
-            report(done.cell, CellState.DONE, done.document())
-        if remaining := [cell for cell in cells_to_run(cells) if cell.name not in done_by_cell]:
-            with _mark(runs) as mark:
-                dispatch.run(remaining, task_of, note, retries=retries, scheduler=scheduler, mark=str(mark))
-        fleet = file.end(stamp(SystemClock().wall()))
-        (runs / "fleet.html").write_text(fleet_page.render(fleet), "utf-8")
-        (runs / "fleet.md").write_text(fleet_report.markdown(fleet), "utf-8")
-        return fleet
+
+def _with_results(cells: Sequence[Cell], results: dict[str, CellResult]) -> tuple[FleetCell, ...]:
+    return tuple(FleetCell(**dict(cell), result=results.get(cell.name)) for cell in cells)
 
 
 @contextmanager
-def _locked(runs: Path) -> Iterator[None]:
+def _lock(runs: Path) -> Iterator[None]:
     """Hold the folder of runs; raise HostLacksError where another fleet does."""
     runs.mkdir(parents=True, exist_ok=True)
     lock = FileLock(runs / LOCK, remove=True)
@@ -91,104 +89,17 @@ def _locked(runs: Path) -> Iterator[None]:
         lock.release()
 
 
-@contextmanager
-def _mark(runs: Path) -> Iterator[Path]:
-    """Put a file of a new name into the folder, by which a worker elsewhere shows that it sees the same folder."""
-    for old_mark in runs.glob(f"{MARK}*"):  # of a controller that was killed; this one has the lock
-        old_mark.unlink(missing_ok=True)
-    mark = runs.resolve() / f"{MARK}{new_run_id('', SystemClock().wall()).strip('-')}"
-    mark.touch()
-    try:
-        yield mark
-    finally:
-        mark.unlink(missing_ok=True)
+def _find_start(runs: Path, cells: Sequence[Cell], *, resume: bool) -> str:
+    """Return when the fleet started: that of the one in *runs* where it is continued, else now.
 
-
-class FleetFile:
-    """fleet.json, written anew when a cell has ended; what was read of a run stays in memory.
-
-    Thousands of cells take a while to write: then a twentieth of the time goes into it, and the file is that much late.
-    What a killed controller had not written is found again by the runs that were downloaded.
+    The run of a cell is named after it, so a run of an earlier fleet is no answer to this one.
     """
-
-    def __init__(self, runs: Path, cells: Sequence[Cell], earlier: "Earlier") -> None:
-        self._runs, self._started = runs, earlier.started
-        now = {cell.name: cell for cell in cells}
-        self._cells = {cell.name: cell for cell in earlier.kept} | {name: FleetCell(cell) for name, cell in now.items()}
-        for cell in earlier.cells:
-            if cell.done is not None:
-                self._cells[cell.name] = ended_cell(now[cell.name], cell.done)
-        self._lock, self._rest_until, self._ended = threading.Lock(), 0.0, False
-        self._later: threading.Timer | None = None
-        self._write()
-
-    def take(self, done: Done) -> None:
-        """Take in how a cell ended."""
-        cell = ended_cell(self._cells[done.cell].cell, done)
-        with self._lock:
-            self._cells[done.cell] = cell
-            wait = self._rest_until - time.monotonic()
-            if self._later is not None:
-                return
-            if wait > 0:
-                self._later = threading.Timer(wait, self._write_late)
-                self._later.daemon = True
-                self._later.start()
-            else:
-                self._write()
-
-    def end(self, ended: str) -> Fleet:
-        """Return the answer, to which the comparison of hosts of one chip is added."""
-        with self._lock:
-            if self._later is not None:
-                self._later.cancel()
-            return self._write(ended)
-
-    def _write_late(self) -> None:
-        with self._lock, suppress(GatekeeperError):  # the next write raises it where it ends the fleet
-            if self._later is not None and not self._ended:
-                self._later = None
-                self._write()
-
-    def _write(self, ended: str | None = None) -> Fleet:
-        begun = time.monotonic()
-        cells = tuple(self._cells.values())
-        fleet = Fleet(self._started, ended, cells, () if ended is None else compare_hosts(cells))
-        fleet_json.write(self._runs, fleet)
-        self._rest_until, self._ended = time.monotonic() + RESTS * (time.monotonic() - begun), ended is not None
-        return fleet
-
-
-@dataclass(frozen=True, slots=True)
-class Earlier:
-    """What of an earlier fleet in the same folder is kept."""
-
-    started: str
-    since: str
-    """Runs of its cells that started since then are theirs."""
-    cells: tuple[FleetCell, ...] = ()
-    """Those of the cells to run that have a verdict."""
-    kept: tuple[FleetCell, ...] = ()
-    """All its cells in their order, where only some of them are certified again."""
-
-
-def _continued(runs: Path, cells: Sequence[Cell]) -> Earlier:
-    """Return what is kept of the fleet in *runs*: of an unfinished one of the same SLOs, or of one with more cells."""
-    before = fleet_json.read(runs)
     now = stamp(SystemClock().wall())
-    if before is None:
-        return Earlier(now, now)
-    names = {cell.name for cell in cells}
-    common = [cell for cell in before.cells if cell.name in names]
-    # A cell without a verdict is tried again: the reason may be gone.
-    judged = tuple(cell for cell in common if cell.done is not None and cell.done.outcome)
-    if before.ended is None:
-        if not common:
-            raise InputError(f"{runs} holds an unfinished fleet of other SLOs", hint="use another --runs")
-        return Earlier(before.started, before.started, judged)
-    if names < {cell.name for cell in before.cells}:
-        lost = any(cell.state == "done" and cell not in judged for cell in common)
-        since, answered = (before.started, judged) if lost else (now, ())
-        return Earlier(before.started, since, answered, before.cells)
-    (runs / fleet_json.FILE).rename(runs / f"fleet-{new_run_id('', SystemClock().wall()).strip('-')}.json")
-    return Earlier(now, now)
+    earlier = read_record(runs)
+    if earlier is None:
+        return now
+    is_same = {cell.name for cell in earlier.cells} == {cell.name for cell in cells}
+    if resume or (earlier.ended is None and is_same):
+        return earlier.started
+    (runs / FILE).rename(runs / f"fleet-{earlier.started.replace(':', '')}.json")
+    return now

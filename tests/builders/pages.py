@@ -17,10 +17,8 @@ from gatekeeper.core.verdict import Estimate, Missing, Outcome
 from gatekeeper.deploy import compare, history
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.fleet import fleet_page
-from gatekeeper.fleet.cell_task import Done
-from gatekeeper.fleet.cells import Cell
-from gatekeeper.fleet.fleet_cell import FleetCell, ended_cell
-from gatekeeper.fleet.fleet_json import Fleet
+from gatekeeper.fleet.cell_task import CellResult, CellWorkload
+from gatekeeper.fleet.fleet_record import FleetRecord
 from gatekeeper.proxy.answer_meter import AnswerMeter
 from gatekeeper.proxy.ended_request import EndedRequest
 from gatekeeper.proxy.live_evidence import LiveEvidence
@@ -32,6 +30,7 @@ from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
 from gatekeeper.report.html import comparison_page, history_page, page
 from gatekeeper.run.stored.stored_page import load_live_page, load_page_data
 from gatekeeper.run.stored.stored_policy import stored_policy
+from tests.builders.fleet import make_fleet_cell
 from tests.builders.page_data import PAGE
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "runs"
@@ -85,17 +84,22 @@ def live_page() -> str:
         return page.render(load_live_page(run))
 
 
-def fleet() -> Fleet:
+def fleet() -> FleetRecord:
     """Return a fleet in which a run was promoted, one failed, one gave no verdict, and one has not ended."""
-    cells = [Cell(slo, Path(f"{slo}.toml"), host) for slo in ("chat", "code") for host in ("studio", "mini")]
-    runs = (("promoted", 0, "promoted"), ("failed", 1, "failed"))
-    ended = [
-        ended_cell(cell, Done(cell.name, code, outcome, str(GOLDEN / run)))
-        for cell, (run, code, outcome) in zip(cells, runs, strict=False)
-    ]
-    lost = FleetCell(cells[2], Done(cells[2].name, 3, error="no route to host studio", hint="ssh studio must work"))
-    excluded = FleetCell(replace(Cell("code", Path("code.toml"), "air"), excluded=("8 GB of memory, 16 GB needed",)))
-    return Fleet("2026-01-01T00:00:00Z", None, (*ended, lost, FleetCell(cells[3]), excluded))
+    workload = CellWorkload(name="json", outcome="promoted", because="faster", ratio=(1.5, 1.4, 1.6))
+    promoted = CellResult(exit_code=0, outcome="promoted", workloads=(workload,), run=str(GOLDEN / "promoted"))
+    slow = CellWorkload(name="json", outcome="failed", because="slower", ratio=None)
+    failed = CellResult(exit_code=1, outcome="failed", workloads=(slow,), run=str(GOLDEN / "failed"))
+    lost = CellResult(exit_code=3, error="no route to host studio", hint="ssh studio must work")
+    cells = (
+        make_fleet_cell("chat@studio", result=promoted),
+        make_fleet_cell("chat@mini", result=failed),
+        make_fleet_cell("code@studio", result=lost),
+        make_fleet_cell("code@mini"),
+        make_fleet_cell("code@air", excluded=("8 GB of memory, 16 GB needed",)),
+    )
+    policies = {"chat": "runs/fleet/policy-chat.toml", "code": "none, not proven: code@studio"}
+    return FleetRecord(started="2026-01-01T00:00:00Z", cells=cells, policies=policies)
 
 
 def proxied(hours: float = 9, requests: int = 1200) -> tuple[RequestRoutes, LiveDay, int]:

@@ -40,5 +40,5 @@ def test_a_night_certifies_every_cell(tmp_path: Path) -> None:
 
     assert (1, "a table\n", "nightly-fleet") == (done.code, done.summary, done.uploaded)
     calls = (tmp_path / "calls.txt").read_text().splitlines()
-    runs = "<--runs><nightly-fleet><--retries><100>"
+    runs = "<--runs><nightly-fleet><--retries><300>"
     assert [f"<fleet><certify><--hosts><my hosts.toml>{runs}<--><a.toml><b.toml>"] == calls

@@ -92,6 +92,10 @@ class Fleet:
         document: dict[str, Any] = json.loads((self.project.path / "runs/fleet/fleet.json").read_text())
         return document
 
+    def results(self) -> dict[str, Any]:
+        """Return how each cell ended, by its name."""
+        return {f"{cell['slo']}@{cell['host']}": cell["result"] for cell in self.answer()["cells"]}
+
     def runs(self, host: str) -> list[Path]:
         """Return the run directories on a host."""
         return list((self.servers[host].state / "runs").glob("*"))

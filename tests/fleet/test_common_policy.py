@@ -1,48 +1,35 @@
 """One policy for many hosts."""
 
+import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from gatekeeper.core.errors import InputError, NoProofError
-from gatekeeper.fleet.cell_task import Done
-from gatekeeper.fleet.cells import Cell
-from gatekeeper.fleet.common_policy import common_policy
-from gatekeeper.fleet.fleet_cell import CellVerdict, CellWorkload, FleetCell
-from gatekeeper.fleet.fleet_json import Fleet
+from gatekeeper.core.policy import Policy
+from gatekeeper.fleet.cell_task import CellResult
+from gatekeeper.fleet.common_policy import merge_policies, write_common_policies
+from tests.builders.fleet import make_fleet_cell
 from tests.builders.golden_words import says
+from tests.builders.project_folder import ROOT
 
+PROMOTED = ROOT / "tests/golden/runs/promoted"
 FOUR = {"draft": "d", "num_draft_tokens": 4}
 TWO = {"draft": "d", "num_draft_tokens": 2}
-PLAIN = {"draft": None}
 
 
-def cell(
-    host: str,
-    *,
-    exit_code: int = 0,
-    expires: str | None = None,
-    limits: dict[str, Any] | None = None,
-    **workloads: tuple[str, dict[str, Any], float | None],
-) -> FleetCell:
-    """Return a cell that ended; each of its workloads has the same *limits*."""
-    results = {
-        name: CellWorkload(
-            outcome,
-            setting,
-            None if ratio is None else {"center": ratio, "lo": ratio, "hi": ratio, "n": 9},
-            0.95,
-            limits=limits or {},
-        )
-        for name, (outcome, setting, ratio) in workloads.items()
-    }
-    done = Done(f"s@{host}", exit_code, run="run")
-    return FleetCell(Cell("s", Path("s.toml"), host), done, CellVerdict("certification", expires, {}, results))
+def route(name: str, setting: dict[str, Any] | None, ratio: float = 1.5, **limits: Any) -> dict[str, Any]:
+    """Return a route of a policy; without a *setting* it decodes plainly."""
+    figure = {"center": ratio, "lo": ratio, "hi": ratio, "n": 9}
+    return {
+        "workload": name, "speculation": setting is not None, "setting": setting or {},
+        "measured": {"throughput_ratio": figure}, **limits,
+    }  # fmt: skip
 
 
-def fleet_of(*cells: FleetCell) -> Fleet:
-    return Fleet("then", "now", cells)
+def policy(*routes: dict[str, Any], **changes: Any) -> Policy:
+    """Return a policy that differs from a stored one in its routes and in *changes*."""
+    document = tomllib.loads((PROMOTED / "policy.toml").read_text())
+    return Policy.model_validate({**document, "guard": [], "route": routes, **changes})
 
 
 def test_a_route_holds_where_every_host_proved_the_same_setting() -> None:
@@ -50,12 +37,12 @@ def test_a_route_holds_where_every_host_proved_the_same_setting() -> None:
     The same setting on both hosts speculates; another one on one host, or plain decoding there, does not, and the
     policy names who pays how much.
     """
-    fleet = fleet_of(
-        cell("a", json=("promoted", FOUR, 1.9), code=("promoted", FOUR, 1.5), chat=("promoted", FOUR, 1.3)),
-        cell("b", json=("promoted", FOUR, 1.8), code=("promoted", TWO, 1.4), chat=("graded_back", PLAIN, None)),
-    )
+    policies = {
+        "a": policy(route("json", FOUR), route("code", FOUR), route("chat", FOUR, 1.9)),
+        "b": policy(route("json", FOUR), route("code", TWO), route("chat", None)),
+    }
 
-    json, code, chat = common_policy(fleet, "s")["route"]
+    json, code, chat = merge_policies("s", policies)["route"]
 
     assert (True, FOUR) == (json["speculation"], json["setting"])
     assert "different settings" in code["because"]
@@ -70,53 +57,39 @@ def test_the_strictest_limits_of_all_hosts_hold() -> None:
     """
     A warm-up that one host needs is an obligation for all, the shortest limits and the earliest expiry hold.
     """
-    json = ("promoted", FOUR, 1.9)
-    first_limits = {"longest_prompt": 900, "tokens_per_byte": 0.3, "max_concurrency": 2}
-    second_limits = {"longest_prompt": 800, "tokens_per_byte": 0.4, "warm_up": True, "warm_up_after": 10.0}
-    cells = (
-        cell("a", expires="2026-12-01T00:00:00+00:00", limits=first_limits, json=json),
-        cell("b", expires="2026-11-30T23:30:00-02:00", limits=second_limits, json=json),
-    )
+    first = route("json", FOUR, longest_prompt=900, max_concurrency=2)
+    second = route("json", FOUR, longest_prompt=800, warm_up=True, warm_up_after=10.0, max_concurrency=4)
+    policies = {
+        "a": policy(first, expires="2026-12-01T00:00:00+00:00"),
+        "b": policy(second, expires="2026-11-30T23:30:00-02:00"),
+    }
 
-    policy = common_policy(fleet_of(*cells), "s")
+    merged = merge_policies("s", policies)
 
-    (route,) = policy["route"]
-    assert "2026-12-01T00:00:00+00:00" == policy["expires"]
-    assert (800, 0.4, 2, True, 10.0) == tuple(
-        route[key] for key in ("longest_prompt", "tokens_per_byte", "max_concurrency", "warm_up", "warm_up_after")
-    )
+    assert "2026-12-01T00:00:00+00:00" == merged["expires"]
+    (common,) = merged["route"]
+    limits = ("longest_prompt", "max_concurrency", "warm_up", "warm_up_after")
+    assert (800, 2, True, 10.0) == tuple(common[key] for key in limits)
 
 
-def test_a_prompt_whose_length_one_host_does_not_know_is_not_certified() -> None:
+def test_a_host_without_proof_refuses_the_policy(tmp_path: Path) -> None:
     """
-    Where one of the hosts does not count the tokens of prompts, the common route says nothing of their length.
+    A run that is open or unproven on one host is no reason to leave that host out silently: there is no policy, and
+    none of an earlier fleet stays.
     """
-    json = ("promoted", FOUR, 1.9)
-    counting = {"longest_prompt": 900, "tokens_per_byte": 0.3}
+    run = Path(shutil.copytree(PROMOTED, tmp_path / "run"))
+    cells = [
+        make_fleet_cell(f"s@{host}", result=CellResult(exit_code=0, outcome="promoted", run=str(run))) for host in "ab"
+    ]
+    file = tmp_path / "policy-s.toml"
 
-    (route,) = common_policy(fleet_of(cell("a", limits=counting, json=json), cell("b", json=json)), "s")["route"]
+    said = write_common_policies(tmp_path, cells)
+    merged = tomllib.loads(file.read_text())
+    unproven = make_fleet_cell("s@c", result=CellResult(exit_code=3, error="lost"))
+    refused = write_common_policies(tmp_path, [*cells, unproven])
 
-    assert not {"longest_prompt", "tokens_per_byte"} & route.keys()
-
-
-def test_a_host_without_proof_refuses_the_policy() -> None:
-    """
-    A run that is open or unproven on one host is no reason to leave that host out silently; --only does, by name.
-    """
-    fleet = fleet_of(cell("a", json=("promoted", FOUR, 1.9)), cell("b", exit_code=3))
-
-    with pytest.raises(NoProofError, match="s@b"):
-        common_policy(fleet, "s")
-    assert common_policy(fleet, "s", ["a"])["route"][0]["speculation"]
-
-
-def test_an_unknown_slo_or_host_is_named() -> None:
-    """
-    A name that the fleet does not have is a mistake of the command line, with what it has.
-    """
-    fleet = fleet_of(cell("a", json=("promoted", FOUR, 1.9)))
-
-    with pytest.raises(InputError, match="no SLO 'x'"):
-        common_policy(fleet, "x")
-    with pytest.raises(InputError, match="not certified on z"):
-        common_policy(fleet, "s", ["z"])
+    assert {"s": str(file)} == said
+    assert ["a", "b"] == merged["hosts"]
+    assert merged["route"][0]["speculation"]
+    assert {"s": "none, not proven: s@c"} == refused
+    assert not file.exists()

@@ -1,4 +1,4 @@
-"""The queue of each host on a real Dask cluster in processes of its own, with bodies that only wait."""
+"""The cells of a fleet on a real Dask cluster in processes of its own, with bodies that only wait."""
 
 import os
 import signal
@@ -19,25 +19,30 @@ from distributed.security import Security
 
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.fleet import dispatch
-from gatekeeper.fleet.cell_task import Done, Task
-from gatekeeper.fleet.cells import Cell, cells_to_run
-from tests.builders.golden_words import says
+from gatekeeper.fleet.cell_task import CellResult, CellTask, TryAgainError
+from gatekeeper.fleet.cells import cells_to_run
+from gatekeeper.fleet.fleet_record import FleetRecord, write_record
+from tests.builders.fleet import make_cell
 from tests.builders.project_folder import ROOT
 
 pytestmark = pytest.mark.whole  # each starts a cluster, or processes that join one
 CLUSTER = """
 import sys
-from distributed import LocalCluster
-workers, without = int(sys.argv[1]), sys.argv[2]
+from distributed import Nanny, Scheduler, SpecCluster, Worker
+hosts, without = sys.argv[1].split(), sys.argv[2]
 if without:
     sys.modules[without] = None
 if __name__ == "__main__":
-    options = {"threads_per_worker": 4, "dashboard_address": None, "worker_dashboard_address": None, "memory_limit": 0}
-    with LocalCluster(n_workers=workers, processes=not without, protocol="tcp", **options) as cluster:
+    options = {"protocol": "tcp", "dashboard": False, "dashboard_address": None}
+    worker = {"protocol": "tcp", "nthreads": 1, "memory_limit": 0, "dashboard_address": None}
+    workers = {
+        host: {"cls": Worker if without else Nanny, "options": worker | {"resources": {host: 1}}} for host in hosts
+    }
+    with SpecCluster(scheduler={"cls": Scheduler, "options": options}, workers=workers) as cluster:
         print(cluster.scheduler_address, flush=True)
         sys.stdin.read()
 """
-
+STARTED = "2026-01-01T00:00:00Z"
 REFUSED = 23
 
 STRANGER = f"""
@@ -45,7 +50,7 @@ import os, sys
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.fleet import dispatch
 try:
-    dispatch._client(sys.argv[1], 1).__enter__()
+    dispatch.open_client(sys.argv[1], ["a"]).__enter__()
 except GatekeeperError as error:
     assert "no Dask scheduler" in str(error)
     os._exit({REFUSED})
@@ -53,13 +58,13 @@ except GatekeeperError as error:
 
 
 @contextmanager
-def cluster_of(folder: Path, workers: int, without: str = "") -> Iterator[str]:
-    """Start a scheduler and its workers in other processes; *without* is a package that the workers do not have."""
+def cluster_of(folder: Path, hosts: str, without: str = "") -> Iterator[str]:
+    """Start a scheduler and a worker for each of *hosts* in other processes, without the package *without*."""
     program = folder / "cluster.py"
     program.write_text(CLUSTER)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
-        [sys.executable, str(program), str(workers), without],
+        [sys.executable, str(program), hosts, without],
         env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     assert process.stdout is not None
@@ -73,69 +78,71 @@ def cluster_of(folder: Path, workers: int, without: str = "") -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with cluster_of(tmp_path_factory.mktemp("cluster"), 2) as address:
+    with cluster_of(tmp_path_factory.mktemp("cluster"), "a b c") as address:
         yield address
 
 
-Run = Callable[..., dict[str, Done]]
+Run = Callable[..., dict[str, CellResult]]
 
 
 @pytest.fixture
-def carry_out(cluster: str, tmp_path: Path) -> Run:
-    """Run cells on the cluster; the first and only worker-visible folder is the test's own."""
+def run_cells(tmp_path: Path) -> Run:
+    """Run cells, by their names, in a folder of runs that is the test's own."""
 
-    def task_of(cell: Cell) -> Task:
-        return Task(cell.name, "", cell.host, str(tmp_path), "")
+    def run_cells(*names: str, body: Callable[[CellTask], CellResult], **options: Any) -> dict[str, CellResult]:
+        cells = [make_cell(name, expected_seconds=float(number)) for number, name in enumerate(names)]
+        write_record(tmp_path, FleetRecord(started=STARTED, cells=()))
+        tasks = [CellTask(cell, tmp_path, STARTED) for cell in cells_to_run(cells)]
+        results: dict[str, CellResult] = {}
+        dispatch.run_cells(tasks, lambda *_line: None, results.__setitem__, body=body, **{"retries": 0, **options})
+        return results
 
-    def carry_out(cells: list[Cell], **options: Any) -> dict[str, Done]:
-        dispatch_options: dict[str, Any] = {"retries": 0, "pause_s": (0.0, 0.0), "scheduler": cluster} | options
-        return dispatch.run(cells_to_run(cells), task_of, lambda *_what: None, **dispatch_options)
-
-    return carry_out
+    return run_cells
 
 
-def note(task: Task) -> Done:
+def note(task: CellTask) -> CellResult:
     """Note when the cell began and ended."""
-    with Path(task.runs, f"{task.cell}.began").open("a") as file:
+    with (task.runs / f"{task.cell.name}.began").open("a") as file:
         file.write(f"{time.monotonic()} ")
     time.sleep(0.1)
-    Path(task.runs, f"{task.cell}.ended").write_text(str(time.monotonic()))
-    return Done(task.cell, 0, "promoted")
+    (task.runs / f"{task.cell.name}.ended").write_text(str(time.monotonic()))
+    return CellResult(exit_code=0, outcome="promoted")
 
 
-def die_once(task: Task) -> Done:
+def die_once(task: CellTask) -> CellResult:
     """Kill the worker the first time."""
-    before = Path(task.runs, "killed")
+    before = task.runs / "killed"
     if not before.exists():
         before.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return note(task)
 
 
-def fail_twice(task: Task) -> Done:
+def fail_twice(task: CellTask) -> CellResult:
     """Lose the connection twice."""
-    tries = Path(task.runs, "tries")
+    tries = task.runs / "tries"
     count = int(tries.read_text()) if tries.exists() else 0
     tries.write_text(str(count + 1))
-    return Done(task.cell, 3, error="lost", again=True) if count < 2 else Done(task.cell, 0, "promoted")
+    if count < 2:
+        raise TryAgainError(CellResult(exit_code=3, error="lost"))
+    return CellResult(exit_code=0, outcome="promoted")
 
 
-@pytest.mark.nightly
-def test_a_host_has_one_cell_at_a_time_and_the_longest_first(carry_out: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [True, False])
+def test_a_host_has_one_cell_at_a_time_and_the_longest_first(
+    run_cells: Run, cluster: str, tmp_path: Path, own: bool
+) -> None:
     """
     Three cells on each of three hosts: those of a host follow each other by falling duration, hosts overlap.
     """
-    cells = [Cell(f"s{number}", Path(), host, seconds=float(number)) for number in range(3) for host in "abc"]
+    names = [f"s{number}@{host}" for number in range(3) for host in "abc"]
 
-    done = carry_out(cells, body=note)
+    results = run_cells(*names, body=note, scheduler=None if own else cluster)
 
-    assert {cell.name for cell in cells} == done.keys()
+    assert set(names) == results.keys()
     spans = {
-        cell.name: (
-            float((tmp_path / f"{cell.name}.began").read_text()),
-            float((tmp_path / f"{cell.name}.ended").read_text()),
-        )
-        for cell in cells
+        name: (float((tmp_path / f"{name}.began").read_text()), float((tmp_path / f"{name}.ended").read_text()))
+        for name in names
     }
     for host in "abc":
         assert spans[f"s2@{host}"][1] <= spans[f"s1@{host}"][0]
@@ -143,59 +150,79 @@ def test_a_host_has_one_cell_at_a_time_and_the_longest_first(carry_out: Run, tmp
     assert max(spans[f"s2@{host}"][0] for host in "abc") < max(spans[f"s0@{host}"][1] for host in "abc")
 
 
-def test_a_killed_worker_repeats_its_cell(carry_out: Run) -> None:
+def test_a_killed_worker_repeats_its_cell(run_cells: Run, cluster: str) -> None:
     """
     Kill -9 on a Dask worker in the middle of a cell: another takes its place and the cell is carried out.
     """
-    assert "promoted" == carry_out([Cell("s", Path(), "a")], body=die_once)["s@a"].outcome
+    assert "promoted" == run_cells("s@a", body=die_once, scheduler=cluster)["s@a"].outcome
 
 
-def test_only_what_says_nothing_of_the_system_is_tried_again(carry_out: Run, tmp_path: Path) -> None:
+def test_only_what_says_nothing_of_the_system_is_tried_again(run_cells: Run, tmp_path: Path) -> None:
     """
     A lost connection is tried again as often as allowed; then the cell ends with its error.
     """
-    assert "promoted" == carry_out([Cell("s", Path(), "a")], body=fail_twice, retries=2)["s@a"].outcome
+    assert "promoted" == run_cells("s@a", body=fail_twice, retries=2)["s@a"].outcome
     (tmp_path / "tries").unlink()
-    assert "lost" == carry_out([Cell("t", Path(), "a")], body=fail_twice, retries=1)["t@a"].error
+    assert "lost" == run_cells("t@a", body=fail_twice, retries=1)["t@a"].error
 
 
-def test_a_worker_shares_the_folder_of_runs(carry_out: Run, tmp_path: Path) -> None:
+def break_down(_task: CellTask) -> CellResult:
+    raise ZeroDivisionError
+
+
+def test_a_task_without_an_answer_is_an_error_of_ours(run_cells: Run) -> None:
     """
-    A worker that does not see the controller's mark in the folder of runs is refused before anything runs, by name.
+    Whatever a task raises is the error of its cell, with code 4, and no other cell is lost.
     """
-    (tmp_path / "mark").touch()
-    carry_out([Cell("s", Path(), "a")], body=note, mark=str(tmp_path / "mark"))
+    result = run_cells("s@a", body=break_down)["s@a"]
 
-    with pytest.raises(GatekeeperError, match=r"worker tcp://\S+ ") as caught:
-        carry_out([Cell("t", Path(), "a")], body=note, mark=str(tmp_path / "elsewhere" / "mark"))
-    says("fleet", "a worker shares the folder of runs", caught.value.hint)
-    assert not (tmp_path / "t@a.began").exists()
+    assert (4, "") == (result.exit_code, result.outcome)
+    assert "ZeroDivisionError" in result.error
+
+
+def test_a_worker_shares_the_folder_of_runs(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A worker that does not see the record of this fleet is refused before anything runs, by name.
+    """
+    elsewhere = Path("a-folder-of-runs")  # the workers are in another folder than this test
+    monkeypatch.chdir(tmp_path)
+    for runs in (tmp_path, elsewhere):
+        write_record(runs, FleetRecord(started=STARTED, cells=()))
+
+    with dispatch.open_client(cluster, ["a"]) as client:
+        dispatch.check_workers(client, cluster, ["a"], tmp_path)
+        with pytest.raises(GatekeeperError, match=r"worker tcp://\S+ ") as caught:
+            dispatch.check_workers(client, cluster, ["a"], elsewhere)
+
+    assert dispatch.SHARE == caught.value.hint
 
 
 @pytest.mark.parametrize(
-    ("workers", "without", "says"), [(0, "", "has no worker"), (1, "gatekeeper", "cannot run gatekeeper")]
+    ("workers", "without", "says"),
+    [("b", "", "has 0 workers with the resource a"), ("a", "gatekeeper", "cannot run gatekeeper")],
 )
 def test_a_cluster_that_cannot_dispatch_is_refused(
-    carry_out: Run, tmp_path: Path, workers: int, without: str, says: str
+    run_cells: Run, tmp_path: Path, workers: str, without: str, says: str
 ) -> None:
     """
-    A scheduler without workers, or one whose workers do not have gatekeeper, would keep the fleet waiting for ever.
+    A scheduler without a worker for a host, or one whose workers do not have gatekeeper, would keep the fleet waiting
+    for ever.
     """
     with (
         cluster_of(tmp_path, workers, without) as address,
         pytest.raises(GatekeeperError, match=says) as caught,
     ):
-        carry_out([Cell("s", Path(), "a")], body=note, scheduler=address)
+        run_cells("s@a", body=note, scheduler=address)
     assert caught.value.hint
 
 
-def test_a_scheduler_that_is_not_there_is_an_error_with_a_hint(carry_out: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_that_is_not_there_is_an_error_with_a_hint(run_cells: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     --scheduler with a wrong address ends the command before anything runs.
     """
     monkeypatch.setattr(dispatch, "CONNECT_S", 0.3)
     with pytest.raises(GatekeeperError, match="no Dask scheduler") as caught:
-        carry_out([Cell("s", Path(), "a")], body=note, scheduler="tcp://127.0.0.1:9")
+        run_cells("s@a", body=note, scheduler="tcp://127.0.0.1:9")
     assert "--scheduler" in caught.value.hint
 
 
@@ -208,36 +235,32 @@ def listening_ports() -> set[int]:
     return {socket.laddr.port for socket in sockets if socket.status == psutil.CONN_LISTEN}
 
 
-def note_ports(task: Task) -> Done:
-    return Done(task.cell, 0, error=repr(listening_ports()))
+def note_ports(_task: CellTask) -> CellResult:
+    return CellResult(exit_code=0, error=repr(listening_ports()))
 
 
-def test_a_fleet_listens_on_no_port(tmp_path: Path) -> None:
+def test_a_fleet_listens_on_no_port(run_cells: Run) -> None:
     """
     Dask runs whatever code it is sent, so without --scheduler the fleet's own opens no socket that others reach.
     """
     before = listening_ports()
 
-    done = dispatch.run(
-        cells_to_run([Cell("s", Path(), "a"), Cell("s", Path(), "b")]),
-        lambda cell: Task(cell.name, "", cell.host, str(tmp_path), ""),
-        lambda *_what: None,
-        retries=0,
-        body=note_ports,
-    )
+    results = run_cells("s@a", "s@b", body=note_ports)
 
-    assert [repr(before)] * 2 == [each.error for each in done.values()]
+    assert [repr(before)] * 2 == [result.error for result in results.values()]
 
 
-def note_foreign_modules(task: Task) -> Done:
+def note_foreign_modules(task: CellTask) -> CellResult:
     """Report the folders from which modules are imported and to which others than their owner can write."""
-    folders = [Path(folder) for folder in sys.path if "dask" in Path(folder).name or "dask-scratch" in folder]
-    tops = [next(each for each in (folder, *folder.parents) if str(each.parent) == task.runs) for folder in folders]
+    folders = [Path(folder) for folder in sys.path if task.runs in Path(folder).parents]
+    tops = [next(each for each in (folder, *folder.parents) if each.parent == task.runs) for folder in folders]
     assert tops
-    return Done(task.cell, 0, error=repr([str(top) for top in tops if top.stat().st_mode & 0o077]))
+    return CellResult(exit_code=0, error=repr([str(top) for top in tops if top.stat().st_mode & 0o077]))
 
 
-def test_a_stranger_puts_no_module_into_a_fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stranger_puts_no_module_into_a_fleet(
+    run_cells: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     Dask imports modules from a scratch folder: another user who took its usual name in /tmp first gets no code into it.
     """
@@ -246,17 +269,11 @@ def test_a_stranger_puts_no_module_into_a_fleet(tmp_path: Path, monkeypatch: pyt
     taken_first.mkdir()
     taken_first.chmod(0o777)
 
-    done = dispatch.run(
-        cells_to_run([Cell("s", Path(), "a")]),
-        lambda cell: Task(cell.name, "", cell.host, str(tmp_path), ""),
-        lambda *_what: None,
-        retries=0,
-        body=note_foreign_modules,
-    )
+    result = run_cells("s@a", body=note_foreign_modules)["s@a"]
 
-    assert "[]" == done["s@a"].error
+    assert "[]" == result.error
     assert [] == list(taken_first.iterdir())
-    assert [taken_first] == list(tmp_path.iterdir())
+    assert ["dask-scratch-space", "fleet.json"] == sorted(path.name for path in tmp_path.iterdir())
 
 
 def test_a_scheduler_with_certificates_refuses_strangers() -> None:
@@ -281,7 +298,7 @@ def test_a_scheduler_with_certificates_refuses_strangers() -> None:
             words = [sys.executable, "-c", STRANGER, reached]
             stranger = subprocess.run(words, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120, check=False)
             assert REFUSED == stranger.returncode
-        with dask.config.set(certificates), dispatch._client(address, 1) as client:
+        with dask.config.set(certificates), dispatch.open_client(address, ["a"]) as client:
             assert 3 == client.submit(sum, (1, 2)).result(timeout=20)
 
 

@@ -6,6 +6,7 @@ import subprocess
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -41,7 +42,7 @@ def test_trouble_on_one_host_is_not_that_of_another(make_fleet: Make, ended: End
     fleet.hosts.release()
     done = ended(process)
 
-    cells = {cell["name"]: cell for cell in fleet.answer()["cells"]}
+    cells = fleet.results()
     assert 1 == done.code, done.err  # a failed objective is worse than no proof
     assert ["failed", "failed"] == [cells[f"never@{host}"]["outcome"] for host in "ab"]
     assert ["promoted", "promoted"] == [cells[f"one@{host}"]["outcome"] for host in "ab"]
@@ -55,26 +56,17 @@ def test_trouble_on_one_host_is_not_that_of_another(make_fleet: Make, ended: End
     for name in ("never@c", "one@c", "never@d", "one@d"):
         assert (3, "") == (cells[name]["exit_code"], cells[name]["outcome"])
         assert cells[name]["hint"]
-    _the_answer_is_a_gate_and_a_policy(fleet)
+    _the_answer_is_a_table_and_a_gate(fleet, done.out)
 
 
-def _the_answer_is_a_gate_and_a_policy(fleet: Fleet) -> None:
-    report = fleet.project.run("fleet", "report", code=1)
-    refused = fleet.project.run("fleet", "policy", "one", code=3)
-    policy = tomllib.loads(fleet.project.run("fleet", "policy", "one", "--only", "a", "--only", "b", code=0).out)
+def _the_answer_is_a_table_and_a_gate(fleet: Fleet, table: str) -> None:
     # A simulated run is of its own time: the gate finds each host's run, unchanged and expired.
     admitted = fleet.project.run("admit", "one.toml", "--fleet", "runs/fleet", "--grade", "demo", code=3)
 
-    assert all(count in report.out for count in ("8 runs", "2 failed", "4 no verdict", "2 promoted", "exit code 1"))
+    assert all(count in table for count in ("8 runs", "2 failed", "4 no verdict", "2 promoted", "exit code 1"))
+    assert "one, one policy for all hosts: none, not proven: one@c, one@d" in table
     assert "2 promoted" in (fleet.project.path / "runs/fleet/fleet.md").read_text()
     assert "2 promoted" in (fleet.project.path / "runs/fleet/fleet.html").read_text()
-    contrasts = {comparison["slo"]: comparison["workloads"]["easy"]["says"] for comparison in fleet.answer()["alike"]}
-    assert "no difference shown" == contrasts["one"]
-    assert "one@c, one@d" in refused.err
-    assert ["a", "b"] == sorted(policy["hosts"])
-    assert policy["expires"].startswith("2026-")
-    (route,) = policy["route"]
-    assert (True, 4) == (route["speculation"], route["setting"]["num_draft_tokens"])
     assert ["a: expired", "b: expired", "c: no_run", "d: no_run"] == [
         line[:10].rstrip(":") for line in admitted.out.splitlines()
     ]
@@ -109,9 +101,9 @@ def test_a_host_whose_models_are_missing_is_named_at_once(make_fleet: Make) -> N
 
     fleet.project.run("fleet", "certify", "absent.toml", "--retries", "0", code=3)
 
-    (cell,) = fleet.answer()["cells"]
-    assert "'some/Little-2B-4bit' is not on this machine" in cell["error"]
-    assert "hf download" in cell["hint"]
+    (result,) = fleet.results().values()
+    assert "'some/Little-2B-4bit' is not on this machine" in result["error"]
+    assert "hf download" in result["hint"]
     assert [] == fleet.runs("a")
 
 
@@ -141,7 +133,7 @@ def test_whatever_is_killed_the_runs_continue(make_fleet: Make, ended: Ended) ->
     assert 130 == done.code
     assert "gatekeeper remote cancel" in done.err
     assert [["running"], ["running"]] == [[run["state"] for run in runs] for runs in listed]
-    assert ["open", "open"] == [cell["state"] for cell in fleet.answer()["cells"]]
+    assert {"one@a": None, "one@b": None} == fleet.results()
 
 
 def _kill_connections(controller: subprocess.Popen[str]) -> None:
@@ -163,8 +155,8 @@ def _wait_for(controller: subprocess.Popen[str], words: str, count: int) -> None
 @pytest.mark.nightly
 def test_a_lost_cell_is_continued_in_its_fleet(make_fleet: Make, ended: Ended) -> None:
     """
-    The gatekeeper of a host is killed in the middle of a run: that is no verdict, and the cell says why. `--only` of
-    that host continues the run and keeps the other cells; once none is lost, it certifies its own anew.
+    The gatekeeper of a host is killed in the middle of a run: that is no verdict, and the cell says why. --resume
+    continues the run and keeps the other cells; without it, all are certified anew.
     """
     fleet = make_fleet(2, {"one": {}, "two": {}})
     fleet.hosts.hold()
@@ -176,21 +168,23 @@ def test_a_lost_cell_is_continued_in_its_fleet(make_fleet: Make, ended: Ended) -
         with suppress(psutil.NoSuchProcess):
             remote.kill()
     fleet.hosts.release()
-    first, lost = ended(process), {cell["name"]: cell for cell in fleet.answer()["cells"]}[f"{killed}@b"]
-    begun = {job.name for job in fleet.runs("b")}
-    fleet.project.run("fleet", "certify", f"{killed}.toml", "--only", "b", code=0)
-    continued, jobs = fleet.answer(), {job.name for job in fleet.runs("b")}
-    fleet.project.run("fleet", "policy", killed, code=0)
-    fleet.project.run("fleet", "certify", f"{killed}.toml", "--only", "b", code=0)
+    first, lost = ended(process), fleet.results()[f"{killed}@b"]
+    begun = {host: len(fleet.runs(host)) for host in "ab"}
+    resumed = fleet.project.run("fleet", "certify", "one.toml", "two.toml", "--resume", "--json", "-q", code=0).document
+    continued = {host: len(fleet.runs(host)) for host in "ab"}
+    policies = [tomllib.loads(Path(file).read_text()) for file in resumed["policies"].values()]
+    fleet.project.run("fleet", "certify", "one.toml", code=0)
 
     assert (3, 3, "") == (first.code, lost["exit_code"], lost["outcome"])
     assert lost["error"]
     assert lost["hint"]
-    assert {"promoted"} == {cell["outcome"] for cell in continued["cells"]}
-    assert {"one@a", "one@b", "two@a", "two@b"} == {cell["name"] for cell in continued["cells"]}
-    assert begun == jobs
-    assert 1 == len({job.name for job in fleet.runs("b")} - jobs)
-    assert 4 == len(fleet.answer()["cells"])
+    assert {"promoted"} == {cell["result"]["outcome"] for cell in resumed["cells"]}
+    assert begun == continued
+    assert [["a", "b"]] * 2 == [policy["hosts"] for policy in policies]
+    assert [(True, 4)] * 2 == [
+        (route["speculation"], route["setting"]["num_draft_tokens"]) for policy in policies for route in policy["route"]
+    ]
+    assert {"a": begun["a"] + 1, "b": begun["b"] + 1} == {host: len(fleet.runs(host)) for host in "ab"}
 
 
 @pytest.mark.nightly

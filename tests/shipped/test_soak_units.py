@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.fleet import hosts_file
+from gatekeeper.core import toml_file
+from gatekeeper.fleet.cells import HostSettings, HostsFile
 from tests.builders.golden_words import says
 
 SOAK = Path(__file__).parents[2] / "soak"
@@ -301,11 +302,12 @@ def test_the_hosts_example_is_a_hosts_file() -> None:
     """
     Gatekeeper's own reader takes it, and every key that there is stands in it.
     """
-    read = hosts_file.read(SOAK / "hosts.example.toml")
+    file = SOAK / "hosts.example.toml"
+    read = toml_file.parse(file.read_text(), str(file), HostsFile)
 
     assert {"mini", "studio"} == read.host.keys()
     used = {key for host in read.host.values() for key in host.model_fields_set}
-    assert hosts_file.HostSettings.model_fields.keys() == used
+    assert HostSettings.model_fields.keys() == used
 
 
 def test_cron_is_given_one_line() -> None:

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.fleet import fleet_page
-from gatekeeper.fleet.cell_task import Done
-from gatekeeper.fleet.cells import Cell
-from gatekeeper.fleet.fleet_cell import FleetCell
-from gatekeeper.fleet.fleet_json import Fleet
+from gatekeeper.fleet.cell_task import CellResult
+from gatekeeper.fleet.fleet_record import FleetRecord
 from gatekeeper.report.html import page
 from tests.builders.browser import Tab, browser, found
+from tests.builders.fleet import make_fleet_cell
 from tests.builders.page_data import page_of, whole_case
 from tests.builders.pages import PAGES
 from tests.report.html.test_page import hostile, many
@@ -289,10 +288,9 @@ def test_a_fleets_page_fits_a_phone(tab: Tab, tmp_path: Path) -> None:
     Five hosts, and a reason with a long path, are no wider than the screen.
     """
     path = tmp_path / "fleet.html"
-    cells = [Cell("m2-ultra-64gb-gguf", Path("slo.toml"), f"studio-{number}") for number in range(5)]
-    error = f"no route to /Users/{'long_name' * 20}"
-    failed = tuple(FleetCell(cell, Done(cell.name, 3, error=error, hint="check ssh")) for cell in cells)
-    path.write_text(fleet_page.render(Fleet("2026-01-01T00:00:00Z", None, failed)))
+    result = CellResult(exit_code=3, error=f"no route to /Users/{'long_name' * 20}", hint="check ssh")
+    cells = tuple(make_fleet_cell(f"m2-ultra-64gb-gguf@studio-{number}", result=result) for number in range(5))
+    path.write_text(fleet_page.render(FleetRecord(started="2026-01-01T00:00:00Z", cells=cells)))
 
     tab.open(path, width=390)
 

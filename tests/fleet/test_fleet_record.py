@@ -1,0 +1,83 @@
+"""fleet.json: the worst exit code, what is read back, and what a terminal and a job's page show."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.core.errors import InputError
+from gatekeeper.fleet import fleet_record
+from gatekeeper.fleet.cell_task import CellResult, CellWorkload
+from gatekeeper.fleet.fleet_record import FleetRecord, worst_exit_code
+from tests.builders.fleet import make_fleet_cell
+
+WORKLOADS = (
+    CellWorkload(name="json", outcome="promoted", because="faster", ratio=(1.5, 1.4, 1.6)),
+    CellWorkload(name="chat", outcome="graded_back", because="slower", ratio=None),
+)
+PROMOTED = CellResult(exit_code=0, outcome="promoted", grade="demo", workloads=WORKLOADS, run="run")
+LOST = CellResult(exit_code=3, error="no route to b", hint="wake it up")
+RECORD = FleetRecord(
+    started="now",
+    ended="then",
+    cells=(
+        make_fleet_cell("one@a", result=PROMOTED),
+        make_fleet_cell("one@b", result=LOST),
+        make_fleet_cell("one@c", excluded=("too small",)),
+    ),
+    policies={"one": "none, not proven: one@b"},
+)
+
+
+@pytest.mark.parametrize(("codes", "worst"), [([0, 0], 0), ([0, 3], 3), ([3, 1], 1), ([1, 2], 2), ([2, 4], 4), ([], 3)])
+def test_the_worst_exit_code_is_the_fleets(codes: list[int], worst: int) -> None:
+    """
+    Our own error is worse than a failed objective, and that is worse than no proof; no run at all proves nothing.
+    """
+    assert worst == worst_exit_code(codes)
+
+
+def test_a_cell_that_has_not_ended_is_no_proof() -> None:
+    """
+    While a run is open the fleet's exit code is 3, whatever the others say; a cell that is not run says nothing.
+    """
+    done, is_open = make_fleet_cell("one@a", result=PROMOTED), make_fleet_cell("one@b")
+
+    assert 3 == FleetRecord(started="now", cells=(done, is_open)).exit_code
+    assert 0 == FleetRecord(started="now", cells=(done, make_fleet_cell("one@b", excluded=("small",)))).exit_code
+
+
+def test_an_answer_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """
+    A fleet with an excluded, a lost and a measured cell is the same after writing it.
+    """
+    fleet_record.write_record(tmp_path, RECORD)
+
+    assert RECORD == fleet_record.read_record(tmp_path)
+    assert RECORD.document() == json.loads((tmp_path / fleet_record.FILE).read_text())
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"started": 1, "ended": null, "cells": [7]}'])
+def test_a_damaged_answer_is_named(tmp_path: Path, text: str) -> None:
+    """
+    A file that is no answer of a fleet is a mistake of whoever named the folder, with what to do.
+    """
+    (tmp_path / fleet_record.FILE).write_text(text)
+
+    with pytest.raises(InputError, match=r"fleet\.json"):
+        fleet_record.read_record(tmp_path)
+
+
+def test_one_table_says_what_became_of_each_run() -> None:
+    """
+    A row for each run, the reason of a lost one, the policy, and the exit code in the last line of the text and the
+    first of the page.
+    """
+    text, page = fleet_record.render_text(RECORD), fleet_record.render_markdown(RECORD)
+
+    last = "2 runs: 1 promoted, 1 no verdict (exit code 3)"
+    assert last == text.splitlines()[-1]
+    assert f"### {last}" == page.splitlines()[0]
+    for words in ("json 1.50x [1.40x, 1.60x]", "chat graded back", "no route to b; wake it up", "not proven: one@b"):
+        assert words.replace("x,", ",").replace("x]", "]") in text
+    assert "no route to b; wake it up" in page
