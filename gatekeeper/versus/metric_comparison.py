@@ -6,8 +6,8 @@ from statistics import fmean
 
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.pass_rates import pass_change, pass_marks
 from gatekeeper.analysis.metrics.readers import PAIR_RATIOS
-from gatekeeper.analysis.metrics.shares.pass_rates import pass_change, pass_marks
 from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.analysis.stats.intervals import by_canary, proportion_bounds

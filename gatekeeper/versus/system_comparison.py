@@ -12,8 +12,8 @@ from pathlib import Path
 from gatekeeper import host
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.pass_rates import pass_rate
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
-from gatekeeper.analysis.metrics.shares.pass_rates import pass_rate
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.errors import InputError, StartError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer

@@ -4,17 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from gatekeeper.analysis.metrics import timing
+from gatekeeper.analysis.metrics import pass_rates, shares, timing
 from gatekeeper.analysis.metrics.host.energy import energy_ratio
 from gatekeeper.analysis.metrics.over_time import acceptance_window_min
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.shares import (
-    engaged_drafts,
-    failed_answers,
-    pass_rates,
-    same_words,
-    truncation,
-)
 from gatekeeper.analysis.metrics.warm_up_gain import delta_after_pause
 from gatekeeper.analysis.metrics.words.harm import harm
 from gatekeeper.analysis.metrics.words.likelihood import nll_delta
@@ -89,17 +82,17 @@ READERS: Mapping[str, Reader] = {
     "answer_latency": OfAnswer(lambda answer: answer.seconds),
     **{name: OfEvidence(partial(pass_rates.pass_delta, kind=rate.kind)) for name, rate in PASS_RATES.items()},
     ENERGY_RATIO: OfEvidence(energy_ratio),
-    "token_agreement": OfEvidence(same_words.agreement),
+    "token_agreement": OfEvidence(shares.agreement),
     "replay_agreement": OfEvidence(replay_agreement),
     "numerics_harm_p_value": OfEvidence(harm),
     "nll_delta": OfEvidence(nll_delta),
     "sampled_tokens_p_value": OfEvidence(sampled_tokens),
     "sampled_answers_p_value": OfEvidence(sampled_answers),
-    "plain_repeat_agreement": OfEvidence(same_words.plain_repeats),
-    "warm_cache_agreement": OfEvidence(same_words.warm_cache_agreement),
-    "error_rate": OfEvidence(failed_answers.error_rate),
-    "speculation_engaged": OfEvidence(engaged_drafts.engaged),
-    "truncation_rate": OfEvidence(truncation.truncation),
+    "plain_repeat_agreement": OfEvidence(shares.plain_repeats),
+    "warm_cache_agreement": OfEvidence(shares.warm_cache_agreement),
+    "error_rate": OfEvidence(shares.error_rate),
+    "speculation_engaged": OfEvidence(shares.speculation_engaged),
+    "truncation_rate": OfEvidence(shares.truncation),
 }
 """By the base of a metric, or by its name where it has none."""
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from gatekeeper.analysis.metrics.paired_answers import successful
-from gatekeeper.analysis.metrics.shares.same_words import plain_answers
+from gatekeeper.analysis.metrics.shares import plain_answers
 from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Soaked, add_untimed
 from gatekeeper.analysis.plan.objectives import workloads_measured_by
 from gatekeeper.analysis.plan.request_costs import RequestCosts

@@ -8,9 +8,9 @@ from typing import Any
 from gatekeeper.analysis.metrics.checks import check_bound
 from gatekeeper.analysis.metrics.estimate import logs_of_pairs
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful, values_of
+from gatekeeper.analysis.metrics.pass_rates import pass_change, pass_marks
 from gatekeeper.analysis.metrics.readers import answer_reader
 from gatekeeper.analysis.metrics.server_claims import labelled_as_claims, with_claimed_rounds
-from gatekeeper.analysis.metrics.shares.pass_rates import pass_change, pass_marks
 from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.manifest import Manifest, differences

@@ -1,24 +1,26 @@
 """Signatures of a run's certificate: verify who made one, and make one after verifying the run."""
 
+import base64
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gatekeeper.analysis.verdict import admission
-from gatekeeper.core.errors import NoProofError
+from gatekeeper.core import parse
+from gatekeeper.core.errors import InputError, NoProofError
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.system import run_directory
 from gatekeeper.core.system.run_directory import RunDirectory
+from gatekeeper.core.text import json_text
 from gatekeeper.deploy.signing import keyless, pem_keys, ssh_keys
-from gatekeeper.deploy.signing.foreign_bundle import read_bundle
 from gatekeeper.deploy.signing.keyless import KeylessSigner
-from gatekeeper.deploy.signing.signed_statement import is_certificate, keyless_statement
 from gatekeeper.report.attestation.certificate import CERTIFICATE
 from gatekeeper.run.stored import verify
 from gatekeeper.run.stored.verify import Published, VerifiedRun
 
 SIGNATURE = CERTIFICATE + run_directory.SIGNATURE_SUFFIX
 BUNDLE = "certificate.sigstore.json"
+ABOUT_BUNDLES = "it is what `attest: true` of the action makes of this run, or another tool of its certificate"
 
 
 def verify_signature(run: VerifiedRun, published: Published, allowed: Path | KeylessSigner) -> str:
@@ -88,3 +90,41 @@ def sign(path: Path, method: SigningMethod) -> dict[str, Any]:
     finally:
         directory.close()
     return {"schema": 1, "run": str(path), "signature": str(path / name), "outcome": run.verdict.outcome}
+
+
+def keyless_statement(published: Published) -> bytes:
+    """Return the certificate with those of its subjects that have a sha256: sigstore takes no other digests."""
+    certificate = parse.json_object(published.certificate)
+    hashed = [subject for subject in certificate["subject"] if "sha256" in subject["digest"]]
+    subjects = [subject | {"digest": {"sha256": subject["digest"]["sha256"]}} for subject in hashed]
+    return json_text(certificate | {"subject": subjects}).encode()
+
+
+def is_certificate(payload: bytes, published: Published) -> bool:
+    """Return whether a signed Statement is the run's certificate: whole, or its predicate about the run's policy.
+
+    The second is what GitHub's `attest` action signs.
+    """
+    if payload == published.certificate:
+        return True
+    try:
+        statement, certificate = parse.json_object(payload), parse.json_object(published.certificate)
+        subjects = [subject["digest"].get("sha256") for subject in statement["subject"]]
+        has_predicate = all(statement[key] == certificate[key] for key in ("_type", "predicateType", "predicate"))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return False
+    return has_predicate and published.policy_sha256 in subjects
+
+
+def read_bundle(path: Path, published: Published) -> bytes:
+    """Read a bundle that was made elsewhere; refuse one that signs something else. `admit` checks who signed it."""
+    try:
+        content = path.read_bytes()
+        payload = base64.b64decode(parse.json_object(content)[pem_keys.ENVELOPE_KEY]["payload"])
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", hint=ABOUT_BUNDLES) from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise InputError(f"{path} is no bundle with a DSSE envelope: {error}", hint=ABOUT_BUNDLES) from error
+    if not is_certificate(payload, published):
+        raise InputError(f"{path} does not sign the certificate of this run", hint=ABOUT_BUNDLES)
+    return content

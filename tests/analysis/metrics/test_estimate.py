@@ -8,7 +8,7 @@ import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE
-from gatekeeper.analysis.metrics.shares.pass_rates import pass_rate
+from gatekeeper.analysis.metrics.pass_rates import pass_rate
 from gatekeeper.analysis.metrics.timing import bursts
 from gatekeeper.analysis.metrics.words.warm_cache_words import CONTROL
 from gatekeeper.analysis.stats import intervals

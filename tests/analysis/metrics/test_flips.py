@@ -4,7 +4,7 @@ import pytest
 
 from gatekeeper.analysis.metrics.checks import check_bound
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.shares.pass_rates import Causes, pass_change
+from gatekeeper.analysis.metrics.pass_rates import Causes, pass_change
 from gatekeeper.analysis.metrics.words.harm import HARMS
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import BY_NAME

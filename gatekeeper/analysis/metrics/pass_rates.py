@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
-from gatekeeper.analysis.metrics.shares.counted_shares import noted
+from gatekeeper.analysis.metrics.shares import add_notes, unanswered
 from gatekeeper.analysis.metrics.words import exactness
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
 from gatekeeper.analysis.metrics.words.harm import HARMS
@@ -74,7 +74,7 @@ def pass_change(
     if paired.greedy and steady and paired.frozen:
         change = math.fsum(rate - reference_rate for rate, reference_rate in rates.values()) / len(rates)
         return replace(fact(change, len(rates), *notes), shows=shows)
-    delta = noted(intervals.paired_pass_delta(rates, paired.level), *notes)
+    delta = add_notes(intervals.paired_pass_delta(rates, paired.level), *notes)
     return replace(delta, shows=shows) if isinstance(delta, Estimate) else delta
 
 
@@ -134,14 +134,3 @@ def _marks(paired: PairedAnswers, answers: Iterable[Generation]) -> dict[str, li
         (generation.canary, paired.canaries[generation.canary].grade(generation.answer)) for generation in answers
     )
     return intervals.by_canary((canary, right) for canary, right in grades if right is not None)
-
-
-def unanswered(
-    names: Collection[str], answered: Collection[str], paired: PairedAnswers, where: str = "both arms"
-) -> Missing | None:
-    """Return how many of *names* were not answered; None where all were."""
-    lacking = len(set(names) - set(answered))
-    if not lacking:
-        return None
-    reason = f"; {paired.not_forced}" if paired.not_forced else ""
-    return Missing(f"{lacking} of {len(names)} canaries were not answered in {where}{reason}", len(names) - lacking)
