@@ -18,7 +18,8 @@ from gatekeeper.report.data.progress import Snapshot
 from gatekeeper.report.html import objective_matrix
 from gatekeeper.report.html.markup import Markup, el, embedded, facts, section, table
 from gatekeeper.report.html.page_parts import page_head
-from gatekeeper.report.html.sections import evidence, sweep_section
+from gatekeeper.report.html.sections import sections
+from gatekeeper.report.html.sweep_section import sweep_document
 from gatekeeper.report.html.workload_cards import workloads
 
 ALLOWING = frozenset({"promoted", "graded_back"})
@@ -28,9 +29,9 @@ ALLOWING = frozenset({"promoted", "graded_back"})
 def render(page: PageData) -> str:
     """Return the document; it loads nothing, and its Content-Security-Policy forbids any loading."""
     first = (objective_matrix.failures(page), workloads(page), objective_matrix.matrix(page), _gaps(page))
-    parts = [part for part in (*first, *evidence.sections(page)) if part]
+    parts = [part for part in (*first, *sections(page)) if part]
     title = f"{page.verdict.slo}: {phrases.ended(page)}"
-    data = embedded(sweep_section.sweep_document(page), "sweep-data")
+    data = embedded(sweep_document(page), "sweep-data")
     return document(title, _hero(page), parts, _foot(page), data, live=page.progress is not None)
 
 

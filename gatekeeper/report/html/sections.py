@@ -1,0 +1,236 @@
+"""The sections of a page below its objectives, in their order: from conversations to the manifest."""
+
+import json
+from collections.abc import Iterator, Mapping
+
+from gatekeeper.analysis.verdict.grown_conversations import WORDS, ContextBin, GrownConversations
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadVerdict
+from gatekeeper.core.manifest import Model
+from gatekeeper.core.metrics import ENERGY_RATIO
+from gatekeeper.core.text import describe_setting
+from gatekeeper.core.units import percent, show, show_bytes
+from gatekeeper.core.verdict import Check, Estimate
+from gatekeeper.report import phrases
+from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve
+from gatekeeper.report.data.glossary import finding_title, in_words
+from gatekeeper.report.data.objective_rows import measured
+from gatekeeper.report.data.page_data import PageData
+from gatekeeper.report.html import charts, soak_charts
+from gatekeeper.report.html.charts import Line, Scale
+from gatekeeper.report.html.markup import Markup, el, facts, join, note, section, table
+from gatekeeper.report.html.page_parts import pill
+from gatekeeper.report.html.sweep_section import sweep_section
+from gatekeeper.report.phrases import end_of_gain
+
+CONVERSATION_HEADS = (
+    "Prompt, tokens", "Against plain", "Outcome", "Acceptance", "First token", "As expected", "Memory", "Evidence",
+    "Because",
+)  # fmt: skip
+CONVERSATION_KINDS = {"inside": "promoted", "outside": "failed", "open": "unproven"}
+"""The outcomes of a run whose sign and colour the words of a bin have."""
+ABOUT_CONVERSATIONS = (
+    "Each conversation was asked turn after turn in both arms, on the prompt cache as deployed. All intervals hold "
+    "together, with the conversation as the unit. Drafting is on for prompts up to where the gain is proven."
+)
+ABOUT_ENERGY = (
+    "Joules a token above the power at rest, of the same work in both arms: by readings of the sensor that lie wholly "
+    "inside an answer. Rest was sampled before and after the soak; the interval holds for either."
+)
+CURVE_TITLES = {"ttft": "Time to first token", "itl": "Time per token after it"}
+
+
+def sections(page: PageData) -> list[Markup]:
+    """Return the sections that follow the objectives; those with nothing to show are left out."""
+    verdict = page.verdict
+    parts = (
+        conversations_section(verdict),
+        energy_section(verdict),
+        sweep_section(page),
+        latency_section(page),
+        soak_charts.soaks(page),
+    )
+    return [part for part in (*parts, _transitions(page), _findings(page), manifest_section(page)) if part]
+
+
+def _transitions(page: PageData) -> Markup | None:
+    steps = [
+        el(
+            "li",
+            el("strong", step.workload),
+            f": {phrases.step(step)}",
+            note(f"{in_words(step.because)} ({step.at[:19].replace('T', ' ')} UTC)"),
+        )
+        for step in page.verdict.transitions
+    ]
+    foreseen = page.progress is not None and not any(workload.checks for workload in page.verdict.workloads)
+    return section("Fallback steps", el("ol", *steps, class_="events")) if steps and not foreseen else None
+
+
+def _findings(page: PageData) -> Markup | None:
+    findings = [
+        el(
+            "li",
+            el("strong", f"{finding_title(finding.kind)}, {finding.about}"),
+            f": {finding.detail}",
+            note(finding.advice) if finding.advice else None,
+        )
+        for finding in phrases.merged(page.verdict)
+    ]
+    return section("Findings", el("ul", *findings, class_="events")) if findings else None
+
+
+def conversations_section(verdict: Verdict) -> Markup | None:
+    """Return the section; None where no workload has conversations_section."""
+    grown = {work.name: work.conversations for work in verdict.workloads if work.conversations is not None}
+    ends = [end for each in grown.values() for end in _ratio_ends(each)]
+    across = charts.scale(ends, floor=1.0)
+    blocks = [_conversations_of(name, each, across) for name, each in grown.items()]
+    return section("Conversations", *blocks, about=ABOUT_CONVERSATIONS) if blocks else None
+
+
+def _ratio_ends(grown: GrownConversations) -> Iterator[float]:
+    for context in grown.bins:
+        if isinstance(context.ratio, Estimate):
+            yield from (context.ratio.lo, context.ratio.hi)
+
+
+def _conversations_of(name: str, grown: GrownConversations, across: Scale) -> Markup:
+    rows = [_context_row(context, across) for context in grown.bins]
+    return join(
+        el("h3", name), el("p", end_of_gain(grown)), table(CONVERSATION_HEADS, rows, "plainly") if rows else None
+    )
+
+
+def _context_row(context: ContextBin, across: Scale) -> tuple[str, ...]:
+    ratio, word = context.ratio, WORDS[context.outcome]
+    drawn = "-"
+    if isinstance(ratio, Estimate):
+        drawn = charts.speedup(ratio.center, ratio.lo, ratio.hi, across, CONVERSATION_KINDS[word])
+    first, passed = context.ttft, context.passed
+    return (
+        f"{context.least} to {context.most}",
+        drawn,
+        pill(CONVERSATION_KINDS[word], word),
+        "-" if context.acceptance is None else show(context.acceptance, "1"),
+        "-" if first is None else f"{show(first['candidate'], 's')}, plain {show(first['plain'], 's')}",
+        "-" if passed is None else f"{passed['candidate']} of {passed['of']}, plain {passed['plain']}",
+        "-" if context.footprint is None else show_bytes(context.footprint),
+        f"{context.turns} turns of {context.conversations} conversations",
+        context.because,
+    )
+
+
+def energy_section(verdict: Verdict) -> Markup | None:
+    """Return the section; None where no objective compares the energy of the arms, or none was measured."""
+    blocks = [
+        _energy_of(workload, check)
+        for workload in verdict.workloads
+        for check in workload.checks
+        if check.metric == ENERGY_RATIO and workload.measured.energy is not None
+    ]
+    return section("Energy", *blocks, about=ABOUT_ENERGY) if blocks else None
+
+
+def _energy_of(workload: WorkloadVerdict, check: Check) -> Markup:
+    energy = workload.measured.energy
+    arms = {} if energy is None else {"plain": energy.plain, "draft": energy.drafting}
+    basis = "" if energy is None else f"; {energy.basis}"
+    said = f"{measured(check)} times the joules a token of plain decoding{basis}"
+    return join(el("h3", workload.name), charts.bars(dict(_name_bars(arms)), f"joules a token: {said}"), el("p", said))
+
+
+def _name_bars(arms: dict[str, float]) -> Iterator[tuple[str, float]]:
+    """Name each bar with its value."""
+    for arm, joules in arms.items():
+        yield f"{arm} {show(joules, 'J')}", joules
+
+
+def latency_section(page: PageData) -> Markup | None:
+    """Return medians as a table, and the curves behind it; None where nothing was timed."""
+    if not page.distributions:
+        return None
+    columns, rows = [], []
+    for distributions in page.distributions:
+        source = f"{distributions.source}, {describe_setting(distributions.setting)}"
+        figures = [_draw_curves(CURVE_TITLES[metric], arms) for metric, arms in distributions.curves.items()]
+        columns.append(el("div", el("h3", distributions.workload), *figures))
+        medians = [_show_medians(distributions.curves.get(metric, {})) for metric in CURVE_TITLES]
+        rows.append((el("strong", distributions.workload), *medians, el("span", source, class_="dim")))
+    about = (
+        "The share of answers (time to first token) or tokens (time per token) that arrived within a time. Further "
+        "left is faster. Where the curves cross, one arm is faster for most and slower for some. A percentile is "
+        "given only where enough canaries were answered."
+    )
+    drawings = el("div", *columns, class_="columns")
+    curves = el("details", el("summary", "Distributions"), el("p", about, class_="dim"), soak_charts.legend(), drawings)
+    heads = ("Workload", *(f"{title}, median" for title in CURVE_TITLES.values()), "Measured in")
+    return section("Latency", table(heads, rows, "plainly"), curves)
+
+
+def _show_medians(arms: Mapping[str, Curve]) -> str:
+    medians = [show(arms[arm].quantiles[0] or 0.0, "s") for arm in ("plain", "candidate") if arm in arms]
+    return " → ".join(medians) or "not measured"
+
+
+def _draw_curves(title: str, arms: Mapping[str, Curve]) -> Markup:
+    across = charts.scale(value for curve in arms.values() for value in curve.values if value > 0)
+    lines = [
+        Line([(value, step / STEPS) for step, value in enumerate(curve.values)], arm, step=True)
+        for arm, curve in arms.items()
+    ]
+    figures = [f"{soak_charts.ARMS[arm]} {_show_quantiles(curve)}" for arm, curve in arms.items()]
+    drawing = charts.plot(
+        across,
+        Scale(0.0, 1.0),
+        height=100,
+        x_show=lambda value: show(value, "s"),
+        y_show=lambda value: percent(value, ".0f"),
+        y_ticks=(0.0, 0.5, 0.95),
+        lines=lines,
+        label=f"{title}: {'; '.join(figures)}",
+    )
+    return el("figure", el("figcaption", title), drawing, el("p", " · ".join(figures), class_="dim note"))
+
+
+def _show_quantiles(curve: Curve) -> str:
+    names = ("median", *(f"p{100 * q:.0f}" for q in QUANTILES[1:]))
+    return ", ".join(
+        f"{name} {show(value, 's')}" for name, value in zip(names, curve.quantiles, strict=True) if value is not None
+    )
+
+
+def manifest_section(page: PageData) -> Markup:
+    """Return the policy, and what was fixed before the first token."""
+    frozen = page.manifest
+    rows = [
+        ("manifest", page.verdict.manifest_sha256),
+        ("SLO", f"{frozen.slo.name} {frozen.slo.sha256[:16]}"),
+        *([("target", _describe_model(frozen.target))] if frozen.target is not None else []),
+        *(("draft", _describe_model(draft)) for draft in frozen.drafts),
+        *(
+            (f"canaries, {name}", f"{file.count} in {file.name} {file.sha256[:16]}")
+            for name, file in frozen.canaries.items()
+        ),
+        ("soak profile", f"{frozen.profile.name} {frozen.profile.sha256[:16]}"),
+        ("backend", frozen.backend),
+        ("versions", ", ".join(f"{name} {version}" for name, version in frozen.versions.items())),
+    ]
+    manifest_json = json.dumps(frozen.document(), indent=1, sort_keys=True, ensure_ascii=False)
+    policy = el("p", "No policy was written: an unproven or unfinished run changes nothing.")
+    if page.policy is not None:
+        policy = _fold("policy.toml: what to deploy, with its guards", page.policy)
+    return section(
+        "Policy and manifest" if page.progress is None else "Manifest",
+        policy if page.progress is None else None,
+        el("details", el("summary", "Models, canaries and versions"), facts(rows, "rows")),
+        _fold("manifest.json: what was fixed before the first token", manifest_json),
+        name="files",
+    )
+
+
+def _fold(title: str, text: str) -> Markup:
+    return el("details", el("summary", title), el("pre", text, tabindex="0"))
+
+
+def _describe_model(model: Model) -> str:
+    return f"{model.name}, {model.quantisation}, {show(model.bytes, 'B')}, {model.digest[:16]}"
