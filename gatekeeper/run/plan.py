@@ -9,10 +9,9 @@ from typing import Any
 
 from gatekeeper.analysis.forecast import Forecast
 from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.plan.assumed_speed import assumed_speed
 from gatekeeper.analysis.plan.complaints.complaint import Complaint
 from gatekeeper.analysis.plan.complaints.undecidable_bound import undecidable_bounds
-from gatekeeper.analysis.plan.request_costs import PREFILL, Assumptions
+from gatekeeper.analysis.plan.request_costs import PREFILL, Assumptions, derive_speed
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError
@@ -105,7 +104,7 @@ def _compared(slo: Slo) -> Iterator[Complaint]:
 def run_forecast(prepared: Prepared, speed: float | None = None) -> tuple[Forecast, str]:
     """Return the forecast of a run before its first token, and what it assumes, in words; *speed* in tok/s."""
     inputs, backend, target = prepared.inputs, prepared.backend, prepared.manifest.target
-    plain, source = (speed, "") if speed is not None else assumed_speed(inputs.slo, target)
+    plain, source = (speed, "") if speed is not None else derive_speed(inputs.slo, target)
     assumption = f"full-length answers at {plain:.0f} tok/s{source}, prompts read {PREFILL:.0f} times as fast"
     vocabulary = target.vocabulary if target is not None else None
     assumed = Assumptions(plain, vocabulary, Sight.LOGITS in backend.sight)

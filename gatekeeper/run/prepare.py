@@ -23,15 +23,14 @@ from gatekeeper.core.backend_registry import SCRIPTED
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import HostLacksError, InputError, UnprovableError
 from gatekeeper.core.interfaces import Backend
-from gatekeeper.core.manifest import ArrivalTimes, Manifest
+from gatekeeper.core.manifest import ArrivalTimes, Manifest, differences
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.inputs import Inputs, load_manifest
-from gatekeeper.core.system.run_directory import LOGS, RunDirectory
+from gatekeeper.core.system.run_directory import LOGS, MANIFEST, RunDirectory
 from gatekeeper.core.verdict import Finding
 from gatekeeper.run.requests import Client
-from gatekeeper.run.resume_check import verify_unchanged
 from gatekeeper.run.stages.capability_probe import request_both_arms
 from gatekeeper.run.stages.freeze import FrozenModels, find_models, freeze, freeze_models
 from gatekeeper.run.stored.load import fixed_setting_of, plan_of
@@ -43,6 +42,18 @@ _SHOWN = 8
 """Problems of a plan that its refusal names."""
 WEIGHTS = ("never", "not-here", "weak")
 """Weights of complaints, the worst first."""
+PART_NAMES = {
+    "slo": "the SLO file",
+    "profile": "the soak profile",
+    "canaries": "the canaries",
+    "target": "the target",
+    "drafts": "the drafts",
+    "versions": "the versions",
+    "backend": "the backend",
+    "sampling": "the sampling",
+    "reading": "how prompts are read",
+}
+"""Parts of a manifest, with their names in messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,3 +243,22 @@ def _refuse(problems: Sequence[Complaint]) -> None:
         if grave:
             lines = [f"{complaint.about}: {complaint.message}; {complaint.hint}" for complaint in grave[:_SHOWN]]
             raise error("\n".join(lines), hint="gatekeeper plan shows all that is wrong with a plan, and runs nothing")
+
+
+def verify_unchanged(now: Manifest, stored: RunDirectory) -> str:
+    """Return the stored manifest's text; raise InputError or HostLacksError where something it froze has changed."""
+    text = stored.read(MANIFEST).decode()
+    then = load_manifest(text.encode())
+    changed = differences(then, now)
+    inputs_changed = [part for part in changed if not part.startswith("host.")]
+    if inputs_changed:
+        names = dict.fromkeys(PART_NAMES.get(part.partition(".")[0], part) for part in inputs_changed)
+        hint = "start a new run: a verdict must not mix two states"
+        raise InputError(f"{stored.path}: {', '.join(names)} changed since this run began", hint=hint)
+    if changed:
+        keys = [part.removeprefix("host.") for part in changed]
+        changes = ", ".join(f"{key} was {then.host.get(key)!r}, is {now.host.get(key)!r}" for key in keys)
+        message = f"{stored.path}: this host differs from the one on which the run began: {changes}"
+        hint = "continue the run where it began, or start a new one: a verdict must not mix two states"
+        raise HostLacksError(message, hint=hint)
+    return text

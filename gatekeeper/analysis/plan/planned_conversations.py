@@ -4,9 +4,8 @@ import hashlib
 import random
 from collections.abc import Iterator, Sequence
 
-from gatekeeper.analysis.plan.planned_request import PlannedRequest
+from gatekeeper.analysis.plan.planned_request import PlannedRequest, shuffled
 from gatekeeper.analysis.plan.settings import plain_of
-from gatekeeper.analysis.plan.shuffled_rounds import shuffled
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Setting
 

@@ -1,13 +1,17 @@
-"""One request of a run, as its stage plans it: the prompt, and everything that its record says besides the answer."""
+"""Requests as a stage plans them: all that a record says besides the answer, and the shuffled rounds of canaries."""
 
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, TypeVar
 
 from gatekeeper.analysis.plan.settings import sampling_for
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import SamplingParameters
 from gatekeeper.core.records import Answer, Generation, Role, Setting
 from gatekeeper.core.slo import Slo
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +65,25 @@ class PlannedRequest:
             segment=segment,
             at=at,
         )
+
+
+def shuffled(items: Iterable[Item], shuffle: random.Random) -> list[Item]:
+    """Return *items* in random order.
+
+    Canary files are often sorted: in file order, eight hard canaries in a row would look like a loss in every round.
+    """
+    order = list(items)
+    shuffle.shuffle(order)
+    return order
+
+
+def endless_rounds(items: Sequence[Item], shuffle: random.Random) -> Iterator[Item]:
+    """Yield *items* without end; each round is shuffled when it begins."""
+    while items:
+        yield from reversed(shuffled(items, shuffle))
+
+
+def in_shuffled_rounds(items: Sequence[Item], number: int, seed: str) -> Item:
+    """Return item *number*, counted from 0 over all rounds; it depends only on the arguments."""
+    rounds, place = divmod(number, len(items))
+    return shuffled(items, random.Random(f"{seed}/{rounds}"))[place]

@@ -1,6 +1,7 @@
 """How long requests take, for a forecast: an estimate, not a measurement.
 
-Where nothing is known of an answer, it has its maximum length, at an assumed speed of plain decoding.
+Where nothing is known of an answer, it has its maximum length, at an assumed speed of plain decoding: a chip's
+bandwidth over the weights.
 """
 
 import json
@@ -9,9 +10,12 @@ from dataclasses import dataclass
 
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.settings import sampling_for
+from gatekeeper.analysis.plan.sizes_by_name import bytes_read, has_experts
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.manifest import Model
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Slo
+from gatekeeper.core.units import show_bytes
 
 PREFILL = 10.0
 """Prompt tokens are read this many times faster than answer tokens are written; a low value for a GPU.
@@ -23,6 +27,24 @@ SMALL_VOCABULARY = 10_000
 """Smaller vocabularies hardly join characters; the cautious value is then one character per token."""
 TEMPLATE_TOKENS = 64
 """Tokens that a chat template may add around the messages."""
+BANDWIDTH = {
+    "Apple M1": 68e9, "Apple M1 Pro": 200e9, "Apple M1 Max": 400e9, "Apple M1 Ultra": 800e9,
+    "Apple M2": 100e9, "Apple M2 Pro": 200e9, "Apple M2 Max": 400e9, "Apple M2 Ultra": 800e9,
+    "Apple M3": 100e9, "Apple M3 Pro": 150e9, "Apple M3 Max": 300e9, "Apple M3 Ultra": 819e9,
+    "Apple M4": 120e9, "Apple M4 Pro": 273e9, "Apple M4 Max": 410e9,
+    "Apple M5": 153e9, "Apple M5 Pro": 307e9, "Apple M5 Max": 460e9,
+}  # fmt: skip
+"""Memory bandwidth in bytes per second, as Apple's specifications say; of two variants the slower one."""
+OTHER_BANDWIDTH = 100e9
+"""The bandwidth of a host that the SLO does not name, or that is not in the table."""
+DECODING_SHARE = 0.85
+"""The part of the bandwidth at which decoding reads the weights: an assumption."""
+EXPERTS_S = 0.0067
+"""What a token of a mixture of experts takes besides its bytes: so much on an M2 Max and on an M3 Ultra, 40 layers."""
+SPEEDS = (1.0, 500.0)
+"""The slowest and the fastest speed of plain decoding that is derived from a size, in tok/s."""
+UNKNOWN_SPEED = 30.0
+"""Tokens a second where not even the model's size is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +92,17 @@ def prompt_tokens(canary: Canary, vocabulary: int | None) -> int:
     characters = 1.0 if vocabulary is not None and vocabulary < SMALL_VOCABULARY else CHARACTERS_PER_TOKEN
     tools = json.dumps(canary.tools, ensure_ascii=False) if canary.tools else ""
     return round((len(json.dumps(canary.messages, ensure_ascii=False)) + len(tools)) / characters) + TEMPLATE_TOKENS
+
+
+def derive_speed(slo: Slo, target: Model | None) -> tuple[float, str]:
+    """Return the assumed speed of plain decoding in tok/s, and where it comes from: bandwidth over weights."""
+    name = slo.subject.target
+    size = bytes_read(name, float(target.bytes) if target is not None else None)
+    if not size:
+        return UNKNOWN_SPEED, " (a guess; --assume sets it)"
+    bandwidth = DECODING_SHARE * BANDWIDTH.get(slo.host.chip or "", OTHER_BANDWIDTH)
+    source = "its weights" if target is not None else "the weights its name tells"
+    low, high = SPEEDS
+    routed = EXPERTS_S if has_experts(name) else 0.0
+    speed = max(low, min(high, 1 / (size / bandwidth + routed)))
+    return speed, f" ({show_bytes(bandwidth)}/s over {source}, {show_bytes(size)})"

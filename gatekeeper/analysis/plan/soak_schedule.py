@@ -8,9 +8,8 @@ from itertools import chain
 
 from gatekeeper.analysis.plan.ladder import bound_level, first_look_level
 from gatekeeper.analysis.plan.objectives import all_objectives, needs_every_canary
-from gatekeeper.analysis.plan.planned_request import PlannedRequest
+from gatekeeper.analysis.plan.planned_request import PlannedRequest, endless_rounds, shuffled
 from gatekeeper.analysis.plan.settings import PLAIN, plain_of, speculates
-from gatekeeper.analysis.plan.shuffled_rounds import endless_rounds, shuffled
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, share_of_budget, sweep_canaries
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary

@@ -1,13 +1,13 @@
-"""The plan of a sweep: its trials, the order of its requests, and the looks at which it may stop early."""
+"""The plan of a sweep: its trials, the order of its requests, the looks at which it may stop early; and plan.json."""
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from gatekeeper.analysis.plan.objectives import ALL_SHOWN, Terms
-from gatekeeper.analysis.plan.planned_request import PlannedRequest
+from gatekeeper.analysis.plan.planned_request import PlannedRequest, shuffled
 from gatekeeper.analysis.plan.settings import (
     candidate_settings,
     concurrency_of,
@@ -16,7 +16,6 @@ from gatekeeper.analysis.plan.settings import (
     plain_of,
     process_of,
 )
-from gatekeeper.analysis.plan.shuffled_rounds import shuffled
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError
@@ -344,3 +343,42 @@ def _request(trial: Trial, unit: Unit, number: int, streams: int) -> PlannedRequ
         pair=pair,
         concurrency=streams,
     )
+
+
+def plan_document(slo: Slo, plan: SweepPlan, pass_files: Iterable[str]) -> dict[str, object]:
+    """Return the content of plan.json; *pass_files* are the record files of the passes."""
+    answers = Counter(request.trial for request in plan.requests)
+    return {
+        "schema": 1,
+        "slo": slo.name,
+        "design": slo.sweep.design,
+        "stop": slo.sweep.stop,
+        "looks": {workload: list(counts) for workload, counts in plan.looks.items()},
+        "seed": plan.seed,
+        "fixed": dict(plan.fixed) if plan.fixed is not None else None,
+        "trials": [
+            {
+                "name": trial.name,
+                "file": trial.file,
+                "arm": trial.arm,
+                "setting": dict(trial.setting),
+                "changed": trial.changed,
+                "twin": trial.baseline if trial.arm == "candidate" else None,
+                "answers": answers[trial.name],
+            }
+            for trial in plan.trials
+        ],
+        "order": [
+            {
+                "block": block.name,
+                "resident": dict(block.resident),
+                "concurrency": block.concurrency,
+                "answers": [
+                    f"{request.trial}/{request.workload}/{request.canary.id}/{request.repeat}"
+                    for request in block.requests
+                ],
+            }
+            for block in plan.blocks
+        ],
+        "records": [*(trial.file for trial in plan.trials), "soak-1*.jsonl", *pass_files, "host.jsonl", "events.jsonl"],
+    }

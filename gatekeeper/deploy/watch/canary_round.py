@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gatekeeper.analysis.plan.planned_request import in_shuffled_rounds
 from gatekeeper.analysis.plan.settings import plain_of, sampling_for, speculates, with_conditions
-from gatekeeper.analysis.plan.shuffled_rounds import in_shuffled_rounds
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.interfaces import DecodeRequest

@@ -11,9 +11,8 @@ import numpy as np
 from gatekeeper import __version__, host
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.plan.complaints.wrong_host import host_doubts
-from gatekeeper.analysis.plan.plan_document import plan_document
 from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS, conversations_of
-from gatekeeper.analysis.plan.sweep_plan import SweepPlan
+from gatekeeper.analysis.plan.sweep_plan import SweepPlan, plan_document
 from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core.clock import stamp

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gatekeeper.analysis.metrics.words.warm_cache_words import CONTROL
 from gatekeeper.analysis.passes.warm_cache import CONTROL_REPEATS, WARM_REPEATS, continued
-from gatekeeper.analysis.plan.planned_request import PlannedRequest
+from gatekeeper.analysis.plan.planned_request import PlannedRequest, shuffled
 from gatekeeper.analysis.plan.settings import plain_of
-from gatekeeper.analysis.plan.shuffled_rounds import shuffled
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.run.stages.tasks import KeptRecords, PassTask, SoakTask

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.plan.shuffled_rounds import in_shuffled_rounds
+from gatekeeper.analysis.plan.planned_request import in_shuffled_rounds
 
 
 @given(st.integers(1, 30), st.integers(0, 20), st.text(max_size=5))

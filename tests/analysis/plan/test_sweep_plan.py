@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from gatekeeper.analysis.plan import settings as plan_settings
 from gatekeeper.analysis.plan import sweep_plan as planning
-from gatekeeper.analysis.plan.plan_document import plan_document
-from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, sweep_plan
+from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, plan_document, sweep_plan
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import setting
 from gatekeeper.core.slo import Slo
