@@ -25,7 +25,7 @@ from gatekeeper.deploy.running.server_differences import Compared, differences
 from gatekeeper.deploy.running.server_probe import check_server
 from gatekeeper.deploy.signing import keyless, sign, ssh_keys
 from gatekeeper.deploy.signing.keyless import KeylessSigner
-from gatekeeper.report.attestation.certificate import tries_before
+from gatekeeper.report.attestation import tries_before
 from gatekeeper.run.stored import tries, verify
 from gatekeeper.run.stored.tries import TryCount
 

@@ -25,8 +25,7 @@ from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.record_files import DAMAGED, RecordWriter
 from gatekeeper.core.system.run_directory import EVENTS_FILE, HOST_FILE
 from gatekeeper.core.text import counted
-from gatekeeper.report.attestation.certificate import TRIES
-from gatekeeper.report.attestation.chain import build_url
+from gatekeeper.report.attestation import TRIES, build_url
 from gatekeeper.report.otel.live_export import LiveExport
 from gatekeeper.run.events import EventRecorder
 from gatekeeper.run.plan import outlook

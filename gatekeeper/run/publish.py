@@ -14,8 +14,7 @@ from gatekeeper.core.system import record_files
 from gatekeeper.core.system.run_directory import EVENTS_FILE, JUNIT, POLICY, REPORT, VERDICT
 from gatekeeper.core.text import json_text
 from gatekeeper.report import junit, verdict_json
-from gatekeeper.report.attestation.certificate import CERTIFICATE
-from gatekeeper.report.attestation.chain import CHAIN
+from gatekeeper.report.attestation import CERTIFICATE, CHAIN
 from gatekeeper.report.data.decision import Decision
 from gatekeeper.report.data.page_data import page_data
 from gatekeeper.report.html import page

@@ -18,7 +18,7 @@ from gatekeeper.deploy.watch.open_session import open_session
 from gatekeeper.deploy.watch.routes import LiveTraffic
 from gatekeeper.deploy.watch.session import Session
 from gatekeeper.deploy.watch.watch_config import WatchConfig
-from gatekeeper.report.attestation.certificate import described
+from gatekeeper.report.attestation import described
 from tests.builders.background_server import BackgroundServer, QuietHandler
 from tests.builders.manifest import manifest
 from tests.builders.project_folder import canary_lines

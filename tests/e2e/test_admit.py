@@ -25,7 +25,7 @@ from gatekeeper.core.reasons import Reason
 from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
 from gatekeeper.core.text import json_text
 from gatekeeper.deploy.signing.sign import BUNDLE
-from gatekeeper.report.attestation import certificate
+from gatekeeper.report import attestation
 from gatekeeper.run.stored import verify
 from tests.builders.golden_words import lines_with, says
 from tests.builders.project_folder import ProjectFolder, project_folder
@@ -591,7 +591,7 @@ def cosign(run: Path, *words: str) -> None:
     program = shutil.which("cosign")
     if program is None:
         return
-    about = ("--bundle", str(run / BUNDLE), "--type", certificate.PREDICATE_TYPE, str(run / "policy.toml"))
+    about = ("--bundle", str(run / BUNDLE), "--type", attestation.PREDICATE_TYPE, str(run / "policy.toml"))
     argv = [program, "verify-blob-attestation", *words, *about]
     ran = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert "Verified OK" in ran.stderr, ran.stderr

@@ -14,7 +14,7 @@ from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.core.text import json_text
 from gatekeeper.deploy.signing import keyless, pem_keys, ssh_keys
 from gatekeeper.deploy.signing.keyless import KeylessSigner
-from gatekeeper.report.attestation.certificate import CERTIFICATE
+from gatekeeper.report.attestation import CERTIFICATE
 from gatekeeper.run.stored import verify
 from gatekeeper.run.stored.verify import Published, VerifiedRun
 

@@ -11,7 +11,7 @@ from gatekeeper.core.policy import Policy
 from gatekeeper.core.system.inputs import read_text
 from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.system.run_directory import POLICY, VERDICT, RunDirectory
-from gatekeeper.report.attestation.certificate import CERTIFICATE
+from gatekeeper.report.attestation import CERTIFICATE
 from gatekeeper.report.policy_toml import render
 from gatekeeper.run.stored.judge import conclude_run, load_run
 

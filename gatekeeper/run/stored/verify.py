@@ -26,10 +26,8 @@ from gatekeeper.core.system.inputs import PROFILE_NAME, SLO_NAME, Inputs, canary
 from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.system.run_directory import EVENTS_FILE, MANIFEST, PLAN, POLICY, VERDICT, WATCH_FILES, RunDirectory
 from gatekeeper.core.text import json_text
-from gatekeeper.report import verdict_json
-from gatekeeper.report.attestation import certificate, chain
-from gatekeeper.report.attestation.certificate import CERTIFICATE
-from gatekeeper.report.attestation.chain import CHAIN
+from gatekeeper.report import attestation, verdict_json
+from gatekeeper.report.attestation import CERTIFICATE, CHAIN
 from gatekeeper.report.policy_toml import render
 from gatekeeper.run.stages.freeze import freeze_models
 from gatekeeper.run.stored.judge import judge
@@ -196,16 +194,18 @@ def certificate_of(
     frozen = {SLO_NAME: manifest.slo.sha256, PROFILE_NAME: manifest.profile.sha256}
     frozen |= {canary_name(name): file.sha256 for name, file in manifest.canaries.items()}
     files = {name: directory.sha256(name) for name in results}
-    url = chain.build_of(events)
-    tries = certificate.tries_before(events)
-    return certificate.statement(manifest, verdict, policy, files=files, inputs=frozen, url=url, tries=tries)
+    url = attestation.build_of(events)
+    tries = attestation.tries_before(events)
+    return attestation.certificate_statement(
+        manifest, verdict, policy, files=files, inputs=frozen, url=url, tries=tries
+    )
 
 
 def chain_of(directory: RunDirectory, manifest: Manifest, events: Sequence[Event]) -> dict[str, Any]:
     """Return the chain of a run whose policy is written: its steps, who made them, and where."""
     records = sorted(path.name for path in directory.path.glob("*.jsonl") if path.name not in WATCH_FILES)
     names = (MANIFEST, PLAN, VERDICT, POLICY, *records)
-    return chain.document(manifest, events, {name: directory.sha256(name) for name in names})
+    return attestation.chain_document(manifest, events, {name: directory.sha256(name) for name in names})
 
 
 def check_chain(run: VerifiedRun) -> list[dict[str, Any]]:
@@ -214,7 +214,7 @@ def check_chain(run: VerifiedRun) -> list[dict[str, Any]]:
     derived = chain_of(directory, run.manifest, run.events)
     if run.exact and json_text(derived).encode() != directory.read(CHAIN):
         raise NoProofError(Reason.TAMPERED, f"{CHAIN} does not match the run", hint=RESTORE_HINT)
-    return chain.steps(derived)
+    return attestation.chain_steps(derived)
 
 
 def read_manifest(directory: RunDirectory) -> Manifest:

@@ -13,7 +13,7 @@ from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.manifest import digest_of, sha256
 from gatekeeper.core.verdict import Check, Outcome
-from gatekeeper.report.attestation import certificate
+from gatekeeper.report import attestation
 from tests.builders.manifest import FILES, manifest
 from tests.builders.slo import slo
 
@@ -33,7 +33,9 @@ def workload(outcome: str, *checks: Outcome, required: bool = True) -> WorkloadV
 def stated(*workloads: WorkloadVerdict, grade: str = "certification", host: tuple[Check, ...] = ()) -> dict[str, Any]:
     verdict = Verdict("made", grade, "abc", workloads, host)
     allowed = issue_policy(SLO, verdict, manifest(), (), verdict_sha256="ab", issued=datetime(2026, 1, 1, tzinfo=UTC))
-    return certificate.statement(manifest(), verdict, allowed, files={"verdict.json": "ab"}, inputs={"slo": "cd"})
+    return attestation.certificate_statement(
+        manifest(), verdict, allowed, files={"verdict.json": "ab"}, inputs={"slo": "cd"}, url=None, tries=None
+    )
 
 
 def test_the_statement_names_what_was_tested() -> None:
@@ -134,4 +136,4 @@ def test_a_test_has_one_name_whatever_it_is_held_against() -> None:
 
     predicate = stated(host=(compared,))["predicate"]
 
-    assert certificate.unproven(verdict) == predicate["failedTests"]
+    assert attestation.unproven(verdict) == predicate["failedTests"]

@@ -1,10 +1,13 @@
-"""The certificate: a verdict as an in-toto Statement, which other tools can read and sign.
+"""The in-toto documents of a run, which other tools can read and sign: its certificate and its chain.
 
-Format: in-toto Statement v1 with the predicate Test Result v0.1 (github.com/in-toto/attestation, spec/v1 and
-spec/predicates/test-result.md).
+The certificate is the verdict as a Statement v1 with the predicate Test Result v0.1 (github.com/in-toto/attestation,
+spec/v1 and spec/predicates/test-result.md). The chain has each step as a Link v0.3 (spec/predicates/link.md), with what
+it took, what it made, who made it and on which host. The certificate names the digest of the chain, so one signature
+covers both.
 """
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy
@@ -12,6 +15,7 @@ from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.manifest import Manifest, Model
 from gatekeeper.core.records import Event
+from gatekeeper.core.system import environment_variables as variables
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
 
@@ -20,17 +24,20 @@ TRIES = "tries"
 """Kind of the event that says how many runs of the same ended on this host before the run."""
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
+CHAIN = "chain.intoto.json"
+LINK_TYPE = "https://in-toto.io/attestation/link/v0.3"
+RECORDS = ".jsonl"
 
 
-def statement(
+def certificate_statement(
     manifest: Manifest,
     verdict: Verdict,
     policy: CertifiedPolicy,
     *,
     files: Mapping[str, str],
     inputs: Mapping[str, str],
-    url: str | None = None,
-    tries: Mapping[str, int | bool] | None = None,
+    url: str | None,
+    tries: Mapping[str, int | bool] | None,
 ) -> dict[str, Any]:
     """Return the statement that the models and *files* (name to sha256) were tested with *inputs*, and how it ended.
 
@@ -153,3 +160,70 @@ def subjects(models: Sequence[Model]) -> list[dict[str, object]]:
 def described(digests: Mapping[str, str]) -> list[dict[str, object]]:
     """Name each file by its digest."""
     return [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(digests.items())]
+
+
+def build_url() -> str | None:
+    """Return the page of the CI job that runs this, where there is one: GitHub, GitLab or Buildkite."""
+    env = os.environ
+    if env.get(variables.GITHUB_ACTIONS) == "true" and variables.GITHUB_RUN_ID in env:
+        server, repository = env.get(variables.GITHUB_SERVER_URL), env.get(variables.GITHUB_REPOSITORY)
+        return f"{server}/{repository}/actions/runs/{env[variables.GITHUB_RUN_ID]}"
+    return env.get(variables.CI_JOB_URL) or env.get(variables.BUILDKITE_BUILD_URL)
+
+
+def build_of(events: Iterable[Event]) -> str | None:
+    """Return the page of the CI job that ended the run; None: there was none."""
+    urls = [event.detail.get("build") for event in events if event.kind == "begin"]
+    return str(urls[-1]) if urls and urls[-1] else None
+
+
+def chain_document(manifest: Manifest, events: Sequence[Event], digests: Mapping[str, str]) -> dict[str, object]:
+    """Return the chain of a run with these files: freeze, measure, judge, promote."""
+    begun = [event for event in events if event.kind == "begin"]
+    records = [name for name in digests if name.endswith(RECORDS)]
+    models = [model for model in (manifest.target, *manifest.drafts) if model is not None]
+    inputs = {"slo": manifest.slo, "profile": manifest.profile, **manifest.canaries}
+    frozen = {name: file.sha256 for name, file in inputs.items()}
+    ended = events[-1].at if events else manifest.frozen_at
+    first, last = begun[:1], begun[-1:]
+
+    def link(
+        name: str, products: Sequence[str], materials: list[dict[str, object]], at: str, makers: Sequence[Event]
+    ) -> dict[str, object]:
+        return {
+            "_type": STATEMENT_TYPE,
+            "subject": described({file: digests[file] for file in products}),
+            "predicateType": LINK_TYPE,
+            "predicate": {
+                "name": name,
+                "materials": materials,
+                "environment": {
+                    "by": list(dict.fromkeys(str(event.detail["by"]) for event in makers if "by" in event.detail)),
+                    "at": at,
+                    "host": host_of(manifest),
+                    "gatekeeper": manifest.versions.get("gatekeeper"),
+                    **({"build": built} if (built := build_of(makers)) else {}),
+                },
+            },
+        }
+
+    def taken(*names: str) -> list[dict[str, object]]:
+        return described({name: digests[name] for name in names})
+
+    plan = [name for name in ("manifest.json", "plan.json") if name in digests]
+    links = [
+        link("freeze", plan, [*subjects(models), *described(frozen)], manifest.frozen_at, first),
+        link("measure", records, taken(*plan), ended, begun),
+        link("judge", ["verdict.json"], taken(*plan, *records), ended, last),
+        link("promote", ["policy.toml"], taken("verdict.json"), ended, last),
+    ]
+    return {"schema": 1, "links": links}
+
+
+def chain_steps(chain: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return who made each step, when and on which host."""
+    predicates = [link["predicate"] for link in chain["links"]]
+    return [
+        {"step": predicate["name"], **{key: predicate["environment"][key] for key in ("by", "at", "host")}}
+        for predicate in predicates
+    ]
