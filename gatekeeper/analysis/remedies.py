@@ -1,4 +1,4 @@
-"""What a run did not prove or keep, and what would: the remedy of each check."""
+"""What a run did not prove or keep, and what would: the remedy of each check, and the next command."""
 
 import math
 from dataclasses import dataclass, replace
@@ -8,11 +8,12 @@ from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.exit_codes import ExitCode
-from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.metrics import ALL, BY_NAME
 from gatekeeper.core.metrics.metric import Metric, Per
 from gatekeeper.core.slo import Slo
+from gatekeeper.core.text import listed
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import Check, Outcome
+from gatekeeper.core.verdict import Check, FindingKind, Outcome
 
 MOST_CANARIES = 100
 """Advice to multiply the canaries by more than this is no use."""
@@ -26,6 +27,12 @@ PLAIN_REMEDY = "use a smaller target or a faster machine: plain decoding misses 
 """Where nothing drafts, no advice about the draft helps."""
 MOST_EXTENSION_S = 86_400.0
 """A longer one is no advice: more canaries or another bound are."""
+TIMES = frozenset(
+    metric.name
+    for metric in ALL
+    if not metric.host and (metric.speed_ratio or metric.relative or metric.unit in {"s", "tok/s"})
+)
+"""Metrics whose interval is wider, or missing, on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +169,53 @@ def extension(case: Case, verdict: Verdict) -> float | None:
     # As `certify --extend` asks: whether a further part is due at all.
     due = any(soak.part > 1 for soak in conclude(replace(case, extended=soaked + more)).needs)
     return more if due and more <= MOST_EXTENSION_S else None
+
+
+def advise_next(verdict: Verdict, unfinished: str | None, extend: float | None) -> tuple[str, str]:
+    """Return what to change, and the next command."""
+    again = "gatekeeper certify {slo}"
+    resumed = f"{again} --resume --output {{run}}"
+    if unfinished:
+        return "", resumed
+    if verdict.outcome is WorkloadOutcome.UNPROVEN:
+        deployable, busy = _offer_proven(verdict), _list_busy_programs(verdict)
+        if extend is None:
+            unsteady = any(finding.kind == FindingKind.UNSTABLE_ARM for finding in verdict.findings)
+            cause = "close other programs and let the machine cool" if unsteady else "remove the cause"
+            cause, ended = f"{busy}: close them" if busy else cause, verdict.ended_with_sweep
+            then = "continue, which measures plain decoding first" if ended else f"certify again{deployable}"
+            return f"{cause}, then {then}", resumed if ended else again
+        advice = f"{f'{busy}; ' if busy else ''}about {show_seconds(extend)} more soak should decide it{deployable}"
+        return advice, f"{again} --extend {extend / 60:.0f}m --output {{run}}"
+    if verdict.outcome is WorkloadOutcome.PROMOTED and verdict.grade == "demo":
+        return "for a certificate, soak 600 s or more; for your models, write an SLO", "gatekeeper init"
+    if verdict.outcome is WorkloadOutcome.PROMOTED:
+        return "", "gatekeeper admit {slo} --run {run}"
+    return "change the draft, the setting or the bound, then certify again", again
+
+
+def _list_busy_programs(verdict: Verdict) -> str:
+    """Write which programs kept the machine busy during the stage that left times open; empty where none did."""
+    waiting = [workload for workload in verdict.workloads if workload.outcome is WorkloadOutcome.UNPROVEN]
+    checks = [check for workload in waiting for check in workload.checks if check.outcome is Outcome.UNPROVEN]
+    if checks and not any(
+        check.metric in TIMES and (check.center is not None or check.because == FindingKind.UNSTABLE_ARM.means)
+        for check in checks
+    ):
+        return ""
+    stage = "soak" if any(workload.checks for workload in waiting) else ""
+    busy_findings = [finding for finding in verdict.findings if finding.kind == FindingKind.BUSY_MACHINE]
+    return next(
+        (f"{finding.about} {finding.detail}" for finding in reversed(busy_findings) if stage in finding.about), ""
+    )
+
+
+def _offer_proven(verdict: Verdict) -> str:
+    """Write how the workloads that are proven can be deployed although others, which must draft, are open."""
+    proven = [workload.name for workload in verdict.workloads if workload.outcome is WorkloadOutcome.PROMOTED]
+    is_open = (workload for workload in verdict.workloads if workload.outcome is WorkloadOutcome.UNPROVEN)
+    waiting = [workload.name for workload in is_open if workload.required]
+    if not proven or not waiting:
+        return ""
+    optional = f'with speculation = "optional" for {listed(waiting)}'
+    return f"; {listed(proven)} {'is' if len(proven) == 1 else 'are'} proven, and deployed {optional}"

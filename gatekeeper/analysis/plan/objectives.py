@@ -78,7 +78,7 @@ _NO_HARM = Implicit(
 )
 
 
-def implicit_objectives(slo: Slo, workload: str, terms: Terms = ALL_SHOWN) -> tuple[Implicit, ...]:
+def implicit_objectives(slo: Slo, workload: str, terms: Terms) -> tuple[Implicit, ...]:
     """Return the implicit objectives of *workload*: those on metrics on which the SLO has none for it."""
     slo_objectives = [
         objective for objective in slo.objective if objective.against is None and objective.applies_to(workload)
@@ -132,7 +132,7 @@ def all_objectives(slo: Slo, workload: str, *, speculating: bool, terms: Terms =
     return (*slo_objectives, *implicit_objectives(slo, workload, terms)) if speculating else slo_objectives
 
 
-def workloads_with(slo: Slo, settings: Mapping[str, Setting], metric: str, terms: Terms = ALL_SHOWN) -> tuple[str, ...]:
+def workloads_with(slo: Slo, settings: Mapping[str, Setting], metric: str, terms: Terms) -> tuple[str, ...]:
     """Return the speculating workloads that have an objective on *metric*."""
     return tuple(
         name

@@ -82,7 +82,7 @@ class Fits:
         return math.sqrt(left / self.free * self.widened)
 
 
-def largest_change(fits: Fits | None, *, error: float = ERROR) -> Change | None:
+def largest_change(fits: Fits | None, *, error: float) -> Change | None:
     """Return the largest change of a series; None where chance explains all of them, or it is too short for *fits*."""
     if fits is None or not fits.beyond_chance(error)[fits.best]:
         return None
@@ -90,18 +90,16 @@ def largest_change(fits: Fits | None, *, error: float = ERROR) -> Change | None:
     return Change(float(fits.along[fits.best]) / length, fits.noise / length)
 
 
-def end_below_mean(fits: Fits | None, *, margin: float = 0.0) -> float:
+def end_below_mean(fits: Fits | None, *, margin: float) -> float:
     """Return by how much the end of a series may lie below its mean, as a suspicion that proves nothing.
 
     It is the larger one of the last tenth's distance with *margin* of its standard errors, and of the largest of the
-    changes that chance explains in few series, with its standard error. Without a *margin* the best one alone counts.
+    changes that chance explains in few series, with its standard error.
     """
     if fits is None:
         return 0.0
     below, errors = -fits.along / fits.lengths * fits.after, fits.noise / fits.lengths * np.abs(fits.after)
     suspected = fits.beyond_chance(SUSPICION) & (below > 0)
-    if not margin:
-        suspected &= np.arange(len(below)) == fits.best
     last = float(below[-1] + margin * errors[-1])
     return max(0.0, last, float(np.max((below + errors)[suspected], initial=0.0)))
 

@@ -6,7 +6,7 @@ It is computed from the verdict alone, once; the terminal, Markdown, the line an
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gatekeeper.analysis.next_step import next_step
+from gatekeeper.analysis.remedies import advise_next
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, outcome_words
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.parse import ParseError, toml_table
@@ -88,7 +88,7 @@ def decide(
     """
     workloads = tuple(map(summary_of, verdict.workloads))
     rows = tuple(objective_rows(verdict))
-    advice, command = next_step(verdict, unfinished, extend)
+    advice, command = advise_next(verdict, unfinished, extend)
     if alone and not unfinished:
         advice, command = "", "gatekeeper certify {slo}"
     return Decision(
