@@ -9,17 +9,16 @@ if TYPE_CHECKING:
     from gatekeeper.core.errors import GatekeeperError
     from gatekeeper.core.verdict import Check
     from gatekeeper.deploy.loaded_run import LoadedRun
-    from gatekeeper.report.data.answer_rows import AnswerRow
-    from gatekeeper.report.data.sample_rows import SampleRow
+    from gatekeeper.report.data.run_rows import AnswerRow, SampleRow
 
 __version__ = "0.3.0"
 __all__ = ["AnswerRow", "Check", "GatekeeperError", "LoadedRun", "SampleRow", "Verdict", "WorkloadVerdict", "load"]
 
 _MODULES = {
-    "AnswerRow": "report.data.answer_rows",
+    "AnswerRow": "report.data.run_rows",
     "Check": "core.verdict",
     "GatekeeperError": "core.errors",
-    "SampleRow": "report.data.sample_rows",
+    "SampleRow": "report.data.run_rows",
     "LoadedRun": "deploy.loaded_run",
     "Verdict": "analysis.verdict.run_verdict",
     "WorkloadVerdict": "analysis.verdict.run_verdict",

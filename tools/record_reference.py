@@ -11,8 +11,7 @@ from gatekeeper.core import records as kinds
 from gatekeeper.core.records import arrivals
 from gatekeeper.core.slo import DRAFT_LENGTHS
 from gatekeeper.host.sources import UNITS
-from gatekeeper.report.data.answer_rows import OF_ANSWER, OF_GENERATION, OF_SETTING, AnswerRow
-from gatekeeper.report.data.sample_rows import SampleRow
+from gatekeeper.report.data.run_rows import OF_ANSWER, OF_GENERATION, OF_SETTING, AnswerRow, SampleRow
 from tools.reference_tables import attribute_docs, listing
 
 HEAD = """# Record files

@@ -23,8 +23,7 @@ from gatekeeper.core.system.run_directory import (
     suggest_run,
     unreadable_as_no_proof,
 )
-from gatekeeper.report.data.answer_rows import AnswerFile, AnswerRow, answer_rows
-from gatekeeper.report.data.sample_rows import SampleRow, sample_rows
+from gatekeeper.report.data.run_rows import AnswerFile, AnswerRow, SampleRow, answer_rows, sample_rows
 from gatekeeper.run.stored.judge import judge
 
 LATEST = Path("latest")

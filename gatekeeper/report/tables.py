@@ -9,8 +9,7 @@ from io import StringIO
 
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.text import inert_json, printable_error
-from gatekeeper.report.data.answer_rows import AnswerFile, AnswerRow, answer_rows
-from gatekeeper.report.data.sample_rows import SampleRow, column_of, sample_rows
+from gatekeeper.report.data.run_rows import AnswerFile, AnswerRow, SampleRow, answer_rows, column_of, sample_rows
 
 Cell = str | int | float | bool | None
 _FORMULA = re.compile("(?:^|(?<=;))(?=[=+@\uff0b\uff0d\uff1d\uff20-])")

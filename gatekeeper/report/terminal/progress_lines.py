@@ -18,8 +18,8 @@ from gatekeeper.core.units import show_seconds
 from gatekeeper.report.data.progress import DONE, Progress, Snapshot
 from gatekeeper.report.data.workload_progress import WorkloadRow
 from gatekeeper.report.phrases import tokens_per_second
-from gatekeeper.report.terminal.paragraphs import WIDEST, hanging_lines
 from gatekeeper.report.terminal.screen_refresh import CLOSED, REFRESH_S, RedrawnLines
+from gatekeeper.report.terminal.summary import WIDEST, hanging_lines
 
 OFTEN_S, SELDOM_S, SETTLED_S = 5.0, 60.0, 60.0
 """Without a terminal, a progress line every 5 s for the first minute, then every minute: logs stay short."""

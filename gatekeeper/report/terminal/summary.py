@@ -20,7 +20,6 @@ from gatekeeper.report.data.decision import Decision, readable_time
 from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow
 from gatekeeper.report.data.workload_summary import WorkloadSummary
-from gatekeeper.report.terminal.paragraphs import WIDEST, hanging_lines
 
 COLUMNS = ("workload", "drafting", "against plain", "plain", "with draft", "acceptance", "checks")
 SPARE = ("acceptance", "checks", "with draft", "plain")
@@ -46,6 +45,10 @@ COLOURS = {
 }
 SWITCH = {"promoted": "on", "graded_back": "off"}
 """What the policy does with a workload, by its outcome."""
+HANG = 4
+"""Columns by which the later lines of a paragraph are indented."""
+WIDEST = 120
+"""Longer lines are hard to read."""
 
 
 def show(
@@ -271,3 +274,10 @@ def _cells(workload: WorkloadSummary) -> dict[str, Text]:
         Text(phrases.checks_passed(workload) or "-"),
     )
     return dict(zip(COLUMNS, cells, strict=True))
+
+
+def hanging_lines(text: Text, console: Console, *, indent: int = 0) -> Iterator[Text]:
+    """Break a paragraph into lines, the later ones indented further than the first."""
+    for number, line in enumerate(text.wrap(console, max(20, console.width - indent - HANG))):
+        line.rstrip()
+        yield Text(" " * (indent + HANG * (number > 0))) + line

@@ -1,4 +1,4 @@
-"""An answer as one row of a table: what was requested, how fast it came, what was drafted, and what went wrong."""
+"""A run as rows of two tables: an answer and a host sample, with what is unknown as None and never as 0."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,8 +6,15 @@ from typing import Any
 
 from gatekeeper.analysis.metrics.paired_answers import burst_gap
 from gatekeeper.analysis.metrics.timing import answer_rate, decode_rate, prefill_rate, ttft
-from gatekeeper.core.records import Generation, Role
+from gatekeeper.core.records import Generation, HostSample, Reading, Role
 from gatekeeper.core.slo import ADAPTIVE, DRAFT_LENGTHS
+
+OF_GENERATION = ("key", "trial", "workload", "canary", "arm", "repeat", "segment", "concurrency")
+OF_ANSWER = ("sent_ns", "ended_ns", "prompt_tokens", "output_tokens", "finish", "fault")
+OF_SETTING = ("draft", "window", "draft_n_min", "draft_p_min", "temperature", "max_tokens", "thinking")
+"""Columns that are a field or a knob of the same name."""
+SUFFIXES = {"B": "bytes", "s": "s", "W": "w", "Hz": "hz", "rpm": "rpm"}
+"""How the name of a column ends, by the unit of its readings; counts, levels, shares and words have no unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +111,6 @@ class AnswerRow:
     """What went wrong; such an answer counts as an error and in no figure of speed."""
 
 
-OF_GENERATION = ("key", "trial", "workload", "canary", "arm", "repeat", "segment", "concurrency")
-OF_ANSWER = ("sent_ns", "ended_ns", "prompt_tokens", "output_tokens", "finish", "fault")
-OF_SETTING = ("draft", "window", "draft_n_min", "draft_p_min", "temperature", "max_tokens", "thinking")
-"""Columns that are a field or a knob of the same name."""
-
-
 @dataclass(frozen=True, slots=True)
 class AnswerFile:
     """A record file of answers as it was read."""
@@ -175,3 +176,56 @@ def _row(run: str, file: AnswerFile, generation: Generation, together_s: float) 
         **{name: getattr(answer, name) for name in OF_ANSWER},
         **knobs_named,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRow:
+    """One sample of the host; None is a value that could not be read, never 0."""
+
+    run: str
+    """The name of the run's folder."""
+    at: str
+    """Wall time."""
+    at_ns: int
+    """Answers have the same clock."""
+    phase: str | None
+    """The soak, which is the `trial` of its answers; None outside of one."""
+    segment: int
+    """Which uninterrupted part of the run."""
+    took_ms: float
+    """How long taking it took."""
+    late_ms: float
+    """How long after its deadline."""
+    values: Mapping[str, float | str | None]
+    """By [name](#names-of-readings) and unit: `memory_headroom_bytes`, `gpu_power_w`; in a table a column each."""
+    missing: str | None
+    """`gpu_power denied, fan_speed absent`."""
+
+
+def column_of(name: str, unit: str) -> str:
+    """Return the name of a reading's column, which ends in its unit."""
+    suffix = SUFFIXES.get(unit, "")
+    return name if not suffix or name.endswith(f"_{suffix}") else f"{name}_{suffix}"
+
+
+def sample_rows(run: str, samples: Iterable[HostSample]) -> Iterator[SampleRow]:
+    """Yield a row a sample."""
+    for sample in samples:
+        missing = (
+            f"{name} {reading.status}" for name, reading in sample.values.items() if _read_value(reading) is None
+        )
+        yield SampleRow(
+            run=run,
+            at=sample.at,
+            at_ns=sample.at_ns,
+            phase=sample.phase or None,
+            segment=sample.segment,
+            took_ms=sample.took_ns / 1e6,
+            late_ms=sample.late_ns / 1e6,
+            values={column_of(name, reading.unit): _read_value(reading) for name, reading in sample.values.items()},
+            missing=", ".join(missing) or None,
+        )
+
+
+def _read_value(reading: Reading) -> float | str | None:
+    return reading.value if reading.status == "ok" else None
