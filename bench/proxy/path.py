@@ -29,7 +29,7 @@ from tests.builders.live_server import CHAT, published
 
 SERVER = Address("http://127.0.0.1:9")
 BODY = (
-    b'{"model": "m", "stream": true, "max_tokens": 50, "temperature": 0, '
+    b'{"model": "t", "stream": true, "max_tokens": 50, "temperature": 0, '
     b'"messages": [{"role": "user", "content": "a calm stoat"}]}'
 )
 REQUEST = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"

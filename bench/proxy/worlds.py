@@ -192,7 +192,7 @@ class Day:
         before = talk.digests or prefix_digests(str(talk.number), [("system", "")])
         talk.digests = (*before, *prefix_digests(before[-1].hex(), [("user", str(rng.random()))]))
         size = round(talk.tokens * CHARS)
-        as_certified = RequestConditions(prompt_bytes=size, messages=1, temperature=0.0, unknown={})
+        as_certified = RequestConditions(prompt_bytes=size, messages=1, options={"temperature": "0"}, model="t")
         request = LiveRequest(CHAT, prompt_chars=size, prefixes=talk.digests, conditions_of_long=as_certified)
         decision = self.routes.decide(request)
         server = "plain" if world.separate and not decision.speculative else "speculative"

@@ -277,6 +277,8 @@ class Dialect(BackendFacts):
     """Requests an answer to a request's fields with the log-probabilities of its tokens; None: it tells none."""
     continued: Callable[[Ask, Beginning, int], Scored | None] | None = None
     """Reads the beginning of an answer as a prompt; returns at most so many tokens after it, as `scored` does."""
+    count_tokens: Callable[[Ask, str], int | None] | None = None
+    """Requests how many tokens a text has; None: it tells none."""
     no_acceptance_hint: str = "remove this guard from the policy"
     """What to do where a watched server does not report acceptance."""
 

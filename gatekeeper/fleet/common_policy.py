@@ -18,13 +18,15 @@ from gatekeeper.fleet.fleet_record import FleetCell
 OWN_KEYS = {"workload", "speculation", "because", "setting", "ladder", "measured"}
 """Keys of a route that are a host's own, or written anew; every other key is a limit."""
 STRICTEST = {
-    "longest_prompt": min,
     "max_concurrency": min,
     "warm_up": max,
     "warm_up_after": min,
-    "tokens_per_byte": max,
 }
 """Which of two limits lies inside the other: a warm-up that one host needs is owed on all."""
+CERTIFIED_SIZES = ("longest_prompt", "longest_format")
+"""How large a certified request was, at most: known for all hosts only where each of them knows it."""
+CERTIFIED_REQUESTS = ("models", "request")
+"""For which requests a route was certified: what every host certified is certified for all."""
 
 
 def write_common_policies(runs: Path, cells: Sequence[FleetCell]) -> dict[str, str]:
@@ -121,9 +123,15 @@ def _merge_limits(policies: Mapping[str, Policy], routes: Sequence[Route]) -> tu
     limits, differing = dict[str, Any](), list[str]()
     for key in dict.fromkeys(key for of_host in written for key in of_host):
         values = [of_host[key] for of_host in written if key in of_host]
+        everywhere = len(values) == len(written)
         if key in STRICTEST:
             limits[key] = STRICTEST[key](values)
-        elif len(values) == len(written) and all(value == values[0] for value in values):
+        elif key in CERTIFIED_SIZES:
+            # Without it a proxy drafts for no request, which is what is known of the host that does not tell.
+            limits |= {key: min(values)} if everywhere else {}
+        elif key in CERTIFIED_REQUESTS:
+            limits[key] = [item for item in values[0] if everywhere and all(item in value for value in values)]
+        elif everywhere and all(value == values[0] for value in values):
             limits[key] = values[0]
         else:
             differing.append(key)

@@ -62,6 +62,8 @@ class LiveRequest:
     """The conversation that it names, with the key of its client."""
     prefixes: tuple[bytes, ...] = field(default=(), repr=False)
     """A digest after each message, by which its conversation is recognized."""
+    text_tokens: int | None = None
+    """Of the texts of its prompt, as the model's tokenizer counts them; None where they were not counted."""
     conditions_of_long: RequestConditions | None = None
     """Where its body is not here."""
 
@@ -184,10 +186,8 @@ def _merged(body: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]
 def _drafting(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a merge patch that removes a client's own choice of a draft."""
     options = body.get("options")
-    patch: dict[str, Any] = {
-        name: None for name in body.keys() - request_fields.KNOWN if request_fields.chooses_draft(name)
-    }
-    inner = options.keys() - request_fields.KNOWN if isinstance(options, dict) else ()
+    patch: dict[str, Any] = {name: None for name in body if request_fields.chooses_draft(name)}
+    inner = options if isinstance(options, dict) else ()
     if drafting := {name: None for name in inner if request_fields.chooses_draft(name)}:
         patch["options"] = drafting
     return patch

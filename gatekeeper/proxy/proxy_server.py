@@ -33,6 +33,7 @@ from gatekeeper.proxy.long_requests import LONG, LongRequests, UnreadableBodyErr
 from gatekeeper.proxy.page import proxy_page
 from gatekeeper.proxy.page.live_day import LiveDay
 from gatekeeper.proxy.prometheus import Exposition
+from gatekeeper.proxy.prompt_tokens import count_tokens
 from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
 
 MOST_TURNS = 100
@@ -226,6 +227,10 @@ class ProxyServer:
                 live_request = read_request(path, request.headers, body)
             else:
                 live_request = await self._long.read(path, request.headers, body)
+            dialect = self.routes.dialect
+            if dialect is not None and self.routes.must_be_counted(live_request):
+                url, target = self._speculative.url, self.routes.target
+                live_request = await count_tokens(live_request, request.headers, dialect, url, target)
             if live_request.answers > 1:
                 self.routes.begin(live_request.answers - 1)
             return live_request, self.routes.decide(live_request)

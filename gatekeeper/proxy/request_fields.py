@@ -2,47 +2,37 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, Literal
 
-from gatekeeper.core.policy import TEMPLATE_TOKENS, digest
+from gatekeeper.core.policy import digest, shape_of
 
-LIMITS = (
-    "max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "max_length", "num_predict",
-    "n_predict", "min_tokens",
-)  # fmt: skip
-"""Fields that limit the tokens of an answer, or demand some, by server: the largest counts."""
+LIMITS = ("max_tokens", "max_completion_tokens", "max_new_tokens", "n_predict", "num_predict")
+"""Fields that limit the tokens of an answer, by server."""
+HARMLESS = frozenset({
+    *LIMITS,
+    "messages",  # compared by length, roles and parts
+    "metadata",  # kept for the client: no server's decoding reads it, and a dialect removes what its own would read
+    "model",  # compared with the certified names
+    "return_spec_tokens_details", "timings_per_token",  # counts beside the answer, which canaries ask for
+    "safety_identifier", "user",  # who asks
+    "seed",  # which draw is made, not from what
+    "service_tier", "store",  # of OpenAI's own service
+    "stream", "stream_options",  # how the answer is sent
+})  # fmt: skip
+"""Fields that change nothing about how a server decodes: they need not be as a canary sent them."""
 ANSWERS = ("n", "best_of", "n_cmpl", "num_return_sequences")
-"""Fields that ask for several answers at once, by server."""
+"""Fields that ask for several answers at once, by server; 1 is one answer, as canaries ask for."""
+TABLES = ("options", "chat_template_kwargs")
+"""Fields that hold fields of their own."""
+WITH_TEXT = ("tools", "tool_choice")
+"""Fields that may differ from a canary's, and that a server writes into the prompt."""
+FORMATS = ("response_format", "format")
+"""Fields whose schema may differ from a canary's; only some servers write it into the prompt."""
 PROMPTS = ("prompt", "input", "system")
-NOT_PROMPT = frozenset({
-    "logit_bias", "metadata", "model", "options", "prompt_cache_key", "request_id", "safety_identifier",
-    "service_tier", "session_id", "stop", "stop_sequences", "stop_token_ids", "stream_options", "user",
-})  # fmt: skip
-"""Fields that no model reads as a part of its prompt; the text of any other field counts as one."""
-READ_APART = NOT_PROMPT | {"messages", *PROMPTS}
-DRAWN = frozenset({
-    "add_generation_prompt", "cache_prompt", "dynatemp_exponent", "enable_thinking", "frequency_penalty",
-    "ignore_eos", "include_reasoning", "include_stop_str_in_output", "keep_alive", "logprobs", "min_p",
-    "parallel_tool_calls", "presence_penalty", "repeat_last_n", "repeat_penalty", "repetition_context_size",
-    "repetition_penalty", "return_progress", "return_spec_tokens_details", "return_tokens", "seed",
-    "separate_reasoning", "skip_special_tokens", "store", "stream", "stream_reasoning", "think",
-    "timings_per_token", "top_k", "top_logprobs", "top_p", "typical_p",
-})  # fmt: skip
-"""Fields that say how a token is drawn or reported, and not how many there are."""
-KNOWN = (
-    NOT_PROMPT
-    | DRAWN
-    | {"messages", *PROMPTS, *LIMITS, *ANSWERS, "temperature", "dynatemp_range"}
-    | {  # read as parts of the prompt
-        "chat_template_kwargs", "documents", "format", "function_call", "functions", "grammar",
-        "guided_grammar", "guided_json", "guided_regex", "input_extra", "input_prefix", "input_suffix",
-        "instructions", "json_schema", "reasoning_effort", "response_format", "suffix", "tool_choice", "tools",
-    }
-)  # fmt: skip
-"""Fields whose effect on prompt, load and temperature is known: a request with another one is decoded plainly."""
-KNOWN_OF_OPTIONS = DRAWN | {*LIMITS, "temperature", "dynatemp_range", "stop"}
 KNOWN_OF_MESSAGES = frozenset(
     {"role", "content", "name", "tool_calls", "tool_call_id", "tool_name", "function_call", "refusal"}
     | {"reasoning_content", "reasoning", "thinking"}
@@ -52,11 +42,21 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 TEXT_PART = frozenset({"type", "text", "cache_control"})
 """Fields of a part of a message that is text alone."""
 TEXT_TYPES = (None, "text", "input_text", "output_text")
+TEMPLATE_TOKENS = 8
+"""Tokens that a chat template adds to a message."""
 DRAFTING = frozenset({
     "depth", "draft_block_size", "draft_model", "draft_num_predict", "gemma_draft_block_size", "generation_mode",
     "mtp_depth", "num_draft_tokens", "tree_budget",
 })  # fmt: skip
 """Fields that choose the draft, by server, and all that begin with `speculative`: the proxy chooses, not a client."""
+MOST_FIELDS = 64
+"""Fields of a request that are compared: no canary has so many, so that one with more is outside by these."""
+MOST_CHARACTERS = 200
+"""Of a value that is compared as it is, as JSON; of a longer one its digest is."""
+MOST_OF_MODEL = 512
+"""Characters of a model's name that are compared: no certified name has so many."""
+FORMS: tuple[Literal["NFC", "NFKC"], ...] = ("NFC", "NFKC")
+"""Unicode's forms that tokenizers bring a text into before they split it: it may get longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +66,83 @@ class RequestConditions:
     prompt_bytes: int | None
     """Of all texts and tools; None where something else is in it, such as an image."""
     messages: int
-    temperature: float | None
-    """None where it names none, several, or one that moves."""
-    unknown: Mapping[str, str]
-    """Names of its fields whose effect is not known, and digests of their values."""
+    options: Mapping[str, str]
+    """Its fields that may change how it is decoded, by name, each with its value as `comparable` writes it."""
+    model: str | None = None
+    """As it names it; None where it names none."""
+    format_bytes: int = 0
+    """Of its response format, as JSON."""
 
-    def prompt_tokens(self, tokens_per_byte: float) -> int | None:
-        """Estimate the tokens of its prompt; None where its prompt is not text alone."""
+    def most_prompt_tokens(self, longest_format: int, text_tokens: int | None) -> int | None:
+        """Return how many tokens its prompt has at most; None where its prompt is not text alone.
+
+        *text_tokens* are those of its texts where they were counted. Else a byte is one token: to a tokenizer that
+        knows every byte it is at most that. A response format counts as a part of the prompt by what it has more than
+        the longest certified one, which is in the certified prompts if any is.
+        """
         if self.prompt_bytes is None:
             return None
-        return round(self.prompt_bytes * tokens_per_byte) + TEMPLATE_TOKENS * self.messages
+        tokens = self.prompt_bytes if text_tokens is None else text_tokens
+        return tokens + max(0, self.format_bytes - longest_format) + TEMPLATE_TOKENS * self.messages
 
 
 def read_conditions(body: Mapping[str, Any]) -> RequestConditions:
     """Read them; raise ValueError or RecursionError for a value that cannot be compared."""
-    messages = messages_of(body)
-    other_values = [value for name, value in body.items() if name not in READ_APART]
+    messages, model, texts = messages_of(body), body.get("model"), prompt_texts(body)
+    options = {**comparable_fields(body), **{name: comparable(value) for name, value in _strange(body, messages)}}
     return RequestConditions(
-        prompt_bytes=_prompt_bytes(prompts_of(body, messages), other_values, messages),
+        prompt_bytes=None if texts is None else sum(map(_most_bytes, texts)),
         messages=max(1, len(messages)),
-        temperature=_temperature(body),
-        unknown=_unknown(body, messages),
+        options=dict(islice(sorted(options.items()), MOST_FIELDS)),
+        model=None if model is None else model[:MOST_OF_MODEL] if isinstance(model, str) else "",
+        format_bytes=sum(_most_bytes(_json_of(body.get(name))) for name in FORMATS),
     )
+
+
+def comparable_fields(body: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of a body that may change how it is decoded, each with its value as it is compared.
+
+    Null is the same as no field. Fields that choose a draft are left out: the proxy sets them itself.
+    """
+    fields = {}
+    for name, value in _flat(body):
+        shape = shape_of(name.rpartition(".")[2], value)
+        if shape is not None:
+            fields[name] = comparable(shape)
+    return fields
+
+
+def _flat(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a body that are not harmless, those of tables one by one."""
+    for name, value in body.items():
+        if name in TABLES and isinstance(value, dict):
+            for inner_name, inner_value in value.items():
+                is_option = name == "options" and (inner_name in {*LIMITS, "seed"} or chooses_draft(inner_name))
+                if not is_option:
+                    yield f"{name}.{inner_name}", inner_value
+        elif name not in HARMLESS and not chooses_draft(name) and not _is_one_answer(name, value):
+            yield f".{name}" if "." in name else name, value  # "options.seed" is no field of `options`
+
+
+def _is_one_answer(name: str, value: Any) -> bool:
+    return name in ANSWERS and value == 1 and value is not True
+
+
+def comparable(value: Any) -> str:
+    """Return a value as JSON by which it is compared: 0 and 0.0 are the same number, false is another value."""
+    text = json.dumps(_with_plain_numbers(value), sort_keys=True)
+    return text if len(text) <= MOST_CHARACTERS else f'"sha256:{digest(text)}"'
+
+
+def _with_plain_numbers(value: Any) -> Any:
+    """Return a value whose whole numbers are integers."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {str(key): _with_plain_numbers(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_plain_numbers(part) for part in value]
+    return value
 
 
 def chooses_draft(name: str) -> bool:
@@ -100,32 +155,16 @@ def messages_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [message for message in listed(body.get("messages")) if isinstance(message, dict)]
 
 
-def prompts_of(body: Mapping[str, Any], messages: Iterable[Mapping[str, Any]]) -> list[Any]:
-    """Return what a model may read: the contents of messages, and the fields that hold a prompt."""
-    return [message.get("content") for message in messages] + [body.get(name) for name in PROMPTS]
-
-
-def value_digest(value: Any) -> str:
-    """Return the digest by which a field's value is compared with a certified one."""
-    return digest(json.dumps(value, sort_keys=True))
-
-
-def _unknown(body: Mapping[str, Any], messages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the fields whose effect is not known."""
-    fields = {name: body[name] for name in sorted(body.keys() - KNOWN) if not chooses_draft(name)}
-    options, listed = body.get("options"), body.get("messages")
-    if isinstance(options, dict):
-        strange = (name for name in options.keys() - KNOWN_OF_OPTIONS if not chooses_draft(name))
-        fields |= {f"options.{name}": options[name] for name in strange}
-    elif options is not None:
-        fields["options"] = options
-    if listed is not None and not (isinstance(listed, list) and all(isinstance(message, dict) for message in listed)):
-        fields["messages"] = listed
+def _strange(body: Mapping[str, Any], messages: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield what of a request's messages is not as canaries have it, under a name that no canary's field has."""
+    written = body.get("messages")
+    if not (isinstance(written, list) and all(isinstance(message, dict) for message in written)):
+        yield "messages", written
     for message in messages:
-        fields |= {f"messages.{name}": message[name] for name in message.keys() - KNOWN_OF_MESSAGES}
+        for name in message.keys() - KNOWN_OF_MESSAGES:
+            yield f"messages.{name}", message[name]
         if message.get("role") not in ROLES:
-            fields["messages.role"] = message.get("role")
-    return {name: value_digest(value) for name, value in fields.items()}
+            yield "messages.role", message.get("role")
 
 
 def listed(value: Any) -> Iterable[Any]:
@@ -143,29 +182,37 @@ def text_of(content: Any) -> str:
     return "".join(text for text in parts if isinstance(text, str))
 
 
-def _prompt_bytes(
-    prompts: Iterable[Any], other_values: Iterable[Any], messages: Iterable[Mapping[str, Any]]
-) -> int | None:
-    """Return the bytes of all texts that may be in a prompt; None where it has parts that are no text."""
-    message_values = [message[name] for message in messages for name in message.keys() - {"role", "content"}]
-    size = sum(_size(value) for value in (*other_values, *message_values))
-    for content in prompts:
-        parts = content if isinstance(content, list) else [] if content is None else [content]
-        for part in parts:
+def prompt_texts(body: Mapping[str, Any]) -> list[str] | None:
+    """Return all texts of a request's prompt, tools among them; None where it has parts that are no text."""
+    texts = [_json_of(body.get(name)) for name in WITH_TEXT]
+    for message in messages_of(body):
+        texts += [_json_of(value) for name, value in message.items() if name not in {"role", "content"}]
+        content = message.get("content")
+        if content is None:
+            continue
+        for part in content if isinstance(content, list) else [content]:
             text = part
             if isinstance(part, dict) and part.keys() <= TEXT_PART and part.get("type") in TEXT_TYPES:
                 text = part.get("text")
-                size += _size(part.get("cache_control"))
+                texts.append(_json_of(part.get("cache_control")))
             if not isinstance(text, str):
                 return None
-            size += len(text.encode("utf-8", "surrogatepass"))
-    return size
+            texts.append(text)
+    return texts
 
 
-def _size(value: Any) -> int:
-    """Return the bytes of a value as JSON, where it may be text in a prompt: a switch or a usual number is none."""
+def _most_bytes(text: str) -> int:
+    """Return the bytes of a text in the form that has most of them: a tokenizer may bring it into any."""
+    if text.isascii():
+        return len(text)
+    sizes = [len(unicodedata.normalize(form, text).encode("utf-8", "surrogatepass")) for form in FORMS]
+    return max(len(text.encode("utf-8", "surrogatepass")), *sizes)
+
+
+def _json_of(value: Any) -> str:
+    """Return a value as JSON, where it may be text in a prompt: a switch or a usual number is none."""
     is_text = isinstance(value, str | list | dict) or (isinstance(value, int) and value.bit_length() > 64)
-    return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")) if value and is_text else 0
+    return json.dumps(value, ensure_ascii=False) if value and is_text else ""
 
 
 def highest_of(body: Mapping[str, Any], names: Sequence[str]) -> float | None:
@@ -182,13 +229,3 @@ def highest_of(body: Mapping[str, Any], names: Sequence[str]) -> float | None:
         return float(max(numbers))
     except OverflowError:
         return math.inf
-
-
-def _temperature(body: Mapping[str, Any]) -> float | None:
-    """Return the temperature; None where the request names none, or several, or one that moves."""
-    options = body.get("options")
-    tables = [table for table in (body, options) if isinstance(table, dict)]
-    temperatures = [table["temperature"] for table in tables if table.get("temperature") is not None]
-    moves = any(table.get("dynatemp_range") for table in tables)
-    agree = len(temperatures) < 2 or temperatures[0] == temperatures[1]
-    return highest_of(body, ("temperature",)) if agree and not moves else None

@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from gatekeeper.backends.dialect import Dialect
@@ -53,6 +54,8 @@ class _Published:
     any_plain: Fields
     """What makes a server decode plainly; empty where it needs nothing."""
     dialect: Dialect
+    target: Path | None
+    """Where the certified target is stored on this machine."""
 
 
 class ConcurrencyLimit:
@@ -99,6 +102,7 @@ class RequestRoutes:
         plain: Mapping[str, Fields],
         until_ns: int,
         dialect: Dialect,
+        target: Path | None = None,
     ) -> None:
         """Take the routes of a round; a changed setting drops the evidence of the one before."""
         before = self._published.routes if self._published is not None else {}
@@ -107,9 +111,9 @@ class RequestRoutes:
             earlier = before.get(name)
             if earlier is None or (earlier.speculation, earlier.setting) != (route.speculation, route.setting):
                 self.evidence.restart(name, policy.watch.window, self._now_ns())
-        points = {name: CertifiedPoint.of(policy, name) for name in routes_by_workload}
+        points = {name: CertifiedPoint.of(policy, name, dialect) for name in routes_by_workload}
         any_plain = next((fields for fields in plain.values() if fields), {})
-        self._published = _Published(policy, routes_by_workload, plain, until_ns, points, any_plain, dialect)
+        self._published = _Published(policy, routes_by_workload, plain, until_ns, points, any_plain, dialect, target)
 
     def judge(self, workload: str, policy: Policy, now: Instant) -> Sequence[GuardResult]:
         """Return what live requests prove against the workload's speculation."""
@@ -182,13 +186,10 @@ class RequestRoutes:
         point = published.points[workload]
         because, arm = route.because, None
         crowded = limit.update(self.in_flight, point.streams, proxy, now_ns)
-        outside: str | None
-        if route.request and not published.dialect.steers(request.path):
-            outside = f"{published.dialect.name} does not read the certified setting at this path"
-        elif crowded:
+        outside = point.difference(request)
+        if outside is None and crowded:
             outside = f"{self.in_flight} requests in flight, certified up to {point.streams}"
-        else:
-            outside = point.difference(request)
+        added = point.added if outside is None else {}
         if outside is not None:
             because = outside
         elif conversation.draw < proxy.holdout:
@@ -202,8 +203,22 @@ class RequestRoutes:
             because,
             arm,
             self.evidence.epoch(workload),
-            route.request,
-            plain,
+            {**added, **route.request},
+            {**added, **plain},
             conversation.id,
             may_speculate=outside is None,
         )
+
+    def must_be_counted(self, request: LiveRequest) -> bool:
+        """Return whether only the tokens of a request's prompt can show that the draft is certified for it."""
+        published = self._published
+        if published is None or self.is_stale or self.not_plain:
+            return False
+        workload, _ = choose_workload(request, published.policy.proxy, published.routes)
+        route = published.routes.get(workload)
+        return route is not None and route.speculation and published.points[workload].must_be_counted(request)
+
+    @property
+    def target(self) -> Path | None:
+        """Return where the certified target is stored on this machine; None where it is not."""
+        return self._published.target if self._published is not None else None

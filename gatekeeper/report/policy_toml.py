@@ -37,7 +37,9 @@ LAUNCH = """\
 ROUTE = """\
 # One workload: whether it may speculate, and with which setting. `ladder` lists the settings to try before plain
 # decoding, one after another, when a guard is violated; they were not soaked. Without a ladder, plain decoding is next.
-# `measured` is what the soak measured: the reference where plain decoding cannot be measured."""
+# `measured` is what the soak measured: the reference where plain decoding cannot be measured. `models` are the names of
+# the model in requests. Each `request` is what certified requests asked for: a proxy drafts only for requests with the
+# sampling of [conditions], with all fields of one `request` and with none besides (docs/reference/proxy.md)."""
 WARM_UP = """\
 # An obligation of whoever serves: the first token kept its bound only where a short request, whose answer is thrown
 # away, went before the user's. Send one after each start, and before a user's request (when the user begins to type)
@@ -79,13 +81,16 @@ def _route(route: CertifiedRoute) -> Iterator[str]:
     for key, value in document.items():
         if key == "warm_up":
             yield WARM_UP
-        if key not in {"setting", "ladder", "measured"}:
+        if key not in {"setting", "ladder", "request", "measured"}:
             yield _pair(key, value, "s" if key == "warm_up_after" else None)
     yield "[route.setting]"
     yield from _lines(route.setting)
     for step, knobs in route.ladder:
         yield "[[route.ladder]]"
         yield from _lines({"rung": step, **dict(knobs)})
+    for request in route.requests:
+        yield "[[route.request]]"
+        yield from _lines(request.document())
     if route.measured:
         yield "[route.measured]"
         yield from (f"{name} = {_inline(figures('center', figure))}" for name, figure in route.measured.items())
@@ -106,4 +111,11 @@ def _pair(key: str, value: Any, unit: str | None = None) -> str:
 
 
 def _inline(table: Mapping[str, object]) -> str:
-    return "{ " + ", ".join(_pair(key, value) for key, value in table.items()) + " }"
+    """Return a table in one line, with the tables in it."""
+    pairs = []
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            pairs.append(f"{_pair(key, 0).removesuffix('0')}{_inline(value)}")
+        else:
+            pairs.append(_pair(key, value))
+    return "{ " + ", ".join(pairs) + " }" if pairs else "{}"

@@ -96,7 +96,10 @@ def policy_of(run: Path, issued: datetime) -> dict[str, Any]:
     }
 
 
-CERTIFIED: dict[str, Any] = {"conditions": CONDITIONS | {"concurrency": 64}, "route": {"longest_prompt": 1000}}
+CERTIFIED: dict[str, Any] = {
+    "conditions": CONDITIONS | {"concurrency": 64},
+    "route": {"longest_prompt": 1000, "models": ["org/target"], "request": [{}]},
+}
 """What a policy says of the requests that it routes to the draft."""
 
 

@@ -13,7 +13,7 @@ from aiohttp import ClientSession, web
 
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.hidden_keys import Address
-from gatekeeper.core.policy import WORKLOAD_HEADER, Policy
+from gatekeeper.core.policy import WORKLOAD_HEADER, CertifiedRequest, Policy
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.proxy.live_evidence import LiveEvidence
 from gatekeeper.proxy.live_records import LiveRecords
@@ -26,7 +26,7 @@ CHAT = "/v1/chat/completions"
 NEVER = 10**20
 LONGEST_PROMPT = 10**9
 """Tokens of the longest certified prompt: of most tests every prompt is shorter."""
-ASKED = {"messages": [{"role": "user", "content": "hello"}], "temperature": 0}
+ASKED = {"messages": [{"role": "user", "content": "hello"}], "temperature": 0, "model": "t"}
 """A request as it was certified."""
 WORDS = tuple(b'data: {"choices":[{"delta":{"content":"word%d "}}]}\n\n' % number for number in range(6))
 END = b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":6}}\n\ndata: [DONE]\n\n'
@@ -115,7 +115,8 @@ def live_request(body: Mapping[str, Any] | None = None, workload: str | None = N
 def live_policy(concurrency: int = 64, cache: str = "off", **proxy: Any) -> Policy:
     certified = {"backend": "openai", "target": "t", "prompt_cache": cache, "concurrency": concurrency, "max_tokens": 9}
     certified_policy = policy(conditions=certified, proxy={"default": "easy", **proxy})
-    routes = tuple(route.model_copy(update={"longest_prompt": LONGEST_PROMPT}) for route in certified_policy.route)
+    certified_for = {"longest_prompt": LONGEST_PROMPT, "models": ("t",), "request": (CertifiedRequest(),)}
+    routes = tuple(route.model_copy(update=certified_for) for route in certified_policy.route)
     return certified_policy.model_copy(update={"route": routes})
 
 
@@ -141,7 +142,7 @@ class LiveProxy:
         return [entry for entry in entries if entry["kind"] == "request"]
 
     async def chat(self, body: Any = None, **headers: str) -> tuple[int, bytes, Mapping[str, str]]:
-        request_body = {"temperature": 0, **body} if body is not None else {**ASKED, "stream": True}
+        request_body = {**ASKED, **body} if body is not None else {**ASKED, "stream": True}
         async with self.session.post(self.url + CHAT, json=request_body, headers=headers) as response:
             content = await response.read()
         await self.recorded()

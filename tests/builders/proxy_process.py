@@ -20,6 +20,7 @@ import httpx2
 from bench import after_promotion
 from gatekeeper.backends.listening_process import free_port
 from tests.builders.project_folder import ROOT
+from tests.builders.real_pair import END_OF_ANSWER
 from tests.builders.waiting import until
 
 CHAT = "/v1/chat/completions"
@@ -28,7 +29,6 @@ ASKED = {
     "temperature": 0,
 }
 """As the pair was certified."""
-END_OF_ANSWER = str(json.loads((ROOT / "models" / "little-target" / "config.json").read_text())["eos_token_id"])
 
 
 @contextmanager

@@ -53,6 +53,8 @@ def smoke(
     return project
 
 
+END_OF_ANSWER = str(json.loads((ROOT / "models" / "little-target" / "config.json").read_text())["eos_token_id"])
+"""The token that ends an answer: long answers are asked for by a bias against it."""
 LONGEST_PROMPT = 1000
 """Tokens of the longest prompt that the run is said to have certified."""
 
@@ -98,6 +100,13 @@ def promoted_run(
             "speculation": name not in off,
             "setting": {} if name in off else setting,
             "longest_prompt": LONGEST_PROMPT,
+            "models": ["../models/little-target", "default_model"],
+            "request": [
+                {},
+                {"tools": True},
+                {"response_format": {"type": "json_object"}},
+                {"logit_bias": {END_OF_ANSWER: -100.0}},
+            ],
         }
         for name in names
     ]

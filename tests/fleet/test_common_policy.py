@@ -55,10 +55,15 @@ def test_a_route_holds_where_every_host_proved_the_same_setting() -> None:
 
 def test_the_strictest_limits_of_all_hosts_hold() -> None:
     """
-    A warm-up that one host needs is an obligation for all, the shortest limits and the earliest expiry hold.
+    A warm-up that one host needs is an obligation for all, the shortest limits, what all of them certified of requests
+    and the earliest expiry hold.
     """
-    first = route("json", FOUR, longest_prompt=900, max_concurrency=2)
-    second = route("json", FOUR, longest_prompt=800, warm_up=True, warm_up_after=10.0, max_concurrency=4)
+    tools = {"tools": True}
+    first = route("json", FOUR, longest_prompt=900, max_concurrency=2, models=["t"], request=[{}, tools])
+    second = route(
+        "json", FOUR, longest_prompt=800, warm_up=True, warm_up_after=10.0, max_concurrency=4, models=["t"],
+        request=[tools],
+    )  # fmt: skip
     policies = {
         "a": policy(first, expires="2026-12-01T00:00:00+00:00"),
         "b": policy(second, expires="2026-11-30T23:30:00-02:00"),
@@ -70,6 +75,7 @@ def test_the_strictest_limits_of_all_hosts_hold() -> None:
     (common,) = merged["route"]
     limits = ("longest_prompt", "max_concurrency", "warm_up", "warm_up_after")
     assert (800, 2, True, 10.0) == tuple(common[key] for key in limits)
+    assert (["t"], [tools]) == (common["models"], common["request"])
 
 
 def test_a_host_without_proof_refuses_the_policy(tmp_path: Path) -> None:

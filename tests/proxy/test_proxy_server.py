@@ -23,6 +23,7 @@ from gatekeeper.proxy.live_records import LiveRecords
 from gatekeeper.proxy.proxy_server import ProxyServer
 from gatekeeper.proxy.request_routes import RequestRoutes
 from tests.builders.live_server import (
+    ASKED,
     CHAT,
     END,
     WORDS,
@@ -151,7 +152,7 @@ def test_a_piece_reaches_the_client_before_the_next_is_sent(tmp_path: Path) -> N
 
     async def main() -> None:
         async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
-            async with proxy.session.post(proxy.url + CHAT, json={"stream": True, "temperature": 0}) as response:
+            async with proxy.session.post(proxy.url + CHAT, json={**ASKED, "stream": True}) as response:
                 assert WORDS[0] == await response.content.readany()
                 server.go.set()
                 assert WHOLE == WORDS[0] + await response.read()
@@ -177,7 +178,7 @@ def test_the_head_of_an_answer_comes_with_its_first_bytes(
     async def main() -> None:
         server = LiveServer(pieces=(b"", *WORDS, END) if waits else (*WORDS, END), waits=waits)
         async with listening(server), proxied(tmp_path, server) as proxy:
-            response = await proxy.session.post(proxy.url + CHAT, json={"stream": True, "temperature": 0})
+            response = await proxy.session.post(proxy.url + CHAT, json={**ASKED, "stream": True})
             server.go.set()
             assert WHOLE == await response.read()
 
@@ -193,7 +194,7 @@ def test_a_client_that_hangs_up_ends_the_request_at_the_server(tmp_path: Path) -
 
     async def main() -> None:
         async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
-            response = await proxy.session.post(proxy.url + CHAT, json={"stream": True, "temperature": 0})
+            response = await proxy.session.post(proxy.url + CHAT, json={**ASKED, "stream": True})
             await response.content.readany()
             response.close()
             await asyncio.wait_for(server.left.wait(), 30)
@@ -234,7 +235,7 @@ def test_a_client_that_does_not_read_slows_the_server_down(tmp_path: Path) -> No
         size = 1 << 16
         server = LiveServer(pieces=(b"data: " + b"x" * size + b"\n\n",) * 1000)
         async with listening(server), proxied(tmp_path, server) as proxy:
-            response = await proxy.session.post(proxy.url + CHAT, json={"stream": True, "temperature": 0})
+            response = await proxy.session.post(proxy.url + CHAT, json={**ASKED, "stream": True})
             before = -1
             while before != server.sent:
                 before = server.sent

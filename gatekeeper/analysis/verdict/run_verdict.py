@@ -9,6 +9,7 @@ from gatekeeper.analysis.metrics.host.energy import EnergyUse
 from gatekeeper.analysis.metrics.prompt_speeds import PromptSpeeds
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing_gain import Routing
+from gatekeeper.core.canary import Canary
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Knobs
@@ -32,8 +33,10 @@ class Measured:
     plain_answers: int | None = None
     longest_prompt: int | None = None
     """In tokens; None where they are not counted."""
-    tokens_per_byte: float | None = None
-    """Of the longest prompts: by this a proxy estimates the tokens of a prompt. Only policy.toml has it."""
+    canaries: tuple[Canary, ...] = ()
+    """Those with an answer that did not fail: what they asked for is certified. Only policy.toml tells of it."""
+    models: tuple[str, ...] = ()
+    """The names by which the server called its model. Only policy.toml has them."""
     longest_answer: int | None = None
     acceptance_by_position: tuple[float, ...] = ()
     prompts: PromptSpeeds | None = None

@@ -29,10 +29,14 @@ from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import ANSWER_RATIO, BY_NAME, DECODE_RATIO, ENERGY_RATIO, MEASURED, PASS_RATES
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.policy import TEMPLATE_TOKENS
 from gatekeeper.core.records import Generation
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome, StillChanging, fact, rounded, worst
+
+MODEL_NAME_LENGTH = 256
+"""Characters of a model's name in policy.toml, at most: a longer one is no name that a client would send."""
+MODEL_NAMES = 16
+"""Names in policy.toml, at most: one server calls its model by few."""
 
 
 def judge_workload(
@@ -266,35 +270,22 @@ def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> Measured:
         answers=len(evidence.answers),
         plain_answers=len(evidence.plain),
         longest_prompt=max(prompts, default=0) or None,
-        tokens_per_byte=_tokens_per_byte(evidence),
+        canaries=_answered_canaries(evidence),
+        models=_reported_models(evidence),
         longest_answer=max(outputs, default=0) or None,
         acceptance_by_position=tuple(map(rounded, acceptance_by_position(successful(evidence.answers)))),
         claimed=claimed,
     )
 
 
-def _tokens_per_byte(evidence: PairedAnswers) -> float | None:
-    """Return the most tokens that a byte has among the longest prompts; None where no prompt's tokens are counted.
-
-    What a chat template adds is left out. A prompt less than half as long as the longest is, too: of it, the start of
-    a conversation and other fixed tokens are too large a part.
-    """
-    tokens_by_canary = {
-        generation.canary: generation.answer.prompt_tokens
-        for generation in evidence.answers
-        if generation.answer.prompt_tokens
-    }
-    longest = max(tokens_by_canary.values(), default=0)
-    densest = 0.0
-    for name, tokens in tokens_by_canary.items():
-        if 2 * tokens >= longest:
-            canary = evidence.canaries[name]
-            own_tokens = tokens - TEMPLATE_TOKENS * len(canary.messages)
-            densest = max(densest, own_tokens / max(1, _prompt_bytes(canary)))
-    return rounded(densest) or None
+def _answered_canaries(evidence: PairedAnswers) -> tuple[Canary, ...]:
+    """Return the canaries with an answer that did not fail, in the order of their file."""
+    answered = {generation.canary for generation in successful(evidence.answers)}
+    return tuple(canary for name, canary in evidence.canaries.items() if name in answered)
 
 
-def _prompt_bytes(canary: Canary) -> int:
-    """Return the bytes of a prompt's texts and tools."""
-    texts = (str(message.get("content") or "") for message in canary.messages)
-    return sum(len(text.encode()) for text in (*texts, str(canary.tools or "")))
+def _reported_models(evidence: PairedAnswers) -> tuple[str, ...]:
+    """Return the names that the server called its model in answers, sorted; a name that no one would choose is none."""
+    reported = {generation.answer.claims.model for generation in successful((*evidence.answers, *evidence.plain))}
+    names = sorted(name for name in reported if name and len(name) <= MODEL_NAME_LENGTH and name.isprintable())
+    return tuple(names[:MODEL_NAMES])

@@ -218,6 +218,13 @@ def continued(ask: Ask, beginning: Beginning, tokens: int) -> Scored | None:
     return scored_from({"choices": [{"logprobs": {"content": told}}]})
 
 
+def count_tokens(ask: Ask, text: str) -> int | None:
+    """Return how many tokens a text has; what it spells of the template's own tokens is counted as text."""
+    answer = ask("/tokenize", {"content": text})
+    tokens = answer.get("tokens") if isinstance(answer, Mapping) else None
+    return len(tokens) if isinstance(tokens, list) else None
+
+
 def tokens_of(chunk: Mapping[str, Any]) -> int | None:
     """Return the tokens of the answer up to *chunk*."""
     return count(within(chunk, "timings").get("predicted_n"))
@@ -300,6 +307,7 @@ DIALECT = Dialect(
     argv=argv,
     maps_weights=maps_weights,
     body=body,
+    count_tokens=count_tokens,
     read=read,
     counters=counters,
     corrected=with_all_rounds,

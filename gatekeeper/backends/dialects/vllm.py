@@ -5,12 +5,13 @@ plain and with a draft model; never on a Mac.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from gatekeeper.backends.counters import (
     claiming,
+    count,
     decode_seconds,
     spec_decode,
     speculative_decoding,
@@ -19,7 +20,11 @@ from gatekeeper.backends.counters import (
 )
 from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, Start, StatedWindow, scored
 from gatekeeper.backends.http.chat_answer import ChatResponse
+<<<<<<< HEAD
 from gatekeeper.backends.http.scores import by_final_message
+=======
+from gatekeeper.backends.http.scores import Ask
+>>>>>>> bf2c66e4 (Route only the requests that were certified)
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
@@ -84,6 +89,13 @@ LOSSY = (
 """Of vllm/config/speculative.py: `fly` and `synthetic` of 0.33 are lossy. Older versions call `standard` strict or
 probabilistic; the last four rows are of its first engine, V0."""
 
+
+def count_tokens(ask: Ask, text: str) -> int | None:
+    """Return how many tokens a text has."""
+    answer = ask("/tokenize", {"prompt": text, "add_special_tokens": False})
+    return count(answer.get("count")) if isinstance(answer, Mapping) else None
+
+
 DIALECT = Dialect(
     name="vllm",
     install="pip install vllm (in an environment of its own; name it in subject.program)",
@@ -93,6 +105,7 @@ DIALECT = Dialect(
     argv=argv,
     # Only where it reports them per request; else `counters`.
     read=read,
+    count_tokens=count_tokens,
     counters=counters,
     corrected=with_all_rounds,  # it counts no step without a draft
     model_name="listed",

@@ -101,10 +101,10 @@ class CertifiedRun:
             return "it names a longest_prompt, and the certified one does not"
         if longest is not None and (route.longest_prompt is None or route.longest_prompt > longest):
             return f"longest_prompt is above {longest}, the certified one"
-        density = None if certified is None else certified.tokens_per_byte
-        if (route.tokens_per_byte or 1.0) < (density or 1.0):
-            return f"tokens_per_byte is below {density or 1.0:g}, the certified one"
-        return None
+        longest_format = 0 if certified is None else certified.longest_format or 0
+        if (route.longest_format or 0) > longest_format:
+            return f"longest_format is above {longest_format}, the certified one"
+        return _beyond_requests(route, certified)
 
     def _valid_for_too_long(self, policy: Policy) -> str | None:
         allowed = self.inputs.slo.promote.valid_for
@@ -157,6 +157,19 @@ class CertifiedRun:
             with suppress(InputError):
                 paths[name] = artifacts.find(name, base, subject.backend)
         return paths
+
+
+def _beyond_requests(route: Route, certified: Route | None) -> str | None:
+    """Return which request a route allows that was not certified; None where there is none: an edit may remove some."""
+    certified_models = () if certified is None else certified.models
+    for name in route.models:
+        if name not in certified_models:
+            return f"the model {name!r} is none of the certified ones"
+    certified_requests = () if certified is None else certified.request
+    for number, request in enumerate(route.request, start=1):
+        if request not in certified_requests:
+            return f"its request {number} was not certified"
+    return None
 
 
 _LENGTHS = ("num_draft_tokens", "block_size")

@@ -156,6 +156,12 @@ class ModelIdentity:
         """Return whether the server shows its models: on its command line, or by name."""
         return bool(self._models) or self._named
 
+    @property
+    def target_path(self) -> Path | None:
+        """Return where the certified target is stored on this machine; None where it is not."""
+        target = self._manifest.target
+        return None if target is None else self._paths.get(target.name)
+
     def pids(self) -> tuple[int, ...]:
         """Return the server's process id, if it runs on this machine."""
         return (self.process.pid,) if self.process is not None else ()

@@ -1,6 +1,7 @@
 """The routes under watch: their rules, states, recent answers and guard results."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from gatekeeper.analysis.plan.settings import speculates
@@ -36,10 +37,12 @@ class LiveTraffic(Protocol):
         plain: Mapping[str, Mapping[str, Any]],
         until_ns: int,
         dialect: Dialect,
+        target: Path | None = None,
     ) -> None:
         """Take the routes as they are until *until_ns*, and by workload the request fields for plain decoding.
 
-        0: nothing is decided yet, all is decoded plainly. *dialect* is how requests to the servers are written.
+        0: nothing is decided yet, all is decoded plainly. *dialect* is how requests to the servers are written,
+        *target* where the certified target is stored on this machine.
         """
 
 

@@ -304,7 +304,8 @@ class Session:
             return
         policy = self.routes.policy
         plain = {route.workload: self._server.request_fields(plain_of(route.steps[0])) for route in policy.route}
-        self._traffic.publish(policy, routes, plain, until_ns, running_dialect(self._server.name))
+        dialect = running_dialect(self._server.name)
+        self._traffic.publish(policy, routes, plain, until_ns, dialect, self._identity.target_path)
 
     def _report(self) -> None:
         routes, budget = self.routes, self.budget

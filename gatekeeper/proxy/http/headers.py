@@ -8,6 +8,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from gatekeeper.backends.dialect import Dialect
 from gatekeeper.core.policy import WORKLOAD_HEADER
 from gatekeeper.core.system.host_names import HostNames
+from gatekeeper.core.text import one_line
 from gatekeeper.proxy.request_routes import RequestDecision
 
 HOP_BY_HOP = frozenset({
@@ -19,6 +20,8 @@ OWN_SITES = frozenset({"same-origin", "same-site", "none"})
 """Values of `Sec-Fetch-Site` that are not of another site's page; whatever else it holds is refused."""
 OURS = "x-gatekeeper-"
 """Headers that only the proxy sets; a server or client that sets one is not believed."""
+MOST_OF_REASON = 200
+"""Characters of a reason in a header; the log has all of it."""
 
 
 def forwarded_headers(
@@ -44,8 +47,15 @@ def steer(headers: CIMultiDict[str], dialect: Dialect) -> None:
 
 
 def answer_headers(decision: RequestDecision, route: str) -> dict[str, str]:
-    """Return what an answer says of its request: the workload, the rule, and the server that answered."""
-    return {WORKLOAD_HEADER: decision.workload, f"{OURS}rule": decision.rule, f"{OURS}route": route}
+    """Return what an answer says of its request: the workload, the rule, the server that answered, and why."""
+    # A reason may quote what a person wrote; a header has one line of ASCII.
+    because = one_line(decision.because)[:MOST_OF_REASON].encode("ascii", "backslashreplace").decode()
+    return {
+        WORKLOAD_HEADER: decision.workload,
+        f"{OURS}rule": decision.rule,
+        f"{OURS}route": route,
+        f"{OURS}because": because,
+    }
 
 
 def is_from_foreign_page(headers: CIMultiDictProxy[str], names: HostNames) -> bool:

@@ -178,7 +178,10 @@ def check_published(run: VerifiedRun) -> Published:
 
 def _routes(policy: Mapping[str, Any], run: VerifiedRun) -> dict[str, Any]:
     """Return what a policy routes; between two versions its reasons, warm-up and guards may differ."""
-    changing = ("because", "warm_up", "warm_up_after", "ladder", "measured", "longest_prompt", "tokens_per_byte")
+    changing = (
+        "because", "warm_up", "warm_up_after", "ladder", "measured", "longest_prompt", "longest_format", "models",
+        "request",
+    )  # fmt: skip
     loose = () if run.exact else changing
     watched = ("guard", "watch", "conditions", "launch")
     routes = [{key: value for key, value in route.items() if key not in loose} for route in policy.get("route", ())]

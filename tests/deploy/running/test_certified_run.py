@@ -177,35 +177,31 @@ def test_what_was_never_measured_is_refused(tmp_path: Path, changes: dict[str, A
         pass
 
 
-LENGTHS: dict[str, tuple[dict[str, float], dict[str, float], str]] = {
+CALLED = {"tools": True, "tool_choice": "auto"}
+LIMITS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "shorter prompts": (
-        {"longest_prompt": 900, "tokens_per_byte": 0.3},
-        {"longest_prompt": 500, "tokens_per_byte": 0.4},
+        {"longest_prompt": 900, "longest_format": 80, "models": ["t", "u"], "request": [CALLED, {}]},
+        {"longest_prompt": 500, "models": ["t"], "request": [{}]},
         "",
     ),
     "longer prompts": ({"longest_prompt": 900}, {"longest_prompt": 901}, "longest_prompt is above 900"),
     "any prompts": ({"longest_prompt": 900}, {}, "longest_prompt is above 900"),
     "prompts that were not counted": ({}, {"longest_prompt": 9}, "names a longest_prompt"),
-    "thinner prompts": (
-        {"longest_prompt": 900, "tokens_per_byte": 0.3},
-        {"longest_prompt": 900, "tokens_per_byte": 0.2},
-        "tokens_per_byte is below 0.3",
-    ),
-    "prompts of a guessed density": (
-        {"longest_prompt": 900},
-        {"longest_prompt": 900, "tokens_per_byte": 0.5},
-        "tokens_per_byte is below 1",
-    ),
+    "longer formats": ({"longest_format": 80}, {"longest_format": 81}, "longest_format is above 80"),
+    "another model": ({"models": ["t"]}, {"models": ["t", "u"]}, "the model 'u' is none of the certified ones"),
+    "a request with tools": ({"request": [{}]}, {"request": [{}, CALLED]}, "its request 2 was not certified"),
+    "a request without its choice": ({"request": [CALLED]}, {"request": [{"tools": True}]}, "its request 1 was not"),
+    "a request that does not think": ({"request": [{}]}, {"request": [{"thinking": False}]}, "its request 1 was not"),
 }
-"""How long prompts may be: by the run's own policy, by an edited copy, and what is said against it."""
+"""Which requests a route takes: by the run's own policy, by an edited copy, and what is said against it."""
 
 
-@pytest.mark.parametrize("name", LENGTHS)
-def test_an_edited_route_takes_no_longer_prompts(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", LIMITS)
+def test_an_edited_route_takes_no_other_requests(tmp_path: Path, name: str) -> None:
     """
-    A copy may shorten the prompts of a route; one that lengthens them, or estimates fewer tokens of them, is refused.
+    A copy may shorten the prompts of a route, and leave out models and requests; one that adds to them is refused.
     """
-    certified, edited, objection = LENGTHS[name]
+    certified, edited, objection = LIMITS[name]
     deployed = Deployed.scripted(tmp_path)
     run = deployed.path / "run"
     shutil.copy(deployed.policy(route=certified), run / "policy.toml")

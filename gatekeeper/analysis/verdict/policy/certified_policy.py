@@ -1,5 +1,6 @@
 """The policy that a verdict allows: a route per workload, the guards for production, and what was certified."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,10 +14,11 @@ from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.settings import defaults, speculates
 from gatekeeper.analysis.verdict.policy.certified_guards import CertifiedGuard, guards
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.policy import Conditions, Launch, MeasuredRoute, Watch
+from gatekeeper.core.policy import CertifiedRequest, Conditions, Launch, MeasuredRoute, Watch
 from gatekeeper.core.records import Event, Knobs, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing, Outcome, figures, known, rounded
@@ -35,7 +37,11 @@ class CertifiedRoute:
     setting: Knobs
     """Empty for plain decoding."""
     longest_prompt: int | None = None
-    tokens_per_byte: float | None = None
+    longest_format: int | None = None
+    """In bytes, as JSON; None where no certified request had a response format."""
+    models: tuple[str, ...] = ()
+    requests: tuple[CertifiedRequest, ...] = ()
+    """What the certified requests asked for, each once."""
     warm_up_after: float | None = None
     """The shortest pause before which a warm-up is owed; None where none is."""
     max_concurrency: int | None = None
@@ -48,11 +54,13 @@ class CertifiedRoute:
         """Return it as policy.toml has it."""
         optional = {
             "longest_prompt": self.longest_prompt,
-            "tokens_per_byte": self.tokens_per_byte,
+            "longest_format": self.longest_format,
+            "models": list(self.models),
             "warm_up": self.warm_up_after is not None,
             "warm_up_after": self.warm_up_after,
             "max_concurrency": self.max_concurrency,
             "ladder": [{"rung": step, **dict(knobs)} for step, knobs in self.ladder],
+            "request": [request.document() for request in self.requests],
             "measured": {name: figures("center", figure) for name, figure in self.measured.items()},
         }
         return {
@@ -130,7 +138,9 @@ def _route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> Certifi
         because=workload.because,
         setting=setting,
         longest_prompt=_longest_prompt(workload),
-        tokens_per_byte=measured.tokens_per_byte,
+        longest_format=_longest_format(measured.canaries),
+        models=_model_names(slo, measured.models),
+        requests=certified_requests(slo, measured.canaries),
         warm_up_after=PAUSE_S if any(check.passed_with == WARM_UP for check in workload.checks) else None,
         max_concurrency=_max_concurrency(slo, workload),
         ladder=tuple(_below(slo, tuple(sorted(setting.items())))),
@@ -145,6 +155,31 @@ def _longest_prompt(workload: WorkloadVerdict) -> int | None:
         return longest
     reach = max(1, grown.reach)  # without a gain no prompt is short enough
     return reach if longest is None else min(longest, reach)
+
+
+def _longest_format(canaries: Iterable[Canary]) -> int | None:
+    """Return the bytes of the longest response format: some servers write a schema into the prompt."""
+    formats = [canary.response_format for canary in canaries if canary.response_format is not None]
+    sizes = [len(json.dumps(written, ensure_ascii=False).encode("utf-8", "surrogatepass")) for written in formats]
+    return max(sizes, default=None)
+
+
+def _model_names(slo: Slo, reported: Iterable[str]) -> tuple[str, ...]:
+    """Return the names that a request may give the certified model: those of the SLO, and what the server called it."""
+    own_names = (slo.subject.target, slo.subject.served_model_name)
+    return tuple(dict.fromkeys(name for name in (*own_names, *reported) if name))
+
+
+def certified_requests(slo: Slo, canaries: Iterable[Canary]) -> tuple[CertifiedRequest, ...]:
+    """Return what the requests of *canaries* asked for, each combination once."""
+    base = defaults(slo)
+    requests: list[CertifiedRequest] = []
+    for canary in canaries:
+        thinking = base.get("thinking", slo.sampling.thinking if canary.thinking is None else canary.thinking)
+        request = CertifiedRequest.of_canary(canary, thinking=thinking)
+        if request not in requests:
+            requests.append(request)
+    return tuple(requests)
 
 
 def _max_concurrency(slo: Slo, workload: WorkloadVerdict) -> int | None:
