@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AwareDatetime, BeforeValidator, Field, field_validator, model_validator
 
+from gatekeeper.core.canary import OPTIONS, Canary
 from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.metrics import WATCHED
@@ -23,8 +24,6 @@ from gatekeeper.core.toml_file import InputTable, Seconds
 from gatekeeper.core.toml_file import parse as parse_toml
 
 _PLAIN: Setting = (("draft", None),)
-TEMPLATE_TOKENS = 8
-"""Tokens that a chat template adds to a message, at most, as the tokens of a prompt are estimated."""
 
 
 class MeasuredValue(InputTable):
@@ -53,6 +52,69 @@ class LadderStep(ChosenKnobs):
     rung: Step
 
 
+class CertifiedRequest(InputTable):
+    """What one or more certified canaries asked for, beside the sampling; a field that is left out was not sent.
+
+    Of tools only their presence counts, of a response format and of a choice of a tool the type.
+    """
+
+    thinking: bool | None = Field(default=None, description="as it was sent to the model's template")
+    tools: bool = Field(default=False, description="it offered tools; which ones does not count")
+    response_format: dict[str, Any] | None = Field(default=None, description="its type; schemas are left out")
+    tool_choice: str | dict[str, Any] | None = Field(default=None, description="a tool's name is left out")
+    stop: str | tuple[str, ...] | None = None
+    logit_bias: dict[str, float] | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+
+    @classmethod
+    def of_canary(cls, canary: Canary, *, thinking: bool | None) -> "CertifiedRequest":
+        """Return what the request of a canary asks for; *thinking* is what it is sent with."""
+        options = {name: shape_of(name, value) for name, value in canary.options.items()}
+        sent = {name: value for name, value in options.items() if value is not None}
+        return cls(thinking=thinking, tools=bool(canary.tools), **sent)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the options that it set, as a canary has them."""
+        values = {name: getattr(self, name) for name in OPTIONS}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def document(self) -> dict[str, Any]:
+        """Return it as policy.toml has it."""
+        written: dict[str, Any] = self.model_dump(mode="json", exclude_none=True)
+        return {name: value for name, value in written.items() if value is not False or name == "thinking"}
+
+
+def shape_of(name: str, value: Any) -> Any:
+    """Return what of a field's value is compared; None where it is the same as no such field.
+
+    A schema, a tool and a tool's name may be others than the certified ones: which they are was no part of the
+    certificate, that there is one was.
+    """
+    if name == "tools":
+        return True if value else None
+    if name in {"stop", "logit_bias"} and value in ([], {}, ()):
+        return None
+    if name == "stop" and isinstance(value, str):
+        return [value]
+    return _shape_of_table(name, value) if isinstance(value, Mapping) else value
+
+
+def _shape_of_table(name: str, table: Mapping[str, Any]) -> Any:
+    """Return what of a table is compared: the type of a choice or a format, and that there is a schema."""
+    if name == "tool_choice":
+        return {"type": table.get("type")}
+    if name == "format":  # Ollama's: the schema itself
+        return {}
+    if name == "response_format":
+        schema: dict[str, Any] = {"json_schema": {"schema": {}}, "type": table.get("type")}
+        shape = {key: schema.get(key, {}) for key in table}
+        return None if shape == {"type": "text"} else shape
+    return table
+
+
 class Route(InputTable):
     """What the policy says for one workload."""
 
@@ -70,14 +132,15 @@ class Route(InputTable):
         default=(), description="steps below the setting; plain decoding follows the last one"
     )
     longest_prompt: int | None = Field(default=None, ge=1, description="tokens of the longest certified prompt")
-    tokens_per_byte: float | None = Field(
-        default=None,
-        gt=0,
-        description="of the longest prompts, besides 8 tokens a message: by this a proxy estimates "
-        "the tokens of a prompt",
+    longest_format: int | None = Field(
+        default=None, ge=1, description="bytes of the longest certified response format, as JSON"
     )
     max_concurrency: int | None = Field(
         default=None, ge=1, description="requests in flight up to which it may speculate"
+    )
+    models: tuple[str, ...] = Field(default=(), description="names of the certified model in requests")
+    request: tuple[CertifiedRequest, ...] = Field(
+        default=(), description="what the certified requests asked for: a proxy drafts for no other ones"
     )
     measured: MeasuredRoute = MeasuredRoute()
 

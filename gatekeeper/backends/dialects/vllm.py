@@ -20,11 +20,7 @@ from gatekeeper.backends.counters import (
 )
 from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, Start, StatedWindow, scored
 from gatekeeper.backends.http.chat_answer import ChatResponse
-<<<<<<< HEAD
-from gatekeeper.backends.http.scores import by_final_message
-=======
-from gatekeeper.backends.http.scores import Ask
->>>>>>> bf2c66e4 (Route only the requests that were certified)
+from gatekeeper.backends.http.scores import Ask, by_final_message
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
