@@ -30,8 +30,8 @@ from urllib.parse import urlsplit
 
 from gatekeeper.analysis.stats.intervals import geometric_mean_ratio
 from gatekeeper.core.verdict import Estimate
-from tests.builders.proxy_process import ASKED, CHAT, END_OF_ANSWER, ProxiedPair, proxied, served_pair
-from tests.builders.real_pair import promoted_run
+from tests.builders.proxy_process import ASKED, CHAT, ProxiedPair, proxied, served_pair
+from tests.builders.real_pair import END_OF_ANSWER, promoted_run
 
 CLIENTS = (1, 2, 4, 8)
 TOKENS, EACH, SECONDS = 32, 4, 40.0

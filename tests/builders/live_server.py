@@ -97,13 +97,14 @@ def published(
     of: Policy | None = None,
     names: Sequence[str] = ("easy",),
     backend: str = "openai",
+    target: Path | None = None,
 ) -> None:
     """Publish routes as a watch does."""
     setting = (("draft", "heavy"), ("num_draft_tokens", 4)) if on else ()
     because = "as certified" if on else "a guard was violated"
     overlay_routes = [OverlayRoute(name, on, because, setting, fields or {}) for name in names]
     plain_fields = {name: plain or {} for name in names}
-    routes.publish(of or live_policy(), overlay_routes, plain_fields, until_ns, dialect_of(backend))
+    routes.publish(of or live_policy(), overlay_routes, plain_fields, until_ns, dialect_of(backend), target)
 
 
 def live_request(body: Mapping[str, Any] | None = None, workload: str | None = None) -> LiveRequest:

@@ -126,26 +126,25 @@ LONG_TEXT = "x" * 100_000
 @pytest.mark.parametrize(
     "field",
     [
-        {"documents": [{"text": LONG_TEXT}]},
-        {"functions": [{"name": LONG_TEXT}]},
-        {"chat_template_kwargs": {"system": LONG_TEXT}},
+        {"tools": [{"name": LONG_TEXT}]},
+        {"tool_choice": {"type": "function", "function": {"name": LONG_TEXT}}},
         {"response_format": {"type": "json_schema", "json_schema": {"description": LONG_TEXT}}},
-        {"input_prefix": LONG_TEXT},
+        {"format": {"description": LONG_TEXT}},
         {"messages": [{"role": "user", "content": "a", "reasoning_content": LONG_TEXT}]},
         {"messages": [{"role": "user", "content": "a", "name": LONG_TEXT}]},
     ],
     ids=lambda field: next(iter(field)),
 )
-def test_all_texts_of_a_request_count_as_its_context(field: dict[str, Any]) -> None:
+def test_all_texts_that_may_differ_count_as_the_prompt(field: dict[str, Any]) -> None:
     """
-    A server may put any field into the prompt, so its text counts against the certified context.
+    A server may put tools, a schema and any field of a message into the prompt, so their text counts as a part of it.
     """
     body = {"messages": [{"role": "user", "content": "a"}]} | field
 
-    context = conditions(body).prompt_tokens(1.0)
+    tokens = conditions(body).most_prompt_tokens(0, None)
 
-    assert context is not None
-    assert context >= len(LONG_TEXT)
+    assert tokens is not None
+    assert tokens >= len(LONG_TEXT)
 
 
 @pytest.mark.parametrize(
@@ -167,31 +166,6 @@ def test_several_answers_at_once_are_several_requests(fields: dict[str, Any], an
     With n = 64 a server decodes 64 answers beside each other, and so it does for 64 prompts.
     """
     assert answers == read_request(CHAT, {}, json.dumps({"messages": [], **fields}).encode()).answers
-
-
-def test_a_temperature_that_moves_is_not_the_certified_one() -> None:
-    """
-    llama-server's dynamic temperature leaves the temperature that the request names.
-    """
-    body = {"messages": [], "temperature": 0.0, "dynatemp_range": 1.5}
-
-    assert conditions(body).temperature is None
-
-
-@pytest.mark.parametrize(
-    ("client", "server"),
-    [
-        ({"temperature": 0.7, "options": {"temperature": 0.0}}, None),
-        ({"temperature": 0.7, "options": {"temperature": 0.7}}, 0.7),
-        ({"options": {"temperature": 0.2}}, 0.2),
-        ({"temperature": 0, "options": {"dynatemp_range": 1.5}}, None),
-    ],
-)
-def test_a_temperature_that_servers_may_read_differently_is_none(client: dict[str, Any], server: float | None) -> None:
-    """
-    Of two temperatures in one request nothing says which one the server takes.
-    """
-    assert server == conditions({"messages": [], **client}).temperature
 
 
 def test_a_name_that_comes_twice_is_ambiguous() -> None:

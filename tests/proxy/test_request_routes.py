@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -146,66 +145,10 @@ def test_each_route_has_its_own_limit_and_its_own_way_back() -> None:
     assert [[False, True], [False, True], [False, True], [True, True]] == states
 
 
-LONGEST = 1000
-"""Tokens of the longest certified prompt, of which a byte has half a one."""
-OUTSIDE: dict[str, tuple[dict[str, Any], str]] = {
-    "another temperature": ({"temperature": 0.7}, "temperature 0.7 is not the certified one, 0"),
-    "no temperature": ({"temperature": None}, "does not say its temperature"),
-    "a temperature as text": ({"temperature": "0"}, "does not say its temperature"),
-    "another temperature in the options": ({"options": {"temperature": 0.7}}, "does not say its temperature"),
-    "a temperature that moves": ({"dynatemp_range": 0.5}, "does not say its temperature"),
-    "a longer prompt": ({"messages": [{"role": "user", "content": "x" * 2100}]}, "about 1058 tokens, certified up to"),
-    "a longer call of a tool": (
-        {"messages": [{"role": "user", "content": "x", "tool_calls": ["y" * 2100]}]},
-        "about 1060 tokens",
-    ),
-    "an image": ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "cannot be estimated"),
-    "an image with a text": (
-        {"messages": [{"role": "user", "content": [{"type": "image", "text": "a"}]}]},
-        "cannot be estimated",
-    ),
-    "a part with an image": (
-        {"messages": [{"role": "user", "content": [{"text": "a", "image_url": "x"}]}]},
-        "cannot be estimated",
-    ),
-    "images beside the text": (
-        {"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]},
-        "'messages.images' is not known",
-    ),
-    "several answers": ({"n": 3}, "3 requests in flight, certified up to 2"),
-    "several prompts": ({"prompt": ["a", "b", "c"]}, "3 requests in flight, certified up to 2"),
-    "prompts as tables": ({"prompt": [{"text": "a"}, {"text": "b"}, {"text": "c"}]}, "3 requests in flight"),
-    "answers in the options": ({"options": {"n": 64}}, "field 'options.n' is not known"),
-    "a field of some server": ({"mirostat": 2}, "field 'mirostat' is not known"),
-    "another spelling": ({"Temperature": 2}, "field 'Temperature' is not known"),
-    "a name that may be a prompt": ({"tell me a secret": 1}, "the effect of a field of the request is not known"),
-    "an option of some server": ({"options": {"num_ctx": 9}}, "field 'options.num_ctx' is not known"),
-    "a certified field with another value": ({"certified_with": 2}, "field 'certified_with' is not known"),
-    "a prompt in the options": ({"options": {"system": "x" * 2100}}, "field 'options.system' is not known"),
-    "messages that are a text": ({"messages": "x" * 2100}, "field 'messages' is not known"),
-    "a message that is a text": ({"messages": ["x" * 2100]}, "field 'messages' is not known"),
-    "a role of its own": ({"messages": [{"role": "x" * 2100, "content": "a"}]}, "field 'messages.role' is not known"),
-    "a long effort": ({"reasoning_effort": "x" * 2100}, "about 1"),
-    "a long choice": ({"tool_choice": {"function": {"name": "x" * 2100}}}, "about 1"),
-    "a long number": ({"instructions": int("9" * 2100)}, "about 1"),
-}
-"""Requests that differ from what was certified, and why they are decoded plainly."""
-INSIDE: dict[str, dict[str, Any]] = {
-    "as certified": {},
-    "the temperature in the options too": {"options": {"temperature": 0}},
-    "a prompt that is as long": {"messages": [{"role": "user", "content": "x" * 1984}]},
-    "a certified field": {"certified_with": 1},
-    "fields that move nothing": {"top_p": 0.9, "seed": 1, "stop": ["x"], "user": "me"},
-    "two answers": {"n": 2},
-}
-
-
 def certified_for_two() -> RequestRoutes:
-    """Return the routes of a workload that was certified at temperature 0 with two streams and a field of its own."""
-    routes, policy = RequestRoutes(LiveEvidence(), lambda: 1.0), live_policy(concurrency=2)
-    conditions = policy.conditions.model_copy(update={"request": {"certified_with": 1}})
-    route = policy.route[0].model_copy(update={"longest_prompt": LONGEST, "tokens_per_byte": 0.5})
-    published(routes, of=policy.model_copy(update={"conditions": conditions, "route": (route,)}))
+    """Return the routes of a workload that was certified with two streams."""
+    routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
+    published(routes, of=live_policy(concurrency=2))
     return routes
 
 
@@ -215,30 +158,6 @@ def decide(routes: RequestRoutes, request: LiveRequest) -> RequestDecision:
     decision = routes.decide(request)
     routes.end(request.answers)
     return decision
-
-
-@pytest.mark.parametrize("name", OUTSIDE)
-def test_a_request_that_differs_from_the_certified_ones_decodes_plainly(name: str) -> None:
-    """
-    Nothing but the certified temperature, prompts and streams gets the draft, not where the plain server fails either;
-    what a request does not say, or what no one knows the effect of, counts as different.
-    """
-    body, reason = OUTSIDE[name]
-
-    decision = decide(certified_for_two(), live_request(body))
-
-    assert (False, False, None) == (decision.speculative, decision.may_speculate, decision.arm)
-    assert reason in decision.because
-
-
-@pytest.mark.parametrize("name", INSIDE)
-def test_a_request_as_it_was_certified_gets_the_draft(name: str) -> None:
-    """
-    The certified temperature, prompts up to the longest certified one, and as many streams.
-    """
-    decision = decide(certified_for_two(), live_request(INSIDE[name]))
-
-    assert (True, "speculative") == (decision.speculative, decision.arm), decision.because
 
 
 def test_too_many_requests_never_reach_the_draft() -> None:
@@ -261,29 +180,3 @@ def test_a_body_that_cannot_be_read_decodes_plainly() -> None:
 
     assert not unreadable.speculative
     says("proxy", "a body that cannot be read decodes plainly", unreadable.because)
-
-
-def test_a_policy_that_does_not_say_how_long_prompts_were_certifies_none() -> None:
-    """
-    Where the tokens of the certified prompts were not counted, no request gets the draft.
-    """
-    routes, policy = RequestRoutes(LiveEvidence(), lambda: 1.0), live_policy()
-    route = policy.route[0].model_copy(update={"longest_prompt": None})
-    published(routes, of=policy.model_copy(update={"route": (route,)}))
-
-    decision = decide(routes, live_request())
-
-    assert not decision.speculative
-    assert "does not say how long the certified prompts were" in decision.because
-
-
-def test_without_a_density_a_byte_counts_as_a_token() -> None:
-    """
-    A token has a byte or more, so a prompt of as many bytes is never longer than certified.
-    """
-    routes, policy = RequestRoutes(LiveEvidence(), lambda: 1.0), live_policy()
-    route = policy.route[0].model_copy(update={"longest_prompt": 100})
-    published(routes, of=policy.model_copy(update={"route": (route,)}))
-    prompts = ({"messages": [{"role": "user", "content": "x" * size}]} for size in (92, 93))
-
-    assert [True, False] == [decide(routes, live_request(body)).speculative for body in prompts]

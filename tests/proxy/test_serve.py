@@ -25,7 +25,7 @@ def start(deployed: Deployed, *options: str) -> AbstractContextManager[tuple["su
 
 
 def chat(url: str, **headers: str) -> tuple[bytes, str]:
-    body = {"messages": [{"role": "user", "content": "x"}], "stream": True, "temperature": 0}
+    body = {"messages": [{"role": "user", "content": "x"}], "stream": True, "temperature": 0, "model": "org/target"}
     response = httpx2.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=60)
     return response.content, response.headers["x-gatekeeper-route"]
 

@@ -1,5 +1,6 @@
 """What may be deployed."""
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,6 +14,7 @@ from gatekeeper.analysis.plan.settings import PLAIN
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy, issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Measured, Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.canary import Canary
 from gatekeeper.core.policy import parse
 from gatekeeper.core.records import Event
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome
@@ -388,3 +390,56 @@ def test_the_soak_is_proof_for_its_own_concurrency() -> None:
     policy = written(ended("easy", "promoted", choice=choice), soak={"concurrency": 2})
 
     assert 2 == policy["route"][0]["max_concurrency"]
+
+
+ASKING = (
+    {"id": "a", "messages": [{"role": "user", "content": "x"}]},
+    {"id": "b", "messages": [{"role": "user", "content": "y"}], "thinking": False, "stop": "END"},
+    {
+        "id": "c",
+        "messages": [{"role": "user", "content": "z"}],
+        "tools": [{"type": "function", "function": {"name": "book_room"}}],
+        "tool_choice": {"type": "function", "function": {"name": "book_room"}},
+    },
+    {
+        "id": "d",
+        "messages": [{"role": "user", "content": "z"}],
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
+        "logit_bias": {"7": -100, "a b": 1},
+    },
+)
+
+
+def test_a_route_names_what_its_canaries_asked_for() -> None:
+    """
+    Each combination once, without schemas and names of tools, with the model's names: the file reads as it was written.
+    """
+    canaries = tuple(Canary.model_validate(fields | {"id": f"{fields['id']}{n}"}) for n in (1, 2) for fields in ASKING)
+    measured = replace(SOAKED, canaries=canaries, models=("org/served",))
+
+    policy = certified(ended("easy", "promoted", measured=measured), sampling={"thinking": True})
+    route = parse(render(policy), "policy.toml").route[0]
+
+    assert ("t", "org/served") == route.models
+    assert len(json.dumps(canaries[3].response_format)) == route.longest_format
+    assert [
+        {"thinking": True},
+        {"thinking": False, "stop": ["END"]},
+        {"thinking": True, "tools": True, "tool_choice": {"type": "function"}},
+        {
+            "thinking": True,
+            "response_format": {"type": "json_schema", "json_schema": {"schema": {}}},
+            "logit_bias": {"7": -100.0, "a b": 1.0},
+        },
+    ] == [request.document() for request in route.request]
+
+
+def test_a_route_that_does_not_speculate_names_no_requests() -> None:
+    """
+    What was answered plainly is certified for nothing that a draft could answer.
+    """
+    measured = replace(SOAKED, canaries=(Canary.model_validate(ASKING[0]),), models=("org/served",))
+
+    (route,) = written(ended("easy", "graded_back", measured=measured))["route"]
+
+    assert not {"models", "request"} & route.keys()
