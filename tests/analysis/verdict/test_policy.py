@@ -38,6 +38,23 @@ SOAKED = Measured(
     answers=120,
     claimed=True,
 )
+ASKING = (
+    {"id": "a", "messages": [{"role": "user", "content": "x"}]},
+    {"id": "b", "messages": [{"role": "user", "content": "y"}], "thinking": False, "stop": "END"},
+    {
+        "id": "c",
+        "messages": [{"role": "user", "content": "z"}],
+        "tools": [{"type": "function", "function": {"name": "book_room"}}],
+        "tool_choice": {"type": "function", "function": {"name": "book_room"}},
+    },
+    {
+        "id": "d",
+        "messages": [{"role": "user", "content": "z"}],
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
+        "logit_bias": {"7": -100, "a b": 1},
+    },
+)
+"""Canaries that ask for different things."""
 
 
 def ended(name: str, outcome: str, **more: Any) -> WorkloadVerdict:
@@ -283,7 +300,8 @@ def test_the_text_is_laid_out_for_people() -> None:
     What each block is stands above it, and sizes and durations are told beside their base units.
     """
     objectives = [objective("memory_headroom", at_least="10 GB"), objective("throughput_ratio", at_least=1.16)]
-    policy = certified(ended("easy", "promoted", measured=SOAKED), ended("hard", "graded_back"), objective=objectives)
+    measured = replace(SOAKED, canaries=tuple(map(Canary.model_validate, ASKING)))
+    policy = certified(ended("easy", "promoted", measured=measured), ended("hard", "graded_back"), objective=objectives)
 
     assert (GOLDEN / "policy.toml").read_text() == render(replace(policy, **DATES))
 
@@ -390,24 +408,6 @@ def test_the_soak_is_proof_for_its_own_concurrency() -> None:
     policy = written(ended("easy", "promoted", choice=choice), soak={"concurrency": 2})
 
     assert 2 == policy["route"][0]["max_concurrency"]
-
-
-ASKING = (
-    {"id": "a", "messages": [{"role": "user", "content": "x"}]},
-    {"id": "b", "messages": [{"role": "user", "content": "y"}], "thinking": False, "stop": "END"},
-    {
-        "id": "c",
-        "messages": [{"role": "user", "content": "z"}],
-        "tools": [{"type": "function", "function": {"name": "book_room"}}],
-        "tool_choice": {"type": "function", "function": {"name": "book_room"}},
-    },
-    {
-        "id": "d",
-        "messages": [{"role": "user", "content": "z"}],
-        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
-        "logit_bias": {"7": -100, "a b": 1},
-    },
-)
 
 
 def test_a_route_names_what_its_canaries_asked_for() -> None:
