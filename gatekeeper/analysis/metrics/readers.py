@@ -94,7 +94,7 @@ READERS: Mapping[str, Reader] = {
     "speculation_engaged": OfEvidence(shares.speculation_engaged),
     "truncation_rate": OfEvidence(shares.truncation),
 }
-"""By the base of a metric, or by its name where it has none."""
+"""Each reader by the base of its metric, or by the name of a metric that has none."""
 
 
 def reader_of(name: str) -> Reader:

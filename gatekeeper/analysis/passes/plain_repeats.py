@@ -13,7 +13,7 @@ from gatekeeper.core.records import Generation, Setting
 from gatekeeper.core.slo import Slo
 
 ANSWERS = 2
-"""Of plain decoding, to each canary."""
+"""Plain decoding answers each canary so often."""
 
 
 def _workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:

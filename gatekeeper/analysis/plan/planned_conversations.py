@@ -12,9 +12,9 @@ from gatekeeper.core.records import Setting
 CONVERSATIONS = "conversations.jsonl"
 """The answers to the turns, of all workloads."""
 TRIAL = "conversations"
-"""Of these answers, and the phase of the host's samples meanwhile."""
+"""The trial of these answers, and the phase of the host's samples meanwhile."""
 MOST_CONVERSATIONS = 24
-"""Of a workload; more add little to what the conversations differ by."""
+"""A workload has no more of them: more add little to what the conversations differ by."""
 Conversation = tuple[Canary, ...]
 """Its turns."""
 

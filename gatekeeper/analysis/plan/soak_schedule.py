@@ -91,11 +91,11 @@ class CanaryNeeds:
     """How many distinct canaries a workload's objectives need answered."""
 
     answered: int
-    """In the judged arm."""
+    """So many in the judged arm."""
     paired: int
-    """In both arms of the soak."""
+    """So many in both arms of the soak."""
     compared: int = 0
-    """In both arms of sweep and soak together, for their words: those need no clock."""
+    """So many in both arms of sweep and soak together, for their words: those need no clock."""
     forced: bool = False
     """Teacher forcing compares the words: the candidate's answer to a canary is enough."""
 

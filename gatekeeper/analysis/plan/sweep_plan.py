@@ -26,7 +26,7 @@ BASELINE = "baseline"
 NULL = "null"
 """A second plain arm next to the baseline: plain against plain decoding measures the noise of this host now."""
 MOST_REQUESTS = 1_000_000
-"""Of a sweep: at one second each they take twelve days."""
+"""A sweep has no more of them: at one second each they take twelve days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class _TrialGroup:
     """Candidates that one process answers at one concurrency, and the plain trials they are compared with."""
 
     number: int
-    """From 1."""
+    """The first group has 1."""
     streams: int
     plain: tuple[Trial, ...]
     candidates: tuple[Trial, ...]

@@ -34,7 +34,7 @@ LAST = 0.9
 """The last tenth is suspected, whatever chance explains."""
 TINY = 1e-12
 MOMENTS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.8, 0.85, 0.9)
-"""Of the series, where a step or a slope may begin or end."""
+"""A step or a slope may begin or end at these shares of the series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Change:
     """A change that the order of the values does not explain."""
 
     size: float
-    """From the beginning to the end, in the unit of the values."""
+    """The change from the beginning to the end, in the unit of the values."""
     error: float
     """Its standard error."""
 
@@ -63,7 +63,7 @@ class Fits:
     by_chance: Floats
     """The largest fit of the same values, in random orders."""
     after: Floats
-    """By how much each shape is higher at the end than on average."""
+    """Each shape is so much higher at the end than on average."""
 
     @property
     def best(self) -> int:

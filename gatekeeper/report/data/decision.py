@@ -23,7 +23,7 @@ MOST_NAMED = 3
 """Objectives that a headline names; of more it gives the number."""
 
 MOST_CLAUSES = 2
-"""Of workloads that fail other objectives than each other a headline names so many; of more, all fail all."""
+"""A headline names so many workloads that fail different objectives; with more of them, all fail all."""
 
 
 @dataclass(frozen=True, slots=True)

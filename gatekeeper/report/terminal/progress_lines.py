@@ -276,12 +276,12 @@ def _workload_table(rows: Sequence[WorkloadRow], width: int) -> Table:
             "answers": str(row.answered),
             "speed": plain if row.drafting is None else drafting,
         }
-        setting = [_fitted(printable_error(row.setting), room)] if wide else []
+        setting = [_shorten_setting(printable_error(row.setting), room)] if wide else []
         table.add_row(*map(Text, (printable_error(row.workload), *setting, *(cells[name] for name in columns))))
     return table
 
 
-def _fitted(setting: str, width: int) -> str:
+def _shorten_setting(setting: str, width: int) -> str:
     """Shorten the name of the draft before the knobs' values: they are what a sweep moves."""
     if cell_len(setting) > width:
         setting = setting.replace("draft length", "length")

@@ -88,12 +88,12 @@ def show_on(
     if stored:
         foot = list(_foot(decision, run, slo, console, short=newest and run.parent == RUNS))
     else:
-        foot = list(_judged_foot(run, slo, console))
-    for line in _fitted(console, decision, foot, height):
+        foot = list(_write_judged_foot(run, slo, console))
+    for line in _fit_lines(console, decision, foot, height):
         console.print(line, soft_wrap=True)  # a wrapped path cannot be copied
 
 
-def _fitted(console: Console, decision: Decision, end: Sequence[Text], height: int | None) -> list[Text]:
+def _fit_lines(console: Console, decision: Decision, end: Sequence[Text], height: int | None) -> list[Text]:
     """Return the lines of the decision; what does not fit into *height* is left out, details first."""
     rows, workloads = decision.rows, decision.workloads
     blocking = [row for row in rows if row.blocking]
@@ -218,7 +218,7 @@ def _foot(decision: Decision, run: Path, slo: object, console: Console, *, short
     yield Text(printable_error(f"next: {as_typed(decision.next_step(shlex.quote(str(slo)), run_name))}"))
 
 
-def _judged_foot(run: Path, slo: object, console: Console) -> Iterator[Text]:
+def _write_judged_foot(run: Path, slo: object, console: Console) -> Iterator[Text]:
     """Yield what a decision by other objectives changed, which is nothing, and the command that stores such a one."""
     yield from _paragraph(console, f"judged by {slo}; the report and the policy in {run} stay as they were", hang=0)
     yield Text(printable_error(f"next: {as_typed(shlex.join(['gatekeeper', 'certify', str(slo)]))}"))

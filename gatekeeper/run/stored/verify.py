@@ -43,7 +43,7 @@ class VerifiedRun:
     directory: RunDirectory
     manifest: Manifest
     slo: Slo
-    """As it was frozen."""
+    """The SLO as it was frozen."""
     verdict: Verdict
     exact: bool
     """The versions are those of the run, so every byte must be the same."""
