@@ -59,7 +59,7 @@ num_draft_tokens = [4]
 duration = "{seconds} s"
 max_duration = "{most} s"
 window = "300 s"
-sentinel_share = 0.5
+baseline_share = 0.5
 """
 SCRIPT = {
     "token": "18 ms",

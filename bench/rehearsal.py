@@ -264,13 +264,13 @@ def main() -> None:
     )
     parser.add_argument("--fault", default="none", choices=FAULTS)
     parser.add_argument("--flips", type=float, default=0.0, help="share of tokens that numerics change (default: none)")
-    parser.add_argument("--sentinel-share", type=float, help="instead of the file's")
+    parser.add_argument("--baseline-share", type=float, help="instead of the file's")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     read = inputs.read(given.slo)
-    if given.sentinel_share is not None:
-        soak = read.slo.soak.model_copy(update={"sentinel_share": given.sentinel_share})
+    if given.baseline_share is not None:
+        soak = read.slo.soak.model_copy(update={"baseline_share": given.baseline_share})
         read = replace(read, slo=read.slo.model_copy(update={"soak": soak}))
     rows = [
         _row(

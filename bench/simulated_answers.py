@@ -19,7 +19,7 @@ def simulated_answer(
     sent_ns, ended_ns = round(at_s * 1e9), round((at_s + lasts_s) * 1e9)
     arrivals = (Arrival(sent_ns + round(FIRST_S * 1e9), 1), Arrival(ended_ns, tokens - 1))
     answer = Answer(sent_ns, ended_ns, arrivals, prompt_tokens=prompt_tokens, output_tokens=tokens)
-    role = Role.MEASURED if arm == "candidate" else Role.SENTINEL
+    role = Role.MEASURED if arm == "candidate" else Role.BASELINE
     return Generation("soak-1", f"{pair}/{arm}", "easy", canary, arm, (), role, 1, pair, 1, answer)
 
 

@@ -214,7 +214,7 @@ def promise(scenario: Scenario) -> Slo:
             "num_draft_tokens": list(LENGTHS),
             "default": {"num_draft_tokens": LENGTHS[-1]},
         },
-        soak={"duration": duration, "max_duration": 6 * duration, "until": "decided", "sentinel_share": 0.5},
+        soak={"duration": duration, "max_duration": 6 * duration, "until": "decided", "baseline_share": 0.5},
         objective=[ratio, growth] if scenario.leaks else [ratio] if scenario.ratio_promised else [whole],
     )
 

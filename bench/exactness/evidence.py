@@ -145,7 +145,7 @@ class Run:
             output_tokens=len(written.tokens),
             rounds=rounds,
         )
-        key, role = f"{arm}-{workload}-{canary.id}", Role.MEASURED if drafting else Role.SENTINEL
+        key, role = f"{arm}-{workload}-{canary.id}", Role.MEASURED if drafting else Role.BASELINE
         knobs = DRAFTING if drafting else PLAIN
         return Generation("soak-1", key, workload, canary.id, arm, knobs, role, 0, canary.id, 1, answer)
 

@@ -104,7 +104,7 @@ class Forecast:
                 continue
             weights = {name: self.profile.weight(name, tiers[name]) for name in soak.settings}
             stage = self._soak(soak)
-            plain = stage.answers * self.slo.soak.duration / stage.seconds * self.slo.soak.sentinel_share
+            plain = stage.answers * self.slo.soak.duration / stage.seconds * self.slo.soak.baseline_share
             pairs |= {name: plain * weight / sum(weights.values()) for name, weight in weights.items()}
         return pairs
 
@@ -137,10 +137,10 @@ class Forecast:
         )
         for plain in (request for block in self._plain_blocks(soak) for request in block):
             coverage.add(plain.workload, plain.arm, plain.canary.id)
-        share = slo.soak.sentinel_share if woven else 0.0
+        share = slo.soak.baseline_share if woven else 0.0
         answers, seconds = 0, 0.0
         for turn in soak_schedule.soak_requests(
-            soak.settings, self.canaries, weights, sentinel_share=share, seed=self.plan.seed, swept=swept
+            soak.settings, self.canaries, weights, baseline_share=share, seed=self.plan.seed, swept=swept
         ):
             for request in turn:
                 seconds += (self._answering(request) + profile.idle) / slo.soak.concurrency

@@ -97,7 +97,7 @@ def _measured(check: Check, metric: Metric) -> str:
     if metric.per is Per.WINDOW:
         return "a longer soak (soak.duration): it needs three windows (soak.window) with drafted tokens"
     if metric.against_plain and metric.counted and check.against is None:
-        return "a longer soak (soak.max_duration), or more baseline requests in it (soak.sentinel_share)"
+        return "a longer soak (soak.max_duration), or more baseline requests in it (soak.baseline_share)"
     if metric.quantile is not None:
         return "more distinct canaries: repeated answers to the same canary add no evidence"
     cause = "remove the cause, then certify again: an objective that is not measured never passes"

@@ -49,7 +49,7 @@ class MeasuredRoute(InputTable):
 class LadderStep(ChosenKnobs):
     """One step of the fallback ladder, below the certified setting."""
 
-    rung: Step
+    step: Step
 
 
 class CertifiedRequest(InputTable):

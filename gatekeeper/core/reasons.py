@@ -8,7 +8,7 @@ class Reason(StrEnum):
 
     ADMITTED = "admitted"
     """The newest matching run passes: deploy its policy."""
-    BROKEN_PROMISE = "broken_promise"
+    FAILED_OBJECTIVE = "failed_objective"
     """The newest matching run failed an objective."""
 
     NO_RUN = "no_run"

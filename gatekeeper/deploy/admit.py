@@ -200,7 +200,7 @@ def _examine(
     """Check a run from its checksums to its verdict; stop at the first check that fails."""
     passed, facts = decision.checks.append, decision.facts
     passed(("slo", "objectives, inputs and artifacts match the run"))
-    passed(("seals", f"{verify.check_sums(directory)} files match {run_directory.CHECKSUMS}"))
+    passed(("checksums", f"{verify.check_sums(directory)} files match {run_directory.CHECKSUMS}"))
     run = verify.judge_again(directory, manifest)
     facts |= {"outcome": run.verdict.outcome, "grade": run.verdict.grade, "certified_at": stamp(run.ended)}
     facts["versions"] = dict(manifest.versions)
@@ -212,7 +212,7 @@ def _examine(
     if decision.tries is not None:
         passes = run.verdict.exit_code == ExitCode.OK
         decision.tries = decision.tries.with_earlier(tries_before(run.events), passed=passes)
-    passed(("papers", "policy and certificate match the verdict"))
+    passed(("certificate", "policy and certificate match the verdict"))
     if steps := verify.check_chain(run):
         facts["chain"] = steps
     if required.signers is not None:
@@ -228,7 +228,11 @@ def _examine(
     passed(("grade", run.verdict.grade))
     broken = admission.broken(run.verdict)
     if broken is not None:
-        decision.exit_code, decision.reason, decision.because = ExitCode.OBJECTIVE_FAILED, Reason.BROKEN_PROMISE, broken
+        decision.exit_code, decision.reason, decision.because = (
+            ExitCode.OBJECTIVE_FAILED,
+            Reason.FAILED_OBJECTIVE,
+            broken,
+        )
         decision.next_step = f"do not deploy speculation there; for details: gatekeeper report {directory.path}"
         return
     policy, on = directory.path / POLICY, admission.speculating(published.policy)

@@ -87,7 +87,7 @@ def _route(route: CertifiedRoute) -> Iterator[str]:
     yield from _lines(route.setting)
     for step, knobs in route.ladder:
         yield "[[route.ladder]]"
-        yield from _lines({"rung": step, **dict(knobs)})
+        yield from _lines({"step": step, **dict(knobs)})
     for request in route.requests:
         yield "[[route.request]]"
         yield from _lines(request.document())

@@ -194,7 +194,7 @@ def test_a_shorter_draft_that_is_too_slow_is_followed_by_the_longer_one(
     assert [*words, "drafting off"] == [step.because.split(":")[0] for step in verdict.transitions]
 
 
-def test_a_lower_rung_can_be_promoted() -> None:
+def test_a_lower_step_can_be_promoted() -> None:
     """
     The shorter draft passes the objective that the longer one failed: promoted at that step.
     """
@@ -348,7 +348,7 @@ def test_a_failed_host_steps_every_speculating_workload_down() -> None:
     )
 
 
-def test_a_host_that_holds_at_the_lower_rung_promotes() -> None:
+def test_a_host_that_holds_at_the_lower_step_promotes() -> None:
     """
     The host check of the step that is deployed counts, not that of the step that was left.
     """

@@ -98,7 +98,7 @@ def test_a_soak_lasts_until_every_canary_is_answered_in_both_arms() -> None:
     Ten canaries in both arms at 2 s an answer need 40 s and more where a fifth of the answers is plain, 100 s.
     """
     agreement = objective("token_agreement", at_least=1.0)
-    soak = forecast(slo(agreement, soak={"duration": "20 s", "sentinel_share": 0.2}))["soak"]
+    soak = forecast(slo(agreement, soak={"duration": "20 s", "baseline_share": 0.2}))["soak"]
 
     assert 90 <= soak.seconds <= 110
 
@@ -108,7 +108,7 @@ def test_a_soak_never_lasts_longer_than_max_duration() -> None:
     The longest duration ends the forecast of a soak whose objectives would need more answers.
     """
     agreement = objective("token_agreement", at_least=1.0)
-    soak = {"duration": "20 s", "max_duration": "30 s", "sentinel_share": 0.2}
+    soak = {"duration": "20 s", "max_duration": "30 s", "baseline_share": 0.2}
 
     assert forecast(slo(agreement, soak=soak))["soak"].seconds == 30.0
 

@@ -116,7 +116,7 @@ def soaked(case: Case, leg: SoakPlan, workloads: Mapping[str, Made]) -> tuple[Ge
         pair = f"soak-{leg.part}-{number}"
         generations.append(_answered(name, canary, knobs, workloads[name], at, pair))
         if speculates(knobs):
-            generations.append(_answered(name, canary, plain_of(knobs), workloads[name], at + 2, pair, Role.SENTINEL))
+            generations.append(_answered(name, canary, plain_of(knobs), workloads[name], at + 2, pair, Role.BASELINE))
         at, number = at + 6, number + 1
     closing = replace(generations[-1], answer=replace(generations[-1].answer, ended_ns=round(ends * SECOND)))
     return (*generations[:-1], closing)

@@ -37,7 +37,7 @@ GUARDS = (
     {"metric": "error_rate", "at_most": 0.2, "for": 20.0},
 )
 SETTING = {"draft": "heavy", "num_draft_tokens": 4}
-LADDER = ({"rung": "shrink-draft", "draft": "heavy", "num_draft_tokens": 2},)
+LADDER = ({"step": "shrink-draft", "draft": "heavy", "num_draft_tokens": 2},)
 
 
 @dataclass
@@ -52,7 +52,7 @@ class WatchOutput:
 
     @property
     def changes(self) -> list[str]:
-        return [f"{change['change']} {change['from_rung']}>{change['to_rung']}" for change in self.of("change")]
+        return [f"{change['change']} {change['from_step']}>{change['to_step']}" for change in self.of("change")]
 
 
 def seal(run: Path) -> None:

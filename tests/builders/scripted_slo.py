@@ -48,6 +48,6 @@ def write_scripted(project: ProjectFolder, truth: Mapping[str, Any] | None = Non
         **changes,
     }
     # A dozen pairs of unlike canaries look like a decay in one of a thousand steady soaks.
-    slo["soak"] = {"sentinel_drift": 0.5, **slo["soak"]}
+    slo["soak"] = {"baseline_drift": 0.5, **slo["soak"]}
     project.write_slo(slo)
     return project

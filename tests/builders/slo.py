@@ -145,7 +145,7 @@ def twins(
     drafted_answer: Callable[[int], Answer],
     plain: Callable[[int], Answer],
     *,
-    role: Role = Role.SENTINEL,
+    role: Role = Role.BASELINE,
 ) -> Twins:
     """Return *count* pairs, one per canary."""
     drafted = [generation(drafted_answer(at), f"c-{at:03}", pair=f"p{at}") for at in range(count)]
@@ -159,7 +159,7 @@ def spread(count: int, make: Callable[[int], Answer], repeats: int = 1) -> list[
 
 def marked(passes: Sequence[bool], arm: str, **more: Any) -> list[Generation]:
     """Answer canary number n of the frozen set rightly or wrongly."""
-    role = Role.MEASURED if arm == "candidate" else Role.SENTINEL
+    role = Role.MEASURED if arm == "candidate" else Role.BASELINE
     return [
         generation(answer(text="right" if ok else "wrong", **more), f"c-{at:03}", arm=arm, role=role)
         for at, ok in enumerate(passes)

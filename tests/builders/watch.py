@@ -42,7 +42,7 @@ def policy(
         "workload": "easy",
         "speculation": True,
         "setting": dict(FAST),
-        "ladder": [{"rung": "shrink-draft", "draft": "heavy", "num_draft_tokens": 2}],
+        "ladder": [{"step": "shrink-draft", "draft": "heavy", "num_draft_tokens": 2}],
         "measured": MEASURED if measured is None else measured,
     }
     return Policy.model_validate(
@@ -85,7 +85,7 @@ def pairs(
         name, at, pair = f"c-{number % names_:03}", first_s + number * step_s, f"round-{first_s:g}-{number}"
         out += [
             generation(speed(ratio, at), name, pair=pair),
-            generation(speed(1.0, at + 10), name, arm="plain", role=Role.SENTINEL, pair=pair),
+            generation(speed(1.0, at + 10), name, arm="plain", role=Role.BASELINE, pair=pair),
         ]
     return out
 

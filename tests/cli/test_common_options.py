@@ -147,7 +147,7 @@ def test_an_output_keeps_the_exit_code_of_the_command(project: ProjectFolder) ->
     says("commands", "an output keeps the exit code of the command", lines_with("cannot write", nowhere.err))
 
 
-@pytest.mark.parametrize("word", ["speedup", "keep plain", "rung", "num_draft_tokens"])
+@pytest.mark.parametrize("word", ["speedup", "keep plain", "ladder", "num_draft_tokens"])
 def test_a_word_is_explained_by_the_names_that_people_give_it(project: ProjectFolder, word: str) -> None:
     """
     `explain` knows other names of metrics, outcomes and terms.

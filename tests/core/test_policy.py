@@ -37,7 +37,7 @@ because = "it pays"
 draft = "heavy"
 num_draft_tokens = 4
 [[route.ladder]]
-rung = "shrink-draft"
+step = "shrink-draft"
 draft = "heavy"
 num_draft_tokens = 2
 [route.measured]
@@ -80,13 +80,13 @@ def test_units_are_read_at_the_door() -> None:
     )
 
 
-def test_the_rungs_go_down_to_plain_decoding() -> None:
+def test_the_steps_go_down_to_plain_decoding() -> None:
     """
     The certified setting, what the ladder names, and plain decoding; a route that is off has plain decoding alone.
     """
     policy = parse(GOOD, "policy.toml")
 
-    assert [4, 2, None] == [dict(rung).get("num_draft_tokens") for rung in policy.route_of("tools").steps]
+    assert [4, 2, None] == [dict(step).get("num_draft_tokens") for step in policy.route_of("tools").steps]
     assert ((("draft", None),),) == policy.route_of("prose").steps
 
 
@@ -140,7 +140,7 @@ def test_its_time_ends_with_its_date() -> None:
             "speculation = true and no draft",
             "set setting.draft",
         ),
-        ('rung = "shrink-draft"\ndraft = "heavy"\n', 'rung = "shrink-draft"\n', "ends every ladder", "remove it"),
+        ('step = "shrink-draft"\ndraft = "heavy"\n', 'step = "shrink-draft"\n', "ends every ladder", "remove it"),
         ('workload = "prose"', 'workload = "tools"', "two routes have the same workload", ""),
         ("[default]\nspeculation = false", "[default]\nspeculation = true", "default.speculation", ""),
         ('interval = "30 s"', 'intervall = "30 s"', "line 20: watch.intervall: unknown key", "'interval'?"),

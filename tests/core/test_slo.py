@@ -81,7 +81,7 @@ def test_a_good_file() -> None:
     assert (30 * 86400.0, 3600.0, 0.2) == (
         parsed.promote.valid_for,
         parsed.soak.max_duration,
-        parsed.soak.sentinel_share,
+        parsed.soak.baseline_share,
     )
 
 
@@ -110,7 +110,7 @@ WRONG = {
     "zero duration": ('"600 s"', "0", "soak.duration", ""),
     "short maximum": ('"600 s"', '"600 s"\nmax_duration = "60 s"', "max_duration is shorter", ""),
     "another schema": ("schema = 1", "schema = 2", "schema", ""),
-    "a rung twice": (
+    "a step twice": (
         "[soak]",
         '[fallback]\nladder = ["shrink-draft", "shrink-draft"]\n[soak]',
         "a step is listed twice",

@@ -89,7 +89,7 @@ def test_a_passing_run_is_admitted(certified: ProjectFolder) -> None:
     policy = certified.path / "runs" / "run-1" / "policy.toml"
     assert (0, "admitted", True) == (code, reason, document["admitted"])
     assert str(policy.relative_to(certified.path)) == document["policy"]
-    names = ["artifacts", "slo", "seals", "verdict", "papers", "time", "grade"]
+    names = ["artifacts", "slo", "checksums", "verdict", "certificate", "time", "grade"]
     assert names == [check["check"] for check in document["checks"]]
 
 
@@ -115,7 +115,7 @@ def test_a_failed_objective_is_refused(scripted: Scripted) -> None:
 
     code, reason, document = admit(project)
 
-    assert (1, "broken_promise") == (code, reason)
+    assert (1, "failed_objective") == (code, reason)
     assert document["because"].startswith("hard: graded back")
 
 

@@ -57,7 +57,7 @@ def test_joules_are_judged_above_rest(scripted: Callable[..., ProjectFolder]) ->
     a third more for 1 / 2.7 of the time. `plan` forecasts the rest that it needs.
     """
     objective = {"metric": "energy_ratio", "at_most": 0.6, "why": "the machine runs on a battery"}
-    soak = {"duration": "400 s", "sentinel_share": 0.5}
+    soak = {"duration": "400 s", "baseline_share": 0.5}
     folder = on_a_mac(scripted(SLOW, workload=EASY, objective=[objective], soak=soak, sweep={"num_draft_tokens": [4]}))
 
     plan = folder.run("plan", "slo.toml").out

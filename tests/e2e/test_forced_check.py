@@ -170,7 +170,7 @@ def test_a_cache_that_corrupts_later_answers_is_found(project: ProjectFolder, ri
             },
             "workload": [{"name": "json", "canaries": "json.jsonl"}],
             "sweep": {"repeats": 1, "budget": 5, "num_draft_tokens": [4]},
-            "soak": {"duration": "3 s", "max_duration": "120 s", "sentinel_drift": 0.9},
+            "soak": {"duration": "3 s", "max_duration": "120 s", "baseline_drift": 0.9},
             "fallback": {"ladder": ["autoregressive"]},
             "objective": [
                 *WORDS,

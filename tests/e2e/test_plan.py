@@ -31,7 +31,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "promoted": {},
     "an early stop": {"sweep": {"repeats": 3, "stop": "early", "num_draft_tokens": [4]}},
     "a soak longer than its duration": {
-        "soak": {"duration": "20 s", "sentinel_share": 0.1},
+        "soak": {"duration": "20 s", "baseline_share": 0.1},
         "objective": [{"metric": "token_agreement", "at_least": 1.0, "why": "every canary, in both arms"}],
     },
     "plain blocks": {"truth": {"shares_process": False}},

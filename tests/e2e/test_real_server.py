@@ -58,7 +58,7 @@ def test_the_warm_cache_of_the_real_server_is_soaked(project: ProjectFolder, arg
     slo = tomllib.loads((warm_cache(project, args=args).path / "slo.toml").read_text())
     slo["workload"] = [workload | {"first": 5} for workload in slo["workload"] if workload["name"] == "json"]
     slo["sampling"]["max_tokens"] = 48
-    slo["soak"] = {"duration": "2 s", "sentinel_drift": 0.9}
+    slo["soak"] = {"duration": "2 s", "baseline_drift": 0.9}
     project.write_slo(slo)
 
     project.run("certify", "slo.toml", "--only", "soak", "--set", "num_draft_tokens=3", "--out", "run", code=0)

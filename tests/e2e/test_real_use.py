@@ -61,7 +61,7 @@ def prepared(project: ProjectFolder, backend: str, canaries: str, **tables: Any)
             "sampling": {"temperature": 0.0, "max_tokens": 32},
             "workload": [{"name": "talk", "canaries": "talk.jsonl"}],
             "sweep": {"num_draft_tokens": [4], "repeats": 1, "stop": "never"},  # a look starts four servers
-            "soak": {"duration": "4 s", "sentinel_share": 0.5, "sentinel_drift": 0.9},
+            "soak": {"duration": "4 s", "baseline_share": 0.5, "baseline_drift": 0.9},
             "objective": [pays, *tables.pop("objectives", [])],
             **tables,
         }

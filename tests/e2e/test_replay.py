@@ -46,7 +46,7 @@ def certified(project: ProjectFolder, *defect: str, temperature: float = 0.0) ->
             "sampling": {"temperature": temperature, "max_tokens": 64},
             "workload": [{"name": "prose", "canaries": "prose.jsonl"}],
             "sweep": {"repeats": 1, "budget": 5, "num_draft_tokens": [4]},
-            "soak": {"duration": "4 s", "max_duration": "120 s", "sentinel_share": 0.5, "sentinel_drift": 0.9},
+            "soak": {"duration": "4 s", "max_duration": "120 s", "baseline_share": 0.5, "baseline_drift": 0.9},
             "fallback": {"ladder": ["autoregressive"]},
             "objective": [{**objective, "why": "this test is about words"} for objective in ALLOWED],
         }

@@ -304,7 +304,7 @@ def test_a_soak_with_pauses_lasts_its_whole_duration(scripted: Scripted, load: s
     However long the pause after an answer, requests are sent until one ends after the whole duration.
     """
     project = scripted(
-        soak={"duration": "600 s", "profile": "slow.toml", "sentinel_share": 0.5},
+        soak={"duration": "600 s", "profile": "slow.toml", "baseline_share": 0.5},
         workload=[{"name": "easy", "canaries": "easy.jsonl", "first": 5}],
     )
     (project.path / "slow.toml").write_text(f'schema = 1\nname = "slow"\n{load}\n')
@@ -377,7 +377,7 @@ def test_a_soak_that_goes_on_keeps_its_process(scripted: Scripted) -> None:
     project = scripted(
         {"drift": [warms_up], "noise": {"answer": 0.05}},
         workload=EASY,
-        soak={"duration": "600 s", "max_duration": "3600 s", "sentinel_drift": 0.05},
+        soak={"duration": "600 s", "max_duration": "3600 s", "baseline_drift": 0.05},
     )
 
     project.run("certify", "slo.toml", "--out", "run", code=0)

@@ -44,7 +44,7 @@ def echoing(project: ProjectFolder, **subject: Any) -> ProjectFolder:
             },
             "workload": [{"name": "lines", "canaries": "lines.jsonl"}],
             "sweep": {"repeats": 1, "budget": 6, "num_draft_tokens": [1, 2]},
-            "soak": {"duration": "2 s", "max_duration": "60 s", "sentinel_share": 0.5, "sentinel_drift": 0.9},
+            "soak": {"duration": "2 s", "max_duration": "60 s", "baseline_share": 0.5, "baseline_drift": 0.9},
             "objective": [
                 {"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"},
                 {"metric": "acceptance_rate", "at_least": 0.5, "why": "the draft is always right"},

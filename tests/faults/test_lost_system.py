@@ -161,7 +161,7 @@ def test_an_attached_server_that_is_lost_is_unproven_and_continued(
             "subject": {**subject, "url": url, "plain_url": url, "timeout": "300 ms", "start_timeout": "1 s"},
             "workload": [{"name": "work", "canaries": "work.jsonl"}],
             "sweep": {"repeats": 1},
-            "soak": {"duration": "4 s", "sentinel_drift": 0.9},
+            "soak": {"duration": "4 s", "baseline_drift": 0.9},
             "objective": [{"metric": "error_rate", "at_most": 0.0, "why": "each answer counts"}],
         }
     )

@@ -35,7 +35,7 @@ def certified(
     written = {
         "workload": [{"name": "work", "canaries": "work.jsonl"}],
         "sweep": {"repeats": 1, "num_draft_tokens": [4]},
-        "soak": {"duration": 60.0, "sentinel_share": 0.5},
+        "soak": {"duration": 60.0, "baseline_share": 0.5},
         "objective": list(objectives) or [ACCEPTS],
         **changes,
     }
@@ -135,7 +135,7 @@ def test_a_few_canaries_of_many_show_no_agreement() -> None:
     """
     An implicit agreement needs twelve canaries in both arms: with fewer of many it is unproven, not passed.
     """
-    brief = {"duration": 60.0, "max_duration": 60.0, "sentinel_share": 0.1}
+    brief = {"duration": 60.0, "max_duration": 60.0, "baseline_share": 0.1}
     sweep = {"repeats": 1, "num_draft_tokens": [4], "budget": 8}
 
     ran = certified({"token": "200 ms"}, count=48, soak=brief, sweep=sweep)
@@ -249,7 +249,7 @@ def test_an_honest_server_is_not_called_a_replaying_one(noise: dict[str, Any]) -
 def decaying(by: float, *, bound: float, count: int = 24, arm: str = "candidate", over: float = 600.0) -> Rehearsed:
     """Certify a draft of 1.25x that slows down, over a soak of ten minutes or longer."""
     slower = {"of": "time", "by": by, "over": over, "after": "60 s", "arm": arm}
-    soak = {"duration": 600.0, "max_duration": 1200.0, "sentinel_share": 0.5}
+    soak = {"duration": 600.0, "max_duration": 1200.0, "baseline_share": 0.5}
     objective = {**RATIO, "at_least": bound}
     script = {"ratio": 1.25, "drift": [slower], "prefill": "3 s"}  # few answers, which are quick to judge
     return certified(script, objective, seed=1, count=count, soak=soak, fallback={"ladder": ["autoregressive"]})
@@ -288,7 +288,7 @@ def test_a_draft_that_falls_late_in_the_soak_is_judged_by_where_it_ends(late: di
     From 1.3x to 1.08x where 1.15x is required: the soak goes on, and shows the level that is deployed.
     """
     falls = {"of": "time", "by": 0.2, "arm": "candidate", "since": "start", **late}
-    soak = {"duration": 600.0, "max_duration": 3600.0, "sentinel_share": 0.5}
+    soak = {"duration": 600.0, "max_duration": 3600.0, "baseline_share": 0.5}
     script = {"ratio": 1.3, "drift": [falls], "prefill": "3 s", "noise": {"answer": 0.05}}
 
     ran = certified(script, {**RATIO, "at_least": 1.15}, soak=soak, fallback={"ladder": ["autoregressive"]})
@@ -303,7 +303,7 @@ def test_a_draft_whose_process_warms_up_over_minutes_is_not_blocked(over: float)
     35 % slower at the start of its process and 1.3x in the end: the sweep rules nothing out, and the soak goes on.
     """
     warms_up = {"of": "time", "by": 0.65 - 1, "over": over, "arm": "candidate", "since": "start"}
-    soak = {"duration": 600.0, "max_duration": 3600.0, "sentinel_share": 0.5}
+    soak = {"duration": 600.0, "max_duration": 3600.0, "baseline_share": 0.5}
     # The script's ratio is that of its beginning.
     script = {"ratio": 1.3 * 0.65, "drift": [warms_up], "prefill": "3 s", "noise": {"answer": 0.05}}
 
@@ -327,7 +327,7 @@ def test_noise_is_no_decay(noise: dict[str, float]) -> None:
     """
     A steady draft under noise that lasts is promoted.
     """
-    soak = {"duration": 600.0, "sentinel_share": 0.5}
+    soak = {"duration": 600.0, "baseline_share": 0.5}
 
     ran = [certified({"noise": noise, "prefill": "3 s"}, RATIO, seed=seed, soak=soak) for seed in range(3)]
 
@@ -377,7 +377,7 @@ def served(project: ProjectFolder, liar: Liar, *objectives: dict[str, Any]) -> d
                 "subject": {**subject, "url": fast.url, "plain_url": plain.url},
                 "workload": [{"name": "work", "canaries": "work.jsonl"}],
                 "sweep": {"repeats": 2},
-                "soak": {"duration": "2 s", "sentinel_drift": 0.9},
+                "soak": {"duration": "2 s", "baseline_drift": 0.9},
                 "objective": list(objectives),
             }
         )

@@ -70,7 +70,7 @@ def lines(change: Callable[[dict[str, Any]], object]) -> Damage:
 
 def flipped(log: Path) -> None:
     content = log.read_bytes()
-    at = content.rindex(b'"to_rung": 2') + len(b'"to_rung": ')
+    at = content.rindex(b'"to_step": 2') + len(b'"to_step": ')
     log.write_bytes(content[:at] + b"0" + content[at + 1 :])
 
 
@@ -100,7 +100,7 @@ FOUND: dict[str, Damage] = {
     "a number of 5,000 digits": lines(lambda entry: json.dumps(entry)[:-1] + ', "n": ' + "9" * 5000 + "}"),
     "a line of megabytes": lines(lambda entry: json.dumps({**entry, "because": "x" * 2_000_000})),
     "times that are none": lines(lambda entry: {**entry, "at": 7}),
-    "steps that are text": lines(lambda entry: {**entry, "to_rung": "0"}),
+    "steps that are text": lines(lambda entry: {**entry, "to_step": "0"}),
     "another encoding": lambda log: log.write_bytes(log.read_text().encode("utf-16")),
     "the head cut off": lambda log: log.write_text("".join(log.read_text().splitlines(keepends=True)[-3:])),
 }
@@ -191,7 +191,7 @@ def test_a_damaged_log_does_not_turn_speculation_off_either(tmp_path: Path, way:
     with deployed.session(output) as session:
         session.run(1)
         shutil.copy(tmp_path / "watch.jsonl", tmp_path / "old.jsonl")
-        session._outputs.note("change", workload="nowhere", change="off", from_rung=0, to_rung=2, because="")
+        session._outputs.note("change", workload="nowhere", change="off", from_step=0, to_step=2, because="")
     {**FOUND, **HIDDEN}[way](tmp_path / "watch.jsonl")
 
     code, _ = deployed.watch(1)

@@ -158,7 +158,7 @@ default = { num_draft_tokens = 4 }
 
 [soak]
 duration = "600 s"
-sentinel_share = 0.5
+baseline_share = 0.5
 
 [[objective]]
 metric = "throughput_ratio"
@@ -264,7 +264,7 @@ default = { num_draft_tokens = 4 }
 
 [soak]
 duration = "60 s"
-sentinel_share = 0.5
+baseline_share = 0.5
 
 [[objective]]
 metric = "throughput_ratio"
@@ -335,7 +335,7 @@ num_draft_tokens = [4]
 
 [soak]
 duration = "90 s"
-sentinel_share = 0.1
+baseline_share = 0.1
 
 [fallback]
 ladder = ["autoregressive"]
@@ -559,7 +559,7 @@ num_draft_tokens = [4]
 
 [soak]
 duration = "300 s"
-sentinel_share = 0.5
+baseline_share = 0.5
 
 [[objective]]
 metric = "throughput_ratio"

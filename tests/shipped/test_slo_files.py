@@ -153,8 +153,8 @@ until = "duration"
 window = "240 s"
 profile = "desktop"
 concurrency = 2
-sentinel_share = 0.3
-sentinel_drift = 0.1
+baseline_share = 0.3
+baseline_drift = 0.1
 
 [fallback]
 ladder = ["lighter-draft", "autoregressive"]
@@ -348,7 +348,7 @@ def test_a_census_fits_into_the_longest_soak(name: str) -> None:
         for workload in slo.workload
     )
 
-    assert pairs / slo.soak.sentinel_share * 10 <= slo.soak.max_duration
+    assert pairs / slo.soak.baseline_share * 10 <= slo.soak.max_duration
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -432,7 +432,7 @@ def test_the_documents_count_of_canaries_is_the_judges() -> None:
     counts_said = {row[2:5]: [int(cell) for cell in row.split("|")[2:5]] for row in rows}
 
     counts_needed = {
-        name: [samples_needed(q, 1 - 0.05 / rungs) for rungs in (1, 2, 3)]
+        name: [samples_needed(q, 1 - 0.05 / steps) for steps in (1, 2, 3)]
         for name, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
     }
 

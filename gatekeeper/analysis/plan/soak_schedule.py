@@ -160,13 +160,13 @@ def soak_requests(
     canaries: Mapping[str, Sequence[Canary]],
     weights: Mapping[str, float],
     *,
-    sentinel_share: float,
+    baseline_share: float,
     seed: int,
     swept: Mapping[str, Collection[str]] | None = None,
 ) -> Iterator[Sequence[PlannedRequest]]:
     """Yield the next requests without end: one, or a pair of both arms in random order to be sent one after the other.
 
-    A share of *sentinel_share* of a speculating workload's answers is plain; 0 weaves none in. Workloads come by
+    A share of *baseline_share* of a speculating workload's answers is plain; 0 weaves none in. Workloads come by
     their weight, spread evenly (the largest debt goes first). Pairs begin with canaries that were not sent yet, not
     even in the sweep, which sent the *swept* ones of each workload; requests without a baseline take the others first.
     """
@@ -186,13 +186,13 @@ def soak_requests(
         debt[name] -= 1
         number += 1
         speculating = speculates(settings[name])
-        with_baseline = speculating and sentinel_share > 0 and owed[name] >= 1
-        owed[name] = owed[name] - with_baseline + sentinel_share / (1 - sentinel_share)
+        with_baseline = speculating and baseline_share > 0 and owed[name] >= 1
+        owed[name] = owed[name] - with_baseline + baseline_share / (1 - baseline_share)
         if with_baseline:
             canary, pair = next(paired[name]), f"{seed}.{number}"
             requests = (
                 PlannedRequest(name, canary, "candidate", settings[name], pair=pair),
-                PlannedRequest(name, canary, "plain", plain_of(settings[name]), role=Role.SENTINEL, pair=pair),
+                PlannedRequest(name, canary, "plain", plain_of(settings[name]), role=Role.BASELINE, pair=pair),
             )
             yield shuffled(requests, shuffle)
         else:

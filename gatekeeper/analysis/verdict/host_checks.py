@@ -37,7 +37,7 @@ def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]
     earlier = every.select([phase != soak.name and segment in spans for phase, segment in taken])
     speculating = [name for name, knobs in soak.settings.items() if speculates(knobs)]
     drifts = [plain_drift(soak_answers(case, soak, name)) for name in speculating]
-    speed_held = baseline_held(drifts, case.slo.soak.sentinel_drift)
+    speed_held = baseline_held(drifts, case.slo.soak.baseline_drift)
     level, conditions = bound_level(case.slo), case.conditions.get(soak.name, ())
     fanless = any(is_fanless(facts.get("machine")) for facts in conditions)
     host = replace(host, earlier=earlier, baseline_held=speed_held, fanless=fanless)

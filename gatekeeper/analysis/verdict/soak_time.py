@@ -7,7 +7,7 @@ from operator import attrgetter
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.text import counted
 
-SOAK_ROLES = frozenset({Role.MEASURED, Role.SENTINEL})
+SOAK_ROLES = frozenset({Role.MEASURED, Role.BASELINE})
 """Roles of answers given while the soak's clock runs; blocks and the closing pass are outside of it."""
 
 

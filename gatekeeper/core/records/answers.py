@@ -142,7 +142,7 @@ class Role(StrEnum):
     """Not measured: before a block, or after an interrupt."""
     MEASURED = "measured"
     """Counts for the metrics of its arm."""
-    SENTINEL = "sentinel"
+    BASELINE = "baseline"
     """A baseline request: plain decoding during a soak, paired with a speculative one."""
     BLOCK = "block"
     """A plain answer before, midway or after a soak, where the arms cannot share a process."""

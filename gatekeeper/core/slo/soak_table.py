@@ -28,8 +28,8 @@ class Soak(InputTable):
     )
     profile: str = "steady"
     concurrency: int = Field(default=1, ge=1, le=64)
-    sentinel_share: float = Field(default=0.2, gt=0, le=0.5)
-    sentinel_drift: float = Field(default=0.05, gt=0, lt=1)
+    baseline_share: float = Field(default=0.2, gt=0, le=0.5)
+    baseline_drift: float = Field(default=0.05, gt=0, lt=1)
 
     @model_validator(mode="after")
     def _ordered(self) -> "Soak":

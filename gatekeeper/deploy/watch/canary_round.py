@@ -142,7 +142,7 @@ class CanaryRound:
             canary=canary.id,
             arm=arm,
             setting=knobs,
-            role=Role.SENTINEL if paired and arm == "plain" else Role.MEASURED,
+            role=Role.BASELINE if paired and arm == "plain" else Role.MEASURED,
             repeat=0,
             pair=f"{self._turns}" if paired else "",
             concurrency=1,

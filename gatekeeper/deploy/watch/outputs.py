@@ -139,7 +139,7 @@ class Outputs:
     def _export(self, change: RouteChange) -> str | None:
         """Send a change to the SLO's collector, linked to the certified run; return why that failed."""
         document = change.document()
-        keys = ("workload", "change", "from_rung", "to_rung", "because")
+        keys = ("workload", "change", "from_step", "to_step", "because")
         attributes = {key: document[key] for key in keys}
         attributes |= {f"setting.{knob}": value for knob, value in change.setting.items()}
         at_ns = round(datetime.fromisoformat(change.at).timestamp() * 1e9)

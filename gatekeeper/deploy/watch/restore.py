@@ -40,7 +40,7 @@ class PublishedRoutes:
 def snapshot(verdict_sha256: str, standings: Mapping[str, Standing], rules: Mapping[str, RouteRules]) -> dict[str, Any]:
     """Return the standing of every route, with the ladder that its step refers to."""
     routes = [
-        {"standing": standing.document(), "rungs": [dict(setting) for setting in rules[name].ladder]}
+        {"standing": standing.document(), "steps": [dict(setting) for setting in rules[name].ladder]}
         for name, standing in standings.items()
     ]
     return {"verdict_sha256": verdict_sha256, "routes": routes}
@@ -73,7 +73,7 @@ def _routes_in(entry: Mapping[str, Any], verdict_sha256: str) -> dict[str, tuple
     routes = {}
     for route in entry["routes"]:
         standing = Standing.model_validate(route["standing"])
-        routes[standing.workload] = standing, tuple(tuple(sorted(setting.items())) for setting in route["rungs"])
+        routes[standing.workload] = standing, tuple(tuple(sorted(setting.items())) for setting in route["steps"])
     return routes
 
 

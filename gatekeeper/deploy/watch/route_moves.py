@@ -43,8 +43,8 @@ class RouteChange(_Stored):
     """Wall time."""
     workload: str
     kind: Kind = Field(alias="change")
-    before: Step = Field(alias="from_rung")
-    after: Step = Field(alias="to_rung")
+    before: Step = Field(alias="from_step")
+    after: Step = Field(alias="to_step")
     setting: dict[str, Any] = {}
     """The setting in force after it, as policy.toml writes one."""
     because: str
@@ -56,7 +56,7 @@ class Standing(_Stored):
     """The part of a route's state that survives a restart."""
 
     workload: str
-    step: Step = Field(default=0, alias="rung")
+    step: Step = 0
     relapses: int = 0
     """Failed trials in a row; each doubles the quiet time."""
     trying: bool = False

@@ -317,7 +317,7 @@ class Session:
             seconds=round(self._took, 3),
             routes={
                 name: {
-                    "rung": standing.step,
+                    "step": standing.step,
                     "guards": {result.guard.name: _figures(result) for result in routes.results.get(name, ())},
                 }
                 for name, standing in routes.standings.items()

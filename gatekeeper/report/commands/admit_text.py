@@ -4,8 +4,6 @@ from gatekeeper.report.commands import Document
 from gatekeeper.report.phrases import spaced
 
 WORDS = {0: "admitted", 1: "refused, an objective is not met", 3: "refused"}
-CHECKS = {"seals": "checksums", "papers": "certificate"}
-"""Words for the names of checks that the JSON document keeps for scripts."""
 
 
 def admit_text(document: Document) -> str:
@@ -15,7 +13,7 @@ def admit_text(document: Document) -> str:
     reason = f"{word}: " if code == 3 and not document["because"].startswith(word) else ""
     run = f" ({document['run']})" if document["run"] else ""
     lines = [f"{document['slo']}: {WORDS[code]}: {reason}{document['because']}{run}", f"  next: {document['next']}"]
-    lines += [f"  {CHECKS.get(check['check'], check['check']):<11} {check['detail']}" for check in document["checks"]]
+    lines += [f"  {check['check']:<11} {check['detail']}" for check in document["checks"]]
     for link in document.get("chain", ()):
         host = ", ".join(str(link["host"][key]) for key in ("chip", "os") if link["host"][key])
         people = " and ".join(link["by"]) or "unknown"

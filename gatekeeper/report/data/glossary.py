@@ -97,7 +97,7 @@ OUTCOMES: dict[str, tuple[str, str]] = {
 
 REASONS: dict[Reason, tuple[str, str]] = {
     Reason.ADMITTED: ("the newest matching run passes", "deploy the policy.toml it names"),
-    Reason.BROKEN_PROMISE: ("the newest matching run failed an objective", "see its report"),
+    Reason.FAILED_OBJECTIVE: ("the newest matching run failed an objective", "see its report"),
     Reason.NO_RUN: ("there is no run of this SLO file and these models", "gatekeeper certify SLO"),
     Reason.UNFINISHED: ("the run has not ended", "wait, or continue it with --resume"),
     Reason.TAMPERED: (
@@ -176,10 +176,9 @@ ALIASES = {
     "pass": ("passed",),
     "fail": ("fails",),
     "draft length": ("num_draft_tokens",),
-    "fallback ladder, step": ("ladder", "rung"),
+    "fallback ladder, step": ("ladder",),
     "frozen, population": ("scope",),
     "knob, setting": ("knobs", "settings"),
-    "baseline request": ("sentinel",),
 }
 """What else people look for, by the word that it is."""
 

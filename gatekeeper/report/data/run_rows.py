@@ -38,7 +38,7 @@ class AnswerRow:
     arm: str
     """`plain` or `candidate`."""
     role: str
-    """Why it was requested: `warmup` answers are left out of every metric, `sentinel` and `block` are plain ones."""
+    """Why it was requested: `warmup` answers are left out of every metric, `baseline` and `block` are plain ones."""
     repeat: int
     """Which repeat of the sweep; in a soak, which unbroken stretch of its segment."""
     segment: int

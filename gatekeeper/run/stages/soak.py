@@ -169,12 +169,12 @@ class _Soak:
         task = self.task
         tiers = {workload.name: workload.tier for workload in task.slo.workload}
         weights = {name: self.profile.weight(name, tiers[name]) for name in task.plan.settings}
-        share = task.slo.soak.sentinel_share if self.woven else 0.0
+        share = task.slo.soak.baseline_share if self.woven else 0.0
         number = self.answers
         if self.order is None:
             seed = task.seed + task.segment * 1_000_003 + number
             settings, swept = task.plan.settings, swept_canaries(task.slo, task.canaries)
-            self.order = soak_requests(settings, task.canaries, weights, sentinel_share=share, seed=seed, swept=swept)
+            self.order = soak_requests(settings, task.canaries, weights, baseline_share=share, seed=seed, swept=swept)
         while more():
             for turn in next(self.order):
                 number += 1

@@ -155,7 +155,7 @@ class SloWriter:
         yield _commented('duration = "600 s"', "less is graded demo; the soak continues until it has enough answers")
         yield 'max_duration = "2 h"'
         yield _commented('profile = "steady"', '"desktop" holds memory as a browser and an IDE do')
-        yield _commented("sentinel_share = 0.5", "each speculative request is paired with a plain one")
+        yield _commented("baseline_share = 0.5", "each speculative request is paired with a plain one")
         yield ""
 
     def _objectives(self, pair: PairNames) -> Iterator[str]:

@@ -483,7 +483,7 @@ def _drifting(at: int) -> tuple[Generation, Generation]:
     gap, name, pair = 0.1 * 1.05**at, f"c-{at % 4}", f"p{at}"
     return (
         generation(steady(0.05, sent_s=30.0 * at), name, pair=pair),
-        generation(steady(gap, sent_s=30.0 * at), name, arm="plain", role=Role.SENTINEL, pair=pair),
+        generation(steady(gap, sent_s=30.0 * at), name, arm="plain", role=Role.BASELINE, pair=pair),
     )
 
 
@@ -677,7 +677,7 @@ def test_no_share_of_a_population_is_a_fact(metric: str, tries: int) -> None:
     reply = answer(text=text, rounds=counted(2, 4, 1), tool_calls=tuple(calls) if "tool" in metric else ())
     candidate = spread(12, lambda _: reply, tries)
     twice = spread(12, lambda _: replace(reply, rounds=None), 2)
-    plain = [replace(record, arm="plain", role=Role.SENTINEL, setting=PLAIN) for record in twice]
+    plain = [replace(record, arm="plain", role=Role.BASELINE, setting=PLAIN) for record in twice]
     warm = [
         _warm(f"{prompt.id}{turn}", arm, at, "x") for prompt in prompts for turn in ("", "+x") for arm, at in WARM_ASKED
     ]

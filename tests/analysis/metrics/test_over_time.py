@@ -154,7 +154,7 @@ def drifting(change: float, repeats: int = 4) -> Twins:
             gap = 0.1 * math.exp(-change * sent / 600)
             pair = f"{repeat}.{at}"
             candidate.append(generation(steady(gap / 2, sent_s=sent), f"c-{at}", pair=pair))
-            plain.append(generation(steady(gap, sent_s=sent), f"c-{at}", arm="plain", role=Role.SENTINEL, pair=pair))
+            plain.append(generation(steady(gap, sent_s=sent), f"c-{at}", arm="plain", role=Role.BASELINE, pair=pair))
     return candidate, plain
 
 
@@ -224,7 +224,7 @@ def test_twins_must_prove_a_drift_and_blocks_need_only_show_one(sign: int) -> No
     A drift of 10 % within noise of several: woven baselines drift together, so the excess has to be proven; blocks that
     lie apart are spoiled by a drift that is surely none of chance's, once it looks larger than allowed.
     """
-    woven, apart = (drifting_in_noise(sign * 0.1, sign * 0.05, role) for role in (Role.SENTINEL, Role.BLOCK))
+    woven, apart = (drifting_in_noise(sign * 0.1, sign * 0.05, role) for role in (Role.BASELINE, Role.BLOCK))
     drift = known(plain_drift(woven))
     near, far = sorted((abs(drift.lo), abs(drift.hi)))
     assert near < 0.05 < abs(drift.center)
@@ -286,7 +286,7 @@ def changing(
         gap = 0.1 / 1.25 * math.exp(-change(sent)) * hard * scatter
         pair = f"p{number}"
         candidate.append(generation(steady(gap, sent_s=sent), f"c-{at}", pair=pair))
-        plain.append(generation(steady(0.1, sent_s=sent), f"c-{at}", arm="plain", role=Role.SENTINEL, pair=pair))
+        plain.append(generation(steady(0.1, sent_s=sent), f"c-{at}", arm="plain", role=Role.BASELINE, pair=pair))
     return evidence(candidate, plain, settled_s=600.0)
 
 
@@ -367,7 +367,7 @@ def test_a_late_fall_is_seen_beneath_the_luck_of_the_draft() -> None:
         step = 0.008 * rounds * math.exp(draw.gauss(0, 0.04) + 0.2 * (number >= 0.9 * count))
         answer = replace(steady(step, 20, sent_s=sent), rounds=Rounds(rounds, 4 * rounds, 20 - rounds))
         candidates.append(generation(answer, f"c-{number % 24}", pair=pair))
-        baselines.append(generation(steady(0.1, 20, sent_s=sent), f"c-{number % 24}", role=Role.SENTINEL, pair=pair))
+        baselines.append(generation(steady(0.1, 20, sent_s=sent), f"c-{number % 24}", role=Role.BASELINE, pair=pair))
 
     assert changes(evidence(candidates, baselines, settled_s=600.0)) is not None
 
@@ -387,7 +387,7 @@ def test_a_late_fall_is_seen_beneath_the_noise_of_plain_decoding() -> None:
             answer = replace(steady(step, 20, sent_s=sent), rounds=Rounds(rounds, 4 * rounds, 20 - rounds))
             plain = steady(0.1 * math.exp(noise * (-1) ** (number + number // 12) + plain_fall * late), 20, sent_s=sent)
             candidates.append(generation(answer, f"c-{number % 12}", pair=pair))
-            baselines.append(generation(plain, f"c-{number % 12}", role=Role.SENTINEL, pair=pair))
+            baselines.append(generation(plain, f"c-{number % 12}", role=Role.BASELINE, pair=pair))
         return evidence(candidates, baselines, settled_s=600.0)
 
     assert changes(fallen(0.15, 0.0)) is not None

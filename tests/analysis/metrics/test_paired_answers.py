@@ -25,7 +25,7 @@ def test_pairs_by_their_pair() -> None:
         generation(steady(0.1, sent_s=0), "a", pair="p1", key="far"),
         generation(steady(0.1, sent_s=100), "a", pair="p2", key="near"),
     ]
-    plain = [generation(steady(0.2, sent_s=101), "a", arm="plain", role=Role.SENTINEL, pair="p1")]
+    plain = [generation(steady(0.2, sent_s=101), "a", arm="plain", role=Role.BASELINE, pair="p1")]
 
     pairs = evidence(candidates, plain).pairs
 

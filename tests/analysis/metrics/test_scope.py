@@ -21,7 +21,7 @@ COUNT = 12
 FROZEN = ("throughput_ratio", "answer_throughput_ratio", "ttft_delta", "decode_throughput", "tpot_p95", "itl_p50")
 
 
-def unlike(repeats: int, role: Role = Role.SENTINEL, count: int = COUNT) -> Twins:
+def unlike(repeats: int, role: Role = Role.BASELINE, count: int = COUNT) -> Twins:
     """Canaries whose ratios differ up to twofold, each pair 2 % faster or slower than its canary in turn."""
     candidates, baselines = [], []
     for repeat in range(repeats):
@@ -173,7 +173,7 @@ def test_a_bound_for_prompts_like_them_rests_on_canaries_the_choice_has_not_seen
     written = rehearsal.slo(
         workload=[{"name": "work", "canaries": "work.jsonl"}],
         sweep={"stop": "never", "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}},
-        soak={"duration": 60.0, "sentinel_share": 0.5},
+        soak={"duration": 60.0, "baseline_share": 0.5},
         objective=[ratio, {**ratio, "scope": "population"}],
     )
     truth = {"ratio": {"2": 1.3, "4": 1.6}, "tokens": 41, "noise": {"answer": 0.03}}

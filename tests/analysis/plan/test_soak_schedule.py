@@ -28,23 +28,23 @@ def asked(
     knobs: dict[str, Setting], count: int, share: float = 0.2, seed: int = 7, **weights: float
 ) -> list[PlannedRequest]:
     every = {name: weights.get(name, 1.0) for name in knobs}
-    groups = islice(soak_requests(knobs, FROZEN, every, sentinel_share=share, seed=seed), count)
+    groups = islice(soak_requests(knobs, FROZEN, every, baseline_share=share, seed=seed), count)
     return [turn for group in groups for turn in group]
 
 
 @given(st.floats(0.01, 0.5), st.integers(0, 2**40))
 @settings(max_examples=30, deadline=None)
-def test_sentinels_approach_their_share(share: float, seed: int) -> None:
+def test_baseline_requests_approach_their_share(share: float, seed: int) -> None:
     """
     Of a thousand turns' answers the promised share is plain, but for the one that comes first of all.
     """
     turns = asked(EASY, 1000, share, seed)
 
-    plain = sum(turn.role is Role.SENTINEL for turn in turns)
+    plain = sum(turn.role is Role.BASELINE for turn in turns)
     assert abs(plain - share * len(turns)) <= 2
 
 
-def test_a_short_soak_has_a_sentinel() -> None:
+def test_a_short_soak_has_a_baseline_request() -> None:
     """
     The first answer already has its baseline: same canary, same pair, next to it.
     """
@@ -60,7 +60,7 @@ def test_twins_come_in_random_order() -> None:
     """
     groups = [
         group
-        for group in islice(soak_requests(EASY, FROZEN, {"easy": 1.0}, sentinel_share=0.5, seed=7), 60)
+        for group in islice(soak_requests(EASY, FROZEN, {"easy": 1.0}, baseline_share=0.5, seed=7), 60)
         if len(group) == 2
     ]
 
@@ -74,7 +74,7 @@ def test_no_share_weaves_nothing_in() -> None:
     assert {"candidate"} == {turn.arm for turn in asked(EASY, 50, share=0.0)}
 
 
-def test_plain_workloads_have_no_sentinel() -> None:
+def test_plain_workloads_have_no_baseline_request() -> None:
     """
     A workload that decodes plainly is measured, not woven.
     """
@@ -89,7 +89,7 @@ def test_workloads_come_by_their_weight() -> None:
     """
     workloads = [
         group[0].workload
-        for group in islice(soak_requests(TWO, FROZEN, {"easy": 3, "hard": 1}, sentinel_share=0, seed=1), 80)
+        for group in islice(soak_requests(TWO, FROZEN, {"easy": 3, "hard": 1}, baseline_share=0, seed=1), 80)
     ]
 
     assert all(3 == Counter(workloads[at : at + 4])["easy"] for at in range(0, 80, 4))

@@ -469,7 +469,7 @@ def with_null_arm(ratio: float, noise: float, *, repeats: int = 1, **script: Any
     promised = rehearsal.slo(
         workload=[{"name": "work", "canaries": "x", "speculation": "optional"}],
         sweep={"repeats": repeats, "num_draft_tokens": [4]},
-        soak={"duration": 30.0, "sentinel_share": 0.5},
+        soak={"duration": 30.0, "baseline_share": 0.5},
         objective=[{"metric": "error_rate", "at_most": 0.0, "why": "w"}],
     )
     truth = {"seed": 5, "tokens": 40, "acceptance": 0.0, "ratio": ratio, "noise": {"answer": noise}, **script}

@@ -29,7 +29,7 @@ def replay(
     promised = slo(
         workload=[{"name": name, "canaries": "x", "speculation": "optional"} for name in workloads],
         sweep={"repeats": 2, knob: values},
-        soak={"duration": 120.0, "sentinel_share": 0.5},
+        soak={"duration": 120.0, "baseline_share": 0.5},
         objective=[{"metric": "throughput_ratio", "at_least": 1.0, "why": "it must not be slower"}],
     )
     truth = {"seed": seed, "tokens": 40, "noise": {"answer": 0.05}, "acceptance": 0.5, **script}

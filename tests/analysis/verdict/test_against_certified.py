@@ -31,7 +31,7 @@ def run(*, token_s: float = 0.05, first_s: float = 0.1, accepted: int = 6, wrong
         fast = steady(token_s * (1 + at % 3 / 100), first_s=first_s, sent_s=sent, text=text, **counters)
         candidate.append(generation(fast, name, pair=f"p{at}"))
         slow = steady(0.1, sent_s=sent + 5, text="1")
-        plain.append(generation(slow, name, arm="plain", role=Role.SENTINEL, pair=f"p{at}"))
+        plain.append(generation(slow, name, arm="plain", role=Role.BASELINE, pair=f"p{at}"))
     prompts = [canary(f"c-{at:03}", expect=JSON) for at in range(CANARIES)]
     return evidence(candidate, plain, prompts)
 

@@ -294,7 +294,7 @@ def run(truth: dict[str, Any], promise: dict[str, Any], *, unforeseen: float | N
     promised = slo(
         workload=[{"name": name, "canaries": "x", "speculation": "optional"} for name in names],
         sweep={"repeats": 1, "num_draft_tokens": [4]},
-        soak={"duration": 60.0, "sentinel_share": 0.5},
+        soak={"duration": 60.0, "baseline_share": 0.5},
         objective=[{**promise, "why": "w"}],
     )
     script = {"tokens": 40, "acceptance": 0.8, "noise": {"answer": 0.02}, **truth}

@@ -267,8 +267,8 @@ def test_each_route_knows_the_steps_below_and_what_was_measured() -> None:
     policy = written(ended("easy", "promoted", measured=SOAKED), ended("hard", "graded_back", measured=SOAKED))
 
     easy, hard = policy["route"]
-    shorter = {"rung": "shrink-draft", "draft": "heavy", "num_draft_tokens": 2}
-    assert [shorter, {"rung": "lighter-draft", "draft": "light", "num_draft_tokens": 2}] == easy["ladder"]
+    shorter = {"step": "shrink-draft", "draft": "heavy", "num_draft_tokens": 2}
+    assert [shorter, {"step": "lighter-draft", "draft": "light", "num_draft_tokens": 2}] == easy["ladder"]
     assert {"throughput_ratio", "decode_throughput", "acceptance_rate", "canary_pass_rate"} == easy["measured"].keys()
     assert not {"ladder", "measured"} & hard.keys()
 

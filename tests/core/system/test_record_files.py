@@ -40,7 +40,7 @@ def test_records_come_back_as_they_were(tmp_path: Path) -> None:
         canary="a",
         arm="candidate",
         setting=setting(draft="heavy", num_draft_tokens=4, thinking=None),
-        role=Role.SENTINEL,
+        role=Role.BASELINE,
         repeat=1,
         pair="p",
         concurrency=2,

@@ -136,8 +136,8 @@ def test_edited_conditions_are_refused(tmp_path: Path) -> None:
 
 
 MEASURED = {"throughput_ratio": {"center": 1.5, "lo": 1.4, "hi": 1.6, "n": 24}}
-THREE = {"rung": "shrink-draft", "draft": "heavy", "num_draft_tokens": 3}
-ONE = {"rung": "shrink-draft", "draft": "heavy", "num_draft_tokens": 1}
+THREE = {"step": "shrink-draft", "draft": "heavy", "num_draft_tokens": 3}
+ONE = {"step": "shrink-draft", "draft": "heavy", "num_draft_tokens": 1}
 
 
 @pytest.mark.parametrize(

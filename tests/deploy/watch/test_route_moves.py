@@ -264,7 +264,7 @@ def test_nothing_is_tried_on_no_evidence_at_all() -> None:
 
 
 @pytest.mark.parametrize(("switched", "expected"), [(True, LOWER), (False, PLAIN)])
-def test_while_plain_the_rung_above_is_asked_where_that_can_be(switched: bool, expected: Setting) -> None:
+def test_while_plain_the_step_above_is_asked_where_that_can_be(switched: bool, expected: Setting) -> None:
     """
     A few answers with the draft show whether it pays again; a server with one fixed setting gives none.
     """
@@ -427,9 +427,9 @@ def test_a_restart_never_takes_a_route_up(rounds: list[tuple[tuple[str, str], in
     [
         lambda entry: entry.pop("change"),
         lambda entry: entry.update(change="resurrected"),
-        lambda entry: entry.update(to_rung="0"),
-        lambda entry: entry.update(to_rung=True),
-        lambda entry: entry.update(from_rung=-1),
+        lambda entry: entry.update(to_step="0"),
+        lambda entry: entry.update(to_step=True),
+        lambda entry: entry.update(from_step=-1),
         lambda entry: entry.update(evidence=7),
     ],
 )

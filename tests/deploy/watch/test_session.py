@@ -114,7 +114,7 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
     code, output = deployed.watch(3)
 
     begun = output.of("begun")[0]["routes"][0]["standing"]
-    assert (1, 2, []) == (code, begun["rung"], output.changes)
+    assert (1, 2, []) == (code, begun["step"], output.changes)
     assert "acceptance_rate" in begun["because"]
     assert all(word in output.messages[0] for word in ("easy: ", "acceptance_rate: "))
     assert route(deployed)["speculation"] is False
@@ -133,7 +133,7 @@ def test_state_outlives_a_rotated_log(tmp_path: Path, monkeypatch: pytest.Monkey
     _, output = deployed.watch(1)
 
     assert not any('"down"' in line for line in (tmp_path / "watch.jsonl").read_text().splitlines())
-    assert 2 == output.of("begun")[0]["routes"][0]["standing"]["rung"]
+    assert 2 == output.of("begun")[0]["routes"][0]["standing"]["step"]
 
 
 def test_a_new_certificate_begins_anew(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_new_certificate_begins_anew(tmp_path: Path) -> None:
 
     code, output = deployed.watch(10)
 
-    assert (0, 0) == (code, output.of("begun")[0]["routes"][0]["standing"]["rung"])
+    assert (0, 0) == (code, output.of("begun")[0]["routes"][0]["standing"]["step"])
 
 
 def test_an_expired_policy_is_off(tmp_path: Path) -> None:

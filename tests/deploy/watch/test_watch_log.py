@@ -53,7 +53,7 @@ def test_every_flipped_bit_is_damage(tmp_path: Path) -> None:
     """
     path = tmp_path / "watch.jsonl"
     with log(path) as watch_log:
-        written = watch_log.write("change", to_rung=2)
+        written = watch_log.write("change", to_step=2)
     content = path.read_bytes()
     undamaged = []
     for place in range(8 * (len(content) - 1)):

@@ -282,7 +282,7 @@ def test_a_watch_that_was_killed_goes_on(tmp_path: Path, server: Answering) -> N
 
     code, output = deployment.watch(1)
 
-    assert (1, True) == (code, output.of("begun")[0]["routes"][0]["standing"]["rung"] > 0)
+    assert (1, True) == (code, output.of("begun")[0]["routes"][0]["standing"]["step"] > 0)
 
 
 def test_plain_text_and_colours(tmp_path: Path, server: Answering) -> None:

@@ -28,7 +28,7 @@ CERTIFY = ("remote", "certify", "slo.toml", *ON)
 REAL_TIME = {"time": "real", "token": "1 ms", "verify": "1.1 ms", "draft_token": "0.1 ms", "prefill": "1 ms"}
 HELD = {"HOLD_FILE": "runs/*/soak-1.jsonl", "HOLD_COUNT": "5", "HOLD_WORD": "concurrency", "HOLD_UNTIL": "../../go"}
 """A remote host whose runs stand still in their soak, until the test says `go`; the word is in each record once."""
-ENDLESS = {"duration": "600 s", "sentinel_drift": 0.9}
+ENDLESS = {"duration": "600 s", "baseline_drift": 0.9}
 """The test ends it."""
 SMALL = {
     "workload": EASY,

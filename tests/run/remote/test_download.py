@@ -36,7 +36,7 @@ def test_a_run_that_was_changed_there_has_no_verdict(pair: Make, ended: Ended) -
     """
     A verdict changed with its checksum before it was fetched: exit 3 that names it, and no 0.
     """
-    remote = pair(REAL_TIME, soak={"duration": "2 s", "sentinel_drift": 0.9})
+    remote = pair(REAL_TIME, soak={"duration": "2 s", "baseline_drift": 0.9})
     _improve_the_verdict(finished_there(remote, ended))
 
     done = remote.project.run(*CERTIFY_RUN, "--json")

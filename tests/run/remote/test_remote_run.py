@@ -139,7 +139,7 @@ def test_two_starts_at_once_make_one_run(pair: Make, ended: Ended) -> None:
     """
     Two commands that both find the host free: the host starts one, and the other is refused, by its script or its lock.
     """
-    remote = pair(REAL_TIME, soak={"duration": "2 s", "sentinel_drift": 0.9})
+    remote = pair(REAL_TIME, soak={"duration": "2 s", "baseline_drift": 0.9})
     (remote.project.path / "other.toml").write_text((remote.project.path / "slo.toml").read_text() + "\n")
 
     processes = [remote.project.start("remote", "certify", name, *ON) for name in ("slo.toml", "other.toml")]

@@ -12,7 +12,7 @@ def test_a_run_is_listed_and_downloaded_later(pair: Make, ended: Ended) -> None:
     """
     A run that was not followed to its end is listed as not fetched; attach downloads it, and then none is left.
     """
-    remote = pair(REAL_TIME, soak={"duration": "2 s", "sentinel_drift": 0.9})
+    remote = pair(REAL_TIME, soak={"duration": "2 s", "baseline_drift": 0.9})
     process = remote.project.start(*CERTIFY)
     until(remote.measuring)
     process.kill()

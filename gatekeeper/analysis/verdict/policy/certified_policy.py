@@ -59,7 +59,7 @@ class CertifiedRoute:
             "warm_up": self.warm_up_after is not None,
             "warm_up_after": self.warm_up_after,
             "max_concurrency": self.max_concurrency,
-            "ladder": [{"rung": step, **dict(knobs)} for step, knobs in self.ladder],
+            "ladder": [{"step": step, **dict(knobs)} for step, knobs in self.ladder],
             "request": [request.document() for request in self.requests],
             "measured": {name: figures("center", figure) for name, figure in self.measured.items()},
         }

@@ -386,9 +386,9 @@ def test_a_thermal_zero_is_believed_with_a_steady_witness() -> None:
     A busy GPU whose frequency held is one, baseline requests that held their speed are another.
     """
     by_gpu = judged(soak(**BUSY), outside=IDLE)
-    by_sentinels = judged(soak(thermal_level=0.0), baseline_held=True)
+    by_baseline_requests = judged(soak(thermal_level=0.0), baseline_held=True)
 
-    assert (center(by_gpu["throttle_time"]), center(by_sentinels["throttle_time"])) == (0.0, 0.0)
+    assert (center(by_gpu["throttle_time"]), center(by_baseline_requests["throttle_time"])) == (0.0, 0.0)
 
 
 def test_a_witness_who_left_early_is_none() -> None:
@@ -506,13 +506,13 @@ def test_a_gpu_that_was_faster_before_the_soak_contradicts_nominal() -> None:
     assert "gpu_frequency fell" in because(judged(warm, earlier=cool, outside=IDLE)["throttle_time"])
 
 
-def test_sentinels_that_slowed_down_contradict_nominal() -> None:
+def test_baseline_requests_that_slowed_down_contradict_nominal() -> None:
     """
     Whatever the GPU says.
     """
     says(
         "estimates",
-        "sentinels that slowed down contradict nominal",
+        "baseline requests that slowed down contradict nominal",
         because(judged(soak(**BUSY), baseline_held=False)["throttle_time"]),
     )
 
