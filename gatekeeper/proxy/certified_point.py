@@ -108,14 +108,14 @@ class CertifiedPoint:
         if not self.requests:
             return "the policy does not say what the certified requests asked for"
         added = comparable_fields(self.added)
-        own = {name: value for name, value in options.items() if added.get(name) != value}
-        nearest = min(self.requests, key=lambda certified: len([*_differing(own, certified)]))
-        name = next(_differing(own, nearest), None)
-        return None if name is None else self._describe_difference(name, own, nearest, added)
+        asked_for = {name: value for name, value in options.items() if added.get(name) != value}
+        nearest = min(self.requests, key=lambda certified: len([*_differing(asked_for, certified)]))
+        name = next(_differing(asked_for, nearest), None)
+        return None if name is None else self._describe_difference(name, asked_for, nearest, added)
 
     @staticmethod
     def _describe_difference(
-        name: str, own: Mapping[str, str], nearest: Mapping[str, str], added: Mapping[str, str]
+        name: str, asked_for: Mapping[str, str], nearest: Mapping[str, str], added: Mapping[str, str]
     ) -> str:
         """Return how a request differs in one field from the certified one that is nearest to it."""
         shown_name = f"'{name}'" if FIELD_NAME.fullmatch(name) else "a field"
@@ -126,9 +126,9 @@ class CertifiedPoint:
         if name not in nearest:
             return f"no certified request like it had {shown_name}"
         certified_value = _shown(nearest[name])
-        if name not in own:
+        if name not in asked_for:
             return f"the request has no {shown_name}, certified with {certified_value}"
-        return f"{shown_name} of the request is {_shown(own[name])}, certified with {certified_value}"
+        return f"{shown_name} of the request is {_shown(asked_for[name])}, certified with {certified_value}"
 
     def _compare_prompt(self, conditions: RequestConditions, text_tokens: int | None) -> str | None:
         if self.longest_prompt is None:
@@ -162,10 +162,10 @@ def _body(dialect: Dialect, conditions: Conditions, request: CertifiedRequest, *
     return dialect.body(ServerRequest(resolved, knobs={}, model=None, draft=None, cache=cache))
 
 
-def _differing(own: Mapping[str, str], certified: Mapping[str, str]) -> Iterator[str]:
+def _differing(asked_for: Mapping[str, str], certified: Mapping[str, str]) -> Iterator[str]:
     """Yield the names of the fields in which a request differs from a certified one, by the alphabet."""
-    for name in sorted({*own, *certified}):
-        if own.get(name) != certified.get(name):
+    for name in sorted({*asked_for, *certified}):
+        if asked_for.get(name) != certified.get(name):
             yield name
 
 
