@@ -98,7 +98,7 @@ def policy_of(run: Path, issued: datetime) -> dict[str, Any]:
 
 CERTIFIED: dict[str, Any] = {
     "conditions": CONDITIONS | {"concurrency": 64},
-    "route": {"longest_prompt": 1000, "models": ["org/target"], "request": [{}]},
+    "route": {"longest_prompt": 1000, "models": ["org/target", "t"], "request": [{}]},
 }
 """What a policy says of the requests that it routes to the draft."""
 

@@ -12,6 +12,7 @@ from yarl import URL
 
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.backend_registry import SERVERS
+from gatekeeper.proxy.live_request import merged
 from gatekeeper.proxy.request_routes import RequestRoutes
 from tests.builders.live_server import CHAT, LiveProxy, LiveServer, listening, live_policy, proxied, published
 
@@ -154,7 +155,7 @@ def test_a_client_cannot_choose_a_draft(tmp_path: Path, *, on: bool) -> None:
                 chosen = {"draft_model": "x", "num_draft_tokens": 9, "Draft_Model": "y", **blocks}
                 await proxy.chat({"messages": [], **chosen})
 
-                expected = {"temperature": 0, "messages": []}
+                expected = {"temperature": 0, "messages": [], "model": "t"}
                 assert [expected | {"num_draft_tokens": 4} if on else expected] == (server if on else plain).bodies
                 assert [] == (plain if on else server).bodies
 
@@ -235,11 +236,11 @@ def test_each_path_is_plain_or_speculates_or_is_refused(
         async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
             async with proxied(tmp_path, server, plain if has_plain_server else None, publish=False) as proxy:
                 published(proxy.routes, on=on, fields=fields if on else {}, plain=plain_fields, backend=backend)
-                statuses = {
-                    path: await post(proxy, b'{"prompt": "a", "temperature": 0}', path) for path in {*paths, *OTHERS}
-                }
+                sampling = {"options": {"temperature": 0}} if backend == "ollama" else {"temperature": 0}
+                body = {"model": "t", "messages": [], **sampling}
+                statuses = {path: await post(proxy, json.dumps(body).encode(), path) for path in {*paths, *OTHERS}}
 
-                whole = {"prompt": "a", "temperature": 0} | (fields if on else plain_fields)
+                whole = json.loads(merged(body, fields if on else plain_fields))
                 told = server if on or not has_plain_server else plain
                 assert {(path, json.dumps(whole)) for path in paths} == {
                     (path, body.decode()) for path, _, body in told.requests if path in paths
@@ -272,7 +273,7 @@ def test_no_name_of_a_client_makes_a_server_ignore_the_fields(tmp_path: Path, *,
 
             _, headers, _ = server.requests[0]
             lowered = {name.lower(): value for name, value in headers.items()}
-            whole = {"temperature": 0, "messages": [], "metadata": {"session": "s"}} | (MTP if on else AR)
+            whole = {"temperature": 0, "model": "t", "messages": [], "metadata": {"session": "s"}} | (MTP if on else AR)
             assert whole == server.bodies[0]
             assert not lowered.keys() & {name.lower() for name in names}
             assert ("1", "kept") == (lowered["x-mtplx-allow-client-controls"], lowered["x-other"])
@@ -339,7 +340,7 @@ def test_answers_at_once_are_in_flight_for_every_request(tmp_path: Path) -> None
         async with listening(LiveServer(waits=True)) as server, listening(LiveServer()) as plain:
             async with proxied(tmp_path, server, plain, publish=False) as proxy:
                 published(proxy.routes, of=live_policy(concurrency=4))
-                wide: dict[str, Any] = {"messages": [], "n": 4, "stream": True, "temperature": 0}
+                wide: dict[str, Any] = {"messages": [], "n": 4, "stream": True, "temperature": 0, "model": "t"}
                 async with proxy.session.post(proxy.url + CHAT, json=wide) as first:
                     await first.content.readany()
                     _, _, headers = await proxy.chat()
