@@ -14,7 +14,7 @@ from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.proxy.live_request import merged
 from gatekeeper.proxy.request_routes import RequestRoutes
-from tests.builders.live_server import CHAT, LiveProxy, LiveServer, listening, live_policy, proxied, published
+from tests.builders.live_server import ASKED, CHAT, LiveProxy, LiveServer, listening, live_policy, proxied, published
 
 pytestmark = pytest.mark.timeout(240)
 PLAIN = {"mode": "ar"}
@@ -337,18 +337,21 @@ def test_answers_at_once_are_in_flight_for_every_request(tmp_path: Path) -> None
     """
 
     async def main() -> None:
-        async with listening(LiveServer(waits=True)) as server, listening(LiveServer()) as plain:
+        async with listening(LiveServer()) as server, listening(LiveServer(waits=True)) as plain:
             async with proxied(tmp_path, server, plain, publish=False) as proxy:
                 published(proxy.routes, of=live_policy(concurrency=4))
                 wide: dict[str, Any] = {"messages": [], "n": 4, "stream": True, "temperature": 0, "model": "t"}
                 async with proxy.session.post(proxy.url + CHAT, json=wide) as first:
                     await first.content.readany()
-                    _, _, headers = await proxy.chat()
-                    in_flight = proxy.routes.in_flight
-                    server.go.set()
+                    one = {**ASKED, "stream": True}
+                    async with proxy.session.post(proxy.url + CHAT, json=one) as second:
+                        in_flight, because = proxy.routes.in_flight, second.headers["x-gatekeeper-because"]
+                        plain.go.set()
+                        await second.read()
                     await first.read()
+                    await proxy.recorded()
 
-                assert ("plain", 4) == (headers["x-gatekeeper-route"], in_flight)
+                assert (5, "5 requests in flight, certified up to 4") == (in_flight, because)
                 assert 0 == proxy.routes.in_flight
 
     asyncio.run(main())
