@@ -34,7 +34,7 @@ CONDITIONS: dict[str, Any] = {
 MOST_UNTIL_OFF = 1000
 """Requests until the loss is proven; other work on the machine makes their speeds differ more than those simulated."""
 RULES: list[dict[str, Any]] = [
-    {"workload": "tools", "path": "/v1/completions"},
+    {"workload": "tools", "path": "/chat/completions"},
     {"workload": "tools", "tools": True},
     {"workload": "json", "response_format": "json_object"},
     {"workload": "json", "model": "default_*"},
@@ -47,7 +47,7 @@ COUNTED = {"stream": True, "stream_options": {"include_usage": True}}
 """Then the tap of the server that drafts adds its counts to the usage."""
 REQUESTS: dict[str, dict[str, Any]] = {
     "header": {"x_gatekeeper_workload": "json", "body": {"tools": TOOLS}},
-    "rule 1": {"path": "/v1/completions", "body": {"prompt": "hello."}},
+    "rule 1": {"path": "/chat/completions"},
     "rule 2": {"body": {"tools": TOOLS}},
     "rule 3": {"body": {"response_format": {"type": "json_object"}}},
     "rule 4": {"body": {"model": "default_model"}},
