@@ -102,7 +102,7 @@ def test_the_fields_of_the_route_are_in_the_request(tmp_path: Path) -> None:
         draws = iter([1.0, 0.0])
         async with listening(LiveServer()) as server, proxied(tmp_path, server, draw=lambda: next(draws)) as proxy:
             published(proxy.routes, fields={"mode": "mtp", "options": {"n": 4}}, plain={"mode": "ar"})
-            request_body = {"stream": True, "messages": [], "options": {"seed": 1}, "temperature": 0}
+            request_body = {"stream": True, "messages": [], "options": {"seed": 1}, "temperature": 0, "model": "t"}
             await proxy.chat(request_body)
             await proxy.chat(request_body)
 
@@ -121,7 +121,7 @@ def test_a_long_request_is_read_in_another_process(tmp_path: Path, monkeypatch: 
     which streams wait, parses none of it.
     """
     messages = [{"role": "user", "content": "word " * 200_000}]
-    long = {"messages": messages, "stream": True, "options": {"seed": 1}, "temperature": 0}
+    long = {"messages": messages, "stream": True, "options": {"seed": 1}, "temperature": 0, "model": "t"}
 
     def parsed(text: bytes) -> Any:
         assert len(text) < 1000
@@ -711,7 +711,7 @@ def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> None:
 
     assert 0o600 == prompts_file.stat().st_mode & 0o777
     assert "listing" == line["workload"], "a workload without a route keeps its name"
-    assert {"messages": [], "stream": True, "temperature": 0} == line["request"]
+    assert {"messages": [], "stream": True, "temperature": 0, "model": "t"} == line["request"]
     assert ("Sure", [{"name": "get", "arguments": '{"a": 1}'}]) == (
         line["response"]["text"],
         line["response"]["tool_calls"],
