@@ -73,16 +73,6 @@ def test_no_command_measures_with_a_lossy_option(project: ProjectFolder, words: 
     assert [] == [*project.path.glob("run/*.jsonl")]
 
 
-def test_a_remote_host_is_told_so_too(project: ProjectFolder) -> None:
-    """
-    The preflight of a remote run, asked on that host, holds the same error and its exit code.
-    """
-    document = written(project, "vllm", args=FLY).run("remote", "inventory", "slo.toml", code=0).document
-
-    assert 2 == document["refused"]["exit_code"]
-    says("backends", "the error says where what and what to do (1)", document["refused"]["message"])
-
-
 def test_doctor_names_a_variable_that_makes_speculation_lossy(project: ProjectFolder) -> None:
     """
     A variable that started servers would inherit is named with the servers it concerns and how to unset it; exit 2.

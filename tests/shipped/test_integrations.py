@@ -193,7 +193,7 @@ def test_release_notes_are_a_section_of_the_changelog(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="has no section"):
         tool(f"v{version}")
 
-    assert notes.startswith("### Added")
+    assert notes.startswith("The first release.")
     assert "## [" not in notes
 
 
