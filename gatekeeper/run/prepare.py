@@ -242,7 +242,9 @@ def _refuse(problems: Sequence[Complaint]) -> None:
             raise error(f"{grave[0].about}: {grave[0].message}", hint=grave[0].hint)
         if grave:
             lines = [f"{complaint.about}: {complaint.message}; {complaint.hint}" for complaint in grave[:_SHOWN]]
-            raise error("\n".join(lines), hint="gatekeeper plan shows all that is wrong with a plan, and runs nothing")
+            raise error(
+                "\n".join(lines), hint="gatekeeper plan shows all that is wrong with a plan, and measures nothing"
+            )
 
 
 def verify_unchanged(now: Manifest, stored: RunDirectory) -> str:

@@ -74,8 +74,10 @@ class RemoteScript:
     def __init__(self, host: str, script: str, *, alone: bool = False, greeting_s: float = GREETING_S) -> None:
         """Connect to *host*, start *script* there and wait until it has begun; raise SshError where it does not."""
         self.host = check_host_name(host)
-        mark = secrets.token_hex(16)
-        content = f"printf '\\n%s\\n' {mark}\n{script}".encode("utf-8", "surrogateescape")
+        self._mark = secrets.token_hex(16)
+        # On stderr too: what arrives there before it was written by login files, whenever it is read.
+        begin = f"printf '\\n%s\\n' {self._mark}; printf '\\n%s\\n' {self._mark} >&2\n"
+        content = f"{begin}{script}".encode("utf-8", "surrogateescape")
         self._buffer, self._stderr = bytearray(), bytearray()
         argv = [*ssh_words(alone=alone), "--", host, COMMAND.format(size=len(content))]
         try:
@@ -94,7 +96,7 @@ class RemoteScript:
         self._stderr_reader.start()
         try:
             self.send(content)
-            self._skip_banner(f"\n{mark}\n".encode(), time.monotonic() + greeting_s)
+            self._skip_banner(f"\n{self._mark}\n".encode(), time.monotonic() + greeting_s)
         except BaseException:
             self.close()
             raise
@@ -127,7 +129,7 @@ class RemoteScript:
         if code is None or code < 0 or code == SSH_FAILED:  # below 0: a signal ended ssh itself
             raise self._lost_error()
         if code != 0:
-            raise RemoteScriptError(self.host, code, self._stderr.decode(errors="replace"))
+            raise RemoteScriptError(self.host, code, self._written_to_stderr())
 
     def close(self) -> None:
         """End the connection; a run that was started continues."""
@@ -155,7 +157,6 @@ class RemoteScript:
             if not self._fill(end):
                 raise self._lost_error()
         del self._buffer[: position + len(mark)]
-        self._stderr.clear()  # what login files wrote does not explain later errors
 
     def _fill(self, end: float) -> bool:
         """Read what has arrived; False at the end of the output. Raise SshError where nothing arrives by *end*."""
@@ -169,7 +170,7 @@ class RemoteScript:
     def _lost_error(self) -> SshError:
         code = self._exit_code()
         self.close()
-        return explain(self.host, code, self._stderr.decode(errors="replace"))
+        return explain(self.host, code, self._written_to_stderr())
 
     def _exit_code(self) -> int | None:
         try:
@@ -178,6 +179,11 @@ class RemoteScript:
             return None
         self._stderr_reader.join(1)
         return code
+
+    def _written_to_stderr(self) -> str:
+        """Return what ssh and the script wrote: what login files complain of does not explain why a script failed."""
+        text = self._stderr.decode(errors="replace")
+        return text.rpartition(f"\n{self._mark}\n")[2]
 
     def _read_stderr(self) -> None:
         assert self._ssh.stderr is not None
