@@ -24,8 +24,8 @@ def start(deployed: Deployed, *options: str) -> AbstractContextManager[tuple["su
     return proxy(deployed.path / "policy.toml", deployed.path / "run", deployed.path / "slo.toml", *options)
 
 
-def chat(url: str, **headers: str) -> tuple[bytes, str]:
-    body = {"messages": [{"role": "user", "content": "x"}], "stream": True, "temperature": 0, "model": "org/target"}
+def chat(url: str, content: str = "x", **headers: str) -> tuple[bytes, str]:
+    body = {"messages": [{"role": "user", "content": content}], "stream": True, "temperature": 0, "model": "org/target"}
     response = httpx2.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=60)
     return response.content, response.headers["x-gatekeeper-route"]
 
@@ -43,7 +43,8 @@ def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None
         with start(deployed, *options) as (process, url):
             until(lambda: (tmp_path / "policy.live.toml").exists() or process.poll() is not None)
             assert process.poll() is None
-            routes = {chat(url)[1] for _ in range(3)}
+            # The holdout draws whole conversations: each request begins another one.
+            routes = {chat(url, content)[1] for content in ("x", "y", "z")}
             off = chat(url, **{"x-gatekeeper-workload": "other"})[1]
             own_files = (*options, "--overlay", str(tmp_path / "own.toml"), "--log", str(tmp_path / "own.jsonl"))
             with start(deployed, *own_files) as (second, printed_second):
