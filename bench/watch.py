@@ -7,8 +7,8 @@
 A run is one route: a canary paired with a baseline request at intervals, and after each the guards that `certify`
 writes, at the error of a look. Simulated are a pair's ratio, an answer's acceptance and whether it failed; how these
 are read from an answer is tested elsewhere, and how soon a fall of the acceptance is seen is in `bench/watch_falls.py`.
-The bounds are the package's own, applied to whole months with rolling sums; `tests/deploy/watch/test_watch_bench.py`
-holds every look of a run against `deploy.watch.guards`.
+The bounds are the package's own, applied to whole months with rolling sums; `tests/live/test_watch_bench.py`
+holds every look of a run against `live.guards`.
 """
 
 import argparse
@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.core.policy import Guard, Policy
 from gatekeeper.core.verdict import Estimate
-from gatekeeper.deploy.watch.guards.guard_judgement import STRETCHES, GuardContext, round_error
-from gatekeeper.deploy.watch.guards.guard_values import MIN_SHARE_VALUES, median_bounds, median_min_values, share_bounds
+from gatekeeper.live.guards.guard_judgement import STRETCHES, GuardContext, round_error
+from gatekeeper.live.guards.guard_values import MIN_SHARE_VALUES, median_bounds, median_min_values, share_bounds
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

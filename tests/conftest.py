@@ -40,7 +40,7 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)
 
-WHOLE = ("e2e", "faults", "versus", "run/remote", "deploy/running", "deploy/watch", "shipped")
+WHOLE = ("e2e", "faults", "versus", "run/remote", "live", "shipped")
 """Folders whose tests run whole commands, or read all that is shipped; `./run unit` leaves them out."""
 WHOLE_FOLDERS = tuple(f"{Path(__file__).parent / folder}/" for folder in WHOLE)
 WHOLE_FIXTURES = {"dist", "fresh", "llama_server", "make_fleet", "scripted", "told"}

@@ -45,7 +45,7 @@ IN_REPOSITORY = re.compile(
 )
 """Anywhere: a path that begins with a folder of the repository."""
 SET_FOR_A_HOOK = "GATEKEEPER_WORKLOAD"
-"""One of the variables that `deploy/watch/outputs.py` names after the keys of a change."""
+"""One of the variables that `live/outputs.py` names after the keys of a change."""
 MADE_LATER = {"policy.toml", "policy.live.toml", "slos/this-host.toml", "soak/hosts.toml"}
 PLACEHOLDER = re.compile("NAME|HOST|SLO|OTHER|qwen")
 LINK = re.compile(r"\]\(([^)\s]+)\)")

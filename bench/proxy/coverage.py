@@ -21,7 +21,7 @@ from bench.proxy.worlds import BASE, DAY_S, OWN_SERVER, STICKY, STICKY_LONG, WOR
 from gatekeeper.analysis.stats import anytime_bounds
 from gatekeeper.analysis.stats.anytime_bounds import Moments
 from gatekeeper.core.verdict import Estimate, Missing
-from gatekeeper.proxy.live_evidence import LEAST_CONVERSATIONS
+from gatekeeper.live.live_evidence import LEAST_CONVERSATIONS
 
 TRUE, REQUESTS, ERROR = 1.6, 3000, 0.05
 NOISES = ("normal", "heavy", "draft varies", "plain varies", "skewed", "rare slow answers")

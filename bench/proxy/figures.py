@@ -36,10 +36,10 @@ import uvloop
 
 from bench.proxy.known_times import requests
 from gatekeeper.core.hidden_keys import Address
-from gatekeeper.proxy.live_evidence import LiveEvidence
-from gatekeeper.proxy.live_records import LiveRecords
-from gatekeeper.proxy.proxy_server import ProxyServer
-from gatekeeper.proxy.request_routes import RequestRoutes
+from gatekeeper.live.live_evidence import LiveEvidence
+from gatekeeper.live.live_records import LiveRecords
+from gatekeeper.live.proxy_server import ProxyServer
+from gatekeeper.live.request_routes import RequestRoutes
 from tests.builders.live_server import published
 
 CHAT = "/v1/chat/completions"

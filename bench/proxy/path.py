@@ -20,11 +20,11 @@ import uvloop
 
 from bench.proxy.known_times import DONE, EVENT, HEAD
 from gatekeeper.core.hidden_keys import Address
-from gatekeeper.proxy.http.exchange import Exchange, origin_of
-from gatekeeper.proxy.live_evidence import LiveEvidence
-from gatekeeper.proxy.live_records import LiveRecords
-from gatekeeper.proxy.proxy_server import ProxyServer
-from gatekeeper.proxy.request_routes import RequestRoutes
+from gatekeeper.live.http.exchange import Exchange, origin_of
+from gatekeeper.live.live_evidence import LiveEvidence
+from gatekeeper.live.live_records import LiveRecords
+from gatekeeper.live.proxy_server import ProxyServer
+from gatekeeper.live.request_routes import RequestRoutes
 from tests.builders.live_server import CHAT, published
 
 SERVER = Address("http://127.0.0.1:9")

@@ -14,14 +14,14 @@ import numpy as np
 
 from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Policy
-from gatekeeper.proxy import ended_request
-from gatekeeper.proxy.answer_meter import AnswerMeter
-from gatekeeper.proxy.ended_request import EndedRequest
-from gatekeeper.proxy.live_conversations import prefix_digests
-from gatekeeper.proxy.live_evidence import Benefit, LiveEvidence
-from gatekeeper.proxy.live_request import LiveRequest
-from gatekeeper.proxy.request_fields import RequestConditions
-from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
+from gatekeeper.live import ended_request
+from gatekeeper.live.answer_meter import AnswerMeter
+from gatekeeper.live.ended_request import EndedRequest
+from gatekeeper.live.live_conversations import prefix_digests
+from gatekeeper.live.live_evidence import Benefit, LiveEvidence
+from gatekeeper.live.live_request import LiveRequest
+from gatekeeper.live.request_fields import RequestConditions
+from gatekeeper.live.request_routes import RequestDecision, RequestRoutes
 from tests.builders.live_server import CHAT, live_policy, published
 
 DAY_S = 86_400.0

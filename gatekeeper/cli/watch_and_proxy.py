@@ -74,8 +74,8 @@ def watch(policy: Path, *, rounds: int | None, as_json: bool, quiet: bool, **opt
 
     from gatekeeper.core.system.own_limits import raise_descriptor_limit
     from gatekeeper.core.text import inert_json
-    from gatekeeper.deploy.watch.open_session import open_session
-    from gatekeeper.deploy.watch.watch_config import WatchConfig
+    from gatekeeper.live.open_session import open_session
+    from gatekeeper.live.watch_config import WatchConfig
 
     options["interval"] = parse_duration(options["interval"], "--interval", "60s")
     options["commands"] = tuple(_argv(command) for command in options["commands"])
@@ -133,10 +133,10 @@ def proxy(
     gatekeeper proxy policy.toml --url http://127.0.0.1:8080/v1
     """
     from gatekeeper.core.system.own_limits import raise_descriptor_limit
-    from gatekeeper.deploy.watch.watch_config import WatchConfig
+    from gatekeeper.live.watch_config import WatchConfig
 
     try:
-        from gatekeeper.proxy import serve
+        from gatekeeper.live import serve
     except ModuleNotFoundError as error:
         raise InputError(f"{MISSING}: no module {error.name}", hint='pip install "gatekeeper-slo[proxy]"') from error
 

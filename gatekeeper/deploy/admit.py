@@ -21,10 +21,10 @@ from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.run_directory import POLICY, RunDirectory
 from gatekeeper.core.units import show_seconds
-from gatekeeper.deploy.running.server_differences import Compared, differences
-from gatekeeper.deploy.running.server_probe import check_server
 from gatekeeper.deploy.signing import keyless, sign, ssh_keys
 from gatekeeper.deploy.signing.keyless import KeylessSigner
+from gatekeeper.live.running.server_differences import Compared, differences
+from gatekeeper.live.running.server_probe import check_server
 from gatekeeper.report.attestation import tries_before
 from gatekeeper.run.stored import tries, verify
 from gatekeeper.run.stored.tries import TryCount

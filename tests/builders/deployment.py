@@ -14,10 +14,10 @@ import tomli_w
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.manifest import File, sha256
 from gatekeeper.core.system.run_directory import RunDirectory
-from gatekeeper.deploy.watch.open_session import open_session
-from gatekeeper.deploy.watch.routes import LiveTraffic
-from gatekeeper.deploy.watch.session import Session
-from gatekeeper.deploy.watch.watch_config import WatchConfig
+from gatekeeper.live.open_session import open_session
+from gatekeeper.live.routes import LiveTraffic
+from gatekeeper.live.session import Session
+from gatekeeper.live.watch_config import WatchConfig
 from gatekeeper.report.attestation import described
 from tests.builders.background_server import BackgroundServer, QuietHandler
 from tests.builders.manifest import manifest

@@ -14,12 +14,12 @@ from aiohttp import ClientSession, web
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.policy import WORKLOAD_HEADER, CertifiedRequest, Policy
-from gatekeeper.deploy.watch.overlay import OverlayRoute
-from gatekeeper.proxy.live_evidence import LiveEvidence
-from gatekeeper.proxy.live_records import LiveRecords
-from gatekeeper.proxy.live_request import LiveRequest, read_request
-from gatekeeper.proxy.proxy_server import ProxyServer
-from gatekeeper.proxy.request_routes import RequestRoutes
+from gatekeeper.live.live_evidence import LiveEvidence
+from gatekeeper.live.live_records import LiveRecords
+from gatekeeper.live.live_request import LiveRequest, read_request
+from gatekeeper.live.overlay import OverlayRoute
+from gatekeeper.live.proxy_server import ProxyServer
+from gatekeeper.live.request_routes import RequestRoutes
 from tests.builders.watch import policy
 
 CHAT = "/v1/chat/completions"

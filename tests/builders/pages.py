@@ -15,18 +15,18 @@ from gatekeeper.analysis.verdict.grown_conversations import ContextBin, GrownCon
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.verdict import Estimate, Missing, Outcome
 from gatekeeper.deploy import compare, history
-from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.fleet import fleet_page
 from gatekeeper.fleet.cell_task import CellResult, CellWorkload
 from gatekeeper.fleet.fleet_record import FleetRecord
-from gatekeeper.proxy.answer_meter import AnswerMeter
-from gatekeeper.proxy.ended_request import EndedRequest
-from gatekeeper.proxy.live_evidence import LiveEvidence
-from gatekeeper.proxy.live_request import LiveRequest
-from gatekeeper.proxy.observation import Observation
-from gatekeeper.proxy.page import proxy_page
-from gatekeeper.proxy.page.live_day import LiveDay
-from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
+from gatekeeper.live.answer_meter import AnswerMeter
+from gatekeeper.live.ended_request import EndedRequest
+from gatekeeper.live.live_evidence import LiveEvidence
+from gatekeeper.live.live_request import LiveRequest
+from gatekeeper.live.observation import Observation
+from gatekeeper.live.overlay import OverlayRoute
+from gatekeeper.live.page import proxy_page
+from gatekeeper.live.page.live_day import LiveDay
+from gatekeeper.live.request_routes import RequestDecision, RequestRoutes
 from gatekeeper.report.html import comparison_page, history_page, page
 from gatekeeper.run.stored.stored_page import load_live_page, load_page_data
 from gatekeeper.run.stored.stored_policy import stored_policy

@@ -6,9 +6,9 @@ from typing import Any
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.policy import Guard, Policy
 from gatekeeper.core.records import Answer, Generation, HostSample, Reading, Role, Setting
-from gatekeeper.deploy.running.deployed_server import CounterGain
-from gatekeeper.deploy.watch.guards.guard_judgement import GuardContext, GuardResult, judge_guard
-from gatekeeper.deploy.watch.guards.recent_samples import GuardEvidence
+from gatekeeper.live.guards.guard_judgement import GuardContext, GuardResult, judge_guard
+from gatekeeper.live.guards.recent_samples import GuardEvidence
+from gatekeeper.live.running.deployed_server import CounterGain
 from tests.builders.slo import FAST, PLAIN, SECOND, canary, counted, generation, steady
 
 TOKEN_S = 0.02

@@ -18,8 +18,8 @@ import requests
 import gatekeeper
 from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.listening_process import free_port
-from gatekeeper.deploy.watch import prometheus_text
-from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
+from gatekeeper.live import prometheus_text
+from gatekeeper.live.overlay import Overlay, OverlayRoute
 from tests.builders.github import put_on_path
 from tests.builders.project_folder import ROOT, ProjectFolder
 from tests.builders.waiting import until

@@ -1,0 +1,133 @@
+"""One proxy from its start to its end: the watch, the server, the records and the signals."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from gatekeeper.core.clock import SystemClock, stamp
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.hidden_keys import Address
+from gatekeeper.live.live_evidence import LiveEvidence
+from gatekeeper.live.live_records import LiveRecords
+from gatekeeper.live.live_telemetry import LiveTelemetry
+from gatekeeper.live.outputs import Say
+from gatekeeper.live.overlay import locked
+from gatekeeper.live.proxy_server import ProxyServer
+from gatekeeper.live.request_routes import RequestRoutes
+from gatekeeper.live.watch_config import WatchConfig
+from gatekeeper.live.watch_thread import WatchThread
+
+RECORDS = "live.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyConfig:
+    """The arguments and options of `gatekeeper proxy`."""
+
+    watch: WatchConfig
+    host: str
+    port: int
+    keep_prompts: Path | None = None
+    records: Path | None = None
+    hosts: tuple[str, ...] = ()
+    drain_s: float = 60.0
+
+
+def run(config: ProxyConfig, *, say: Say, listening: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT, then let requests end; *listening* gets the address."""
+    watch = config.watch
+    if watch.url is None:
+        raise InputError("the proxy needs --url, the address of the server", hint="--url http://127.0.0.1:8080")
+    watch.check()
+    check_address(config.host, config.port)
+    logging.getLogger("aiohttp").setLevel(logging.CRITICAL + 1)  # it would quote requests
+    routes = RequestRoutes(LiveEvidence())
+
+    def tell(text: str) -> None:
+        say(text, {})
+
+    path = config.records or watch.policy.with_name(RECORDS)
+    owner = {"since": stamp(SystemClock().wall()), "policy": str(watch.policy)}
+    with ExitStack() as stack:
+        stack.enter_context(locked(path, owner=owner, option="--records"))
+        thread = WatchThread(watch, routes, say)
+        stack.callback(thread.stop)
+        thread.start()
+        records = LiveRecords(path, config.keep_prompts, SystemClock().wall, tell)
+        stack.callback(records.close)
+        server = ProxyServer(
+            routes, records, url=watch.url, plain_url=watch.plain_url, hosts=(*config.hosts, config.host), say=tell
+        )
+        run_directory, exposition = watch.run or watch.policy.parent, server.exposition
+        telemetry = LiveTelemetry(run_directory, routes, records, tell, exposition=exposition, folder=watch.textfile)
+        stack.callback(telemetry.stop)
+        telemetry.start()
+        import uvloop  # noqa: PLC0415 (the extra `proxy`)
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(config, server, records, tell, listening))
+
+
+def check_address(host: str, port: int) -> None:
+    """Raise InputError where the address is taken: before canaries are sent, which cost the server time.
+
+    A name that does not resolve here may do so as an address of the other family.
+    """
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            pass
+    except socket.gaierror:
+        return
+    except OSError as error:
+        raise _cannot_listen(host, port, error) from error
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> InputError:
+    reason = error.strerror if isinstance(error, socket.gaierror) or not error.errno else os.strerror(error.errno)
+    return InputError(f"cannot listen on {host}:{port}: {reason or error}", hint="choose another --listen")
+
+
+async def _serve(
+    config: ProxyConfig,
+    server: ProxyServer,
+    records: LiveRecords,
+    tell: Callable[[str], None],
+    listening: Callable[[str], None],
+) -> None:
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    try:
+        port = await server.start(config.host, config.port, drain_s=config.drain_s)
+    except OSError as error:
+        await server.stop()
+        raise _cannot_listen(config.host, config.port, error) from error
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    address = Address(f"http://{host}:{port}")
+    records.write("begun", url=str(address))
+    gc.collect()
+    gc.freeze()  # a full collection would walk all that was loaded, while no token is passed on
+    gc.set_threshold(700, 10, 10)  # as does a collection after the 200,000 objects that a command may hold
+    listening(str(address))
+    await ended.wait()
+    waiting = server.routes.in_flight
+    tell(f"stopping: {waiting} requests in flight have up to {config.drain_s:g} s to end; once more stops at once")
+    stopping = asyncio.ensure_future(server.stop())
+    ended.clear()
+    second_signal = asyncio.ensure_future(ended.wait())
+    # By itself aiohttp waits as long once more for handlers that it has told to end.
+    await asyncio.wait((stopping, second_signal), timeout=config.drain_s, return_when=asyncio.FIRST_COMPLETED)
+    second_signal.cancel()
+    if not stopping.done():
+        stopping.cancel()
+        await asyncio.gather(stopping, return_exceptions=True)
+    records.write("ended", because="stopped by a signal")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)

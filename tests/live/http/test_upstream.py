@@ -1,0 +1,419 @@
+"""The connections to the servers, against a server that sends exactly what each test says."""
+
+import asyncio
+import errno
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvloop
+
+from gatekeeper.core.hidden_keys import Address
+from gatekeeper.core.system.own_limits import OwnLimitError
+from gatekeeper.live.http.exchange import MOST_AT_ONCE, MOST_HEAD, Exchange, Origin, UpstreamError, origin_of
+from gatekeeper.live.http.upstream import Upstream
+
+OK = b"HTTP/1.1 200 OK\r\n"
+Read = Callable[[asyncio.StreamReader], Coroutine[Any, Any, bytes]]
+
+
+class Wire:
+    """A server that answers each request with the next of its texts; `None` closes the connection instead."""
+
+    def __init__(self, *answers: bytes | None, closes: bool = False, at_once: bool = False) -> None:
+        self.answers, self.closes, self.at_once = list(answers), closes, at_once
+        self.connections = 0
+        self.requests: list[bytes] = []
+        self.origin = Origin("127.0.0.1", 0, False, b"", has_key=False)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while self.answers:
+                head = await reader.readuntil(b"\r\n\r\n")
+                body = b"" if self.at_once else await _body(head, reader)
+                self.requests.append(head + body)
+                if (answer := self.answers.pop(0)) is None:
+                    break
+                writer.write(answer)
+                await writer.drain()
+                if self.closes:
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        writer.close()
+
+
+async def _body(head: bytes, reader: asyncio.StreamReader) -> bytes:
+    if b"chunked" in head:
+        return await reader.readuntil(b"0\r\n\r\n")
+    length = next((line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), b": 0")
+    return await reader.readexactly(int(length.partition(b":")[2]))
+
+
+@asynccontextmanager
+async def wired(wire: Wire) -> AsyncIterator[Upstream]:
+    server = await asyncio.start_server(wire.serve, "127.0.0.1", 0)
+    wire.origin = origin_of(Address(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+    connections = Upstream()
+    try:
+        yield connections
+    finally:
+        connections.close()
+        server.close()
+
+
+async def whole(connections: Upstream, wire: Wire, method: str = "POST", content: Any = b"{}", **headers: str) -> bytes:
+    """Return the body of one answer."""
+    exchange = await connections.request(wire.origin, method, "/v1", headers, content)
+    try:
+        return await rest(exchange)
+    finally:
+        connections.release(exchange)
+
+
+async def rest(exchange: Exchange) -> bytes:
+    pieces = []
+    while piece := await exchange.read():
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\nX-Trailer: 1\r\n\r\n"
+SIZED = OK + b"Content-Length: 5\r\n\r\nabcde"
+
+
+@pytest.mark.parametrize(
+    ("answer", "connections"),
+    [
+        (CHUNKED, 1),
+        (SIZED, 1),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + SIZED, 1),
+        (OK + b"Connection: close\r\nContent-Length: 5\r\n\r\nabcde", 2),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nabcde", 2),
+    ],
+)
+def test_a_connection_is_used_again_if_the_server_keeps_it(answer: bytes, connections: int) -> None:
+    """Each answer is read whole, interim ones are dropped; a server that closes its connection gets another one."""
+
+    async def run() -> None:
+        wire = Wire(answer, answer)
+        async with wired(wire) as upstream:
+            assert [await whole(upstream, wire) for _ in range(2)] == [b"abcde"] * 2
+        assert wire.connections == connections
+
+    asyncio.run(run())
+
+
+def test_an_answer_without_a_length_ends_with_its_connection() -> None:
+    """As mlx_lm.server sends its streams."""
+
+    async def run() -> None:
+        wire = Wire(b"HTTP/1.0 200 OK\r\n\r\nabc", closes=True)
+        async with wired(wire) as upstream:
+            assert await whole(upstream, wire) == b"abc"
+
+    asyncio.run(run())
+
+
+ENDLESS = 4 * MOST_HEAD
+"""Bytes of a part of an answer that has no end."""
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (OK + b"Content-Length: 9\r\n\r\nabcde", "closed the connection"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", "closed the connection"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nnonsense\r\n", "not HTTP"),
+    ],
+)
+def test_what_arrived_before_a_server_breaks_off_is_passed_on(answer: bytes, sentence: str) -> None:
+    """Then the error says how it ended, and the connection is not used again."""
+
+    async def run() -> None:
+        wire = Wire(answer, SIZED, closes=True)
+        async with wired(wire) as upstream:
+            exchange = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
+            assert (await exchange.read()).startswith(b"abc")
+            with pytest.raises(UpstreamError, match=sentence):
+                await rest(exchange)
+            upstream.release(exchange)
+            assert await whole(upstream, wire) == b"abcde"
+        assert wire.connections == 2
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (None, "closed the connection"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "not HTTP"),
+        (OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcde", "not HTTP"),
+        (OK + b"X-Long: " + b"x" * ENDLESS, "not HTTP"),
+        (OK + b"x" * ENDLESS, "not HTTP"),
+        (b"HTTP/1.1 200 " + b"x" * ENDLESS, "not HTTP"),
+        (b"HTTP/1.1 103 Early Hints\r\n\r\n" * (ENDLESS // 25), "not HTTP"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", "not HTTP"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_an_error(answer: bytes | None, sentence: str) -> None:
+    """Nothing of it is passed on."""
+
+    async def run() -> None:
+        wire = Wire(answer)
+        async with wired(wire) as upstream:
+            with pytest.raises(UpstreamError, match=sentence):
+                await upstream.request(wire.origin, "POST", "/v1", {}, b"")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("rest_of_it", [b"0\r\nX-Trailer: ", b"1;"], ids=["trailer", "chunk size"])
+def test_an_answer_whose_framing_has_no_end_breaks_off(rest_of_it: bytes) -> None:
+    """After the body, too, no line may be endless: the parser would collect it."""
+
+    async def run() -> None:
+        head = OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
+        wire = Wire(head + rest_of_it + b"x" * ENDLESS)
+        async with wired(wire) as upstream:
+            with pytest.raises(UpstreamError, match="not HTTP"):
+                await rest(await upstream.request(wire.origin, "POST", "/v1", {}, b""))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_server_that_is_not_there_is_an_error(host: str) -> None:
+    """Its text is the system's, also where a name has several addresses."""
+
+    async def run() -> None:
+        with pytest.raises(UpstreamError, match=r"^connection refused$"):
+            await Upstream().request(Origin(host, 1, False, b"", has_key=False), "GET", "/", {}, b"")
+
+    asyncio.run(run())
+
+
+def test_a_connection_whose_answer_was_not_read_is_not_used_again() -> None:
+    """Its client has left: the rest of the answer belongs to nobody."""
+
+    async def run() -> None:
+        wire = Wire(SIZED, SIZED)
+        async with wired(wire) as upstream:
+            exchange = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
+            await asyncio.sleep(0.1)
+            upstream.release(exchange)
+            assert await whole(upstream, wire) == b"abcde"
+        assert wire.connections == 2
+
+    asyncio.run(run())
+
+
+def test_a_second_answer_reaches_nobody() -> None:
+    """What a server sends without being asked must not become the answer to the next request, of another client."""
+
+    async def run() -> None:
+        wire = Wire(SIZED + OK + b"Content-Length: 6\r\n\r\nSECRET", SIZED)
+        async with wired(wire) as upstream:
+            assert [await whole(upstream, wire) for _ in range(2)] == [b"abcde"] * 2
+        assert wire.connections == 2
+
+    asyncio.run(run())
+
+
+def test_bytes_that_come_late_close_an_idle_connection() -> None:
+    """They are not taken for the next answer."""
+
+    async def run() -> None:
+        wire = Wire(SIZED, SIZED)
+        sent = asyncio.Event()
+        answer = wire.serve
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            def late() -> None:
+                writer.write(SIZED)
+                sent.set()
+
+            if not wire.connections:
+                asyncio.get_running_loop().call_later(0.05, late)
+            await answer(reader, writer)
+
+        wire.serve = serve  # type: ignore[method-assign]
+        async with wired(wire) as upstream:
+            assert await whole(upstream, wire) == b"abcde"
+            await sent.wait()
+            await asyncio.sleep(0.05)
+            assert await whole(upstream, wire) == b"abcde"
+        assert wire.connections == 2
+
+    asyncio.run(run())
+
+
+def test_an_answer_to_head_has_no_body() -> None:
+    """Its length is that of the answer to GET."""
+
+    async def run() -> None:
+        wire = Wire(OK + b"Content-Length: 5\r\n\r\n", SIZED)
+        async with wired(wire) as upstream:
+            assert await whole(upstream, wire, "HEAD", b"") == b""
+            assert await whole(upstream, wire, "GET", b"") == b"abcde"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("headers", "sent"),
+    [({}, b"2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"), ({"Content-Length": "3"}, b"abc")],
+)
+def test_a_body_of_unknown_length_is_sent_in_chunks(headers: dict[str, str], sent: bytes) -> None:
+    """One whose length the client has stated is sent as it is."""
+
+    async def run() -> None:
+        async def body() -> AsyncIterator[bytes]:
+            yield b"ab"
+            yield b"c"
+
+        wire = Wire(SIZED)
+        async with wired(wire) as upstream:
+            assert await whole(upstream, wire, content=body(), **headers) == b"abcde"
+        assert wire.requests[0].endswith(b"\r\n\r\n" + sent)
+
+    asyncio.run(run())
+
+
+def test_a_server_that_refuses_an_upload_is_heard() -> None:
+    """It answers after the head alone: the rest is not sent, and the connection not used again."""
+
+    async def run() -> None:
+        async def body() -> AsyncIterator[bytes]:
+            while True:
+                yield b"x" * 1000
+                await asyncio.sleep(0.001)
+
+        wire = Wire(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno", SIZED, at_once=True)
+        async with wired(wire) as upstream:
+            exchange = await upstream.request(wire.origin, "POST", "/v1", {}, body())
+            assert (exchange.status, exchange.reason, await rest(exchange)) == (413, "Too Large", b"no")
+            assert exchange.is_open
+            upstream.release(exchange)
+            assert await whole(upstream, wire) == b"abcde"
+        assert wire.connections == 2
+
+    asyncio.run(run())
+
+
+def test_a_client_that_reads_slowly_stops_the_server() -> None:
+    """An answer that nobody reads takes little memory here."""
+
+    async def run() -> None:
+        size = 64 << 20
+        wire = Wire(OK + b"Content-Length: %d\r\n\r\n" % size + bytes(size))
+        async with wired(wire) as upstream:
+            exchange = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
+            await asyncio.sleep(0.2)
+            first = len(await exchange.read())
+            assert first < 4 << 20
+            assert first + len(await rest(exchange)) == size
+
+    asyncio.run(run())
+
+
+def test_of_an_answer_that_comes_fast_a_part_is_parsed_in_each_turn() -> None:
+    """
+    Of megabytes that have arrived in chunks of one byte no turn of the event loop parses more than a few parts, so that
+    every other stream has its turn; nothing is lost, though the server ends the connection at once.
+    """
+    count = 2 << 20
+    head = OK + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    by_turn = Counter[int]()
+
+    async def run() -> None:
+        wire = Wire(head + b"1\r\na\r\n" * count + b"0\r\n\r\n", closes=True)
+        async with wired(wire) as upstream:
+            exchange = await upstream.request(wire.origin, "POST", "/v1", {}, b"{}")
+            turn = 0
+
+            def take(piece: bytes) -> bool:
+                by_turn[turn] += len(piece)
+                return True
+
+            exchange.take = take
+            reading = asyncio.ensure_future(rest(exchange))
+            while not reading.done():
+                await asyncio.sleep(0)
+                turn += 1
+            by_turn[turn] += len(await reading)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+
+    assert count == by_turn.total()
+    # The chunk of each byte takes six; a turn may end one part and begin the next, and the first had no reader yet.
+    assert 4 * MOST_AT_ONCE // 6 >= max(by_turn.values())
+
+
+@pytest.mark.parametrize(("takes", "rest_of_it"), [(True, b"c"), (False, b"abc")])
+def test_what_arrives_is_taken_at_once_or_waits(*, takes: bool, rest_of_it: bytes) -> None:
+    """What could not be passed on comes before what follows, and the end of an answer is always read."""
+
+    async def run() -> None:
+        wire, taken = Wire(OK + b"Transfer-Encoding: chunked\r\n\r\n"), []
+        async with wired(wire) as upstream:
+            exchange = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
+            exchange.take = lambda piece: takes and not taken.append(piece)  # type: ignore[func-returns-value]
+            for piece in (b"1\r\na\r\n", b"1\r\nb\r\n", b"1\r\nc\r\n0\r\n\r\n"):
+                exchange.data_received(piece)
+            assert (await exchange.read(), exchange.is_read) == (rest_of_it, True)
+        assert taken == [b"a", b"b"] * takes
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("address", "head"),
+    [
+        ("http://127.0.0.1:8080", b"Host: 127.0.0.1:8080\r\n"),
+        ("https://example.org/v1", b"Host: example.org\r\n"),
+        ("http://[::1]:80", b"Host: [::1]\r\n"),
+        ("http://me:p%40ss@example.org", b"Host: example.org\r\nAuthorization: Basic bWU6cEBzcw==\r\n"),
+    ],
+)
+def test_a_request_names_its_server(address: str, head: bytes) -> None:
+    """With the port where it is not the usual one, and the key of an address that has one."""
+    assert origin_of(Address(address)).head == head
+
+
+@pytest.mark.parametrize(
+    ("error", "own_limit"),
+    [
+        (OSError(errno.EMFILE, "too many"), True),
+        (OSError(errno.ENFILE, "too many"), True),
+        (OSError(errno.ENOBUFS, "no buffer space"), True),
+        (OSError(errno.EADDRNOTAVAIL, "no address"), True),
+        (OSError(f"Multiple exceptions: [Errno {errno.EADDRNOTAVAIL}] a, [Errno {errno.EMFILE}] b"), True),
+        (OSError(f"Multiple exceptions: [Errno {errno.EADDRNOTAVAIL}] a, [Errno {errno.ECONNREFUSED}] b"), False),
+        (OSError(errno.ECONNREFUSED, "refused"), False),
+        (OSError(errno.ETIMEDOUT, "timed out"), False),
+        (TimeoutError(), False),
+    ],
+)
+def test_a_limit_of_ours_is_no_fault_of_a_server(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, *, own_limit: bool
+) -> None:
+    """
+    Without descriptors, ports or memory no server can be reached. A server that is down is at fault, also where this
+    machine has none of its other addresses, as one without IPv6.
+    """
+
+    async def run() -> None:
+        async def fails(*_: Any, **__: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
+        with pytest.raises(OwnLimitError if own_limit else UpstreamError):
+            await Upstream().request(origin_of(Address("http://localhost:1")), "GET", "/", {}, b"")
+
+    asyncio.run(run())

@@ -1,0 +1,321 @@
+"""The check of a running server against a policy: what it tells, what contradicts, and what it leaves open."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from gatekeeper.core.policy import Policy
+from gatekeeper.core.records import Answer, Claims, Rounds
+from gatekeeper.live.running import server_differences
+from gatekeeper.live.running.server_differences import SeenProcess, ServerConditions
+from tests.builders.golden_words import says
+
+CERTIFIED = ("python", "-P", "-m", "gatekeeper.backends.workers.mlx_tap", "--model", "big", "--port", "{port}")
+DRAFTED = (*CERTIFIED, "--draft-model", "small", "--prompt-cache-size", "0")
+
+
+def policy(**conditions: Any) -> Policy:
+    certified_conditions = {
+        "backend": "mlx-server",
+        "target": "big",
+        "prompt_cache": "off",
+        "concurrency": 1,
+        "max_tokens": 64,
+    }
+    document: dict[str, Any] = {
+        "schema": 1,
+        "slo": "made",
+        "grade": "demo",
+        "manifest_sha256": "a",
+        "verdict_sha256": "b",
+        "issued": "2026-01-01T00:00:00Z",
+        "expires": "2026-02-01T00:00:00Z",
+        "conditions": {**certified_conditions, "longest_prompt": 200, **conditions},
+        "launch": [{"workloads": ["chat"], "speculation": True, "command": DRAFTED}],
+        "route": [{"workload": "chat", "speculation": True, "setting": {"draft": "small"}}],
+    }
+    return Policy.model_validate(document)
+
+
+def found(argv: str | None, documents: dict[str, Any] | None = None, **conditions: Any) -> dict[str, tuple[str, str]]:
+    process = None if argv is None else SeenProcess(tuple(argv.split()), {})
+    parts = server_differences.compare(
+        policy(**conditions), process, lambda path: json.dumps((documents or {})[path]) if documents else None
+    )
+    return {part.part: (part.outcome, part.detail) for part in parts}
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        (
+            "/bin/python3 -P -m gatekeeper.backends.workers.mlx_tap --model /m/big --draft-model /m/small "
+            "--prompt-cache-size 0"
+        ),
+        "/bin/python3 /bin/mlx_lm.server --draft-model=/m/s --model=/m/b --prompt-cache-size=0 --log-level DEBUG",
+        "mlx_lm.server --model /m/big --draft-model /m/small --prompt-cache-size 0",
+    ],
+)
+def test_the_same_options_are_as_certified(argv: str) -> None:
+    """
+    How a program is found, where it listens and what it logs changes nothing; models are compared by their digests.
+    """
+    assert ("as certified", "its options") == found(argv)["launch line"]
+
+
+@pytest.mark.parametrize(("length", "outcome"), [("3", "as certified"), ("4", "differs")])
+def test_an_option_that_repeats_the_certified_knob_changes_nothing(length: str, outcome: str) -> None:
+    """
+    The draft length was a field of every certified request: a server that has the same one as its default is the same.
+    """
+    document = policy().model_dump(mode="json") | {
+        "route": [{"workload": "chat", "speculation": True, "setting": {"draft": "small", "num_draft_tokens": 3}}]
+    }
+    process = SeenProcess((*DRAFTED, "--num-draft-tokens", length), {})
+
+    (launch, *_) = server_differences.compare(Policy.model_validate(document), process, lambda _: None)
+
+    assert outcome == launch.outcome
+
+
+@pytest.mark.parametrize(
+    ("argv", "difference"),
+    [
+        (
+            "mlx_lm.server --model big --draft-model small",
+            "certified with --prompt-cache-size 0, running without it",
+        ),
+        ("mlx_lm.server --model big --prompt-cache-size 0", "certified with --draft-model small, running without it"),
+        (
+            "mlx_lm.server --model big --draft-model small --prompt-cache-size 10",
+            "--prompt-cache-size is 10, certified 0",
+        ),
+        (
+            "mlx_lm.server --model big --draft-model small --prompt-cache-size 0 --kv-bits 4",
+            "running with --kv-bits 4, certified without it",
+        ),
+    ],
+)
+def test_another_option_is_named(argv: str, difference: str) -> None:
+    """
+    An option that was certified and is missing, or differs, or came in addition, is a contradiction.
+    """
+    assert ("differs", difference) == found(argv)["launch line"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "options"),
+    [("sglang", ("--model-path", "--speculative-draft-model-path")), ("dflash-mlx", ("--model", "--draft"))],
+)
+def test_models_are_compared_by_their_digests_alone(backend: str, options: tuple[str, str]) -> None:
+    """
+    A certificate names its models, a server is started with their paths: each dialect says which options hold one.
+    """
+    target, draft = options
+    launch = {"workloads": ["chat"], "speculation": True, "command": ["serve", target, "big", draft, "small"]}
+    certified = policy(backend=backend).model_dump(mode="json") | {"launch": [launch]}
+    process = SeenProcess(("/bin/serve", target, "/m/big", draft, "/m/small"), {})
+
+    results = server_differences.compare(Policy.model_validate(certified), process, lambda _: None)
+
+    assert "as certified" == {result.part: result.outcome for result in results}["launch line"]
+
+
+def test_what_is_not_told_is_not_checked() -> None:
+    """
+    A server on another machine tells nothing of its start: that is listed, and never counts as certified.
+    """
+    parts = found(None)
+
+    assert {"not checked"} == {outcome for outcome, _ in parts.values()}
+    assert {"launch line", "context", "sampling", "load"} == {*parts}
+
+
+def test_another_variable_is_named() -> None:
+    """
+    A variable that servers read and that was not set at the certification is a contradiction.
+    """
+    process = SeenProcess(DRAFTED, {"MLX_METAL_JIT": "1"})
+
+    parts = server_differences.compare(policy(), process, lambda _: None)
+
+    says("deployed_servers", "another variable is named", server_differences.differences(parts))
+
+
+PROPS = {"default_generation_settings": {"n_ctx": 4096}, "total_slots": 4}
+SLOTS = [{"id": 0, "speculative": True}, {"id": 1, "speculative": True}]
+
+
+@pytest.mark.parametrize(
+    ("props", "slots", "differing"),
+    [
+        (PROPS, SLOTS, set()),
+        ({**PROPS, "default_generation_settings": {"n_ctx": 256}}, SLOTS, {"context"}),
+        ({**PROPS, "total_slots": 1}, SLOTS, {"concurrency"}),
+        (PROPS, [{"id": 0, "speculative": False}], {"drafting"}),
+        ([], {}, set()),
+        ({"default_generation_settings": 7}, [3], set()),
+    ],
+)
+def test_what_llama_server_tells_of_itself_is_compared(props: Any, slots: Any, differing: set[str]) -> None:
+    """
+    A context too short for the certified prompts, fewer slots than certified, and no draft are contradictions.
+    """
+    parts = found(None, {"/props": props, "/slots": slots}, backend="llama-server", concurrency=2)
+
+    assert differing == {part for part, (outcome, _) in parts.items() if outcome == "differs"}
+
+
+def window(backend: str, path: str, document: Any) -> tuple[str, str]:
+    """Return what is said of the window of a server that has one *document*, at *path*."""
+    certified = policy(backend=backend, longest_prompt=8000)
+    parts = server_differences.compare(
+        certified, None, lambda requested: json.dumps(document) if requested == path else None
+    )
+    (outcome_and_detail,) = ((part.outcome, part.detail) for part in parts if part.part == "context")
+    return outcome_and_detail
+
+
+def test_a_window_must_hold_the_longest_certified_request() -> None:
+    """
+    The longest certified prompt must fit with the longest answer that a request may ask for.
+    """
+    needed = 8000 + 64
+    fits = window("vllm", "/v1/models", {"data": [{"id": "any", "max_model_len": needed}]})
+    short = window("vllm", "/v1/models", {"data": [{"id": "any", "max_model_len": needed - 1}]})
+
+    assert ("as certified", "differs") == (fits[0], short[0])
+    assert {str(needed - 1), str(needed)} <= set(re.findall(r"\d+", short[1]))
+    assert "--max-model-len" in short[1]
+
+
+@pytest.mark.parametrize(
+    ("backend", "path", "document", "outcome"),
+    [
+        ("llama-server", "/props", {"default_generation_settings": {"n_ctx": 4096}}, "differs"),
+        ("sglang", "/v1/models", {"data": [{"id": "big", "max_model_len": 8064}]}, "as certified"),
+        ("ollama", "/api/ps", {"models": [{"name": "big:latest", "context_length": 4096}]}, "differs"),
+        ("lmstudio", "/api/v0/models", {"data": [{"id": "big", "loaded_context_length": 4096}]}, "differs"),
+        ("openai", "/v1/models", {"data": [{"id": "big", "max_model_len": 4096}]}, "differs"),
+        ("mlx-server", "/v1/models", {"data": [{"id": "big"}]}, "not checked"),
+        # Several models: the one that was certified counts, and without its name none.
+        (
+            "lmstudio",
+            "/api/v0/models",
+            {"data": [{"id": "big", "loaded_context_length": 8064}, {"id": "x"}]},
+            "as certified",
+        ),
+        (
+            "vllm",
+            "/v1/models",
+            {"data": [{"id": "a", "max_model_len": 1}, {"id": "b", "max_model_len": 1}]},
+            "not checked",
+        ),
+        # What is no length is not stated.
+        ("vllm", "/v1/models", {"data": [{"id": "big", "max_model_len": True}]}, "not checked"),
+        ("vllm", "/v1/models", {"data": [{"id": "big", "max_model_len": 0}]}, "not checked"),
+        ("vllm", "/v1/models", {"data": {"id": "big"}}, "not checked"),
+        ("vllm", "/v1/models", [], "not checked"),
+        ("vllm", "/nowhere", {}, "not checked"),
+    ],
+)
+def test_each_server_states_its_window_in_its_own_place(backend: str, path: str, document: Any, outcome: str) -> None:
+    """
+    A window that is stated is compared; one that is not, or that may be another model's, is named as not stated.
+    """
+    result, detail = window(backend, path, document)
+
+    assert outcome == result
+    assert ("not stated" in detail) == (outcome == "not checked")
+    assert "8064" in detail
+
+
+def test_fewer_slots_than_were_certified_are_a_contradiction() -> None:
+    """
+    A certificate for four requests at once needs four slots of llama-server.
+    """
+    four_at_once = policy(concurrency=4, backend="llama-server")
+
+    parts = server_differences.compare(four_at_once, None, lambda _: json.dumps(PROPS | {"total_slots": 2}))
+
+    says(
+        "deployed_servers",
+        "fewer slots than were certified are a contradiction: differences",
+        server_differences.differences(parts),
+    )
+    says(
+        "deployed_servers",
+        "fewer slots than were certified are a contradiction: not checked",
+        server_differences.not_checked(parts),
+    )
+
+
+def answer(cached: int | None = 0, drafted: int | None = 8, fault: str | None = None) -> Answer:
+    rounds = None if drafted is None else Rounds(2, drafted, 0)
+    claims = Claims(cached_tokens=cached)
+    return Answer(0, 1, prompt_tokens=20, output_tokens=8, rounds=rounds, claims=claims, fault=fault)
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcomes"),
+    [
+        ([answer(), answer()], {"prompt cache": "as certified", "drafted tokens": "as certified"}),
+        ([answer(), answer(19)], {"prompt cache": "differs", "drafted tokens": "as certified"}),
+        ([answer(None, None)], {"prompt cache": "not checked", "drafted tokens": "not checked"}),
+        ([answer(drafted=0)], {"prompt cache": "as certified", "drafted tokens": "differs"}),
+        ([answer(), answer(fault="timeout")], {"answers": "differs"}),
+    ],
+)
+def test_two_answers_show_the_cache_and_the_draft(answers: list[Answer], outcomes: dict[str, str]) -> None:
+    """
+    Tokens from a prompt cache contradict a certificate without one; an answer that tells nothing proves nothing.
+    """
+    parts = server_differences.compare_answers(policy().conditions, answers, speculating=True)
+
+    assert outcomes == {part.part: part.outcome for part in parts}
+
+
+@pytest.mark.parametrize(
+    ("certified", "running", "outcome"),
+    [
+        ({"mlx-lm": "0.32.2"}, {"mlx-lm": "0.32.2"}, "as certified"),
+        ({"mlx-lm": "0.32.2"}, {"mlx-lm": "0.33.0"}, "differs"),
+        ({"llama-server": "version: 5873 (0c1e570)"}, {"llama-server": "b5873-0c1e570"}, "as certified"),
+        ({"llama-server": "version: 5873 (0c1e570)"}, {"llama-server": "b6000-aaaaaaa"}, "differs"),
+        ({"openai": "unknown"}, {"openai": "unknown"}, "not checked"),
+        ({"mlx-lm": "0.32.2"}, {}, "not checked"),
+    ],
+)
+def test_versions_are_compared_by_what_identifies_them(
+    certified: dict[str, str], running: dict[str, str], outcome: str
+) -> None:
+    """
+    A program prints its version in one form and its server in another: numbers and commits decide.
+    """
+    assert outcome == server_differences.compare_versions(certified, running).outcome
+
+
+def test_a_watched_server_is_compared_with_every_answer() -> None:
+    """
+    A warm cache counts for the round in which it showed: a server that is restarted without one is as certified again.
+    """
+    conditions = ServerConditions()
+    conditions.check(policy(), SeenProcess(DRAFTED, {}), lambda _: None)
+    conditions.add_answer(answer(19))
+
+    first, second = conditions.difference, conditions.difference
+
+    assert first is not None
+    says("deployed_servers", "a watched server is compared with every answer", first)
+    assert second is None
+
+
+def test_the_tables_are_read_back() -> None:
+    """
+    What certify writes is what watch and admit read.
+    """
+    text = policy().model_dump_json(by_alias=True, exclude_none=True)
+
+    assert policy() == Policy.model_validate_json(text)

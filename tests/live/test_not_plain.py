@@ -1,0 +1,160 @@
+# ruff: noqa: SIM117 (a server, then its proxy, then a request: one line each)
+"""Answers that were to be decoded plainly, and of which their server says that it drafted them."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.live.live_evidence import LiveEvidence
+from gatekeeper.live.request_routes import RequestRoutes
+from tests.builders.deployment import Answering, Deployed, WatchOutput
+from tests.builders.live_server import LiveProxy, LiveServer, listening, proxied, published
+from tests.builders.servers import DRAFTED, PROTOCOLS, USAGE, WORDS, delta, event, finish, llama_server, usage
+
+pytestmark = pytest.mark.timeout(120)
+ERRORS = {"metric": "error_rate", "at_most": 0.2, "for": 0.0}
+TELLING = ("lmstudio", "mtplx", "mlx-vlm", "vllm-mlx", "rapid-mlx", "sglang")
+
+
+def tap(*, drafting: bool) -> tuple[bytes, ...]:
+    """Return the stream of mlx_lm.server with our tap."""
+    counts: dict[str, Any] = {"tokens": len(WORDS), "rounds": 3, "drafted": DRAFTED, "accepted": 9}
+    counts |= {"tried_by_position": [3, 3, 3, 3], "accepted_by_position": [3, 3, 2, 1]}
+    words = [event(delta(content=word)) for word in WORDS]
+    told = USAGE | ({"speculative": counts} if drafting else {})
+    return (*words, event(finish()), event(usage() | {"usage": told}), b"data: [DONE]\n\n")
+
+
+def pieces(backend: str, *, drafting: bool) -> tuple[bytes, ...]:
+    if backend == "mlx-server":
+        return tap(drafting=drafting)
+    if backend == "ddtree":
+        return tuple(PROTOCOLS[backend].pieces({"stream": False}, drafting))
+    if backend in {"llama-server", "openai"}:
+        return tuple(llama_server(drafting).pieces({}, drafting))
+    request: dict[str, Any] = {"return_spec_tokens_details": True, "generation_mode": "mtp" if drafting else "ar"}
+    request |= {"draft_model": "heavy"} if drafting else {}
+    return tuple(PROTOCOLS[backend].pieces(request, drafting))
+
+
+async def metrics(proxy: LiveProxy) -> str:
+    async with proxy.session.get(proxy.url + "/metrics") as answer:
+        return await answer.text()
+
+
+@pytest.mark.parametrize("backend", [*TELLING, "llama-server", "mlx-server", "ddtree", "openai"])
+def test_a_plain_answer_that_was_drafted_turns_every_route_off(tmp_path: Path, backend: str) -> None:
+    """
+    In the holdout the plain server says that it drafted: the answer is no evidence, it stands in the records, in
+    `/metrics` and on the terminal, and from the next request on nothing speculates.
+    """
+    kind = {"Content-Type": "application/json" if backend == "ddtree" else "text/event-stream"}
+    servers = [LiveServer(pieces(backend, drafting=drafting), headers=kind) for drafting in (True, True, False)]
+
+    async def main() -> None:
+        draws = iter([1.0, 0.0, 1.0])
+        async with listening(servers[0]) as server, listening(servers[1]) as plain:
+            async with proxied(tmp_path, server, plain, draw=lambda: next(draws), publish=False) as proxy:
+                published(proxy.routes, backend=backend)
+                for number in range(3):
+                    await proxy.chat(**{"x-gatekeeper-conversation": str(number)})
+                speculative, holdout, after = proxy.records
+                benefit = proxy.routes.evidence.benefit("easy")
+
+                assert benefit is not None
+                assert {"speculative": 1, "holdout": 0} == benefit.answers
+                assert ("speculative", "plain", "plain") == tuple(record["route"] for record in proxy.records)
+                assert speculative["drafted"]
+                assert holdout["drafted"]
+                assert "plain decoding is not plain" in after["because"]
+                assert 1 == sum("not plain" in line for line in proxy.said)
+                text = await metrics(proxy)
+                assert 'gatekeeper_proxy_not_plain_total{workload="easy"} 2.0' in text
+                assert 'gatekeeper_proxy_speculates{workload="easy"} 0.0' in text
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("backend", [*TELLING, "llama-server", "mlx-server", "ddtree", "openai"])
+def test_a_plain_answer_that_was_not_drafted_is_evidence(tmp_path: Path, backend: str) -> None:
+    """
+    Zeros, nulls and absent counts are plain decoding's.
+    """
+    kind = {"Content-Type": "application/json" if backend == "ddtree" else "text/event-stream"}
+
+    async def main() -> None:
+        async with listening(LiveServer(pieces(backend, drafting=False), headers=kind)) as plain:
+            async with proxied(tmp_path, plain, plain, draw=lambda: 0.0, publish=False) as proxy:
+                published(proxy.routes, backend=backend)
+                await proxy.chat()
+                benefit = proxy.routes.evidence.benefit("easy")
+
+                assert benefit is not None
+                assert ("", {"speculative": 0, "holdout": 1}) == (proxy.routes.not_plain, benefit.answers)
+                assert not proxy.records[0]["drafted"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_words_of_an_answer_are_no_claim(tmp_path: Path, *, streamed: bool) -> None:
+    """
+    A model that writes what a server would report of its drafts turns nothing off.
+    """
+    words = '{"timings": {"draft_n": 5, "draft_n_accepted": 5}}'
+    part = {"choices": [{"delta" if streamed else "message": {"content": words}}], "usage": USAGE}
+    piece = event(part) if streamed else json.dumps(part).encode()
+    kind = {"Content-Type": "text/event-stream" if streamed else "application/json"}
+
+    async def main() -> None:
+        async with listening(LiveServer((piece,), headers=kind)) as plain:
+            async with proxied(tmp_path, plain, plain, draw=lambda: 0.0, publish=False) as proxy:
+                published(proxy.routes, backend="llama-server")
+                await proxy.chat()
+
+                assert ("", [None]) == (proxy.routes.not_plain, [record["drafted"] for record in proxy.records])
+
+    asyncio.run(main())
+
+
+def test_the_watch_turns_the_routes_off_until_another_certificate(tmp_path: Path) -> None:
+    """
+    Once live requests have shown it, the next round bars every route; a restart continues from that.
+    """
+    with Answering() as server, Answering() as plain:
+        deployed, output = Deployed.served(tmp_path, server.url), WatchOutput()
+        deployed.policy(guards=[ERRORS], watch={"interval": 0.1, "duty": 0.5})
+        traffic = RequestRoutes(LiveEvidence())
+        addresses = {"url": server.url, "plain_url": plain.url}
+        with deployed.session(output, traffic=traffic, **addresses) as session:
+            session.run(1)
+            speculated = traffic.routes["easy"].speculation
+            traffic.not_plain = "plain decoding is not plain: the server drafted 12 tokens of an answer"
+            code = session.run(1)
+        with deployed.session(output, traffic=RequestRoutes(LiveEvidence()), **addresses) as session:
+            again = session.run(1)
+
+    assert speculated
+    assert (1, 1, ["barred 0>2"]) == (code, again, output.changes)
+    assert "12 tokens" in output.of("change")[0]["because"]
+
+
+def test_a_plain_canary_that_was_drafted_turns_the_routes_off(tmp_path: Path) -> None:
+    """
+    A plain server of --plain-url that says of a canary that it was drafted is not the certified one.
+    """
+    guards = [{"metric": "throughput_ratio", "at_least": 0.01, "for": 3600.0}, ERRORS]
+    with Answering() as server, Answering() as plain:
+        deployed, output = Deployed.served(tmp_path, server.url), WatchOutput()
+        deployed.policy(guards=guards, watch={"interval": 0.1, "duty": 0.5})
+        plain.drafted = plain.accepted = 0
+        with deployed.session(output, url=server.url, plain_url=plain.url) as session:
+            assert 0 == session.run(2)
+            plain.drafted = 10
+            session.run(2)
+
+    assert ["barred 0>2"] == output.changes
+    assert "not plain: 10 tokens were drafted" in output.of("change")[0]["because"]

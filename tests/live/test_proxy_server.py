@@ -1,0 +1,875 @@
+# ruff: noqa: SIM117 (a server, then its proxy, then a request: one line each)
+"""What passes between a client, the proxy and its servers, over real sockets."""
+
+import asyncio
+import hashlib
+import json
+import re
+import ssl
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientError, ClientPayloadError
+from yarl import URL
+
+from gatekeeper.core.hidden_keys import Address
+from gatekeeper.live import ended_request, proxy_server
+from gatekeeper.live.live_evidence import LiveEvidence
+from gatekeeper.live.live_records import LiveRecords
+from gatekeeper.live.proxy_server import ProxyServer
+from gatekeeper.live.request_routes import RequestRoutes
+from tests.builders.live_server import (
+    ASKED,
+    CHAT,
+    END,
+    WORDS,
+    LiveProxy,
+    LiveServer,
+    listening,
+    live_policy,
+    proxied,
+    published,
+)
+from tests.builders.servers import PROTOCOLS
+from tests.builders.tls import self_signed
+from tests.builders.waiting import until_in_loop
+
+pytestmark = pytest.mark.timeout(120)
+WHOLE = b"".join((*WORDS, END))
+PLAIN_REQUEST = {"generation_mode": "ar", "options": {"draft_num_predict": 0}, "return_spec_tokens_details": True}
+
+
+def pieces_of(name: str) -> tuple[bytes, ...]:
+    return tuple(PROTOCOLS[name].pieces({**PLAIN_REQUEST, "stream": name != "ddtree"}, False))
+
+
+def test_no_byte_of_any_protocol_is_changed(tmp_path: Path) -> None:
+    """
+    The answers of every recorded protocol reach the client byte by byte, and the record has their digest and a count.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            for name in PROTOCOLS:
+                server.pieces = pieces_of(name)
+                server.headers = {"Content-Type": "application/json" if name == "ddtree" else "text/event-stream"}
+                text = b"".join(server.pieces)
+                _, received, _ = await proxy.chat()
+                record = proxy.records[-1]
+
+                assert text == received, name
+                assert (hashlib.sha256(text).hexdigest(), len(text)) == (record["digest"], record["bytes"])
+                assert record["answer_chars"] > 0, name
+
+    asyncio.run(main())
+
+
+def test_a_request_is_passed_on_unchanged_where_the_server_takes_no_fields(tmp_path: Path) -> None:
+    """
+    Body, path and query arrive as they were sent; what belongs to the connection, or to the proxy, does not.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            body = b'{ "stream":true,  "messages": [] }'
+            hop = {"Connection": "x-mine", "X-Mine": "1", "TE": "trailers", "Proxy-Authorization": "secret"}
+            sent = {**hop, "Authorization": "Bearer k", "x-gatekeeper-workload": "easy", "X-Other": "kept"}
+            async with proxy.session.post(
+                URL(f"{proxy.url}{CHAT}?a=%2F&b", encoded=True), data=body, headers=sent
+            ) as response:
+                await response.read()
+            path, headers, received = server.requests[0]
+
+            assert (f"{CHAT}?a=%2F&b", body) == (path, received)
+            assert ("Bearer k", "kept") == (headers["Authorization"], headers["X-Other"])
+            assert server.url.removeprefix("http://") == headers["Host"]
+            lowered = {name.lower() for name in headers}
+            assert not lowered & {"x-mine", "te", "proxy-authorization", "x-gatekeeper-workload"}
+
+    asyncio.run(main())
+
+
+def test_the_fields_of_the_route_are_in_the_request(tmp_path: Path) -> None:
+    """
+    A server that switches drafting per request gets the setting's fields, and those of plain decoding in the holdout.
+    """
+
+    async def main() -> None:
+        draws = iter([1.0, 0.0])
+        async with listening(LiveServer()) as server, proxied(tmp_path, server, draw=lambda: next(draws)) as proxy:
+            published(proxy.routes, fields={"mode": "mtp", "options": {"n": 4}}, plain={"mode": "ar"})
+            request_body = {"stream": True, "messages": [], "options": {"seed": 1}, "temperature": 0, "model": "t"}
+            await proxy.chat(request_body)
+            await proxy.chat(request_body)
+
+            assert [
+                {**request_body, "mode": "mtp", "options": {"seed": 1, "n": 4}},
+                {**request_body, "mode": "ar"},
+            ] == server.bodies
+            assert ["speculative", "holdout"] == [record["arm"] for record in proxy.records]
+
+    asyncio.run(main())
+
+
+def test_a_long_request_is_read_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A prompt of a megabyte is sorted by its length and gets its fields, or is passed on as it is, and this process, in
+    which streams wait, parses none of it.
+    """
+    messages = [{"role": "user", "content": "word " * 200_000}]
+    long = {"messages": messages, "stream": True, "options": {"seed": 1}, "temperature": 0, "model": "t"}
+
+    def parsed(text: bytes) -> Any:
+        assert len(text) < 1000
+        return json.JSONDecoder().decode(text.decode())
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            rule = {"workload": "easy", "prompt_chars_at_least": 1_000_000}
+            published(proxy.routes, of=live_policy(default=None, rule=[rule]))
+            monkeypatch.setattr("gatekeeper.live.live_request.json.loads", parsed)
+            await proxy.chat(long)
+            published(proxy.routes, of=live_policy(default=None, rule=[rule]), fields={"options": {"n": 4}})
+            await proxy.chat(long)
+            monkeypatch.undo()
+
+            assert [long, {**long, "options": {"seed": 1, "n": 4}}] == server.bodies
+            records_seen = [(record["rule"], record["route"], record["prompt_chars"]) for record in proxy.records]
+            assert [("rule 1", "speculative", 1_000_000)] * 2 == records_seen
+            assert [] == proxy.said
+
+    asyncio.run(main())
+
+
+def test_a_piece_reaches_the_client_before_the_next_is_sent(tmp_path: Path) -> None:
+    """
+    Bytes are passed on as they come: the first word is there while the server still waits.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
+            async with proxy.session.post(proxy.url + CHAT, json={**ASKED, "stream": True}) as response:
+                assert WORDS[0] == await response.content.readany()
+                server.go.set()
+                assert WHOLE == WORDS[0] + await response.read()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_the_head_of_an_answer_comes_with_its_first_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, waits: bool
+) -> None:
+    """
+    One write passes both on, for which the client wakes once; where the server has no word yet, the head goes alone.
+    """
+    writes, write = list[bytes](), asyncio.selector_events._SelectorSocketTransport.write  # type: ignore[attr-defined]
+
+    def noted(transport: Any, data: bytes) -> None:
+        writes.append(data)
+        write(transport, data)
+
+    monkeypatch.setattr(asyncio.selector_events._SelectorSocketTransport, "write", noted)  # type: ignore[attr-defined]
+
+    async def main() -> None:
+        server = LiveServer(pieces=(b"", *WORDS, END) if waits else (*WORDS, END), waits=waits)
+        async with listening(server), proxied(tmp_path, server) as proxy:
+            response = await proxy.session.post(proxy.url + CHAT, json={**ASKED, "stream": True})
+            server.go.set()
+            assert WHOLE == await response.read()
+
+    asyncio.run(main())
+
+    assert [not waits] == [b"word0" in data for data in writes if b"x-gatekeeper-route" in data]
+
+
+def test_a_client_that_hangs_up_ends_the_request_at_the_server(tmp_path: Path) -> None:
+    """
+    The server sees the connection close in mid-answer, and the record says that the client left.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
+            response = await proxy.session.post(proxy.url + CHAT, json={**ASKED, "stream": True})
+            await response.content.readany()
+            response.close()
+            await asyncio.wait_for(server.left.wait(), 30)
+            await until_in_loop(lambda: bool(proxy.records))
+
+            assert ("client left", 0) == (proxy.records[0]["fault"], proxy.routes.in_flight)
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_an_answer_that_the_proxy_ends_itself_is_not_its_clients_doing(tmp_path: Path) -> None:
+    """
+    A stream that does not end in the time to drain is recorded with that reason, before the proxy has stopped.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer(waits=True)) as server:
+            async with proxied(tmp_path, server) as proxy:
+                reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+                head = b"POST " + CHAT.encode() + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}"
+                writer.write(head)
+                await reader.readuntil(b"word0")
+            writer.close()
+
+            assert ["the proxy was stopping"] == [record["fault"] for record in proxy.records]
+            assert 0 == proxy.routes.in_flight
+
+    asyncio.run(main())
+
+
+def test_a_client_that_does_not_read_slows_the_server_down(tmp_path: Path) -> None:
+    """
+    Of an endless answer the proxy takes no more than its buffers hold.
+    """
+
+    async def main() -> None:
+        size = 1 << 16
+        server = LiveServer(pieces=(b"data: " + b"x" * size + b"\n\n",) * 1000)
+        async with listening(server), proxied(tmp_path, server) as proxy:
+            response = await proxy.session.post(proxy.url + CHAT, json={**ASKED, "stream": True})
+            before = -1
+            while before != server.sent:
+                before = server.sent
+                await asyncio.sleep(0.3)
+
+            assert server.sent < 500 * size
+            response.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("holdout", [False, True])
+def test_a_failing_server_is_replaced_before_anything_was_sent(tmp_path: Path, holdout: bool) -> None:
+    """
+    A server that answers with 503, or not at all, is replaced by the other; the client sees one whole answer.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
+            draw = 0.0 if holdout else 1.0
+            failing, used = (plain, "speculative") if holdout else (server, "plain")
+            async with proxied(tmp_path, server, plain, draw=lambda: draw) as proxy:
+                failing.status = 503
+                status, body, headers = await proxy.chat()
+
+            assert (200, WHOLE, used) == (status, body, headers["x-gatekeeper-route"])
+            assert "status 503" in proxy.records[0]["because"]
+
+    asyncio.run(main())
+
+
+def test_a_server_that_is_gone_is_replaced(tmp_path: Path) -> None:
+    """
+    A refused connection leads to the other server; where both are gone the client gets 502, and a record says why.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as plain:
+            async with listening(LiveServer()) as server:
+                pass
+            async with proxied(tmp_path, server, plain) as proxy:
+                assert 200 == (await proxy.chat())[0]
+        async with proxied(tmp_path, server, plain) as proxy:
+            assert 502 == (await proxy.chat())[0]
+            assert "connection refused" in proxy.records[-1]["fault"]
+
+    asyncio.run(main())
+
+
+def test_a_route_that_is_off_never_speculates_not_even_for_a_failing_server(tmp_path: Path) -> None:
+    """
+    Where a guard turned speculation off, a failing plain server is an error for the client.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, listening(LiveServer(status=503)) as plain:
+            async with proxied(tmp_path, server, plain) as proxy:
+                published(proxy.routes, on=False)
+
+                assert 503 == (await proxy.chat())[0]
+                assert [] == server.requests
+
+    asyncio.run(main())
+
+
+def test_a_server_killed_in_mid_stream_is_no_whole_answer(tmp_path: Path) -> None:
+    """
+    The client's connection breaks too, nothing is repeated, and the record names the fault.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer(breaks_after=2)) as server, listening(LiveServer()) as plain:
+            async with proxied(tmp_path, server, plain) as proxy:
+                with pytest.raises(ClientError):
+                    await proxy.chat()
+                await until_in_loop(lambda: bool(proxy.records))
+
+                assert "broke off" in proxy.records[0]["fault"]
+                assert [] == plain.requests
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_stream_that_only_the_connection_ends_is_whole_with_its_last_event(tmp_path: Path, complete: bool) -> None:
+    """
+    mlx_lm.server speaks HTTP/1.0: a stream that ends without [DONE] was cut, and the client's connection breaks.
+    """
+    events = b"".join((*WORDS, END) if complete else WORDS)
+    answer = b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + events
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.read(1)
+        writer.write(answer)
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        live_server = LiveServer(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with server, proxied(tmp_path, live_server) as proxy:
+            if complete:
+                assert events == (await proxy.chat())[1]
+            else:
+                with pytest.raises(ClientPayloadError):  # after the head
+                    await proxy.chat()
+            await until_in_loop(lambda: bool(proxy.records))
+
+            assert complete == (proxy.records[0]["fault"] is None)
+
+    asyncio.run(main())
+
+
+def test_whatever_fails_in_the_proxy_decodes_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A bug in the decision costs speculation, not the answer; it is said once.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
+            async with proxied(tmp_path, server, plain) as proxy:
+                monkeypatch.setattr(RequestRoutes, "decide", lambda *_: int("no number"))
+                answers = [(await proxy.chat())[:2] for _ in range(2)]
+
+                assert [(200, WHOLE)] * 2 == answers
+                assert (2, 0, 1) == (len(plain.requests), len(server.requests), len(proxy.said))
+
+    asyncio.run(main())
+
+
+def test_everything_else_is_passed_through(tmp_path: Path) -> None:
+    """
+    Other paths and methods reach the server with their bodies, and are not recorded.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer(headers={"Content-Type": "text/plain", "X-Twice": "1"})) as server:
+            async with proxied(tmp_path, server) as proxy:
+                async with proxy.session.delete(proxy.url + "/v1/files/a%20b?x=1", data=b"\x00" * 70000) as response:
+                    assert (WHOLE, "1") == (await response.read(), response.headers["X-Twice"])
+
+            assert ("/v1/files/a%20b?x=1", 70000) == (server.requests[0][0], len(server.requests[0][2]))
+            assert [] == proxy.records
+
+    asyncio.run(main())
+
+
+def test_the_page_needs_nothing_of_the_server(tmp_path: Path) -> None:
+    """
+    A browser that shows the page asks for an icon: the proxy answers, and the page counts requests without a route.
+    """
+
+    async def main() -> tuple[int, str, int]:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            await proxy.chat(**{"x-gatekeeper-workload": "another"})
+            async with proxy.session.get(proxy.url + "/favicon.ico") as icon:
+                status = icon.status
+            async with proxy.session.get(proxy.url + "/") as response:
+                return status, await response.text(), len(server.requests)
+
+    status, page, requests = asyncio.run(main())
+    assert (204, 1) == (status, requests)
+    assert "header (1)" in page
+
+
+HEAD = b"Host: 127.0.0.1\r\n"
+ATTACKS = {
+    "both lengths": (
+        HEAD + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /x HTTP/1.1\r\n\r\n",
+        b"400",
+    ),
+    "two lengths": (HEAD + b"Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde", b"400"),
+    "hidden encoding": (HEAD + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", b"400"),
+    "space before colon": (HEAD + b"Content-Length : 4\r\n\r\nabcd", b"400"),
+    "folded header": (HEAD + b"X: a\r\n b\r\nContent-Length: 0\r\n\r\n", b"400"),
+    "header too large": (HEAD + b"X: " + b"a" * 20000 + b"\r\n\r\n", b"400"),
+    "other host": (b"Host: evil.example\r\nContent-Length: 0\r\n\r\n", b"403"),
+    "two hosts": (HEAD + b"Host: evil.example\r\nContent-Length: 0\r\n\r\n", b"400"),
+    "no host": (b"Content-Length: 0\r\n\r\n", b"400"),
+    "null byte": (HEAD + b"X: a\x00b\r\nContent-Length: 0\r\n\r\n", b"400"),
+    "bare line feed": (HEAD + b"X: a\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"400"),
+    "too long, by its head alone": (HEAD + b"Content-Length: 99999999\r\nExpect: 100-continue\r\n\r\n", b"413"),
+    "negative length": (HEAD + b"Content-Length: -1\r\n\r\n", b"400"),
+    "chunk of no number": (HEAD + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\nabc\r\n0\r\n\r\n", b"400"),
+    "rebound host": (b"Host: 127.0.0.1.evil.example:8089\r\nContent-Length: 0\r\n\r\n", b"403"),
+    "host behind a user": (b"Host: localhost:80@evil.example\r\nContent-Length: 0\r\n\r\n", b"403"),
+    "compressed transfer": (HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", b"501"),
+    "page of another site": (
+        HEAD + b"Origin: https://evil.example\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}",
+        b"403",
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attackers_headers_never_reach_the_server(tmp_path: Path, attack: str) -> None:
+    """
+    Smuggled, oversized or foreign requests are refused by the proxy, and the server sees none of them.
+    """
+    headers, status = ATTACKS[attack]
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            answer = await raw(proxy, b"POST " + CHAT.encode() + b" HTTP/1.1\r\n" + headers)
+
+            assert [] == server.requests
+            assert status == answer.split(b" ")[1]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("POST", CHAT, {}, 200),
+        ("POST", CHAT, {"Origin": "http://localhost:3000", "Sec-Fetch-Site": "same-site"}, 200),
+        ("POST", CHAT, {"Origin": "http://[::1]:3000"}, 200),
+        ("POST", CHAT, {"Origin": "https://chat.example.org", "Sec-Fetch-Site": "cross-site"}, 200),
+        ("POST", CHAT, {"Origin": "https://evil.example"}, 403),
+        ("POST", CHAT, {"Origin": "https://chat.example.org.evil.example"}, 403),
+        ("POST", CHAT, {"Origin": "https://evil.example/localhost"}, 403),
+        ("POST", CHAT, {"Origin": "http://203.0.113.5"}, 403),
+        ("POST", CHAT, {"Origin": "null"}, 403),
+        ("POST", CHAT, {"Sec-Fetch-Site": "cross-site"}, 403),
+        ("POST", CHAT, {"Sec-Fetch-Site": "Cross-Site"}, 403),
+        ("POST", CHAT, {"Sec-Fetch-Site": "same-origin"}, 200),
+        ("POST", "/", {"Origin": "null", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 403),
+        ("OPTIONS", CHAT, {"Origin": "https://evil.example"}, 403),
+        ("GET", "/metrics", {"Sec-Fetch-Site": "cross-site"}, 403),
+        ("GET", "/v1/models", {"Origin": "https://evil.example"}, 403),
+        ("GET", "/", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 200),
+        ("GET", "/", {"Origin": "https://evil.example"}, 403),
+    ],
+)
+def test_a_page_of_another_site_cannot_use_the_proxy(
+    tmp_path: Path, method: str, path: str, headers: dict[str, str], status: int
+) -> None:
+    """
+    Browsers send a request for any page, and only hide the answer: pages of this machine and of a named host may, a
+    link may lead to the proxy's own page, and no other request reaches a server.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server:
+            async with proxied(tmp_path, server, hosts=("chat.example.org",)) as proxy:
+                body = b'{"messages": []}' if method == "POST" else None
+                async with proxy.session.request(method, proxy.url + path, data=body, headers=headers) as response:
+                    await response.read()
+
+            assert status == response.status
+            assert (status == 200 and path != "/") == bool(server.requests)
+
+    asyncio.run(main())
+
+
+def test_a_request_without_a_host_asks_no_dns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    HTTP/1.0 needs no `Host`. A name of this machine is not looked up for it, which may take seconds on a Mac, in which
+    every other answer would wait.
+    """
+    monkeypatch.delattr("socket.getfqdn")
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            answer = await raw(proxy, b"GET /metrics HTTP/1.0\r\n\r\n")
+
+            assert b"200" == answer.split(b" ")[1]
+
+    asyncio.run(main())
+
+
+HUGE = b'data: {"choices":[],"usage":{"prompt_tokens":%s,"completion_tokens":%s}}\n\ndata: [DONE]\n\n'
+
+
+@pytest.mark.parametrize("count", [b"9" * 401, b"9" * 5000, b"-1", b"1e400", b"true", b"9007199254740992", b'"6"'])
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_usage_that_cannot_be_switches_nothing_off(tmp_path: Path, count: bytes, *, streamed: bool) -> None:
+    """
+    The answers are evidence, recorded and counted as any others, with unknown tokens.
+    """
+    pieces: tuple[bytes, ...] = (*WORDS, HUGE % (count, count))
+    kind = "text/event-stream"
+    if not streamed:
+        pieces, kind = (b'{"choices":[{"text":"word"}],"usage":{"completion_tokens":%s}}' % count,), "application/json"
+
+    async def main() -> None:
+        async with listening(LiveServer(pieces=pieces, headers={"Content-Type": kind})) as server:
+            async with proxied(tmp_path, server) as proxy:
+                for _ in range(20):
+                    assert b"".join(pieces) == (await proxy.chat())[1]
+                async with proxy.session.get(proxy.url + "/metrics") as response:
+                    metrics = await response.text()
+                benefit = proxy.routes.evidence.benefit("easy")
+
+            assert benefit is not None
+            assert 20 == benefit.answers["speculative"]
+            assert [(200, None, None)] * 20 == [
+                (record["status"], record["fault"], record["completion_tokens"]) for record in proxy.records
+            ]
+            assert 20 == ended(metrics)
+            assert [] == proxy.said
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        "gatekeeper.live.live_evidence.LiveEvidence.add",
+        "gatekeeper.live.prometheus.Exposition.ended",
+        "gatekeeper.live.live_records.LiveRecords.write",
+        "gatekeeper.live.page.live_day.LiveDay.add",
+    ],
+)
+def test_evidence_metrics_and_records_fail_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    """
+    A bug in one of them, or in what the page counts, leaves the others and the answers, and is said once.
+    """
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise OverflowError("integer division result too large for a float")
+
+    async def main() -> list[int]:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            monkeypatch.setattr(failing, broken)
+            for _ in range(3):
+                assert WHOLE == (await proxy.chat())[1]
+            async with proxy.session.get(proxy.url + "/metrics") as response:
+                metrics = await response.text()
+            benefit = proxy.routes.evidence.benefit("easy")
+            monkeypatch.undo()
+            assert benefit is not None
+            assert ["OverflowError" in message for message in proxy.said] == [True]
+            return [benefit.answers["speculative"], ended(metrics), len(proxy.records)]
+
+    counts = asyncio.run(main())
+
+    assert sorted(counts) == ([3, 3, 3] if "live_day" in failing else [0, 3, 3])
+
+
+@pytest.mark.parametrize(
+    "line", [b"HTTP/1.1 000 OK", b"HTTP/1.1 099 OK", b"HTTP/1.1 600 OK", b"HTTP/1.1 200 O\x01K", b"HTTP/1.1 200 \x7f"]
+)
+@pytest.mark.parametrize("has_plain", [True, False])
+def test_a_status_line_that_is_not_one_of_http_is_a_failed_answer(
+    tmp_path: Path, line: bytes, *, has_plain: bool
+) -> None:
+    """
+    It is replaced by the plain server's answer, as after any failure, or it is status 502, and counts as failed.
+    """
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.read(1)
+        writer.write(line + b"\r\nContent-Length: 2\r\n\r\nOK")
+        writer.close()
+
+    async def main() -> None:
+        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+        server = LiveServer(url=f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}")
+        async with listener, listening(LiveServer()) as plain:
+            async with proxied(tmp_path, server, plain if has_plain else None) as proxy:
+                if not has_plain:
+                    published(proxy.routes, plain={"mode": "ar"})
+                status, _, headers = await proxy.chat()
+                await until_in_loop(lambda: bool(proxy.records))
+                benefit = proxy.routes.evidence.benefit("easy")
+
+            assert benefit is not None
+            assert benefit.error_share["speculative"][0] > 0
+            assert (200 if has_plain else 502) == status
+            assert "its answer is not HTTP" in proxy.records[0]["because" if has_plain else "fault"]
+            assert ("plain" if has_plain else None) == headers.get("x-gatekeeper-route")
+
+    asyncio.run(main())
+
+
+def test_header_bytes_that_are_not_utf8_are_left_out(tmp_path: Path) -> None:
+    """
+    The rest of the header, and the answer, pass.
+    """
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nX-Name: caf\xe9 \xc3\xa9\r\nContent-Length: 2\r\n\r\nOK")
+        writer.close()
+
+    async def main() -> None:
+        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+        server = LiveServer(url=f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}")
+        async with listener, proxied(tmp_path, server) as proxy:
+            answer = await raw(proxy, b"GET /x HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
+
+            assert b"X-Name: caf \xc3\xa9\r\n" in answer
+
+    asyncio.run(main())
+
+
+def test_the_headers_of_the_proxy_are_its_own(tmp_path: Path) -> None:
+    """
+    A server that claims another route or workload in its answer is not believed, and neither is a client.
+    """
+
+    async def main() -> None:
+        lies = {"X-Gatekeeper-Route": "speculative", "x-gatekeeper-workload": "other"}
+        server = LiveServer(headers={"Content-Type": "text/event-stream", **lies})
+        async with listening(server), proxied(tmp_path, server, draw=lambda: 0.0) as proxy:
+            _, _, headers = await proxy.chat(None, **{"x-gatekeeper-route": "speculative"})
+
+            assert ("plain", "easy") == (headers["x-gatekeeper-route"], headers["x-gatekeeper-workload"])
+            assert "x-gatekeeper-route" not in {name.lower() for name in server.requests[0][1]}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("target", [b"http://elsewhere.example/v1/models", b"*", b"elsewhere.example:443"])
+def test_the_target_of_a_request_is_a_path(tmp_path: Path, target: bytes) -> None:
+    """
+    The proxy is no forward proxy: a target on another host is refused.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            method = b"CONNECT" if target.endswith(b":443") else b"OPTIONS"
+            answer = await raw(
+                proxy, method + b" " + target + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+            )
+
+            assert b"4" == answer.split(b" ")[1][:1]
+            assert [] == server.requests
+
+    asyncio.run(main())
+
+
+def test_prompts_and_keys_are_recorded_nowhere(tmp_path: Path) -> None:
+    """
+    Without --keep-prompts no record, metric or page holds the prompt, the answer or the key.
+    """
+
+    async def main() -> str:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            await proxy.chat({"messages": [{"role": "user", "content": "my secret"}]}, Authorization="Bearer sk-1")
+            texts = [(tmp_path / "live.jsonl").read_text(), *proxy.said]
+            for path in ("/metrics", "/"):
+                async with proxy.session.get(proxy.url + path) as response:
+                    texts.append(await response.text())
+            return "".join(texts)
+
+    recorded = asyncio.run(main())
+
+    assert [] == [secret for secret in ("my secret", "sk-1", "word1") if secret in recorded]
+
+
+def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> None:
+    """
+    --keep-prompts writes the request and the answer's text and tool calls, to a file that only its owner may read.
+    """
+    call = {"index": 0, "function": {"name": "get", "arguments": '{"a"'}}
+    more = {"index": 0, "function": {"arguments": ": 1}"}}
+    deltas: list[dict[str, Any]] = [{"content": "Sure"}, {"tool_calls": [call]}, {"tool_calls": [more]}]
+    events = tuple(b"data: " + json.dumps({"choices": [{"delta": delta}]}).encode() + b"\n\n" for delta in deltas)
+    prompts_file = tmp_path / "kept.jsonl"
+
+    async def main() -> None:
+        async with listening(LiveServer(pieces=events)) as server:
+            async with proxied(tmp_path, server, prompts=prompts_file) as proxy:
+                await proxy.chat({"messages": [], "stream": True}, **{"x-gatekeeper-workload": "listing"})
+
+            assert "unknown" == proxy.records[0]["workload"]
+
+    asyncio.run(main())
+    line = json.loads(prompts_file.read_text())
+
+    assert 0o600 == prompts_file.stat().st_mode & 0o777
+    assert "listing" == line["workload"], "a workload without a route keeps its name"
+    assert {"messages": [], "stream": True, "temperature": 0, "model": "t"} == line["request"]
+    assert ("Sure", [{"name": "get", "arguments": '{"a": 1}'}]) == (
+        line["response"]["text"],
+        line["response"]["tool_calls"],
+    )
+
+
+@pytest.mark.parametrize("index", ["[]", "{}", "1e400", "null", '"a"', "9" * 401])
+def test_an_answer_that_makes_no_sense_is_kept_all_the_same(tmp_path: Path, index: str) -> None:
+    """
+    A tool call whose index is no whole number counts by its place, and tool calls that are no list are none.
+    """
+    first, second = (
+        f'{{"index": {position}, "function": {{"name": "get", "arguments": 5}}}}' for position in (index, 0)
+    )
+    events = [
+        f'{{"choices": [{{"delta": {{"tool_calls": [{first}, {second}]}}}}]}}',
+        '{"choices": [{"delta": {"tool_calls": 7, "content": "Sure"}}]}',
+    ]
+    prompts_file = tmp_path / "kept.jsonl"
+
+    async def main() -> None:
+        async with listening(LiveServer(pieces=tuple(f"data: {event}\n\n".encode() for event in events))) as server:
+            async with proxied(tmp_path, server, prompts=prompts_file) as proxy:
+                await proxy.chat({"messages": [], "stream": True})
+
+            assert [] == proxy.said
+
+    asyncio.run(main())
+
+    response = json.loads(prompts_file.read_text())["response"]
+    assert ("Sure", {"get"}) == (response["text"], {tool_call["name"][:3] for tool_call in response["tool_calls"]})
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_server_behind_tls_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, trusted: bool) -> None:
+    """
+    A server with a certificate of the trust store answers; one that is not trusted gets no request.
+    """
+    certificate = self_signed(tmp_path / "tls")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+
+    async def main() -> int:
+        async with listening(LiveServer(), context) as server, proxied(tmp_path, server) as proxy:
+            status, _, _ = await proxy.chat()
+            assert trusted == bool(server.requests)
+            return status
+
+    assert (200 if trusted else 502) == asyncio.run(main())
+
+
+def ended(metrics: str) -> int:
+    """Return how many requests have ended, by the metrics."""
+    return sum(map(int, re.findall(r"(?m)^gatekeeper_proxy_requests_total\{.*\} (\d+)\.0$", metrics)))
+
+
+async def raw(proxy: LiveProxy, request: bytes) -> bytes:
+    """Send bytes as they are; return what comes back until the proxy closes the connection, or is silent."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    writer.write(request)
+    try:
+        return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(("waiting", "most"), [(10, 1), (200, 13)])
+def test_requests_that_end_at_once_are_recorded_part_by_part(tmp_path: Path, waiting: int, most: int) -> None:
+    """
+    Of ten requests one part is recorded at a time, where other streams come between; of two hundred more parts, so
+    that they keep up. Every request is recorded whole.
+    """
+    records = LiveRecords(tmp_path / "live.jsonl", None, lambda: datetime.now(UTC), print)
+    proxy = ProxyServer(RequestRoutes(LiveEvidence()), records, url=Address("http://127.0.0.1:1"), plain_url=None)
+    turn, recorded = 0, []
+
+    def parts(number: int, _now_ns: int) -> Iterator[None]:
+        for part in range(3):
+            recorded.append((turn, number, part))
+            yield
+
+    async def main() -> None:
+        nonlocal turn
+        proxy._record = parts  # type: ignore[assignment,method-assign]
+        proxy._ended.extend((number, 0) for number in range(waiting))  # type: ignore[misc]
+        recording = asyncio.create_task(proxy._record_ended())
+        while not recording.done():
+            turn += 1
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+    assert [(number, part) for number in range(waiting) for part in range(3)] == [entry[1:] for entry in recorded]
+    assert most == max(Counter(entry[0] for entry in recorded).values())
+
+
+@pytest.mark.parametrize(("turns", "before"), [(0, 0), (50, 1)])
+def test_a_request_that_waits_to_be_recorded_is_not_lost_with_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int, before: int
+) -> None:
+    """
+    A record waits for a moment, so that the client's next request does not wait for it; the loop's end ends the wait,
+    also between two parts.
+    """
+    monkeypatch.setattr(proxy_server, "RECORD_AFTER_S", 0.0 if turns else 3600.0)
+    monkeypatch.setattr(proxy_server, "RECORD_EACH_S", 3600.0)
+    records = LiveRecords(tmp_path / "live.jsonl", None, lambda: datetime.now(UTC), print)
+    proxy = ProxyServer(RequestRoutes(LiveEvidence()), records, url=Address("http://127.0.0.1:1"), plain_url=None)
+    recorded = []
+
+    def parts(number: int, _now_ns: int) -> Iterator[None]:
+        recorded.append(number)
+        yield
+        recorded.append(number)
+
+    async def main() -> None:
+        proxy._record = parts  # type: ignore[assignment,method-assign]
+        proxy._ended.extend((number, 0) for number in range(3))  # type: ignore[misc]
+        recording = asyncio.create_task(proxy._record_ended())
+        for _ in range(turns + 1):
+            await asyncio.sleep(0)
+        assert before == len(recorded)
+        proxy._is_stopping = True
+        recording.cancel()
+
+    asyncio.run(main())
+
+    assert [0, 0, 1, 1, 2, 2] == recorded
+
+
+def test_a_stream_that_the_end_of_the_loop_cuts_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A stop that is not waited for, after the time to drain or a second signal, loses no record of what it cuts.
+    """
+    monkeypatch.setattr(proxy_server, "RECORD_AFTER_S", 3600.0)
+    records = LiveRecords(tmp_path / "live.jsonl", None, lambda: datetime.now(UTC), print)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + WORDS[0])
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        routes = RequestRoutes(LiveEvidence())
+        published(routes)
+        url = Address(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        proxy = ProxyServer(routes, records, url=url, plain_url=None)
+        reader, writer = await asyncio.open_connection("127.0.0.1", await proxy.start("127.0.0.1", 0, drain_s=60.0))
+        writer.write(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}" % CHAT.encode())
+        await reader.readuntil(b"word0")
+        stops.append(asyncio.create_task(proxy.stop()))
+        await asyncio.sleep(0)
+
+    stops = list[asyncio.Task[None]]()
+    asyncio.run(main())
+
+    (record,) = map(json.loads, (tmp_path / "live.jsonl").read_text().splitlines())
+    assert ended_request.STOPPED == record["fault"]
