@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from pydantic import ValidationError
 
-from gatekeeper.core.canary import OPTIONS, ROLES, Canary
+from gatekeeper.core.canary import LIMITS, OPTIONS, ROLES, WITHOUT_EFFECT, Canary
 from gatekeeper.core.canary.filler import CHARACTERS
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.parse import COUNTS, JSON_BYTES, ParseError, json_value
@@ -25,12 +25,6 @@ LINES = 2_000_000
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 """Fields that [sampling] of an SLO sets for all of its requests."""
-LIMITS = ("max_completion_tokens", "max_tokens")
-WITHOUT_EFFECT = frozenset({
-    "logprobs", "metadata", "model", "prompt_cache_key", "safety_identifier", "seed", "service_tier", "store", "stream",
-    "stream_options", "top_logprobs", "user",
-})  # fmt: skip
-"""Fields that change no word of an answer, or name what the SLO names: a canary is the same without them."""
 THINKING = {"enable_thinking": True}, {"enable_thinking": False}
 """The template arguments that a canary has a key for."""
 BESIDE_REQUEST = frozenset({"completion_tokens", "response", "workload"})
@@ -109,7 +103,7 @@ def read_request(record: object) -> LoggedRequest:
     tools = _read_tools(fields.get("tools", []))
     options = {name: fields[name] for name in OPTIONS if name in fields}
     template = fields.get("chat_template_kwargs")
-    read = {"messages", "tools", *options, *SAMPLING, *LIMITS, *WITHOUT_EFFECT}
+    read = {"tools", *options, *SAMPLING, *WITHOUT_EFFECT}
     if template in THINKING or not template:
         read.add("chat_template_kwargs")
     if fields.get("n") == 1:

@@ -8,22 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
+from gatekeeper.core.canary import LIMITS, WITHOUT_EFFECT
 from gatekeeper.core.policy import digest, shape_of
 
-LIMITS = ("max_tokens", "max_completion_tokens", "max_new_tokens", "n_predict", "num_predict")
-"""Fields that limit the tokens of an answer, by server."""
-HARMLESS = frozenset({
-    *LIMITS,
-    "messages",  # compared by length, roles and parts
-    "metadata",  # kept for the client: no server's decoding reads it, and a dialect removes what its own would read
-    "model",  # compared with the certified names
-    "return_spec_tokens_details", "timings_per_token",  # counts beside the answer, which canaries ask for
-    "safety_identifier", "user",  # who asks
-    "seed",  # which draw is made, not from what
-    "service_tier", "store",  # of OpenAI's own service
-    "stream", "stream_options",  # how the answer is sent
-})  # fmt: skip
-"""Fields that change nothing about how a server decodes: they need not be as a canary sent them."""
 ANSWERS = ("n", "best_of", "n_cmpl", "num_return_sequences")
 """Fields that ask for several answers at once, by server; 1 is one answer, as canaries ask for."""
 TABLES = ("options", "chat_template_kwargs")
@@ -113,14 +100,14 @@ def comparable_fields(body: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _flat(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a body that are not harmless, those of tables one by one."""
+    """Yield the fields of a body that have an effect, those of tables one by one."""
     for name, value in body.items():
         if name in TABLES and isinstance(value, dict):
             for inner_name, inner_value in value.items():
                 is_option = name == "options" and (inner_name in {*LIMITS, "seed"} or chooses_draft(inner_name))
                 if not is_option:
                     yield f"{name}.{inner_name}", inner_value
-        elif name not in HARMLESS and not chooses_draft(name) and not _is_one_answer(name, value):
+        elif name not in WITHOUT_EFFECT and not chooses_draft(name) and not _is_one_answer(name, value):
             yield f".{name}" if "." in name else name, value  # "options.seed" is no field of `options`
 
 

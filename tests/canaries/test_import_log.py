@@ -110,17 +110,18 @@ def test_a_request_is_kept_as_it_was_sent(tmp_path: Path) -> None:
 
 def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
     """
-    Fields that a canary has no key for are counted, and the sampling of the requests with its lines for the SLO.
+    Fields that a canary has no key for are counted, as the proxy decodes requests with them plainly; and the sampling
+    of the requests, with its lines for the SLO.
     """
     lines = [
-        request("Say one.", temperature=0.7, user="u", seed=4, n=1),
+        request("Say one.", temperature=0.7, user="u", seed=4, n=1, max_new_tokens=9),
         request("Say two.", temperature=0.7, n=2, reasoning_effort="low"),
-        request("Say three.", functions=[WEATHER]),
+        request("Say three.", functions=[WEATHER], logprobs=True),
     ]
 
     done = import_logs([write_log(tmp_path, lines)], tmp_path / "mine")
 
-    assert {"n": 1, "reasoning_effort": 1, "functions": 1} == done["lost"]
+    assert {"n": 1, "reasoning_effort": 1, "functions": 1, "logprobs": 1} == done["lost"]
     assert {"temperature": {"0.7": 2, "not set": 1}} == done["sampling"]
     assert "[sampling]\ntemperature = 0.7\n" in import_text(done)
     assert "reasoning_effort (1 request)" in import_text(done)

@@ -20,6 +20,20 @@ OPTIONS = (
     "repetition_penalty",
 )  # fmt: skip
 """Fields of a chat request that a canary may set, and that are sent as it has them."""
+LIMITS = ("max_completion_tokens", "max_tokens", "max_new_tokens", "n_predict", "num_predict")
+"""Fields that limit the tokens of an answer, by server."""
+WITHOUT_EFFECT = frozenset({
+    *LIMITS,
+    "messages",  # compared by length, roles and parts
+    "metadata",  # kept for the client: no server's decoding reads it, and a dialect removes what its own would read
+    "model",  # compared with the certified names
+    "return_spec_tokens_details", "timings_per_token",  # counts beside the answer, which canaries ask for
+    "safety_identifier", "user",  # who asks
+    "seed",  # which draw is made, not from what
+    "service_tier", "store",  # of OpenAI's own service
+    "stream", "stream_options",  # how the answer is sent
+})  # fmt: skip
+"""Fields that change nothing about how a server decodes: a request need not have them as a canary sends them."""
 
 
 class Canary(InputTable):
