@@ -11,7 +11,14 @@ from typing import Any
 
 import tomli_w
 
-from gatekeeper.canaries.logged_request import SAMPLING, LoggedRequest, UnusableError, find_conversations, read_log
+from gatekeeper.canaries.logged_request import (
+    SAMPLING,
+    LoggedRequest,
+    UnusableError,
+    find_conversations,
+    read_log,
+    read_request,
+)
 from gatekeeper.canaries.redaction import Redactor
 from gatekeeper.core.canary import json_schema
 from gatekeeper.core.canary import parse as parse_canaries
@@ -135,7 +142,7 @@ def _read_workloads(logs: Sequence[Path]) -> tuple[dict[str, _Workload], list[tu
     workloads: dict[str, _Workload] = defaultdict(_Workload)
     unusable: dict[str, tuple[int, str]] = {}
     for path in logs:
-        for line, request in read_log(path):
+        for line, request in read_log(path, read_request):
             if isinstance(request, UnusableError):
                 count, first = unusable.get(str(request), (0, f"{path.name}:{line}"))
                 unusable[str(request)] = count + 1, first

@@ -1,10 +1,10 @@
 """The requests of a log, JSON lines that are read one by one: chat requests of OpenAI's API as sent, with answers."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -16,6 +16,7 @@ from gatekeeper.core.slo import MOST_TOKENS
 from gatekeeper.core.system.files import open_input
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 VALUES = 2_000_000
 """Values of one line, counted as its commas and opening brackets: JSON_BYTES of empty lists take gigabytes once they
@@ -82,13 +83,19 @@ class LoggedRequest:
         return sum(len(message["content"] or "") for message in self.messages) + len(tools)
 
 
-def read_request(record: object) -> LoggedRequest:
-    """Return the request of one line: the request itself, or an object with it as `request` or `body`."""
+def body_of(record: object) -> Json:
+    """Return the body of the request of one line: the line itself, or what it has as `request` or `body`."""
     if not isinstance(record, dict):
         raise UnusableError("a line that is no JSON object")
     request = record.get("request", record.get("body", record))
     if not isinstance(request, dict):
         raise UnusableError("a request that is no JSON object")
+    return {name: value for name, value in request.items() if name not in BESIDE_REQUEST}
+
+
+def read_request(record: Json) -> LoggedRequest:
+    """Return the request of one line, as a canary could have it."""
+    request = body_of(record)
     if not isinstance(request.get("messages"), list) or not request["messages"]:
         raise UnusableError("a line without messages: only chat requests of OpenAI's API are read")
     messages = [_read_message(message) for message in request["messages"]]
@@ -99,7 +106,7 @@ def read_request(record: object) -> LoggedRequest:
     texts = [message["content"] or "" for message in messages if message["role"] == "user"]
     if not texts or not all(text.strip() for text in texts):
         raise UnusableError("a prompt without a user's text")
-    fields = {name: value for name, value in request.items() if value is not None and name not in BESIDE_REQUEST}
+    fields = {name: value for name, value in request.items() if value is not None}
     tools = _read_tools(fields.get("tools", []))
     options = {name: fields[name] for name in OPTIONS if name in fields}
     template = fields.get("chat_template_kwargs")
@@ -242,13 +249,13 @@ def _continues(turn: LoggedRequest, before: LoggedRequest) -> bool:
     return turn.tools == before.tools and turn.options == before.options
 
 
-def read_log(path: Path) -> Iterator[tuple[int, LoggedRequest | UnusableError]]:
-    """Yield the number of each line with its request; a line that has none is an UnusableError in its place."""
+def read_log(path: Path, read: Callable[[Any], T]) -> Iterator[tuple[int, T | UnusableError]]:
+    """Yield the number of each line with what *read* makes of it; a line without a request is an UnusableError."""
     try:
         with open_input(path) as file:
             for number, line in _lines(file, path):
                 if line.strip():
-                    yield number, _read_line(line)
+                    yield number, _read_line(line, read)
     except FileNotFoundError:
         hint = "write the log to a file first: stdin is not read" if str(path) == "-" else "check the path"
         raise InputError(f"log {path} does not exist", hint=hint) from None
@@ -268,13 +275,13 @@ def _lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
         yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
 
 
-def _read_line(line: bytes) -> LoggedRequest | UnusableError:
+def _read_line(line: bytes, read: Callable[[Any], T]) -> T | UnusableError:
     if len(line) > JSON_BYTES:
         return UnusableError(f"a line longer than {JSON_BYTES >> 20} MB")
     if line.count(b",") + line.count(b"[") + line.count(b"{") > VALUES:
         return UnusableError(f"a line with more than {VALUES} values: lists, objects, and what they hold")
     try:
-        return read_request(json_value(line, from_server=True))
+        return read(json_value(line, from_server=True))
     except ParseError as error:
         return UnusableError(f"a line that is not JSON: {str(error).partition(' at ')[0]}")
     except UnusableError as error:

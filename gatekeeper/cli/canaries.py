@@ -6,7 +6,8 @@ from pathlib import Path
 import click
 
 from gatekeeper.cli.common_options import AS_JSON, add_common
-from gatekeeper.cli.options import PATH, CommandGroup, SloPath, show
+from gatekeeper.cli.options import LOG, PATH, CommandGroup, SloPath, show
+from gatekeeper.core.errors import InputError
 from gatekeeper.core.exit_codes import ExitCode
 
 CONTEXT = 8192
@@ -69,11 +70,20 @@ def import_(
     "--tokenizer", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
     help="Count with this model's tokenizer [default: four characters a token].",
 )  # fmt: skip
+@LOG
 @AS_JSON
-def check(paths: Sequence[Path], *, slo: Path | None, context: int, tokenizer: Path | None, as_json: bool) -> int:
+def check(
+    paths: Sequence[Path],
+    *,
+    slo: Path | None,
+    context: int,
+    tokenizer: Path | None,
+    logs: Sequence[Path],
+    as_json: bool,
+) -> int:
     """Say what is wrong with canary files: repeats, answers in prompts, sizes, too few.
 
-    Exits 2 if anything is.
+    Exits 2 if anything is. With --log, which needs --slo, also how many requests of a log a certificate would cover.
 
     \b
     gatekeeper canaries check canaries/json.jsonl --slo smoke
@@ -81,8 +91,16 @@ def check(paths: Sequence[Path], *, slo: Path | None, context: int, tokenizer: P
     from gatekeeper.canaries.canary_text import check_text
     from gatekeeper.canaries.check_set import check as check_sets
 
+    if logs and slo is None:
+        raise InputError("--log needs --slo: a certificate is of one SLO", hint="add --slo SLO")
     document = check_sets(paths, limit=context, slo=slo, tokenizer=tokenizer)
-    show(document, check_text(document), as_json=as_json)
+    text = check_text(document)
+    if logs and slo is not None:
+        from gatekeeper.live.log_coverage import cover_logs, coverage_text
+
+        document["coverage"] = cover_logs(slo, logs)
+        text += coverage_text(document["coverage"])
+    show(document, text, as_json=as_json)
     return ExitCode.BAD_INPUT if document["errors"] else ExitCode.OK
 
 

@@ -12,6 +12,7 @@ import click
 
 from gatekeeper.cli.common_options import AS_JSON, QUIET, VERBOSE
 from gatekeeper.cli.options import (
+    LOG,
     OUT,
     SLO,
     Port,
@@ -169,9 +170,10 @@ def certify(
 @click.argument("slos", nargs=-1, required=True, type=SloPath(), metavar="SLO...")
 @click.option("--assume", metavar="SPEED", help='Speed of plain decoding, such as "40 tok/s".')
 @click.option("--lint", is_flag=True, help="Only check the files, start nothing; exits 2 for one that can never pass.")
+@LOG
 @AS_JSON
-def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, as_json: bool) -> int:
-    """Show every trial, the expected duration, and what this plan cannot prove.
+def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, logs: Sequence[Path], as_json: bool) -> int:
+    """Show every trial, the expected duration, and what this plan cannot prove; with --log, for which requests.
 
     Sends no request, and needs no models. It starts the SLO's program for its version (PROGRAM --version), or its
     worker for its greeting.
@@ -179,11 +181,13 @@ def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, as_json: bool)
     \b
     gatekeeper plan smoke
     """
-    from gatekeeper.report.commands.plan_text import lint_text, plan_text
+    from gatekeeper.report.commands.plan_text import coverage_hint, lint_text, plan_text
     from gatekeeper.run.plan import forecast
 
     speed = parse_quantity(assume, "--assume", "tok/s", "40 tok/s")
     if lint:
+        if logs:
+            raise InputError("--lint reads SLO files alone", hint="leave out --log or --lint")
         from gatekeeper.run.plan import lint as check
 
         document, exit_code = check(slos, speed)
@@ -192,8 +196,17 @@ def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, as_json: bool)
     if len(slos) > 1:
         raise InputError("plan takes one SLO file", hint="--lint checks several")
     document, exit_code = forecast(slos[0], speed)
-    following = "" if exit_code else f"next: gatekeeper certify {shlex.quote(str(slos[0]))}\n"
-    show(document, plan_text(document) + following, as_json=as_json)
+    name = shlex.quote(str(slos[0]))
+    text = plan_text(document)
+    if logs:
+        from gatekeeper.live.log_coverage import cover_logs, coverage_text
+
+        document["coverage"] = cover_logs(slos[0], logs)
+        text += coverage_text(document["coverage"])
+    elif not exit_code:
+        text += coverage_hint(name) + "\n"
+    following = "" if exit_code else f"next: gatekeeper certify {name}\n"
+    show(document, text + following, as_json=as_json)
     return exit_code
 
 

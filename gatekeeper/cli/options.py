@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 LATEST = "latest"
 """In the place of a run: the newest one in the folder `runs`."""
 PATH = click.Path(path_type=Path)
+LOG = click.option(
+    "--log", "logs", type=PATH, multiple=True, metavar="LOG",
+    help="Say how many requests of this log a certificate would cover; repeatable.",
+)  # fmt: skip
 
 
 class RunPath(click.Path):

@@ -7,7 +7,7 @@ from typing import Any
 
 from gatekeeper.backends.dialect import Dialect, ServerRequest
 from gatekeeper.backends.http.chat_request import ResolvedRequest
-from gatekeeper.core.policy import CertifiedRequest, Conditions, Policy
+from gatekeeper.core.policy import CertifiedRequest, Conditions, Route
 from gatekeeper.live.live_request import LiveRequest
 from gatekeeper.live.request_fields import RequestConditions, comparable_fields
 
@@ -17,6 +17,8 @@ SHOWN_VALUE = re.compile(r"true|false|-?[0-9][0-9.e+-]{0,20}")
 """Values that a record may show: switches and usual numbers; a text may be a part of a prompt."""
 MOST_BYTES_A_TOKEN = 16
 """A prompt of more bytes for each token of the longest certified one is not counted: it is longer, or very odd."""
+PROMPT = "its prompt"
+"""Begins what is said of a prompt that is too long."""
 LATEST = ":latest"
 """What Ollama adds to a model's name that has no tag."""
 
@@ -42,9 +44,8 @@ class CertifiedPoint:
     dialect: Dialect
 
     @classmethod
-    def of(cls, policy: Policy, workload: str, dialect: Dialect) -> "CertifiedPoint":
-        """Return the certified point of a workload, its requests written as *dialect* sends them."""
-        route, conditions = policy.route_of(workload), policy.conditions
+    def of(cls, route: Route, conditions: Conditions, streams: int, dialect: Dialect) -> "CertifiedPoint":
+        """Return the certified point of a route, its requests written as *dialect* sends them."""
         is_cached = conditions.prompt_cache == "on"
         bodies = [_body(dialect, conditions, request, cache=is_cached) for request in route.request]
         added: dict[str, Any] = {}
@@ -54,7 +55,7 @@ class CertifiedPoint:
         added |= conditions.request
         rest = [{name: value for name, value in body.items() if name not in added} for body in bodies]
         return cls(
-            streams=policy.max_concurrency(workload),
+            streams=streams,
             models=frozenset(name.removesuffix(LATEST) for name in route.models),
             may_be_nameless=dialect.model_name is None,
             requests=tuple(comparable_fields(body) for body in rest),
@@ -76,7 +77,7 @@ class CertifiedPoint:
         if (conditions := request.conditions()) is None:
             return "the request's body cannot be read"
         return (
-            self._compare_model(conditions)
+            self.compare_model(conditions)
             or self._compare_fields(conditions.options)
             or self._compare_prompt(conditions, request.text_tokens)
         )
@@ -94,9 +95,10 @@ class CertifiedPoint:
         is_short = (conditions.most_prompt_tokens(self.longest_format, None) or 0) <= self.longest_prompt
         if is_short or conditions.prompt_bytes > MOST_BYTES_A_TOKEN * self.longest_prompt:
             return False
-        return self._compare_model(conditions) is None and self._compare_fields(conditions.options) is None
+        return self.compare_model(conditions) is None and self._compare_fields(conditions.options) is None
 
-    def _compare_model(self, conditions: RequestConditions) -> str | None:
+    def compare_model(self, conditions: RequestConditions) -> str | None:
+        """Return how a request's name of the model differs from the certified ones; None where it is one."""
         if conditions.model is None:
             return None if self.may_be_nameless else "the request names no model, as the certified ones did"
         if conditions.model.removesuffix(LATEST) not in self.models:
@@ -138,7 +140,7 @@ class CertifiedPoint:
             return "the length of the request's prompt cannot be bounded"
         if tokens > self.longest_prompt:
             estimate = "may have" if text_tokens is None else "has about"
-            return f"its prompt {estimate} {tokens} tokens, certified up to {self.longest_prompt}"
+            return f"{PROMPT} {estimate} {tokens} tokens, certified up to {self.longest_prompt}"
         return None
 
 

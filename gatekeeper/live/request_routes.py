@@ -111,7 +111,10 @@ class RequestRoutes:
             earlier = before.get(name)
             if earlier is None or (earlier.speculation, earlier.setting) != (route.speculation, route.setting):
                 self.evidence.restart(name, policy.watch.window, self._now_ns())
-        points = {name: CertifiedPoint.of(policy, name, dialect) for name in routes_by_workload}
+        points = {
+            name: CertifiedPoint.of(policy.route_of(name), policy.conditions, policy.max_concurrency(name), dialect)
+            for name in routes_by_workload
+        }
         any_plain = next((fields for fields in plain.values() if fields), {})
         self._published = _Published(policy, routes_by_workload, plain, until_ns, points, any_plain, dialect, target)
 

@@ -117,6 +117,7 @@ def test_without_a_pair_it_says_what_to_fetch(home: ProjectFolder) -> None:
     assert False is written.sampling.thinking
     planned = home.run("plan", FILE, code=3)  # a forecast needs no models
     assert "download it: hf download" in planned.out
+    assert f"a certificate would cover: gatekeeper plan {FILE} --log LOG\n" in done.out
 
 
 def test_machines_are_listed_by_their_memory() -> None:

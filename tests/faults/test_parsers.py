@@ -27,7 +27,7 @@ from gatekeeper.backends.models import artifacts, gguf, model_stores
 from gatekeeper.backends.scripted.script import read_script
 from gatekeeper.backends.worker_backend import worker_protocol
 from gatekeeper.canaries.import_log import propose_expectation
-from gatekeeper.canaries.logged_request import UnusableError, read_log
+from gatekeeper.canaries.logged_request import UnusableError, read_log, read_request
 from gatekeeper.core import canary, parse, policy, slo, toml_file, units
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.records import Answer, Generation, Role
@@ -147,7 +147,7 @@ def stream(raw: bytes) -> Any:
 
 def traffic(path: Path) -> list[Any]:
     """Read a log, and make of each request what an imported canary is made of."""
-    requests = [request for _, request in read_log(path) if not isinstance(request, UnusableError)]
+    requests = [request for _, request in read_log(path, read_request) if not isinstance(request, UnusableError)]
     return [[request.prompt, request.characters, propose_expectation(request), request.lost] for request in requests]
 
 

@@ -3,6 +3,7 @@
 from gatekeeper.core.text import aligned
 from gatekeeper.core.units import show_bytes, show_memory
 from gatekeeper.report.commands import Document
+from gatekeeper.report.commands.plan_text import coverage_hint
 
 
 def init_text(document: Document) -> str:
@@ -30,6 +31,7 @@ def init_text(document: Document) -> str:
     lines += [f"wrote {document['written']}"]
     lines += [f"for {name}: {command}" for name, command in document["also"].items()]
     lines += [f"first: {command}" for command in document["do_first"]]
+    lines += [coverage_hint(document["written"])]
     lines += [f"next: {document['next']}"]
     return "\n".join(lines) + "\n"
 

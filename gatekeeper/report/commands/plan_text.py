@@ -55,6 +55,11 @@ def plan_text(document: Document) -> str:
     return "\n".join(lines) + "\n"
 
 
+def coverage_hint(slo: str) -> str:
+    """Return how to find out for which requests a certificate of *slo* would hold."""
+    return f"how many of your own requests a certificate would cover: gatekeeper plan {slo} --log LOG"
+
+
 def _memory(memory: Document) -> str:
     parts = (
         f"{part['part']} {show_bytes(part['bytes']) if part['bytes'] is not None else 'unknown'}"

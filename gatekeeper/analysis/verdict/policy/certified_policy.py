@@ -18,7 +18,7 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.policy import CertifiedRequest, Conditions, Launch, MeasuredRoute, Watch
+from gatekeeper.core.policy import CertifiedRequest, CertifiedSampling, Conditions, Launch, MeasuredRoute, Watch
 from gatekeeper.core.records import Event, Knobs, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing, Outcome, figures, known, rounded
@@ -138,8 +138,8 @@ def _route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> Certifi
         because=workload.because,
         setting=setting,
         longest_prompt=_longest_prompt(workload),
-        longest_format=_longest_format(measured.canaries),
-        models=_model_names(slo, measured.models),
+        longest_format=longest_format(measured.canaries),
+        models=model_names(slo, measured.models),
         requests=certified_requests(slo, measured.canaries),
         warm_up_after=PAUSE_S if any(check.passed_with == WARM_UP for check in workload.checks) else None,
         max_concurrency=_max_concurrency(slo, workload),
@@ -157,14 +157,14 @@ def _longest_prompt(workload: WorkloadVerdict) -> int | None:
     return reach if longest is None else min(longest, reach)
 
 
-def _longest_format(canaries: Iterable[Canary]) -> int | None:
+def longest_format(canaries: Iterable[Canary]) -> int | None:
     """Return the bytes of the longest response format: some servers write a schema into the prompt."""
     formats = [canary.response_format for canary in canaries if canary.response_format is not None]
     sizes = [len(json.dumps(written, ensure_ascii=False).encode("utf-8", "surrogatepass")) for written in formats]
     return max(sizes, default=None)
 
 
-def _model_names(slo: Slo, reported: Iterable[str]) -> tuple[str, ...]:
+def model_names(slo: Slo, reported: Iterable[str]) -> tuple[str, ...]:
     """Return the names that a request may give the certified model: those of the SLO, and what the server called it."""
     own_names = (slo.subject.target, slo.subject.served_model_name)
     return tuple(dict.fromkeys(name for name in (*own_names, *reported) if name))
@@ -210,7 +210,7 @@ def _below(slo: Slo, knobs: Setting) -> list[tuple[str, Setting]]:
 
 def conditions(slo: Slo, manifest: Manifest, verdict: Verdict, events: Iterable[Event]) -> dict[str, object]:
     """Return `[conditions]`: what was true of every certified answer."""
-    base, sampling, measured = defaults(slo), slo.sampling, [workload.measured for workload in verdict.workloads]
+    base, measured = defaults(slo), [workload.measured for workload in verdict.workloads]
     longest = max((soak.longest_prompt or 0 for soak in measured), default=0)
     answers = [soak.longest_answer or 0 for soak in measured]
     request = next((event.detail.get("request") for event in reversed([*events]) if event.kind == LAUNCH), None)
@@ -220,19 +220,25 @@ def conditions(slo: Slo, manifest: Manifest, verdict: Verdict, events: Iterable[
         "prompt_cache": _prompt_cache(slo, manifest),
         "concurrency": slo.soak.concurrency,
         "longest_prompt": longest or None,
-        "max_tokens": max([int(base.get("max_tokens") or sampling.max_tokens), *answers]),
+        "max_tokens": max([int(base.get("max_tokens") or slo.sampling.max_tokens), *answers]),
         "url": manifest.versions.get("url"),
         "request": request or {},
-        "sampling": {
-            "temperature": float(base.get("temperature", sampling.temperature)),
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "min_p": sampling.min_p,
-            "thinking": base.get("thinking", sampling.thinking),
-        },
+        "sampling": certified_sampling(slo),
     }
     written = Conditions.model_validate(fields).model_dump(mode="json", exclude_none=True)
     return {key: value for key, value in written.items() if value != {}}
+
+
+def certified_sampling(slo: Slo) -> CertifiedSampling:
+    """Return how the requests of an SLO are sampled."""
+    base, sampling = defaults(slo), slo.sampling
+    return CertifiedSampling(
+        temperature=float(base.get("temperature", sampling.temperature)),
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        thinking=base.get("thinking", sampling.thinking),
+    )
 
 
 def _prompt_cache(slo: Slo, manifest: Manifest) -> str:
