@@ -20,7 +20,7 @@ import uvloop
 
 from bench.proxy.known_times import DONE, EVENT, HEAD
 from gatekeeper.core.hidden_keys import Address
-from gatekeeper.live.http.exchange import Exchange, origin_of
+from gatekeeper.live.http.upstream import Exchange, origin_of
 from gatekeeper.live.live_evidence import LiveEvidence
 from gatekeeper.live.live_records import LiveRecords
 from gatekeeper.live.proxy_server import ProxyServer

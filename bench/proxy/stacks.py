@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from gatekeeper.core.hidden_keys import Address
-from gatekeeper.live.http.exchange import origin_of
-from gatekeeper.live.http.upstream import Upstream
+from gatekeeper.live.http.upstream import Upstream, origin_of
 
 
 def aiohttp_stack(port: int, upstream: str) -> Any:

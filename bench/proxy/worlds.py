@@ -14,11 +14,11 @@ import numpy as np
 
 from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Policy
-from gatekeeper.live import ended_request
+from gatekeeper.live import live_records
 from gatekeeper.live.answer_meter import AnswerMeter
-from gatekeeper.live.ended_request import EndedRequest
 from gatekeeper.live.live_conversations import prefix_digests
 from gatekeeper.live.live_evidence import Benefit, LiveEvidence
+from gatekeeper.live.live_records import EndedRequest
 from gatekeeper.live.live_request import LiveRequest
 from gatekeeper.live.request_fields import RequestConditions
 from gatekeeper.live.request_routes import RequestDecision, RequestRoutes
@@ -248,7 +248,7 @@ class Day:
         for job in list(self.jobs):
             now_ns = round(self.now * 1e9)
             if self.now >= job.leaves_at:
-                self._end(job, ended_request.CLIENT_LEFT)
+                self._end(job, live_records.CLIENT_LEFT)
             elif job.prefill <= 1e-9 and job.meter.first_ns is None and job.tokens == job.total:
                 job.prefill = 0.0
                 job.meter.first_ns = now_ns
@@ -275,7 +275,7 @@ class Day:
             meter.feed(b'{"content":"%s"%s}' % (b"x" * meter.chars, claim), now_ns)
         ended = EndedRequest("POST", datetime.now(UTC), meter, job.request, job.decision, job.server, 200, fault)
         ended.measure(now_ns, None)
-        if fault is not None and fault != ended_request.CLIENT_LEFT:
+        if fault is not None and fault != live_records.CLIENT_LEFT:
             ended.status = 500
             talk.left += 1
             heapq.heappush(self._due, (self.now + 1.0, self.answered, talk))
@@ -284,7 +284,7 @@ class Day:
         self.answered += 1
         if not ended.is_evidence:
             return False
-        self.routes.evidence.add(ended_request.observation(ended), now_ns)
+        self.routes.evidence.add(live_records.observation(ended), now_ns)
         self.arm = job.decision.arm
         self.is_ended = self.look is not None and self.look(self)
         return self.is_ended

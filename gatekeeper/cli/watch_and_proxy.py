@@ -74,7 +74,7 @@ def watch(policy: Path, *, rounds: int | None, as_json: bool, quiet: bool, **opt
 
     from gatekeeper.core.system.own_limits import raise_descriptor_limit
     from gatekeeper.core.text import inert_json
-    from gatekeeper.live.open_session import open_session
+    from gatekeeper.live.session import open_session
     from gatekeeper.live.watch_config import WatchConfig
 
     options["interval"] = parse_duration(options["interval"], "--interval", "60s")

@@ -23,8 +23,8 @@ from gatekeeper.core.system.run_directory import POLICY, RunDirectory
 from gatekeeper.core.units import show_seconds
 from gatekeeper.deploy.signing import keyless, sign, ssh_keys
 from gatekeeper.deploy.signing.keyless import KeylessSigner
+from gatekeeper.live.running.deployed_server import check_server
 from gatekeeper.live.running.server_differences import Compared, differences
-from gatekeeper.live.running.server_probe import check_server
 from gatekeeper.report.attestation import tries_before
 from gatekeeper.run.stored import tries, verify
 from gatekeeper.run.stored.tries import TryCount

@@ -11,9 +11,9 @@ from gatekeeper.backends.dialects import running_dialect
 from gatekeeper.core.records import Generation
 from gatekeeper.core.text import quote
 from gatekeeper.core.units import show_seconds
-from gatekeeper.live import route_moves
+from gatekeeper.live import routes
 from gatekeeper.live.guards.guard_judgement import GuardResult
-from gatekeeper.live.route_moves import RouteRules, RouteState
+from gatekeeper.live.routes import RouteRules, RouteState
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class EarlyWarnings:
         if state.standing.step >= rules.plain:
             return
         name = state.standing.workload
-        silences = list(route_moves.without_evidence(state, results, rules, now_ns))
+        silences = list(routes.without_evidence(state, results, rules, now_ns))
         if not silences:
             limit = rules.watch.missing_for
             text = f"no guard applies, so speculation is turned off after {show_seconds(limit)}"

@@ -9,12 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tomli_w
+from pydantic import BaseModel, Field, ValidationError
 
 from gatekeeper.core import parse
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
+from gatekeeper.core.records import Setting
+from gatekeeper.core.system import files
 from gatekeeper.core.system.file_lock import FileLock, LockHeldError
 from gatekeeper.core.system.files import write_atomically
 
@@ -141,3 +144,45 @@ def _temporary(path: Path) -> Path:
 def _not_writable(path: Path, option: str, error: OSError) -> GatekeeperError:
     hint = f"make its folder writable, or name another {option}"
     return GatekeeperError(f"cannot write {path}: {error.strerror or error}", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRoutes:
+    """What the overlay on disk says of the routes of one certificate."""
+
+    routes: Mapping[str, tuple[Setting | None, str]] = field(default_factory=dict)
+    """By workload: the setting that it may speculate with, None for plain decoding; and why."""
+    damage: str | None = None
+
+
+class _Route(BaseModel):
+    workload: str
+    speculation: bool = Field(strict=True)
+    because: str
+    setting: dict[str, Any]
+
+
+class _Overlay(BaseModel):
+    schema_: Literal[1] = Field(alias="schema")
+    verdict_sha256: str
+    route: list[_Route]
+
+
+def read_overlay(path: Path, verdict_sha256: str) -> PublishedRoutes:
+    """Return what the overlay at *path* says of this certificate; one that is missing or of another says nothing."""
+    try:
+        overlay = _Overlay.model_validate(parse.toml_table(files.read_regular(path).decode()))
+    except FileNotFoundError:
+        return PublishedRoutes()
+    except (OSError, ValueError) as error:
+        first = error.errors()[0] if isinstance(error, ValidationError) else None
+        reason = f"{first['loc'][0]}: {first['msg']}" if first else getattr(error, "strerror", None) or str(error)
+        return PublishedRoutes(damage=f"the overlay {path} cannot be read: {reason}")
+    if overlay.verdict_sha256 != verdict_sha256:
+        return PublishedRoutes()
+    return PublishedRoutes(
+        {
+            route.workload: (tuple(sorted(route.setting.items())) if route.speculation else None, route.because)
+            for route in overlay.route
+        }
+    )

@@ -7,7 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, H
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from gatekeeper.live.ended_request import EndedRequest
+from gatekeeper.live.live_records import EndedRequest
 from gatekeeper.live.request_routes import RequestRoutes
 from gatekeeper.report.otel.metric_names import FIRST_TOKEN_SECONDS, SECONDS
 

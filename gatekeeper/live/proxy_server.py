@@ -18,22 +18,24 @@ from gatekeeper.backends.dialect import Dialect
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.system.host_names import HostNames
 from gatekeeper.core.system.own_limits import OwnLimitError
-from gatekeeper.live import ended_request
+from gatekeeper.live import live_records, proxy_page
 from gatekeeper.live.answer_meter import AnswerMeter
-from gatekeeper.live.ended_request import EndedRequest
 from gatekeeper.live.http import client_limits, forward
 from gatekeeper.live.http.client_limits import RefusedBodyError
-from gatekeeper.live.http.exchange import origin_of
-from gatekeeper.live.http.forward import BrokenAnswerError, ServerFailedError, Target
-from gatekeeper.live.http.headers import answer_headers, is_from_foreign_page
-from gatekeeper.live.http.upstream import Upstream
-from gatekeeper.live.live_records import LiveRecords
+from gatekeeper.live.http.forward import (
+    BrokenAnswerError,
+    ServerFailedError,
+    Target,
+    answer_headers,
+    is_from_foreign_page,
+)
+from gatekeeper.live.http.upstream import Upstream, origin_of
+from gatekeeper.live.live_records import EndedRequest, LiveRecords
 from gatekeeper.live.live_request import LiveRequest, generates, read_request, unread
 from gatekeeper.live.long_requests import LONG, LongRequests, UnreadableBodyError
-from gatekeeper.live.page import proxy_page
-from gatekeeper.live.page.live_day import LiveDay
 from gatekeeper.live.prometheus import Exposition
 from gatekeeper.live.prompt_tokens import count_tokens
+from gatekeeper.live.proxy_page import LiveDay
 from gatekeeper.live.request_routes import RequestDecision, RequestRoutes
 
 MOST_TURNS = 100
@@ -53,7 +55,7 @@ class NotPlainError(Exception):
 
     def __init__(self, dialect: Dialect | None) -> None:
         paths = " or ".join(dialect.steered_paths or (dialect.path,)) if dialect is not None else "no path"
-        super().__init__(f"{ended_request.NOT_PLAIN}: this server is told how to decode at {paths}")
+        super().__init__(f"{live_records.NOT_PLAIN}: this server is told how to decode at {paths}")
 
 
 class ProxyServer:
@@ -207,7 +209,7 @@ class ProxyServer:
             except (ServerFailedError, OwnLimitError) as error:
                 failed = str(error)
                 if isinstance(error, OwnLimitError):
-                    failed = ended_request.OWN_LIMIT
+                    failed = live_records.OWN_LIMIT
                     self._report("no connection to a server", error)
                 if not may_retry:
                     raise
@@ -236,7 +238,7 @@ class ProxyServer:
             return live_request, self.routes.decide(live_request)
         except Exception as error:  # noqa: BLE001 (it must not cost an answer)
             self._report(because, error)
-        return live_request, replace(ended_request.UNDECIDED, because=because, plain_fields=self.routes.plain_fields)
+        return live_request, replace(live_records.UNDECIDED, because=because, plain_fields=self.routes.plain_fields)
 
     def _safely(self, record: Callable[[], None]) -> None:
         try:
@@ -292,24 +294,24 @@ class ProxyServer:
             ended.target = target.name
             ended.fault = f"status {answer.status}" if answer.status >= 500 else None
         except asyncio.CancelledError:
-            ended.fault = ended_request.STOPPED if self._is_stopping else ended_request.CLIENT_LEFT
+            ended.fault = live_records.STOPPED if self._is_stopping else live_records.CLIENT_LEFT
             raise
         except ServerFailedError as error:
             ended.fault = ended.failed = str(error)
             answer = _error(502, ended.fault)
         except UnreadableBodyError:
-            ended.fault, ended.target = ended_request.UNREADABLE, "none"
-            answer = _error(400, ended_request.UNREADABLE)
+            ended.fault, ended.target = live_records.UNREADABLE, "none"
+            answer = _error(400, live_records.UNREADABLE)
         except NotPlainError as error:
-            ended.fault, ended.target = ended_request.NOT_PLAIN, "none"
+            ended.fault, ended.target = live_records.NOT_PLAIN, "none"
             answer = _error(501, str(error))
         except OwnLimitError as error:
-            ended.fault, ended.target = ended_request.OWN_LIMIT, "none"
+            ended.fault, ended.target = live_records.OWN_LIMIT, "none"
             answer = _error(503, error.message)
         except BrokenAnswerError as error:
             ended.fault = f"the server broke off: {error}"
         except ConnectionResetError:
-            ended.fault = ended_request.CLIENT_LEFT
+            ended.fault = live_records.CLIENT_LEFT
         finally:
             ended.status = answer.status if answer is not None else meter.status
             self.routes.end(ended.request.answers)
@@ -354,7 +356,7 @@ class ProxyServer:
             self._say(f"{self.routes.not_plain}; every route is off until it is certified again")
         yield
         if ended.is_evidence:
-            self._safely(lambda: self.routes.evidence.add(ended_request.observation(ended), now_ns))
+            self._safely(lambda: self.routes.evidence.add(live_records.observation(ended), now_ns))
             yield
         self._safely(partial(self.exposition.ended, ended))
         self._safely(partial(self._day.add, ended, now_ns))

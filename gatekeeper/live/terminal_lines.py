@@ -9,7 +9,7 @@ from gatekeeper.core.text import counted, describe_setting
 from gatekeeper.core.units import percent, show, show_seconds
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.live.guards.guard_judgement import GuardResult
-from gatekeeper.live.route_moves import RouteChange, RouteRules, Standing
+from gatekeeper.live.routes import RouteChange, RouteRules, Standing
 
 Style = Mapping[str, Any]
 """Terminal style of a line; without a terminal it is plain text."""

@@ -14,9 +14,8 @@ import tomli_w
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.manifest import File, sha256
 from gatekeeper.core.system.run_directory import RunDirectory
-from gatekeeper.live.open_session import open_session
 from gatekeeper.live.routes import LiveTraffic
-from gatekeeper.live.session import Session
+from gatekeeper.live.session import Session, open_session
 from gatekeeper.live.watch_config import WatchConfig
 from gatekeeper.report.attestation import described
 from tests.builders.background_server import BackgroundServer, QuietHandler

@@ -18,14 +18,13 @@ from gatekeeper.deploy import compare, history
 from gatekeeper.fleet import fleet_page
 from gatekeeper.fleet.cell_task import CellResult, CellWorkload
 from gatekeeper.fleet.fleet_record import FleetRecord
+from gatekeeper.live import proxy_page
 from gatekeeper.live.answer_meter import AnswerMeter
-from gatekeeper.live.ended_request import EndedRequest
-from gatekeeper.live.live_evidence import LiveEvidence
+from gatekeeper.live.live_evidence import LiveEvidence, Observation
+from gatekeeper.live.live_records import EndedRequest
 from gatekeeper.live.live_request import LiveRequest
-from gatekeeper.live.observation import Observation
 from gatekeeper.live.overlay import OverlayRoute
-from gatekeeper.live.page import proxy_page
-from gatekeeper.live.page.live_day import LiveDay
+from gatekeeper.live.proxy_page import LiveDay
 from gatekeeper.live.request_routes import RequestDecision, RequestRoutes
 from gatekeeper.report.html import comparison_page, history_page, page
 from gatekeeper.run.stored.stored_page import load_live_page, load_page_data

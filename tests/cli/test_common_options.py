@@ -13,7 +13,7 @@ from gatekeeper.cli import main
 from gatekeeper.cli.options import LazyCommand, styled_printer
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.live import terminal_lines
-from gatekeeper.live.watch_thread import proof_of_gain
+from gatekeeper.live.serve import proof_of_gain
 from tests.builders.golden_words import lines_with, says
 from tests.builders.live_server import live_policy
 from tests.builders.project_folder import ROOT, ProjectFolder

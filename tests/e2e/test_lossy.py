@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.hidden_keys import Address
-from gatekeeper.live.running.server_probe import check_server
+from gatekeeper.live.running.deployed_server import check_server
 from tests.builders.deployment import Answering, Deployed, seal
 from tests.builders.golden_words import says
 from tests.builders.project_folder import ROOT, ProjectFolder, canary_lines

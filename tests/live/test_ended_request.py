@@ -7,14 +7,15 @@ from datetime import UTC, datetime
 import pytest
 
 from gatekeeper.live.answer_meter import AnswerMeter
-from gatekeeper.live.ended_request import (
+from gatekeeper.live.live_records import (
     CLIENT_LEFT,
     OWN_LIMIT,
     UNREADABLE,
     EndedRequest,
+    completion,
     observation,
+    record_line,
 )
-from gatekeeper.live.live_records import completion, record_line
 from gatekeeper.live.live_request import LiveRequest
 from gatekeeper.live.request_routes import RequestDecision
 

@@ -10,10 +10,9 @@ import pytest
 
 from gatekeeper.core.clock import Instant
 from gatekeeper.core.verdict import Missing, Outcome
-from gatekeeper.live import route_moves
-from gatekeeper.live.live_evidence import LiveEvidence
-from gatekeeper.live.observation import Observation
-from gatekeeper.live.route_moves import RouteRules, Standing
+from gatekeeper.live import routes
+from gatekeeper.live.live_evidence import LiveEvidence, Observation
+from gatekeeper.live.routes import RouteRules, Standing
 from gatekeeper.live.server_load import LoadMet
 from tests.builders.golden_words import says
 from tests.builders.live_server import live_policy
@@ -60,7 +59,7 @@ def test_a_benefit_proven_gone_moves_the_route_down_through_the_state_machine() 
     policy = live_policy()
     (result,) = fed(0.7, 60).judge("easy", policy, NOW)
     rules = RouteRules(policy.route_of("easy").steps, policy.watch, True)
-    state, changes = route_moves.after_round(route_moves.start(Standing(workload="easy"), 0), [result], rules, NOW)
+    state, changes = routes.after_round(routes.start(Standing(workload="easy"), 0), [result], rules, NOW)
 
     assert Outcome.FAIL is result.outcome
     assert ("down", 1) == (changes[0].kind, state.standing.step)

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.live.answer_meter import AnswerMeter
-from gatekeeper.live.ended_request import EndedRequest
-from gatekeeper.live.live_evidence import LiveEvidence
-from gatekeeper.live.live_records import LiveRecords
+from gatekeeper.live.live_evidence import LiveEvidence, Observation
+from gatekeeper.live.live_records import EndedRequest, LiveRecords
 from gatekeeper.live.live_request import LiveRequest
 from gatekeeper.live.live_telemetry import LiveTelemetry
-from gatekeeper.live.observation import Observation
 from gatekeeper.live.prometheus import Exposition
 from gatekeeper.live.request_routes import RequestDecision, RequestRoutes
 from tests.builders.deployment import Deployed

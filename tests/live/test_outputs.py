@@ -17,7 +17,7 @@ import requests
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.system.small_server import MOST
-from gatekeeper.live import hooks, outputs, prometheus_text
+from gatekeeper.live import outputs, prometheus_text
 from gatekeeper.live.overlay import OverlayRoute
 from gatekeeper.live.watch_config import WatchConfig
 from tests.builders.golden_words import says
@@ -38,7 +38,7 @@ def test_a_command_gets_what_happened() -> None:
     code = "import os, sys; print(os.environ['GATEKEEPER_SPECULATION'], os.environ['GATEKEEPER_BECAUSE']); "
     code += "print(sys.stdin.read())"
 
-    ran = hooks.run_hook(python(code), CHANGE)
+    ran = outputs.run_hook(python(code), CHANGE)
 
     first, second, *_ = ran.output.splitlines()
     assert (0, None) == (ran.code, ran.fault)
@@ -50,7 +50,7 @@ def test_a_command_that_never_reads_its_stdin_does_no_harm() -> None:
     """
     However long the evidence is, a command that does not care runs like any other.
     """
-    assert None is hooks.run_hook(["true"], {**CHANGE, "evidence": "x" * 1_000_000}).fault
+    assert None is outputs.run_hook(["true"], {**CHANGE, "evidence": "x" * 1_000_000}).fault
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_command_that_fails_is_a_fault(argv: list[str], fault: str) -> None:
     """
     An exit code, a signal, or a program that is missing or not executable is reported, never raised.
     """
-    assert fault == hooks.run_hook(argv, CHANGE).fault
+    assert fault == outputs.run_hook(argv, CHANGE).fault
 
 
 def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +84,8 @@ def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeyp
         """Let the limit be over when the command hangs, however long it took to get there."""
         until(lambda: note.exists() and note.read_text().endswith("\n"), "it begins")
 
-    monkeypatch.setattr(hooks, "_wait", too_long)
-    ran = hooks.run_hook(python(code), CHANGE, limit=1.0)
+    monkeypatch.setattr(outputs, "_wait", too_long)
+    ran = outputs.run_hook(python(code), CHANGE, limit=1.0)
 
     assert ran.code is None
     says("watch", "a command that hangs is ended", ran.fault, limit="1 s")
@@ -106,7 +106,7 @@ def test_a_server_left_in_the_background_is_not_waited_for() -> None:
     """
     code = "import subprocess; print(subprocess.Popen(['sleep', '1000']).pid)"
 
-    ran = hooks.run_hook(python(code), CHANGE, limit=100)
+    ran = outputs.run_hook(python(code), CHANGE, limit=100)
 
     process = psutil.Process(int(ran.output))
     assert (None, True) == (ran.fault, process.is_running())
@@ -117,16 +117,16 @@ def test_only_the_end_of_a_long_output_is_kept() -> None:
     """
     Of megabytes of output only the end, which holds the error, is kept in memory and in the log.
     """
-    ran = hooks.run_hook(python("print('x' * 5_000_000); print('the reason')"), CHANGE)
+    ran = outputs.run_hook(python("print('x' * 5_000_000); print('the reason')"), CHANGE)
 
-    assert (hooks.OUTPUT_KEPT, True) == (len(ran.output), ran.output.endswith("x\nthe reason\n"))
+    assert (outputs.OUTPUT_KEPT, True) == (len(ran.output), ran.output.endswith("x\nthe reason\n"))
 
 
 def test_the_environment_of_the_watch_is_kept() -> None:
     """
     A command sees the PATH and the home it would see anywhere.
     """
-    ran = hooks.run_hook(python("import os; print(os.environ['PATH'])"), CHANGE)
+    ran = outputs.run_hook(python("import os; print(os.environ['PATH'])"), CHANGE)
 
     assert os.environ["PATH"] == ran.output.strip()
 

@@ -17,7 +17,7 @@ from aiohttp import ClientError, ClientPayloadError
 from yarl import URL
 
 from gatekeeper.core.hidden_keys import Address
-from gatekeeper.live import ended_request, proxy_server
+from gatekeeper.live import live_records, proxy_server
 from gatekeeper.live.live_evidence import LiveEvidence
 from gatekeeper.live.live_records import LiveRecords
 from gatekeeper.live.proxy_server import ProxyServer
@@ -547,7 +547,7 @@ def test_a_usage_that_cannot_be_switches_nothing_off(tmp_path: Path, count: byte
         "gatekeeper.live.live_evidence.LiveEvidence.add",
         "gatekeeper.live.prometheus.Exposition.ended",
         "gatekeeper.live.live_records.LiveRecords.write",
-        "gatekeeper.live.page.live_day.LiveDay.add",
+        "gatekeeper.live.proxy_page.LiveDay.add",
     ],
 )
 def test_evidence_metrics_and_records_fail_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
@@ -573,7 +573,7 @@ def test_evidence_metrics_and_records_fail_apart(tmp_path: Path, monkeypatch: py
 
     counts = asyncio.run(main())
 
-    assert sorted(counts) == ([3, 3, 3] if "live_day" in failing else [0, 3, 3])
+    assert sorted(counts) == ([3, 3, 3] if "LiveDay" in failing else [0, 3, 3])
 
 
 @pytest.mark.parametrize(
@@ -872,4 +872,4 @@ def test_a_stream_that_the_end_of_the_loop_cuts_is_recorded(tmp_path: Path, monk
     asyncio.run(main())
 
     (record,) = map(json.loads, (tmp_path / "live.jsonl").read_text().splitlines())
-    assert ended_request.STOPPED == record["fault"]
+    assert live_records.STOPPED == record["fault"]

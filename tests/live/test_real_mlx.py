@@ -10,7 +10,7 @@ import tomli_w
 from bench import after_promotion
 from gatekeeper.backends.listening_process import free_port
 from gatekeeper.core.hidden_keys import Address
-from gatekeeper.live.running.server_probe import check_server
+from gatekeeper.live.running.deployed_server import check_server
 from tests.builders.deployment import seal
 from tests.builders.real_pair import promoted_run
 

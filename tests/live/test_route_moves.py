@@ -15,9 +15,9 @@ from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Guard, Watch
 from gatekeeper.core.records import Generation, Setting
 from gatekeeper.core.verdict import Missing, fact
-from gatekeeper.live import restore, route_moves
+from gatekeeper.live import routes
 from gatekeeper.live.guards.guard_judgement import GuardResult, judge_guards
-from gatekeeper.live.route_moves import RouteChange, RouteRules, RouteState, Standing
+from gatekeeper.live.routes import RouteChange, RouteRules, RouteState, Standing
 from tests.builders.golden_words import lines_with, says
 from tests.builders.slo import PLAIN, SECOND
 from tests.builders.watch import context, evidence, pairs
@@ -52,9 +52,9 @@ def instant(now_ns: int) -> Instant:
 
 def restored(changes: Sequence[RouteChange]) -> Standing:
     """Return where the route stands after *changes*, as a restart reads them from the log."""
-    begun = {"kind": "begun", **restore.snapshot("verdict", {"easy": Standing(workload="easy")}, {"easy": rules()})}
+    begun = {"kind": "begun", **routes.snapshot("verdict", {"easy": Standing(workload="easy")}, {"easy": rules()})}
     entries = [begun, *({"kind": "change", **change.document()} for change in changes)]
-    standing, _ = restore.read_log(json.loads(json.dumps(entries)), "verdict").routes["easy"]
+    standing, _ = routes.read_log(json.loads(json.dumps(entries)), "verdict").routes["easy"]
     return standing
 
 
@@ -63,7 +63,7 @@ class Watched:
     """A route under watch on a clock of our own: a round each minute."""
 
     rules: RouteRules
-    state: RouteState = field(default_factory=lambda: route_moves.start(Standing(workload="easy"), 0))
+    state: RouteState = field(default_factory=lambda: routes.start(Standing(workload="easy"), 0))
     now_ns: int = 0
     changes: list[RouteChange] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Watched:
             self.now_ns += 60 * SECOND
             guards = zip((SPEED, ERRORS), words, strict=False)
             results = [result(guard, word, self.now_ns) for guard, word in guards]
-            self.state, new = route_moves.after_round(self.state, results, self.rules, instant(self.now_ns))
+            self.state, new = routes.after_round(self.state, results, self.rules, instant(self.now_ns))
             self.changes += new
             self.steps.append(self.state.standing.step)
         return self
@@ -95,7 +95,7 @@ def test_while_all_is_kept_nothing_changes(watched: Watched) -> None:
     """
     watched.watch("kept", "kept", minutes=1440)
 
-    assert ([], CERTIFIED) == (watched.moves, route_moves.active_setting(watched.state, watched.rules))
+    assert ([], CERTIFIED) == (watched.moves, routes.active_setting(watched.state, watched.rules))
 
 
 def test_what_is_undecided_neither_turns_off_nor_on(watched: Watched) -> None:
@@ -146,7 +146,7 @@ def test_a_second_crossing_ends_in_plain_decoding(watched: Watched) -> None:
     watched.watch("crossed", minutes=3)
 
     assert [("down", 1), ("down", 2)] == watched.moves
-    assert PLAIN == route_moves.active_setting(watched.state, watched.rules)
+    assert PLAIN == routes.active_setting(watched.state, watched.rules)
 
 
 def test_missing_evidence_turns_off_at_once(watched: Watched) -> None:
@@ -170,7 +170,7 @@ def test_a_guard_may_have_a_limit_of_its_own(watched: Watched) -> None:
     for minute in range(1, 3):
         now_ns = minute * 60 * SECOND
         results = [result(soon, "missing", now_ns)]
-        watched.state, new = route_moves.after_round(watched.state, results, watched.rules, instant(now_ns))
+        watched.state, new = routes.after_round(watched.state, results, watched.rules, instant(now_ns))
         watched.changes += new
 
     assert [("off", 2)] == watched.moves
@@ -249,7 +249,7 @@ def test_a_server_that_cannot_be_switched_is_tried_for_real() -> None:
     watched.watch("asleep", "kept", minutes=30)
 
     assert [("try", 1)] == watched.moves[2:]
-    assert LOWER == route_moves.active_setting(watched.state, watched.rules)
+    assert LOWER == routes.active_setting(watched.state, watched.rules)
 
 
 def test_nothing_is_tried_on_no_evidence_at_all() -> None:
@@ -270,22 +270,22 @@ def test_while_plain_the_step_above_is_asked_where_that_can_be(switched: bool, e
     """
     watched = Watched(rules(switched=switched)).watch("crossed", minutes=6)
 
-    assert expected == route_moves.judged_setting(watched.state, watched.rules)
+    assert expected == routes.judged_setting(watched.state, watched.rules)
 
 
 def test_a_bar_is_not_lifted_by_any_evidence(watched: Watched) -> None:
     """
     Another model answers: off, once, and whatever is seen later.
     """
-    watched.state, new = route_moves.bar(watched.state, watched.rules, "another model", instant(1))
+    watched.state, new = routes.bar(watched.state, watched.rules, "another model", instant(1))
     watched.changes += new
-    watched.state, again = route_moves.bar(watched.state, watched.rules, "expired", instant(2))
+    watched.state, again = routes.bar(watched.state, watched.rules, "expired", instant(2))
 
     watched.watch("kept", "kept", minutes=1440)
 
     assert ([("barred", 2)], ()) == (watched.moves, again)
     assert "another model" == watched.state.standing.barred
-    assert PLAIN == route_moves.judged_setting(watched.state, watched.rules)
+    assert PLAIN == routes.judged_setting(watched.state, watched.rules)
 
 
 def test_what_was_seen_before_a_sleep_counts_no_more(watched: Watched) -> None:
@@ -293,7 +293,7 @@ def test_what_was_seen_before_a_sleep_counts_no_more(watched: Watched) -> None:
     Nine minutes without evidence and a sleep are a new ten minutes, and a crossing begins again.
     """
     watched.watch("missing", "missing", minutes=9)
-    watched.state = route_moves.start(watched.state.standing, watched.now_ns)
+    watched.state = routes.start(watched.state.standing, watched.now_ns)
 
     watched.watch("missing", "missing", minutes=9)
     assert [] == watched.moves
@@ -330,7 +330,7 @@ def test_an_edited_policy_keeps_the_setting_or_turns_it_off(
     """
     watched.watch("crossed", minutes=3)
 
-    _, moves = route_moves.after_edit(watched.state, watched.rules, rules(ladder=ladder), instant(watched.now_ns))
+    _, moves = routes.after_edit(watched.state, watched.rules, rules(ladder=ladder), instant(watched.now_ns))
 
     assert changes == [(move.kind, move.after) for move in moves]
 
@@ -415,7 +415,7 @@ def test_a_restart_never_takes_a_route_up(rounds: list[tuple[tuple[str, str], in
     Started again from its log a route stands where it stood, and its quiet time begins again.
     """
     before = lived(rounds[:cut])
-    after = Watched(rules(), route_moves.start(restored(before.changes), 0))
+    after = Watched(rules(), routes.start(restored(before.changes), 0))
 
     after.watch("kept", "kept", minutes=29)
 
@@ -451,17 +451,17 @@ def test_a_loss_goes_all_the_way_down_and_back() -> None:
     """
     guarded = context({"metric": "throughput_ratio", "at_least": 1.16, "for": 120.0}, watch={"quiet_for": 600.0})
     speed_rules = RouteRules(guarded.policy.route_of("easy").steps, guarded.policy.watch, switched=True)
-    state = route_moves.start(Standing(workload="easy"), 0)
+    state = routes.start(Standing(workload="easy"), 0)
     answers: list[Generation] = []
     steps = []
     for minute in range(1, 150):
-        knobs, ratio = route_moves.judged_setting(state, speed_rules), 0.6 if 20 <= minute < 70 else 1.5
+        knobs, ratio = routes.judged_setting(state, speed_rules), 0.6 if 20 <= minute < 70 else 1.5
         pair = pairs([ratio * (1.02 if minute % 2 else 0.98)], first_s=60.0 * minute)
         answers += [replace(answer, setting=knobs) if answer.arm == "candidate" else answer for answer in pair]
         window = evidence(answers, now_s=60.0 * minute + 30, since_s=state.since_ns / SECOND)
         before = state.standing.step
         results = judge_guards("easy", window, guarded, knobs)
-        state, _ = route_moves.after_round(state, results, speed_rules, instant(window.now_ns))
+        state, _ = routes.after_round(state, results, speed_rules, instant(window.now_ns))
         if state.standing.step != before:
             steps.append((minute, state.standing.step))
             answers = []

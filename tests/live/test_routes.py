@@ -7,8 +7,8 @@ import pytest
 
 from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Policy
-from gatekeeper.live.restore import LoggedRoutes, PublishedRoutes, read_log
-from gatekeeper.live.routes import Routes
+from gatekeeper.live.overlay import PublishedRoutes
+from gatekeeper.live.routes import LoggedRoutes, Routes, read_log
 from tests.builders.watch import CONDITIONS
 
 NOW = Instant(0, datetime(2026, 1, 1, tzinfo=UTC))

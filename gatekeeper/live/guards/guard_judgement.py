@@ -4,6 +4,7 @@ A bound is *crossed* (FAIL) when the whole interval violates it, and *kept* (PAS
 Anything between is undecided: the route stays as it is while evidence arrives, but does not step up.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from gatekeeper.core.slo import CONFIDENCE
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, fact
 from gatekeeper.live.guards import guard_values
-from gatekeeper.live.guards.guard_values import GuardSeries
+from gatekeeper.live.guards.guard_values import GuardSeries, acceptance_spread
 from gatekeeper.live.guards.recent_samples import GuardEvidence
 
 SECOND = 1_000_000_000
@@ -304,3 +305,43 @@ def _judge_whole_set(guard: Guard, measured: MeasuredRoute, evidence: PairedAnsw
     difference = fact(share - figure.center, len(evidence.canaries), note)
     counted = _check(guard, difference)
     return counted if counted.outcome is Outcome.PASS else check
+
+
+def answers_until_seen(policy: Policy, route: Route, guard: Guard) -> int | None:
+    """Return the answers after which *guard* sees acceptance at half of what was certified; None: it never would.
+
+    This is the mean of the evidence of an answer (`analysis/stats/fall_detection.py`) against what the policy's life
+    needs.
+    """
+    certified = route.measured.acceptance_rate
+    if certified is None or guard.threshold <= (half := certified.center / 2):
+        return None
+    rounds = max(1.0, policy.lifetime / policy.watch.interval)
+    needed = fall_detection.needed(rounds * policy.watch.canaries, fall_error(policy, route.workload))
+    gain = fall_detection.step(half, 1.0, guard.threshold, acceptance_spread(certified))
+    answers = needed / gain if gain > 0 else math.inf
+    return math.ceil(answers) if math.isfinite(answers) else None
+
+
+def server_seconds(policy: Policy, *, both_arms: bool) -> dict[str, float]:
+    """Return the seconds of canaries, at full length, after which each guarded route sees acceptance at half.
+
+    With *both_arms* each canary has a plain answer beside it. A route without a measured speed is left out.
+    """
+    seconds_by_workload = {}
+    for guard in policy.guard:
+        for route in policy.route:
+            speed, ratio = route.measured.decode_throughput, route.measured.throughput_ratio
+            if guard.metric != "acceptance_rate" or guard not in policy.guards_of(route.workload) or speed is None:
+                continue
+            answers = answers_until_seen(policy, route, guard)
+            if answers is not None:
+                plain = ratio.center if both_arms and ratio is not None else 0.0
+                seconds = (
+                    answers * policy.conditions.max_tokens * (1 + plain) / speed.center
+                    if speed.center > 0
+                    else math.inf
+                )
+                if math.isfinite(seconds):
+                    seconds_by_workload[route.workload] = seconds
+    return seconds_by_workload

@@ -8,15 +8,31 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Literal
 
-from gatekeeper.backends.dialect import Dialect, Get
+from gatekeeper.backends.dialect import Dialect, Get, StatedWindow
 from gatekeeper.backends.dialects import running_dialect
 from gatekeeper.backends.lossy_options import Lossy, find_lossy_setting
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.policy import Conditions, Launch, Policy
 from gatekeeper.core.records import Answer
 from gatekeeper.core.text import quote
-from gatekeeper.live.running.context_window import Outcome, compare_window
+
+Outcome = Literal["as certified", "differs", "not checked"]
+"""Of one part of the conditions, compared with the running server."""
+
+
+def compare_window(conditions: Conditions, stated: StatedWindow, fetch: Get) -> tuple[Outcome, str]:
+    """Return the outcome and the detail of the part `context`."""
+    window = stated.read(fetch(stated.path), conditions.target)
+    needed = (conditions.longest_prompt or 0) + conditions.max_tokens
+    if window is None:
+        return "not checked", f"not stated: {stated.path} names no context window; {needed} tokens are needed"
+    if window >= needed:
+        return "as certified", f"{window} tokens, {needed} are needed"
+    advice = f"; raise {stated.option}" if stated.option else ""
+    return "differs", f"{window} tokens, certified with prompts and answers of {needed}{advice}"
+
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+\S*|[0-9a-f]{7,40}|\d{3,}")
 """What identifies a version: its numbers, a build, a commit."""

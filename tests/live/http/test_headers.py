@@ -4,7 +4,7 @@ import time
 
 from multidict import CIMultiDict
 
-from gatekeeper.live.http.headers import forwarded_headers
+from gatekeeper.live.http.forward import forwarded_headers
 
 
 def test_many_headers_of_the_connection_are_dropped_at_once() -> None:

@@ -12,8 +12,7 @@ import uvloop
 
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.system.own_limits import OwnLimitError
-from gatekeeper.live.http.exchange import MOST_AT_ONCE, MOST_HEAD, Exchange, Origin, UpstreamError, origin_of
-from gatekeeper.live.http.upstream import Upstream
+from gatekeeper.live.http.upstream import MOST_AT_ONCE, MOST_HEAD, Exchange, Origin, Upstream, UpstreamError, origin_of
 
 OK = b"HTTP/1.1 200 OK\r\n"
 Read = Callable[[asyncio.StreamReader], Coroutine[Any, Any, bytes]]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.backends.listening_process import ListeningProcess
-from gatekeeper.live.running.server_probe import program_of
+from gatekeeper.live.running.deployed_server import program_of
 
 WAITS = "import sys; print(1, flush=True); sys.stdin.read()"
 

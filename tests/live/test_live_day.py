@@ -2,11 +2,11 @@
 
 import pytest
 
+from gatekeeper.live import proxy_page
 from gatekeeper.live.answer_meter import AnswerMeter
-from gatekeeper.live.ended_request import EndedRequest
+from gatekeeper.live.live_records import EndedRequest
 from gatekeeper.live.live_request import LiveRequest
-from gatekeeper.live.page import live_day
-from gatekeeper.live.page.live_day import DRAFTED, PLAIN, LiveDay
+from gatekeeper.live.proxy_page import DRAFTED, PLAIN, LiveDay
 from gatekeeper.live.request_routes import RequestDecision
 from tests.builders.pages import NOW, SECOND
 
@@ -30,9 +30,9 @@ def test_speeds_are_of_all_tokens_after_the_first() -> None:
     day.add(ended(0, tokens=None, fault="client left"), 0)
 
     parts = day.of("easy", 0)
-    assert (100.0, 200.0) == tuple(live_day.decoding(parts, server).tok_s for server in (PLAIN, DRAFTED))
-    assert (5, 1) == (live_day.requests(parts), sum(part.uncounted for part in parts))
-    assert live_day.decoding([], PLAIN).tok_s is None
+    assert (100.0, 200.0) == tuple(proxy_page.sum_decoding(parts, server).tok_s for server in (PLAIN, DRAFTED))
+    assert (5, 1) == (proxy_page.count_requests(parts), sum(part.uncounted for part in parts))
+    assert proxy_page.sum_decoding([], PLAIN).tok_s is None
 
 
 @pytest.mark.parametrize(("hours", "remembered"), [(1, 2), (20, 21), (48, 24)])
@@ -45,8 +45,8 @@ def test_a_day_is_remembered(hours: int, remembered: int) -> None:
         day.add(ended(hour * HOUR), hour * HOUR)
 
     now_ns = hours * HOUR
-    assert remembered == live_day.requests(day.of("easy", now_ns))
-    assert 1 == live_day.requests(day.workloads["easy"].within(live_day.HOUR_S, now_ns))
+    assert remembered == proxy_page.count_requests(day.of("easy", now_ns))
+    assert 1 == proxy_page.count_requests(day.workloads["easy"].within(proxy_page.HOUR_S, now_ns))
     assert min(hours, 24) * 3600 == day.seconds(now_ns)
     assert [] == day.of("another", now_ns)
 

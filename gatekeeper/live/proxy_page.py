@@ -1,25 +1,206 @@
-"""The proxy's page: what each route may do now, what was certified, and what its live requests show."""
+"""The proxy's page: what each route may do now, what was certified, and what its live requests of the last day show."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from gatekeeper.core.policy import WORKLOAD_HEADER, Policy
 from gatekeeper.core.text import counted, describe_setting, listed
 from gatekeeper.core.units import percent, show_seconds
 from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.live.live_evidence import LEAST_CONVERSATIONS, STREAM, Benefit, whole_answers_count
+from gatekeeper.live.live_records import EndedRequest
 from gatekeeper.live.overlay import OverlayRoute
-from gatekeeper.live.page import day_chart, live_day
-from gatekeeper.live.page.live_day import DRAFTED, HOUR_S, PLAIN, DayPart, LiveDay
 from gatekeeper.live.request_routes import RequestRoutes
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.data.workload_summary import rate
 from gatekeeper.report.html import charts
-from gatekeeper.report.html.charts import Scale
+from gatekeeper.report.html.charts import Line, Scale
 from gatekeeper.report.html.markup import Markup, el, facts, note, section, table
 from gatekeeper.report.html.page import document
 from gatekeeper.report.html.page_parts import page_head, pill
+
+PART_S = 900.0
+"""Seconds that one point of a chart stands for."""
+PARTS = 96
+"""A day of them."""
+HOUR_S = 3600.0
+DRAFTED, PLAIN = "speculative", "plain"
+"""The servers that answer, as records name them."""
+
+
+@dataclass(slots=True)
+class DecodedTokens:
+    """The answers of one server in a stretch of time, as far as their tokens and their decoding were timed."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def tok_s(self) -> float | None:
+        """Return the tokens per second of decoding, over all tokens; None without a timed answer."""
+        return self.tokens / self.seconds if self.seconds else None
+
+
+@dataclass(slots=True)
+class DayPart:
+    """What ended in one stretch of time."""
+
+    begun_ns: int
+    requests: int = 0
+    uncounted: int = 0
+    """Whole answers that came without token counts."""
+    decoding: dict[str, DecodedTokens] = field(
+        default_factory=lambda: {DRAFTED: DecodedTokens(), PLAIN: DecodedTokens()}
+    )
+
+
+class WorkloadDay:
+    """The last day of one workload, oldest part first."""
+
+    def __init__(self) -> None:
+        self.parts: deque[DayPart] = deque(maxlen=PARTS)
+        self.rules = Counter[str]()
+        """Requests since the start by what sorted them into it: a rule, the header, or the default."""
+
+    def add(self, ended: EndedRequest, now_ns: int) -> None:
+        """Count a request that has ended."""
+        if not self.parts or now_ns - self.parts[-1].begun_ns >= PART_S * 1e9:
+            self.parts.append(DayPart(now_ns))
+        part = self.parts[-1]
+        part.requests += 1
+        self.rules[ended.decision.rule] += 1
+        decode_s = ended.meter.decode_s
+        if ended.tokens is None and ended.fault is None:
+            part.uncounted += 1
+        elif ended.tokens and decode_s and ended.target in part.decoding:
+            decoding = part.decoding[ended.target]
+            decoding.tokens, decoding.seconds = decoding.tokens + ended.tokens - 1, decoding.seconds + decode_s
+
+    def within(self, seconds: float, now_ns: int) -> list[DayPart]:
+        """Return the parts that began in the last *seconds*."""
+        return [part for part in self.parts if now_ns - part.begun_ns < seconds * 1e9]
+
+
+class LiveDay:
+    """The last day of all workloads, those without a route included; it is filled and read in one event loop."""
+
+    def __init__(self, now_ns: int) -> None:
+        """Begin at *now_ns*, monotonic nanoseconds."""
+        self.begun_ns = now_ns
+        self.workloads: dict[str, WorkloadDay] = {}
+
+    def add(self, ended: EndedRequest, now_ns: int) -> None:
+        """Count a request that has ended."""
+        self.workloads.setdefault(ended.decision.workload, WorkloadDay()).add(ended, now_ns)
+
+    def seconds(self, now_ns: int) -> float:
+        """Return for how long requests were counted, up to a day."""
+        return min((now_ns - self.begun_ns) / 1e9, PARTS * PART_S)
+
+    def of(self, workload: str, now_ns: int) -> list[DayPart]:
+        """Return the parts of the last day of a workload; none where it had no request."""
+        day = self.workloads.get(workload)
+        return day.within(PARTS * PART_S, now_ns) if day is not None else []
+
+
+def count_requests(parts: Iterable[DayPart]) -> int:
+    """Count the requests of some parts."""
+    return sum(part.requests for part in parts)
+
+
+def sum_decoding(parts: Iterable[DayPart], server: str) -> DecodedTokens:
+    """Add up what one server decoded in some parts."""
+    decoded = [part.decoding[server] for part in parts]
+    return DecodedTokens(sum(part.tokens for part in decoded), sum(part.seconds for part in decoded))
+
+
+SPEEDS, COUNTS = 84, 36
+"""Pixels of the two drawings."""
+Placed = Sequence[tuple[float, float, DayPart]]
+"""Parts of the day with their beginning and their end, in seconds from now."""
+LINES = {DRAFTED: "candidate", PLAIN: "plain"}
+WORDS = {DRAFTED: "drafted", PLAIN: "plain"}
+
+
+def _draw_day(name: str, parts: Sequence[DayPart], span_s: float, now_ns: int) -> Markup | None:
+    """Draw the last *span_s* seconds of a route, which end at *now_ns*; None where it had no request."""
+    if not parts:
+        return None
+    across = Scale(-span_s, 0.0)
+    begun = [(part.begun_ns - now_ns) / 1e9 for part in parts]
+    placed = [(begin, min(0.0, begin + PART_S), part) for begin, part in zip(begun, parts, strict=True)]
+    timed = [server for server in LINES if sum_decoding(parts, server).tok_s is not None]
+    keys = [*((LINES[server], f"{WORDS[server]} tok/s") for server in timed)]
+    keys.append(("bar", f"requests in {show_seconds(PART_S)}"))
+    legend = [el("span", el("i", class_=f"key {kind}"), f" {word}") for kind, word in keys]
+    drawings = [*([_draw_speeds(name, placed, across)] if timed else []), _draw_requests(name, placed, across)]
+    return el("figure", el("figcaption", *legend, class_="legend"), *drawings, class_="lane")
+
+
+def _draw_speeds(name: str, placed: Placed, across: Scale) -> Markup:
+    speeds = {
+        server: [
+            ((begin + end) / 2, speed)
+            for begin, end, part in placed
+            if (speed := part.decoding[server].tok_s) is not None
+        ]
+        for server in LINES
+    }
+    up = charts.scale([speed for points in speeds.values() for _, speed in points], floor=0.0, log=False)
+    dots = [
+        charts.dot(across.percent(at), SPEEDS * (1 - up.share(speed)), LINES[server], tip=f"{speed:.1f} tok/s")
+        for server, points in speeds.items()
+        for at, speed in points
+    ]
+    return charts.plot(
+        across,
+        up,
+        height=SPEEDS,
+        x_show=None,
+        y_show=lambda value: f"{value:g}",
+        lines=[Line(points, LINES[server]) for server, points in speeds.items()],
+        over=dots,
+        most=3,
+        label=f"{name}: tokens per second over the last {show_seconds(-across.lo)}, drafted and plain",
+    )
+
+
+def _draw_requests(name: str, placed: Placed, across: Scale) -> Markup:
+    up = charts.scale([part.requests for *_, part in placed], floor=0.0, log=False)
+    bars = [
+        el(
+            "rect",
+            class_="bar",
+            x=across.percent(begin),
+            y=f"{COUNTS * (1 - up.share(part.requests)):.1f}",
+            width=f"{max(0.3, 90 * (across.share(end) - across.share(begin))):.2f}%",
+            height=f"{COUNTS * up.share(part.requests):.1f}",
+            data_tip=f"{counted(part.requests, 'request')} in {show_seconds(PART_S)}",
+        )
+        for begin, end, part in placed
+    ]
+    total = count_requests(part for *_, part in placed)
+    return charts.plot(
+        across,
+        up,
+        height=COUNTS,
+        x_show=_ago,
+        y_show=lambda value: f"{value:g}",
+        over=bars,
+        y_ticks=(0.0, max(part.requests for *_, part in placed)),
+        clock=True,
+        label=f"{name}: {counted(total, 'request')} over the last {show_seconds(-across.lo)}",
+    )
+
+
+def _ago(at: float) -> str:
+    """Write a moment before now on the axis: -2 h, -45 min."""
+    if not at:
+        return "now"
+    return f"-{-at / HOUR_S:g} h" if at % HOUR_S == 0 else f"-{-at / 60:g} min"
+
 
 REFRESH_S = 5
 """A browser loads the page again after as many seconds."""
@@ -99,7 +280,7 @@ def _head(routes: RequestRoutes, shown_routes: Sequence[_ShownRoute], day: LiveD
         off = [route.name for route in shown_routes if not route.speculates]
         states = [f"on for {listed(on)}"] * bool(on) + [f"off for {listed(off)}"] * bool(off)
         kind, title = "promoted" if on else "graded_back", f"Drafting is {', '.join(states)}"
-    total = sum(live_day.requests(day.of(name, now_ns)) for name in day.workloads)
+    total = sum(count_requests(day.of(name, now_ns)) for name in day.workloads)
     about = [
         ("In flight", counted(routes.in_flight, "request")),
         ("Requests", f"{total} in the last {_span(day, now_ns)}"),
@@ -126,7 +307,7 @@ def _cards(policy: Policy, shown_routes: Sequence[_ShownRoute], day: LiveDay, no
             _speed(route),
             *_ratios(route, across, conversations),
             facts(_facts(route), "figures"),
-            day_chart.chart(route.name, route.parts, span_s, now_ns),
+            _draw_day(route.name, route.parts, span_s, now_ns),
             class_=f"card {route.kind}",
         )
         for route in shown_routes
@@ -137,7 +318,7 @@ def _cards(policy: Policy, shown_routes: Sequence[_ShownRoute], day: LiveDay, no
 def _untimed(day: LiveDay, now_ns: int) -> Markup | None:
     """Say how many answers came without token counts, and what a client sends to get them; None where all had them."""
     parts = [part for name in day.workloads for part in day.of(name, now_ns)]
-    uncounted, total = sum(part.uncounted for part in parts), live_day.requests(parts)
+    uncounted, total = sum(part.uncounted for part in parts), count_requests(parts)
     if not uncounted:
         return None
     return el(
@@ -151,7 +332,7 @@ def _untimed(day: LiveDay, now_ns: int) -> Markup | None:
 
 
 def _speed(route: _ShownRoute) -> Markup:
-    plain, drafted = (live_day.decoding(route.parts, server).tok_s for server in (PLAIN, DRAFTED))
+    plain, drafted = (sum_decoding(route.parts, server).tok_s for server in (PLAIN, DRAFTED))
     rates = " → ".join(rate(speed) for speed in (plain, drafted) if speed is not None)
     words = f" {'plain ' if drafted is None else ''}{rates} tok/s" if rates else ""
     if isinstance(route.live, Missing):
@@ -202,10 +383,10 @@ def _facts(route: _ShownRoute) -> Iterator[tuple[str, str]]:
 def _requests(day: LiveDay, name: str, now_ns: int) -> str:
     if name not in day.workloads:
         return "none yet"
-    total = f"{live_day.requests(day.of(name, now_ns))} in the last {_span(day, now_ns)}"
+    total = f"{count_requests(day.of(name, now_ns))} in the last {_span(day, now_ns)}"
     if day.seconds(now_ns) < HOUR_S:
         return total
-    return f"{live_day.requests(day.workloads[name].within(HOUR_S, now_ns))} in the last hour, {total}"
+    return f"{count_requests(day.workloads[name].within(HOUR_S, now_ns))} in the last hour, {total}"
 
 
 def _unrouted(routes: RequestRoutes, day: LiveDay, now_ns: int) -> Markup | None:
@@ -227,5 +408,5 @@ def _unrouted(routes: RequestRoutes, day: LiveDay, now_ns: int) -> Markup | None
 
 
 def _plain_speed(parts: Sequence[DayPart]) -> str:
-    speed = live_day.decoding(parts, PLAIN).tok_s
+    speed = sum_decoding(parts, PLAIN).tok_s
     return f"{rate(speed)} tok/s" if speed is not None else "not timed"

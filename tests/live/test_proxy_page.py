@@ -4,9 +4,9 @@ import html
 import re
 from dataclasses import replace
 
+from gatekeeper.live import proxy_page
 from gatekeeper.live.live_evidence import LiveEvidence
-from gatekeeper.live.page import proxy_page
-from gatekeeper.live.page.live_day import LiveDay
+from gatekeeper.live.proxy_page import LiveDay
 from gatekeeper.live.request_routes import RequestRoutes
 from gatekeeper.report import phrases
 from tests.builders.live_server import published
