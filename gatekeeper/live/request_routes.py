@@ -104,7 +104,11 @@ class RequestRoutes:
         dialect: Dialect,
         target: Path | None = None,
     ) -> None:
-        """Take the routes of a round; a changed setting drops the evidence of the one before."""
+        """Take the routes as they are until *until_ns*; a changed setting drops the evidence of the one before.
+
+        *plain* has by workload the request fields for plain decoding. An *until_ns* of 0 decides nothing yet: all is
+        decoded plainly.
+        """
         before = self._published.routes if self._published is not None else {}
         routes_by_workload = {route.workload: route for route in routes}
         for name, route in routes_by_workload.items():

@@ -6,13 +6,11 @@ watch continues from its log and from the overlay on disk: what cannot be read o
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from gatekeeper.analysis.plan.settings import setting_document, speculates
-from gatekeeper.backends.dialect import Dialect
 from gatekeeper.core.clock import Instant, stamp
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.policy import Policy, Watch
@@ -396,31 +394,6 @@ def on_ladder(standing: Standing, before: tuple[Setting, ...], rules: RouteRules
     """
     setting = before[standing.step] if 0 <= standing.step < len(before) else None
     return standing.model_copy(update={"step": step_of(setting, rules)})
-
-
-class LiveTraffic(Protocol):
-    """Real requests, of a proxy: they give evidence beside the canaries, and follow what is published."""
-
-    not_plain: str
-    """Why plain decoding is not plain, as an answer has shown; empty where none has."""
-
-    def judge(self, workload: str, policy: Policy, now: Instant) -> Sequence[GuardResult]:
-        """Return what the requests show of one workload."""
-
-    def publish(
-        self,
-        policy: Policy,
-        routes: Sequence[OverlayRoute],
-        plain: Mapping[str, Mapping[str, Any]],
-        until_ns: int,
-        dialect: Dialect,
-        target: Path | None = None,
-    ) -> None:
-        """Take the routes as they are until *until_ns*, and by workload the request fields for plain decoding.
-
-        0: nothing is decided yet, all is decoded plainly. *dialect* is how requests to the servers are written,
-        *target* where the certified target is stored on this machine.
-        """
 
 
 class Routes:

@@ -25,7 +25,6 @@ from gatekeeper.live.outputs import Say
 from gatekeeper.live.overlay import locked
 from gatekeeper.live.proxy_server import ProxyServer
 from gatekeeper.live.request_routes import RequestRoutes
-from gatekeeper.live.routes import LiveTraffic
 from gatekeeper.live.session import open_session
 from gatekeeper.live.terminal_lines import WARNING
 from gatekeeper.live.watch_config import WatchConfig
@@ -51,7 +50,7 @@ class _Clock(SystemClock):
 class WatchThread:
     """Runs a watch until it is stopped. If it fails, its last overlay expires and every request decodes plainly."""
 
-    def __init__(self, config: WatchConfig, traffic: LiveTraffic, say: Say) -> None:
+    def __init__(self, config: WatchConfig, traffic: RequestRoutes, say: Say) -> None:
         self._config, self._traffic, self._say, self._clock = config, traffic, say, _Clock()
         self._opened = threading.Event()
         self._failed: BaseException | None = None

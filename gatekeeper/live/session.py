@@ -27,7 +27,8 @@ from gatekeeper.live.guards.guard_judgement import GuardContext, GuardResult, se
 from gatekeeper.live.guards.recent_samples import RecentHost
 from gatekeeper.live.outputs import Outputs, Say, Write
 from gatekeeper.live.overlay import OverlayRoute, PublishedRoutes, read_overlay
-from gatekeeper.live.routes import LiveTraffic, LoggedRoutes, RouteChange, Routes, read_log
+from gatekeeper.live.request_routes import RequestRoutes
+from gatekeeper.live.routes import LoggedRoutes, RouteChange, Routes, read_log
 from gatekeeper.live.running import certified_run
 from gatekeeper.live.running.certified_run import CertifiedRun, PolicyFile
 from gatekeeper.live.running.deployed_server import DeployedServer, attach, seen_process
@@ -58,7 +59,7 @@ class Session:
         *,
         say: Say,
         write: Write,
-        traffic: LiveTraffic | None = None,
+        traffic: RequestRoutes | None = None,
     ) -> None:
         """Watch the server of *config*; *say* and *write* show messages and log entries; *traffic* is real requests."""
         self._config, self._certified, self._policy_file = config, certified, policy_file
@@ -354,7 +355,7 @@ def _figures(result: GuardResult) -> list[Any]:
 
 @contextmanager
 def open_session(
-    config: WatchConfig, *, say: Say, write: Write, clock: Clock | None = None, traffic: LiveTraffic | None = None
+    config: WatchConfig, *, say: Say, write: Write, clock: Clock | None = None, traffic: RequestRoutes | None = None
 ) -> Iterator[Session]:
     """Open the session of *config*, by the backend's own clock or another *clock*."""
     config.check()

@@ -14,7 +14,7 @@ import tomli_w
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.manifest import File, sha256
 from gatekeeper.core.system.run_directory import RunDirectory
-from gatekeeper.live.routes import LiveTraffic
+from gatekeeper.live.request_routes import RequestRoutes
 from gatekeeper.live.session import Session, open_session
 from gatekeeper.live.watch_config import WatchConfig
 from gatekeeper.report.attestation import described
@@ -176,7 +176,7 @@ class Deployed:
         return path
 
     def session(
-        self, output: WatchOutput, clock: Any = None, traffic: LiveTraffic | None = None, **options: Any
+        self, output: WatchOutput, clock: Any = None, traffic: RequestRoutes | None = None, **options: Any
     ) -> AbstractContextManager[Session]:
         """Open a session as the command does, or with *traffic* as the proxy does."""
         config_options = {"run": self.path / "run", "slo": self.path / "slo.toml", **options}
