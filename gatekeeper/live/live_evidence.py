@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import add
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gatekeeper.analysis.stats import anytime_bounds
 from gatekeeper.analysis.stats.anytime_bounds import Moments
@@ -15,7 +15,7 @@ from gatekeeper.core.clock import Instant
 from gatekeeper.core.metrics import ANSWER_RATIO, BY_NAME, DECODE_RATIO, WATCHED
 from gatekeeper.core.policy import Guard, Policy
 from gatekeeper.core.units import show_ratio, show_seconds
-from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome
+from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, figures
 from gatekeeper.live.guards.guard_judgement import GuardResult
 from gatekeeper.live.server_load import IDLE, LoadMet
 
@@ -250,6 +250,27 @@ class Benefit:
         for name, ratio in (("decode_speed", self.speed), ("answer_speed", self.whole), ("ttft", self.ttft)):
             if isinstance(ratio, Estimate):
                 yield from ((name, end, getattr(ratio, end)) for end in ("lo", "center", "hi"))
+        for end, bound in zip(("lo", "hi"), self.error_ratio, strict=True):
+            if bound is not None:
+                yield "error_rate", end, bound
+
+    def document(self) -> dict[str, Any]:
+        """Return it as live.jsonl has it."""
+        lo, hi = self.error_ratio
+        return {
+            "workload": self.workload,
+            "answers": self.answers,
+            "conversations": self.conversations,
+            "in_flight": self.in_flight,
+            "load_overlap": self.overlap,
+            "loads": self.loads,
+            "decode_speed": figures("ratio", self.speed),
+            "answer_speed": figures("ratio", self.whole),
+            "untimed": self.untimed,
+            "ttft": figures("ratio", self.ttft),
+            "error_rate": {"lo": lo, "hi": hi},
+            "error_share": {arm: {"lo": ends[0], "hi": ends[1]} for arm, ends in self.error_share.items()},
+        }
 
 
 def _unequal(in_flight: Mapping[str, float]) -> str:

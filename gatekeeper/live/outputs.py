@@ -14,8 +14,8 @@ from typing import IO, Any, Self
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.system import child_process
+from gatekeeper.live import exposition, terminal_lines
 from gatekeeper.live import overlay as overlay_file
-from gatekeeper.live import prometheus_text, terminal_lines
 from gatekeeper.live.overlay import Overlay, OverlayRoute
 from gatekeeper.live.routes import CHANGE, RouteChange
 from gatekeeper.live.running.certified_run import CertifiedRun
@@ -133,7 +133,6 @@ class Outputs:
         self._stack = ExitStack()
         self._overlay: Overlay | None = None
         self._expires: datetime | None = None
-        self._metrics = ""
         self._textfile_fault: str | None = None
         self.overlay_fault: str | None = None
         """Why the last overlay could not be written; None if it was."""
@@ -149,9 +148,7 @@ class Outputs:
             self._log = stack.enter_context(Log(config.log_path, wall=wall, state=self._state))
             self.has_new_log = self._log.is_new
             if config.listen is not None:
-                address = stack.enter_context(
-                    prometheus_text.served(*config.listen, lambda: self._metrics, names=config.host_names)
-                )
+                address = stack.enter_context(exposition.served(*config.listen, self.metrics, names=config.host_names))
                 self.say(f"metrics: {address}", terminal_lines.GOOD)
             self._stack = stack.pop_all()
         return self
@@ -190,16 +187,24 @@ class Outputs:
         elif fault is None and before is not None:
             self.note("overlay_back")
             self.say(f"{path} can be written again", terminal_lines.GOOD)
-        if self._expires is not None:
-            self._metrics = prometheus_text.render(overlay, self._expires)
         self._write_textfile(overlay)
+
+    def metrics(self) -> str:
+        """Return the state as Prometheus text: nothing before the first round, no speculation once one is overdue."""
+        overlay, expires = self._overlay, self._expires
+        if overlay is None or expires is None:
+            return ""
+        if overlay.next_look_before <= self._clock.wall():
+            overlay = replace(overlay, routes=tuple(replace(route, speculation=False) for route in overlay.routes))
+        return exposition.render_watch(overlay, expires)
 
     def _write_textfile(self, overlay: Overlay) -> None:
         """Write the node exporter's file, if one is wanted; that it fails is said once, and changes no route."""
         if self._config.textfile is None or self._expires is None:
             return
         before = self._textfile_fault
-        self._textfile_fault = prometheus_text.write(self._config.textfile, overlay, self._expires)
+        path = self._config.textfile / f"gatekeeper-{overlay.slo}.prom"
+        self._textfile_fault = exposition.replace_file(path, exposition.render_watch(overlay, self._expires))
         if self._textfile_fault is not None and before is None:
             self.note("textfile_failed", because=self._textfile_fault)
             self.say(self._textfile_fault, terminal_lines.WARNING)

@@ -20,6 +20,7 @@ from gatekeeper.core.system.host_names import HostNames
 from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.live import live_records, proxy_page
 from gatekeeper.live.answer_meter import AnswerMeter
+from gatekeeper.live.exposition import CONTENT_TYPE, Exposition
 from gatekeeper.live.http import client_limits, forward
 from gatekeeper.live.http.client_limits import RefusedBodyError
 from gatekeeper.live.http.forward import (
@@ -33,7 +34,6 @@ from gatekeeper.live.http.upstream import Upstream, origin_of
 from gatekeeper.live.live_records import EndedRequest, LiveRecords
 from gatekeeper.live.live_request import LiveRequest, generates, read_request, unread
 from gatekeeper.live.long_requests import LONG, LongRequests, UnreadableBodyError
-from gatekeeper.live.prometheus import Exposition
 from gatekeeper.live.prompt_tokens import count_tokens
 from gatekeeper.live.proxy_page import LiveDay
 from gatekeeper.live.request_routes import RequestDecision, RequestRoutes
@@ -70,15 +70,19 @@ class ProxyServer:
         plain_url: Address | None,
         hosts: Sequence[str] = (),
         say: Callable[[str], None] = print,
+        watch_text: Callable[[], str] = str,
     ) -> None:
-        """Route by *routes*; *hosts* are further names under which clients may address the proxy."""
+        """Route by *routes*; *hosts* are further names under which clients may address the proxy.
+
+        *watch_text* returns what `/metrics` says of its watch.
+        """
         self.routes, self._records, self._plain_url = routes, records, plain_url
         self._speculative, plain = Target("speculative", url, origin_of(url)), plain_url or url
         self._plain = Target("plain", plain, origin_of(plain))
         self._names = HostNames(hosts)
         self._say, self._reported, self._is_stopping = say, "", False
         self._long, self._bodies = LongRequests(), client_limits.RequestBodies()
-        self.exposition, self._day = Exposition(routes), LiveDay(time.monotonic_ns())
+        self.exposition, self._day = Exposition(routes, watch_text), LiveDay(time.monotonic_ns())
         self._upstream = Upstream()
         self._ended: deque[tuple[EndedRequest, int]] = deque()
         self._recording: asyncio.Task[None] | None = None
@@ -132,8 +136,7 @@ class ProxyServer:
         if request.method in {"GET", "HEAD"} and request.path == "/favicon.ico":
             return web.Response(status=204)  # a browser that shows the page asks for it
         if request.method in {"GET", "HEAD"} and request.path == "/metrics":
-            body, kind = self.exposition.text()
-            return web.Response(body=body, headers={"Content-Type": kind})
+            return web.Response(body=self.exposition.text().encode(), headers={"Content-Type": CONTENT_TYPE})
         is_generating = generates(request.method, request.raw_path)
         try:
             return await (self._generate(request) if is_generating else self._pass(request))

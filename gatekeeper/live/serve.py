@@ -18,14 +18,14 @@ from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.policy import WORKLOAD_HEADER, Policy
 from gatekeeper.core.units import percent
+from gatekeeper.live.exposition import HoldoutReports
 from gatekeeper.live.live_evidence import LEAST_CONVERSATIONS, STREAM, LiveEvidence, whole_answers_count
 from gatekeeper.live.live_records import LiveRecords
-from gatekeeper.live.live_telemetry import LiveTelemetry
 from gatekeeper.live.outputs import Say
 from gatekeeper.live.overlay import locked
 from gatekeeper.live.proxy_server import ProxyServer
 from gatekeeper.live.request_routes import RequestRoutes
-from gatekeeper.live.session import open_session
+from gatekeeper.live.session import Session, open_session
 from gatekeeper.live.terminal_lines import WARNING
 from gatekeeper.live.watch_config import WatchConfig
 
@@ -53,17 +53,20 @@ class WatchThread:
     def __init__(self, config: WatchConfig, traffic: RequestRoutes, say: Say) -> None:
         self._config, self._traffic, self._say, self._clock = config, traffic, say, _Clock()
         self._opened = threading.Event()
+        self._session: Session | None = None
+        """Once it has begun."""
         self._failed: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
-    def start(self) -> None:
-        """Take the locks and begin; raise what keeps the watch from beginning."""
+    def start(self) -> Session:
+        """Take the locks and begin; return the session, and raise what keeps the watch from beginning."""
         self._thread.start()
         until = time.monotonic() + OPEN_S
         while not self._opened.wait(0.05) and self._thread.is_alive() and time.monotonic() < until:
             pass
-        if not self._opened.is_set():
+        if self._session is None:
             raise self._failed or GatekeeperError("the watch does not begin", hint="start the server, then the proxy")
+        return self._session
 
     def stop(self) -> None:
         """End the watch; its overlay says why."""
@@ -79,6 +82,7 @@ class WatchThread:
                 if proxy.default is None and not proxy.rule:
                     self._say(f"the policy has no [proxy]: only requests with {WORKLOAD_HEADER} speculate", WARNING)
                 self._say(proof_of_gain(session.routes.policy), {})
+                self._session = session
                 self._opened.set()
                 session.run(None)
         except KeyboardInterrupt:
@@ -134,16 +138,23 @@ def run(config: ProxyConfig, *, say: Say, listening: Callable[[str], None]) -> N
         stack.enter_context(locked(path, owner=owner, option="--records"))
         thread = WatchThread(watch, routes, say)
         stack.callback(thread.stop)
-        thread.start()
+        session = thread.start()
         records = LiveRecords(path, config.keep_prompts, SystemClock().wall, tell)
         stack.callback(records.close)
         server = ProxyServer(
-            routes, records, url=watch.url, plain_url=watch.plain_url, hosts=(*config.hosts, config.host), say=tell
+            routes,
+            records,
+            url=watch.url,
+            plain_url=watch.plain_url,
+            hosts=(*config.hosts, config.host),
+            say=tell,
+            watch_text=session.metrics,
         )
-        run_directory, exposition = watch.run or watch.policy.parent, server.exposition
-        telemetry = LiveTelemetry(run_directory, routes, records, tell, exposition=exposition, folder=watch.textfile)
-        stack.callback(telemetry.stop)
-        telemetry.start()
+        reports = HoldoutReports(
+            session.certified, routes, records, tell, exposition=server.exposition, folder=watch.textfile
+        )
+        stack.callback(reports.stop)
+        reports.start()
         import uvloop  # noqa: PLC0415 (the extra `proxy`)
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

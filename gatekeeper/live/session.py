@@ -62,7 +62,7 @@ class Session:
         traffic: RequestRoutes | None = None,
     ) -> None:
         """Watch the server of *config*; *say* and *write* show messages and log entries; *traffic* is real requests."""
-        self._config, self._certified, self._policy_file = config, certified, policy_file
+        self._config, self.certified, self._policy_file = config, certified, policy_file
         self._traffic = traffic
         self._server, self._identity, self._clock = server, identity, clock
         policy, now, slo = config.apply(policy_file.policy), Instant.of(clock), certified.inputs.slo
@@ -73,6 +73,7 @@ class Session:
         self.routes = Routes(policy, switched=server.both_arms, now=now)
         self.budget = DutyBudget(policy.watch.duty, policy.watch.interval, now.now_ns)
         self._outputs = Outputs(config, certified, clock, url=self._url, say=say, write=write, state=self._snapshot)
+        self.metrics = self._outputs.metrics
         self._round = CanaryRound(slo, certified.inputs.canaries, server, clock)
         self._early_warnings = EarlyWarnings(server.name)
         self._conditions = ServerConditions()
@@ -121,7 +122,7 @@ class Session:
 
     def _read_routes(self) -> tuple[LoggedRoutes, PublishedRoutes]:
         """Read the log and the overlay; report what of them cannot be read."""
-        certificate = self._certified.verdict_sha256
+        certificate = self.certified.verdict_sha256
         logged = read_log(entries(self._config.log_path), certificate, is_new=self._outputs.has_new_log)
         published = read_overlay(self._config.overlay_path, certificate)
         for damage in filter(None, (logged.damage, published.damage)):
@@ -249,7 +250,7 @@ class Session:
         return conditions.difference
 
     def _context(self) -> GuardContext:
-        inputs = self._certified.inputs
+        inputs = self.certified.inputs
         canaries = {name: {canary.id: canary for canary in canary_set} for name, canary_set in inputs.canaries.items()}
         greedy = inputs.slo.sampling.temperature == 0
         return GuardContext(self.routes.policy, canaries, greedy, self._host_interval, inputs.slo.confidence)
@@ -331,7 +332,7 @@ class Session:
         self._outputs.say(terminal_lines.round_result(stamp(self._last.wall), rows, load, routes.answered))
 
     def _snapshot(self) -> dict[str, Any]:
-        return self.routes.snapshot(self._certified.verdict_sha256)
+        return self.routes.snapshot(self.certified.verdict_sha256)
 
 
 def policy_fault(policy: Policy, now: datetime) -> str | None:

@@ -6,6 +6,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ import requests
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.system.small_server import MOST
-from gatekeeper.live import outputs, prometheus_text
+from gatekeeper.live import exposition, outputs
 from gatekeeper.live.overlay import OverlayRoute
 from gatekeeper.live.watch_config import WatchConfig
 from tests.builders.golden_words import says
@@ -147,22 +148,26 @@ def watching(folder: Path, listen: tuple[str, int], messages: list[str], *names:
 
 def test_prometheus_fetches_the_state_of_this_moment(tmp_path: Path) -> None:
     """
-    /metrics holds what the textfile would: nothing before the first round, then each route, then that the watch has
-    ended; any other path is not there, and neither is the server once the watch is closed.
+    /metrics holds what the textfile would: nothing before the first round, then each route, which is off once the next
+    round is overdue, then that the watch has ended; any other path is not there, nor is the server after the watch.
     """
     messages: list[str] = []
+    valid = policy().model_copy(update={"expires": datetime.now(UTC) + timedelta(days=1)})
     with watching(tmp_path, ("127.0.0.1", 0), messages) as watch_outputs:
         address = messages[0].removeprefix("metrics: ")
         before = requests.get(address, timeout=10)
-        watch_outputs.publish(policy(), "ab", [OverlayRoute("json", True, "")], 60.0)
+        watch_outputs.publish(valid, "ab", [OverlayRoute("json", True, "")], 60.0)
         during = requests.get(address, timeout=10)
+        watch_outputs.publish(valid, "ab", [OverlayRoute("json", True, "")], 0.0)
+        overdue = requests.get(address, timeout=10)
         watch_outputs.end("stopped")
         after, elsewhere = requests.get(address, timeout=10), requests.get(f"{address}2", timeout=10)
 
     assert ("", 404) == (before.text, elsewhere.status_code)
     assert during.headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert all(f"# TYPE {prometheus_text.PREFIX}{name} gauge\n" in during.text for name in prometheus_text.METRICS)
+    assert all(f"# TYPE {exposition.WATCH}_{name} gauge\n" in during.text for name in exposition.WATCH_GAUGES)
     assert 'workload="json"} 1.0\n' in during.text
+    assert 'workload="json"} 0.0\n' in overdue.text
     ended = [scrape.text.partition("gatekeeper_watch_ended{")[2].split()[-1] for scrape in (during, after)]
     assert ["0.0", "1.0"] == ended
     with pytest.raises(requests.ConnectionError):

@@ -33,7 +33,8 @@ def chat(url: str, content: str = "x", **headers: str) -> tuple[bytes, str]:
 def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None:
     """
     It routes by the policy and the overlay it writes itself; a second proxy is refused, even with an overlay and a log
-    of its own, and so is one at a port that is taken; SIGTERM ends with code 0.
+    of its own, and so is one at a port that is taken; SIGTERM ends with code 0. Its metrics are those of a watch, for
+    the same alerts, and its own.
     """
     with Answering() as server, Answering() as plain:
         plain.drafted = plain.accepted = 0
@@ -46,6 +47,7 @@ def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None
             # The holdout draws whole conversations: each request begins another one.
             routes = {chat(url, content)[1] for content in ("x", "y", "z")}
             off = chat(url, **{"x-gatekeeper-workload": "other"})[1]
+            metrics = httpx2.get(f"{url}/metrics", timeout=60).text
             own_files = (*options, "--overlay", str(tmp_path / "own.toml"), "--log", str(tmp_path / "own.jsonl"))
             with start(deployed, *own_files) as (second, printed_second):
                 code = second.wait(60)
@@ -57,6 +59,8 @@ def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None
             assert 0 == process.wait(60)
 
     assert ("plain", 3, 2) == (off, code, code_of_third)
+    assert 'gatekeeper_watch_speculation{slo="deployed",workload="easy"} 1.0\n' in metrics
+    assert "\ngatekeeper_proxy_in_flight " in metrics
     assert f"process {process.pid}" in printed_second
     assert f"{url.removeprefix('http://')}: Address already in use" in refused
     assert "Unclosed" not in refused

@@ -18,7 +18,7 @@ import requests
 import gatekeeper
 from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.listening_process import free_port
-from gatekeeper.live import prometheus_text
+from gatekeeper.live import exposition
 from gatekeeper.live.overlay import Overlay, OverlayRoute
 from tests.builders.github import put_on_path
 from tests.builders.project_folder import ROOT, ProjectFolder
@@ -52,9 +52,9 @@ def test_the_textfile_is_what_the_node_exporter_reads(tmp_path: Path) -> None:
     """
     Every metric has its help and type, labels are escaped, promtool accepts it, and a file is replaced whole.
     """
-    text = prometheus_text.render(STATE, AT)
-    fault = prometheus_text.write(tmp_path, STATE, AT)
-    lost = prometheus_text.write(tmp_path / "nowhere", STATE, AT)
+    text = exposition.render_watch(STATE, AT)
+    fault = exposition.replace_file(tmp_path / "gatekeeper-m4.prom", text)
+    lost = exposition.replace_file(tmp_path / "nowhere" / "gatekeeper-m4.prom", text)
 
     assert 'gatekeeper_watch_speculation{slo="m4",workload="a \\"b\\""} 1.0\n' in text
     assert 'gatekeeper_watch_speculation{slo="m4",workload="c"} 0.0\n' in text
@@ -83,7 +83,7 @@ def test_rules_and_dashboard_name_metrics_that_are_written() -> None:
 
     metric_names = {name for expression in expressions for name in re.findall(r"gatekeeper_watch_(\w+)", expression)}
 
-    assert set(prometheus_text.METRICS) == metric_names
+    assert set(exposition.WATCH_GAUGES) == metric_names
     assert sections == {rule["annotations"]["runbook_url"].partition("docs/alerts.md#")[2] for rule in rules}
 
 

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.live.answer_meter import AnswerMeter
+from gatekeeper.live.exposition import Exposition, HoldoutReports
 from gatekeeper.live.live_evidence import LiveEvidence, Observation
 from gatekeeper.live.live_records import EndedRequest, LiveRecords
 from gatekeeper.live.live_request import LiveRequest
-from gatekeeper.live.live_telemetry import LiveTelemetry
-from gatekeeper.live.prometheus import Exposition
 from gatekeeper.live.request_routes import RequestDecision, RequestRoutes
+from gatekeeper.live.running import certified_run
 from tests.builders.deployment import Deployed
 from tests.builders.live_server import published
 from tests.builders.otlp import Receiver, over_http, told
 from tests.builders.waiting import PATIENCE_S
 
 
-def reporting(path: Path, folder: Path | None, messages: list[str]) -> LiveTelemetry:
+def reporting(path: Path, folder: Path | None, messages: list[str]) -> HoldoutReports:
     """Return the telemetry of a proxy that has answered forty requests in two arms, and has one in flight."""
     deployed = Deployed.served(path, "http://127.0.0.1:1")
     routes = RequestRoutes(LiveEvidence())
@@ -39,7 +39,8 @@ def reporting(path: Path, folder: Path | None, messages: list[str]) -> LiveTelem
     ended.seconds, ended.tokens = 0.5, 12
     exposition.ended(ended)
     records = LiveRecords(path / "live.jsonl", None, lambda: datetime.now(UTC), messages.append)
-    return LiveTelemetry(deployed.path / "run", routes, records, messages.append, exposition=exposition, folder=folder)
+    certified = certified_run.load(deployed.path / "run")
+    return HoldoutReports(certified, routes, records, messages.append, exposition=exposition, folder=folder)
 
 
 def gauges(receiver: Receiver) -> dict[tuple[str, ...], float]:
@@ -106,6 +107,8 @@ def test_the_node_exporter_gets_the_metrics_while_the_proxy_runs(tmp_path: Path)
     labels = 'route="speculative",rule="default",status="200",workload="easy"'
     assert 1.0 == float(figures[f"gatekeeper_proxy_requests_total{{{labels}}}"])
     assert 1.0 == float(figures['gatekeeper_proxy_speculates{workload="easy"}'])
+    assert 20.0 == float(figures['gatekeeper_proxy_drawn{arm="holdout",workload="easy"}'])
+    assert "gatekeeper_watch" not in text
     assert [] == files_left
     assert 1 == len(messages)
     assert "cannot write" in messages[0]
