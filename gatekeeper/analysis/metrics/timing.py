@@ -166,17 +166,23 @@ def arrived_at_once(answers: Sequence[Answer], together_s: float) -> str:
     """Return how many answers have no decode speed because they arrived at once, and what would show one.
 
     Empty where none did. A server's own time is no speed of ours: it shows whether the answer was held back until its
-    end. Otherwise one delay on the way covered all of it, and an answer of twice the tokens cannot come in that.
+    end. Otherwise one delay on the way covered all of it, and an answer of twice the tokens cannot come in that. A few
+    among many that came in pieces, and are no longer, were held back by no server: a busy machine read them late.
     """
-    whole = [answer for answer in answers if answer.arrivals and not longest_gap(answer, together_s)]
+    came = [answer for answer in answers if answer.arrivals]
+    whole = [answer for answer in came if not longest_gap(answer, together_s)]
     if not whole:
         return ""
     tokens = max(map(output_tokens, whole))
+    no_longer = sum(output_tokens(answer) <= tokens for answer in came)
     claimed = max((answer.claims.decode_seconds or 0.0 for answer in whole), default=0.0)
     text = f"{len(whole)} of {len(answers)} answers arrived at once, the longest of {counted(tokens, 'token')}"
     text += f", decoded in up to {show_seconds(claimed)} by the server's own timings" if claimed else ""
     if all(answer.tool_calls for answer in whole):
         return f"{text}: a tool call comes whole, use answer_throughput_ratio"
+    if len(whole) <= LATE_SHARE * no_longer:
+        in_pieces = f"{no_longer - len(whole)} others of at most this length came in pieces"
+        return f"{text}; {in_pieces}, so these were read late: close other programs, or measure later"
     if claimed > _HELD_BACK_S:
         return f"{text}: the server holds them back, use answer_throughput_ratio"
     if all(answer.finish == "length" for answer in whole):
@@ -184,6 +190,8 @@ def arrived_at_once(answers: Sequence[Answer], together_s: float) -> str:
     return f"{text}: use prompts with answers of {2 * tokens} tokens or more"
 
 
+LATE_SHARE = 0.25
+"""Of the answers up to a length at most this share is read late; a server that holds back one arm holds back half."""
 _HELD_BACK_S = 0.1
 """Seconds: the beginning of an answer that took longer was not delayed on the way, but kept by its server."""
 

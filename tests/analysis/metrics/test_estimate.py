@@ -877,6 +877,21 @@ def test_answers_that_arrived_at_once_say_what_shows_a_speed(case: str) -> None:
     assert ratio.rpartition("; ")[2].replace("12", "6") == rate
 
 
+def test_a_few_answers_read_late_are_not_blamed_on_the_server() -> None:
+    """
+    Where most answers of that length came in pieces, no server held back the others: a busy machine read them late.
+    """
+
+    def late(number: int) -> Answer:
+        arrivals = [0.4, 0.4] if number < 3 else [0.1, 0.2, 0.3, 0.4]
+        tokens = [None] * len(arrivals)
+        return answer(arrivals, tokens=tokens, output_tokens=24, claims=Claims(decode_seconds=0.3))
+
+    paired = evidence(*twins(30, late, lambda _: steady(0.1, count=24)))
+
+    says("estimates", "a few answers that were read late", because(estimate("throughput_ratio", paired)))
+
+
 def test_answers_that_arrived_at_once_are_named_only_where_they_are_the_reason() -> None:
     """
     Pairs that are lost to faults, and a speed of whole answers, say nothing of arrivals.
