@@ -110,12 +110,12 @@ def test_the_server_is_certified_as_it_is_deployed() -> None:
 
 def test_windows_below_the_bound_can_fire() -> None:
     """
-    Three windows fit into each soak, and in the night they are of five minutes, as the brief says.
+    Three windows fit into each soak; where a file claims every figure of the brief they are of five minutes.
     """
     soaks = {name: inputs.read(SLOS / f"{name}.toml").slo.soak for name in FILES}
 
     assert all(3 * soak.window_s <= soak.duration for soak in soaks.values())
-    assert 300 == soaks["m4-24gb-nightly"].window_s
+    assert [300, 180, 300] == [soak.window_s for soak in soaks.values()]
 
 
 @cache
@@ -174,15 +174,15 @@ def test_the_ratio_of_a_rehearsal_is_what_it_is_called() -> None:
 
 @pytest.mark.whole
 @pytest.mark.parametrize("truth", [None, 1.3])
-def test_a_soak_of_600_seconds_is_one(truth: float | None) -> None:
+def test_a_soak_of_900_seconds_is_one(truth: float | None) -> None:
     """
-    Ten minutes under load give every objective its canaries, with the host sampled once a second.
+    Fifteen minutes under load give every objective its canaries, with the host sampled once a second.
     """
     soaking = [
         host_sample for host_sample in rehearsed("m4-24gb", truth).case.host_samples if host_sample.phase == "soak-1"
     ]
 
-    assert 600 <= len(soaking) <= 630
+    assert 900 <= len(soaking) <= 930
 
 
 @pytest.mark.whole
@@ -219,14 +219,14 @@ def test_without_the_cost_of_a_pause_the_late_first_token_is_not_excused() -> No
 @pytest.mark.parametrize("truth", [pytest.param(0.9, marks=pytest.mark.nightly), 1.0])
 def test_a_draft_that_is_not_worth_it_is_graded_back_sooner(truth: float) -> None:
     """
-    Below plain decoding's speed every workload decodes plainly within 100 minutes: by the sweep's proof, or the soak's
+    Below plain decoding's speed every workload decodes plainly within two hours: by the sweep's proof, or the soak's
     where a process that was just started may still warm up.
     """
     run = rehearsed("m4-24gb", truth)
 
     assert ("graded_back", 1) == (run.verdict.outcome, run.verdict.exit_code)
     assert {"graded_back"} == set(outcomes(run.verdict).values())
-    assert minutes(run) <= 100
+    assert minutes(run) <= 120
     last = {step.workload: step.because for step in run.verdict.transitions}.values()
     assert all("no draft setting" in because or "throughput_ratio" in because for because in last)
 

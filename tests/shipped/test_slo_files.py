@@ -72,6 +72,7 @@ chip = "Apple M4"
 memory_gb = 24
 os = "26"
 power = "ac"
+ambient_c = 23.0
 
 [subject]
 backend = "mlx-server"

@@ -48,8 +48,9 @@ def of_its_instance(request: ServerRequest, answer: Answer) -> Answer:
 DIALECT = Dialect(
     name="lmstudio",
     install='start its server (lms server start) and set url = "http://127.0.0.1:1234" in [subject]',
-    draft_hint="LM Studio drops the draft where requests are batched: load the model for one request at a time, and "
-    "check that the draft's vocabulary fits the target's; MTP heads need `lms load --speculative-draft-mtp`",
+    draft_hint="LM Studio takes no draft where requests are batched (0.4.21 answers an error, older ones ignore it), or"
+    " for a model that reads images: load the model for one request at a time, and check that the draft's vocabulary "
+    "fits the target's; MTP heads need `lms load --speculative-draft-mtp`",
     attached="lms",
     shipped="lmstudio",
     keeps_models=ModelStore(model_stores.in_lm_studio, "lms get"),

@@ -1,8 +1,9 @@
 """The mtplx dialect: MTPLX, whose draft is the target's own MTP heads, switched with each request.
 
 For clients that it knows by name (OpenCode, Open WebUI, Pi …) it ignores the fields of a request, whatever its headers
-allow. Written from the source of mtplx 2.12.2 (server/openai.py, server/request_policy.py, cli.py, launch_lane.py). On
-Linux it exits at start, because it loads a library of macOS. Its answers are untested.
+allow. Where a turn finds no cache, `cache_miss_reason` in its stats says why; it is not read. Written from the source
+of mtplx 2.12.2 (server/openai.py, server/request_policy.py, cli.py, launch_lane.py). On Linux it exits at start,
+because it loads a library of macOS. Its answers are untested.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """The ollama dialect: Ollama's own chat API, one JSON object per line; it does not report acceptance.
 
 A model's draft is named in its Modelfile. Another `draft_num_predict` makes it reload the model; 0 decodes plainly.
-Fields: docs/api.md of ollama, read at fb307609.
+Under a grammar its MLX runner drafts only since 2026-08-29. Fields: docs/api.md of ollama, read at fb307609.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,8 @@
 
 Plain decoding and suffix drafts, which it does not count, were run on Linux with rapid-mlx 0.16.10; the rest was read
 in its source. Without MTP heads in the target it exits at start with the reason. For some models MTP is on by default,
-so plain decoding has to be requested; the depth adapts unless that is switched off.
+so plain decoding has to be requested; the depth adapts unless that is switched off. Other keys of its config, such as
+`tree_budget` of ddtree and `min_confidence` of suffix, keep their defaults: an SLO's own `command` sets them.
 """
 
 import json

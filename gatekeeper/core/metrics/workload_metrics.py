@@ -16,7 +16,10 @@ _SLOW = "try a smaller target or another draft, or allow less; an idle machine i
 _LATE = "try a shorter prompt, a warm-up request, a smaller target or a lighter draft; or allow more"
 _LATER = "try a lighter draft, a shorter prompt or a warm-up request; or allow more"
 _TAIL = "try a shorter draft length: long rounds that are rejected are the long gaps"
-_GUESSES = "try a draft of the same model family, or a shorter draft length"
+_GUESSES = (
+    "try a draft of the same model family that was trained on this target's weights (one trained on the unquantised "
+    "target guesses a quantised one worse), or a shorter draft length"
+)
 _WRONG = (
     "compare the answers in the records, and report it to the developers of the server: a draft may not change words"
 )

@@ -28,6 +28,12 @@ class Host(InputTable):
     memory_gb: float | None = Field(default=None, gt=0)
     os: str | None = Field(default=None, description="prefix of the OS version")
     power: Literal["ac", "any"] = "any"
+    ambient_c: float | None = Field(
+        default=None,
+        ge=-50,
+        le=60,
+        description="degrees Celsius of the room as you declare them; shown on the page, compared with nothing",
+    )
 
 
 class Sampling(InputTable):

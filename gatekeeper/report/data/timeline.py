@@ -27,6 +27,7 @@ LANES: tuple[tuple[str, str, Worst], ...] = (
     ("swap_used", "B", max),
     ("memory_pressure_level", "1", max),
     ("thermal_level", "1", max),
+    ("fan_speed", "rpm", max),
 )
 """The host values that are drawn, their unit, and which of several readings is the worst."""
 BUCKETS = 240

@@ -135,7 +135,11 @@ def _origin(page: PageData) -> list[tuple[str, str]]:
 def _host(page: PageData) -> str:
     host = page.manifest.host
     memory = host.get("memory_bytes")
-    parts = (host.get("chip"), show_memory(memory) if memory else None, host.get("platform"), host.get("os"))
+    ambient = page.slo.host.ambient_c
+    parts = (
+        host.get("chip"), show_memory(memory) if memory else None, host.get("platform"), host.get("os"),
+        None if ambient is None else f"declared ambient {ambient:g} °C",
+    )  # fmt: skip
     return " · ".join(str(part) for part in parts if part) or "unknown"
 
 

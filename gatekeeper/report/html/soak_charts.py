@@ -19,6 +19,7 @@ LANES = {
     "swap_used": "Swap used",
     "memory_pressure_level": "Memory pressure",
     "thermal_level": "Thermal level",
+    "fan_speed": "Fan speed",
 }
 LEVELS = {
     "memory_pressure_level": {1.0: "normal", 2.0: "warning", 4.0: "critical"},

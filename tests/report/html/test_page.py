@@ -11,7 +11,8 @@ from html.parser import HTMLParser
 import pytest
 
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, WorkloadOutcome
-from gatekeeper.core.records import Generation, StoredRecords
+from gatekeeper.core.records import Generation, Reading, StoredRecords
+from gatekeeper.core.slo import Host
 from gatekeeper.core.verdict import Finding, Outcome
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.page_data import PageData
@@ -344,6 +345,25 @@ def test_a_failed_host_is_named() -> None:
     says("reports", "a failed host is named", page_data.decision.headline)
     assert page_data.decision.headline in text
     assert text.index("Failed objectives") < text.index("would have passed") < text.rindex("Workloads")
+
+
+def test_the_declared_ambient_stands_beside_the_machine_and_the_fan_in_the_soak() -> None:
+    """
+    The room is what the SLO declares; a fan that kept one speed says which, and one that was not seen says why.
+    """
+    fan = Reading(1800.0, "rpm", "made", "ok", 0.0)
+    case = case_with_soaks({"easy": WINNING})
+    stable = [replace(sample, values={**sample.values, "fan_speed": fan}) for sample in samples("soak-1")]
+    case = replace(case, slo=case.slo.model_copy(update={"host": Host(ambient_c=23.0)}))
+
+    seen, unseen = (
+        Document(page.render(page_of(replace(case, host_samples=tuple(taken))))).text
+        for taken in (stable, samples("soak-1"))
+    )
+
+    assert "declared ambient 23 °C" in seen
+    assert "fan speed 1800 rpm" in seen
+    assert re.search(r"Not measured on this host: [^.]*fan speed", unseen)
 
 
 def test_an_unproven_check_is_listed_with_its_remedy() -> None:
