@@ -64,7 +64,7 @@ SAYS: dict[str, dict[str, str]] = {
         "top_p": "keep the likeliest up to this share of probability",
         "top_k": "keep so many of the likeliest tokens",
         "min_p": "keep tokens of at least this share of the likeliest",
-        "seed": "sent above temperature 0 and at concurrency 1 only",
+        "seed": "what the seed of each request follows from; sent above temperature 0 and at concurrency 1 only",
         "max_tokens": "where neither a knob nor the canary has its own",
     },
     "Workload": {

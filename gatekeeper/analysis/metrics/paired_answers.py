@@ -64,7 +64,7 @@ class PairedAnswers:
     interleaved: bool = True
     """The two answers of a pair follow each other, so that noise of the host which lasts longer hits both."""
     swept: "tuple[tuple[Generation, ...], tuple[Generation, ...]]" = ((), ())
-    """Answers of the sweep at the same setting, and their plain ones: greedy words need no clock."""
+    """Answers of the sweep at the same setting, and their plain ones: words need no clock."""
     untimed: tuple[Generation, ...] = ()
     """Plain answers after the soak, decoded or shown by a forced pass: they count for words alone."""
     not_forced: str = ""
@@ -73,7 +73,7 @@ class PairedAnswers:
     before: tuple[Pair, ...] = ()
     """Pairs of the sweep at the same setting, or the nearest one: with the soak's they show the noise of a canary."""
     elsewhere: tuple[Generation, ...] = ()
-    """Answers of the same soak in other greedy workloads, of both arms where they speculate."""
+    """Answers of the same soak in other workloads that speculate, of both arms."""
     ties: tuple[Tie, ...] = ()
     """The gaps of the target's logits where the arms diverged, read after the soak."""
     replays: tuple[Replayed, ...] = ()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS
-from gatekeeper.analysis.metrics.words.harm import HARM_LEVEL
+from gatekeeper.analysis.metrics.words.harm import HARM_LEVEL, SAMPLED_HARM_LEVEL
 from gatekeeper.analysis.plan.settings import defaults, is_greedy, speculates
 from gatekeeper.core.metrics import BY_NAME, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Sight
@@ -47,13 +47,14 @@ ALL_SHOWN = Terms()
 _ALWAYS: tuple[Implicit, ...] = (
     Implicit(metric="error_rate", at_most=0.0, when="speculating", why="implicit: no answer may fail"),
     Implicit(metric="speculation_engaged", at_least=1.0, why="implicit: the draft must propose tokens in every answer"),
-    Implicit(
-        metric="truncation_rate",
-        at_most=0.0,
-        why="implicit: an answer that plain decoding completes may not be cut short",
-    ),
 )
 """Objectives on every speculating setting; an objective of the SLO on the same metric replaces one."""
+_WHOLE = Implicit(
+    metric="truncation_rate",
+    at_most=0.0,
+    why="implicit: an answer that plain decoding completes may not be cut short",
+)
+"""At temperature 0; above it chance alone makes one answer to a prompt longer than the limit and another one not."""
 _WARM_CACHE = Implicit(
     metric="warm_cache_agreement",
     at_least=1.0,
@@ -66,6 +67,11 @@ _VERIFIED = Implicit(
 )
 FALSE_ALARM = 0.001
 """A lossless draft fails with this chance per workload and ladder step: ten workloads on three steps stay under 3 %."""
+_ALIKE = Implicit(
+    metric="sampled_answers_p_value",
+    at_least=FALSE_ALARM,
+    why="implicit: above temperature 0 both arms draw their answers from one distribution",
+)
 _DRAWN = Implicit(
     metric="sampled_tokens_p_value",
     at_least=FALSE_ALARM,
@@ -76,6 +82,7 @@ _NO_HARM = Implicit(
     at_least=HARM_LEVEL,
     why="implicit: no more answers may repeat themselves or run into their limit than with plain decoding",
 )
+_NO_HARM_SAMPLED = Implicit(**_NO_HARM.model_dump(include={"metric", "why"}), at_least=SAMPLED_HARM_LEVEL)
 
 
 def implicit_objectives(slo: Slo, workload: str, terms: Terms) -> tuple[Implicit, ...]:
@@ -86,7 +93,9 @@ def implicit_objectives(slo: Slo, workload: str, terms: Terms) -> tuple[Implicit
     metrics = {objective.metric for objective in slo_objectives}
     warm = (_WARM_CACHE,) if slo.subject.prompt_cache == "as-deployed" else ()
     ratio = () if any(objective.of.speed_ratio for objective in slo_objectives) else _no_loss(slo, terms)
-    implicit = (*_ALWAYS, *warm, *ratio, *_same_words(slo, terms))
+    greedy = defaults(slo).get("temperature", slo.sampling.temperature) == 0
+    whole, words = ((_WHOLE,), _greedy_words(terms)) if greedy else ((), _sampled_words(terms))
+    implicit = (*_ALWAYS, *whole, *warm, *ratio, *words)
     return tuple(objective for objective in implicit if objective.metric not in metrics)
 
 
@@ -99,12 +108,16 @@ def _no_loss(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
     return tuple(Implicit(metric=metric, at_least=NO_LOSS, why=reason) for metric in metrics[:1])
 
 
-def _same_words(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
+def _sampled_words(terms: Terms) -> tuple[Implicit, ...]:
+    """Return the objectives that the draft changes no distribution, token by token or else by whole answers."""
+    if not terms.show("sampled_answers_p_value"):
+        return ()
+    return (_NO_HARM_SAMPLED, _DRAWN if terms.show("sampled_tokens_p_value") else _ALIKE)
+
+
+def _greedy_words(terms: Terms) -> tuple[Implicit, ...]:
     """Return the objectives that speculation is correct, and that greedy passes harm no answer."""
-    greedy = defaults(slo).get("temperature", slo.sampling.temperature) == 0
-    if not greedy and terms.show("sampled_tokens_p_value"):
-        return (_DRAWN,)
-    if not greedy or not terms.show("token_agreement"):
+    if not terms.show("token_agreement"):
         return ()
     if not terms.show("replay_agreement"):
         return (_NO_HARM, *_words(terms))

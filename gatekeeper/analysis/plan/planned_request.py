@@ -46,7 +46,8 @@ class PlannedRequest:
 
     def sampled_by(self, slo: Slo) -> SamplingParameters:
         """Return how its tokens are sampled in a run of *slo*."""
-        return replace(sampling_for(slo, self.canary, self.setting, self.concurrency), **dict(self.sampling))
+        sampling = sampling_for(slo, self.canary, self.setting, self.concurrency, self.key)
+        return replace(sampling, **dict(self.sampling))
 
     def answered(self, answer: Answer, *, segment: int, at: str) -> Generation:
         """Return its record: the *answer* ended at the wall time *at*, in this *segment* of the run."""

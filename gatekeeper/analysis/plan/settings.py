@@ -1,6 +1,7 @@
 """Settings: their knobs, how their answers are sampled, how they are written, and those that a sweep tries."""
 
 import math
+import zlib
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -12,6 +13,8 @@ from gatekeeper.core.slo import ADAPTIVE, CHOSEN, CONDITIONS, DRAFT_LENGTHS, Slo
 
 PLAIN: Setting = (("draft", None),)
 """Plain decoding, as verdict.json and policy.toml write it."""
+SEEDS = 1 << 31
+"""Servers read a seed as a signed number of 32 bits, where a negative one means none."""
 
 
 def speculates(knobs: Setting) -> bool:
@@ -55,11 +58,12 @@ def process_of(knobs: Setting, restart_knobs: Sequence[str]) -> str:
     return process_name(dict(knobs), restart_knobs) if speculates(knobs) else "plain"
 
 
-def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int) -> SamplingParameters:
+def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int, key: str = "") -> SamplingParameters:
     """Return how *canary* is sampled: the knob first, then the canary's own, then the SLO's.
 
     A seed is sent only above temperature 0 and at concurrency 1: otherwise it would change more than the sampling,
-    because mlx_lm.server stops batching for requests with a seed.
+    because mlx_lm.server stops batching for requests with a seed. It follows from the *key* of the request: with one
+    seed for all, a server repeats one answer to a canary in each arm, and two arms that draw alike look different.
     """
     values = dict(knobs)
     temperature = float(values.get("temperature", slo.sampling.temperature))
@@ -68,7 +72,7 @@ def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int) -> 
         top_p=slo.sampling.top_p,
         top_k=slo.sampling.top_k,
         min_p=slo.sampling.min_p,
-        seed=slo.sampling.seed if temperature > 0 and concurrency == 1 else None,
+        seed=(slo.sampling.seed + zlib.crc32(key.encode())) % SEEDS if temperature > 0 and concurrency == 1 else None,
         max_tokens=int(values.get("max_tokens") or canary.max_tokens or slo.sampling.max_tokens),
         thinking=values.get("thinking", slo.sampling.thinking if canary.thinking is None else canary.thinking),
     )

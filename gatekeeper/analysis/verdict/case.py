@@ -171,12 +171,8 @@ def _powers(case: Case, soak: SoakPlan, answers: Sequence[Generation]) -> Answer
 
 
 def _elsewhere(case: Case, soak: SoakPlan, workload: str, end: int | None) -> tuple[Generation, ...]:
-    """Return the answers of the other workloads that speculate greedily."""
-    names = {
-        name
-        for name, knobs in soak.settings.items()
-        if name != workload and speculates(knobs) and is_greedy(case.slo, knobs)
-    }
+    """Return the answers of the other workloads that speculate."""
+    names = {name for name, knobs in soak.settings.items() if name != workload and speculates(knobs)}
     records = case.soaks[soak.name].records[:end]
     return tuple(record for record in records if record.workload in names and record.role is not Role.WARMUP)
 
@@ -199,9 +195,9 @@ def _pairs_before(case: Case, workload: str, knobs: Setting) -> tuple[Pair, ...]
 
 
 def _swept(case: Case, workload: str, knobs: Setting) -> tuple[tuple[Generation, ...], tuple[Generation, ...]]:
-    """Return the sweep's greedy answers at exactly this setting, and the plain ones to the same canaries."""
+    """Return the sweep's answers at exactly this setting, and the plain ones to the same canaries."""
     trial = next((trial for trial in case.plan.candidates if trial.setting == knobs), None)
-    if trial is None or not is_greedy(case.slo, knobs):
+    if trial is None:
         return (), ()
     evidence = case.sweep_answers(workload).paired(trial)
     shared = {answer.canary for answer in evidence.answers} & {answer.canary for answer in evidence.plain}
@@ -216,7 +212,7 @@ def compared_in_sweep(case: Case, soak: SoakPlan) -> dict[str, frozenset[str]]:
     return {
         name: frozenset(answer.canary for answer in _swept(case, name, knobs)[0])
         for name, knobs in soak.settings.items()
-        if speculates(knobs)
+        if speculates(knobs) and is_greedy(case.slo, knobs)
     }
 
 

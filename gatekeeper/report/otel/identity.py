@@ -101,7 +101,7 @@ class RunIdentity:
         canary = self.canaries.get((generation.workload, generation.canary))
         if canary is None:
             return {}
-        sampling = sampling_for(self.slo, canary, generation.setting, generation.concurrency)
+        sampling = sampling_for(self.slo, canary, generation.setting, generation.concurrency, generation.key)
         return {
             "gen_ai.request.temperature": sampling.temperature,
             "gen_ai.request.top_p": sampling.top_p,

@@ -179,10 +179,21 @@ def test_greedy_words_are_an_implicit_objective(lacks: Sight, expected: dict[str
     assert ("numerics_harm_p_value" in objectives) == bool(expected)
 
 
-def test_sampled_words_are_not_compared() -> None:
+@pytest.mark.parametrize(
+    ("lacks", "by"),
+    [
+        (Sight.NOTHING, "sampled_tokens_p_value"),
+        (Sight.REPLAY | Sight.ROUNDS | Sight.TOKEN_IDS | Sight.LOGITS, "sampled_answers_p_value"),
+    ],
+    ids=["in process", "a server"],
+)
+def test_sampled_words_are_compared_by_their_distribution(lacks: Sight, by: str) -> None:
     """
-    Above temperature 0 no implicit objective compares words.
+    Above temperature 0 answers differ by chance, and one may be cut short by it: they are compared as samples, token by
+    token or whole, and by how many are degenerate.
     """
-    names = implied(slo(sampling={"temperature": 0.7}))
+    objectives = implied(slo(sampling={"temperature": 0.7}), terms=Terms(~lacks))
 
-    assert not {"token_agreement", "replay_agreement", "numerics_harm_p_value"} & names.keys()
+    always = {"error_rate", "speculation_engaged"}
+    assert always | {"numerics_harm_p_value", by} == objectives.keys()
+    assert {0.001} == {objectives[name].threshold for name in ("numerics_harm_p_value", by)}

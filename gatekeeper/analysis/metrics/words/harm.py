@@ -1,5 +1,6 @@
 """Degenerate answers: whether drafting harms, as repetition, doubled pieces and answers without an end show."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -16,6 +17,11 @@ from gatekeeper.core.verdict import Estimate, Missing
 
 HARM_LEVEL = 0.01
 """A draft that harms as often as it helps fails with at most this chance; most have no degenerate answer at all."""
+SAMPLED_HARM_LEVEL = 0.001
+"""The same above temperature 0, where chance alone makes answers degenerate, so that many runs have such signs.
+
+At nine of nine, the fewest that fail, chance does so in 0.2 % of runs; at HARM_LEVEL it would in 1.6 %.
+"""
 HARMS, DRAFTING_HARMS = "the other kernel harms", "drafting harms"
 """What more degenerate answers show, where the passes that verified them are known to be right, and where not."""
 REPEATS = 4
@@ -26,7 +32,7 @@ DOUBLED = 0.2
 """An answer with this share of its words or tokens doubled, and more, has doubled pieces."""
 LEAST_WORDS = 10
 CUT_SHORT = 0.5
-"""A greedy answer under half of the length of the other arm's, on the same canary, ends early."""
+"""An answer under half of the length of the other arm's, on the same canary, ends early."""
 POWER = 0.95
 """The chance with which the share of degenerate answers that a note names would have been found."""
 
@@ -98,11 +104,10 @@ def harm(paired: PairedAnswers) -> Estimate | Missing:
 
     Each canary that is degenerate in one arm alone is one sign, McNemar's test (1947) with mid-p, which keeps its level
     over any number of signs and finds more than the exact one (Fagerland, Lydersen, Laake 2013). One workload has too
-    few signs, so those of all greedy workloads of the soak count together: they share target, chip and kernels. A
-    workload that has no more of them with the draft than without is not harmed.
+    few signs, so those of all workloads of the soak count together: they share target, chip and kernels. A workload
+    that has no more of them with the draft than without is not harmed. Above temperature 0 chance makes signs too, but
+    in either arm alike, which is what the test assumes.
     """
-    if not paired.greedy:
-        return Missing("above temperature 0 answers differ by chance")
     paired = paired.words
     signs = _signs(paired.answers, paired.plain)
     if not signs:
@@ -119,7 +124,9 @@ def harm(paired: PairedAnswers) -> Estimate | Missing:
         notes.append(f"{together.count(1)} and {together.count(-1)} of {len(signs) + len(elsewhere)} in all workloads")
     if worse:
         notes.append(f"first {worse[0]}")
-    notes.append(f"found if it were {percent(visible_share(len(signs) + len(elsewhere)), '.2g')} of the answers")
+    level = HARM_LEVEL if paired.greedy else SAMPLED_HARM_LEVEL
+    share = visible_share(len(signs) + len(elsewhere), together.count(-1), level)
+    notes.append(f"found if it were {percent(share, '.2g')} of the answers")
     replays = drafted_replays(paired)
     shows = HARMS if replays and all(map(is_exact, replays)) else DRAFTING_HARMS
     return Estimate(chance, chance, chance, len(signs), tuple(notes), shows=shows)
@@ -148,8 +155,8 @@ def _first(answers: Iterable[Generation]) -> dict[tuple[str, str], Answer]:
 
 
 @lru_cache(maxsize=256)
-def visible_share(canaries: int) -> float:
-    """Return the share of degenerate answers that fails with chance POWER, where plain decoding has none."""
-    needed = next(count for count in range(1, 60) if mid_p(count, count) < HARM_LEVEL)
+def visible_share(canaries: int, plainly: int = 0, level: float = HARM_LEVEL) -> float:
+    """Return the share of degenerate answers that fails with chance POWER, beside so many *plainly* alone."""
+    needed = next(count for count in itertools.count(1) if mid_p(count, count + plainly) < level)
     shares = (step / 200 for step in range(1, 200))
     return next((share for share in shares if 1 - intervals.binomial_cdf(needed - 1, canaries, share) >= POWER), 1.0)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,13 +86,17 @@ Kernel = Callable[[Sequence[str]], Floats]
 GRAM = 3
 SHUFFLES = 1999
 LEAST_CANARIES = 5
-GREEDY_SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
-"""Shares of greedy answers that are planted, to state which one would be seen."""
+PLANTED_SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
+"""Shares of wrong answers that are planted, to state which one would be seen."""
 PLANTED = 400
 """Runs with each."""
 POWER = 0.95
 """The share of them that must be found."""
-BLIND = "not even greedy answers alone would be seen: add canaries or repeats"
+ROUNDED = 1e-9
+"""Texts that are all alike differ by nothing, which sums in another order round to something."""
+REPEATED = 20
+"""Runs with a share of other words, each shuffled by itself: those words change what chance makes of them."""
+BLIND = "not even wrong answers alone would be seen: add canaries or repeats"
 
 
 def spectrum(texts: Sequence[str]) -> Floats:
@@ -137,12 +141,48 @@ class SampledTexts:
         planted[:, self.similar.sum(axis=0).argmax()] += np.where(greedy, labels, 0.0).sum(axis=1)
         return planted
 
+    def with_other_words(self, share: float, rng: np.random.Generator) -> "SampledTexts":
+        """Return these where a *share* of the draft's answers have words that are like those of no other text."""
+        right = (self.labels < 0) | (rng.random(self.labels.shape) >= share)
+        similar = np.where(np.outer(right, right), self.similar, 0.0)
+        np.fill_diagonal(similar, 1.0)
+        return replace(self, similar=similar)
 
-def visible_answers(texts: Sequence[SampledTexts], needed: float, rng: np.random.Generator) -> float | None:
+
+def shuffled_sums(texts: Sequence[SampledTexts], rng: np.random.Generator) -> Floats:
+    """Return the discrepancies of all canaries together: as they were written, then in random orders."""
+    sums = np.zeros(SHUFFLES + 1)
+    for of_canary in texts:
+        rows = of_canary.shuffled(SHUFFLES + 1, rng)
+        rows[0] = of_canary.labels
+        sums += of_canary.discrepancies(rows)
+    return sums
+
+
+def chance_of(sums: Floats) -> float:
+    """Return the share of orders with at least the discrepancy of the first one, up to what sums are rounded by."""
+    return float(np.mean(sums >= sums[0] - ROUNDED))
+
+
+def visible_greedy(texts: Sequence[SampledTexts], needed: float, rng: np.random.Generator) -> float | None:
     """Return the least planted share of greedy answers whose discrepancy exceeds *needed* in 95 % of runs, if any."""
-    for share in GREEDY_SHARES:
+    for share in PLANTED_SHARES:
         sums = sum(of_canary.discrepancies(of_canary.planted(share, rng)) for of_canary in texts)
         if float(np.mean(sums > needed + SAME)) >= POWER:
+            return share
+    return None
+
+
+def visible_words(texts: Sequence[SampledTexts], alarm: float, rng: np.random.Generator) -> float | None:
+    """Return the least planted share of answers with other words that is found in all but one of REPEATED runs."""
+    for share in PLANTED_SHARES:
+        missed = 0
+        for _ in range(REPEATED):
+            planted = [of_canary.with_other_words(share, rng) for of_canary in texts]
+            missed += chance_of(shuffled_sums(planted, rng)) >= alarm
+            if missed > 1:
+                break
+        else:
             return share
     return None
 
@@ -152,10 +192,12 @@ def sampled_answers(paired: PairedAnswers, kernel: Kernel = spectrum, alarm: flo
 
     The statistic is the squared maximum mean discrepancy, summed over canaries (Gretton 2012); labels are shuffled in
     a canary, so the test is exact at any number of answers, and the observed order counts among the shuffles. It states
-    the share of greedy answers that it would have seen; where even all of them stay below *alarm* unseen, it is open.
+    the share of greedy answers that it would have seen; where answers hardly differ, so that greedy ones are no other,
+    the share of answers with other words. Where even all of them stay unseen below *alarm*, it is open.
     """
     if paired.greedy:
         return Missing("at temperature 0 every answer to a canary is the same")
+    paired = paired.words
     texts: dict[str, tuple[list[str], list[str]]] = {name: ([], []) for name in paired.canaries}
     for arm, answers in enumerate((paired.answers, paired.plain)):
         for generation in answers:
@@ -165,18 +207,17 @@ def sampled_answers(paired: PairedAnswers, kernel: Kernel = spectrum, alarm: flo
     if len(compared) < LEAST_CANARIES:
         return Missing(f"{len(compared)} canaries have two answers in each arm, {LEAST_CANARIES} are needed")
     rng = np.random.default_rng(paired.seed)
-    sums = np.zeros(SHUFFLES + 1)
     sampled = []
     for drafting, plain in compared.values():
         labels = np.repeat([1.0 / len(drafting), -1.0 / len(plain)], [len(drafting), len(plain)])
         sampled.append(SampledTexts(labels, kernel([*drafting, *plain])))
-        rows = sampled[-1].shuffled(SHUFFLES + 1, rng)
-        rows[0] = labels
-        sums += sampled[-1].discrepancies(rows)
-    chance = float(np.mean(sums >= sums[0] * (1 - 1e-9)))
-    share = visible_answers(sampled, float(np.quantile(sums[1:], 1 - alarm)), rng)
-    count = sum(len(of_canary.labels) for of_canary in sampled)
-    if share is None and chance >= alarm:
-        return Missing(f"of {count} whole answers to {len(compared)} canaries, {BLIND}", count)
-    visible = "" if share is None else f"; found if {percent(share, '.2g')} were greedy"
-    return fact(chance, count, f"{count} whole answers to {len(compared)} canaries{visible}")
+    sums = shuffled_sums(sampled, rng)
+    chance, count = chance_of(sums), sum(len(of_canary.labels) for of_canary in sampled)
+    counts = f"{count} whole answers to {len(compared)} canaries"
+    if chance < alarm:
+        return fact(chance, count, counts)
+    if (share := visible_greedy(sampled, float(np.quantile(sums[1:], 1 - alarm)), rng)) is not None:
+        return fact(chance, count, f"{counts}; found if {percent(share, '.2g')} were greedy")
+    if (share := visible_words(sampled, alarm, rng)) is not None:
+        return fact(chance, count, f"{counts}; found if {percent(share, '.2g')} had other words")
+    return Missing(f"of {counts}, {BLIND}", count)

@@ -14,7 +14,8 @@ from gatekeeper.core.units import percent
 
 FROZEN = 'use scope = "frozen", which judges these canaries only'
 LEAST_PAIRS = 5
-"""Fewer canaries are too few for a bootstrap."""
+"""Fewer canaries are too few for a bootstrap, and for shuffling the answers to each."""
+WHOLE_ANSWERS = "sampled_answers_p_value"
 
 
 def too_few_canaries(slo: Slo, workload: Workload, objective: Objective, canaries: Sequence[Canary]) -> list[Complaint]:
@@ -37,7 +38,7 @@ def too_few_canaries(slo: Slo, workload: Workload, objective: Objective, canarie
             )
             hint = f"add {(need - have) * (2 if restriction else 1)} canaries{_lower(slo, metric, have)}"
             return [Complaint("never", about, message, hint)]
-    elif metric.per is Per.PAIR and not metric.counted and have < LEAST_PAIRS:
+    elif metric.per is Per.PAIR and (not metric.counted or metric.name == WHOLE_ANSWERS) and have < LEAST_PAIRS:
         message = f"needs {LEAST_PAIRS} distinct canaries; the workload has {have}{restriction}"
         return [Complaint("never", about, message, f"add {(LEAST_PAIRS - have) * (2 if restriction else 1)} canaries")]
     if metric.against_plain and (sent := share_of_budget(slo, swept)[0]) < LEAST_PAIRS <= have:

@@ -245,6 +245,11 @@ def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
             "set temperature = 0",
         ),
         (
+            name in {"sampled_answers_p_value", "sampled_tokens_p_value"} and sampling.temperature == 0,
+            "at temperature 0 nothing is drawn",
+            "set a temperature above 0, or remove the objective",
+        ),
+        (
             name == "warm_cache_agreement" and subject.prompt_cache == "off",
             "no request uses a warm cache while the prompt cache is off",
             'set prompt_cache = "as-deployed" in [subject]',

@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.words.harm import HARM_LEVEL, harm, is_repetitive, mid_p, visible_share
+from gatekeeper.analysis.metrics.words.harm import (
+    HARM_LEVEL,
+    SAMPLED_HARM_LEVEL,
+    harm,
+    is_repetitive,
+    mid_p,
+    visible_share,
+)
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role, setting
-from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.core.verdict import Estimate
 
 FINE = "The quick brown fox jumps over the lazy dog while the band plays an old tune in the park."
 STUCK = "The quick brown fox jumps " + "over the dog " * 12
@@ -118,11 +125,15 @@ def test_an_answer_that_runs_into_its_limit_alone_is_one_sign() -> None:
     assert chance(replace(evidence, answers=endless)) < HARM_LEVEL
 
 
-def test_above_temperature_0_nothing_is_compared() -> None:
+def test_above_temperature_0_it_takes_more_signs() -> None:
     """
-    Sampled answers differ by chance, so there is no sign.
+    Chance makes drawn answers degenerate in either arm: nine of nine fail there, where six of six do at temperature 0;
+    and signs the other way weaken the share that is said to be found.
     """
-    assert isinstance(harm(replace(both_arms([STUCK], [FINE]), greedy=False)), Missing)
+    few, enough = (replace(both_arms([STUCK] * count, [FINE] * count), greedy=False) for count in (8, 9))
+
+    assert HARM_LEVEL > chance(few) > SAMPLED_HARM_LEVEL > chance(enough)
+    assert visible_share(92) < visible_share(92, 0, SAMPLED_HARM_LEVEL) < visible_share(92, 5, SAMPLED_HARM_LEVEL)
 
 
 @given(st.integers(0, 60), st.integers(0, 60))

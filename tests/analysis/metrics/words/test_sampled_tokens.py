@@ -168,14 +168,37 @@ def test_the_share_of_greedy_answers_that_is_stated_is_found() -> None:
     assert 6 <= sum(isinstance(result, Estimate) and result.center <= ALARM for result in defective)
 
 
+def test_where_answers_hardly_differ_other_words_are_what_would_be_found() -> None:
+    """
+    Where every answer to a canary is the same in both arms, greedy ones are no other: the share of answers with other
+    words is stated, and so many of them are found.
+    """
+    rng = np.random.default_rng(10)
+
+    def texts(share: float) -> Any:
+        return lambda name: [
+            " ".join(rng.choice(WORDS, size=12)) if rng.random() < share else f"the answer to {name}" for _ in range(4)
+        ]
+
+    alike = sampled_answers(evidence(texts(0.0), texts(0.0), 16))
+    assert isinstance(alike, Estimate)
+    assert 1.0 == alike.center
+    (note,) = alike.notes
+    stated = float(note.partition("found if ")[2].partition(" % had other words")[0]) / 100
+    defective = [sampled_answers(evidence(texts(stated), texts(0.0), 16)) for _ in range(8)]
+
+    assert 0.1 <= stated <= 0.7
+    assert 6 <= sum(isinstance(result, Estimate) and result.center <= ALARM for result in defective)
+
+
 def test_a_check_that_could_see_nothing_is_open() -> None:
     """
-    Where every answer to a canary is the same in both arms, not even greedy ones would show: nothing is claimed.
+    Two answers to each of a few canaries would not even show that all are wrong: nothing is claimed.
     """
-    alike = sampled_answers(evidence(lambda name: [name] * 3, lambda name: [name] * 3))
+    alike = sampled_answers(evidence(lambda name: [name] * 2, lambda name: [name] * 2))
 
     assert isinstance(alike, Missing)
-    assert "not even greedy answers" in alike.because
+    assert "not even wrong answers" in alike.because
 
 
 def test_single_answers_prove_nothing() -> None:
