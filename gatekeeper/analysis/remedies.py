@@ -183,6 +183,8 @@ def advise_next(verdict: Verdict, unfinished: str | None, extend: float | None) 
             unsteady = any(finding.kind == FindingKind.UNSTABLE_ARM for finding in verdict.findings)
             cause = "close other programs and let the machine cool" if unsteady else "remove the cause"
             cause, ended = f"{busy}: close them" if busy else cause, verdict.ended_with_sweep
+            failed = [finding for finding in verdict.findings if finding.kind == FindingKind.ALL_DRAFTED_FAILED]
+            cause = failed[0].advice if failed else cause  # a busy machine refuses no request
             then = "continue, which measures plain decoding first" if ended else f"certify again{deployable}"
             return f"{cause}, then {then}", resumed if ended else again
         advice = f"{f'{busy}; ' if busy else ''}about {show_seconds(extend)} more soak should decide it{deployable}"

@@ -198,6 +198,7 @@ class FindingKind(StrEnum):
         return kind
 
     # fmt: off
+    ALL_DRAFTED_FAILED = ("all_drafted_failed", "every answer with the draft failed", _FAILS)
     ANSWERS_DIFFER = ("answers_differ", "greedy answers have other words than plain decoding's", _WRONG)
     BACKGROUND_BUSY = (
         "background_busy", "background jobs of the system used the processor", "wait until they have finished",

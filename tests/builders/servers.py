@@ -10,11 +10,16 @@ from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
 
+from tests.builders.project_folder import ROOT, Done, ProjectFolder
+
 WORDS = tuple(f"word{number} " for number in range(12))
 ROUNDS = (WORDS[:4], WORDS[4:8], WORDS[8:])
 DRAFTED, ACCEPTED, VERIFIED = 12, 9, 3
 PROMPT, OUTPUT = 9, len(WORDS)
 USAGE = {"prompt_tokens": PROMPT, "completion_tokens": OUTPUT, "total_tokens": PROMPT + OUTPUT}
+
+REFUSAL = "the draft model cannot be loaded here"
+"""What a server says that refuses a request."""
 
 Request = Mapping[str, Any]
 Pieces = Iterator[bytes]
@@ -30,6 +35,8 @@ class Protocol(NamedTuple):
     """Returns whether a request drafts; None: that was set at the server's start."""
     documents: Mapping[str, Callable[[int], Any]] = {}
     """Returns the document at another path after a number of drafted answers."""
+    refuses: Callable[[Request, bool], int | None] = lambda *_: None
+    """Returns the HTTP status with which a request is refused; None: it is answered."""
 
 
 class RecordedServer:
@@ -62,6 +69,9 @@ class RecordedServer:
                 requested = protocol.drafts(body)
                 speculates = drafting if requested is None else requested
                 recorded.drafted += speculates
+                if (status := protocol.refuses(body, speculates)) is not None:
+                    self._whole(json.dumps({"error": REFUSAL}).encode(), status)
+                    return
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
                 self.send_header("Transfer-Encoding", "chunked")
@@ -70,8 +80,8 @@ class RecordedServer:
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
                 self.wfile.write(b"0\r\n\r\n")
 
-            def _whole(self, content: bytes) -> None:
-                self.send_response(200)
+            def _whole(self, content: bytes, status: int = 200) -> None:
+                self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
@@ -350,3 +360,23 @@ PROTOCOLS = {
     "vllm": Protocol(CHAT, vllm, documents={"/metrics": vllm_metrics}),
     "ddtree": Protocol(CHAT, ddtree),
 }
+
+
+def certify_served(project: ProjectFolder, protocol: Protocol, *objectives: Mapping[str, Any], **changes: Any) -> Done:
+    """Certify two servers of one protocol over sockets, one of which drafts; *changes* are of the SLO."""
+    lines = [{"id": f"c-{at}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(10)]
+    (project.path / "work.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with RecordedServer(protocol, drafting=True) as fast, RecordedServer(protocol, drafting=False) as plain:
+        models = {name: str(ROOT / "models" / name) for name in ("little-target", "little-draft")}
+        subject = {"backend": "openai", "target": models["little-target"], "drafts": [models["little-draft"]]}
+        slo = {
+            "schema": 1,
+            "name": "served",
+            "subject": {**subject, "url": fast.url, "plain_url": plain.url},
+            "workload": [{"name": "work", "canaries": "work.jsonl"}],
+            "sweep": {"repeats": 2},
+            "soak": {"duration": "2 s", "baseline_drift": 0.9},
+            "objective": list(objectives),
+        }
+        project.write_slo({**slo, **changes})
+        return project.run("certify", "slo.toml", "--out", "run")

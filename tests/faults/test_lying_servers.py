@@ -11,8 +11,8 @@ import pytest
 from bench.rehearsal import Rehearsed, canaries, rehearse, slo
 from gatekeeper.core.records import Scored
 from gatekeeper.core.verdict import Check, Outcome
-from tests.builders.project_folder import ROOT, ProjectFolder
-from tests.builders.servers import CHAT, DONE, Pieces, Protocol, RecordedServer, Request, delta, event, finish, usage
+from tests.builders.project_folder import ProjectFolder
+from tests.builders.servers import CHAT, DONE, Pieces, Protocol, Request, certify_served, delta, event, finish, usage
 
 NO_LOGITS = ["arrivals", "token_count", "text", "rounds", "plain"]
 ACCEPTS = {"metric": "acceptance_rate", "at_least": 0.1, "why": "nothing is said of speed or words"}
@@ -364,24 +364,7 @@ class Liar:
 
 def served(project: ProjectFolder, liar: Liar, *objectives: dict[str, Any]) -> dict[str, Any]:
     """Certify a real server with and without a draft; return its verdict."""
-    lines = [{"id": f"c-{at}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(10)]
-    (project.path / "work.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    protocol = Protocol(CHAT, liar.pieces)
-    with RecordedServer(protocol, drafting=True) as fast, RecordedServer(protocol, drafting=False) as plain:
-        models = {name: str(ROOT / "models" / name) for name in ("little-target", "little-draft")}
-        subject = {"backend": "openai", "target": models["little-target"], "drafts": [models["little-draft"]]}
-        project.write_slo(
-            {
-                "schema": 1,
-                "name": "lying",
-                "subject": {**subject, "url": fast.url, "plain_url": plain.url},
-                "workload": [{"name": "work", "canaries": "work.jsonl"}],
-                "sweep": {"repeats": 2},
-                "soak": {"duration": "2 s", "baseline_drift": 0.9},
-                "objective": list(objectives),
-            }
-        )
-        project.run("certify", "slo.toml", "--out", "run")
+    certify_served(project, Protocol(CHAT, liar.pieces), *objectives)
     return project.verdict()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from statistics import fmean, median, median_low, variance
 
-from gatekeeper.analysis.metrics.lost_pairs import similar_lengths
+from gatekeeper.analysis.metrics.lost_pairs import commonest_fault, similar_lengths
 from gatekeeper.analysis.metrics.pair_speeds import pair_speed
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary, successful
 from gatekeeper.analysis.metrics.timing import FASTEST, answer_rate, decode_or_answer_rate, decode_rate
@@ -43,6 +43,15 @@ def unstable_plain_arm(plain: Iterable[Generation], about: str) -> tuple[Finding
         return ()
     advice = "find out what else runs on this machine, or what the server does between answers, then measure again"
     return (Finding(FindingKind.UNSTABLE_ARM, about, detail, advice, voids=_RATIOS),)
+
+
+def total_failure(answers: Sequence[Generation], about: str) -> tuple[Finding, ...]:
+    """Return a finding with the server's own words if every answer with the draft failed: no ratio is known."""
+    if not answers or successful(answers):
+        return ()
+    detail = f"all answers with the draft failed, {commonest_fault(answers)}"
+    advice = "send one such request by hand, and read the server's log"
+    return (Finding(FindingKind.ALL_DRAFTED_FAILED, about, detail, advice, voids=_RATIOS),)
 
 
 def length_mismatches(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:

@@ -1,8 +1,10 @@
 """Lost pairs: two answers that cannot be compared, by a fault, their lengths or a missing value."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from gatekeeper.core.records import Answer, Generation
+from gatekeeper.core.text import counted, quote
 from gatekeeper.core.units import percent
 
 MAX_LOST_SHARE = 0.05
@@ -62,3 +64,13 @@ def too_many_lost(lost: int, pairs: int, limit: float) -> str | None:
         allowed = percent(limit, ".3g")
         return f"{lost} of {pairs} pairs are lost to faults, different lengths or missing speeds, {allowed} allowed"
     return None
+
+
+def commonest_fault(answers: Iterable[Generation]) -> str:
+    """Describe the kind of fault that most failed answers have, by its commonest wording; empty where none failed."""
+    faults = [generation.answer.fault for generation in answers if generation.answer.fault is not None]
+    if not faults:
+        return ""
+    kind, count = Counter(fault.partition(":")[0] for fault in faults).most_common(1)[0]
+    wording = Counter(fault for fault in faults if fault.partition(":")[0] == kind).most_common(1)[0][0]
+    return f"most often {quote(wording)} ({count} of {counted(len(faults), 'failed answer')})"

@@ -1,11 +1,11 @@
 """Shares of answers or of canaries: what each metric counts, as a fact or bounded for all prompts like them."""
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import NamedTuple
 
+from gatekeeper.analysis.metrics.lost_pairs import commonest_fault
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary, successful
 from gatekeeper.analysis.metrics.timing import came_in_bursts
 from gatekeeper.analysis.metrics.words import exactness, warm_cache_words
@@ -13,7 +13,6 @@ from gatekeeper.analysis.metrics.words.explanations import explanations_for
 from gatekeeper.analysis.metrics.words.harm import CUT_SHORT
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Answer, Generation
-from gatekeeper.core.text import counted, quote
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 BURSTY_LENGTH = 16
@@ -61,17 +60,8 @@ def unanswered(
 def error_rate(paired: PairedAnswers) -> Estimate | Missing:
     """Return the share of answers that failed."""
     failed = per_canary(paired.answers, lambda answer: answer.fault is not None)
-    return add_notes(share_of_answers(failed, paired, "had an answer that failed"), *_commonest_fault(paired.answers))
-
-
-def _commonest_fault(answers: Sequence[Generation]) -> list[str]:
-    """Describe the kind of fault that most failed answers have, by its commonest wording; nothing where none failed."""
-    faults = [generation.answer.fault for generation in answers if generation.answer.fault is not None]
-    if not faults:
-        return []
-    kind, count = Counter(fault.partition(":")[0] for fault in faults).most_common(1)[0]
-    wording = Counter(fault for fault in faults if fault.partition(":")[0] == kind).most_common(1)[0][0]
-    return [f"most often {quote(wording)} ({count} of {counted(len(faults), 'failed answer')})"]
+    fault = commonest_fault(paired.answers)
+    return add_notes(share_of_answers(failed, paired, "had an answer that failed"), *([fault] if fault else []))
 
 
 def speculation_engaged(paired: PairedAnswers) -> Estimate | Missing:

@@ -9,6 +9,7 @@ from gatekeeper.analysis.metrics import paired_answers
 from gatekeeper.analysis.metrics.comparability import (
     after_slow_start,
     length_mismatches,
+    total_failure,
     unstable_plain_arm,
     voided_metrics,
 )
@@ -176,6 +177,7 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
         pairs, name = sweep.paired(trial), trial.name
         findings = (
             *unstable(trial.baseline),
+            *total_failure(pairs.answers, about),
             *length_mismatches(pairs, f"{about} of {name}"),
             *(by_trial[name] for by_trial in (same, silent) if name in by_trial),
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gatekeeper.analysis.metrics.comparability import length_mismatches, length_shift, unstable_plain_arm
+from gatekeeper.analysis.metrics.comparability import length_mismatches, length_shift, total_failure, unstable_plain_arm
 from gatekeeper.analysis.metrics.order_effect import order_effects
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.server_claims import drafted_by_answer
@@ -25,6 +25,7 @@ def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Findin
     arms = (evidence.answers, evidence.plain)
     served = (*(flaw for arm in arms for flaw in model_swaps(arm, about)), *warm_prompts((*arms[0], *arms[1]), about))
     return (
+        *total_failure(evidence.answers, about),
         *lies,
         *silent_speculation(evidence, about),
         *unstable_plain_arm(arms[1], about),

@@ -31,7 +31,18 @@ from gatekeeper.core.metrics import ANSWER_RATIO, BY_NAME, DECODE_RATIO, ENERGY_
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Generation
 from gatekeeper.core.slo import Objective
-from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome, StillChanging, fact, rounded, worst
+from gatekeeper.core.verdict import (
+    Check,
+    Estimate,
+    Finding,
+    FindingKind,
+    Missing,
+    Outcome,
+    StillChanging,
+    fact,
+    rounded,
+    worst,
+)
 
 MODEL_NAME_LENGTH = 256
 """Characters of a model's name in policy.toml, at most: a longer one is no name that a client would send."""
@@ -61,6 +72,9 @@ def judge_workload(
     if speculating:
         findings = (*findings, *differing_answers(evidence, checks, about))
     outcome, because = _outcome(checks, choice, speculating=speculating, answered=bool(evidence.answers))
+    if any(finding.kind == FindingKind.ALL_DRAFTED_FAILED for finding in findings):
+        # Nothing is known of the draft but that it did not answer: that is no proof for plain decoding either.
+        outcome, because = WorkloadOutcome.UNPROVEN, findings[0].detail
     required = next(workload.speculation == "required" for workload in case.slo.workload if workload.name == name)
     energy = energy_use(evidence) if any(check.metric == ENERGY_RATIO for check in checks) else None
     seconds = rounded(soaked_seconds(case.soaks[soak.name].records))

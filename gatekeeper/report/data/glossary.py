@@ -40,6 +40,7 @@ class GlossaryEntry:
 
 
 TITLES = {
+    FindingKind.ALL_DRAFTED_FAILED: "every drafted answer failed",
     FindingKind.ANSWERS_DIFFER: "answers differ from plain decoding",
     FindingKind.BACKGROUND_BUSY: "background jobs",
     FindingKind.CLOCK_SET: "the clock was set back",

@@ -199,9 +199,9 @@ def test_a_shorter_draft_that_may_miss_the_bound_is_not_chosen() -> None:
     assert dict(best.trial.setting)["num_draft_tokens"] == dict(choice.setting)["num_draft_tokens"]
 
 
-def test_a_required_workload_that_could_not_be_measured_is_soaked() -> None:
+def test_drafted_answers_that_all_fail_are_no_choice() -> None:
     """
-    Drafted answers that all fail are no proof of a slow draft: the soak counts the failures.
+    They are no proof of a slow draft, and no soak would show more: plain decoding is in doubt, by the server's words.
     """
     written = slo(sweep=LENGTHS)
     plan = laid(written)
@@ -213,7 +213,9 @@ def test_a_required_workload_that_could_not_be_measured_is_soaked() -> None:
 
     free, must = (choose(written, measured, "easy", required=required) for required in (False, True))
 
-    assert [None, "heavy"] == [dict(choice.setting)["draft"] for choice in (free, must)]
+    assert [None, None] == [dict(choice.setting)["draft"] for choice in (free, must)]
+    assert all("died" in str(choice.doubt) for choice in (free, must))
+    assert "all_drafted_failed" in {finding.kind for finding in must.findings}
 
 
 def test_both_plain_arms_are_compared_with() -> None:

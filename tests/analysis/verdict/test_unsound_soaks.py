@@ -86,6 +86,7 @@ UNPROVEN: dict[str, Callable[[Answers], Answers]] = {
     "an end before the beginning": over_before_it_began,
     "plain decoding says nothing": each("plain", output_tokens=0, arrivals=(), text=""),
     "plain decoding dies": each("plain", fault="died"),
+    "the candidate dies": each("candidate", fault="died"),
     "an uncounted draft": each("candidate", rounds=None),
     "an acceptance above 1": each("candidate", rounds=Rounds(4, 16, 17)),
     "a claimed acceptance above 1": each("candidate", claims=Claims(drafted=16, accepted=17, rounds=4)),
@@ -93,7 +94,6 @@ UNPROVEN: dict[str, Callable[[Answers], Answers]] = {
 }
 BROKEN: dict[str, Callable[[Answers], Answers]] = {
     "the candidate says nothing": each("candidate", output_tokens=0, arrivals=(), text=""),
-    "the candidate dies": each("candidate", fault="died"),
     "the draft is silent": each("candidate", rounds=Rounds(10, 0, 0)),
 }
 COUNTED = bare(
@@ -117,7 +117,7 @@ def test_a_soak_that_shows_too_little_proves_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_candidate_that_does_nothing_is_not_promoted(name: str) -> None:
     """
-    No tokens, no answers, no proposals: an implicit objective fails, and the next step is asked for.
+    No tokens, no proposals: an implicit objective fails, and the next step is asked for.
     """
     verdict = changed(BROKEN[name])
 
