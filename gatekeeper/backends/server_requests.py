@@ -238,9 +238,16 @@ def shortest_request(setting: Setting) -> DecodeRequest:
 
 def _plain(answer: Answer) -> Answer:
     """Return an answer of plain decoding; one that was drafted cannot be a baseline, so it gets a fault."""
-    if drafted := drafted_in(answer):
-        return replace(answer, fault=f"{NOT_PLAIN}: {drafted} tokens were drafted for a plain request")
+    if (words := describe_draft(answer)) is not None:
+        return replace(answer, fault=f"{NOT_PLAIN}: {words} for a plain request")
     return replace(answer, rounds=None)
+
+
+def describe_draft(answer: Answer) -> str | None:
+    """Return how an answer was drafted, by our count or by what its server says; None where neither says so."""
+    if drafted := drafted_in(answer):
+        return f"{drafted} tokens were drafted"
+    return "its server says that it used a draft" if answer.claims.drafting else None
 
 
 def drafted_in(answer: Answer) -> int | None:
@@ -255,8 +262,8 @@ def drafted_in(answer: Answer) -> int | None:
     return next(filter(None, counts), 0 if any(count is not None for count in counts) else None)
 
 
-def drafted_by_claims(dialect: Dialect, documents: Iterable[dict[str, Any]]) -> int | None:
-    """Return how many tokens an answer's *documents*, of a server of this dialect, say were drafted; None: nothing."""
+def read_claims(dialect: Dialect, documents: Iterable[dict[str, Any]]) -> Answer:
+    """Return an answer with what its *documents*, of a server of this dialect, say of how it was decoded."""
     response = ChatResponse()
     for document in documents:
         try:
@@ -265,7 +272,7 @@ def drafted_by_claims(dialect: Dialect, documents: Iterable[dict[str, Any]]) -> 
             continue
     tokens = response.usage.get("completion_tokens")
     answer = Answer(0, 0, output_tokens=tokens if isinstance(tokens, int) else None)
-    return drafted_in(dialect.read(answer, response))
+    return dialect.read(answer, response)
 
 
 def _completed(claims: Claims, gained: Counters) -> Claims:

@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from gatekeeper.live.server_load import ServedRequest
@@ -25,15 +26,18 @@ DECODE_TIMES = (
 END = re.compile(rb'\[DONE\]|"finish_reason" ?: ?"')
 """What only the last lines of a completion's stream hold."""
 MOST_LINE = 1 << 20
-"""A longer line is no event of a stream: it is passed on, and not measured."""
+"""Of a longer line, which is no event of a stream, the end alone is read."""
 MOST_REPORTS = 8
-"""Last lines of a stream with a report that are read: one has the usage, one what was drafted."""
+"""Last lines of a stream with a report that are read: one has the usage, one what was drafted.
+
+So many reports are tried in the end of a long document, too.
+"""
 MOST_USAGE = 1 << 16
-"""Bytes in which a usage or a time is read: all of a long answer would take seconds, in which other streams wait."""
+"""Bytes of an end in which reports are read: all of a long answer would take seconds, in which other streams wait."""
 MOST_KEPT = 16 << 20
 """Bytes of a stream that are kept until its end, for --keep-prompts."""
 MOST_PARSED = 1 << 18
-"""Bytes of an answer that is not streamed of which all is parsed, for what its server says that it drafted."""
+"""Bytes of a document that is parsed whole, for what its server says that it drafted; of a longer one its end is."""
 MOST_WHOLE = 4 << 20
 """The same of an answer that is not streamed: its texts are counted at its end, while other streams wait."""
 
@@ -51,6 +55,8 @@ class AnswerMeter:
     chars: int = 0
     first_ns: int | None = None
     last_ns: int | None = None
+    compressed: bool = False
+    """The server's doing, which was to send it as it is: nothing in it can be read."""
     served: ServedRequest | None = None
     """What it meets at its server; None where that is not counted."""
     _claimed_s: float | None = None
@@ -58,10 +64,10 @@ class AnswerMeter:
     _digest: Any = None
     """Made with the first bytes, which no longer wait for it."""
     _tail: bytearray = field(default_factory=bytearray)
-    """The beginning of a line whose end has not come."""
+    """The beginning of a line whose end has not come; of an answer that is not streamed its last bytes."""
     _last: bytes = b""
-    _reports: tuple[bytes, bytes] = (b"", b"")
-    """The last lines that hold a report, and those before them."""
+    _reports: deque[bytes] = field(default_factory=lambda: deque(maxlen=MOST_REPORTS))
+    """The ends of the last lines that hold a report."""
     _kept: list[bytes] = field(default_factory=list)
     _waiting: list[tuple[bytes, int]] = field(default_factory=list)
 
@@ -89,6 +95,9 @@ class AnswerMeter:
                 self.keeps, self._kept = False, []
         if self.streamed:
             self._read_lines(piece, now_ns)
+        else:
+            self._tail += piece[-MOST_USAGE:]
+            del self._tail[:-MOST_USAGE]
 
     def _read_lines(self, piece: bytes, now_ns: int) -> None:
         end = piece.rfind(b"\n") + 1
@@ -97,7 +106,7 @@ class AnswerMeter:
             self._tail.clear()
         self._tail += piece[end:]
         if len(self._tail) >= MOST_LINE:
-            self._tail.clear()
+            del self._tail[:-MOST_USAGE]
         if not lines:
             return
         if len(lines) > 4:  # not the empty line after an event
@@ -110,8 +119,12 @@ class AnswerMeter:
                     self.served.first_text()
             self.chars += chars
             self.last_ns = now_ns
+        self._keep_reports(lines)
+
+    def _keep_reports(self, lines: bytes) -> None:
         if REPORT.search(lines):
-            self._reports = self._reports[1], lines
+            ends = [line[-MOST_USAGE:] for line in lines.split(b"\n")]
+            self._reports.extend(filter(REPORT.search, ends))
 
     @property
     def digest(self) -> str:
@@ -149,6 +162,7 @@ class AnswerMeter:
     def finish(self) -> dict[str, Any]:
         """Return the server's usage at the end of the answer; count the texts of one that was not streamed."""
         if self.streamed:
+            self._keep_reports(bytes(self._tail))  # a last line that has no end
             return _usage(b"".join(self._reports))
         body = self.body()
         self.chars = sum(map(len, TEXT.findall(body)))
@@ -157,17 +171,33 @@ class AnswerMeter:
 
     def reports(self) -> Iterator[dict[str, Any]]:
         """Yield the documents, of one answer that has ended, in which its server reports what it drafted."""
-        texts = [self.body()]
         if self.streamed:
-            lines = b"".join(self._reports)[-MOST_USAGE:].split(b"\n")
-            texts = [line.removeprefix(b"data:") for line in lines if REPORT.search(line)][-MOST_REPORTS:]
+            texts = [line.removeprefix(b"data:") for line in self._reports]
+        else:
+            texts = [self.body() if self.size <= MOST_PARSED else bytes(self._tail)]
         for text in texts:
-            try:
-                document = json.loads(text) if len(text) <= MOST_PARSED else None
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(document, dict):
+            if (document := _object(text) or _last_members(text)) is not None:
                 yield document
+
+
+def _object(text: bytes) -> dict[str, Any] | None:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _last_members(text: bytes) -> dict[str, Any] | None:
+    """Return the members of a JSON object, of which *text* is the end, from the first report on; None without one.
+
+    Only where the report is the object's own does one bracket end the rest of the text: what a client wrote, and a
+    server repeats deeper inside, is none.
+    """
+    for report in islice(REPORT.finditer(text), MOST_REPORTS):
+        if (members := _object(b"{" + text[report.start() :])) is not None:
+            return members
+    return None
 
 
 def _claimed_seconds(text: bytes) -> float | None:

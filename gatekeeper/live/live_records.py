@@ -12,11 +12,11 @@ from typing import Any
 
 from gatekeeper.backends.dialect import Dialect
 from gatekeeper.backends.http.scores import choice_of
-from gatekeeper.backends.server_requests import drafted_by_claims
+from gatekeeper.backends.server_requests import describe_draft, drafted_in, read_claims
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.system.files import open_regular, write_all
-from gatekeeper.live.answer_meter import AnswerMeter
+from gatekeeper.live.answer_meter import MOST_PARSED, AnswerMeter
 from gatekeeper.live.live_evidence import Observation
 from gatekeeper.live.live_request import LiveRequest
 from gatekeeper.live.request_routes import RequestDecision
@@ -56,6 +56,10 @@ class EndedRequest:
     prompt_tokens: int | None = None
     drafted: int | None = None
     """Tokens that its server says it drafted; None where it does not tell."""
+    draft_claim: str | None = None
+    """How it was drafted, as its server says; None where it does not say so."""
+    is_unread: bool = False
+    """What its server says of it could not be read."""
     id: str = ""
     """Random, and drawn at its end."""
 
@@ -65,12 +69,17 @@ class EndedRequest:
         usage = self.meter.finish()
         self.seconds = (now_ns - self.meter.begun_ns) / 1e9
         self.tokens, self.prompt_tokens = _count(usage.get("completion_tokens")), _count(usage.get("prompt_tokens"))
-        self.drafted = None if dialect is None else drafted_by_claims(dialect, self.meter.reports())
+        if dialect is not None:
+            documents = list(self.meter.reports())
+            is_long = not self.meter.streamed and self.meter.size > MOST_PARSED
+            self.is_unread = self.meter.compressed or (is_long and not documents)
+            claims = read_claims(dialect, documents)
+            self.drafted, self.draft_claim = drafted_in(claims), describe_draft(claims)
 
     @property
     def is_not_plain(self) -> bool:
         """Return whether it was to be decoded plainly, and its server says that it was drafted."""
-        return self.target == "plain" and bool(self.drafted)
+        return self.target == "plain" and self.draft_claim is not None
 
     @property
     def ttft(self) -> float | None:
@@ -87,7 +96,10 @@ class EndedRequest:
     def is_evidence(self) -> bool:
         """Return whether it counts for or against its arm: the arm was drawn, and the end is the server's."""
         drawn = self.decision.arm is not None and self.fault not in NOT_ITS_FAULT and self.failed not in NOT_ITS_FAULT
-        return drawn and not self.is_not_plain and (self.status is None or not 400 <= self.status < 500)
+        is_answer = self.status is None or not 400 <= self.status < 500
+        # In both arms alike: what is left out in one of them alone would choose among its answers.
+        is_known = not self.is_unread or bool(self.fault or self.failed)
+        return drawn and is_answer and is_known and not self.is_not_plain
 
 
 def observation(ended: EndedRequest) -> Observation:

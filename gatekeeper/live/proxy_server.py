@@ -353,9 +353,7 @@ class ProxyServer:
         yield
         self._safely(partial(ended.measure, now_ns, self.routes.dialect))
         if ended.is_not_plain and not self.routes.not_plain:
-            self.routes.not_plain = (
-                f"plain decoding is not plain: the server drafted {ended.drafted} tokens of an answer"
-            )
+            self.routes.not_plain = f"plain decoding is not plain: of a plain answer, {ended.draft_claim}"
             self._say(f"{self.routes.not_plain}; every route is off until it is certified again")
         yield
         if ended.is_evidence:

@@ -33,9 +33,13 @@ from tests.builders.servers import (
     OUTPUT,
     PROMPT,
     PROTOCOLS,
+    USAGE,
     VERIFIED,
     WORDS,
     RecordedServer,
+    delta,
+    event,
+    finish,
     mtplx_settings,
 )
 
@@ -242,6 +246,23 @@ def test_a_depth_that_adapts_is_no_fixed_one(depth: Any, settings: Any, fault: s
         assert answer.fault is None
     else:
         says("backends", fault, answer.fault)
+
+
+def test_a_plain_answer_of_mtplx_in_another_mode_is_at_fault() -> None:
+    """
+    A server that ignores the mode of a request says so in its stats, also where it counts nothing.
+    """
+
+    def pieces(request: Any, drafting: bool) -> Iterator[bytes]:
+        del request, drafting
+        yield event(delta(content="a"))
+        yield event(finish(usage=dict(USAGE), mtplx_stats={"generation_mode": "mtp"}))
+
+    protocol = PROTOCOLS["mtplx"]._replace(pieces=pieces)
+    with RecordedServer(protocol, drafting=False) as server, opened("mtplx", url=server.url).start(PLAIN) as running:
+        answer = running.answer(make_request("prose", PLAIN))
+
+    says("backends", "a plain arm in the mode of drafts is at fault", answer.fault)
 
 
 @pytest.mark.usefixtures("programs")

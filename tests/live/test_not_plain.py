@@ -2,6 +2,7 @@
 """Answers that were to be decoded plainly, and of which their server says that it drafted them."""
 
 import asyncio
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,86 @@ def test_words_of_an_answer_are_no_claim(tmp_path: Path, *, streamed: bool) -> N
                 assert ("", [None]) == (proxy.routes.not_plain, [record["drafted"] for record in proxy.records])
 
     asyncio.run(main())
+
+
+JSON, SSE = "application/json", "text/event-stream"
+CLAIM = b'"timings": {"draft_n": 5, "draft_n_accepted": 5}'
+DOCUMENT = b'{"choices": [{"message": {"content": "%s"}}], %s}'
+PLAIN = '{"choices": [], "mtplx_stats": {"generation_mode": "ar"}}'
+MTP = PLAIN.replace('"ar"', '"mtp"')
+
+
+async def holdout(path: Path, answer: bytes, backend: str = "llama-server", **headers: str) -> tuple[str, int]:
+    """Return what the proxy says of plain decoding after this answer of the holdout, and how many it counts."""
+    async with listening(LiveServer((answer,), headers=headers)) as plain:
+        async with proxied(path, plain, plain, draw=lambda: 0.0, publish=False) as proxy:
+            published(proxy.routes, backend=backend)
+            await proxy.chat()
+            benefit = proxy.routes.evidence.benefit("easy")
+            return proxy.routes.not_plain, 0 if benefit is None else benefit.answers["holdout"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        pytest.param(JSON, DOCUMENT % (b"x" * (1 << 18), CLAIM), id="256 kB"),
+        pytest.param(JSON, DOCUMENT % (b"x" * (5 << 20), CLAIM), id="5 MB"),
+        pytest.param(JSON, DOCUMENT % (b"x" * (1 << 18), b'"metadata": {"usage": {}}, ' + CLAIM), id="another usage"),
+        pytest.param(SSE, b"data: %s\n\n" % (DOCUMENT % (b"x" * (1 << 17), CLAIM)), id="line of 128 kB"),
+        pytest.param(SSE, b"data: %s\n\n" % (DOCUMENT % (b"x" * (3 << 20), CLAIM)), id="line of 3 MB"),
+        pytest.param(SSE, b"data: {%s}" % CLAIM, id="line without end"),
+        pytest.param(SSE, b"data: {%s}\n\n%s" % (CLAIM, b": \n\n" * (1 << 16)), id="comments after it"),
+    ],
+)
+def test_a_claim_is_found_at_the_end_of_any_answer(tmp_path: Path, kind: str, answer: bytes) -> None:
+    """
+    However long an answer or its last line is, the counts after its words turn every route off.
+    """
+    not_plain, answers = asyncio.run(holdout(tmp_path, answer, **{"Content-Type": kind}))
+
+    assert ("plain decoding is not plain: of a plain answer, 5 tokens were drafted", 0) == (not_plain, answers)
+
+
+def test_what_a_server_repeats_of_a_request_is_no_claim(tmp_path: Path) -> None:
+    """
+    Deeper inside a long answer stands what a client may have written: it turns nothing off.
+    """
+    answer = DOCUMENT % (b"x" * (1 << 18), b'"metadata": {%s}, "usage": {"completion_tokens": 3}' % CLAIM)
+
+    assert ("", 1) == asyncio.run(holdout(tmp_path, answer, **{"Content-Type": JSON}))
+
+
+@pytest.mark.parametrize(
+    ("answer", "headers"),
+    [
+        pytest.param(gzip.compress(DOCUMENT % (b"x", CLAIM)), {"Content-Encoding": "gzip"}, id="compressed"),
+        pytest.param(DOCUMENT % (b"x" * (1 << 18), b'"id": "1"'), {}, id="no claim at the end"),
+    ],
+)
+def test_an_answer_whose_claim_cannot_be_read_is_no_evidence(
+    tmp_path: Path, answer: bytes, headers: dict[str, str]
+) -> None:
+    """
+    Nothing shows that it was plain, and nothing that it was not: it is neither evidence nor an alarm.
+    """
+    not_plain, answers = asyncio.run(holdout(tmp_path, answer, **{"Content-Type": JSON}, **headers))
+
+    assert ("", 0) == (not_plain, answers)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_mtplx_says_by_its_mode_how_it_decoded(tmp_path: Path, *, streamed: bool) -> None:
+    """
+    Without counts the mode alone turns every route off, or leaves them on.
+    """
+    headers = {"Content-Type": SSE if streamed else JSON}
+    answers = [(f"data: {text}\n\n" if streamed else text).encode() for text in (MTP, PLAIN)]
+    (tmp_path / "ar").mkdir()
+    drafted = asyncio.run(holdout(tmp_path, answers[0], "mtplx", **headers))
+    plain = asyncio.run(holdout(tmp_path / "ar", answers[1], "mtplx", **headers))
+
+    assert "plain decoding is not plain: of a plain answer, its server says that it used a draft" == drafted[0]
+    assert (0, ("", 1)) == (drafted[1], plain)
 
 
 def test_the_watch_turns_the_routes_off_until_another_certificate(tmp_path: Path) -> None:

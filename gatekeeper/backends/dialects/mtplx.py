@@ -60,7 +60,9 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
     used, requested = count(stats.get("mtp_depth")), count(stats.get("requested_mtp_depth"))
     if used is not None and requested is not None and used != requested:
         return replace(answer, fault=f"setting not applied: depth {used} instead of {requested}")
-    return claiming(_CLAIMS(answer, response), decode_seconds=decode_seconds(response))
+    mode = stats.get("generation_mode")
+    drafting = mode == "mtp" if isinstance(mode, str) else None  # it is there without counts, too
+    return claiming(_CLAIMS(answer, response), decode_seconds=decode_seconds(response), drafting=drafting)
 
 
 def after_answer(get: Get, request: ServerRequest, answer: Answer) -> Answer:

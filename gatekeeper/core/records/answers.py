@@ -56,6 +56,8 @@ class Claims:
     """Proposed tokens that were kept."""
     rounds: int | None = None
     """Verify passes of the target."""
+    drafting: bool | None = None
+    """Whether it decoded with a draft, where its server says so without counts."""
     prompt_tokens: int | None = None
     """Of the prompt, those from the cache included."""
     cached_tokens: int | None = None

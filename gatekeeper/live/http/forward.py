@@ -153,6 +153,7 @@ async def _pass_back(
 ) -> web.StreamResponse:
     media_type = exchange.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     meter.streamed = media_type in STREAMS
+    meter.compressed = exchange.headers.get("Content-Encoding", "identity").strip().lower() != "identity"
     response = _Answer(status=exchange.status, reason=exchange.reason, headers=forwarded_headers(exchange.headers))
     response.headers.update(added)
     await response.prepare(request)
