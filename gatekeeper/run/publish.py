@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gatekeeper.analysis.conclude import conclude
-from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
+from gatekeeper.analysis.verdict.policy.certified_policy import allows_policy, issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Event
 from gatekeeper.core.system import record_files
@@ -51,8 +50,7 @@ def publish(run: ActiveRun) -> Finished:
     events = record_files.read_records(directory.path / EVENTS_FILE, record_files.EVENTS).records
     now = run.backend.clock.wall()
     policy = None
-    # An unproven verdict changes nothing, a soak alone promotes nothing.
-    if case.plan.fixed is None and verdict.exit_code != ExitCode.UNPROVEN:
+    if allows_policy(case.plan, verdict):
         content = issue_policy(run.slo, verdict, manifest, events, verdict_sha256=sha256(text), issued=now)
         policy = render(content)
         directory.write(POLICY, policy)

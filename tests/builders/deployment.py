@@ -153,27 +153,37 @@ class Deployed:
         usual = {"seed": 3, "tokens": 24, "acceptance": 0.9, "noise": {"answer": 0.02}}
         (self.path / "truth.json").write_text(json.dumps({**usual, **truth}))
 
-    def policy(
+    def policy(self, **changes: Any) -> Path:
+        """Write the policy that the run certified, and a copy of it outside of the run, to be watched and edited."""
+        run = self.path / "run"
+        (run / "policy.toml").write_text(self._policy_text(**changes))
+        seal(run)
+        return self.edited(**changes)
+
+    def edited(self, **changes: Any) -> Path:
+        """Write the copy alone."""
+        path = self.path / "policy.toml"
+        path.write_text(self._policy_text(**changes))
+        return path
+
+    def _policy_text(
         self,
         *,
         guards: Sequence[Mapping[str, Any]] = GUARDS,
         watch: Mapping[str, Any] | None = None,
         route: Mapping[str, Any] | None = None,
         **changes: Any,
-    ) -> Path:
-        """Write the policy, replacing the previous one."""
-        run, path = self.path / "run", self.path / "policy.toml"
+    ) -> str:
         usual = {"workload": "easy", "speculation": True, "setting": SETTING, "ladder": list(LADDER)}
         policy = {
-            **policy_of(run, self.issued),
+            **policy_of(self.path / "run", self.issued),
             "slo": "deployed",
             "watch": {**WATCH, **(watch or {})},
             "route": [{**usual, **(route or {})}],
             "guard": list(guards),
             **changes,
         }
-        path.write_text(tomli_w.dumps(policy))
-        return path
+        return tomli_w.dumps(policy)
 
     def session(
         self, output: WatchOutput, clock: Any = None, traffic: RequestRoutes | None = None, **options: Any

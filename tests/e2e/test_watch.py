@@ -81,6 +81,27 @@ def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(demo: Proje
     demo.run(*watch, code=2)
 
 
+def test_a_run_whose_policy_and_certificate_are_deleted_allows_what_its_records_show(demo: ProjectFolder) -> None:
+    """
+    A copy of the policy is compared with what is derived again; where the records are gone too, it is refused.
+    """
+    certified = (demo.path / "run" / "policy.toml").read_text()
+    for name in ("policy.toml", "certificate.intoto.json"):
+        (demo.path / "run" / name).unlink()
+    watch = ("watch", "copy.toml", "--run", "run", "--slo", "slo.toml", "--rounds", "1", "--no-host")
+    copy = demo.path / "copy.toml"
+
+    for edit, because in RAISED.values():
+        policy = tomllib.loads(certified)
+        edit(policy)
+        copy.write_text(tomli_w.dumps(policy))
+        assert because in demo.run(*watch, code=2).err
+    copy.write_text(certified)
+    demo.run(*watch, code=0)
+    (demo.path / "run" / "soak-1.jsonl").unlink()
+    assert "the records do not show" in demo.run(*watch, code=2).err
+
+
 def test_a_mistyped_policy_is_told_as_one(project: ProjectFolder) -> None:
     """
     The error names the wrong path, not its folder, and suggests the right one.

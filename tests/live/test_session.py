@@ -274,7 +274,7 @@ def test_an_edit_is_taken_up(tmp_path: Path) -> None:
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     with deployed.session(output) as session:
         session.run(5)
-        deployed.policy(guards=[{**GUARDS[0], "at_least": 0.4}, GUARDS[1]])
+        deployed.edited(guards=[{**GUARDS[0], "at_least": 0.4}, GUARDS[1]])
         session.run(5)
         bound = session.routes.results["easy"][0].guard.threshold
 
@@ -288,10 +288,10 @@ def test_an_edit_turns_a_route_off_and_not_on(tmp_path: Path) -> None:
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     with deployed.session(output) as session:
         session.run(2)
-        deployed.policy(route={"speculation": False})
+        deployed.edited(route={"speculation": False})
         session.run(1)
         off = route(deployed)["speculation"]
-        deployed.policy()
+        deployed.edited()
         session.run(1)
         still = route(deployed)["speculation"]
         session.run(200)

@@ -65,12 +65,24 @@ def test_a_run_that_promoted_nothing_has_no_policy(tmp_path: Path, monkeypatch: 
     The error says that the run decided so, and where its reasons are: the path is not mistyped.
     """
     deployed = Deployed.served(tmp_path, "http://127.0.0.1:9")
+    (deployed.path / "run" / "policy.toml").unlink()
     monkeypatch.chdir(deployed.path)
     error = CliRunner().invoke(gatekeeper, ["watch", "run/policy.toml"]).exception
 
     assert isinstance(error, InputError)
     assert "wrote no policy.toml" in error.message
     assert "gatekeeper report run" in error.hint
+
+
+def test_an_unproven_run_allows_no_policy(tmp_path: Path) -> None:
+    """
+    A policy written by hand is refused, though it names the run's verdict.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    (deployed.path / "run" / "policy.toml").unlink()
+
+    with pytest.raises(InputError, match="the run is unproven, and certified none"):
+        deployed.watch(1)
 
 
 @pytest.mark.parametrize(("interval", "expected"), [(60.0, 5.0), (10.0, 1.0), (600.0, 10.0)])
@@ -104,7 +116,7 @@ def test_a_chance_of_false_alarms_that_no_answer_can_reach_is_refused(
     1e-300 would need more answers than can be counted.
     """
     deployed = Deployed.served(tmp_path, "http://127.0.0.1:9")
-    deployed.policy(watch={"false_alarms": 1e-300})
+    deployed.edited(watch={"false_alarms": 1e-300})
     monkeypatch.chdir(deployed.path)
 
     error = CliRunner().invoke(gatekeeper, ["watch", "policy.toml", "--run", "run", "--rounds", "1"]).exception

@@ -50,8 +50,8 @@ class CertifiedRun:
     """The model names that the certified server reported, without folders."""
     ended: datetime
     """Time of the last event: a policy issued much later would be valid for longer than the run allows."""
-    policy: Policy | None = None
-    """What the run certified, if it has a policy: an edited one holds under the same conditions."""
+    policy: Policy
+    """What the run certified: an edited policy holds under the same conditions."""
     policy_sha256: str | None = None
     """SHA-256 of the policy file that its certificate names, if one does."""
 
@@ -68,8 +68,6 @@ class CertifiedRun:
 
     def _other_conditions(self, policy: Policy) -> tuple[str, str] | None:
         certified = self.policy
-        if certified is None:
-            return None
         for name in ("slo", "grade"):
             if getattr(policy, name) != getattr(certified, name):
                 return f"its {name} is not '{getattr(certified, name)}', as {self.run} certified it", "restore it"
@@ -91,8 +89,6 @@ class CertifiedRun:
 
     def _above(self, policy: Policy, route: Route) -> str | None:
         """Return which limit of a route is above the certified one."""
-        if self.policy is None:
-            return None
         if policy.max_concurrency(route.workload) > (most := self.policy.max_concurrency(route.workload)):
             return f"max_concurrency is above {most}, the certified one"
         certified = next((candidate for candidate in self.policy.route if candidate.workload == route.workload), None)
@@ -128,8 +124,7 @@ class CertifiedRun:
 
     def _beyond_measured(self, route: Route) -> str | None:
         """Return what a route says of itself that the soak and the sweep did not show; None where it says no more."""
-        routes = self.policy.route if self.policy is not None else ()
-        certified = next((candidate for candidate in routes if candidate.workload == route.workload), None)
+        certified = next((candidate for candidate in self.policy.route if candidate.workload == route.workload), None)
         if certified is None:
             return None
         remaining = iter(certified.steps)
@@ -256,8 +251,7 @@ class PolicyFile:
         """Say that the file is not the one its run certified; None where it is, or where no certificate names one."""
         if self._certified.policy_sha256 in {None, self.sha256}:
             return None
-        certified = self._certified.policy
-        tables = [] if certified is None else self.policy.differing_tables(certified)
+        tables = self.policy.differing_tables(self._certified.policy)
         changed = ", ".join(tables) or "comments or layout alone"
         text = f"{self._path} was edited after it was certified ({changed}); it is watched as it is now"
         if self._path.resolve() == (self._certified.run / POLICY).resolve():

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
+from gatekeeper.analysis.verdict.policy.certified_policy import allows_policy, issue_policy
 from gatekeeper.core import parse
 from gatekeeper.core import policy as policies
 from gatekeeper.core.errors import GatekeeperError, InputError
@@ -24,26 +24,26 @@ def stored_policy(path: Path) -> Policy | None:
         return None
 
 
-def certified_policy(path: Path) -> Policy | None:
-    """Return the policy that a run certified, whatever its policy file says now; None where it certified none.
+def certified_policy(path: Path) -> Policy:
+    """Return the policy that a run certified, whatever its policy file says now.
 
-    A file that is not the one that certificate and SHA256SUMS name was edited or moved: what it said is derived again
-    from the records. Raise InputError where they do not show it.
+    A file that is not the one that certificate and SHA256SUMS name was edited, moved or deleted: what it said is
+    derived again from the records. Raise InputError where they do not show it, or certify no policy.
     """
     directory = RunDirectory(path)
-    if _is_as_certified(directory):
-        return stored_policy(path)
-    if not (path / POLICY).exists() and not (path / CERTIFICATE).exists():
-        return None
+    if _is_as_certified(directory) and (policy := stored_policy(path)) is not None:
+        return policy
     try:
         case, manifest, events = load_run(directory)
         verdict = conclude_run(case, path)
+        if not allows_policy(case.plan, verdict):
+            raise InputError(f"the run is {verdict.outcome}, and certified none")
         issued = max(parse.moment(event.at) for event in events.records)
         digest = sha256(directory.read(VERDICT))
         content = issue_policy(case.slo, verdict, manifest, events.records, verdict_sha256=digest, issued=issued)
         return policies.parse(render(content), POLICY)
     except (GatekeeperError, ValueError) as error:
-        message = f"{path}/{POLICY} was edited, and the records do not show what it certified: {error}"
+        message = f"{path}/{POLICY} is not as it was certified, and the records do not show what it said: {error}"
         raise InputError(message, hint=f"{RESTORE_HINT}; then edit a copy, and name the run: --run {path}") from error
 
 

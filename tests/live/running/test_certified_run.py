@@ -1,7 +1,6 @@
 """The run that certified a policy: what it does not allow is refused, at the start and in an edited file."""
 
 import json
-import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.errors import InputError
-from tests.builders.deployment import LADDER, SETTING, Deployed, WatchOutput, seal
+from tests.builders.deployment import LADDER, SETTING, Deployed, WatchOutput
 from tests.builders.golden_words import says
 
 
@@ -38,12 +37,12 @@ def test_an_invalid_edit_keeps_the_old_policy(tmp_path: Path, changes: dict[str,
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     with deployed.session(output) as session:
         session.run(2)
-        deployed.policy(**changes)
+        deployed.edited(**changes)
         session.run(3)
-        deployed.policy()
+        deployed.edited()
         session.run(1)
     refused = output.of("policy_refused")
-    deployed.policy(**changes)
+    deployed.edited(**changes)
 
     assert (1, True, []) == (len(refused), because in refused[0]["because"], output.changes)
     assert 1 == len(output.of("policy_back"))
@@ -121,13 +120,11 @@ def test_edited_conditions_are_refused(tmp_path: Path) -> None:
     """
     deployed = Deployed.scripted(tmp_path)
     conditions = {"backend": "scripted", "target": "t", "prompt_cache": "off", "concurrency": 1, "max_tokens": 256}
-    run = deployed.path / "run"
-    shutil.copy(deployed.policy(conditions=conditions), run / "policy.toml")
-    seal(run)
+    deployed.policy(conditions=conditions)
 
     with deployed.session(WatchOutput()):
         pass
-    deployed.policy(conditions={**conditions, "concurrency": 8})
+    deployed.edited(conditions={**conditions, "concurrency": 8})
 
     with pytest.raises(InputError) as refused, deployed.session(WatchOutput()):
         pass
@@ -160,15 +157,13 @@ def test_what_was_never_measured_is_refused(tmp_path: Path, changes: dict[str, A
     """
     deployed = Deployed.scripted(tmp_path)
     certified = {"ladder": [THREE, *LADDER], "measured": MEASURED, "warm_up": True, "warm_up_after": 60.0}
-    run = deployed.path / "run"
-    shutil.copy(deployed.policy(route=certified), run / "policy.toml")
-    seal(run)
+    deployed.policy(route=certified)
     output = WatchOutput()
     with deployed.session(output) as session:
         session.run(1)
-        deployed.policy(route={**certified, "ladder": list(LADDER)})
+        deployed.edited(route={**certified, "ladder": list(LADDER)})
         session.run(1)
-        deployed.policy(**{**changes, "route": {**certified, **changes.get("route", {})}})
+        deployed.edited(**{**changes, "route": {**certified, **changes.get("route", {})}})
         session.run(1)
 
     assert 1 == len(output.of("policy"))
@@ -203,10 +198,8 @@ def test_an_edited_route_takes_no_other_requests(tmp_path: Path, name: str) -> N
     """
     certified, edited, objection = LIMITS[name]
     deployed = Deployed.scripted(tmp_path)
-    run = deployed.path / "run"
-    shutil.copy(deployed.policy(route=certified), run / "policy.toml")
-    seal(run)
-    deployed.policy(route=edited)
+    deployed.policy(route=certified)
+    deployed.edited(route=edited)
 
     if not objection:
         with deployed.session(WatchOutput()):

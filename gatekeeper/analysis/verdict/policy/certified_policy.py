@@ -12,10 +12,12 @@ from pydantic import ValidationError
 from gatekeeper.analysis.passes.warm_up import PAUSE_S, WARM_UP
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.settings import defaults, speculates
+from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.analysis.verdict.policy.certified_guards import CertifiedGuard, guards
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import stamp
+from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.policy import CertifiedRequest, CertifiedSampling, Conditions, Launch, MeasuredRoute, Watch
@@ -104,6 +106,11 @@ class CertifiedPolicy:
             "route": [route.document() for route in self.routes],
             "guard": [guard.document() for guard in self.guards],
         }
+
+
+def allows_policy(plan: SweepPlan, verdict: Verdict) -> bool:
+    """Return whether a run issues a policy: an unproven verdict changes nothing, a soak alone promotes nothing."""
+    return plan.fixed is None and verdict.exit_code != ExitCode.UNPROVEN
 
 
 def issue_policy(
