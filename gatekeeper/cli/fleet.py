@@ -45,7 +45,7 @@ def fleet() -> None:
     unproven="a host gave no answer, or no SLO fits any host",
 )
 def plan(slos: Sequence[Path], hosts: Path, only: Sequence[str], *, as_json: bool) -> int:
-    """Show which SLO fits which host, why the others do not, and the expected time.
+    """Show which SLO fits which host, why the others do not, and the expected time; starts nothing of an SLO here.
 
     \b
     gatekeeper fleet plan m4-24gb m4-16gb --hosts soak/hosts.toml

@@ -121,7 +121,8 @@ def read_slos(paths: Sequence[Path]) -> list[tuple[Path, Inputs]]:
 
 def _expect_seconds(path: Path) -> float:
     try:
-        return float(forecast(path)[0]["expected_total_seconds"])
+        # What the SLO names is started on the hosts, not here: whoever plans may not have read the file yet.
+        return float(forecast(path, probing=False)[0]["expected_total_seconds"])
     except GatekeeperError:
         return UNKNOWN_S  # its backend may exist on the remote host only
 

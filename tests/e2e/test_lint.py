@@ -1,4 +1,4 @@
-"""`plan --lint`, which a pre-commit hook runs on the files of strangers: it starts nothing that they name."""
+"""`plan --lint`, which a pre-commit hook runs on files of strangers, and `fleet plan`: nothing in them is started."""
 
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,21 @@ def test_no_address_is_fetched(project: ProjectFolder) -> None:
         project.run("plan", "--lint", "slo.toml", code=0)
 
         assert not hasattr(server, "fetched")
+
+
+@pytest.mark.parametrize("backend", ["llama-server", "worker"])
+def test_a_plan_for_other_hosts_starts_nothing_here(project: ProjectFolder, backend: str) -> None:
+    """
+    `fleet plan` expects a time without the version of a program or the greeting of a worker.
+    """
+    words = [str(project.path / "server")]
+    of_worker = {"command": [*words, "{target}", "{draft}"]}
+    slo(project, backend=backend, **(of_worker if backend == "worker" else {"program": words}))
+    (project.path / "hosts.toml").write_text('[host.away]\nssh = "away.invalid"\n')
+
+    project.run("fleet", "plan", "slo.toml", "--hosts", "hosts.toml", code=3)
+
+    assert not (project.path / "mark").exists()
 
 
 def test_plan_says_what_it_starts(project: ProjectFolder) -> None:
