@@ -106,8 +106,8 @@ def test_a_plan_for_other_hosts_starts_nothing_here(project: ProjectFolder, back
     `fleet plan` expects a time without the version of a program or the greeting of a worker.
     """
     words = [str(project.path / "server")]
-    of_worker = {"command": [*words, "{target}", "{draft}"]}
-    slo(project, backend=backend, **(of_worker if backend == "worker" else {"program": words}))
+    started = {"command": [*words, "{target}", "{draft}"]} if backend == "worker" else {"program": words}
+    slo(project, backend=backend, **started)  # type: ignore[arg-type]
     (project.path / "hosts.toml").write_text('[host.away]\nssh = "away.invalid"\n')
 
     project.run("fleet", "plan", "slo.toml", "--hosts", "hosts.toml", code=3)

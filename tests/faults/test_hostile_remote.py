@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gatekeeper.core.system import run_directory
 from gatekeeper.report.data.progress import Progress
 from gatekeeper.report.terminal.progress_lines import plain_lines, view
 from gatekeeper.run.remote import download
@@ -328,6 +329,24 @@ def test_a_run_with_damaged_files_proves_nothing(
     lie(fetch=packed(promoted))
 
     assert 3 == fetch(project).code
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "SHA256SUMS", "verdict.json"])
+def test_a_file_that_a_few_bytes_unpack_to_is_not_read_whole(
+    lie: Lie, project: ProjectFolder, promoted: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    What is read whole has a most: what is beyond costs disk, never memory.
+    """
+    monkeypatch.setattr(run_directory, "MOST_BYTES", 1 << 20)
+    (promoted / name).write_bytes(bytes((1 << 20) + 1))
+    if name != "SHA256SUMS":
+        run_directory.RunDirectory(promoted).write_checksums()
+    lie(fetch=packed(promoted))
+
+    done = fetch(project)
+
+    assert (3, True) == (done.code, f"longer than {1 << 20} bytes" in done.err), done.err
 
 
 def test_a_record_that_was_changed_there_is_no_verdict(lie: Lie, project: ProjectFolder, promoted: Path) -> None:

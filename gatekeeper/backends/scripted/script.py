@@ -83,8 +83,7 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import json_object
-from gatekeeper.core.system.files import read_input
-from gatekeeper.core.system.inputs import MOST_BYTES
+from gatekeeper.core.system.files import MOST_BYTES, read_input
 from gatekeeper.core.toml_file import ByteRate, Bytes, InputTable, Seconds
 
 Arm = Literal["plain", "candidate"]

@@ -15,6 +15,9 @@ from typing import IO, Any
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.system.environment_variables import XDG_CACHE_HOME, XDG_STATE_HOME
 
+MOST_BYTES = 64 << 20
+"""Of a file that is read whole: the longest shipped canary file has a hundredth of it, a day's verdict less."""
+
 
 class NotRegularError(OSError):
     """There is a link, a pipe, a device or a folder where a regular file must be."""
@@ -73,10 +76,13 @@ def _named(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, path) from error
 
 
-def read_regular(path: Path, *, inside: Path | None = None) -> bytes:
-    """Return the content of the regular file at *path*, opened as `open_regular` does. Raise OSError."""
+def read_regular(path: Path, *, inside: Path | None = None, most: int | None = None) -> bytes:
+    """Return the content of the regular file at *path*, opened as `open_regular` does, of at most *most* bytes.
+
+    Raise OSError; a longer file is EFBIG.
+    """
     with os.fdopen(open_regular(path, os.O_RDONLY, inside=inside), "rb") as file:
-        return file.read()
+        return _read_at_most(file, most, path)
 
 
 def open_input(path: Path) -> IO[bytes]:
@@ -97,8 +103,12 @@ def open_input(path: Path) -> IO[bytes]:
 def read_input(path: Path, most: int) -> bytes:
     """Return the content of a file that the user named, of at most *most* bytes, as `open_input` opens it."""
     with open_input(path) as file:
-        content = file.read(most + 1)
-    if len(content) > most:
+        return _read_at_most(file, most, path)
+
+
+def _read_at_most(file: IO[bytes], most: int | None, path: Path) -> bytes:
+    content = file.read(-1 if most is None else most + 1)
+    if most is not None and len(content) > most:
         raise OSError(errno.EFBIG, f"it is longer than {most} bytes", path)
     return content
 

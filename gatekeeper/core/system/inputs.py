@@ -19,10 +19,8 @@ from gatekeeper.core.rules import RULES
 from gatekeeper.core.slo import Profile, Slo, Workload
 from gatekeeper.core.slo import parse as parse_slo
 from gatekeeper.core.system import run_directory
-from gatekeeper.core.system.files import read_input
+from gatekeeper.core.system.files import MOST_BYTES, read_input
 
-MOST_BYTES = 64 << 20
-"""Of one input file; the longest shipped canary file has a hundredth of it."""
 SLO_FILE = "SLO file"
 SLO_NAME = "inputs/slo.toml"
 PROFILE_NAME = "inputs/profile.toml"

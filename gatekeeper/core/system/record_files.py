@@ -1,5 +1,6 @@
 """Record files: one JSON line a record, appended and flushed one by one; the last line counts them."""
 
+import errno
 import gc
 import io
 import itertools
@@ -41,6 +42,8 @@ from gatekeeper.core.system.files import (
 
 READ_BYTES = 1 << 20
 """Of a record file at once; a line has some ten thousand."""
+MOST_LINE = 64 << 20
+"""Bytes of a record: an answer of a hundred thousand tokens has two megabytes, and a line is read whole."""
 RESTORE_HINT = "restore the run from a copy, or certify again"
 ANSWERS: TypeAdapter[Generation] = TypeAdapter(Generation)
 SAMPLES: TypeAdapter[HostSample] = TypeAdapter(HostSample)
@@ -70,6 +73,8 @@ def read_records(path: Path, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:
 def unreadable(path: Path, error: OSError) -> GatekeeperError:
     """Return the error of a file of a run that cannot be read: no proof where this user may not read it."""
     message, hint = f"cannot read {path}: {error.strerror}", "check its permissions"
+    if error.errno == errno.EFBIG:
+        return NoProofError(Reason.UNREADABLE, message, hint=RESTORE_HINT)
     if isinstance(error, PermissionError):
         return NoProofError(Reason.UNREADABLE, message, hint=hint)
     return GatekeeperError(message, hint=hint)
@@ -96,7 +101,9 @@ def _read_lines(file: BinaryIO, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:
         records = tuple(gathered) if isinstance(gathered, list) else gathered
         return StoredRecords(records, trouble, complete_bytes, damaged)
 
-    for number, line in enumerate(file, start=1):
+    for number, line in enumerate(iter(lambda: file.readline(MOST_LINE), b""), start=1):
+        if len(line) == MOST_LINE:
+            return stored(f"line {number} is longer than {MOST_LINE} bytes", damaged=True)
         if not line.endswith(b"\n"):
             return stored(f"cut off inside line {number}")
         if line.startswith(b'{"end":'):

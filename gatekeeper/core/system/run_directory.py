@@ -17,7 +17,7 @@ from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Kind
 from gatekeeper.core.system.file_lock import FileLock, LockHeldError
-from gatekeeper.core.system.files import NotRegularError, file_sha256, read_regular, write_atomically
+from gatekeeper.core.system.files import MOST_BYTES, NotRegularError, file_sha256, read_regular, write_atomically
 from gatekeeper.core.system.record_files import DAMAGED, RESTORE_HINT, RecordWriter, unreadable, write_errors
 
 RUNS = Path("runs")
@@ -135,9 +135,9 @@ class RunDirectory:
             write_atomically(self.path / name, content, sync=True, inside=self.path)
 
     def read(self, name: str) -> bytes:
-        """Return a file's bytes; a missing file is an InputError."""
+        """Return a file's bytes; a missing file is an InputError, one over MOST_BYTES no proof."""
         with self._read_errors(name):
-            return read_regular(self.path / name, inside=self.path)
+            return read_regular(self.path / name, inside=self.path, most=MOST_BYTES)
 
     def sha256(self, name: str) -> str:
         """Return a file's digest, read in blocks; a missing file is an InputError."""
@@ -274,7 +274,7 @@ def newest_run(folder: Path) -> Path:
     runs: list[tuple[str, str, Path]] = []
     for path in runs_in(folder) if folder.is_dir() else ():
         with suppress(InputError, OSError):
-            frozen_at = parse_json(read_regular(path / MANIFEST), MANIFEST).get("frozen_at")
+            frozen_at = parse_json(read_regular(path / MANIFEST, most=MOST_BYTES), MANIFEST).get("frozen_at")
             runs.append((str(frozen_at), path.name, path))
     if not runs:
         raise InputError(

@@ -153,6 +153,20 @@ def test_any_cut_is_noticed(tmp_path: Path, share: float) -> None:
     assert loaded.records == tuple(event(number) for number in range(len(loaded.records)))
 
 
+def test_a_line_longer_than_any_record_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    It is not read to its end, which may be gigabytes away; the records before it stay.
+    """
+    monkeypatch.setattr(record_files, "MOST_LINE", 1000)
+    path = written(tmp_path / "a.jsonl", 2, finish=False)
+    with path.open("ab") as file:
+        file.write(bytes(2000))
+
+    stored = record_files.read_records(path, record_files.EVENTS)
+
+    assert (2, "line 3 is longer than 1000 bytes", True) == (len(stored.records), stored.trouble, stored.damaged)
+
+
 def test_a_resumed_file_goes_on_after_its_last_whole_record(tmp_path: Path) -> None:
     """
     The half line of a crash is cut off, and the finished file is whole.
