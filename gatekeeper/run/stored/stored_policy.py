@@ -37,7 +37,7 @@ def certified_policy(path: Path) -> Policy:
         case, manifest, events = load_run(directory)
         verdict = conclude_run(case, path)
         if not allows_policy(case.plan, verdict):
-            raise InputError(f"the run is {verdict.outcome}, and certified none")
+            raise InputError(f"the run is {verdict.outcome}, and certified none", hint="certify again")
         issued = max(parse.moment(event.at) for event in events.records)
         digest = sha256(directory.read(VERDICT))
         content = issue_policy(case.slo, verdict, manifest, events.records, verdict_sha256=digest, issued=issued)
