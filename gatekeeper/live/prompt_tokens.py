@@ -1,7 +1,9 @@
-"""Counts of a prompt's tokens, by the server or by the target's own tokenizer: an upper bound where neither can."""
+"""Counts of a prompt's tokens, by the target's own tokenizer or by the server: an upper bound where neither can."""
 
 import asyncio
 import json
+import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -19,46 +21,63 @@ from gatekeeper.live.request_fields import prompt_texts
 
 LIMIT_S = 1.0
 """Seconds in which a server must have counted: meanwhile the request waits."""
-MOST_BYTES = 1 << 24
-"""Bytes of its answer that are read: it has a number for each token of the prompt."""
+MOST_BYTES_A_TOKEN = 16
+"""Bytes of its answer that are read for each byte of the prompt: it has a number for each token."""
+MOST_HEAD = 1 << 14
+"""Bytes of its answer around those numbers."""
+LEFT_ALONE_S = 60.0
+"""Seconds for which a server that did not count in time is not requested to: every prompt would wait for it."""
 KEYS = ("Authorization", "x-api-key")
 """Headers of the client that a server may ask for, where it counts, too."""
 OK = 200
 
 
-async def count_tokens(
-    request: LiveRequest, headers: Mapping[str, str], dialect: Dialect, url: Address, target: Path | None
-) -> LiveRequest:
-    """Return a request with the tokens of its prompt's texts; as it was where nothing here counts them.
+class TokenCounter:
+    """Counts the tokens of prompts."""
 
-    It runs in a thread: the server, or the tokenizer outside of Python, works while other streams go on.
-    """
-    texts = prompt_texts(request.body or {})
-    if texts is None:
+    def __init__(self) -> None:
+        self._left_alone_until_s = -math.inf
+
+    async def count(
+        self, request: LiveRequest, headers: Mapping[str, str], dialect: Dialect, url: Address, target: Path | None
+    ) -> LiveRequest:
+        """Return a request with the tokens of its prompt's texts; as it was where nothing here counts them.
+
+        It runs in a thread: the tokenizer outside of Python, or the server, works while other streams go on. What can
+        be counted here is not requested of the server, which may say anything.
+        """
+        texts = prompt_texts(request.body or {})
+        if texts is None:
+            return request
+        text, sent_headers = "\n".join(texts), {name: headers[name] for name in KEYS if name in headers}
+        counters: list[Callable[[], int | None]] = []
+        if target is not None:
+            counters.append(partial(_count_here, target, text))
+        if dialect.count_tokens is not None:
+            ask = partial(self._ask, url, {**sent_headers, "Content-Type": "application/json"}, len(text.encode()))
+            counters.append(partial(dialect.count_tokens, ask, text))
+        for count in counters:
+            tokens = await asyncio.to_thread(count)
+            if tokens is not None:
+                return replace(request, text_tokens=tokens)
         return request
-    text, sent_headers = "\n".join(texts), {name: headers[name] for name in KEYS if name in headers}
-    counters: list[Callable[[], int | None]] = []
-    if dialect.count_tokens is not None:
-        ask = partial(_ask, url, {**sent_headers, "Content-Type": "application/json"})
-        counters.append(partial(dialect.count_tokens, ask, text))
-    if target is not None:
-        counters.append(partial(_count_here, target, text))
-    for count in counters:
-        tokens = await asyncio.to_thread(count)
-        if tokens is not None:
-            return replace(request, text_tokens=tokens)
-    return request
 
-
-def _ask(url: Address, headers: Mapping[str, str], path: str, fields: Mapping[str, Any]) -> Any:
-    """Post *fields* to a path of the server and return the document that answers; None where none does."""
-    body = json.dumps(fields).encode()
-    try:
-        raw = post(url.at(path), body, headers=headers, timeout=LIMIT_S, deadline=LIMIT_S, most_bytes=MOST_BYTES)
-        response = parse_response(raw)
-        return json_value(response.body, from_server=True) if response.status == OK and not raw.broken else None
-    except (GatekeeperError, ParseError):
-        return None
+    def _ask(
+        self, url: Address, headers: Mapping[str, str], text_bytes: int, path: str, fields: Mapping[str, Any]
+    ) -> Any:
+        """Post *fields* to a path of the server and return the document that answers; None where none does."""
+        begun_s = time.monotonic()
+        if begun_s < self._left_alone_until_s:
+            return None
+        body, most = json.dumps(fields).encode(), MOST_HEAD + MOST_BYTES_A_TOKEN * text_bytes
+        try:
+            raw = post(url.at(path), body, headers=headers, timeout=LIMIT_S, deadline=LIMIT_S, most_bytes=most)
+            if time.monotonic() - begun_s >= LIMIT_S:
+                self._left_alone_until_s = time.monotonic() + LEFT_ALONE_S
+            response = parse_response(raw)
+            return json_value(response.body, from_server=True) if response.status == OK and not raw.broken else None
+        except (GatekeeperError, ParseError):
+            return None
 
 
 def _count_here(target: Path, text: str) -> int | None:

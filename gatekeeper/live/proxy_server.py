@@ -34,7 +34,7 @@ from gatekeeper.live.http.upstream import Upstream, origin_of
 from gatekeeper.live.live_records import EndedRequest, LiveRecords
 from gatekeeper.live.live_request import LiveRequest, generates, read_request, unread
 from gatekeeper.live.long_requests import LONG, LongRequests, UnreadableBodyError
-from gatekeeper.live.prompt_tokens import count_tokens
+from gatekeeper.live.prompt_tokens import TokenCounter
 from gatekeeper.live.proxy_page import LiveDay
 from gatekeeper.live.request_routes import RequestDecision, RequestRoutes
 
@@ -81,7 +81,7 @@ class ProxyServer:
         self._plain = Target("plain", plain, origin_of(plain))
         self._names = HostNames(hosts)
         self._say, self._reported, self._is_stopping = say, "", False
-        self._long, self._bodies = LongRequests(), client_limits.RequestBodies()
+        self._long, self._bodies, self._tokens = LongRequests(), client_limits.RequestBodies(), TokenCounter()
         self.exposition, self._day = Exposition(routes, watch_text), LiveDay(time.monotonic_ns())
         self._upstream = Upstream()
         self._ended: deque[tuple[EndedRequest, int]] = deque()
@@ -235,7 +235,7 @@ class ProxyServer:
             dialect = self.routes.dialect
             if dialect is not None and self.routes.must_be_counted(live_request):
                 url, target = self._speculative.url, self.routes.target
-                live_request = await count_tokens(live_request, request.headers, dialect, url, target)
+                live_request = await self._tokens.count(live_request, request.headers, dialect, url, target)
             if live_request.answers > 1:
                 self.routes.begin(live_request.answers - 1)
             return live_request, self.routes.decide(live_request)

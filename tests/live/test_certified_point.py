@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from gatekeeper.core.policy import CertifiedRequest, Policy
 from gatekeeper.live.live_evidence import LiveEvidence
 from gatekeeper.live.live_request import LiveRequest, read_request
+from gatekeeper.live.prompt_tokens import LIMIT_S
 from gatekeeper.live.request_routes import RequestDecision, RequestRoutes
 from tests.builders.golden_words import says
 from tests.builders.live_server import ASKED, CHAT, LiveServer, listening, live_policy, live_request, proxied, published
@@ -364,5 +366,86 @@ def test_a_server_that_counts_is_asked(tmp_path: Path, tokens: int | None, route
 
                 assert route == headers["x-gatekeeper-route"]
                 assert "/tokenize" == server.requests[0][0]
+
+    asyncio.run(main())
+
+
+class Misleading(LiveServer):
+    """Answers what a test wants where tokens are counted; nothing at all where that is None."""
+
+    counted: bytes | None = None
+    counts = 0
+
+    async def answer(self, request: Any) -> Any:
+        if request.path != "/tokenize":
+            return await super().answer(request)
+        self.counts += 1
+        if self.counted is None:
+            await asyncio.sleep(LIMIT_S + 1)
+        return web.Response(body=self.counted, content_type="application/json")
+
+
+def test_a_server_that_counts_too_few_is_not_believed(tmp_path: Path, counting: list[str]) -> None:
+    """
+    Where the target's tokenizer is here, the server is not requested to count: its figure would choose the route.
+    """
+    server = Misleading()
+    server.counted = b'{"tokens": [1]}'
+
+    async def main() -> None:
+        async with listening(server), listening(LiveServer()) as plain:
+            async with proxied(tmp_path, server, plain) as proxy:
+                published(proxy.routes, of=certified(), target=tmp_path, backend="llama-server")
+                _, _, headers = await proxy.chat(prompt("word " * 1000))
+
+                assert ("plain", 0) == (headers["x-gatekeeper-route"], server.counts)
+
+    asyncio.run(main())
+
+    assert 1 == len(counting)
+
+
+@pytest.mark.parametrize(
+    "counted",
+    [
+        b'{"tokens": [' + b"1," * (1 << 20) + b"1]}",
+        b'{"tokens": ' + b"[" * 50_000,
+        b'{"tokens": {"length": 3}}',
+        b"data: [DONE]",
+        b"\xff",
+    ],
+    ids=["longer than the prompt", "nested", "an object", "a stream", "no text"],
+)
+def test_an_answer_that_is_no_count_counts_nothing(tmp_path: Path, counted: bytes) -> None:
+    """
+    Whatever stands in its place, a byte is a token then, and the request is answered.
+    """
+    server = Misleading()
+    server.counted = counted
+
+    async def main() -> None:
+        async with listening(server), listening(LiveServer()) as plain:
+            async with proxied(tmp_path, server, plain) as proxy:
+                published(proxy.routes, of=certified(), backend="llama-server")
+                status, _, headers = await proxy.chat(prompt("word " * 900))
+
+                assert (200, "plain", 1) == (status, headers["x-gatekeeper-route"], server.counts)
+
+    asyncio.run(main())
+
+
+def test_a_server_that_counts_too_slowly_is_left_alone(tmp_path: Path) -> None:
+    """
+    One prompt waits for it; those after it are decoded plainly without being counted.
+    """
+    server = Misleading()
+
+    async def main() -> None:
+        async with listening(server), listening(LiveServer()) as plain:
+            async with proxied(tmp_path, server, plain) as proxy:
+                published(proxy.routes, of=certified(), backend="llama-server")
+                routes = [(await proxy.chat(prompt("word " * 900)))[2]["x-gatekeeper-route"] for _ in range(4)]
+
+                assert (["plain"] * 4, 1) == (routes, server.counts)
 
     asyncio.run(main())
