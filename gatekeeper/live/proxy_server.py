@@ -152,7 +152,14 @@ class ProxyServer:
             return web.Response(status=400, text="the request target must be a path\n")
         if request.headers.get("Expect", "100-continue").lower() != "100-continue":
             return web.Response(status=417, text="the only expectation that can be met is 100-continue\n")
-        if (request.content_length or 0) > client_limits.MOST_BODY and generates(request.method, request.raw_path):
+        return self._refused_body(request) if generates(request.method, request.raw_path) else None
+
+    def _refused_body(self, request: web.BaseRequest) -> web.Response | None:
+        # A server may decode the bytes by these headers, and then read another request in them than the proxy does.
+        codings = {coding.strip().lower() for coding in request.headers.getall("Content-Encoding", ())}
+        if codings - {"identity"} or (request.charset or "utf-8").lower() not in {"utf-8", "utf8"}:
+            return web.Response(status=415, text="a request must be sent as it is, neither compressed nor re-coded\n")
+        if (request.content_length or 0) > client_limits.MOST_BODY:
             return web.Response(status=413, text=f"a request has at most {client_limits.MOST_BODY >> 20} MB\n")
         return None
 

@@ -59,9 +59,8 @@ def bodies(padding: int) -> dict[str, bytes]:
 
 async def post(proxy: LiveProxy, content: bytes, path: str = CHAT, method: str = "POST") -> int:
     """Send bytes as a request's body; return the status."""
-    headers = {"Content-Encoding": "gzip"} if content[:2] == b"\x1f\x8b" else {}
     url = URL(proxy.url + path, encoded=True)
-    async with proxy.session.request(method, url, data=content, headers=headers) as response:
+    async with proxy.session.request(method, url, data=content) as response:
         await response.read()
     await proxy.recorded()
     return response.status

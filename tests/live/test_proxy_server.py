@@ -423,6 +423,15 @@ ATTACKS = {
     "rebound host": (b"Host: 127.0.0.1.evil.example:8089\r\nContent-Length: 0\r\n\r\n", b"403"),
     "host behind a user": (b"Host: localhost:80@evil.example\r\nContent-Length: 0\r\n\r\n", b"403"),
     "compressed transfer": (HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", b"501"),
+    "compressed body": (HEAD + b"Content-Encoding: deflate\r\nContent-Length: 2\r\n\r\n{}", b"415"),
+    "second coding": (
+        HEAD + b"Content-Encoding: identity\r\nContent-Encoding: br\r\nContent-Length: 2\r\n\r\n{}",
+        b"415",
+    ),
+    "other charset": (
+        HEAD + b"Content-Type: application/json; charset=utf-7\r\nContent-Length: 2\r\n\r\n{}",
+        b"415",
+    ),
     "page of another site": (
         HEAD + b"Origin: https://evil.example\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}",
         b"403",
