@@ -15,7 +15,7 @@ from gatekeeper.backends.http.scores import choice_of
 from gatekeeper.backends.server_requests import describe_draft, drafted_in, read_claims
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError, InputError
-from gatekeeper.core.system.files import open_regular, write_all
+from gatekeeper.core.system.files import append_whole, open_regular
 from gatekeeper.live.answer_meter import MOST_PARSED, AnswerMeter
 from gatekeeper.live.live_evidence import Observation
 from gatekeeper.live.live_request import LiveRequest
@@ -138,7 +138,9 @@ class LiveRecords:
         self, path: Path, prompts: Path | None, wall: Callable[[], datetime], say: Callable[[str], None]
     ) -> None:
         """Open *path*, and *prompts* where prompts are kept; raise for a file that cannot be written."""
-        self._say, self.trouble, self._lock = say, "", threading.Lock()
+        self._say, self._lock = say, threading.Lock()
+        self._troubles = {"records": "", "prompts": ""}
+        """What was said last of each file; empty: it could be written."""
         self._log = Log(path, wall=wall, state=dict, limit=LIMIT)
         self._log.__enter__()
         self._prompts = None if prompts is None else _private(prompts)
@@ -148,9 +150,9 @@ class LiveRecords:
         try:
             with self._lock:
                 self._log.write(kind, schema=1, **record)
-            self.trouble = ""
+            self._troubles["records"] = ""
         except GatekeeperError as error:
-            self._fail(error.message)
+            self._fail("records", error.message)
 
     def write_request(self, ended: EndedRequest) -> None:
         """Append the line of a request, and its texts to the private file where prompts are kept."""
@@ -158,19 +160,20 @@ class LiveRecords:
         if self._prompts is None or (record := completion(ended)) is None:
             return
         try:
-            write_all(self._prompts, json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+            append_whole(self._prompts, json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+            self._troubles["prompts"] = ""
         except OSError as error:
-            self._fail(f"prompts are not kept: {error.strerror}")
+            self._fail("prompts", f"prompts are not kept: {error.strerror}")
 
     @property
     def keeps_prompts(self) -> bool:
         """Return whether requests and answers are kept."""
         return self._prompts is not None
 
-    def _fail(self, message: str) -> None:
-        if message != self.trouble:
+    def _fail(self, file: str, message: str) -> None:
+        if message != self._troubles[file]:
             self._say(f"{message}: requests are still answered")
-        self.trouble = message
+        self._troubles[file] = message
 
     def close(self) -> None:
         """Close both files."""

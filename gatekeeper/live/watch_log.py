@@ -15,7 +15,7 @@ from typing import IO, Any, Self
 from gatekeeper.core import parse
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.core.system.files import open_regular, write_atomically
+from gatekeeper.core.system.files import append_whole, open_regular, write_atomically
 
 SCHEMA = 1
 """Version of the log's lines. 1: the first."""
@@ -79,9 +79,7 @@ class Log:
         with _naming_file(self.path):
             if self._file.tell() > self._limit:
                 self._rotate()
-            line = _line(entry)
-            if self._file.write(line) != len(line):
-                raise OSError(28, "No space left on device")
+            append_whole(self._file.fileno(), _line(entry))
         return entry
 
     def _rotate(self) -> None:

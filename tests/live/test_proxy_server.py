@@ -22,6 +22,7 @@ from gatekeeper.live.live_evidence import LiveEvidence
 from gatekeeper.live.live_records import LiveRecords
 from gatekeeper.live.proxy_server import ProxyServer
 from gatekeeper.live.request_routes import RequestRoutes
+from tests.builders.disk import largest_file
 from tests.builders.live_server import (
     ASKED,
     CHAT,
@@ -696,6 +697,32 @@ def test_prompts_and_keys_are_recorded_nowhere(tmp_path: Path) -> None:
     recorded = asyncio.run(main())
 
     assert [] == [secret for secret in ("my secret", "sk-1", "word1") if secret in recorded]
+
+
+def test_a_full_disk_ends_no_request_and_spoils_no_later_record(tmp_path: Path) -> None:
+    """
+    While nothing can be written, requests are answered; what is written later begins a line of its own.
+    """
+    prompts_file, records_file = tmp_path / "kept.jsonl", tmp_path / "live.jsonl"
+
+    async def main() -> list[int]:
+        async with listening(LiveServer()) as server:
+            async with proxied(tmp_path, server, prompts=prompts_file) as proxy:
+                statuses = [(await proxy.chat())[0]]
+                prompts_file.write_text("{}\n" * 2000)
+                for file in (records_file, prompts_file):  # both, then the longer one alone
+                    with largest_file(file.stat().st_size + 10):
+                        statuses += [(await proxy.chat())[0] for _ in range(2)]
+                    statuses.append((await proxy.chat())[0])
+
+                said = [line for line in proxy.said if "requests are still answered" in line]
+                assert [1, 2] == [sum(word in line for line in said) for word in ("live.jsonl", "prompts are not kept")]
+                return statuses
+
+    assert [200] * 7 == asyncio.run(main())
+    lines = [file.read_text().splitlines() for file in (records_file, prompts_file)]
+    assert [5, 2002] == list(map(len, lines))
+    assert all(json.loads(line) is not None for line in [*lines[0], *lines[1]])
 
 
 def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> None:

@@ -212,6 +212,24 @@ class Shifted(VirtualClock):
         self._inner.sleep(seconds)
 
 
+def test_what_expired_stays_off_when_the_clock_is_set_back(tmp_path: Path) -> None:
+    """
+    An hour back makes no expired policy valid, nor does a restart with a log from the future.
+    """
+    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
+    deployed.policy(expires="2026-01-01T00:30:00Z")
+    for hours in ((0, 1, 0, -1), (-2, 0)):
+        with deployed.session(output) as session:
+            clock = Shifted(session._clock)
+            session._clock = clock
+            for shift in hours:
+                clock.shift = timedelta(hours=shift)
+                session.run(1)
+
+    assert ["barred 0>2"] == output.changes
+    assert tomllib.loads(deployed.overlay)["route"][0]["speculation"] is False
+
+
 @pytest.mark.parametrize(
     ("hours", "because"), [(3, "the host slept, or its clock was set 10800 s forward"), (-3, "was set 10800 s back")]
 )

@@ -1,6 +1,5 @@
 """The log: it survives crashes and full files, and never grows without bound."""
 
-import resource
 import stat
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.live.watch_log import Log, entries
+from tests.builders.disk import largest_file
 from tests.builders.golden_words import says
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -133,19 +133,19 @@ def test_a_log_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         log(tmp_path / "nowhere" / "watch.jsonl").__enter__()
 
 
-def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_costs_no_later_entry(tmp_path: Path) -> None:
     """
-    A file that cannot grow ends in an error that names the log, not in silence.
+    A file that cannot grow ends in an error that names the log; once there is room, the next entry is a line of its
+    own.
     """
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with log(tmp_path / "watch.jsonl") as watch_log:
+    path = tmp_path / "watch.jsonl"
+    with log(path) as watch_log:
         watch_log.write("look")
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-        try:
-            with pytest.raises(GatekeeperError, match=r"watch\.jsonl"):
-                watch_log.write("look")
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        with largest_file(path.stat().st_size + 10), pytest.raises(GatekeeperError, match=r"watch\.jsonl"):
+            watch_log.write("look")
+        watch_log.write("change")
+
+    assert ["look", "change"] == [entry["kind"] for entry in entries(path)]
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

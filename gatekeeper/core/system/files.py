@@ -123,6 +123,17 @@ def write_all(descriptor: int, content: bytes) -> None:
         rest = rest[written:]
 
 
+def append_whole(descriptor: int, content: bytes) -> None:
+    """Append *content* to a file, or nothing of it, where the disk is full: the next line begins a line."""
+    before = os.fstat(descriptor).st_size
+    try:
+        write_all(descriptor, content)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(descriptor, before)
+        raise
+
+
 def sync_to_disk(descriptor: int) -> None:
     """Return once what was written to a file or folder is on the disk, where a power failure does not reach it."""
     if sys.platform == "darwin":
