@@ -176,16 +176,16 @@ def backends() -> str:
             rows.append((f"`{name}`", "", PROGRAMS[name]))
             continue
         dialect: Dialect = importlib.import_module(SERVERS[name]).DIALECT
-        per_request = dialect.switches or "num_draft_tokens" in dialect.by_request
         sees = sight(dialect.sight).replace("arrivals, token count, text", "").strip(", ")
-        seen = "; ".join(filter(None, ("per request" if per_request else "", sees)))
+        seen = "; ".join(filter(None, ("per request" if dialect.switches else "", sees)))
         rows.append((f"`{name}`", seen, dialect.install.replace(ELSEWHERE, "").replace("()", "").strip()))
     return (
         "# Backends\n\nEvery name that `subject.backend` may have; what was tried: "
         "[Servers](../servers.md#what-can-be-certified-today). Plain decoding has its own server, unless it is *per "
         "request*, as programs of ours may declare it. Arrivals, token counts and text are seen of all servers, but no "
-        "arrivals of `ddtree`; what else is seen stands in brackets. What `pip` installs goes into an environment of "
-        "its own: name it in `subject.program`.\n\n" + listing(rows)
+        "arrivals of `ddtree`; what else is expected stands in brackets. What two short answers show before the run "
+        "counts, whatever is expected. What `pip` installs goes into an environment of its own: name it in "
+        "`subject.program`.\n\n" + listing(rows)
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from gatekeeper.backends.answer_limits import AnswerLimits, most_bytes
 from gatekeeper.backends.dialect import Counters, Dialect, ServerRequest
 from gatekeeper.backends.http import control_requests
-from gatekeeper.backends.http.chat_answer import CUT_OFF, EMPTY, ChatResponse, read_answer
+from gatekeeper.backends.http.chat_answer import CUT_OFF, ChatResponse, read_answer
 from gatekeeper.backends.http.chat_request import PLAIN, resolve
 from gatekeeper.backends.http.echoed_keys import Keys
 from gatekeeper.backends.http.response import parse_response
@@ -23,7 +23,7 @@ from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, SamplingParameters
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.core.records import NO_CONNECTION, Answer, Claims, Scored, Setting
+from gatekeeper.core.records import EMPTY, NO_CONNECTION, Answer, Claims, Scored, Setting
 from gatekeeper.core.slo.subject_table import Subject
 
 GREEDY_HINT = "set temperature = 0 in [sampling], and remove other temperatures, or use another backend"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gatekeeper import host
 from gatekeeper.analysis.plan.complaints import memory_fit
 from gatekeeper.analysis.plan.complaints.complaint import Complaint, merged
-from gatekeeper.analysis.plan.complaints.probed_capabilities import confirmed_sight, probe_findings
+from gatekeeper.analysis.plan.complaints.probed_capabilities import MAY_SHOW, confirmed_sight, probe_findings
 from gatekeeper.analysis.plan.complaints.unprovable_objectives import (
     BackendTraits,
     complaints,
@@ -231,7 +231,7 @@ def _traits(backend: Backend) -> BackendTraits:
     greedy_only = isinstance(backend, ServerBackend) and backend.greedy_only
     return BackendTraits(
         backend.name, backend.sight, backend.streams, backend.knobs, caches=backend.caches, adapts=backend.adapts,
-        greedy_only=greedy_only,
+        greedy_only=greedy_only, may_show=MAY_SHOW if isinstance(backend, ServerBackend) else Sight.NOTHING,
     )  # fmt: skip
 
 

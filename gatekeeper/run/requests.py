@@ -150,7 +150,7 @@ class Client:
         if subject is None:
             now = self._backend.clock.now_ns()
             return Answer(now, now, fault=f"not sent: the system under test died {DEATHS} times in a row")
-        answer = subject.answer(request)
+        answer = request.canary.reject_empty(subject.answer(request))
         if answer.fault is None:
             self._deaths = 0
         elif answer.fault.startswith((TIMEOUT, NO_CONNECTION)):

@@ -97,6 +97,18 @@ def test_every_server_has_a_test() -> None:
     assert set(SERVERS) == {*PROTOCOLS, "mlx-server", "llama-server"}
 
 
+@pytest.mark.parametrize("name", sorted(SERVERS))
+def test_the_page_of_servers_says_what_each_shows(name: str) -> None:
+    """
+    docs/servers.md says of a server how plain decoding is reached, and if its acceptance is seen, as its dialect does.
+    """
+    dialect, page = dialect_of(name), (ROOT / "docs" / "servers.md").read_text()
+    about = next(entry for entry in page.split("\n- ") if entry.startswith(f"`{name}`"))
+
+    assert dialect.switches == ("per request" in about.split(";")[0])
+    assert bool(dialect.sight & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS)) != ("not acceptance" in about)
+
+
 @every_system
 def test_an_answer_is_understood(servers: Servers) -> None:
     """

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gatekeeper.core.canary import Canary, parse
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.records import Answer
 from tests.builders.golden_words import says
 
 GOOD = {"id": "a", "messages": [{"role": "user", "content": "Hi."}]}
@@ -24,6 +25,27 @@ def refused(text: str) -> InputError:
     with pytest.raises(InputError) as caught:
         parse(text, "c.jsonl")
     return caught.value
+
+
+@pytest.mark.parametrize(
+    ("content", "expect", "fault"),
+    [
+        ({}, None, "empty answer: it ended without content"),
+        ({}, {"regex": "^Yes"}, "empty answer: it ended without content"),
+        ({}, {"equals": ""}, None),
+        ({"text": "Yes"}, None, None),
+        ({"reasoning": "Hm"}, None, None),
+        ({"tool_calls": ({"type": "function"},)}, None, None),
+    ],
+)
+def test_an_answer_without_content_is_a_fault(content: dict[str, Any], expect: Any, fault: str | None) -> None:
+    """
+    A complete answer without text, reasoning or a call has a fault, unless its canary expects just that.
+    """
+    message = {"role": "user", "content": "Yes or no?"}
+    canary = Canary.model_validate({"id": "a", "messages": [message], "expect": expect})
+
+    assert fault == canary.reject_empty(Answer(0, 9, finish="stop", **content)).fault
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.jsonl")), ids=lambda path: path.stem)

@@ -71,7 +71,7 @@ def _seconds(fields: Mapping[str, Any], name: str) -> float | None:
 
 DIALECT = Dialect(
     name="ollama",
-    install='start it (ollama serve) and set url = "http://127.0.0.1:11434" in [subject]',
+    install="start it twice (ollama serve, with another port in OLLAMA_HOST), and set url and plain_url in [subject]",
     draft_hint="the model needs a DRAFT in its Modelfile, and a runner that reads draft_num_predict",
     attached="ollama",
     variables=("OLLAMA_",),

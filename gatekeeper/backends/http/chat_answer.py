@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from gatekeeper.backends.http.response import HttpResponse, excerpt, parse_response
 from gatekeeper.backends.http.stream import RawResponse, quiet
 from gatekeeper.core.parse import COUNTS, ParseError, json_value, json_values
-from gatekeeper.core.records import Answer, Claims
+from gatekeeper.core.records import EMPTY, Answer, Claims
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.text import quote
 
-CUT_OFF, EMPTY = "cut off", "empty answer"
-"""Kinds of faults: the answer ended too early; it has no body."""
+CUT_OFF = "cut off"
+"""The kind of fault of an answer that ended too early."""
 
 
 TokensOf = Callable[[Mapping[str, Any]], int | None]

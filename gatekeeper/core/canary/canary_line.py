@@ -1,7 +1,8 @@
 """A line of a canary file: a frozen prompt and what its answer is expected to be; reading a file of them."""
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
@@ -9,10 +10,8 @@ from pydantic_core import ErrorDetails
 from gatekeeper.core.canary.expectation import Expect
 from gatekeeper.core.errors import InputError, did_you_mean, nearest_word
 from gatekeeper.core.parse import ParseError, json_value
+from gatekeeper.core.records.answers import EMPTY, Answer
 from gatekeeper.core.toml_file import InputTable, reason_of
-
-if TYPE_CHECKING:
-    from gatekeeper.core.records import Answer
 
 Tier = Literal["short", "medium", "long"]
 OPTIONS = (
@@ -72,11 +71,21 @@ class Canary(InputTable):
         fields = {name: getattr(self, name) for name in OPTIONS}
         return {name: value for name, value in fields.items() if value is not None}
 
-    def grade(self, answer: "Answer") -> bool | None:
+    def grade(self, answer: Answer) -> bool | None:
         """Return whether *answer* is what is expected, None where nothing is. A faulty answer is wrong."""
         if self.expect is None or answer.fault is not None:
             return None if self.expect is None else False
         return self.expect.accepts(answer.text, answer.tool_calls)
+
+    def reject_empty(self, answer: Answer) -> Answer:
+        """Return *answer*, with a fault where it ended without content and nothing says that it should.
+
+        A server that answers with HTTP 200 and nothing has failed, also where both arms do so: their words are equal.
+        """
+        has_content = answer.text or answer.reasoning or answer.tool_calls
+        if answer.fault is not None or has_content or self.grade(answer):
+            return answer
+        return replace(answer, fault=f"{EMPTY}: it ended without content")
 
     @field_validator("messages")
     @classmethod

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from gatekeeper.core.records.answers import EMPTY as EMPTY
 from gatekeeper.core.records.answers import NO_CONNECTION as NO_CONNECTION
 from gatekeeper.core.records.answers import TIMEOUT as TIMEOUT
 from gatekeeper.core.records.answers import Answer as Answer

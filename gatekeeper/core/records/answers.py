@@ -79,6 +79,8 @@ class Claims:
 _NO_CLAIMS = Claims()
 
 
+EMPTY = "empty answer"
+"""The kind of fault of an answer without content."""
 TIMEOUT, NO_CONNECTION = "timeout", "no connection"
 """The kinds of fault after which the system is started again: it may hang, or is not there any more."""
 

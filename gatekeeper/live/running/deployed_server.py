@@ -108,7 +108,7 @@ class DeployedServer:
             raise  # ours, and no fault of the server
         except GatekeeperError as error:
             return Answer(sent_ns, self._backend.clock.now_ns(), fault=f"no connection: {error.message}")
-        return subject.answer(request)
+        return request.canary.reject_empty(subject.answer(request))
 
     def _subject(self, request: DecodeRequest) -> RunningSystem:
         if request.draft is None and self._backend.shares_process:

@@ -17,7 +17,7 @@ from gatekeeper.analysis.verdict.run_verdict import Measured, Verdict, WorkloadO
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.policy import parse
 from gatekeeper.core.records import Event
-from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome
+from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Missing, Outcome
 from gatekeeper.report import plain_text
 from gatekeeper.report.policy_toml import render
 from tests.builders.golden_words import lines_with, says
@@ -323,10 +323,9 @@ def conditions(*events: Event, **changes: Any) -> dict[str, Any]:
 LINE = {"command": ["server", "--model", "t", "--port", "{port}"], "environment": {"MLX_A": "1"}}
 
 
-def under_conditions(*events: Event, **changes: Any) -> CertifiedPolicy:
-    verdict = Verdict(
-        "made", "certification", "abc", (ended("easy", "promoted", measured=Measured(longest_prompt=812)),)
-    )
+def under_conditions(*events: Event, findings: tuple[Finding, ...] = (), **changes: Any) -> CertifiedPolicy:
+    easy = ended("easy", "promoted", measured=Measured(longest_prompt=812))
+    verdict = Verdict("made", "certification", "abc", (easy,), findings=findings)
     run_manifest = manifest(**{"backend": "mlx-server", "sight": ("COLD",), **changes.pop("frozen", {})})
     return issue_policy(slo(**changes), verdict, run_manifest, events, verdict_sha256="d", issued=ISSUED)
 
@@ -341,6 +340,15 @@ def test_the_policy_names_its_conditions() -> None:
     assert {**frozen, "longest_prompt": 812, "sampling": {"temperature": 0.0}} == policy["conditions"]
     assert [812] == [route["longest_prompt"] for route in policy["route"]]
     assert "launch" not in policy
+
+
+def test_a_cache_that_was_on_is_not_called_off() -> None:
+    """
+    Where some prompts came from a cache that should be off, the policy does not say that it was.
+    """
+    warm = Finding(FindingKind.WARM_PROMPT, "easy, soak-1", "3 of 9 prompts were partly cached", "switch it off")
+
+    assert "unknown" == under_conditions(findings=(warm,)).document()["conditions"]["prompt_cache"]
 
 
 def test_an_attached_server_is_named_and_its_cache_may_be_unknown() -> None:

@@ -15,6 +15,9 @@ ANSWER_TOKENS = 32
 WHOLE_TOKENS = 4
 """An answer longer than this that arrives in one piece was not streamed."""
 
+MAY_SHOW = Sight.TOKEN_COUNT | Sight.ARRIVALS | Sight.COLD | Sight.PROMPT_TIME
+"""What the answers of any server may show, whatever its dialect forecasts: they are read alike."""
+
 _ABOUT = "glance"
 _UPDATE = "update the server; docs/servers.md says which ones tell them"
 
@@ -50,31 +53,38 @@ def probe_canary(canaries: Sequence[Canary]) -> Canary:
 
 
 def confirmed_sight(glance: ProbeAnswers, forecast: Sight, *, uncached: bool) -> Sight:
-    """Return the part of the forecast that the answers confirm.
+    """Return what the answers show, and of the *forecast* what they say nothing about.
 
-    An arm that failed removes nothing: the run will record its failure. *uncached* means that gatekeeper has switched
+    An arm that failed changes nothing: the run will record its failure. *uncached* means that gatekeeper has switched
     the prompt cache off, so that no answer has to report it.
     """
-    sight = forecast
-    if any(answer.output_tokens is None for answer in glance.sound):
-        sight &= ~Sight.TOKEN_COUNT
-    if any(len(answer.arrivals) < 2 and (answer.output_tokens or 0) > WHOLE_TOKENS for answer in glance.sound):
-        sight &= ~Sight.ARRIVALS
-    if not uncached and any(answer.claims.cached_tokens is None for answer in glance.sound):
-        sight &= ~Sight.COLD
-    if any(answer.claims.prompt_seconds is None for answer in glance.sound):
-        sight &= ~Sight.PROMPT_TIME
+    answers = glance.sound
+    shown: dict[Sight, bool | None] = {
+        Sight.VERIFIED: glance.tells_passes,
+        Sight.LOGPROBS: glance.tells_likeliest,
+        Sight.ARRIVALS: _streamed(answers),
+    }
+    if answers:
+        shown[Sight.TOKEN_COUNT] = all(answer.output_tokens is not None for answer in answers)
+        shown[Sight.PROMPT_TIME] = all(answer.claims.prompt_seconds is not None for answer in answers)
+    if answers and not uncached:
+        shown[Sight.COLD] = all(answer.claims.cached_tokens is not None for answer in answers)
     drafted = glance.drafted
     if drafted is not None and drafted.fault is None and (drafted.output_tokens or 2) > 1:
-        if drafted.rounds is None:
-            sight &= ~Sight.ROUNDS
-        if claimed_rounds(drafted) is None:
-            sight &= ~Sight.CLAIMED_ROUNDS
-    if glance.tells_passes is False:
-        sight &= ~Sight.VERIFIED
-    if glance.tells_likeliest:
-        return sight | Sight.LOGPROBS  # more than the forecast has where any kind of server may answer
-    return sight if glance.tells_likeliest is None else sight & ~Sight.LOGPROBS
+        shown[Sight.ROUNDS] = drafted.rounds is not None
+        shown[Sight.CLAIMED_ROUNDS] = claimed_rounds(drafted) is not None
+    sight = forecast
+    for flag, is_shown in shown.items():
+        if is_shown is not None:  # an answer overrules the forecast, in both directions
+            sight = sight | flag if is_shown else sight & ~flag
+    return sight
+
+
+def _streamed(answers: Sequence[Answer]) -> bool | None:
+    """Return whether the answers came in pieces; None where they were too short to tell."""
+    if any(len(answer.arrivals) < 2 and (answer.output_tokens or 0) > WHOLE_TOKENS for answer in answers):
+        return False
+    return True if answers and all(len(answer.arrivals) > 1 for answer in answers) else None
 
 
 def probe_findings(glance: ProbeAnswers, forecast: Sight, silent: str) -> list[Finding]:

@@ -40,6 +40,8 @@ class BackendTraits:
     """It can choose the draft length by itself."""
     greedy_only: bool = False
     """It decodes greedily, whatever temperature a request has."""
+    may_show: Sight = Sight.NOTHING
+    """What its first answers may show beyond *sight*, which is a forecast."""
 
 
 def complaints(
@@ -73,7 +75,7 @@ def complaints(
 
 
 def missing_capabilities(slo: Slo, kind: BackendTraits, shown: Sight, draft_hint: str) -> list[Complaint]:
-    """Return what objectives need and this system does not show, unlike its kind.
+    """Return what objectives need and this system does not show, unlike others of its kind.
 
     *draft_hint* is the usual reason why a system of this kind with a draft decodes plainly.
     """
@@ -81,9 +83,9 @@ def missing_capabilities(slo: Slo, kind: BackendTraits, shown: Sight, draft_hint
     drafts, terms = bool(slo.subject.drafts), Terms(sight=shown)
     for workload in slo.workload:
         for objective in all_objectives(slo, workload.name, speculating=drafts, terms=terms):
-            if lacking := _unseen(objective, shown) & ~_unseen(objective, kind.sight):
+            if lacking := _unseen(objective, shown) & ~_unseen(objective, kind.sight | kind.may_show):
                 about = about_objective(objective, workload)
-                message = f"this {kind.name} did not show {lacking.words} in two short answers, though its kind can"
+                message = f"this {kind.name} did not show {lacking.words} in two short answers"
                 hint = (
                     draft_hint if lacking & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS) else "check its settings and version"
                 )
@@ -215,7 +217,7 @@ def _objective(
 ) -> list[Complaint]:
     metric, about = objective.of, about_objective(objective, workload)
     counts = kind.sight & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS)
-    if unseen := _unseen(objective, kind.sight):
+    if unseen := _unseen(objective, kind.sight | kind.may_show):
         hint = _unseen_hint(unseen, kind.sight)
         return [Complaint("never", about, f"backend {kind.name} does not show {unseen.words}", hint)]
     if metric.per is Per.WINDOW and 3 * slo.soak.window_s > slo.soak.duration:
@@ -233,7 +235,11 @@ def _objective(
             "remove the objective: other words are reported; only log-probabilities, logits or rounds tell them apart"
         )
         return [Complaint("never", about, message, hint)]
-    return [*_wrong_conditions(slo, metric, about), *too_few_canaries(slo, workload, objective, canaries)]
+    complaints = [*_wrong_conditions(slo, metric, about), *too_few_canaries(slo, workload, objective, canaries)]
+    if unknown := _unseen(objective, kind.sight):
+        message = f"not every {kind.name} shows {unknown.words}"
+        complaints.append(Complaint("weak", about, message, "the first two answers of the run decide"))
+    return complaints
 
 
 def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:

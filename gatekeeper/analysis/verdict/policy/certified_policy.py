@@ -23,7 +23,7 @@ from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.policy import CertifiedRequest, CertifiedSampling, Conditions, Launch, MeasuredRoute, Watch
 from gatekeeper.core.records import Event, Knobs, Setting
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Estimate, Missing, Outcome, figures, known, rounded
+from gatekeeper.core.verdict import Estimate, FindingKind, Missing, Outcome, figures, known, rounded
 
 LAUNCH = "launch"
 """The kind of the event that holds the launch lines of a soak's servers."""
@@ -224,7 +224,7 @@ def conditions(slo: Slo, manifest: Manifest, verdict: Verdict, events: Iterable[
     fields = {
         "backend": manifest.backend,
         "target": slo.subject.target,
-        "prompt_cache": _prompt_cache(slo, manifest),
+        "prompt_cache": _prompt_cache(slo, manifest, verdict),
         "concurrency": slo.soak.concurrency,
         "longest_prompt": longest or None,
         "max_tokens": max([int(base.get("max_tokens") or slo.sampling.max_tokens), *answers]),
@@ -248,9 +248,11 @@ def certified_sampling(slo: Slo) -> CertifiedSampling:
     )
 
 
-def _prompt_cache(slo: Slo, manifest: Manifest) -> str:
+def _prompt_cache(slo: Slo, manifest: Manifest, verdict: Verdict) -> str:
     if slo.subject.prompt_cache == "as-deployed":
         return "on"
+    if any(finding.kind is FindingKind.WARM_PROMPT for finding in verdict.findings):
+        return "unknown"  # the server's own, which was on
     return "off" if Sight.COLD.name in manifest.sight else "unknown"
 
 

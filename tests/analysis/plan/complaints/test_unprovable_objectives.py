@@ -120,6 +120,17 @@ def test_what_a_backend_does_not_show_is_refused(metric: Any) -> None:
     assert all(flag.words in only(complained).message for flag in metric.needs)
 
 
+def test_what_the_first_answers_may_show_is_not_refused() -> None:
+    """
+    An objective on what a forecast lacks and the first answers may show is noted, not refused.
+    """
+    kind = replace(SEES_ALL, sight=EVERYTHING & ~Sight.COLD, may_show=Sight.COLD)
+
+    complained = found(slo(objective("ttft", at_most=1.0)), kind=kind)
+
+    assert ["weak"] == [complaint.weight for complaint in complained if complaint.about.startswith("objective ttft,")]
+
+
 def test_an_adaptive_length_is_compared_under_load() -> None:
     """
     A backend that cannot adapt is refused; without a fixed length, or at one load alone, the plan says what is missing.
