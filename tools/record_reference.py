@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Iterable
 
 from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS
 from gatekeeper.core import records as kinds
 from gatekeeper.core.records import arrivals
 from gatekeeper.core.slo import DRAFT_LENGTHS
@@ -210,7 +209,6 @@ def _files() -> Iterable[tuple[str, str, str]]:
         alike = [(name, stage) for name, stage, other in after if other is kind]
         stages = ", ".join(stage for _, stage in alike)
         yield ", ".join(f"`{name}`" for name, _ in alike), titles[kind], f"passes after soak N: {stages}"
-    yield f"`{CONVERSATIONS}`", "", "the conversations at the end"
     yield "`host.jsonl`", titles[kinds.HostSample], "the machine while it measures"
     yield "`events.jsonl`", titles[kinds.Event], "what happened when"
     watch, proxy = "[an entry of a watch](#lines-of-watchjsonl)", "[a request](proxy.md#records)"

@@ -54,7 +54,7 @@ SAYS: dict[str, dict[str, str]] = {
     },
     "Subject": {
         "backend": "the system that decodes",
-        "prompt_cache": "as-deployed: agreement is checked again with the cache on",
+        "prompt_cache": "as-deployed: turns of conversations are judged with the cache on",
         "plain_url": "the address of the same server without a draft",
         "plain_command": "starts the same server without a draft; {target} {port}",
         "knobs": "where a generic server takes a knob",

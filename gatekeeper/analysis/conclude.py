@@ -4,10 +4,9 @@
 therefore take the same steps down the fallback ladder.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from gatekeeper.analysis.conversations import add_conversations
 from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
@@ -17,7 +16,14 @@ from gatekeeper.analysis.verdict.answer_findings import cache_findings
 from gatekeeper.analysis.verdict.case import Case, damage_after_soak, is_due
 from gatekeeper.analysis.verdict.host_checks import DISQUALIFYING, host_checks
 from gatekeeper.analysis.verdict.ladder_state import LadderState
-from gatekeeper.analysis.verdict.run_verdict import SETTLED, Verdict, WorkloadOutcome, WorkloadVerdict, no_soak_decides
+from gatekeeper.analysis.verdict.run_verdict import (
+    SETTLED,
+    AbandonedStep,
+    Verdict,
+    WorkloadOutcome,
+    WorkloadVerdict,
+    no_soak_decides,
+)
 from gatekeeper.analysis.verdict.soak_time import clock_ran_backwards, soaked_seconds, too_short
 from gatekeeper.analysis.verdict.sweep_result import negative_controls, sweep_choices, sweep_lies
 from gatekeeper.analysis.verdict.workload_verdict import judge_baseline, judge_workload, no_gain_proven
@@ -40,7 +46,7 @@ class Conclusion:
 
 
 def conclude(case: Case) -> Conclusion:
-    """Judge the records, those of the conversations last; name the soaks that are missing."""
+    """Judge the records; name the soaks that are missing."""
     choices, damage = sweep_choices(case)
     controls = negative_controls(case)
     state = LadderState(
@@ -67,7 +73,6 @@ def conclude(case: Case) -> Conclusion:
     routes = {} if due else state.routes(verdict.workloads)
     if routes:
         verdict = replace(verdict, routing=_routing(case, verdict, routes))
-        verdict = add_conversations(case, verdict, routes)
     return Conclusion(verdict, due, routes)
 
 
@@ -218,6 +223,22 @@ def _verdict(state: LadderState) -> Verdict:
     )
 
 
+def _failed_turns(steps: Iterable[AbandonedStep]) -> str | None:
+    """Return that turns failed with the prompt cache on at a setting that was given up; None where none did.
+
+    Plain decoding is then safe, and yet the system under test does not work as it is deployed: that is never code 0.
+    """
+    return next(
+        (
+            f"{check.metric}: {check.because}"
+            for step in steps
+            for check in step.checks
+            if check.metric == "warm_cache_error_rate" and check.outcome is Outcome.FAIL
+        ),
+        None,
+    )
+
+
 def _workload_verdict(state: LadderState, workload: Workload) -> WorkloadVerdict:
     """Return the verdict of a workload after all soaks, with doubts and steps down the ladder applied."""
     name = workload.name
@@ -229,6 +250,8 @@ def _workload_verdict(state: LadderState, workload: Workload) -> WorkloadVerdict
         outcome = WorkloadOutcome.UNPROVEN
         return WorkloadVerdict(name, outcome, setting, (), required, because, choice=choice, steps=steps)
     settled = replace(settled, steps=steps)
+    if settled.outcome is WorkloadOutcome.GRADED_BACK and (reason := _failed_turns(steps)) is not None:
+        return replace(settled, outcome=WorkloadOutcome.FAILED, because=reason)
     if state.doubts and settled.outcome in SETTLED:
         return replace(
             settled, outcome=WorkloadOutcome.UNPROVEN, because=f"{state.doubt}; without that: {settled.because}"

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gatekeeper.analysis.conversations import forecast_conversations
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.passes.soak_pass import Pass
 from gatekeeper.analysis.plan import soak_schedule
@@ -49,9 +48,7 @@ class Forecast:
         """Return the stages in their order, if the sweep sends all its requests and chooses the default everywhere."""
         sweep = [self._answering(request) for request in self.plan.requests]
         soaks = self.soaks(soak_schedule.soak_plans(self.plan, self._chosen(), 1))
-        turns = [*forecast_conversations(self.costs, self._chosen())] if self.plan.fixed is None else []
-        conversations = StageForecast("conversations", len(turns), sum(turns))
-        stages = (StageForecast("sweep", len(sweep), sum(sweep)), *soaks, conversations)
+        stages = (StageForecast("sweep", len(sweep), sum(sweep)), *soaks)
         return tuple(stage for stage in stages if stage.seconds > 0)
 
     def shortest_sweep(self) -> float:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS, TRIAL
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import MISSING, Generation, HostSample, StoredRecords
@@ -131,4 +130,3 @@ class LoadedRun:
         for stem, phase in stems.items():
             for path in sorted(self.path.glob(f"{stem}-*.jsonl")):
                 yield path.name, phase
-        yield CONVERSATIONS, TRIAL

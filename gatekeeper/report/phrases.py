@@ -18,7 +18,7 @@ from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
 from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary, rate
 
 if TYPE_CHECKING:  # so that a command which prints a line does without numpy
-    from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
+    from gatekeeper.analysis.verdict.cached_contexts import CachedContext
     from gatekeeper.report.data.page_data import PageData
     from gatekeeper.report.data.progress import Snapshot
 
@@ -225,17 +225,27 @@ def slower_prompts(measured: Measured) -> str:
     return f"{share} are proven slower than plain decoding (each at {percent(EACH, '.3g')})"
 
 
-def end_of_gain(grown: "GrownConversations") -> str:
-    """Say up to which prompt drafting is on, and where the gain ends."""
-    if grown.because is not None:
-        return f"Drafting stays off in conversations: {grown.because}."
-    for check in grown.host_checks:
-        return f"Drafting stays off in conversations: {check.metric}: {check.because} while they grew."
-    if not grown.reach:
-        return "Drafting stays off in conversations: no gain is proven for the shortest prompts."
-    end = "No end of the gain was found."
-    if grown.ends_by is not None:
-        end = f"The gain ends between {grown.ends_from} and {counted(grown.ends_by, 'token')}."
-    elif grown.bins[-1].most > grown.reach:
-        end = "For longer ones it is open."
-    return f"Drafting is on for prompts of up to {counted(grown.reach, 'token')}. {end}"
+def figure(estimate: Estimate | Missing, metric: str) -> str:
+    """Write a figure with its interval; why there is none, where it is missing."""
+    if isinstance(estimate, Missing):
+        return f"open: {estimate.because}"
+    return BY_NAME[metric].show_interval(estimate.center, estimate.lo, estimate.hi)
+
+
+def first_tokens(context: "CachedContext") -> str:
+    """Write the first token of turns on a warm cache in both arms, with the change and its interval."""
+    if len(context.ttft) < 2:
+        return "-"
+    arms = f"{show(context.ttft['candidate'], 's')}, plain {show(context.ttft['plain'], 's')}"
+    return f"{arms}: {figure(context.first_token, 'warm_cache_ttft_delta')}"
+
+
+def cached_context(context: "CachedContext") -> str:
+    """Write what turns on a warm cache with prompts of one length show."""
+    parts = (
+        f"whole turn {figure(context.ratio, 'warm_cache_turn_ratio')}",
+        f"first token {first_tokens(context)}",
+        f"acceptance {figure(context.acceptance, 'acceptance_rate')}",
+        f"{counted(context.failed, 'failed answer')} in {counted(context.turns, 'turn')}",
+    )
+    return f"warm cache, prompts of {context.least} to {counted(context.most, 'token')}: {'; '.join(parts)}"

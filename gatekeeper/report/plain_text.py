@@ -15,7 +15,7 @@ from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow
 from gatekeeper.report.phrases import (
     MARKS,
-    end_of_gain,
+    cached_context,
     interval,
     merged,
     prompt_speeds,
@@ -75,8 +75,7 @@ def _workload_lines(workload: WorkloadVerdict, rows: Iterable[ObjectiveRow], *, 
         lines.append(f"  measured, for prompts like these: {'; '.join(figures)}")
     if prompts := prompt_speeds(workload.measured):
         lines.append(f"  prompts: {prompts}")
-    if workload.conversations is not None:
-        lines.append(f"  {end_of_gain(workload.conversations)}")
+    lines += [f"  {cached_context(context)}" for context in workload.measured.contexts]
     lines += [f"  {line}" for line in swept_settings(workload.choice)]
     lines += _check_lines(workload.checks, incomplete=incomplete)
     lines += _given_up(row for row in rows if row.about == workload.name and row.abandoned)

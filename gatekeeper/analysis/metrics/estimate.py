@@ -9,12 +9,21 @@ from statistics import median
 
 import numpy as np
 
+from gatekeeper.analysis.metrics.cached_turns import timed_turns
 from gatekeeper.analysis.metrics.lost_pairs import pair_values
 from gatekeeper.analysis.metrics.order_effect import widened_by_order
 from gatekeeper.analysis.metrics.over_time import excessive_drift, settled
 from gatekeeper.analysis.metrics.pair_speeds import pair_logs, speeds_of
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, mean_ratio, successful, values_of, with_population
-from gatekeeper.analysis.metrics.readers import OfAnswer, OfEvidence, OfGaps, Read, answer_reader, reader_of
+from gatekeeper.analysis.metrics.readers import (
+    OfAnswer,
+    OfEvidence,
+    OfGaps,
+    OfWarmCache,
+    Read,
+    answer_reader,
+    reader_of,
+)
 from gatekeeper.analysis.metrics.timing import arrived_at_once, gather_bursts, tokens_from
 from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting_noise
 from gatekeeper.analysis.stats.total_time import PairLogs
@@ -32,7 +41,9 @@ CHUNKS_PER_TOKEN = 0.9
 
 def estimate(name: str, paired: PairedAnswers) -> Estimate | Missing:
     """Return the estimate of one workload metric; Missing with the reason where the records do not give it."""
-    metric = BY_NAME[name]
+    metric, reader = BY_NAME[name], reader_of(name)
+    if isinstance(reader, OfWarmCache):
+        return _of_turns(reader.metric, timed_turns(paired))
     if not paired.answers:
         return Missing("no answers were recorded")
     if metric.speed_ratio and (drift := excessive_drift(paired)) is not None:
@@ -40,17 +51,25 @@ def estimate(name: str, paired: PairedAnswers) -> Estimate | Missing:
     stretch = settled(paired) if metric.speed_ratio else paired
     if isinstance(stretch, StillChanging):
         return stretch
-    value = _read(metric, stretch)
+    value = _read(metric, reader, stretch)
     if isinstance(value, Missing) or value.confidence is None or value.scope is not None:
         return value
     return replace(value, scope="population")
 
 
-def _read(metric: Metric, paired: PairedAnswers) -> Estimate | Missing:
-    match reader_of(metric.name):
-        case OfAnswer() as reader if metric.quantile is not None:
+def _of_turns(name: str, turns: PairedAnswers | Missing) -> Estimate | Missing:
+    """Return the estimate of a metric for turns on a warm cache, whose conversations stand where canaries do."""
+    value = turns if isinstance(turns, Missing) else estimate(name, turns)
+    if isinstance(value, Estimate):
+        return value
+    return replace(value, because=value.because.replace("canaries", "conversations"))
+
+
+def _read(metric: Metric, reader: OfAnswer | OfGaps | OfEvidence, paired: PairedAnswers) -> Estimate | Missing:
+    match reader:
+        case OfAnswer() if metric.quantile is not None:
             return _over_canaries(reader, paired, metric.quantile)
-        case OfAnswer() as reader:
+        case OfAnswer():
             return _pair_ratio(metric, reader, paired)
         case OfGaps(per_token=per_token):
             return _pooled_gaps(paired, metric.quantile or 0.5, per_token=per_token)

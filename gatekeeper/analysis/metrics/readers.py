@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from gatekeeper.analysis.metrics import pass_rates, shares, timing
+from gatekeeper.analysis.metrics import cached_turns, pass_rates, shares, timing
 from gatekeeper.analysis.metrics.host.energy import energy_ratio
 from gatekeeper.analysis.metrics.over_time import acceptance_window_min
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
@@ -58,7 +58,14 @@ class OfEvidence:
     estimate: Callable[[PairedAnswers], Estimate | Missing]
 
 
-Reader = OfAnswer | OfGaps | OfEvidence
+@dataclass(frozen=True, slots=True)
+class OfWarmCache:
+    """Another metric, of the turns with the prompt cache on."""
+
+    metric: str
+
+
+Reader = OfAnswer | OfGaps | OfEvidence | OfWarmCache
 
 READERS: Mapping[str, Reader] = {
     "throughput_ratio": OfAnswer(timing.decode_rate, by_bursts=True, needs_arrivals=True),
@@ -89,7 +96,10 @@ READERS: Mapping[str, Reader] = {
     "sampled_tokens_p_value": OfEvidence(sampled_tokens),
     "sampled_answers_p_value": OfEvidence(sampled_answers),
     "plain_repeat_agreement": OfEvidence(shares.plain_repeats),
-    "warm_cache_agreement": OfEvidence(shares.warm_cache_agreement),
+    "warm_cache_turn_ratio": OfWarmCache("answer_throughput_ratio"),
+    "warm_cache_ttft_delta": OfWarmCache("ttft_delta"),
+    "warm_cache_error_rate": OfEvidence(cached_turns.failed_share),
+    "warm_cache_agreement": OfEvidence(cached_turns.agreement),
     "error_rate": OfEvidence(shares.error_rate),
     "speculation_engaged": OfEvidence(shares.speculation_engaged),
     "truncation_rate": OfEvidence(shares.truncation),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gatekeeper.analysis.metrics.lost_pairs import commonest_fault
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary, successful
 from gatekeeper.analysis.metrics.timing import came_in_bursts
-from gatekeeper.analysis.metrics.words import exactness, warm_cache_words
+from gatekeeper.analysis.metrics.words import exactness
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
 from gatekeeper.analysis.metrics.words.harm import CUT_SHORT
 from gatekeeper.analysis.stats import intervals
@@ -198,16 +198,3 @@ def plain_answers(paired: PairedAnswers) -> tuple[Generation, ...]:
     return tuple(
         generation for generation in (*words.plain, *words.answers) if dict(generation.setting).get("draft") is None
     )
-
-
-def warm_cache_agreement(paired: PairedAnswers) -> Estimate | Missing:
-    """Return the share of canaries whose words the prompt cache leaves alone."""
-    if isinstance(paired.warm_cache, str):
-        return Missing(paired.warm_cache)
-    cold = successful(paired.answers) if paired.greedy else ()
-    share = warm_cache_words.beyond_control(paired.warm_cache, paired.canaries.keys(), cold, paired.level)
-    if isinstance(share, Missing) or paired.frozen:
-        return share
-    # Of prompts like these a count is no fact: so many canaries bound their share.
-    lo, hi = intervals.proportion_bounds(round(share.center * share.n), share.n, paired.level)
-    return replace(share, lo=min(lo, share.lo), hi=max(hi, share.hi), confidence=paired.level)

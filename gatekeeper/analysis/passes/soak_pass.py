@@ -72,6 +72,8 @@ class Pass(Generic[Kind]):
     """What it recorded of the other workloads is added to a workload's answers as well."""
     conditional: bool = False
     """Its requests are sent only if a check would not pass without them, as its title says."""
+    of_plain: bool = False
+    """It runs for workloads that decode plainly as well."""
     fresh: bool = False
     """Its requests need a process that has just started."""
     key: str = ""

@@ -1,12 +1,12 @@
 """The objectives that apply to a workload: the SLO's own, and the implicit ones of every speculating setting."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS
 from gatekeeper.analysis.metrics.words.harm import HARM_LEVEL, SAMPLED_HARM_LEVEL
 from gatekeeper.analysis.plan.settings import defaults, is_greedy, speculates
-from gatekeeper.core.metrics import BY_NAME, SYSTEM_RATIO
+from gatekeeper.core.metrics import BY_NAME, SPEED_RATIOS, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Objective, Slo
@@ -55,11 +55,11 @@ _WHOLE = Implicit(
     why="implicit: an answer that plain decoding completes may not be cut short",
 )
 """At temperature 0; above it chance alone makes one answer to a prompt longer than the limit and another one not."""
-_WARM_CACHE = Implicit(
-    metric="warm_cache_agreement",
-    at_least=1.0,
-    why='implicit with prompt_cache = "as-deployed": a cache may not change answers',
+_DEPLOYED = 'implicit with prompt_cache = "as-deployed": '
+_NO_FAILED_TURN = Implicit(
+    metric="warm_cache_error_rate", at_most=0.0, when="always", why=f"{_DEPLOYED}no turn may fail or stay empty"
 )
+_SAME_TURNS = Implicit(metric="warm_cache_agreement", at_least=1.0, why=f"{_DEPLOYED}a cache may not change answers")
 _VERIFIED = Implicit(
     metric="replay_agreement",
     at_least=1.0,
@@ -91,12 +91,24 @@ def implicit_objectives(slo: Slo, workload: str, terms: Terms) -> tuple[Implicit
         objective for objective in slo.objective if objective.against is None and objective.applies_to(workload)
     ]
     metrics = {objective.metric for objective in slo_objectives}
-    warm = (_WARM_CACHE,) if slo.subject.prompt_cache == "as-deployed" else ()
-    ratio = () if any(objective.of.speed_ratio for objective in slo_objectives) else _no_loss(slo, terms)
+    warm = _warm_cache(slo_objectives, terms) if slo.subject.prompt_cache == "as-deployed" else ()
+    ratio = () if metrics & {*SPEED_RATIOS} else _no_loss(slo, terms)
     greedy = defaults(slo).get("temperature", slo.sampling.temperature) == 0
     whole, words = ((_WHOLE,), _greedy_words(terms)) if greedy else ((), _sampled_words(terms))
     implicit = (*_ALWAYS, *whole, *warm, *ratio, *words)
     return tuple(objective for objective in implicit if objective.metric not in metrics)
+
+
+def _warm_cache(slo_objectives: Sequence[Objective], terms: Terms) -> tuple[Implicit, ...]:
+    """Return the objectives on turns with the prompt cache on: times have the bounds that the SLO has without one."""
+    bounds = {(objective.metric, objective.bound): objective.threshold for objective in slo_objectives}
+    ratios = [bounds[metric, "at_least"] for metric in SPEED_RATIOS if (metric, "at_least") in bounds]
+    timed = {"warm_cache_turn_ratio": {"at_least": ratios[0] if ratios else NO_LOSS}}
+    if ("ttft_delta", "at_most") in bounds:
+        timed["warm_cache_ttft_delta"] = {"at_most": bounds["ttft_delta", "at_most"]}
+    reason = f"{_DEPLOYED}a turn is held to the bound of one without a cache"
+    shown = [Implicit(metric=name, why=reason, **bound) for name, bound in timed.items() if terms.show(name)]
+    return (*shown, _NO_FAILED_TURN, _SAME_TURNS)
 
 
 def _no_loss(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
@@ -140,9 +152,10 @@ def _words(terms: Terms) -> tuple[Implicit, ...]:
 
 
 def all_objectives(slo: Slo, workload: str, *, speculating: bool, terms: Terms = ALL_SHOWN) -> tuple[Objective, ...]:
-    """Return every objective to check for *workload*: the SLO's own, then the implicit ones."""
+    """Return every objective to check for *workload*: the SLO's own, then the implicit ones that apply."""
     slo_objectives = slo.objectives_for(workload, speculating=speculating)
-    return (*slo_objectives, *implicit_objectives(slo, workload, terms)) if speculating else slo_objectives
+    implicit = implicit_objectives(slo, workload, terms)
+    return (*slo_objectives, *(objective for objective in implicit if speculating or objective.when == "always"))
 
 
 def workloads_with(slo: Slo, settings: Mapping[str, Setting], metric: str, terms: Terms) -> tuple[str, ...]:

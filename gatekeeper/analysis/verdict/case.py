@@ -47,8 +47,6 @@ class Case:
     """Seconds that a soak may last beyond max_duration, all in all; 0 without `--extend`."""
     after_soak: Mapping[str, StoredRecords[Any]] = field(default_factory=dict)
     """What the passes after the soaks recorded, by the name of the file, the records of all its parts together."""
-    conversations: StoredRecords[Generation] | None = None
-    """Those at the end of the run; None where none were sent."""
     host_samples: Sequence[HostSample] = ()
     host_trouble: str | None = None
     interval: float = 1.0
@@ -122,8 +120,9 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
         )
     )
     # The forced check, the first of the passes, weighs what those after it recorded.
-    for after in reversed(PASSES) if speculating else ():
-        paired = after.add(paired, _recorded(case, after, soak, workload))
+    for after in reversed(PASSES):
+        if speculating or after.of_plain:
+            paired = after.add(paired, _recorded(case, after, soak, workload))
     return paired
 
 

@@ -15,8 +15,8 @@ from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome, figures, known, worst
 
-if TYPE_CHECKING:  # most runs have none of them
-    from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
+if TYPE_CHECKING:  # it brings numpy, which a command that prints a line does without
+    from gatekeeper.analysis.verdict.cached_contexts import CachedContext
 
 PLAIN_SPEED = "plain_decode_throughput"
 """The decode throughput of the plain arm, beside the one of the speculating arm."""
@@ -43,6 +43,8 @@ class Measured:
     """How the speed against plain decoding is spread over prompts."""
     energy: EnergyUse | None = None
     """What a token of each arm took, where an objective compares them."""
+    contexts: "tuple[CachedContext, ...]" = ()
+    """Turns on a warm cache, by the length of their prompts."""
     claimed: bool = False
     """The counts of rounds are the server's claims."""
 
@@ -70,6 +72,7 @@ class Measured:
                 acceptance_by_position=list(self.acceptance_by_position) or None,
                 prompts=self.prompts and self.prompts.document(),
                 energy=self.energy and self.energy.document(),
+                contexts=[context.document() for context in self.contexts] or None,
             ),
         }
 
@@ -145,8 +148,6 @@ class WorkloadVerdict:
     """What the sweep saw and why it chose."""
     steps: tuple[AbandonedStep, ...] = ()
     """The settings that were soaked before this one, in their order."""
-    conversations: "GrownConversations | None" = None
-    """Of a promoted workload whose canaries are turns: what the draft gains as prompts grow."""
 
     def document(self) -> dict[str, object]:
         """Return the workload as verdict.json writes it."""
@@ -160,7 +161,6 @@ class WorkloadVerdict:
             "measured": self.measured.document(),
             "choice": self.choice.document() if self.choice is not None else {},
             "steps": [step.document() for step in self.steps],
-            **known(conversations=self.conversations and self.conversations.document()),
         }
 
 

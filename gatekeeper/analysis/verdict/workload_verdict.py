@@ -22,12 +22,21 @@ from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.against_certified import check_against
 from gatekeeper.analysis.verdict.answer_findings import differing_answers, examine
+from gatekeeper.analysis.verdict.cached_contexts import cached_contexts
 from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers
 from gatekeeper.analysis.verdict.faster_repeats import examine_repeats, history
 from gatekeeper.analysis.verdict.run_verdict import PLAIN_SPEED, Measured, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import ANSWER_RATIO, BY_NAME, DECODE_RATIO, ENERGY_RATIO, MEASURED, PASS_RATES
+from gatekeeper.core.metrics import (
+    ANSWER_RATIO,
+    BY_NAME,
+    DECODE_RATIO,
+    ENERGY_RATIO,
+    MEASURED,
+    PASS_RATES,
+    SPEED_RATIOS,
+)
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Generation
 from gatekeeper.core.slo import Objective
@@ -78,7 +87,9 @@ def judge_workload(
     required = next(workload.speculation == "required" for workload in case.slo.workload if workload.name == name)
     energy = energy_use(evidence) if any(check.metric == ENERGY_RATIO for check in checks) else None
     seconds = rounded(soaked_seconds(case.soaks[soak.name].records))
-    measured = replace(_measured(evidence, lost), soak_seconds=seconds, energy=energy)
+    objectives = all_objectives(case.slo, name, speculating=speculating, terms=case.plan.terms)
+    contexts = cached_contexts(evidence, objectives)
+    measured = replace(_measured(evidence, lost), soak_seconds=seconds, energy=energy, contexts=contexts)
     setting = setting_document(knobs)
     verdict = WorkloadVerdict(name, outcome, setting, checks, required, because, measured=measured, choice=choice)
     return verdict, findings
@@ -230,7 +241,7 @@ def _after_fall(objective: Objective, evidence: PairedAnswers, over_soak: Estima
 
     A ratio that keeps its bound, but perhaps not at the end of the soak, is open: a longer soak shows where it settles.
     """
-    if not (objective.of.speed_ratio and objective.bound == "at_least"):
+    if objective.metric not in SPEED_RATIOS or objective.bound != "at_least":
         return over_soak
     if isinstance(over_soak, Estimate) and over_soak.lo >= objective.threshold:
         stretch = settled(evidence)

@@ -35,6 +35,7 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
                                     space before them is doubled, which changes no grade
       "warm": 1.0,                  each canary's chance that the candidate's answer is the same once a prompt it
                                     begins with was answered before with the cache on
+      "reread": {"plain": 0.1, "candidate": 1.0},     share of the time until the first token that such a prompt takes
       "shortcut": false,            true: above temperature 0 it keeps a drafted token that is the likeliest one, with
                                     the chance of `acceptance`, instead of sampling: no longer lossless
       "wording": "right",           what the candidate writes: "right" | "other": other words | "twice": each word twice
@@ -66,11 +67,13 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
                                     comes so much faster, from a cache; whole: in one piece
       "claims": {"drafted": 1.0, "accepted": 1.2},    the server's claims, as a multiple of the truth
       "faults": [{"answer": 5, "fault": "die"}, {"every": 50, "arm": "candidate", "fault": "hang"},
-                 {"canary": "json-003", "fault": "garble"}, {"above_streams": 4, "fault": "garble"}]
+                 {"canary": "json-003", "fault": "garble"}, {"above_streams": 4, "fault": "garble"},
+                 {"warm": true, "fault": "empty"}]              only where a beginning of the prompt is in the cache
     }
 
 Faults count every answer of the backend from 1: "die" and "hang" end the system, "garble" and "truncate" spoil one
-answer, "short" cuts an answer at half its length as if it had reached its limit.
+answer, "short" cuts an answer at half its length as if it had reached its limit, "empty" is a complete answer without
+content.
 """
 
 import random
@@ -183,7 +186,7 @@ class Claimed(InputTable):
 class Fault(InputTable):
     """One kind of failure and where it strikes; what is left out matches everything."""
 
-    fault: Literal["die", "hang", "garble", "truncate", "short"]
+    fault: Literal["die", "hang", "garble", "truncate", "short", "empty"]
     answer: int | None = Field(default=None, ge=1)
     every: int | None = Field(default=None, ge=1)
     arm: Literal["both", "plain", "candidate"] = "both"
@@ -191,7 +194,10 @@ class Fault(InputTable):
     above_streams: int = Field(default=0, ge=0)
     """It strikes where more requests than these are in flight."""
 
-    def strikes(self, number: int, arm: Arm, canary: str, streams: int) -> bool:
+    warm: bool = False
+    """It strikes only where a beginning of the prompt is in the cache."""
+
+    def strikes(self, number: int, arm: Arm, canary: str, streams: int, *, is_warm: bool) -> bool:
         """Tell whether it strikes answer *number*, one of *streams* at once."""
         return (
             (self.answer is None or number == self.answer)
@@ -199,11 +205,19 @@ class Fault(InputTable):
             and self.arm in {"both", arm}
             and canary.startswith(self.canary)
             and streams > self.above_streams
+            and (is_warm or not self.warm)
         )
 
 
 class Quality(InputTable):
     """How often each arm is right."""
+
+    plain: Share = Field(default=1.0, ge=0, le=1)
+    candidate: Share = Field(default=1.0, ge=0, le=1)
+
+
+class Reread(InputTable):
+    """Which share of a prompt's time each arm needs where a beginning of it is in the cache."""
 
     plain: Share = Field(default=1.0, ge=0, le=1)
     candidate: Share = Field(default=1.0, ge=0, le=1)
@@ -231,6 +245,7 @@ class Behaviour(InputTable):
     gap: float | None = Field(default=5.0, ge=0)
     flips: Share = Field(default=0.0, ge=0, le=1)
     warm: Share = Field(default=1.0, ge=0, le=1)
+    reread: Reread = Reread()
     shortcut: bool = False
     wording: Literal["right", "other", "twice"] = "right"
     engaged: bool = True

@@ -152,6 +152,8 @@ def plan_answer(context: AnswerContext) -> PlannedAnswer:
         alone = behaviour.first == "prefill"
         most = context.request.max_tokens - alone
         rounds = count_rounds(drafted[alone:], draft_tokens=context.draft_tokens, max_tokens=most)
+    if context.is_warm:
+        prefill *= getattr(behaviour.reread, context.arm)
     bursts[0] = (bursts[0][0] + prefill * context.pace, bursts[0][1])
     if script.noise.stall_share and len(bursts) > 1:
         stall = script.draw("stall", number)

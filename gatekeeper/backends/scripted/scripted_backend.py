@@ -324,9 +324,13 @@ class ScriptedSystem(ScriptedTarget, RunningSystem):
         number, noise = backend.next_number()
         arm: Arm = "plain" if request.draft is None else "candidate"
         replayed = script.replays if backend.replays(arm, canary.id) else None
-        fault = next(
-            (failure.fault for failure in script.faults if failure.strikes(number, arm, canary.id, streams)), None
+        is_warm = self._is_warm(request)
+        struck = (
+            failure.fault
+            for failure in script.faults
+            if failure.strikes(number, arm, canary.id, streams, is_warm=is_warm)
         )
+        fault = next(struck, None)
         context = backend.context(
             request,
             number=number,
@@ -336,7 +340,7 @@ class ScriptedSystem(ScriptedTarget, RunningSystem):
             / (replayed.faster if replayed else 1.0),
             seconds=backend.seconds(begun),
             short=fault == "short",
-            is_warm=self._is_warm(request),
+            is_warm=is_warm,
         )
         context = replace(context, pace=context.pace * self._draft_pace(context, streams))
         planned = plan_answer(context)
@@ -353,7 +357,8 @@ class ScriptedSystem(ScriptedTarget, RunningSystem):
             backend.end(streams, ended)
         self._alive, self._ended_ns = fault not in {"die", "hang"}, ended
         at_once = replayed is not None and replayed.whole
-        return ShownAnswer(context, planned, backend.sight, times, at_once).answer(begun, ended, self._words(fault))
+        answer = ShownAnswer(context, planned, backend.sight, times, at_once).answer(begun, ended, self._words(fault))
+        return replace(answer, text="", tool_calls=(), arrivals=()) if fault == "empty" else answer
 
     def _words(self, fault: str | None) -> str | None:
         """Return the fault of an answer, in the words of a record."""

@@ -50,8 +50,8 @@ MEASURED = (
 
 RUN_TO_RUN = tuple(metric.name for metric in ALL if metric.run_to_run)
 """Metrics that two runs can be compared in."""
-SPEED_RATIOS = tuple(metric.name for metric in ALL if metric.speed_ratio)
-"""The speed against plain decoding, the one that counts first."""
+SPEED_RATIOS = tuple(metric.name for metric in ALL if metric.speed_ratio and not metric.measured_by)
+"""The speed of a soak against plain decoding, the one that counts first."""
 DECODE_RATIO, ANSWER_RATIO, SYSTEM_RATIO = SPEED_RATIOS
 """Of decoding; of whole answers, where these come in one piece; of all streams together, where several run at once."""
 ENERGY_RATIO = "energy_ratio"

@@ -264,10 +264,29 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
         "until plain decoding repeats itself, no draft can be compared with it word by word",
         measured_by="plain_repeats",
     ),
+    _speed_ratio(
+        "warm_cache_turn_ratio", _WHOLE,
+        "answer_throughput_ratio of turns of conversations with the prompt cache on",
+        "the same of turns on a warm cache",
+        measured_by="warm_cache",
+    ),
+    Metric(
+        name="warm_cache_ttft_delta", unit="1", higher_is_better=False, per=Per.PAIR, needs=_TIMES | Sight.PLAIN,
+        description="ttft_delta of turns of conversations with the prompt cache on",
+        formula="exp(mean over conversations of mean log(drafting TTFT / plain TTFT)) - 1",
+        remedy=_LATER, relative=True, measured_by="warm_cache",
+    ),
+    _share(
+        "warm_cache_error_rate", Per.ANSWER, Sight.NOTHING,
+        "share of turns with the prompt cache on that failed, in either arm",
+        higher=False,
+        formula="failed turns / turns",
+        remedy=_FAILS, measured_by="warm_cache", population=False,
+    ),
     _share(
         "warm_cache_agreement", Per.PAIR, _PAIRED_TEXT,
-        "share of canaries whose greedy answers equal plain decoding's with the prompt cache on, repeated or later",
-        formula="canaries with equal answers / canaries",
+        "share of conversations whose greedy words are those of plain decoding without a cache",
+        formula="conversations with equal answers / conversations",
         remedy=_UNCACHED, measured_by="warm_cache",
     ),
     _share(

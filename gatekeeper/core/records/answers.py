@@ -153,7 +153,9 @@ class Role(StrEnum):
     CLOSING = "closing"
     """A quality canary, requested again after the soak."""
     WARM = "warm"
-    """Warm-cache pass: with the prompt cache on, or plain decoding's answer to the same prompt."""
+    """Warm-cache pass: a turn of a conversation, with the prompt cache on."""
+    COLD = "cold"
+    """Warm-cache pass: the same turn, for plain decoding without a cache."""
     LOADED = "loaded"
     """Warm-up pass: the first request after a start."""
     IDLE = "idle"
@@ -181,7 +183,7 @@ class Generation:
     role: Role
     """Why it was requested: see *Roles*."""
     repeat: int
-    """Of the sweep; in a soak, the unbroken stretch of its segment."""
+    """Of the sweep; in a soak, the unbroken stretch of its segment; of a turn, its place in the conversation."""
     pair: str
     """Answers of both arms with the same pair are compared."""
     concurrency: int

@@ -30,7 +30,7 @@ class HostSample:
     values: dict[str, Reading]
     """By name: see *A reading*, and *Names of readings*."""
     phase: str = ""
-    """The soak, or the conversations at the end; empty outside of them."""
+    """The soak; empty outside of it."""
     segment: int = 0
     """Which uninterrupted part of the run."""
     took_ns: int = 0

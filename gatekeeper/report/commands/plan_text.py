@@ -12,7 +12,6 @@ STAGES = {
     "rest": "rest before and after the soak, for the power at rest",
     "plain_blocks": "plain blocks before, midway through and after the soak",
     "closing": "closing pass over the quality canaries",
-    "conversations": "conversations, turn after turn",
 }
 STEPS = {"shrink-draft": "a shorter draft", "lighter-draft": "a lighter draft", "autoregressive": "plain decoding"}
 

@@ -28,7 +28,7 @@ class AnswerRow:
     key: str
     """Unique in that file."""
     phase: str
-    """`sweep`, `soak` or the pass: `warm_cache`, `conversations`, ..."""
+    """`sweep`, `soak` or the pass: `warm_cache`, ..."""
     trial: str
     """The trial, or the soak that it belongs to: `baseline`, `num_draft_tokens-4`, `soak-1`."""
     workload: str

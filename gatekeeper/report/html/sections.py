@@ -1,15 +1,15 @@
-"""The sections of a page below its objectives, in their order: from conversations to the manifest."""
+"""The sections of a page below its objectives, in their order: from the warm cache to the manifest."""
 
 import json
 from collections.abc import Iterator, Mapping
 
-from gatekeeper.analysis.verdict.grown_conversations import WORDS, ContextBin, GrownConversations
+from gatekeeper.analysis.verdict.cached_contexts import CachedContext
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadVerdict
 from gatekeeper.core.manifest import Model
 from gatekeeper.core.metrics import ENERGY_RATIO
 from gatekeeper.core.text import describe_setting
-from gatekeeper.core.units import percent, show, show_bytes
-from gatekeeper.core.verdict import Check, Estimate
+from gatekeeper.core.units import percent, show
+from gatekeeper.core.verdict import Check, Estimate, Outcome
 from gatekeeper.report import phrases
 from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve
 from gatekeeper.report.data.glossary import finding_title, in_words
@@ -18,19 +18,14 @@ from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.html import charts, soak_charts
 from gatekeeper.report.html.charts import Line, Scale
 from gatekeeper.report.html.markup import Markup, el, facts, join, note, section, table
-from gatekeeper.report.html.page_parts import pill
 from gatekeeper.report.html.sweep_section import sweep_section
-from gatekeeper.report.phrases import end_of_gain
 
-CONVERSATION_HEADS = (
-    "Prompt, tokens", "Against plain", "Outcome", "Acceptance", "First token", "As expected", "Memory", "Evidence",
-    "Because",
-)  # fmt: skip
-CONVERSATION_KINDS = {"inside": "promoted", "outside": "failed", "open": "unproven"}
-"""The outcomes of a run whose sign and colour the words of a bin have."""
-ABOUT_CONVERSATIONS = (
-    "Each conversation was asked turn after turn in both arms, on the prompt cache as deployed. All intervals hold "
-    "together, with the conversation as the unit. Drafting is on for prompts up to where the gain is proven."
+CONTEXT_HEADS = ("Prompt, tokens", "Whole turn", "First token", "Acceptance", "Failed", "Evidence")
+CONTEXT_KINDS = {Outcome.PASS: "promoted", Outcome.FAIL: "failed", Outcome.UNPROVEN: "unproven"}
+"""The outcomes of a run whose colour the interval of a length has."""
+ABOUT_CONTEXTS = (
+    "Conversations that grew turn by turn in both arms with their prompt caches on; the first turn of each fills its "
+    "cache and is not timed. All intervals of the whole turn hold together, with the conversation as the unit."
 )
 ABOUT_ENERGY = (
     "Joules a token above the power at rest, of the same work in both arms: by readings of the sensor that lie wholly "
@@ -43,7 +38,7 @@ def sections(page: PageData) -> list[Markup]:
     """Return the sections that follow the objectives; those with nothing to show are left out."""
     verdict = page.verdict
     parts = (
-        conversations_section(verdict),
+        contexts_section(verdict),
         energy_section(verdict),
         sweep_section(page),
         latency_section(page),
@@ -79,44 +74,31 @@ def _findings(page: PageData) -> Markup | None:
     return section("Findings", el("ul", *findings, class_="events")) if findings else None
 
 
-def conversations_section(verdict: Verdict) -> Markup | None:
-    """Return the section; None where no workload has conversations_section."""
-    grown = {work.name: work.conversations for work in verdict.workloads if work.conversations is not None}
-    ends = [end for each in grown.values() for end in _ratio_ends(each)]
+def contexts_section(verdict: Verdict) -> Markup | None:
+    """Return turns on a warm cache by the length of their prompts; None where no workload has any."""
+    measured = {work.name: work.measured.contexts for work in verdict.workloads if work.measured.contexts}
+    ratios = (context.ratio for contexts in measured.values() for context in contexts)
+    ends = [end for ratio in ratios if isinstance(ratio, Estimate) for end in (ratio.lo, ratio.hi)]
     across = charts.scale(ends, floor=1.0)
-    blocks = [_conversations_of(name, each, across) for name, each in grown.items()]
-    return section("Conversations", *blocks, about=ABOUT_CONVERSATIONS) if blocks else None
+    blocks = [
+        join(el("h3", name), table(CONTEXT_HEADS, [_context_row(context, across) for context in contexts], "plainly"))
+        for name, contexts in measured.items()
+    ]
+    return section("Warm cache", *blocks, about=ABOUT_CONTEXTS) if blocks else None
 
 
-def _ratio_ends(grown: GrownConversations) -> Iterator[float]:
-    for context in grown.bins:
-        if isinstance(context.ratio, Estimate):
-            yield from (context.ratio.lo, context.ratio.hi)
-
-
-def _conversations_of(name: str, grown: GrownConversations, across: Scale) -> Markup:
-    rows = [_context_row(context, across) for context in grown.bins]
-    return join(
-        el("h3", name), el("p", end_of_gain(grown)), table(CONVERSATION_HEADS, rows, "plainly") if rows else None
-    )
-
-
-def _context_row(context: ContextBin, across: Scale) -> tuple[str, ...]:
-    ratio, word = context.ratio, WORDS[context.outcome]
+def _context_row(context: CachedContext, across: Scale) -> tuple[str, ...]:
+    ratio, kind = context.ratio, CONTEXT_KINDS[context.outcome]
     drawn = "-"
     if isinstance(ratio, Estimate):
-        drawn = charts.speedup(ratio.center, ratio.lo, ratio.hi, across, CONVERSATION_KINDS[word])
-    first, passed = context.ttft, context.passed
+        drawn = charts.speedup(ratio.center, ratio.lo, ratio.hi, across, kind)
     return (
         f"{context.least} to {context.most}",
         drawn,
-        pill(CONVERSATION_KINDS[word], word),
-        "-" if context.acceptance is None else show(context.acceptance, "1"),
-        "-" if first is None else f"{show(first['candidate'], 's')}, plain {show(first['plain'], 's')}",
-        "-" if passed is None else f"{passed['candidate']} of {passed['of']}, plain {passed['plain']}",
-        "-" if context.footprint is None else show_bytes(context.footprint),
+        phrases.first_tokens(context),
+        phrases.figure(context.acceptance, "acceptance_rate"),
+        str(context.failed),
         f"{context.turns} turns of {context.conversations} conversations",
-        context.because,
     )
 
 

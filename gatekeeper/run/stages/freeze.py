@@ -11,7 +11,6 @@ import numpy as np
 from gatekeeper import __version__, host
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.plan.complaints.wrong_host import host_doubts
-from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS, conversations_of
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, plan_document
 from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
@@ -118,7 +117,6 @@ def frozen_files(
     yield from inputs.texts.items()
     if certified is not None:
         yield CERTIFIED_NAME, certified
-    has_conversations = any(map(conversations_of, inputs.canaries.values()))
-    pass_files = [*(f"{after.stem}-1*.jsonl" for after in PASSES), *([CONVERSATIONS] if has_conversations else [])]
+    pass_files = [f"{after.stem}-1*.jsonl" for after in PASSES]
     yield PLAN, json_text(plan_document(inputs.slo, plan, pass_files))
     yield MANIFEST, manifest

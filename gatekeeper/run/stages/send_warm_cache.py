@@ -1,88 +1,102 @@
-"""The warm-cache pass: the canaries requested again as deployed, repeated and as the second turn of a conversation."""
+"""The warm-cache pass: plain decoding with its cache off, then both arms with their caches on."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from gatekeeper.analysis.metrics.words.warm_cache_words import CONTROL
-from gatekeeper.analysis.passes.warm_cache import CONTROL_REPEATS, WARM_REPEATS, continued
+from gatekeeper.analysis.passes.warm_cache import conversations_of
 from gatekeeper.analysis.plan.planned_request import PlannedRequest, shuffled
-from gatekeeper.analysis.plan.settings import plain_of
+from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import Generation, Role
+from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.run.stages.tasks import KeptRecords, PassTask, SoakTask
-
-TOGETHER = 4
-"""Canaries shuffled together: 8 prompts with their second turns, which fit into mlx_lm.server's cache of 10."""
 
 WITHOUT = frozenset({"temperature", "concurrency"})
 GREEDY = (("temperature", 0.0), ("seed", None))
 """It overrides the SLO's sampling: only greedy answers, one at a time, can be compared token by token."""
 
 
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A conversation of a workload with all its turns."""
+
+    workload: str
+    name: str
+    turns: tuple[Canary, ...]
+
+
 def send(task: PassTask[Generation]) -> None:
-    """Request plain decoding with the cache off, then the candidate with the cache on, greedily and one at a time.
+    """Send every prompt without a cache, then each conversation turn by turn in both arms, greedily, one at a time.
 
-    Both arms get the same prompts: plain decoding's answer is the first turn of every conversation.
+    Both arms get the same prompts: plain decoding's answer without a cache is the reply in every conversation. Half of
+    plain decoding's conversations come before the draft's and half after, so that a drift of the host meets both; each
+    part has a process of its own, so that no arm resumes what the other has read.
     """
-    soak = task.soak
-    answers = KeptRecords(task.record, list(task.recorded))
+    soak, answers = task.soak, KeptRecords(task.record, list(task.recorded))
     plain = plain_of(soak.plan.resident)
-    singles = [(name, canary) for name in soak.plan.settings for canary in soak.canaries[name]]
-    first_turns = [_request(soak, name, "plain", canary, canary.id) for name, canary in singles]
-    task.send_missing(plain, first_turns, record=answers)
-    later = _conversations(soak, answers.records)
-    second_turns = [_request(soak, name, "plain", turn, first) for (name, first), turn in later.items()]
-    task.send_missing(plain, second_turns, record=answers)
-    task.send_missing(soak.plan.resident, _shuffled(soak, later), cache=True, record=answers)
-    task.send_missing(plain, _control(soak, later), cache=True, record=answers)
+    for _ in range(2):  # the second time with the turns that follow an answer of the first
+        prompts = _without_cache(soak, _grown(soak, answers.records))
+        task.send_missing(plain, _unanswered(prompts, answers.records), record=answers)
+    conversations = _grown(soak, answers.records)
+    order = shuffled(conversations, random.Random(f"{soak.seed}|{soak.plan.name}|warm cache"))
+    half = (len(order) + 1) // 2
+    for arm, part in (("plain", order[:half]), ("candidate", order), ("plain", order[half:])):
+        resident = plain if arm == "plain" else soak.plan.resident
+        missing = _unanswered(_turns(soak, arm, part), answers.records)
+        if missing and missing[0].repeat:
+            # The new process has not read the turns before this one, which an interrupted pass has recorded.
+            prefix = f"warmup-{soak.segment}-{missing[0].prefix}"
+            missing.insert(0, replace(missing[0], role=Role.WARMUP, prefix=prefix))
+        task.send_missing(resident, missing, cache=True, record=answers)
 
 
-def _conversations(soak: SoakTask, records: Sequence[Generation]) -> dict[tuple[str, str], Canary]:
-    """Return, by workload and first canary, the prompt of the second turn; none where plain decoding failed."""
-    answered = [record for record in records if record.arm == "plain" and record.answer.fault is None]
-    answers = {(record.workload, record.canary): record.answer for record in answered}
-    turns = {}
-    for name in soak.plan.settings:
-        canaries = soak.canaries[name]
-        for first, then in zip(canaries, (*canaries[1:], canaries[0]), strict=True):
-            if (name, first.id) in answers:
-                turns[name, first.id] = continued(first, answers[name, first.id], then)
-    return turns
+def _unanswered(requests: Iterable[PlannedRequest], records: Sequence[Generation]) -> list[PlannedRequest]:
+    """Return the requests that neither an interrupted segment nor this one has recorded."""
+    done = {record.key for record in records}
+    return [request for request in requests if request.key not in done]
 
 
-def _shuffled(soak: SoakTask, later: Mapping[tuple[str, str], Canary]) -> Iterator[PlannedRequest]:
-    for name in soak.plan.settings:
-        canaries = soak.canaries[name]
-        for start in range(0, len(canaries), TOGETHER):
-            group = canaries[start : start + TOGETHER]
-            requests = [
-                _request(soak, name, "candidate", canary, canary.id, repeat)
-                for canary in group
-                for repeat in range(WARM_REPEATS)
-            ]
-            turns = [later[name, canary.id] for canary in group if (name, canary.id) in later]
-            requests += [_request(soak, name, "candidate", turn, turn.id.partition("+")[0]) for turn in turns]
-            yield from shuffled(requests, random.Random(f"{soak.seed}|{soak.plan.name}|{name}|{start}"))
+def _grown(soak: SoakTask, records: Sequence[Generation]) -> list[Grown]:
+    """Return the conversations of every workload, as far as plain decoding's answers without a cache let them grow."""
+    replies: dict[tuple[str, str], Answer] = {
+        (record.workload, record.canary): record.answer
+        for record in records
+        if record.role is Role.COLD and record.answer.fault is None
+    }
+    return [
+        Grown(name, conversation.name, conversation.grown(replies.get((name, conversation.turns[-1].id))))
+        for name in soak.plan.settings
+        for conversation in conversations_of(soak.canaries[name])
+    ]
 
 
-def _control(soak: SoakTask, later: Mapping[tuple[str, str], Canary]) -> Iterator[PlannedRequest]:
-    """Yield each canary as often as its first repeat with a cache needs, and its second turn, for plain decoding."""
-    for (name, first), turn in later.items():
-        canary = next(canary for canary in soak.canaries[name] if canary.id == first)
-        for repeat in range(CONTROL_REPEATS):
-            yield _request(soak, name, CONTROL, canary, first, repeat)
-        yield _request(soak, name, CONTROL, turn, first)
+def _without_cache(soak: SoakTask, conversations: Sequence[Grown]) -> Iterator[PlannedRequest]:
+    """Yield each prompt of the conversations once, for plain decoding."""
+    for conversation in conversations:
+        prompts = {canary.id: canary for canary in conversation.turns}
+        for canary in prompts.values():
+            yield _request(soak, conversation, "plain", canary, prefix="cold", role=Role.COLD)
 
 
-def _request(soak: SoakTask, name: str, arm: str, canary: Canary, first: str, repeat: int = 0) -> PlannedRequest:
+def _turns(soak: SoakTask, arm: str, conversations: Sequence[Grown]) -> Iterator[PlannedRequest]:
+    """Yield every turn; a workload that decodes plainly has no other arm."""
+    for conversation in conversations:
+        if arm == "plain" or speculates(soak.plan.settings[conversation.workload]):
+            for number, canary in enumerate(conversation.turns):
+                yield _request(soak, conversation, arm, canary, prefix=f"{arm}-{number}", role=Role.WARM, repeat=number)
+
+
+def _request(
+    soak: SoakTask, conversation: Grown, arm: str, canary: Canary, *, prefix: str, role: Role, repeat: int = 0
+) -> PlannedRequest:
     return soak.request(
-        name,
+        conversation.workload,
         canary,
         arm,
         without=WITHOUT,
-        prefix=f"{arm}-{repeat}",
-        role=Role.WARM,
+        prefix=prefix,
+        role=role,
         repeat=repeat,
-        pair=first,
+        pair=f"{conversation.name}#{repeat}",
         sampling=GREEDY,
     )

@@ -9,7 +9,6 @@ from typing import Any
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.passes.soak_pass import Pass
 from gatekeeper.analysis.plan.objectives import Terms
-from gatekeeper.analysis.plan.planned_conversations import CONVERSATIONS
 from gatekeeper.analysis.plan.soak_schedule import PART
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.verdict.against_certified import Certified, CertifiedFigures, compared
@@ -101,7 +100,6 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
         looks=looks,
         extended=max(extended, default=0.0),
         after_soak=after_soak,
-        conversations=_conversations(directory, live=live),
         host_samples=samples.records,
         host_trouble=None if live else samples.trouble,
         interval=manifest.sample_interval,
@@ -130,13 +128,6 @@ def _after_soak(directory: RunDirectory, after: Pass[Any], soaks: Iterable[str])
         if PART not in name or (directory.path / file).exists():
             stored[file.removesuffix(".jsonl")] = read_records(directory.path / file, KINDS[after.kind])
     return {f"{name}.jsonl": recorded for name, recorded in _join(stored)[0].items()}
-
-
-def _conversations(directory: RunDirectory, *, live: bool) -> StoredRecords[Generation] | None:
-    """Return the conversations at the end of a run; None where there are none, or those of a *live* run are cut off."""
-    path = directory.path / CONVERSATIONS
-    recorded = read_records(path, ANSWERS) if path.exists() else None
-    return None if live and recorded is not None and recorded.trouble else recorded
 
 
 def _damage_finding(name: str) -> Finding:

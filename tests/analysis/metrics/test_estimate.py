@@ -10,9 +10,8 @@ from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE
 from gatekeeper.analysis.metrics.pass_rates import pass_rate
 from gatekeeper.analysis.metrics.timing import bursts
-from gatekeeper.analysis.metrics.words.warm_cache_words import CONTROL
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.core.metrics import ALL
+from gatekeeper.core.metrics import ALL, SPEED_RATIOS
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Tie
 from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.golden_words import says
@@ -27,6 +26,7 @@ from tests.builders.slo import (
     counted,
     evidence,
     generation,
+    grown,
     known,
     marked,
     near,
@@ -35,7 +35,7 @@ from tests.builders.slo import (
     twins,
 )
 
-RATIOS = [metric.name for metric in ALL if metric.speed_ratio]
+RATIOS = SPEED_RATIOS
 
 WORKLOAD_METRICS = [metric.name for metric in ALL if not metric.host]
 
@@ -678,53 +678,11 @@ def test_no_share_of_a_population_is_a_fact(metric: str, tries: int) -> None:
     candidate = spread(12, lambda _: reply, tries)
     twice = spread(12, lambda _: replace(reply, rounds=None), 2)
     plain = [replace(record, arm="plain", role=Role.BASELINE, setting=PLAIN) for record in twice]
-    warm = [
-        _warm(f"{prompt.id}{turn}", arm, at, "x") for prompt in prompts for turn in ("", "+x") for arm, at in WARM_ASKED
-    ]
+    warm = [turn for prompt in prompts for turn in grown(prompt.id)]
 
     share = known(estimate(metric, evidence(candidate, plain, prompts, warm_cache=tuple(warm), frozen=False)))
 
     assert (12, True) == (share.n, 0.2 < share.hi - share.lo)
-
-
-WARM_ASKED = (
-    *(("plain", 0), ("candidate", 0), ("candidate", 1), ("candidate", 2)),
-    *((CONTROL, 0), (CONTROL, 1)),
-)
-
-
-def _warm(name: str, arm: str, repeat: int, text: str) -> Generation:
-    return generation(
-        answer(text=text),
-        name,
-        arm=arm,
-        role=Role.WARM,
-        repeat=repeat,
-        key=f"{arm}-{repeat}",
-        pair=name.partition("+")[0],
-    )
-
-
-def test_a_warm_cache_is_judged_by_its_own_records() -> None:
-    """
-    Both canaries were repeated and continued with the cache on, and one second turn differs: a half, of two.
-    """
-    records = [
-        _warm(f"{name}{turn}", arm, repeat, "odd" if (name, turn, arm) == ("c-000", "+x", "candidate") else "same")
-        for name in ("c-000", "c-001")
-        for turn in ("", "+x")
-        for arm, repeats in (("plain", 1), ("candidate", 3), (CONTROL, 2))
-        for repeat in range(repeats)
-    ]
-
-    paired = evidence(spread(2, lambda _: answer(text="same")), warm_cache=tuple(records))
-    agreement = known(estimate("warm_cache_agreement", paired))
-    beyond = known(estimate("warm_cache_agreement", replace(paired, frozen=False)))
-
-    assert (0.5, 0.5, 0.5, 2) == (agreement.lo, agreement.center, agreement.hi, agreement.n)
-    assert (*intervals.proportion_bounds(1, 2, 0.95), 0.5, 2) == (beyond.lo, beyond.hi, beyond.center, beyond.n)
-    assert agreement.notes == beyond.notes
-    assert 1 == len(agreement.notes)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.over_time import excessive_drift, last_third, likely_end, plain_drift, settled
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.core.metrics import ALL
+from gatekeeper.core.metrics import SPEED_RATIOS
 from gatekeeper.core.records import Answer, Generation, Role, Rounds
 from gatekeeper.core.slo import Soak
 from gatekeeper.core.verdict import Estimate, Missing, StillChanging
@@ -142,7 +142,7 @@ def test_an_answer_that_ends_on_a_border_belongs_to_the_next_window() -> None:
     assert 0.9 == known(estimate("acceptance_window_min", evidence(answers))).center
 
 
-RATIOS = [metric.name for metric in ALL if metric.speed_ratio]
+RATIOS = SPEED_RATIOS
 
 
 def drifting(change: float, repeats: int = 4) -> Twins:

@@ -96,16 +96,27 @@ def test_objectives_of_other_workloads_are_theirs() -> None:
     assert [0.9] == [promise.threshold for promise in all_objectives(written, "hard", speculating=False)]
 
 
-def test_a_prompt_cache_brings_an_objective_of_its_own() -> None:
+def test_a_prompt_cache_brings_objectives_of_its_own() -> None:
     """
-    As deployed, a cache may not change answers. The pass that measures it is due though no objective names it.
+    As deployed, no turn may fail, no word may change, and turns keep the SLO's own bounds of time: 1 without one, and
+    the first token only where it has one. Plain decoding may not fail either, so that the pass is due for it too.
     """
     subject = {"backend": "scripted", "target": "t", "drafts": ["heavy", "light"], "script": "truth.json"}
-    cached = slo(subject={**subject, "prompt_cache": "as-deployed"})
+    subject |= {"prompt_cache": "as-deployed"}
+    cached = slo(objective("error_rate", at_most=0.0), subject=subject)
+    bounds = objective("answer_throughput_ratio", at_least=1.2), objective("ttft_delta", at_most=0.08)
+    bound = slo(*bounds, objective("throughput_ratio", at_least=0.9), subject=subject)
 
-    assert {"warm_cache_agreement"} == implied(cached).keys() - implied(slo()).keys()
+    always = {"warm_cache_turn_ratio": 1.0, "warm_cache_error_rate": 0.0, "warm_cache_agreement": 1.0}
+    assert always.keys() == {name for name in implied(cached) if name.startswith("warm_cache")}
+    assert always == {name: implied(cached)[name].threshold for name in always}
+    assert (0.9, 0.08) == tuple(
+        implied(bound)[name].threshold for name in ("warm_cache_turn_ratio", "warm_cache_ttft_delta")
+    )
+    plain = all_objectives(bound, "easy", speculating=False)
+    assert ["warm_cache_error_rate"] == [promise.metric for promise in plain]
     settings = {"easy": (("draft", "heavy"),), "hard": (("draft", None),)}
-    assert ("easy",) == warm_cache_workloads(cached, settings)
+    assert ("easy", "hard") == warm_cache_workloads(cached, settings)
 
 
 def test_an_objective_relaxes_for_the_workloads_it_names() -> None:

@@ -256,7 +256,7 @@ def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
             "set a temperature above 0, or remove the objective",
         ),
         (
-            name == "warm_cache_agreement" and subject.prompt_cache == "off",
+            metric.measured_by == "warm_cache" and subject.prompt_cache == "off",
             "no request uses a warm cache while the prompt cache is off",
             'set prompt_cache = "as-deployed" in [subject]',
         ),

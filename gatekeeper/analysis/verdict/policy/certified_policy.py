@@ -156,12 +156,13 @@ def _route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> Certifi
 
 
 def _longest_prompt(workload: WorkloadVerdict) -> int | None:
-    """Return the longest prompt of the soak, or the longest that still gains where conversations were measured."""
-    longest, grown = workload.measured.longest_prompt, workload.conversations
-    if grown is None:
-        return longest
-    reach = max(1, grown.reach)  # without a gain no prompt is short enough
-    return reach if longest is None else min(longest, reach)
+    """Return the longest prompt of the soak; less where turns on a warm cache with shorter ones are proven slower."""
+    measured = workload.measured
+    slower = [context.least for context in measured.contexts if context.outcome is Outcome.FAIL]
+    if not slower:
+        return measured.longest_prompt
+    reach = max(1, min(slower) - 1)  # a route has a prompt of at least one token
+    return reach if measured.longest_prompt is None else min(measured.longest_prompt, reach)
 
 
 def longest_format(canaries: Iterable[Canary]) -> int | None:

@@ -12,10 +12,8 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.exactness import Comparison, compare, divergences, same_output
 from gatekeeper.analysis.metrics.words.explanations import by_tie, explanations_for
 from gatekeeper.analysis.metrics.words.near_tie_rule import TIE_TOLERANCE, Divergence, first_divergence
-from gatekeeper.analysis.metrics.words.warm_cache_words import warm_cache_agreement
 from gatekeeper.core.records import Answer, Generation, Numerics, Role, Tie, setting
 from gatekeeper.core.records.arrivals import Arrival
-from gatekeeper.core.verdict import Missing
 from tests.builders.golden_words import says
 from tests.builders.slo import canary
 
@@ -190,50 +188,6 @@ def test_texts_are_compared_where_no_tokens_are_shown() -> None:
 
     assert same_output(candidate, twin)
     assert not same_output(answer(text="x"), answer(text="y"))
-
-
-def conversation(*, later: str = "two", repeat: str = "one", fault: str | None = None) -> list[Generation]:
-    return [
-        made("plain", answer(text="one"), pair="a"),
-        made("plain", answer(text="two"), canary="a+b", pair="a"),
-        made("candidate", answer(text="one"), pair="a"),
-        made("candidate", answer(text=repeat, fault=fault), pair="a"),
-        made("candidate", answer(text=later), canary="a+b", pair="a"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [({}, True), ({"later": "x"}, False), ({"repeat": "x"}, False), ({"fault": "died"}, False)],
-    ids=str,
-)
-def test_a_warm_answer_must_be_plain_decodings(changed: dict[str, str], *, expected: bool) -> None:
-    """
-    A canary agrees only if every repeat and its second turn do; an answer that fails with the cache on differs.
-    """
-    agreement = warm_cache_agreement(conversation(**changed), {"a"})
-
-    assert not isinstance(agreement, Missing)
-    agree, notes = agreement
-    assert ({"a": expected}, expected) == (agree, not notes)
-
-
-@pytest.mark.parametrize("without", range(5))
-def test_a_missing_warm_answer_proves_nothing(without: int) -> None:
-    """
-    Without any one of plain decoding's two answers, the repeat or the second turn, nothing is estimated.
-    """
-    records = conversation()
-    del records[without]
-
-    assert isinstance(warm_cache_agreement(records, {"a"}), Missing)
-
-
-def test_no_canary_is_no_agreement() -> None:
-    """
-    Nothing asked is nothing proven.
-    """
-    assert isinstance(warm_cache_agreement([], set()), Missing)
 
 
 def test_same_output_by_token_ids() -> None:

@@ -1,0 +1,107 @@
+"""Turns on a warm cache by the length of their context: how soon both arms answer, and what the draft gets accepted."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from gatekeeper.analysis.metrics.cached_turns import timed_turns
+from gatekeeper.analysis.metrics.checks import check
+from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.lost_pairs import Pair
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, values_of
+from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
+from gatekeeper.analysis.metrics.timing import ttft
+from gatekeeper.core.metrics import ANSWER_RATIO
+from gatekeeper.core.slo import Objective
+from gatekeeper.core.verdict import Estimate, Missing, Outcome, figures, known, rounded
+
+CONTEXTS = (*(512 * 2**power for power in range(12)), math.inf)
+"""The longest prompts that each bin may have, in tokens."""
+TURN_RATIO = "warm_cache_turn_ratio"
+
+
+@dataclass(frozen=True, slots=True)
+class CachedContext:
+    """The turns whose prompts are of one length, about."""
+
+    least: int
+    """Tokens of the shortest prompt among them."""
+    most: int
+    """The same of the longest."""
+    conversations: int
+    """Of which they are turns."""
+    turns: int
+    """Compared in both arms."""
+    failed: int
+    """Of them, in either arm."""
+    outcome: Outcome
+    """Of the bound on the ratio; the bounds of all lengths hold together."""
+    ratio: Estimate | Missing
+    """Time of whole turns, plain decoding over drafting."""
+    first_token: Estimate | Missing
+    """The relative change of the time to first token."""
+    ttft: Mapping[str, float]
+    """The median seconds to the first token, by arm."""
+    acceptance: Estimate | Missing
+
+    def document(self) -> dict[str, object]:
+        """Return it as verdict.json writes it."""
+        estimates = {
+            TURN_RATIO: self.ratio,
+            "warm_cache_ttft_delta": self.first_token,
+            "acceptance_rate": self.acceptance,
+        }
+        return {
+            "least": self.least,
+            "most": self.most,
+            "conversations": self.conversations,
+            "turns": self.turns,
+            "failed": self.failed,
+            "outcome": self.outcome.name.lower(),
+            **{name: figures("center", value) for name, value in estimates.items() if isinstance(value, Estimate)},
+            **known(ttft={arm: rounded(value) for arm, value in self.ttft.items()} or None),
+        }
+
+
+def cached_contexts(paired: PairedAnswers, objectives: Sequence[Objective]) -> tuple[CachedContext, ...]:
+    """Return the turns of a workload by the tokens of their prompts, the shortest first.
+
+    Nothing is returned where no such turn was compared, or the server does not count the tokens of a prompt.
+    """
+    bound = next((objective for objective in objectives if objective.metric == TURN_RATIO), None)
+    turns = timed_turns(paired)
+    if bound is None or isinstance(turns, Missing):
+        return ()
+    by_context: dict[float, list[Pair]] = {}
+    for pair in sorted(turns.pairs, key=_prompt_tokens):
+        if tokens := _prompt_tokens(pair):
+            context = next(context for context in CONTEXTS if tokens <= context)
+            by_context.setdefault(context, []).append(pair)
+    level = 1 - (1 - paired.level) / max(1, len(by_context))
+    return tuple(_measure(replace(turns, level=level), pairs, bound) for pairs in by_context.values())
+
+
+def _prompt_tokens(pair: Pair) -> int:
+    """Return the tokens of the prompt, those from the cache included: some servers leave them out of one arm's."""
+    return max(turn.answer.prompt_tokens or 0 for turn in pair)
+
+
+def _measure(turns: PairedAnswers, pairs: Sequence[Pair], bound: Objective) -> CachedContext:
+    candidate, plain = (tuple(arm) for arm in zip(*pairs, strict=True))
+    arms = {"candidate": candidate, "plain": plain}
+    part = replace(turns, answers=candidate, plain=plain, pairs=tuple(pairs))
+    ratio = estimate(ANSWER_RATIO, part)
+    times = {arm: [seconds for _, seconds in values_of(answers, ttft)] for arm, answers in arms.items()}
+    return CachedContext(
+        least=_prompt_tokens(pairs[0]),
+        most=_prompt_tokens(pairs[-1]),
+        conversations=len({turn.canary for turn in candidate}),
+        turns=len(pairs),
+        failed=sum(turn.answer.fault is not None for pair in pairs for turn in pair),
+        outcome=check(bound, ratio).outcome,
+        ratio=ratio,
+        first_token=estimate("ttft_delta", part),
+        ttft={arm: median(seconds) for arm, seconds in times.items() if seconds},
+        acceptance=estimate("acceptance_rate", replace(part, answers=counted_or_claimed(candidate)[0])),
+    )
