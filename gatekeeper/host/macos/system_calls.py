@@ -13,6 +13,10 @@ from gatekeeper.host.sources import DirectSource, Status, Values
 HOST_VM_INFO64 = 4
 VM_WORDS = 38
 """32-bit words of vm_statistics64 up to its first revision; later ones append fields, and each kernel fills these."""
+TOO_MANY_WORDS = -307
+"""MIG_ARRAY_TOO_LARGE: the kernel had more words than there was room for, and the count holds how many."""
+MOST_WORDS = 1024
+"""HOST_INFO_MAX of mach/host_info.h: more than any revision has."""
 VM_FIELDS: dict[str, tuple[str, int]] = {
     "Pages active": ("<I", 4),
     "Pages inactive": ("<I", 8),
@@ -52,8 +56,12 @@ class HostStatistics(DirectSource):
 
     def read(self) -> Values:
         """Return the values in bytes; a structure that is shorter or torn is a parse error."""
-        buffer, words = ctypes.create_string_buffer(VM_WORDS * 4), ctypes.c_uint(VM_WORDS)
+        buffer, words = ctypes.create_string_buffer(MOST_WORDS * 4), ctypes.c_uint(VM_WORDS)
         code = self._library.host_statistics64(self._host, HOST_VM_INFO64, buffer, ctypes.byref(words))
+        if code == TOO_MANY_WORDS:
+            # macOS 27 answers from a copy that another program may have filled with the words of a later revision.
+            words.value = words.value if VM_WORDS < words.value <= MOST_WORDS else MOST_WORDS
+            code = self._library.host_statistics64(self._host, HOST_VM_INFO64, buffer, ctypes.byref(words))
         if code != 0:
             raise OSError(f"host_statistics64: code {code}")
         rows = {name: int(struct.unpack_from(kind, buffer.raw, at)[0]) for name, (kind, at) in VM_FIELDS.items()}

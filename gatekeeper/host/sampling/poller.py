@@ -293,14 +293,14 @@ class Poller:
             reader.settled.wait(max(0.0, end - time.monotonic()))
 
     def refresh(self, grace: float) -> None:
-        """Read the direct sources, start the tools that are due, and wait *grace* seconds for them.
+        """Read the direct sources, then start the tools that are due, and wait *grace* seconds for them.
 
         A tool that needs longer keeps running; its reading belongs to the next sample, with its age.
         """
-        runs = self._start()
+        # First, so that the tool which stands in for a call that fails now is started for this sample, not the next.
         for reader in self._direct:
             reader.read()
-        wait(runs, grace)
+        wait(self._start(), grace)
 
     def _start(self) -> list[Future[None]]:
         """Start the tools that are due, all in one thread; return the threads in which tools run now."""

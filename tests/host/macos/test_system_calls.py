@@ -18,7 +18,7 @@ from gatekeeper.host.macos import facts, sysctl, system_calls, vm_stat
 from gatekeeper.host.macos.footprint import ProcPidRusage
 from gatekeeper.host.other_programs import held_by
 from gatekeeper.host.sampling.poller import Poller
-from gatekeeper.host.sources import Status, Tool
+from gatekeeper.host.sources import Status, Stream, Tool
 from gatekeeper.host.tool_commands import Output
 from tests.builders import mac_tools
 from tests.builders.waiting import until
@@ -208,6 +208,29 @@ def test_where_calls_fail_the_tools_take_over(
         ("swap_used", "sysctl vm.swapusage"),
         ("subject_footprint", "footprint"),
     } <= {(name, reading.source) for name, reading in readings.items() if reading.status == "ok"}
+
+
+@pytest.mark.usefixtures("healthy_mac")
+@pytest.mark.parametrize("trouble", ["every_fourth", "longer"])
+def test_calls_that_fail_now_and_then_lose_no_sample(
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """
+    The tool of a call that fails runs for the same sample; a kernel that answers with more words is called again.
+    """
+    monkeypatch.setenv("STAND_IN", trouble)
+    names = {*vm_stat.PROVIDES, *sysctl.KEYS.values(), "thermal_level", "subject_footprint"} - {"gpu_wired_limit"}
+    sources = [source for source in sources_of(library, monkeypatch) if not isinstance(source, Stream)]
+
+    with Poller(sources, interval=1.0) as poller:
+        samples = []
+        for _ in range(9):
+            poller.refresh(PATIENCE)
+            samples.append(poller.readings())
+
+    assert [{"ok"}] * 9 == [{sample[name].status for name in names} for sample in samples]
+    from_tools = {sample[name].source for name in names for sample in samples} & {*TOOLS}
+    assert from_tools == ({"vm_stat", "notifyutil", "footprint"} if trouble == "every_fourth" else set())
 
 
 def test_at_most_one_program_is_started_a_second(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
