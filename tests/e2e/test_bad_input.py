@@ -267,16 +267,18 @@ def truncate(path: Path, share: float) -> None:
     path.write_bytes(content[: int(len(content) * share)])
 
 
-def test_a_missing_model_names_the_command_that_fetches_it(project: ProjectFolder) -> None:
+def test_missing_models_name_the_commands_that_fetch_them(project: ProjectFolder) -> None:
     """
-    Models are never downloaded: a hub id that is not in the cache is exit code 2 with the command.
+    Models are never downloaded: hub ids that are not in the cache are exit code 2, all of them with their commands.
     """
-    target = "mlx-community/Qwen3-8B-4bit"
-    little(project, target=target)
+    target, draft = "mlx-community/Qwen3-8B-4bit", "mlx-community/Qwen3-0.6B-4bit"
+    hf = Path(sys.executable).with_name("hf")
+    little(project, target=target, drafts=[draft])
 
     refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
-    assert f"hf download {target}" in refused.err
+    assert f"models '{target}' and '{draft}' are not on this machine" in refused.err
+    assert f"download them: {hf} download {target} && {hf} download {draft}" in " ".join(refused.err.split())
 
 
 @pytest.mark.parametrize("share", [0.00001, 0.5, 0.999])

@@ -13,6 +13,7 @@ import pytest
 from gatekeeper import host
 from gatekeeper.core import slo
 from gatekeeper.core.system import inputs
+from gatekeeper.core.system.own_command import hub_command
 from gatekeeper.run.start import init_slo
 from tests.builders import mac_tools
 from tests.builders import models as laid_out
@@ -110,13 +111,13 @@ def test_without_a_pair_it_says_what_to_fetch(home: ProjectFolder) -> None:
     written = slo.parse((home.path / FILE).read_text(), FILE)
     assert str(ROOT) not in (home.path / FILE).read_text()  # it is read in CI, where the installation is elsewhere
     for name in (written.subject.target, *written.subject.drafts):
-        assert f"first: hf download {name}\n" in done.out
+        assert f"first: {hub_command()} download {name}\n" in done.out
         assert f"#     hf download {name}\n" in (home.path / FILE).read_text()
     assert {"json", "code", "tools"} == {workload.name for workload in written.workload}
     assert home.run("plan", FILE, "--assume", "38 tok/s", "--json").document["expected_total_seconds"] < 3600
     assert False is written.sampling.thinking
     planned = home.run("plan", FILE, code=3)  # a forecast needs no models
-    assert "download it: hf download" in planned.out
+    assert f"download it: {hub_command()} download" in " ".join(planned.out.split())
     assert f"a certificate would cover: gatekeeper plan {FILE} --log LOG\n" in done.out
 
 

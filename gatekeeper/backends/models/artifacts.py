@@ -16,6 +16,8 @@ from gatekeeper.core.manifest import Model, Shape, digest_of, sha256
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.system.files import read_input
 from gatekeeper.core.system.inputs import read_text
+from gatekeeper.core.system.own_command import hub_command
+from gatekeeper.core.text import listed
 from gatekeeper.core.verdict import Finding, FindingKind
 
 _LOADED = ("model", "draft", "projector", "adapter")
@@ -62,6 +64,34 @@ def find(name: str, base: Path, backend: str = "") -> Path:
 _HUB_PAGE = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([^/\s]+/[^/\s?#]+)")
 
 
+class MissingModelError(InputError):
+    """A model is not on this machine; `download` is the command that fetches it."""
+
+    def __init__(self, name: str, download: str, alternative: str = "") -> None:
+        super().__init__(f"model '{name}' is not on this machine", hint=f"download it: {download}{alternative}")
+        self.name = name
+        self.download = download
+
+
+def hub_download(name: str, program: str | None = None) -> str:
+    """Return the command that downloads model *name* of the hub: its repository, or the one file that it names."""
+    repository, file = _repository_and_file(name)
+    return f"{program or hub_command()} download {f'{repository} {file}' if file else name}"
+
+
+def check_found(places: Mapping[str, Path | InputError]) -> dict[str, Path]:
+    """Return the *places* of models by their names; raise InputError where one is not here, with all that are not."""
+    errors = [place for place in places.values() if isinstance(place, InputError)]
+    missing = [error for error in errors if isinstance(error, MissingModelError)]
+    if len(missing) > 1 and missing == errors:
+        names = listed([f"'{error.name}'" for error in missing])
+        commands = " && ".join(error.download for error in missing)  # `hf download` takes one repository
+        raise InputError(f"models {names} are not on this machine", hint=f"download them: {commands}")
+    if errors:
+        raise errors[0]
+    return {name: place for name, place in places.items() if isinstance(place, Path)}
+
+
 def _missing(name: str, base: Path, store: ModelStore | None) -> InputError:
     """Return the error of a model that is not here: where it is instead, which is spelled like it, or its download."""
     if hub := _HUB_PAGE.match(name):
@@ -69,7 +99,7 @@ def _missing(name: str, base: Path, store: ModelStore | None) -> InputError:
     if store is None and Path(name).expanduser().exists():
         hint = f"{relative_paths(base)}: write {os.path.relpath(Path(name).expanduser(), base)!r}"
         return InputError(f"model '{name}': no file or folder {(base / name).expanduser()}", hint=hint)
-    repository, file = _repository_and_file(name)
+    _, file = _repository_and_file(name)
     path = (base / name).expanduser()
     siblings = {str(Path(name).with_name(other.name)) for other in path.parent.glob("*")}
     stored = {model.name for model in model_stores.all_models() if model.store != "folder"}
@@ -78,10 +108,9 @@ def _missing(name: str, base: Path, store: ModelStore | None) -> InputError:
     if store is None and not file and is_path:
         hint = f"did you mean '{near}'?" if near else f"{relative_paths(base)}; check the spelling"
         return InputError(f"model '{name}': no file or folder {path}", hint=hint)
-    command = store.download if store is not None else "hf download"
-    hint = f"download it: {command} {f'{repository} {file}' if file and store is None else name}"
-    hint += f"; or name one that is here: '{near}'" if near and store is None else ""
-    return InputError(f"model '{name}' is not on this machine", hint=hint)
+    download = f"{store.download} {name}" if store is not None else hub_download(name)
+    alternative = f"; or name one that is here: '{near}'" if near and store is None else ""
+    return MissingModelError(name, download, alternative)
 
 
 def relative_paths(base: Path) -> str:
@@ -92,7 +121,7 @@ def relative_paths(base: Path) -> str:
 def local_path(models: Mapping[str, Path], name: str) -> Path:
     """Return the local path of model *name*; raise InputError where it is not in *models*."""
     if name not in models:
-        raise InputError(f"model '{name}' has no local folder", hint=f"download it: hf download {name}")
+        raise InputError(f"model '{name}' has no local folder", hint=f"download it: {hub_download(name)}")
     return models[name]
 
 

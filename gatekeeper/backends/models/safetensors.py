@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.parse import ParseError, json_object
+from gatekeeper.core.system.own_command import hub_command
 from gatekeeper.core.text import some
 
 MOST_BYTES = 256 << 20
@@ -20,7 +21,7 @@ def check_safetensors(path: Path, name: str) -> None:
 
     Format: 8 bytes little-endian header length, the JSON header, then the tensors its offsets point into.
     """
-    hint = f"the file is damaged; download the model again, e.g. hf download {name} --force-download"
+    hint = f"the file is damaged; download the model again, e.g. {hub_command()} download {name} --force-download"
     try:
         status = path.stat()
         size = status.st_size

@@ -14,6 +14,7 @@ from pathlib import Path
 
 NAME = "gatekeeper"
 DISTRIBUTION = "gatekeeper-slo"
+HUB = "hf"
 _COMMAND = re.compile(rf"(?<![\w./-]){NAME} (?=([a-z]+)\b)")
 _EXTRA = re.compile(rf"""pip install (["'])?{DISTRIBUTION}\[(?P<extra>\w+)\]\1""")
 _REQUIRED = re.compile(r"""(?P<library>[^;\s]+)\s*;.*\bextra == ["'](?P<extra>\w+)["']""")
@@ -34,6 +35,14 @@ def own_command() -> str:
         return NAME
     here, program = Path.cwd(), program.absolute()
     return shlex.quote(str(program.relative_to(here) if program.is_relative_to(here) else program))
+
+
+def hub_command() -> str:
+    """Return what to type in the place of `hf`, which downloads models: `uv tool install` puts it on no PATH."""
+    if shutil.which(HUB) is not None:
+        return HUB
+    beside = shutil.which(HUB, path=str(Path(sys.executable).parent))
+    return shlex.quote(beside) if beside is not None else f"uvx {HUB}"
 
 
 def as_typed(command: str) -> str:

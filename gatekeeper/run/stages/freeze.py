@@ -53,7 +53,7 @@ def freeze_models(inputs: Inputs, *, afresh: bool = False) -> FrozenModels:
     if not (names := stored_models(subject)):
         return FrozenModels({})
     hashes = HashCache(None if afresh else user_hash_cache())
-    folders = {name: artifacts.find(name, inputs.base, subject.backend) for name in names}
+    folders = artifacts.check_found(dict(find_models(inputs)))
     target, *drafts = (artifacts.freeze(name, folders[name], hashes) for name in names)
     findings = tuple(finding for draft in drafts for finding in artifacts.check_pair(target, draft))
     return FrozenModels(folders, target, tuple(drafts), findings)

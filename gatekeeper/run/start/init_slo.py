@@ -12,13 +12,14 @@ from gatekeeper import host
 from gatekeeper.analysis.plan.complaints.memory_fit import MemoryFit, needed_by_names, short_now
 from gatekeeper.analysis.plan.draft_pairs import ModelPair, model_pairs
 from gatekeeper.backends import all_facts, backends_that_load, facts_of
-from gatekeeper.backends.models import gguf, model_stores
+from gatekeeper.backends.models import artifacts, model_stores
 from gatekeeper.core import slo
 from gatekeeper.core.backend_registry import backend_names
 from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.system import inputs
 from gatekeeper.core.system.files import why_not_written, write_atomically
+from gatekeeper.core.system.own_command import HUB, hub_command
 from gatekeeper.core.units import show_bytes, sold_gigabytes
 from gatekeeper.run.start.doctor import find_backends, missing_backends
 from gatekeeper.run.start.inspected_models import (
@@ -260,14 +261,12 @@ def _to_download(
     names = PairNames(backend, subject.target, subject.drafts[:1], subject.drafts[1:])
     absent = [name for name in (names.target, *names.drafts) if name not in writer.models]
     install = [missing[names.backend]] if names.backend in missing else []
-    commands = (*install, *(f"hf download {_downloaded(name)}" for name in absent)) or (CLOSE,)
-    return _Proposal(writer.text(names, commands), names, None, commands)
 
+    def commands(hub: str) -> tuple[str, ...]:
+        return (*install, *(artifacts.hub_download(name, hub) for name in absent)) or (CLOSE,)
 
-def _downloaded(name: str) -> str:
-    """Return the words that `hf download` takes: a repository, and the file where one is named."""
-    repository, slash, file = name.rpartition("/")
-    return f"{repository} {file}" if slash and file.endswith(gguf.SUFFIX) else name
+    # The file may be read on another machine, where the program has no such path.
+    return _Proposal(writer.text(names, commands(HUB)), names, None, commands(hub_command()))
 
 
 def _write(output: Path, text: str, *, force: bool) -> None:

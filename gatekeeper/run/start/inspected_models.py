@@ -15,6 +15,7 @@ from gatekeeper.backends.models.model_stores import FoundModel
 from gatekeeper.backends.models.safetensors import SUFFIX
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Model
+from gatekeeper.core.system.own_command import hub_command
 
 SAMPLE_BYTES, MOST_SAMPLES = 64 * 1024, 64
 """Of files of equal size so much is compared, spread evenly: enough to tell two fine-tunes apart in a moment."""
@@ -155,7 +156,8 @@ def _fitting_drafts(target: InspectedModel) -> str:
     pairs = [pair for pair in model_pairs([local, *others]) if pair.target is target.model]
     if not pairs:
         return (
-            "no model with the target's vocabulary and at most a third of its size is here: download one (hf download)"
+            "no model with the target's vocabulary and at most a third of its size is here: download one "
+            f"({hub_command()} download)"
         )
     return f"drafts that fit it are here: {' or '.join(f'--draft {draft.name}' for draft in pairs[0].drafts)}"
 

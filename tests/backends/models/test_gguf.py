@@ -265,6 +265,7 @@ def test_a_file_of_a_hub_repository_is_found_in_the_cache(tmp_path: Path, monkey
     ORG/NAME/FILE.gguf is looked for in the local cache, keeps its name there, and else says how to fetch it.
     """
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(artifacts, "hub_command", lambda: "hf")
     folder = tmp_path / "models--org--name" / "snapshots" / "aaa"
     folder.mkdir(parents=True)
     (tmp_path / "blob").write_bytes(b"GGUF")

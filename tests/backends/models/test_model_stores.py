@@ -71,11 +71,14 @@ def test_every_store_is_searched(home: Path, draft: Path) -> None:
     } == names_and_stores
 
 
-def test_any_backend_finds_a_model_by_its_name_in_a_store(home: Path, draft: Path) -> None:
+def test_any_backend_finds_a_model_by_its_name_in_a_store(
+    home: Path, draft: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     What is not in the hub cache is found in LM Studio's folder and in Ollama's, so that an SLO file needs no path of
     this machine; a model of the hub cache comes first, and one that is nowhere is told with the one spelled like it.
     """
+    monkeypatch.setattr(artifacts, "hub_command", lambda: "hf")
     folder = laid_out.lm_studio(home, "maker/folder", MODELS / "little-draft")
     laid_out.ollama(home / ".ollama" / "models", "registry.ollama.ai/library/qwen/8b", {"model": draft.read_bytes()})
 

@@ -46,6 +46,19 @@ def test_without_a_path_of_its_own_the_plain_name_is_left(argv: str, monkeypatch
     assert "gatekeeper" == own_command.own_command()
 
 
+def test_models_are_downloaded_by_a_command_that_runs(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    `hf` on PATH, else the one beside our Python, which an installed tool keeps to itself, else through uvx.
+    """
+    monkeypatch.setattr(sys, "executable", str(installed.with_name("python")))
+    assert "uvx hf" == own_command.hub_command()
+
+    (beside := installed.with_name("hf")).symlink_to(installed)
+    assert str(beside) == own_command.hub_command()
+    monkeypatch.setenv("PATH", str(installed.parent))
+    assert "hf" == own_command.hub_command()
+
+
 def test_sentences_are_left_as_they_are(installed: Path) -> None:
     """
     Commands are written as they must be typed; the name of the program in a sentence, in a path and of a module is not.
