@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.builders import golden_words
+from tests.builders import golden_words, mac_tools
 
 # No deadline: this machine may be busy. The same examples each time, so that what passes once passes again, and so no
 # more than thirty; the night draws a hundred others. `./run unit` takes the first few.
@@ -33,6 +33,10 @@ _LOCKS = tempfile.TemporaryDirectory(prefix="gatekeeper-tests-")
 os.environ["GATEKEEPER_HOST_LOCK"] = str(Path(_LOCKS.name) / "host.lock")
 # Runs of tests are no tries of whoever runs the tests; a test that counts them has a state folder of its own.
 os.environ["XDG_STATE_HOME"] = str(Path(_LOCKS.name) / "state")
+# Every Mac is a Mac mini for tests: the one that runs them may be a virtual Mac, on which nothing is ever proven.
+_MINI = Path(_LOCKS.name) / mac_tools.MINI
+mac_tools.write_tools(_MINI, {"sysctl": mac_tools.sysctl_script()})
+os.environ["PATH"] = os.pathsep.join((str(_MINI), os.environ["PATH"]))
 
 # A shell that starts a job in the background has it ignore Ctrl-C, nohup has it ignore SIGHUP; so would all that the
 # tests start and interrupt.

@@ -14,8 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.core.system.environment_variables import GATEKEEPER_HOST_AS
-from gatekeeper.core.system.system_names import linux_names, text_of, this_platform
+from gatekeeper.core.system.system_names import (
+    is_real_mac,
+    linux_names,
+    text_of,
+    this_platform,
+    tools_stand_in,
+)
 from gatekeeper.host import linux
 from gatekeeper.host.macos import facts as macos_facts
 from gatekeeper.host.sources import Status
@@ -32,8 +37,8 @@ def facts(platform: str | None = None) -> dict[str, Any]:
     name = platform or this_platform()
     tool_facts: Mapping[str, Any] = macos_facts.facts() if name == "macos" else _linux() if name == "linux" else {}
     host_facts: dict[str, Any] = dict.fromkeys(KEYS) | {"platform": name} | dict(tool_facts)
-    if os.environ.get(GATEKEEPER_HOST_AS):
-        host_facts["replayed"] = True  # the tools are a test's: the facts describe no real machine
+    if tools_stand_in():
+        host_facts["replayed"] = True
     if host_facts["booted_at"] is not None and host_facts["uptime_s"] is None:
         host_facts["uptime_s"] = round(datetime.now(UTC).timestamp() - host_facts["booted_at"], 1)
     if isinstance(host_facts["booted_at"], float | int):
@@ -102,7 +107,7 @@ def device(facts: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "kind": "metal",
             **common,
-            **(metal(_ask_metal()) if sys.platform == "darwin" else {}),
+            **(metal(_ask_metal()) if is_real_mac() else {}),
         }
     if platform == "linux":
         return {"kind": "cpu", **common, **cuda(run(_NVIDIA))}

@@ -6,7 +6,6 @@ run while requests are timed.
 
 import ctypes
 import resource
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from operator import itemgetter
 
 import psutil
 
+from gatekeeper.core.system.system_names import is_real_mac
 from gatekeeper.core.text import one_line
 from gatekeeper.core.units import show_bytes
 from gatekeeper.host import tool_commands
@@ -131,7 +131,7 @@ def memory_holders() -> str:
 
 
 def _by_process() -> dict[int, tuple[str, float]]:
-    output = tool_commands.run(ps.TIMES) if sys.platform == "darwin" else None
+    output = tool_commands.run(ps.TIMES) if is_real_mac() else None
     by_process = ps.processor_seconds(output.out.decode("utf-8", "replace")) if output is not None else {}
     if by_process:
         return by_process

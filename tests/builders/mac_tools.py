@@ -1,8 +1,16 @@
-"""Output of the tools of a Mac, written from their grammars with numbers of our own."""
+"""Output of the tools of a Mac, written from their grammars with numbers of our own, and the library of its calls."""
 
 import json
 import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+MINI = "mac-mini"
+"""Folder of the sysctl that all tests find first on PATH, but those of the Mac that runs them."""
+LIBRARY = Path(__file__).parent / "stand_ins" / "mac" / "system_library.c"
 
 VM_STAT_ROWS: dict[str, int] = {
     "Pages free": 90_000,
@@ -157,6 +165,24 @@ def _repeats(item: str, separator: str) -> str:
     return f"yes | while read -r _; do {prints(item)}; printf '{separator}'; sleep 0.05; done"
 
 
+def build_library(folder: Path) -> Path | None:
+    """Compile the library that answers Apple's calls into *folder*; None where there is no C compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        return None
+    path = folder / "system_library.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", path, LIBRARY], check=True, timeout=60)
+    return path
+
+
+def write_tools(folder: Path, scripts: Mapping[str, str]) -> None:
+    """Write *scripts* into *folder* as programs, by their names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+
+
 def healthy() -> dict[str, str]:
     """Return a shell script for each tool of a healthy Mac, by the tool's name."""
     return {
@@ -170,7 +196,7 @@ def healthy() -> dict[str, str]:
         "echo 'System-wide memory free percentage: 80%'",
         "ps": "echo ' 25.0 /usr/libexec/mdworker_shared'",
         "footprint": 'while [ $# -gt 1 ]; do [ "$1" = -p ] && '
-        'echo "x [$2]: 64-bit    Footprint: 1000 B (16384 bytes per page)"; shift; done',
+        'echo "x [$2]: 64-bit    Footprint: 50000000 B (16384 bytes per page)"; shift; done',
         "sudo": 'shift; exec "$@"',
         "powermetrics": _repeats(powermetrics(), "\\0"),
         "macmon": _repeats(json.dumps(macmon("0.8")), "\\n"),

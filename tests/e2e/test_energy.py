@@ -2,13 +2,13 @@
 
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gatekeeper.core.system.system_names import this_platform
 from tests.builders import mac_tools
 from tests.builders.golden_words import lines_with, says
 from tests.builders.host_samples import replace_samples, stored_samples
@@ -79,7 +79,9 @@ def test_joules_are_judged_above_rest(scripted: Callable[..., ProjectFolder]) ->
     assert "package power by macmon" in check["because"]
 
 
-@pytest.mark.skipif(sys.platform != "linux" or any(COUNTERS.glob("intel-rapl:*/energy_uj")), reason="it has a counter")
+@pytest.mark.skipif(
+    this_platform() != "linux" or any(COUNTERS.glob("intel-rapl:*/energy_uj")), reason="it has a counter"
+)
 def test_without_a_counter_no_joules_are_proven(scripted: Callable[..., ProjectFolder]) -> None:
     """
     On Linux without an energy counter nothing is proven about joules: exit 3, with the reason.

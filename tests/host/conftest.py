@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gatekeeper.core.system.environment_variables import GATEKEEPER_HOST_AS
 from tests.builders import mac_tools
 
 # Tests import their helpers as `tests.host.…`, also where the package under test is an installed wheel.
@@ -27,12 +28,11 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
         if program := shutil.which(name):
             (folder / name).symlink_to(program)
     monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv(GATEKEEPER_HOST_AS, "macos")  # on a real Mac its calls would answer in place of these tools
 
     def write(name: str, script: str) -> Path:
-        path = folder / name
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-        return path
+        mac_tools.write_tools(folder, {name: script})
+        return folder / name
 
     return write
 

@@ -1,13 +1,13 @@
 """The device that computes, as the manifest holds it."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gatekeeper import host
+from gatekeeper.host import host_facts
 from gatekeeper.host.host_facts import FROM_METAL, FROM_SYSCTL, _ask_metal, cuda, metal
 from gatekeeper.host.tool_commands import Output
 from tests.builders import mac_tools
@@ -65,7 +65,7 @@ def test_metal_is_asked_through_mlx(
     (tmp_path / "mlx" / "core.py").write_text(says + (metal_says if told_by == "mx.metal" else ""))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     facts = host.facts("macos")
-    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(host_facts, "is_real_mac", lambda: True)
     _ask_metal.cache_clear()
 
     device = host.device(facts)

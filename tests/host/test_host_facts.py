@@ -2,12 +2,12 @@
 
 import json
 import os
-import sys
 
 import psutil
 import pytest
 
 from gatekeeper import host
+from gatekeeper.core.system.system_names import this_platform
 from tests.builders import mac_tools
 from tests.builders.waiting import until
 from tests.host.conftest import StandIn
@@ -38,6 +38,7 @@ def test_conditions_of_a_mac_name_the_machine_and_not_its_owner() -> None:
         "booted_at": "2026-09-21T14:13:20Z",
         "heavy_processes": {"mdworker_shared": 0.25},
         "load_average": [1.1, 2.2, 3.3],
+        "replayed": True,
     }
     assert expected == {key: value for key, value in facts.items() if key != "uptime_s"}
     assert json.loads(json.dumps(facts)) == facts
@@ -60,7 +61,7 @@ def test_conditions_without_tools_are_unknown(stand_in: StandIn) -> None:
 
     facts = host.facts("macos")
 
-    assert {key: value for key, value in facts.items() if value is not None} == {"platform": "macos"}
+    assert {key: value for key, value in facts.items() if value is not None} == {"platform": "macos", "replayed": True}
 
 
 def test_caffeinate_is_held_for_this_process(stand_in: StandIn) -> None:
@@ -80,7 +81,7 @@ def test_caffeinate_is_held_for_this_process(stand_in: StandIn) -> None:
     assert not psutil.pid_exists(int(pid))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="facts of the running kernel")
+@pytest.mark.skipif(this_platform() != "linux", reason="facts of the running kernel")
 def test_conditions_of_this_host_are_known() -> None:
     """
     Platform, memory, kernel and boot time are known on any Linux.

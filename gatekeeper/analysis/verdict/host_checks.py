@@ -13,6 +13,7 @@ from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, host_during, soak_answers
 from gatekeeper.analysis.verdict.soak_time import SOAK_ROLES
+from gatekeeper.core.backend_registry import SCRIPTED
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Missing
 
@@ -27,6 +28,8 @@ DISQUALIFYING = frozenset(
     }
 )
 """Kinds of findings that make a soak unproven, whatever was measured."""
+OF_MACHINE = frozenset({FindingKind.VIRTUAL_MAC, FindingKind.VIRTUAL_MACHINE, FindingKind.TRANSLATED})
+"""Kinds of findings about the machine itself, whatever it does."""
 
 
 def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]:
@@ -42,6 +45,9 @@ def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]
     fanless = any(is_fanless(facts.get("machine")) for facts in conditions)
     host = replace(host, earlier=earlier, baseline_held=speed_held, fanless=fanless)
     findings = host_findings(host, level=level, conditions=conditions, horizon=case.slo.promote.valid_for)
+    if case.slo.subject.backend == SCRIPTED:
+        # A simulated system says nothing of the machine, and so the machine nothing of it.
+        findings = [finding for finding in findings if finding.kind not in OF_MACHINE]
     findings = [replace(finding, about=f"{soak.name}, {finding.about}") for finding in findings]
     objectives = case.slo.host_objectives
     if not objectives:

@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 from gatekeeper.core.system.environment_variables import GATEKEEPER_HOST_AS
@@ -12,8 +11,19 @@ _MAC_KEYS = {"chip": "machdep.cpu.brand_string", "os": "kern.osproductversion", 
 
 
 def this_platform() -> str:
-    """Return the name of this platform: `macos`, `linux`, or what Python calls it."""
-    return os.environ.get(GATEKEEPER_HOST_AS) or {"darwin": "macos"}.get(sys.platform, sys.platform)
+    """Return the name of this platform: `macos`, `linux`, or what its kernel calls itself."""
+    kernel = os.uname().sysname
+    return os.environ.get(GATEKEEPER_HOST_AS) or ("macos" if kernel == "Darwin" else kernel.lower())
+
+
+def tools_stand_in() -> bool:
+    """Return whether the tools on PATH are a test's: they describe no real machine, and its system calls another."""
+    return bool(os.environ.get(GATEKEEPER_HOST_AS))
+
+
+def is_real_mac() -> bool:
+    """Return whether this is a Mac whose own tools are on PATH."""
+    return this_platform() == "macos" and not tools_stand_in()
 
 
 def system_names() -> dict[str, str | None]:

@@ -4,6 +4,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from gatekeeper.core.system.system_names import tools_stand_in
 from gatekeeper.host.macos import (
     footprint,
     ioreg,
@@ -34,8 +35,8 @@ def sources(pids: Callable[[], Sequence[int]]) -> list[Source]:
 
 
 def _native(library: ctypes.CDLL, pids: Callable[[], Sequence[int]]) -> list[Source]:
-    """Return the sources that are system calls of *library*; none on another system."""
-    if not system_calls.has_calls(library):
+    """Return the sources that are system calls of *library*; none on another system, or where tools stand in for it."""
+    if tools_stand_in() or not system_calls.has_calls(library):
         return []
     return [
         system_calls.HostStatistics(library),

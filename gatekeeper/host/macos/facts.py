@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gatekeeper.core.system.system_names import is_real_mac
 from gatekeeper.host.macos import pmset, ps, sysctl
 from gatekeeper.host.sources import Status
 from gatekeeper.host.tool_commands import Output, run
@@ -53,7 +54,7 @@ def facts() -> dict[str, Any]:
         "power_source": _one(run(["pmset", "-g", "batt"]), pmset.parse_battery, "power_source"),
         "power_mode": _one(run(["pmset", "-g"]), pmset.parse_mode, "power_mode"),
         "booted_at": int(boot.group(1)) if boot else None,
-        "display": display() if sys.platform == "darwin" else None,
+        "display": display() if is_real_mac() else None,
         "heavy_processes": _heavy(run(command) if (command := ps.argv()) else None),
         "load_average": [float(part) for part in load.groups()] if load else None,
     }

@@ -2,8 +2,8 @@
 
 import re
 import shutil
-import sys
 
+from gatekeeper.core.system.system_names import is_real_mac
 from gatekeeper.host.sources import Status, Tool, Values, failure
 from gatekeeper.host.tool_commands import Output
 
@@ -46,7 +46,7 @@ ARGV = ("ps", "-A", "-o", "%cpu=", "-o", "comm=")
 
 def argv() -> tuple[str, ...] | None:
     """Return the command on a Mac, or where stand-ins for its tools are on PATH; None elsewhere."""
-    return ARGV if sys.platform == "darwin" or shutil.which("vm_stat") else None
+    return ARGV if is_real_mac() or shutil.which("vm_stat") else None
 
 
 TOOL = Tool("ps", PROVIDES, argv, parse, period=10.0)

@@ -1,9 +1,13 @@
-"""Whether plain decoding held its speed, as the second source of a thermal zero."""
+"""The machine of a soak: its findings, and whether plain decoding kept its speed, a second source of thermal zeros."""
+
+from dataclasses import replace
 
 import pytest
 
-from gatekeeper.analysis.verdict.host_checks import baseline_held
+from gatekeeper.analysis.conclude import conclude
+from gatekeeper.analysis.verdict.host_checks import baseline_held, host_checks
 from gatekeeper.core.verdict import Estimate, Missing
+from tests.builders.case import WINNING, bare, with_soak
 
 STEADY, NOISY = Estimate(0.01, -0.02, 0.04, 60), Estimate(-0.06, -0.13, 0.01, 60)
 SLOWER, FASTER = Estimate(-0.08, -0.12, -0.04, 60), Estimate(0.08, 0.04, 0.12, 60)
@@ -24,3 +28,21 @@ def test_a_drift_contradicts_where_it_is_proven(drifts: list[Estimate | Missing]
     A drift that chance may have made neither confirms nor contradicts the sensors.
     """
     assert confirmed is baseline_held(drifts, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("backend", "kinds"),
+    [({"backend": "scripted", "script": "truth.json"}, set()), ({"backend": "mlx"}, {"virtual_mac", "translated"})],
+)
+def test_a_machine_counts_where_it_computes(backend: dict[str, str], kinds: set[str]) -> None:
+    """
+    A virtual Mac disqualifies what was measured on it, and says nothing of a simulated system.
+    """
+    case = bare({"easy": WINNING}, subject={"target": "t", "drafts": ["heavy", "light"], **backend})
+    (soak,) = conclude(case).needs
+    machine = {"platform": "macos", "machine": "VirtualMac2,1", "translated": True}
+    case = replace(with_soak(case, soak, WINNING), conditions={soak.name: [machine, machine]})
+
+    _, findings = host_checks(case, soak)
+
+    assert kinds == {finding.kind for finding in findings}

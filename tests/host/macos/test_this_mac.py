@@ -1,15 +1,18 @@
 """The sources of the Mac that runs this test: no stand-in, no capture."""
 
 import os
-import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gatekeeper import host
+from gatekeeper.core.system.system_names import is_real_mac
 from gatekeeper.host.sampling import raw_readings
+from tests.builders import mac_tools
 
-pytestmark = pytest.mark.skipif(sys.platform != "darwin", reason="it reads the tools of a real Mac")
+pytestmark = pytest.mark.skipif(not is_real_mac(), reason="it reads the tools of a real Mac")
 
 GIB = float(1 << 30)
 RANGES: dict[str, tuple[float, float]] = {
@@ -30,8 +33,18 @@ RANGES: dict[str, tuple[float, float]] = {
 """What a value may be on any Mac, in its base unit: those that need neither root nor a further program."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def own_tools() -> Iterator[None]:
+    """Leave the Mac that all other tests describe out of PATH."""
+    folders = os.environ["PATH"].split(os.pathsep)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", os.pathsep.join(folder for folder in folders if Path(folder).name != mac_tools.MINI))
+        yield
+
+
 @pytest.fixture(scope="module")
-def readings() -> list[dict[str, Any]]:
+def readings(own_tools: None) -> list[dict[str, Any]]:
+    del own_tools
     return raw_readings.raw_readings()
 
 

@@ -1,11 +1,23 @@
 /* What a Mac's system library exports for gatekeeper, with the layouts of Apple's headers and the numbers of
    tests/builders/mac_tools.py. STAND_IN names what is wrong with it: fails, every_fourth (call fails), longer (the answer
-   has 104 words), torn, short, speculative, no_key, level, dark, headless. */
+   has 104 words), torn, short, speculative, no_key, level, dark, headless.
+   Preloaded on Linux it also says that the system is a Mac's; what its tools print is on PATH (tests/as_mac.py). */
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+int uname(struct utsname *names) {
+  if (syscall(SYS_uname, names) != 0) return -1;
+  strcpy(names->sysname, "Darwin");
+  return 0;
+}
+#endif
 
 typedef uint32_t natural_t;
 typedef int32_t kern_return_t;
@@ -101,7 +113,7 @@ uint32_t notify_get_state(int token, uint64_t *state) {
 }
 
 int proc_pid_rusage(int pid, int flavor, void *buffer) {
-  struct rusage_info_v0 usage = {.ri_wired_size = 7, .ri_resident_size = 8, .ri_phys_footprint = 5000000};
+  struct rusage_info_v0 usage = {.ri_wired_size = 7, .ri_resident_size = 8, .ri_phys_footprint = 50000000};
   if (fails()) return errno = EPERM, -1;
   if (pid <= 0 || flavor != 0) return errno = ESRCH, -1;
   memcpy(buffer, &usage, sizeof usage);
