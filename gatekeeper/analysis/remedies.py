@@ -1,10 +1,12 @@
 """What a run did not prove or keep, and what would: the remedy of each check, and the next command."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gatekeeper.analysis.conclude import LEAST_PART, conclude
 from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.analysis.verdict.host_checks import DISQUALIFYING
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.exit_codes import ExitCode
@@ -23,8 +25,10 @@ NEEDED = {
     "were counted": "right counts: report those of this server to its developers",
 }
 """What it takes, by the reason why no longer soak helps."""
+CHANGE = "change the draft, the setting or the bound"
 PLAIN_REMEDY = "use a smaller target or a faster machine: plain decoding misses the bound"
 """Where nothing drafts, no advice about the draft helps."""
+HOST_REMEDY = "close other programs, or use a smaller target: it fails without a draft too"
 MOST_EXTENSION_S = 86_400.0
 """A longer one is no advice: more canaries or another bound are."""
 TIMES = frozenset(
@@ -83,8 +87,11 @@ def failed_remedy(check: Check, *, drafting: bool = True) -> str:
     """Return what to do where an objective failed; where nothing was *drafting*, no advice about the draft."""
     if check.against is not None:
         return "undo what changed since the certified run; gatekeeper versus compares what runs now with what ran then"
-    advice = BY_NAME[check.metric].remedy if check.metric in BY_NAME else "change the draft, the setting or the bound"
-    return PLAIN_REMEDY if not drafting and "draft" in advice else advice
+    metric = BY_NAME.get(check.metric)
+    advice = metric.remedy if metric is not None else CHANGE
+    if drafting or "draft" not in advice:
+        return advice
+    return HOST_REMEDY if metric is not None and metric.host else PLAIN_REMEDY
 
 
 def _measured(check: Check, metric: Metric) -> str:
@@ -177,6 +184,12 @@ def advise_next(verdict: Verdict, unfinished: str | None, extend: float | None) 
     resumed = f"{again} --resume --output {{run}}"
     if unfinished:
         return "", resumed
+    if verdict.outcome is WorkloadOutcome.PROMOTED:
+        demo = "for a certificate, soak 600 s or more; for your models, write an SLO", "gatekeeper init"
+        return demo if verdict.grade == "demo" else ("", "gatekeeper admit {slo} --run {run}")
+    disqualifying = [finding for finding in verdict.findings if finding.kind in DISQUALIFYING]
+    if disqualifying:
+        return "; ".join(dict.fromkeys(finding.advice for finding in disqualifying)), again
     if verdict.outcome is WorkloadOutcome.UNPROVEN:
         deployable, busy = _offer_proven(verdict), _list_busy_programs(verdict)
         if extend is None:
@@ -189,11 +202,21 @@ def advise_next(verdict: Verdict, unfinished: str | None, extend: float | None) 
             return f"{cause}, then {then}", resumed if ended else again
         advice = f"{f'{busy}; ' if busy else ''}about {show_seconds(extend)} more soak should decide it{deployable}"
         return advice, f"{again} --extend {extend / 60:.0f}m --output {{run}}"
-    if verdict.outcome is WorkloadOutcome.PROMOTED and verdict.grade == "demo":
-        return "for a certificate, soak 600 s or more; for your models, write an SLO", "gatekeeper init"
-    if verdict.outcome is WorkloadOutcome.PROMOTED:
-        return "", "gatekeeper admit {slo} --run {run}"
-    return "change the draft, the setting or the bound, then certify again", again
+    return f"{'; '.join(_list_changes(verdict)) or CHANGE}, then certify again", again
+
+
+def drafts_in_the_end(verdict: Verdict) -> bool:
+    """Return whether a draft ran in the last soak: a host check that failed there may be the draft's doing."""
+    return any(workload.setting.get("draft") for workload in verdict.workloads)
+
+
+def _list_changes(verdict: Verdict) -> Sequence[str]:
+    """Return what to change where an objective on the host failed to the end, and what where others did, too."""
+    failed = [check for check in verdict.host_checks if check.outcome is Outcome.FAIL]
+    drafting = drafts_in_the_end(verdict)
+    changes = dict.fromkeys(failed_remedy(check, drafting=drafting) for check in failed)
+    others = any(check.outcome is Outcome.FAIL for workload in verdict.workloads for check in workload.checks)
+    return [*changes, *([CHANGE] if changes and others else [])]
 
 
 def _list_busy_programs(verdict: Verdict) -> str:

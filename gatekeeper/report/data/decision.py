@@ -216,7 +216,7 @@ def _failing(rows: Sequence[ObjectiveRow], *, abandoned: bool) -> tuple[list[str
 def _reason(verdict: Verdict, rows: Sequence[ObjectiveRow]) -> str | None:
     if verdict.exit_code == ExitCode.OK:
         return None
-    if verdict.incomplete:
+    if verdict.incomplete and verdict.outcome is WorkloadOutcome.UNPROVEN:
         return verdict.incomplete
     reasons = _objectives_in_words(
         [
@@ -227,7 +227,7 @@ def _reason(verdict: Verdict, rows: Sequence[ObjectiveRow]) -> str | None:
         verdict,
     )
     blocked = {row.about for row in rows if row.blocking}
-    bad = {verdict.outcome} if verdict.outcome is WorkloadOutcome.GRADED_BACK else NOT_DECIDED
+    bad = NOT_DECIDED if verdict.outcome is WorkloadOutcome.UNPROVEN else {verdict.outcome}
     by_reason: dict[str, list[str]] = {}
     for workload in verdict.workloads:
         required = workload.outcome is not WorkloadOutcome.GRADED_BACK or workload.required

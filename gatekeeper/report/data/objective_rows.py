@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gatekeeper.analysis.remedies import failed_remedy, passes_at, remedy
+from gatekeeper.analysis.remedies import drafts_in_the_end, failed_remedy, passes_at, remedy
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, WorkloadOutcome
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.records import Knobs
@@ -66,6 +66,7 @@ def objective_rows(verdict: Verdict) -> Iterable[ObjectiveRow]:
         note(workload.name, workload.setting, bad, over=False, blocking=True)
     bad = [check for check in verdict.host_checks if check.outcome is not Outcome.PASS]
     note("host", {}, bad, over=False, blocking=True)
+    host_drafting = drafts_in_the_end(verdict)
     rows = []
     for (about, *_), attempts in tried.items():
         deciding = [attempt for attempt in attempts if not attempt[2]] or attempts
@@ -79,7 +80,10 @@ def objective_rows(verdict: Verdict) -> Iterable[ObjectiveRow]:
                 tuple(closest_first),
                 any(blocking for *_, blocking in attempts),
                 all(over for _, _, over, _ in attempts),
-                failed_remedy(closest_first[0][1], drafting=about == "host" or bool(closest_first[0][0].get("draft")))
+                failed_remedy(
+                    closest_first[0][1],
+                    drafting=bool(closest_first[0][0].get("draft")) or (about == "host" and host_drafting),
+                )
                 if worst is Outcome.FAIL
                 else remedy(closest_first[0][1]),
             )

@@ -216,6 +216,20 @@ def test_a_workload_nobody_measured_has_a_name_only() -> None:
     says("reports", "a workload nobody measured has a name only: next step", decision.next_step("s", "r"))
 
 
+def test_a_failed_run_says_what_failed_whatever_else_is_unproven() -> None:
+    """
+    On a virtual Mac without free memory the reason of exit code 1 is the memory, and of exit code 3 the Mac.
+    """
+    workload = WorkloadVerdict("easy", WorkloadOutcome.UNPROVEN, DRAFTED, (), True, "this is a virtual Mac")
+    verdict = Verdict("made", "certification", "f", (workload,), incomplete="this is a virtual Mac")
+    headroom = check("memory_headroom", "at_least", 10e9, Outcome.FAIL, 3e9, 3e9, 3e9, unit="B")
+
+    assert "this is a virtual Mac" == decide(verdict).reason
+    reason = decide(replace(verdict, host_checks=(headroom,))).reason or ""
+    assert "memory_headroom" in reason
+    assert "virtual" not in reason
+
+
 def test_answers_that_are_alike_are_quality() -> None:
     """
     Agreement is counted in canaries.
