@@ -191,7 +191,8 @@ def preflight(
     if isinstance(free, float):  # a server that runs holds its weights already
         by_names = memory_fit.needed_by_names(inputs.slo, inputs.profile.background.memory)
         needed = memory.needed_now if memory is not None else by_names
-        problems += memory_fit.short_now(needed, free, host.memory_holders)
+        floor, held = memory_fit.floor_of(inputs.slo), memory.held if memory is not None else 0.0
+        problems += memory_fit.short_now(needed, free, host.memory_holders, floor=floor, held=held)
     if host_facts.get("platform") == "macos" and isinstance(backend, ServerBackend) and backend.maps_weights:
         problems += memory_fit.mapped_weights(inputs.slo, models.target)
     problems += [*memory_fit.complaints(memory), *latency_complaints(inputs.slo)]

@@ -17,6 +17,8 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import BYTES, show_bytes, show_memory
 
 SYSTEM = "system"
+CERTAIN = ("target weights", "draft weights", "background")
+"""Parts that are no allowance: the size of files, and what gatekeeper's own load holds."""
 RUNTIME_BYTES = 1.0e9
 """Bytes for Python, the inference library, its buffers and gatekeeper: an allowance; 0.5 to 1 GB were measured."""
 MACOS_BYTES = 3.0e9
@@ -63,6 +65,11 @@ class MemoryFit:
     def needed_now(self) -> float:
         """Return what must be available before the run: the operating system holds its own share already."""
         return sum(part.bytes or 0.0 for part in self.parts if part.name != SYSTEM)
+
+    @property
+    def held(self) -> float:
+        """Return what the run holds for certain, beside caches and allowances: the weights and the background load."""
+        return sum(part.bytes or 0.0 for part in self.parts if part.name in CERTAIN)
 
     @property
     def wired(self) -> float:
@@ -121,7 +128,7 @@ def estimate_fit(
         MemoryPart("runtime", RUNTIME_BYTES, "allowance for Python and the inference library"),
         MemoryPart(SYSTEM, system, "allowance for the operating system itself"),
         MemoryPart("background", background, "memory that the soak profile holds"),
-        _process_or_headroom(target, _floor(slo), shares_process=shares_process),
+        _process_or_headroom(target, floor_of(slo), shares_process=shares_process),
     ]
     memory_gb = slo.host.memory_gb
     slo_host_bytes = memory_gb * BYTES["GiB"] if memory_gb is not None else None  # vendors write GB and mean GiB
@@ -142,10 +149,11 @@ def needed_by_names(slo: Slo, background: float) -> float:
     """Return what must be available before a run whose models are not here yet: weights by their names, no caches."""
     target, drafts = bytes_by_name(slo.subject.target), map(bytes_by_name, slo.subject.drafts)
     weights = (target or 0.0) + max((size or 0.0 for size in drafts), default=0.0)
-    return weights + RUNTIME_BYTES + background + _floor(slo)
+    return weights + RUNTIME_BYTES + background + floor_of(slo)
 
 
-def _floor(slo: Slo) -> float:
+def floor_of(slo: Slo) -> float:
+    """Return the bytes that must stay free by the objective on memory_headroom; 0 without one."""
     headroom = [objective for objective in slo.host_objectives if objective.metric == "memory_headroom"]
     return max((objective.threshold for objective in headroom if objective.bound == "at_least"), default=0.0)
 
@@ -215,16 +223,31 @@ def complaints(fit: MemoryFit | None) -> list[Complaint]:
     return []
 
 
-def short_now(needed: float, free: float | None, holders: Callable[[], str]) -> list[Complaint]:
+def short_now(
+    needed: float, free: float | None, holders: Callable[[], str], *, floor: float = 0.0, held: float = 0.0
+) -> list[Complaint]:
     """Complain where less memory is *free* now than is *needed* with the headroom; *holders* hold most of the rest.
 
-    The headroom that the samples show counts what the system could reclaim, so macOS itself is not counted again.
+    It ends the run where the *floor* cannot be kept beside what the run is certain to hold. The headroom that the
+    samples show counts what the system could reclaim, so macOS itself is not counted again.
     """
-    if free is None or needed <= free:
+    if free is None or max(needed, floor + held) <= free:
         return []
+    if floor > 0 and floor + held > free:
+        message = f"{show_bytes(free)} can be had now; weights and background load take {show_bytes(held)} of it, "
+        message += f"which leaves less than the {show_bytes(floor)} of memory_headroom"
+        kept = _rounded_down(free - held)
+        lower = f"lower memory_headroom to {show_bytes(kept)}" if kept > 0 else "use a smaller pair"
+        hint = f"close programs, most is held by {holders()}; to go on all the same, {lower}"
+        return [Complaint("not-here", "free memory", message, hint)]
     message = f"{show_bytes(free)} can be had now, and the run needs {show_bytes(needed)} of it with its headroom"
     hint = f"close programs before the soak ends below its objective; most is held by {holders()}"
     return [Complaint("weak", "free memory", message, hint)]
+
+
+def _rounded_down(size: float) -> float:
+    """Return a size in half gigabytes: what is free changes from minute to minute."""
+    return math.floor(size / 0.5e9) * 0.5e9
 
 
 def mapped_weights(slo: Slo, target: Model | None) -> list[Complaint]:
