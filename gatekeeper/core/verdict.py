@@ -245,7 +245,8 @@ class FindingKind(StrEnum):
         "low_power_mode", "the speeds apply to low-power mode only", "switch it off for the deployed mode",
     )
     MEMORY_CONTRADICTION = (
-        "memory_contradiction", "two sensors disagree on the memory", "use a native Python and system tools",
+        "memory_contradiction", "the counted pages are not the memory of the machine",
+        "use a native Python and system tools",
     )
     MEMORY_EXHAUSTION = (
         "memory_exhaustion", "memory would be used up before the certificate expires", _LEAK,

@@ -1,7 +1,7 @@
 """A source of host values: a file that is read, a tool that is run, or a stream that is followed."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -28,7 +28,7 @@ Values = dict[str, float | str | Status]
 
 UNITS: dict[str, str] = {
     "memory_total": "B", "memory_headroom": "B", "memory_wired": "B", "memory_compressed": "B",
-    "memory_uncompressed_demand": "B", "memory_pressure_level": "1", "memory_free_share": "1", "gpu_wired_limit": "B",
+    "memory_uncompressed_demand": "B", "memory_pressure_level": "1", "memory_counted": "B", "gpu_wired_limit": "B",
     "gpu_memory": "B", "gpu_memory_allocated": "B", "swap_used": "B", "swapin_bytes": "B", "swapout_bytes": "B",
     "oom_kills": "1",
     "thermal_level": "1", "thermal_level_powermetrics": "1", "throttle_total": "s", "throttle_events": "1",
@@ -71,6 +71,12 @@ def written(text: str | None, *, most: float = MOST) -> float | Status:
 def scaled(value: float | Status, factor: float, *, most: float = MOST) -> float | Status:
     """Return *value* in another unit; a missing one stays missing, and one larger than *most* is none."""
     return value if isinstance(value, Status) else number(value * factor, most=most)
+
+
+def agreed(texts: Iterable[str]) -> str | None:
+    """Return the text that all of several printed lines hold; None where there is none, or two contradict."""
+    distinct = set(texts)
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 PERIOD_STREAM = 1.0

@@ -192,8 +192,6 @@ def healthy() -> dict[str, str]:
         "ioreg": prints(ioreg()),
         "pmset": "case \"$*\" in '-g batt') echo \"Now drawing from 'AC Power'\";; '-g') echo ' powermode 0';; "
         "*) echo 'Note: No CPU power status has been recorded';; esac",
-        "memory_pressure": "echo 'The system has 25769803776 (1572864 pages with a page size of 16384).'; "
-        "echo 'System-wide memory free percentage: 80%'",
         "ps": "echo ' 25.0 /usr/libexec/mdworker_shared'",
         "footprint": 'while [ $# -gt 1 ]; do [ "$1" = -p ] && '
         'echo "x [$2]: 64-bit    Footprint: 50000000 B (16384 bytes per page)"; shift; done',

@@ -19,7 +19,7 @@ from gatekeeper.core import canary
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Answer
 from gatekeeper.core.system.inputs import find_canaries
-from gatekeeper.host.macos import pressure
+from gatekeeper.host.macos import notifyutil
 from tests.builders import mac_tools
 from tests.builders.host_samples import replace_samples, stored_samples
 from tests.builders.project_folder import ROOT, ProjectFolder
@@ -54,7 +54,7 @@ def mac(folder: Path, **broken: str) -> None:
     scripts = {
         "vm_stat": prints(mac_tools.vm_stat(**HEALTHY)),
         "sysctl": mac_tools.sysctl_script(),
-        "notifyutil": f"echo {pressure.THERMAL_KEY} 0",
+        "notifyutil": f"echo {notifyutil.KEY} 0",
         "ioreg": prints(mac_tools.ioreg()),
         "pmset": f"case \"$*\" in '-g batt') echo \"Now drawing from 'AC Power'\";; '-g') echo ' powermode 0';; "
         f"*) echo '{line}';; esac",

@@ -9,14 +9,13 @@ from gatekeeper.host.macos import (
     footprint,
     ioreg,
     macmon,
+    notifyutil,
     pmset,
     powermetrics,
-    pressure,
     ps,
     sysctl,
     system_calls,
     vm_stat,
-    zeus,
 )
 from gatekeeper.host.sources import Source
 
@@ -27,10 +26,10 @@ def sources(pids: Callable[[], Sequence[int]]) -> list[Source]:
     A tool whose values system calls give is started only while they do not.
     """
     library = ctypes.CDLL(None, use_errno=True)
-    native, tools = _native(library, pids), [vm_stat.TOOL, *sysctl.TOOLS, pressure.THERMAL, footprint.tool(pids)]
+    native, tools = _native(library, pids), [vm_stat.TOOL, *sysctl.TOOLS, notifyutil.TOOL, footprint.tool(pids)]
     return [
         *native, *(replace(tool, fallback=bool(native)) for tool in tools), powermetrics.STREAM, ioreg.TOOL,
-        macmon.STREAM, *zeus.sources(), pmset.SUPPLY, pmset.MODE, pmset.THERM, ps.TOOL, pressure.MEMORY,
+        macmon.STREAM, pmset.SUPPLY, pmset.MODE, pmset.THERM, ps.TOOL,
     ]  # fmt: skip
 
 

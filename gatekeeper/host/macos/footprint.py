@@ -105,9 +105,9 @@ def parse(output: Output, pids: Sequence[int]) -> Values:
         return dict.fromkeys(PROVIDES, status)
     bytes_by_pid: dict[int, float] = {}
     for pid, size, unit in _HEADER.findall(output.text or ""):
-        if unit not in _UNITS:
+        footprint = float(int(size) * _UNITS.get(unit, 0))
+        if unit not in _UNITS or bytes_by_pid.setdefault(int(pid), footprint) != footprint:
             return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
-        bytes_by_pid[int(pid)] = float(int(size) * _UNITS[unit])
     if not pids or not bytes_by_pid.keys() >= set(pids):
         return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
     return {"subject_footprint": number(sum(bytes_by_pid[pid] for pid in pids), most=MOST_MEMORY)}

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 from gatekeeper.core.system.system_names import this_platform
-from gatekeeper.host.sources import Status, Tool, Values, failure
+from gatekeeper.host.sources import Status, Tool, Values, agreed, failure, written
 from gatekeeper.host.tool_commands import Output, run, running
 
 _SUPPLIES = {"AC Power": "ac", "Battery Power": "battery", "UPS Power": "battery"}
@@ -18,34 +18,37 @@ def parse_battery(output: Output) -> Values:
     """Return the power source; a UPS in use counts as a battery."""
     if status := failure(output):
         return dict.fromkeys(("power_source",), status)
-    match = re.match(r"Now drawing from '([A-Za-z ]+)'", output.text or "")
-    return {"power_source": _SUPPLIES.get(match.group(1), Status.PARSE_ERROR) if match else Status.PARSE_ERROR}
+    supply = agreed(re.findall(r"^Now drawing from '([A-Za-z ]+)'", output.text or "", re.MULTILINE))
+    return {"power_source": _SUPPLIES.get(supply or "", Status.PARSE_ERROR)}
 
 
 def parse_mode(output: Output) -> Values:
     """Return "automatic", "low" or "high"; older systems know only "automatic" and "low"."""
     if status := failure(output):
         return dict.fromkeys(("power_mode",), status)
-    rows = dict(re.findall(r"^\s*(powermode|lowpowermode)[ \t]+(\d+)[ \t]*\n", output.text or "", re.MULTILINE))
-    written = rows.get("powermode", rows.get("lowpowermode"))
-    if written is None:
+    rows = re.findall(r"^\s*(powermode|lowpowermode)[ \t]+(\d+)[ \t]*\n", output.text or "", re.MULTILINE)
+    newer = [mode for key, mode in rows if key == "powermode"]
+    if not rows:
         return {"power_mode": Status.ABSENT}
-    return {"power_mode": _MODES.get(written, Status.PARSE_ERROR)}
+    return {"power_mode": _MODES.get(agreed(newer or [mode for _, mode in rows]) or "", Status.PARSE_ERROR)}
 
 
 def parse_sleep(output: Output) -> float | None:
     """Return the idle seconds after which the system sleeps; 0 for never, None where the output has no such row."""
     text = output.text if failure(output) is None else None
-    match = re.search(r"^\s*sleep[ \t]+(\d{1,5})(?:[ \t]+\(.*)?[ \t]*\n", text or "", re.MULTILINE)
-    return float(match.group(1)) * 60 if match else None
+    minutes = agreed(re.findall(r"^\s*sleep[ \t]+(\d{1,5})(?:[ \t]+\(.*)?[ \t]*\n", text or "", re.MULTILINE))
+    return float(minutes) * 60 if minutes is not None else None
 
 
 def parse_therm(output: Output) -> Values:
     """Return the CPU speed limit as a share; absent where pmset notes that nothing was recorded."""
     if status := failure(output):
         return dict.fromkeys(("cpu_speed_limit",), status)
-    match = re.search(r"^\s*CPU_Speed_Limit\s*=\s*(\d{1,3})[ \t]*\n", output.text or "", re.MULTILINE)
-    return {"cpu_speed_limit": int(match.group(1)) / 100 if match else Status.ABSENT}
+    rows = re.findall(r"^\s*CPU_Speed_Limit\s*=\s*(\d+)[ \t]*\n", output.text or "", re.MULTILINE)
+    if not rows:
+        return {"cpu_speed_limit": Status.ABSENT}
+    percent = written(agreed(rows), most=100)
+    return {"cpu_speed_limit": percent if isinstance(percent, Status) else percent / 100}
 
 
 SUPPLY = Tool("pmset -g batt", ("power_source",), lambda: ["pmset", "-g", "batt"], parse_battery, period=10.0)

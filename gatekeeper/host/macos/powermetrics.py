@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from gatekeeper.host.macos.pressure import THERMAL_LEVELS
+from gatekeeper.host.macos.notifyutil import LEVELS
 from gatekeeper.host.sources import MOST_FREQUENCY, MOST_POWER, Status, Stream, Values, number, refused
 from gatekeeper.host.tool_commands import Output
 
@@ -137,7 +137,7 @@ def _level(sample: Mapping[str, Any]) -> float | Status:
     if "thermal_pressure" not in sample:
         return Status.ABSENT
     word = sample["thermal_pressure"]
-    return float(THERMAL_LEVELS.index(word)) if isinstance(word, str) and word in THERMAL_LEVELS else Status.PARSE_ERROR
+    return float(LEVELS.index(word)) if isinstance(word, str) and word in LEVELS else Status.PARSE_ERROR
 
 
 def permanent_failure(output: Output) -> Status | None:

@@ -7,7 +7,7 @@ import ctypes
 import errno
 import struct
 
-from gatekeeper.host.macos import pressure, sysctl, vm_stat
+from gatekeeper.host.macos import notifyutil, sysctl, vm_stat
 from gatekeeper.host.sources import DirectSource, Status, Values
 
 HOST_VM_INFO64 = 4
@@ -115,13 +115,13 @@ class ThermalLevel(DirectSource):
             token = ctypes.c_int()
             self._check(
                 "notify_register_check",
-                self._library.notify_register_check(pressure.THERMAL_KEY.encode(), ctypes.byref(token)),
+                self._library.notify_register_check(notifyutil.KEY.encode(), ctypes.byref(token)),
             )
             self._token = token
         state = ctypes.c_uint64()
         self._check("notify_get_state", self._library.notify_get_state(self._token, ctypes.byref(state)))
         level = state.value
-        return {"thermal_level": float(level) if level < len(pressure.THERMAL_LEVELS) else Status.PARSE_ERROR}
+        return {"thermal_level": float(level) if level < len(notifyutil.LEVELS) else Status.PARSE_ERROR}
 
     def _check(self, call: str, code: int) -> None:
         if code != 0:

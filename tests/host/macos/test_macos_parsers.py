@@ -12,9 +12,9 @@ from gatekeeper.host.macos import (
     footprint,
     ioreg,
     macmon,
+    notifyutil,
     pmset,
     powermetrics,
-    pressure,
     ps,
     sysctl,
     vm_stat,
@@ -191,12 +191,12 @@ def test_pressure_is_1_2_or_4(text: str, level: float | Status) -> None:
 @pytest.mark.parametrize(
     ("text", "level"),
     [
-        (f"{pressure.THERMAL_KEY} 0\n", 0.0),
-        (f"{pressure.THERMAL_KEY} 4\n", 4.0),
-        (f"{pressure.THERMAL_KEY} 5\n", BAD),
-        (f"{pressure.THERMAL_KEY} 3", BAD),  # it may be a cut 30
-        (f"{pressure.THERMAL_KEY}: Failed with code 9\n", Status.ABSENT),
-        (f"{pressure.THERMAL_KEY}\n", BAD),
+        (f"{notifyutil.KEY} 0\n", 0.0),
+        (f"{notifyutil.KEY} 4\n", 4.0),
+        (f"{notifyutil.KEY} 5\n", BAD),
+        (f"{notifyutil.KEY} 3", BAD),  # it may be a cut 30
+        (f"{notifyutil.KEY}: Failed with code 9\n", Status.ABSENT),
+        (f"{notifyutil.KEY}\n", BAD),
         ("some.other.key 0\n", BAD),
         ("", BAD),
     ],
@@ -205,7 +205,7 @@ def test_thermal_level_is_0_to_4_of_that_key(text: str, level: float | Status) -
     """
     A failure printed with exit code 0, another key or another number is no level.
     """
-    assert {"thermal_level": level} == pressure.parse_thermal(printed(text))
+    assert {"thermal_level": level} == notifyutil.parse(printed(text))
 
 
 @pytest.mark.parametrize(
@@ -249,6 +249,7 @@ def test_power_mode_is_automatic_low_or_high(text: str, mode: str | Status) -> N
         ("Currently in use:\n displaysleep         10\n sleep                1 (sleep prevented by sharingd)\n", 60.0),
         ("Currently in use:\n Sleep On Power Button 1\n sleep                0\n disksleep            10\n", 0.0),
         ("Currently in use:\n disksleep            10\n displaysleep         10\n", None),
+        (" sleep 10\n sleep 1\n", None),
         ("", None),
     ],
 )
@@ -291,6 +292,36 @@ def test_a_display_is_on_asleep_or_missing(text: str, display: str | None) -> No
     assert facts.parse_display(None) is None
 
 
+@pytest.mark.parametrize(
+    ("parser", "line", "changed"),
+    [
+        (pmset.parse_battery, "Now drawing from 'AC Power'\n", ("AC", "Battery")),
+        (pmset.parse_mode, " powermode 1\n", ("1", "2")),
+        (pmset.parse_therm, "\tCPU_Speed_Limit \t= 70\n", ("70", "71")),
+        (ioreg.parse, mac_tools.ioreg(), ('"recoveryCount"=0', '"recoveryCount"=0,"recoveryCount"=1')),
+        (lambda output: footprint.parse(output, [7]), "x [7]: 64-bit Footprint: 1000 B\n", ("1000", "2000")),
+    ],
+)
+def test_lines_that_contradict_each_other_are_no_value(
+    parser: Callable[[Output], Values], line: str, changed: tuple[str, str]
+) -> None:
+    """
+    Twice the same is one value; of two values none is known to be the right one.
+    """
+    other = line.replace(*changed)
+
+    assert BAD not in parser(printed(line + line)).values()
+    assert BAD in parser(printed(other if "IOClass" in line else line + other)).values()
+
+
+def test_a_speed_limit_above_all_of_the_speed_is_no_value() -> None:
+    """
+    923 % may be a 92 whose line was damaged.
+    """
+    assert {"cpu_speed_limit": BAD} == pmset.parse_therm(printed("\tCPU_Speed_Limit \t= 923\n"))
+    assert {"cpu_speed_limit": 1.0} == pmset.parse_therm(printed("\tCPU_Speed_Limit \t= 100\n"))
+
+
 def test_ioreg_memory_is_the_exact_key() -> None:
     """
     The driver's own memory has a key that begins alike.
@@ -310,18 +341,6 @@ def test_truncating_ioreg_never_invents_a_value(cut: int) -> None:
     values = ioreg.parse(printed(mac_tools.ioreg()[:cut]))
 
     assert all(isinstance(value, Status) or value == untruncated[name] for name, value in values.items())
-
-
-def test_memory_pressure_gives_its_share_and_the_size() -> None:
-    """
-    The last line is a percentage of the memory named in the first.
-    """
-    text = "The system has 25769803776 (1572864 pages with a page size of 16384).\n"
-
-    values = pressure.parse_memory(printed(text + "System-wide memory free percentage: 42%\n"))
-
-    assert values == {"memory_free_share": 0.42, "memory_total": 25769803776.0}
-    assert pressure.parse_memory(printed(text))["memory_free_share"] is BAD
 
 
 def footprint_text(*processes: tuple[str, int, str]) -> str:
@@ -405,12 +424,11 @@ def test_the_processor_time_of_each_process_is_read_in_minutes() -> None:
 PARSERS: list[Callable[[Output], Values]] = [
     vm_stat.parse,
     sysctl.parse,
-    pressure.parse_thermal,
+    notifyutil.parse,
     pmset.parse_battery,
     pmset.parse_mode,
     pmset.parse_therm,
     ioreg.parse,
-    pressure.parse_memory,
     ps.parse,
     lambda output: footprint.parse(output, [1]),
 ]

@@ -9,9 +9,9 @@ from gatekeeper.host.macos import (
     footprint,
     ioreg,
     macmon,
+    notifyutil,
     pmset,
     powermetrics,
-    pressure,
     ps,
     sysctl,
     vm_stat,
@@ -35,18 +35,14 @@ def sleep(output: Output) -> Values:
 
 SIZED = "llama-server [7]: 64-bit    Footprint: 18253611008 B (16384 bytes per page)\n"
 SYSCTL = f"2\n{mac_tools.swapusage()}\n25769803776\n21474\n"
-FREE = (
-    "The system has 25769803776 (1572864 pages with a page size of 16384).\nSystem-wide memory free percentage: 80%\n"
-)
 THERM = "CPU Power notify\n\tCPU_Scheduler_Limit \t= 100\n\tCPU_Available_CPUs \t= 8\n\tCPU_Speed_Limit \t= 70\n"
 PMSET = "System-wide power settings:\n standby 1\n powermode 1\n sleep 10 (sleep prevented by caffeinate)\n"
 OUTPUTS: dict[str, tuple[Reading, str]] = {
     "vm_stat": (tool(vm_stat.parse), mac_tools.vm_stat()),
     "sysctl": (tool(sysctl.parse), SYSCTL),
     "vm.swapusage": (tool(lambda output: sysctl.parse(output, ("vm.swapusage",))), f"{mac_tools.swapusage()}\n"),
-    "notifyutil": (tool(pressure.parse_thermal), f"{pressure.THERMAL_KEY} 3\n"),
+    "notifyutil": (tool(notifyutil.parse), f"{notifyutil.KEY} 3\n"),
     "ioreg": (tool(ioreg.parse), mac_tools.ioreg(resets=3)),
-    "memory_pressure": (tool(pressure.parse_memory), FREE),
     "pmset -g batt": (tool(pmset.parse_battery), "Now drawing from 'AC Power'\n"),
     "pmset -g": (tool(pmset.parse_mode), PMSET),
     "pmset -g, sleep": (tool(sleep), PMSET),

@@ -22,7 +22,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "memory_compressed": (0.0, 2048 * GIB),
     "memory_uncompressed_demand": (256e6, 8192 * GIB),
     "memory_pressure_level": (1.0, 4.0),
-    "memory_free_share": (0.0, 1.0),
+    "memory_counted": (2 * GIB, 2048 * GIB),
     "swap_used": (0.0, 2048 * GIB),
     "swapin_bytes": (0.0, 1e15),
     "swapout_bytes": (0.0, 1e15),

@@ -147,9 +147,9 @@ class Fixed(DirectSource):
 
 def test_a_dead_counter_shows_by_the_activity_of_another_source() -> None:
     """
-    A source of power alone, as zeus, reads 0 W for the GPU that ioreg reports as busy: absent, and the reason is told.
+    A source of power alone reads 0 W for the GPU that ioreg reports as busy: absent, and the reason is told.
     """
-    power = Fixed("zeus", cpu_power=2.0, gpu_power=0.0, package_power=2.0)
+    power = Fixed("counters", cpu_power=2.0, gpu_power=0.0, package_power=2.0)
     with Poller([power, Fixed("ioreg", gpu_active=0.9)], interval=1.0) as poller:
         poller.refresh(0.0)
         values, details = poller.readings(), poller.details()
@@ -158,7 +158,7 @@ def test_a_dead_counter_shows_by_the_activity_of_another_source() -> None:
     says(
         "host",
         "a dead counter shows by the activity of another source (1)",
-        lines_with("zeus: package_power left", details["package_power"]),
+        lines_with("counters: package_power left", details["package_power"]),
     )
     (hint,) = [
         hint_line for hint_line in value_hints("macos", values, details) if hint_line.startswith("package_power: ")

@@ -22,7 +22,7 @@ from gatekeeper.analysis.metrics.host.host_series import (
 from gatekeeper.analysis.stats.slopes import slope
 from gatekeeper.core.metrics import ALL, BY_NAME
 from gatekeeper.core.records.host_columns import HostColumns
-from gatekeeper.core.units import show
+from gatekeeper.core.units import percent, show
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 SWAPPED = ("swapin_bytes", "swapout_bytes")
@@ -30,8 +30,8 @@ CRITICAL = 4.0
 """The pressure level that the system calls critical."""
 HEADROOM_WINDOW = 10.0
 """Seconds of one median of headroom: a dip shorter than half of it does not count."""
-TOOL_DIFFERENCE = 0.15
-"""Two tools that differ more about the share of memory in use disagree about the page size."""
+LEAST_COUNTED, MOST_COUNTED = 0.5, 1.5
+"""Share of the memory that all pages add up to: a wrong page size makes it four times as much, or as little."""
 LEAST_WATTS = 0.2
 """Less than the smallest Mac draws with a busy GPU, which takes some watts: the unit is another one."""
 ABOVE_IDLE = 1.1
@@ -68,15 +68,13 @@ def estimate(name: str, host: HostSamples) -> Estimate | Missing:
 
 
 def memory_contradiction(host: HostSamples) -> str:
-    """Describe vm_stat and memory_pressure disagreeing about the memory in use; empty where they agree."""
-    names = ("memory_free_share", "memory_wired", "memory_compressed", "memory_total")
-    share, wired, compressed, total = (readings(host.columns, name).numbers for name in names)
-    total = np.where(total == 0, np.nan, total)
-    gaps = np.abs(share - (1 - (wired + compressed) / total))
-    gaps = np.sort(gaps[~np.isnan(gaps)])
-    if not len(gaps) or gaps[len(gaps) // 2] <= TOOL_DIFFERENCE:
+    """Describe pages that cannot add up to the memory of this machine; empty where they do."""
+    counted, total = (readings(host.columns, name).numbers for name in ("memory_counted", "memory_total"))
+    shares = counted / np.where(total == 0, np.nan, total)
+    shares = np.sort(shares[~np.isnan(shares)])
+    if not len(shares) or LEAST_COUNTED <= (share := float(shares[len(shares) // 2])) <= MOST_COUNTED:
         return ""
-    return "vm_stat and memory_pressure disagree about the memory in use (wrong page size, or Rosetta)"
+    return f"all pages together are {percent(round(share, 2))} of the memory: the page size or a count is wrong"
 
 
 def _headroom(headroom: Series) -> Estimate | Missing:
