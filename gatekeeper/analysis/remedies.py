@@ -215,8 +215,8 @@ def _list_changes(verdict: Verdict) -> Sequence[str]:
     failed = [check for check in verdict.host_checks if check.outcome is Outcome.FAIL]
     drafting = drafts_in_the_end(verdict)
     changes = dict.fromkeys(failed_remedy(check, drafting=drafting) for check in failed)
-    others = any(check.outcome is Outcome.FAIL for workload in verdict.workloads for check in workload.checks)
-    return [*changes, *([CHANGE] if changes and others else [])]
+    workload_failed = any(check.outcome is Outcome.FAIL for workload in verdict.workloads for check in workload.checks)
+    return [*changes, *([CHANGE] if changes and workload_failed else [])]
 
 
 def _list_busy_programs(verdict: Verdict) -> str:

@@ -314,7 +314,7 @@ def test_a_mac_is_written_down_as_it_names_itself(home: ProjectFolder) -> None:
 
     assert document["host"]["available"] is not None
     written = tomllib.loads((home.path / FILE).read_text())
-    assert {"chip": "Apple M4", "memory_gb": 24, "os": "26", "power": "ac"} == written["host"]
+    assert {"chip": "Apple M4", "memory_gb": 24, "power": "ac"} == written["host"]
     assert {"throttle_time", "memory_headroom", "swap_growth"} <= {
         objective["metric"] for objective in written["objective"]
     }

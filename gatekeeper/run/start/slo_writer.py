@@ -285,8 +285,6 @@ def _host(facts: Mapping[str, Any]) -> dict[str, Any]:
     if facts.get("memory_bytes"):
         have = sold_gigabytes(facts["memory_bytes"])
         keys["memory_gb"] = round(have) if abs(round(have) - have) < SOLD * have else round(have, 1)
-    if facts.get("os"):
-        keys["os"] = str(facts["os"]).split(".")[0]
     keys["power"] = "ac" if facts.get("power_source") == "ac" else "any"
     return keys
 

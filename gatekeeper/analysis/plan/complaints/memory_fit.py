@@ -236,8 +236,8 @@ def short_now(
     if floor > 0 and floor + held > free:
         message = f"{show_bytes(free)} can be had now; weights and background load take {show_bytes(held)} of it, "
         message += f"which leaves less than the {show_bytes(floor)} of memory_headroom"
-        kept = _rounded_down(free - held)
-        lower = f"lower memory_headroom to {show_bytes(kept)}" if kept > 0 else "use a smaller pair"
+        possible_floor = _rounded_down(free - held)
+        lower = f"lower memory_headroom to {show_bytes(possible_floor)}" if possible_floor > 0 else "use a smaller pair"
         hint = f"close programs, most is held by {holders()}; to go on all the same, {lower}"
         return [Complaint("not-here", "free memory", message, hint)]
     message = f"{show_bytes(free)} can be had now, and the run needs {show_bytes(needed)} of it with its headroom"
