@@ -122,7 +122,8 @@ AFTER_INTERRUPT = {"selftest": "what was gathered until then is in the file of -
 def selftest(output: Path, *, file: Path | None, quiet: bool) -> None:
     """Try out gatekeeper on this machine and write one file for a bug report.
 
-    It takes three to five minutes, with the little pair of models. The file holds what each tool of the host printed
+    It takes about five minutes, at most fifteen, with the little pair of models: each part is ended after a time of its
+    own. The file holds what each tool of the host printed
     and short measurements, without names of users and hosts, home folders and serial numbers.
 
     \b

@@ -176,7 +176,10 @@ class ActiveRun:
     def measuring(self) -> Iterator[None]:
         """Record why measuring ends early: an interrupt, no time left, or a system that cannot be started: unproven."""
         try:
-            with _ending_after(self.slo.max_duration):
+            seconds = self.slo.max_duration
+            message = f"the run was ended after its max_duration of {seconds or 0:g} s"
+            hint = "what was measured is kept: continue with --resume, which has as much time again"
+            with ending_after(seconds, message, hint):
                 yield
         except (KeyboardInterrupt, OutOfTimeError):
             self.observe("interrupted", {"segment": self.segment})
@@ -251,8 +254,8 @@ class ActiveRun:
 
 
 @contextmanager
-def _ending_after(seconds: float | None) -> Iterator[None]:
-    """Raise OutOfTimeError in the context after *seconds*, whatever it waits for; None: never.
+def ending_after(seconds: float | None, message: str, hint: str) -> Iterator[None]:
+    """Raise OutOfTimeError of *message* in the context after *seconds*, whatever it waits for; None: never.
 
     As Ctrl-C does, it cuts off the answer under way, which is then not recorded. Only the main thread may enter it.
     """
@@ -261,8 +264,7 @@ def _ending_after(seconds: float | None) -> Iterator[None]:
         return
 
     def end(_signal: int, _frame: FrameType | None) -> None:
-        hint = "what was measured is kept: continue with --resume, which has as much time again"
-        raise OutOfTimeError(f"the run was ended after its max_duration of {seconds:g} s", hint=hint)
+        raise OutOfTimeError(message, hint=hint)
 
     # A signal of its own: it wakes the main thread from any wait, and Ctrl-C may be switched off.
     before = signal.signal(signal.SIGUSR1, end)

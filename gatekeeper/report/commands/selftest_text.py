@@ -47,7 +47,8 @@ def _row(section: Mapping[str, Any] | None, summary: Callable[[Any], Row]) -> Ro
         return OPEN, "not reached", "run gatekeeper selftest again"
     try:
         if section["error"] is not None:
-            return FAILS, one_line(section["error"]), one_line(section.get("hint", ""))
+            mark = OPEN if section.get("out_of_time") else FAILS
+            return mark, one_line(section["error"]), one_line(section.get("hint", ""))
         mark, text, advice = summary(section["result"])
     except UNREADABLE:
         return OPEN, DAMAGED, ""

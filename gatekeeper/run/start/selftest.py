@@ -5,6 +5,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ from typing import Any
 from gatekeeper import host
 from gatekeeper.core.backend_registry import PROBED
 from gatekeeper.core.clock import SystemClock, stamp
-from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.errors import GatekeeperError, InputError, OutOfTimeError
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.system.files import read_input, write_atomically
 from gatekeeper.core.system.record_files import write_errors
 from gatekeeper.host.sampling.raw_readings import raw_readings
 from gatekeeper.host.tool_commands import run_for
+from gatekeeper.report.commands.selftest_text import AGAIN
+from gatekeeper.run.active_run import ending_after
 from gatekeeper.run.start import doctor, selftest_runs
 from gatekeeper.run.start.cut_names import cut_names, own_names
 from gatekeeper.run.start.versions import versions
@@ -30,22 +33,32 @@ _DEVICE = (
     "print(json.dumps({'metal': mx.metal.is_available(), 'default': str(mx.default_device()), 'info': tell()}))"
 )
 
-Section = Callable[[Path], Any]
+Measure = Callable[[Path], Any]
 """Measures something, with a folder of its own for files, and returns it as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the file."""
+
+    measure: Measure
+    limit: float
+    """Seconds after which it is ended: twice what it takes on a slow machine that does nothing else, and more."""
+
 
 WORKER, SERVER = PROBED
 SECTIONS: Mapping[str, Section] = {
-    "versions": lambda _: versions(),
-    "conditions": lambda _: host.facts(),
-    "telemetry": lambda _: raw_readings(),
-    "device": lambda _: device(),
-    "doctor": lambda _: installed(),
-    f"certify {WORKER}": partial(selftest_runs.certify_little, WORKER),
-    f"certify {SERVER}": partial(selftest_runs.certify_little, SERVER),
-    "sampling": partial(selftest_runs.time_tokens, SERVER),
-    f"pause {WORKER}": partial(selftest_runs.time_after_pause, WORKER),
-    f"pause {SERVER}": partial(selftest_runs.time_after_pause, SERVER),
-    "widths": partial(selftest_runs.flips_by_width, WORKER),
+    "versions": Section(lambda _: versions(), 30),
+    "conditions": Section(lambda _: host.facts(), 30),
+    "telemetry": Section(lambda _: raw_readings(), 60),
+    "device": Section(lambda _: device(), 60),
+    "doctor": Section(lambda _: installed(), 60),
+    f"certify {WORKER}": Section(partial(selftest_runs.certify_little, WORKER), 150),
+    f"certify {SERVER}": Section(partial(selftest_runs.certify_little, SERVER), 150),
+    "sampling": Section(partial(selftest_runs.time_tokens, SERVER), 90),
+    f"pause {WORKER}": Section(partial(selftest_runs.time_after_pause, WORKER), 60),
+    f"pause {SERVER}": Section(partial(selftest_runs.time_after_pause, SERVER), 60),
+    "widths": Section(partial(selftest_runs.flips_by_width, WORKER), 120),
 }
 """What is measured, by its name in the file, in this order: first what needs no model."""
 
@@ -59,11 +72,11 @@ def selftest(path: Path, report: Callable[[str], None], sections: Mapping[str, S
         raise InputError(f"--output {path}: there is no folder {path.parent}", hint="make it, or name another file")
     names, at = own_names(), stamp(SystemClock().wall())
     document: dict[str, Any] = {"schema": 1, "at": at, "planned": [*sections], "sections": {}}
-    for name, measure in sections.items():
+    for name, section in sections.items():
         report(name)
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="gatekeeper-") as folder:
-            entry = _measured(measure, Path(folder))
+            entry = _run_section(section, Path(folder))
         entry["took_s"] = round(time.monotonic() - begun, 1)
         document["sections"][name] = cut_names(entry, names)
         with write_errors(path):
@@ -71,9 +84,13 @@ def selftest(path: Path, report: Callable[[str], None], sections: Mapping[str, S
     return document
 
 
-def _measured(measure: Section, folder: Path) -> dict[str, Any]:
+def _run_section(section: Section, folder: Path) -> dict[str, Any]:
+    message = f"not reached within {section.limit:g} s"
     try:
-        return {"result": measure(folder), "error": None}
+        with ending_after(section.limit, message, AGAIN):
+            return {"result": section.measure(folder), "error": None}
+    except OutOfTimeError as error:
+        return {"result": None, "error": error.message, "hint": error.hint, "out_of_time": True}
     except GatekeeperError as error:
         return {"result": None, "error": error.message, "hint": error.hint}
     except Exception as error:  # noqa: BLE001  any failure is what the file is to show

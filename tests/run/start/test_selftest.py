@@ -1,6 +1,7 @@
 """`gatekeeper selftest`: one file of sections, whatever fails in them."""
 
 import json
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,15 @@ from gatekeeper.run.start import selftest
 HOST_ITEM = {"kind": "host", "found": "yes", "needed_for": "objective x", "fix": None}
 
 
-def raising(error: BaseException) -> selftest.Section:
+def raising(error: BaseException) -> selftest.Measure:
     def measure(_: Path) -> Any:
         raise error
 
     return measure
 
 
-def run(path: Path, sections: Mapping[str, selftest.Section]) -> dict[str, Any]:
+def run(path: Path, measures: Mapping[str, selftest.Measure], limit: float = 60.0) -> dict[str, Any]:
+    sections = {name: selftest.Section(measure, limit) for name, measure in measures.items()}
     return selftest.selftest(path, lambda _: None, sections)
 
 
@@ -42,6 +44,26 @@ def test_a_section_that_fails_does_not_end_it(tmp_path: Path) -> None:
     assert document["sections"]["device"]["hint"] == "buy one"
     assert document["sections"]["doctor"]["result"]["empty"]
     assert ["no", "no", "ok"] == [line.split()[0] for line in selftest_text(document, "x.json").splitlines()[:-1]]
+
+
+def test_a_section_without_an_end_is_ended_alone(tmp_path: Path) -> None:
+    """
+    After the limit of its own it was not reached, which decides nothing; the next section is measured.
+    """
+    sections = {"sampling": lambda _: threading.Event().wait(), "doctor": lambda _: {"items": [HOST_ITEM]}}
+
+    document = run(tmp_path / "x.json", sections, limit=0.5)
+
+    lines = selftest_text(document, "x.json").splitlines()
+    assert ["?", "ok"] == [line.split()[0] for line in lines[:-1]]
+    assert "not reached within 0.5 s" in lines[0]
+
+
+def test_the_whole_of_it_takes_a_quarter_of_an_hour_at_most() -> None:
+    """
+    However busy the machine is: the limits of all sections together.
+    """
+    assert sum(section.limit for section in selftest.SECTIONS.values()) <= 900
 
 
 def test_an_interrupt_leaves_what_was_gathered(tmp_path: Path) -> None:
