@@ -16,6 +16,7 @@ from gatekeeper.analysis.plan.complaints.unprovable_objectives import (
     latency_complaints,
     missing_capabilities,
 )
+from gatekeeper.analysis.plan.complaints.wrong_host import virtual_mac
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.server_backend import ServerBackend
@@ -196,6 +197,7 @@ def preflight(
     if host_facts.get("platform") == "macos" and isinstance(backend, ServerBackend) and backend.maps_weights:
         problems += memory_fit.mapped_weights(inputs.slo, models.target)
     problems += [*memory_fit.complaints(memory), *latency_complaints(inputs.slo)]
+    problems += virtual_mac(host_facts) if backend.realtime else []
     return tuple(sorted(problems, key=lambda complaint: WEIGHTS.index(complaint.weight))), memory
 
 

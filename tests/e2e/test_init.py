@@ -323,6 +323,23 @@ def test_a_mac_is_written_down_as_it_names_itself(home: ProjectFolder) -> None:
 
 
 @needs_mlx
+def test_a_virtual_mac_is_named_before_anything_is_measured(home: ProjectFolder) -> None:
+    """
+    doctor, init and plan say at once that it certifies nothing, and what to do.
+    """
+    for name in ("little-target", "little-draft"):
+        laid_out.hub(home.path, f"org/{name}", MODELS / name)
+    mac(home.path / "tools", sysctl=mac_tools.sysctl_script(hw__model="VirtualMac2,1"))
+    path = f"{home.path / 'tools'}:{home.environment['PATH']}"
+    virtual = home.with_environment(PATH=path, GATEKEEPER_HOST_AS="macos")
+
+    for command in (("doctor",), ("init",), ("plan", FILE)):
+        printed = " ".join(virtual.run(*command).out.split())
+        assert "a virtual Mac certifies nothing" in printed, command
+        assert "certify on the physical machine" in printed, command
+
+
+@needs_mlx
 def test_a_pair_that_the_gpu_may_not_hold_is_not_proposed(home: ProjectFolder) -> None:
     """
     What the GPU may wire is less than what is free: a pair beyond it would be refused by the plan.

@@ -27,7 +27,7 @@ def init_text(document: Document) -> str:
         lines += [document["why_not_here"]] if document["why_not_here"] else []
         lines += [f"proposed pair for a machine of this size, backend {pair['backend']}: {names}"]
     lines += [f"left out, not measurable on this host: {name}" for name in document["left_out"]]
-    lines += [document[name] for name in ("short_of_memory", "elsewhere") if document[name]]
+    lines += [document[name] for name in ("certifies_nothing", "short_of_memory", "elsewhere") if document[name]]
     lines += [f"wrote {document['written']}"]
     lines += [f"for {name}: {command}" for name, command in document["also"].items()]
     lines += [f"first: {command}" for command in document["do_first"]]

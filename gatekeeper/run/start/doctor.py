@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from gatekeeper import host
 from gatekeeper.analysis.plan.complaints.memory_fit import RUNTIME_BYTES
+from gatekeeper.analysis.plan.complaints.wrong_host import virtual_mac
 from gatekeeper.analysis.plan.draft_pairs import model_pairs
 from gatekeeper.backends import all_facts
 from gatekeeper.backends.backend_facts import BackendFacts
@@ -45,14 +46,15 @@ class Item:
 
 def examine(slo: Path | None = None) -> dict[str, Any]:
     """Return what was found, as a document, with the models of *slo*; only the tools that read the host are started."""
-    items = [*_backends(), _downloader(), *_host(), *_lossy_variables()]
+    facts = host.facts()
+    items = [*_backends(), _downloader(), *_host(facts), *_lossy_variables()]
     if slo is not None:
         items = [*_models(slo), *items]
     holder = host.lock_holder()
     return {
         "schema": 1,
         "versions": versions(),
-        "facts": host.facts(),
+        "facts": facts,
         "lock": asdict(holder) if holder is not None else None,
         "items": [asdict(item) for item in items],
         **_summary(items),
@@ -114,7 +116,7 @@ def _downloader() -> Item:
     return Item("program", "hf", path, "downloading models", None if path else "pip install huggingface_hub")
 
 
-def _host() -> Iterator[Item]:
+def _host(facts: Mapping[str, Any]) -> Iterator[Item]:
     readings, lacks = host.survey()
     for metric, values in host.METRIC_VALUES.items():
         lacking = metric in lacks
@@ -128,6 +130,8 @@ def _host() -> Iterator[Item]:
     if (idle_s := host.idle_sleep_seconds()) is not None:
         fix = "keep it awake between runs, on a desktop: sudo pmset -c sleep 0"
         yield Item("now", f"awake (sleeps after {show_seconds(idle_s)} without input)", None, "nightly runs", fix)
+    for complaint in virtual_mac(facts):
+        yield Item("now", "a physical Mac", None, "a certificate", f"{complaint.message}; {complaint.hint}")
     others = host.other_programs()
     if readings["power_mode"].value == "low":
         yield Item("now", "full speed", None, "the speed of the deployed mode", LOW_POWER)

@@ -10,6 +10,7 @@ from typing import Any
 
 from gatekeeper import host
 from gatekeeper.analysis.plan.complaints.memory_fit import MemoryFit, needed_by_names, short_now
+from gatekeeper.analysis.plan.complaints.wrong_host import virtual_mac
 from gatekeeper.analysis.plan.draft_pairs import ModelPair, model_pairs
 from gatekeeper.backends import all_facts, backends_that_load, facts_of
 from gatekeeper.backends.models import artifacts, model_stores
@@ -99,6 +100,7 @@ def propose(
         "why_not_here": reason if here is None else None,
         "elsewhere": f"{tight}: gatekeeper remote certify {output} --on HOST runs it there" if tight else None,
         "memory": fit.document() if fit is not None else None,
+        "certifies_nothing": next((f"{each.message}; {each.hint}" for each in virtual_mac(facts)), None),
         "short_of_memory": f"{short.message}: {short.hint}" if short is not None else None,
         "left_out": {metric: reason for metric, reason in lacks.items() if f"# {metric} is left out" in proposal.text},
         "do_first": list(proposal.commands),

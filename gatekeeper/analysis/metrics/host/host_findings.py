@@ -56,10 +56,15 @@ def findings(
     return list(dict.fromkeys(problems))
 
 
+def is_virtual_mac(facts: Mapping[str, Any]) -> bool:
+    """Tell from the *facts* of a host whether it is a virtual Mac, which certifies nothing."""
+    mac = facts.get("platform") == "macos"
+    return str(facts.get("machine") or "").startswith("VirtualMac") or bool(mac and facts.get("virtual"))
+
+
 def _machine(conditions: Conditions) -> Iterator[Finding]:
     for facts in conditions:
-        mac = facts.get("platform") == "macos"
-        if str(facts.get("machine") or "").startswith("VirtualMac") or (mac and facts.get("virtual")):
+        if is_virtual_mac(facts):
             detail = "this is a virtual Mac, whose sensors do not show a real machine"
             yield Finding(FindingKind.VIRTUAL_MAC, "host", detail, "certify on the physical machine")
         elif facts.get("virtual"):

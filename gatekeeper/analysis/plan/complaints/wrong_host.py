@@ -1,10 +1,13 @@
-"""Where a host is another one than the SLO's `[host]` names: its chip, memory, system or power."""
+"""Where a host is another one than the SLO's `[host]` names: its chip, memory, system or power; or a virtual Mac."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from gatekeeper.analysis.metrics.host.host_findings import is_virtual_mac
+from gatekeeper.analysis.plan.complaints.complaint import Complaint
 from gatekeeper.core.slo import Host
 from gatekeeper.core.units import show_number, sold_gigabytes
+from gatekeeper.core.verdict import FindingKind
 
 MEMORY_TOLERANCE = 0.07
 """The kernel and the firmware reserve a few percent of a machine's memory."""
@@ -24,6 +27,14 @@ def host_doubts(required: Host, host: Mapping[str, Any]) -> list[str]:
     if required.power == "ac" and host.get("power_source") != "ac":
         doubts.append(f"power is '{host.get('power_source') or 'unknown'}' on this host, the SLO is for 'ac'")
     return doubts
+
+
+def virtual_mac(host: Mapping[str, Any]) -> list[Complaint]:
+    """Complain of a virtual Mac before anything is measured: its run would be disqualified at the end."""
+    if not is_virtual_mac(host):
+        return []
+    message = "a virtual Mac certifies nothing: its sensors do not show a real machine"
+    return [Complaint("weak", "this machine", message, FindingKind.VIRTUAL_MAC.remedy)]
 
 
 def _has_prefix(version: str, prefix: str) -> bool:
