@@ -547,6 +547,28 @@ def test_an_input_of_the_action_is_no_option_and_no_output(tmp_path: Path, mode:
     assert "exit-code=2\n" == outputs.read_text()
 
 
+def test_an_old_python_is_named_before_anything_is_installed(tmp_path: Path) -> None:
+    """
+    The python3 of a stock Mac is 3.9: the error says which one is needed, and where to name it.
+    """
+    old = tmp_path / "python3"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    environment = {
+        **os.environ, "EXTRAS": "", "PYTHON": str(old), "SOURCE": str(ROOT), "PLACE": str(tmp_path / "place"),
+    }  # fmt: skip
+
+    ran = subprocess.run(
+        ["bash", "-e", "-c", steps_of(ACTION)[0]["run"]],
+        env=environment, timeout=60, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert 2 == ran.returncode
+    assert "needs Python 3.11 or newer" in ran.stderr
+    assert "input python" in ran.stderr
+    assert not (tmp_path / "place").exists()
+
+
 @pytest.mark.parametrize("value", ["x\n::stop-commands::y", "x] @ https://elsewhere", "--index-url=x", "x y"])
 def test_the_extras_of_the_action_are_names(tmp_path: Path, value: str) -> None:
     """
