@@ -28,6 +28,7 @@ MACHINE_OF = {
     "m4-24gb": "m4",
     "m4-24gb-inprocess": "m4",
     "m4-24gb-nightly": "m4",
+    "m4-24gb-used": "m4",
     "m4-16gb": "m4",
     "m5-pro-48gb": "m5-pro-8b-dflash",
     "m2-ultra-64gb": "m2-ultra-30b",

@@ -149,6 +149,26 @@ def test_a_draft_that_is_worth_it_is_promoted_within_the_hour(name: str, truth: 
     assert minutes(run) <= 75
 
 
+@pytest.mark.whole
+def test_a_mac_in_use_has_a_file_that_it_can_keep() -> None:
+    """
+    With the 2.9 GB that a long session leaves beside the server everything is promoted, for the checklist's own pair.
+    """
+    slo_inputs = inputs.read(SLOS / "m4-24gb-used.toml")
+    slo, checklist = slo_inputs.slo, inputs.read(SLOS / "m4-24gb.toml").slo
+    calm = host_of(slo)
+    script = script_of("m4", slo, slo_inputs.canaries, None)
+
+    run = rehearse(
+        slo, slo_inputs.canaries, script, 1, profile=slo_inputs.profile,
+        host=lambda at: {**calm(at), "memory_headroom": 2.9e9},
+    )  # fmt: skip
+
+    assert ("promoted", 0, "certification") == (run.verdict.outcome, run.verdict.exit_code, run.verdict.grade)
+    assert {"json": "promoted", "code": "promoted", "tools": "promoted"} == outcomes(run.verdict)
+    assert (slo.subject, slo.host, slo.fallback) == (checklist.subject, checklist.host, checklist.fallback)
+
+
 @pytest.mark.nightly
 @pytest.mark.whole
 def test_the_ratio_of_a_rehearsal_is_what_it_is_called() -> None:

@@ -41,7 +41,7 @@ MACHINES = (*M2, "m3-ultra-512gb", "m4-16gb", "m4-24gb", "m5-pro-48gb")
 SYSTEMS = ("dflash-mlx", "llama-server", "llama-server-mtp", "lmstudio", "mtplx", "ollama")
 """One file a serving system, for whatever machine runs it."""
 LITTLE = ("quickstart", "quickstart-warm-cache", "smoke")
-OTHER_M4 = ("m4-24gb-inprocess", "m4-24gb-nightly")
+OTHER_M4 = ("m4-24gb-inprocess", "m4-24gb-nightly", "m4-24gb-used")
 """Of the same machine as m4-24gb; tests/shipped/test_m4_24gb.py holds what they promise."""
 
 COMMANDS = """command = ["serve", "{target}", "{draft}", "{port}"]

@@ -48,13 +48,13 @@ class Section:
 
 WORKER, SERVER = PROBED
 SECTIONS: Mapping[str, Section] = {
-    "versions": Section(lambda _: versions(), 30),
-    "conditions": Section(lambda _: host.facts(), 30),
+    "versions": Section(lambda _: versions(), 15),
+    "conditions": Section(lambda _: host.facts(), 15),
     "telemetry": Section(lambda _: raw_readings(), 60),
     "device": Section(lambda _: device(), 60),
     "doctor": Section(lambda _: installed(), 60),
-    f"certify {WORKER}": Section(partial(selftest_runs.certify_little, WORKER), 150),
-    f"certify {SERVER}": Section(partial(selftest_runs.certify_little, SERVER), 150),
+    f"certify {WORKER}": Section(partial(selftest_runs.certify_little, WORKER), 180),
+    f"certify {SERVER}": Section(partial(selftest_runs.certify_little, SERVER), 180),
     "sampling": Section(partial(selftest_runs.time_tokens, SERVER), 90),
     f"pause {WORKER}": Section(partial(selftest_runs.time_after_pause, WORKER), 60),
     f"pause {SERVER}": Section(partial(selftest_runs.time_after_pause, SERVER), 60),
