@@ -188,13 +188,16 @@ def preflight(
         wired_limit=host.wired_limit(host_facts),
     )  # fmt: skip
     problems = complaints(inputs.slo, inputs.canaries, _traits(backend), lacks)
+    maps_weights = isinstance(backend, ServerBackend) and backend.maps_weights
     free = readings["memory_headroom"].value if readings and inputs.slo.subject.url is None else None
     if isinstance(free, float):  # a server that runs holds its weights already
         by_names = memory_fit.needed_by_names(inputs.slo, inputs.profile.background.memory)
         needed = memory.needed_now if memory is not None else by_names
-        floor, held = memory_fit.floor_of(inputs.slo), memory.held if memory is not None else 0.0
+        # A mapped file counts as memory that can be had: no floor is known to be lost by it.
+        floor = 0.0 if maps_weights else memory_fit.floor_of(inputs.slo)
+        held = memory.held if memory is not None else 0.0
         problems += memory_fit.short_now(needed, free, host.memory_holders, floor=floor, held=held)
-    if host_facts.get("platform") == "macos" and isinstance(backend, ServerBackend) and backend.maps_weights:
+    if host_facts.get("platform") == "macos" and maps_weights:
         problems += memory_fit.mapped_weights(inputs.slo, models.target)
     problems += [*memory_fit.complaints(memory), *latency_complaints(inputs.slo)]
     problems += virtual_mac(host_facts) if backend.realtime else []
