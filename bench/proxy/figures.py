@@ -25,7 +25,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -36,7 +35,6 @@ import uvloop
 
 from bench.proxy.known_times import requests
 from gatekeeper.core.hidden_keys import Address
-from gatekeeper.live.live_evidence import LiveEvidence
 from gatekeeper.live.live_records import LiveRecords
 from gatekeeper.live.proxy_server import ProxyServer
 from gatekeeper.live.request_routes import RequestRoutes
@@ -86,9 +84,9 @@ def free_port() -> int:
 
 async def _serve_proxy(port: int, upstream: int, folder: Path) -> None:
     """Run our proxy with one route that speculates, as `gatekeeper proxy` does after the first round of its watch."""
-    routes = RequestRoutes(LiveEvidence())
+    routes = RequestRoutes()
     published(routes)
-    records = LiveRecords(folder / "live.jsonl", None, lambda: datetime.now(UTC), print)
+    records = LiveRecords(folder / "live.jsonl", None, print)
     url = Address(f"http://127.0.0.1:{upstream}")
     await ProxyServer(routes, records, url=url, plain_url=url).start("127.0.0.1", port, drain_s=1.0)
     gc.collect()

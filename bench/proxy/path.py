@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections import deque
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ import uvloop
 from bench.proxy.known_times import DONE, EVENT, HEAD
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.live.http.upstream import Exchange, origin_of
-from gatekeeper.live.live_evidence import LiveEvidence
 from gatekeeper.live.live_records import LiveRecords
 from gatekeeper.live.proxy_server import ProxyServer
 from gatekeeper.live.request_routes import RequestRoutes
@@ -106,10 +104,10 @@ async def measure(proxy: ProxyServer, server: Any, count: int) -> tuple[list[flo
 
 async def main(rounds: int) -> None:
     """Print a row for requests alone, and for 32 at once."""
-    routes = RequestRoutes(LiveEvidence())
+    routes = RequestRoutes()
     published(routes)
     with tempfile.TemporaryDirectory() as folder:
-        records = LiveRecords(Path(folder) / "live.jsonl", None, lambda: datetime.now(UTC), print)
+        records = LiveRecords(Path(folder) / "live.jsonl", None, print)
         proxy = ProxyServer(routes, records, url=SERVER, plain_url=SERVER)
         await proxy.start("127.0.0.1", 0, drain_s=0.1)
         assert proxy._runner is not None

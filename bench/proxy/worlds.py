@@ -17,7 +17,7 @@ from gatekeeper.core.policy import Policy
 from gatekeeper.live import live_records
 from gatekeeper.live.answer_meter import AnswerMeter
 from gatekeeper.live.live_conversations import prefix_digests
-from gatekeeper.live.live_evidence import Benefit, LiveEvidence
+from gatekeeper.live.live_evidence import Benefit
 from gatekeeper.live.live_records import EndedRequest
 from gatekeeper.live.live_request import LiveRequest
 from gatekeeper.live.request_fields import RequestConditions
@@ -132,7 +132,7 @@ class Day:
     policy: Policy = field(init=False)
 
     def __post_init__(self) -> None:
-        self.routes = RequestRoutes(LiveEvidence(), self.rng.random, lambda: round(self.now * 1e9))
+        self.routes = RequestRoutes(self.rng.random, lambda: round(self.now * 1e9))
         # Servers cache prompts: the time of whole answers is no evidence then, and takes no share of the error.
         self.policy = live_policy(1000, cache="on", holdout=self.world.holdout)
         published(self.routes, of=self.policy)

@@ -13,7 +13,7 @@ from typing import Any
 from gatekeeper.backends.dialect import Dialect
 from gatekeeper.backends.http.scores import choice_of
 from gatekeeper.backends.server_requests import describe_draft, drafted_in, read_claims
-from gatekeeper.core.clock import stamp
+from gatekeeper.core.clock import SystemClock, stamp
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.system.files import append_whole, open_regular
 from gatekeeper.live.answer_meter import MOST_PARSED, AnswerMeter
@@ -134,14 +134,12 @@ REASONING = ("reasoning_content", "reasoning")
 class LiveRecords:
     """Appends records; a disk that is full ends no request, it is reported once."""
 
-    def __init__(
-        self, path: Path, prompts: Path | None, wall: Callable[[], datetime], say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, path: Path, prompts: Path | None, say: Callable[[str], None]) -> None:
         """Open *path*, and *prompts* where prompts are kept; raise for a file that cannot be written."""
         self._say, self._lock = say, threading.Lock()
         self._troubles = {"records": "", "prompts": ""}
         """What was said last of each file; empty: it could be written."""
-        self._log = Log(path, wall=wall, state=dict, limit=LIMIT)
+        self._log = Log(path, wall=SystemClock().wall, state=dict, limit=LIMIT)
         self._log.__enter__()
         self._prompts = None if prompts is None else _private(prompts)
 

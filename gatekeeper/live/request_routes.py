@@ -82,12 +82,11 @@ class RequestRoutes:
 
     def __init__(
         self,
-        evidence: LiveEvidence,
         draw: Callable[[], float] = _random.random,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """Draw each conversation with *draw*, evenly from 0 to 1."""
-        self.evidence, self._now_ns = evidence, now_ns
+        self.evidence, self._now_ns = LiveEvidence(), now_ns
         self._conversations, self.load = Conversations(draw), ServerLoad(now_ns)
         self._published: _Published | None = None
         self._limits: dict[str, ConcurrencyLimit] = {}

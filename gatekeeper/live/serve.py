@@ -19,7 +19,7 @@ from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.policy import WORKLOAD_HEADER, Policy
 from gatekeeper.core.units import percent
 from gatekeeper.live.exposition import HoldoutReports
-from gatekeeper.live.live_evidence import LEAST_CONVERSATIONS, STREAM, LiveEvidence, whole_answers_count
+from gatekeeper.live.live_evidence import LEAST_CONVERSATIONS, STREAM, whole_answers_count
 from gatekeeper.live.live_records import LiveRecords
 from gatekeeper.live.outputs import Say
 from gatekeeper.live.overlay import locked
@@ -127,7 +127,7 @@ def run(config: ProxyConfig, *, say: Say, listening: Callable[[str], None]) -> N
     watch.check()
     check_address(config.host, config.port)
     logging.getLogger("aiohttp").setLevel(logging.CRITICAL + 1)  # it would quote requests
-    routes = RequestRoutes(LiveEvidence())
+    routes = RequestRoutes()
 
     def tell(text: str) -> None:
         say(text, {})
@@ -139,7 +139,7 @@ def run(config: ProxyConfig, *, say: Say, listening: Callable[[str], None]) -> N
         thread = WatchThread(watch, routes, say)
         stack.callback(thread.stop)
         session = thread.start()
-        records = LiveRecords(path, config.keep_prompts, SystemClock().wall, tell)
+        records = LiveRecords(path, config.keep_prompts, tell)
         stack.callback(records.close)
         server = ProxyServer(
             routes,

@@ -1,24 +1,20 @@
 """A session: one watch of a policy and its server, round after round, from its start to its end."""
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from itertools import count
-from pathlib import Path
 from typing import Any, Self
 
 from gatekeeper import host
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.backends.dialects import running_dialect
-from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.backends.server_requests import NOT_PLAIN
 from gatekeeper.core.clock import Clock, Instant, clock_gap, stamp
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.policy import Policy
-from gatekeeper.core.system.files import HashCache, user_hash_cache
 from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.live import terminal_lines
 from gatekeeper.live.canary_round import CanaryRound, DutyBudget
@@ -32,7 +28,7 @@ from gatekeeper.live.routes import LoggedRoutes, RouteChange, Routes, read_log
 from gatekeeper.live.running import certified_run
 from gatekeeper.live.running.certified_run import CertifiedRun, PolicyFile
 from gatekeeper.live.running.deployed_server import DeployedServer, attach, seen_process
-from gatekeeper.live.running.model_identity import ModelIdentity, drafting_plain
+from gatekeeper.live.running.model_identity import ModelIdentity
 from gatekeeper.live.running.server_differences import ServerConditions
 from gatekeeper.live.watch_config import WatchConfig, host_interval
 from gatekeeper.live.watch_log import entries
@@ -87,7 +83,6 @@ class Session:
         """Take the locks, continue from the log, and show what is watched."""
         with ExitStack() as stack:
             stack.enter_context(self._outputs)
-            stack.callback(self._server.close)
             stack.callback(self._sampling.close)
             routes = self.routes
             routes.restore(*self._read_routes(), self._last)
@@ -363,27 +358,21 @@ def open_session(
     certified = certified_run.load(config.run or config.policy.parent)
     policy_file = PolicyFile(config.policy, certified)
     config.apply(policy_file.policy)  # report a wrong option before the server is contacted
-    slo, base = certified.inputs.slo, certified.base(config.slo)
-    models, hashes = certified.model_paths(base), HashCache(user_hash_cache())
-    plain = config.plain_url
-    if plain is not None and (reason := drafting_plain(certified.manifest, plain, hashes)) is not None:
-        raise InputError(f"--plain-url {plain}: {reason}", hint="start the same server without a draft there")
-    with tempfile.TemporaryDirectory(prefix="gatekeeper-watch-") as logs:
-        backend = attach(slo, url=config.url, plain_url=config.plain_url, models=models, base=base, logs=Path(logs))
-        if plain is not None and isinstance(backend, ServerBackend):
-            lossy = backend.find_lossy_at(plain)
-            if lossy is not None:
-                raise InputError(f"--plain-url {plain}: {lossy.message}", hint=f"{lossy.hint}, and start it again")
-        url = config.url or slo.subject.url
-        identity = ModelIdentity(certified.manifest, url=url, paths=models, names=certified.names, hashes=hashes)
-        server = DeployedServer(backend, slo.subject.drafts)
+    with attach(certified, config.slo, url=config.url, plain_url=config.plain_url) as (server, identity):
         if traffic is not None and not server.both_arms:  # before a canary is sent
             raise InputError(
                 "this server cannot switch drafting with each request, and no plain server is named",
                 hint="start the same server without a draft and name it: --plain-url URL",
             )
-        clock = clock or backend.clock
         with Session(
-            config, certified, policy_file, server, identity, clock, say=say, write=write, traffic=traffic
+            config,
+            certified,
+            policy_file,
+            server,
+            identity,
+            clock or server.clock,
+            say=say,
+            write=write,
+            traffic=traffic,
         ) as session:
             yield session

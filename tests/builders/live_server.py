@@ -5,7 +5,6 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from aiohttp import ClientSession, web
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.policy import WORKLOAD_HEADER, CertifiedRequest, Policy
-from gatekeeper.live.live_evidence import LiveEvidence
 from gatekeeper.live.live_records import LiveRecords
 from gatekeeper.live.live_request import LiveRequest, read_request
 from gatekeeper.live.overlay import OverlayRoute
@@ -163,10 +161,10 @@ async def proxied(
 ) -> AsyncIterator[LiveProxy]:
     """Run a proxy before one or two servers; its requests speculate, if not *publish* is False."""
     messages: list[str] = []
-    routes = RequestRoutes(LiveEvidence(), draw)
+    routes = RequestRoutes(draw)
     if publish:
         published(routes)
-    records = LiveRecords(path / "live.jsonl", prompts, lambda: datetime.now(UTC), messages.append)
+    records = LiveRecords(path / "live.jsonl", prompts, messages.append)
     addresses = Address(server.url), Address(plain.url) if plain is not None else None
     proxy = ProxyServer(routes, records, url=addresses[0], plain_url=addresses[1], hosts=hosts, say=messages.append)
     port = await proxy.start("127.0.0.1", 0, drain_s=1.0)

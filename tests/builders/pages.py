@@ -20,7 +20,7 @@ from gatekeeper.fleet.cell_task import CellResult, CellWorkload
 from gatekeeper.fleet.fleet_record import FleetRecord
 from gatekeeper.live import proxy_page
 from gatekeeper.live.answer_meter import AnswerMeter
-from gatekeeper.live.live_evidence import LiveEvidence, Observation
+from gatekeeper.live.live_evidence import Observation
 from gatekeeper.live.live_records import EndedRequest
 from gatekeeper.live.live_request import LiveRequest
 from gatekeeper.live.overlay import OverlayRoute
@@ -98,7 +98,7 @@ def proxied(hours: float = 9, requests: int = 1200) -> tuple[RequestRoutes, Live
     policy = stored_policy(GOLDEN / "promoted")
     assert policy is not None
     end = round(hours * 3600 * SECOND)
-    routes, day, draws = RequestRoutes(LiveEvidence(), now_ns=lambda: end), LiveDay(0), random.Random(7)
+    routes, day, draws = RequestRoutes(now_ns=lambda: end), LiveDay(0), random.Random(7)
     overlay = [OverlayRoute(part.workload, part.speculation, part.because, part.steps[0]) for part in policy.route]
     routes.publish(policy, overlay, {}, 10 * end, dialect_of("mlx-server"))
     for number in range(requests):

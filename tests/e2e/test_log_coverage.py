@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.core import policy as policies
-from gatekeeper.live.live_evidence import LiveEvidence
 from gatekeeper.live.request_routes import RequestRoutes
 from tests.builders.live_server import live_request, published
 from tests.builders.project_folder import ProjectFolder
@@ -41,7 +40,7 @@ def test_a_log_is_covered_as_the_proxy_decides(finished: Scripted) -> None:
     A request counts as covered before the run if, and only if, the proxy would draft it after the run.
     """
     project = finished()
-    routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
+    routes = RequestRoutes(lambda: 1.0)
     policy = policies.parse((project.path / "run" / "policy.toml").read_text(), "policy.toml")
     # The scripted server counts words; every prompt is as long as this limit at most, but for the long one.
     route = policy.route[0].model_copy(update={"longest_prompt": 100})

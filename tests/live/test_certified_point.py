@@ -10,7 +10,6 @@ import pytest
 from aiohttp import web
 
 from gatekeeper.core.policy import CertifiedRequest, Policy
-from gatekeeper.live.live_evidence import LiveEvidence
 from gatekeeper.live.live_request import LiveRequest, read_request
 from gatekeeper.live.prompt_tokens import LIMIT_S
 from gatekeeper.live.request_routes import RequestDecision, RequestRoutes
@@ -148,7 +147,7 @@ def certified(**changes: Any) -> Policy:
 
 
 def decide(request: LiveRequest, backend: str = "openai", /, **changes: Any) -> RequestDecision:
-    routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
+    routes = RequestRoutes(lambda: 1.0)
     published(routes, of=certified(**changes), backend=backend)
     routes.begin(request.answers)
     return routes.decide(request)
@@ -256,7 +255,7 @@ def test_the_prompt_cache_is_used_as_it_was_certified(cache: str, *, sent: bool)
     """
     llama-server caches prompts unless a request says otherwise: both arms of a routed request say what canaries said.
     """
-    routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
+    routes = RequestRoutes(lambda: 1.0)
     published(routes, of=live_policy(cache=cache), backend="llama-server")
 
     decision = routes.decide(live_request())

@@ -8,7 +8,7 @@ import pytest
 
 from gatekeeper.live.answer_meter import AnswerMeter
 from gatekeeper.live.exposition import Exposition, HoldoutReports
-from gatekeeper.live.live_evidence import LiveEvidence, Observation
+from gatekeeper.live.live_evidence import Observation
 from gatekeeper.live.live_records import EndedRequest, LiveRecords
 from gatekeeper.live.live_request import LiveRequest
 from gatekeeper.live.request_routes import RequestDecision, RequestRoutes
@@ -22,7 +22,7 @@ from tests.builders.waiting import PATIENCE_S
 def reporting(path: Path, folder: Path | None, messages: list[str]) -> HoldoutReports:
     """Return the telemetry of a proxy that has answered forty requests in two arms, and has one in flight."""
     deployed = Deployed.served(path, "http://127.0.0.1:1")
-    routes = RequestRoutes(LiveEvidence())
+    routes = RequestRoutes()
     published(routes)
     for number in range(40):
         arm = "holdout" if number % 2 else "speculative"
@@ -38,7 +38,7 @@ def reporting(path: Path, folder: Path | None, messages: list[str]) -> HoldoutRe
     ended.decision, ended.status = RequestDecision("easy", "default", True, ""), 200
     ended.seconds, ended.tokens = 0.5, 12
     exposition.ended(ended)
-    records = LiveRecords(path / "live.jsonl", None, lambda: datetime.now(UTC), messages.append)
+    records = LiveRecords(path / "live.jsonl", None, messages.append)
     certified = certified_run.load(deployed.path / "run")
     return HoldoutReports(certified, routes, records, messages.append, exposition=exposition, folder=folder)
 

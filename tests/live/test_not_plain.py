@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.live.live_evidence import LiveEvidence
 from gatekeeper.live.request_routes import RequestRoutes
 from tests.builders.deployment import Answering, Deployed, WatchOutput
 from tests.builders.live_server import LiveProxy, LiveServer, listening, proxied, published
@@ -208,14 +207,14 @@ def test_the_watch_turns_the_routes_off_until_another_certificate(tmp_path: Path
     with Answering() as server, Answering() as plain:
         deployed, output = Deployed.served(tmp_path, server.url), WatchOutput()
         deployed.policy(guards=[ERRORS], watch={"interval": 0.1, "duty": 0.5})
-        traffic = RequestRoutes(LiveEvidence())
+        traffic = RequestRoutes()
         addresses = {"url": server.url, "plain_url": plain.url}
         with deployed.session(output, traffic=traffic, **addresses) as session:
             session.run(1)
             speculated = traffic.routes["easy"].speculation
             traffic.not_plain = "plain decoding is not plain: the server drafted 12 tokens of an answer"
             code = session.run(1)
-        with deployed.session(output, traffic=RequestRoutes(LiveEvidence()), **addresses) as session:
+        with deployed.session(output, traffic=RequestRoutes(), **addresses) as session:
             again = session.run(1)
 
     assert speculated

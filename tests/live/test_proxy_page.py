@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 
 from gatekeeper.live import proxy_page
-from gatekeeper.live.live_evidence import LiveEvidence
 from gatekeeper.live.proxy_page import LiveDay
 from gatekeeper.live.request_routes import RequestRoutes
 from gatekeeper.report import phrases
@@ -64,7 +63,7 @@ def test_what_the_watch_has_not_decided_is_plain() -> None:
     """
     Before the first round, and once the next one is overdue, the page says that nothing speculates.
     """
-    routes = RequestRoutes(LiveEvidence())
+    routes = RequestRoutes()
     waiting = proxy_page.render(routes, LiveDay(0), 1)
     published(routes, until_ns=0)
     overdue = proxy_page.render(routes, LiveDay(0), 1)

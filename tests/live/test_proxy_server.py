@@ -8,7 +8,6 @@ import re
 import ssl
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from yarl import URL
 
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.live import live_records, proxy_server
-from gatekeeper.live.live_evidence import LiveEvidence
 from gatekeeper.live.live_records import LiveRecords
 from gatekeeper.live.proxy_server import ProxyServer
 from gatekeeper.live.request_routes import RequestRoutes
@@ -822,8 +820,8 @@ def test_requests_that_end_at_once_are_recorded_part_by_part(tmp_path: Path, wai
     Of ten requests one part is recorded at a time, where other streams come between; of two hundred more parts, so
     that they keep up. Every request is recorded whole.
     """
-    records = LiveRecords(tmp_path / "live.jsonl", None, lambda: datetime.now(UTC), print)
-    proxy = ProxyServer(RequestRoutes(LiveEvidence()), records, url=Address("http://127.0.0.1:1"), plain_url=None)
+    records = LiveRecords(tmp_path / "live.jsonl", None, print)
+    proxy = ProxyServer(RequestRoutes(), records, url=Address("http://127.0.0.1:1"), plain_url=None)
     turn, recorded = 0, []
 
     def parts(number: int, _now_ns: int) -> Iterator[None]:
@@ -856,8 +854,8 @@ def test_a_request_that_waits_to_be_recorded_is_not_lost_with_the_loop(
     """
     monkeypatch.setattr(proxy_server, "RECORD_AFTER_S", 0.0 if turns else 3600.0)
     monkeypatch.setattr(proxy_server, "RECORD_EACH_S", 3600.0)
-    records = LiveRecords(tmp_path / "live.jsonl", None, lambda: datetime.now(UTC), print)
-    proxy = ProxyServer(RequestRoutes(LiveEvidence()), records, url=Address("http://127.0.0.1:1"), plain_url=None)
+    records = LiveRecords(tmp_path / "live.jsonl", None, print)
+    proxy = ProxyServer(RequestRoutes(), records, url=Address("http://127.0.0.1:1"), plain_url=None)
     recorded = []
 
     def parts(number: int, _now_ns: int) -> Iterator[None]:
@@ -885,7 +883,7 @@ def test_a_stream_that_the_end_of_the_loop_cuts_is_recorded(tmp_path: Path, monk
     A stop that is not waited for, after the time to drain or a second signal, loses no record of what it cuts.
     """
     monkeypatch.setattr(proxy_server, "RECORD_AFTER_S", 3600.0)
-    records = LiveRecords(tmp_path / "live.jsonl", None, lambda: datetime.now(UTC), print)
+    records = LiveRecords(tmp_path / "live.jsonl", None, print)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
@@ -894,7 +892,7 @@ def test_a_stream_that_the_end_of_the_loop_cuts_is_recorded(tmp_path: Path, monk
 
     async def main() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        routes = RequestRoutes(LiveEvidence())
+        routes = RequestRoutes()
         published(routes)
         url = Address(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         proxy = ProxyServer(routes, records, url=url, plain_url=None)

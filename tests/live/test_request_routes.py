@@ -7,7 +7,6 @@ import pytest
 from pydantic import ValidationError
 
 from gatekeeper.core.policy import Proxy, ProxyRule
-from gatekeeper.live.live_evidence import LiveEvidence
 from gatekeeper.live.live_request import LiveRequest, read_request
 from gatekeeper.live.request_routes import ConcurrencyLimit, RequestDecision, RequestRoutes
 from tests.builders.golden_words import says
@@ -22,7 +21,7 @@ def test_nothing_speculates_without_a_policy_that_is_in_force() -> None:
     """
     Before the first round, after the overlay has expired, and where a guard turned the route off, decoding is plain.
     """
-    routes, now = RequestRoutes(LiveEvidence(), lambda: 1.0, lambda: now_ns[0]), []
+    routes, now = RequestRoutes(lambda: 1.0, lambda: now_ns[0]), []
     now_ns = [0]
     now.append(routes.decide(live_request()).because)
     published(routes, until_ns=10)
@@ -66,7 +65,7 @@ def test_a_workload_without_a_route_decodes_plainly() -> None:
     """
     What the policy does not name is never speculated on, whatever the header says.
     """
-    routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
+    routes = RequestRoutes(lambda: 1.0)
     published(routes)
 
     decided = routes.decide(live_request(workload="secret"))
@@ -80,7 +79,7 @@ def test_the_holdout_is_the_share_that_the_policy_says(share: float) -> None:
     A draw below the share is decoded plainly and counted in the holdout; every other one speculates.
     """
     draws = iter([share - 1e-9, share])
-    routes = RequestRoutes(LiveEvidence(), lambda: next(draws))
+    routes = RequestRoutes(lambda: next(draws))
     published(routes, of=live_policy(holdout=share))
 
     first, second = (routes.decide(live_request({"messages": []})) for _ in range(2))
@@ -106,7 +105,7 @@ def test_a_route_alone_on_its_server_is_certified_for_one_request() -> None:
     """
     Without a figure for concurrency the certificate holds for one request in flight.
     """
-    routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
+    routes = RequestRoutes(lambda: 1.0)
     published(routes, of=live_policy(concurrency=1))
     routes.begin()
     alone = routes.decide(live_request())
@@ -121,7 +120,7 @@ def test_each_route_has_its_own_limit_and_its_own_way_back() -> None:
     comes back when the load was at most one for five seconds, counted from when it fell, not from the next request.
     """
     now_ns = [0]
-    routes = RequestRoutes(LiveEvidence(), lambda: 1.0, lambda: now_ns[0])
+    routes = RequestRoutes(lambda: 1.0, lambda: now_ns[0])
     policy = live_policy()
     base = policy.route_of("easy")
     both_routes = tuple(
@@ -147,7 +146,7 @@ def test_each_route_has_its_own_limit_and_its_own_way_back() -> None:
 
 def certified_for_two() -> RequestRoutes:
     """Return the routes of a workload that was certified with two streams."""
-    routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
+    routes = RequestRoutes(lambda: 1.0)
     published(routes, of=live_policy(concurrency=2))
     return routes
 

@@ -369,7 +369,7 @@ def test_a_server_that_contradicts_the_conditions_is_off_while_it_does(tmp_path:
         session.run(2)
         before = list(output.changes)
         server.cached = 4
-        session.run(2)
+        until(lambda: session.run(1) == 1)
         during = list(output.changes)
         server.cached = 0
         until(lambda: session.run(1) == 0)

@@ -1,13 +1,11 @@
 """The run that certified a policy: what it allows, and the check of a policy file, also an edited one, against it."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
@@ -17,7 +15,6 @@ from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.policy import Policy, Route
-from gatekeeper.core.slo import CHOSEN
 from gatekeeper.core.system import files, inputs, run_directory
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.record_files import RESTORE_HINT
@@ -29,7 +26,7 @@ from gatekeeper.run.stored.stored_policy import certified_policy, certified_poli
 _NAMED_ANSWERS = 20
 """Answers of each soak that are read for the model name the server reported."""
 _JUDGED_S = 3600.0
-"""Longest time from a run's end to its policy: judging takes minutes."""
+"""Longest time from a run's end, when a policy that is derived again counts as issued, to its policy file."""
 _ROUNDING_S = 1.0
 """Stamps are rounded."""
 
@@ -44,15 +41,11 @@ class CertifiedRun:
     """The SLO and the canaries as they were frozen."""
     manifest_sha256: str
     verdict_sha256: str
-    settings: Mapping[str, Mapping[str, Any]]
-    """By workload that was promoted: the knobs it was certified with."""
     names: frozenset[str]
     """The model names that the certified server reported, without folders."""
-    ended: datetime
-    """Time of the last event: a policy issued much later would be valid for longer than the run allows."""
     policy: Policy
-    """What the run certified: an edited policy holds under the same conditions."""
-    policy_sha256: str | None = None
+    """What the run certified."""
+    policy_sha256: str | None
     """SHA-256 of the policy file that its certificate names, if one does."""
 
     def objection(self, policy: Policy) -> tuple[str, str] | None:
@@ -62,79 +55,43 @@ class CertifiedRun:
             return f"its verdict_sha256 does not match {self.run}/verdict.json", again
         if policy.manifest_sha256 != self.manifest_sha256:
             return f"its manifest_sha256 does not match {self.run}/manifest.json", again
+        if (other := self._other_head(policy)) is not None:
+            return other
         if (longer := self._valid_for_too_long(policy)) is not None:
             return longer, f"an edit may only shorten the validity; {again}"
-        return self._other_conditions(policy) or self._beyond_routes(policy, again)
+        for route in policy.route:
+            if (beyond := self._beyond_route(route, policy.max_concurrency(route.workload))) is not None:
+                return f"route '{route.workload}': {beyond}", f"an edit may turn a route off, not on; {again}"
+        return None
 
-    def _other_conditions(self, policy: Policy) -> tuple[str, str] | None:
+    def _other_head(self, policy: Policy) -> tuple[str, str] | None:
+        """Return what a policy says of the certificate itself that the certified one does not, and what to do."""
         certified = self.policy
         for name in ("slo", "grade"):
             if getattr(policy, name) != getattr(certified, name):
                 return f"its {name} is not '{getattr(certified, name)}', as {self.run} certified it", "restore it"
-        if (policy.conditions, policy.launch) == (certified.conditions, certified.launch):
-            return None
-        hint = f"restore both as {self.run} certified them: the certificate holds under its own conditions alone"
-        return "its [conditions] or [[launch]] were edited", hint
-
-    def _beyond_routes(self, policy: Policy, again: str) -> tuple[str, str] | None:
-        for route in policy.route:
-            if route.workload not in self.inputs.canaries:
-                return f"route '{route.workload}': the run has no such workload", "use the workloads of the SLO"
-            if (higher := self._above(policy, route)) is not None:
-                return f"route '{route.workload}': {higher}", again
-            beyond = (self._beyond_certified(route) or self._beyond_measured(route)) if route.speculation else None
-            if beyond is not None:
-                return f"route '{route.workload}': {beyond}", f"an edit may turn a route off, not on; {again}"
+        if (policy.conditions, policy.launch) != (certified.conditions, certified.launch):
+            hint = f"restore both as {self.run} certified them: the certificate holds under its own conditions alone"
+            return "its [conditions] or [[launch]] were edited", hint
         return None
 
-    def _above(self, policy: Policy, route: Route) -> str | None:
-        """Return which limit of a route is above the certified one."""
-        if policy.max_concurrency(route.workload) > (most := self.policy.max_concurrency(route.workload)):
-            return f"max_concurrency is above {most}, the certified one"
+    def _beyond_route(self, route: Route, streams: int) -> str | None:
+        """Return what a route allows beyond the certified one; None where it allows no more."""
         certified = next((candidate for candidate in self.policy.route if candidate.workload == route.workload), None)
-        longest = None if certified is None else certified.longest_prompt
-        if route.longest_prompt is not None and longest is None:
-            return "it names a longest_prompt, and the certified one does not"
-        if longest is not None and (route.longest_prompt is None or route.longest_prompt > longest):
-            return f"longest_prompt is above {longest}, the certified one"
-        longest_format = 0 if certified is None else certified.longest_format or 0
-        if (route.longest_format or 0) > longest_format:
-            return f"longest_format is above {longest_format}, the certified one"
-        return _beyond_requests(route, certified)
+        if certified is None:
+            return "the run has no such workload"
+        if streams > (most := self.policy.max_concurrency(route.workload)):
+            return f"max_concurrency is above {most}, the certified one"
+        if route.speculation and not certified.speculation:
+            return "the run did not promote it"
+        return _beyond_requests(route, certified) or (_beyond_setting(route, certified) if route.speculation else None)
 
     def _valid_for_too_long(self, policy: Policy) -> str | None:
         allowed = self.inputs.slo.promote.valid_for
         if policy.lifetime > allowed + _ROUNDING_S:
             return f"it is valid for {show_seconds(policy.lifetime)}, the SLO allows {show_seconds(allowed)}"
-        if (policy.issued - self.ended).total_seconds() > _JUDGED_S:
-            return f"it was issued at {stamp(policy.issued)}, but the run ended at {stamp(self.ended)}"
-        return None
-
-    def _beyond_certified(self, route: Route) -> str | None:
-        certified = self.settings.get(route.workload)
-        if certified is None:
-            return "the run did not promote it"
-        if dict(route.steps[0]) != dict(certified):
-            return f"its setting differs from the certified one, {dict(certified)}"
-        for lower in map(dict, route.steps[1:-1]):
-            longer = any((lower.get(knob) or 0) > (certified.get(knob) or 0) for knob in _LENGTHS)
-            if lower["draft"] not in self.inputs.slo.subject.drafts or longer:
-                return f"its ladder step {lower} is not below the certified setting {dict(certified)}"
-        return None
-
-    def _beyond_measured(self, route: Route) -> str | None:
-        """Return what a route says of itself that the soak and the sweep did not show; None where it says no more."""
-        certified = next((candidate for candidate in self.policy.route if candidate.workload == route.workload), None)
-        if certified is None:
-            return None
-        remaining = iter(certified.steps)
-        for lower in route.steps:
-            if lower not in remaining:  # each is looked for after the one before it: their order is certified, too
-                return f"its ladder step {dict(lower)} is none of the certified ones, in their order"
-        if route.measured != certified.measured:
-            return "its measured figures differ from the certified ones"
-        if (route.warm_up, route.warm_up_after) != (certified.warm_up, certified.warm_up_after):
-            return "its warm_up differs from the certified one"
+        if (policy.issued - self.policy.issued).total_seconds() > _JUDGED_S:
+            return f"it was issued at {stamp(policy.issued)}, the certified one at {stamp(self.policy.issued)}"
         return None
 
     def base(self, slo: Path | None) -> Path:
@@ -154,20 +111,37 @@ class CertifiedRun:
         return paths
 
 
-def _beyond_requests(route: Route, certified: Route | None) -> str | None:
-    """Return which request a route allows that was not certified; None where there is none: an edit may remove some."""
-    certified_models = () if certified is None else certified.models
-    for name in route.models:
-        if name not in certified_models:
-            return f"the model {name!r} is none of the certified ones"
-    certified_requests = () if certified is None else certified.request
+def _beyond_requests(route: Route, certified: Route) -> str | None:
+    """Return which requests a route takes that were not certified; None where none are: an edit may remove some."""
+    longest = certified.longest_prompt
+    if route.longest_prompt is not None and longest is None:
+        return "it names a longest_prompt, and the certified one does not"
+    if longest is not None and (route.longest_prompt is None or route.longest_prompt > longest):
+        return f"longest_prompt is above {longest}, the certified one"
+    if (route.longest_format or 0) > (longest_format := certified.longest_format or 0):
+        return f"longest_format is above {longest_format}, the certified one"
+    for model in route.models:
+        if model not in certified.models:
+            return f"the model {model!r} is none of the certified ones"
     for number, request in enumerate(route.request, start=1):
-        if request not in certified_requests:
+        if request not in certified.request:
             return f"its request {number} was not certified"
     return None
 
 
-_LENGTHS = ("num_draft_tokens", "block_size")
+def _beyond_setting(route: Route, certified: Route) -> str | None:
+    """Return what a route says of its setting that the run did not show; None where it says no more."""
+    if route.steps[0] != certified.steps[0]:
+        return f"its setting differs from the certified one, {dict(certified.steps[0])}"
+    remaining = iter(certified.steps)
+    for lower in route.steps:
+        if lower not in remaining:  # each is looked for after the one before it: their order is certified, too
+            return f"its ladder step {dict(lower)} is none of the certified ones, in their order"
+    if route.measured != certified.measured:
+        return "its measured figures differ from the certified ones"
+    if (route.warm_up, route.warm_up_after) != (certified.warm_up, certified.warm_up_after):
+        return "its warm_up differs from the certified one"
+    return None
 
 
 def load(run: Path) -> CertifiedRun:
@@ -181,32 +155,16 @@ def load(run: Path) -> CertifiedRun:
     run_inputs, broken = inputs.stored_inputs(directory, manifest)
     if broken:
         raise InputError(f"{run}: {broken[0]}", hint=RESTORE_HINT)
-    text = directory.read("verdict.json")
-    verdict = run_directory.parse_json(text, "verdict.json")
-    try:
-        host_failed = any(workload["outcome"] == "fail" for workload in verdict.get("host_checks") or ())
-        settings = {
-            workload["name"]: {
-                knob: workload["setting"][knob] for knob in CHOSEN if workload["setting"].get(knob) is not None
-            }
-            for workload in verdict["workloads"]
-            if workload["outcome"] == "promoted" and not host_failed
-        }
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise InputError(f"{run}/verdict.json: damaged", hint="derive it again: gatekeeper judge") from error
-    names = _model_names(run, manifest)
-    digests = sha256(frozen), sha256(text)
-    ended, policy = _ended(run), certified_policy(run)
-    digest = certified_policy_digest(directory)
-    return CertifiedRun(run, manifest, run_inputs, *digests, settings, names, ended, policy, digest)
-
-
-def _ended(run: Path) -> datetime:
-    try:
-        events = map(parse.json_object, files.read_regular(run / "events.jsonl").splitlines())
-        return max(parse.moment(event["at"]) for event in events if "at" in event)
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{run}/events.jsonl does not show when the run ended", hint=RESTORE_HINT) from error
+    return CertifiedRun(
+        run=run,
+        manifest=manifest,
+        inputs=run_inputs,
+        manifest_sha256=sha256(frozen),
+        verdict_sha256=sha256(directory.read(run_directory.VERDICT)),
+        names=_model_names(run, manifest),
+        policy=certified_policy(run),
+        policy_sha256=certified_policy_digest(directory),
+    )
 
 
 def _model_names(run: Path, manifest: Manifest) -> frozenset[str]:
@@ -251,8 +209,7 @@ class PolicyFile:
         """Say that the file is not the one its run certified; None where it is, or where no certificate names one."""
         if self._certified.policy_sha256 in {None, self.sha256}:
             return None
-        tables = self.policy.differing_tables(self._certified.policy)
-        changed = ", ".join(tables) or "comments or layout alone"
+        changed = ", ".join(self.policy.differing_tables(self._certified.policy)) or "comments or layout alone"
         text = f"{self._path} was edited after it was certified ({changed}); it is watched as it is now"
         if self._path.resolve() == (self._certified.run / POLICY).resolve():
             text += f". admit refuses such a run: restore the file, and edit a copy with --run {self._certified.run}"

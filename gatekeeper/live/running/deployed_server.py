@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.backends.server_process import installed_beside
 from gatekeeper.backends.server_requests import Server
 from gatekeeper.core.backend_registry import SCRIPTED, SERVERS
+from gatekeeper.core.clock import Clock
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem
@@ -30,7 +32,7 @@ from gatekeeper.core.system.files import HashCache, user_hash_cache
 from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.live.running import certified_run
 from gatekeeper.live.running.certified_run import CertifiedRun
-from gatekeeper.live.running.model_identity import ModelIdentity
+from gatekeeper.live.running.model_identity import ModelIdentity, drafting_plain
 from gatekeeper.live.running.server_differences import (
     Compared,
     SeenProcess,
@@ -43,7 +45,7 @@ _START_TIMEOUT_S = 30.0
 """Longest wait for the first answer: a deployed server has already loaded its models."""
 
 
-def attach(
+def _open_backend(
     slo: Slo, *, url: Address | None, plain_url: Address | None, models: Mapping[str, Path], base: Path, logs: Path
 ) -> Backend:
     """Return the backend of the running server at *url*, with the requests of the SLO's system under test."""
@@ -95,6 +97,11 @@ class DeployedServer:
         return self._backend.name
 
     @property
+    def clock(self) -> Clock:
+        """Return the clock of its answers."""
+        return self._backend.clock
+
+    @property
     def both_arms(self) -> bool:
         """Return whether plain decoding can be requested too: by the request, or at another address."""
         return self._backend.shares_process or Sight.PLAIN in self._backend.sight
@@ -108,7 +115,7 @@ class DeployedServer:
             raise  # ours, and no fault of the server
         except GatekeeperError as error:
             return Answer(sent_ns, self._backend.clock.now_ns(), fault=f"no connection: {error.message}")
-        return request.canary.reject_empty(subject.answer(request))
+        return subject.answer(request)
 
     def _subject(self, request: DecodeRequest) -> RunningSystem:
         if request.draft is None and self._backend.shares_process:
@@ -178,21 +185,42 @@ _OWN = frozenset({"gatekeeper", "python", "numpy", "url", "plain_url", "program"
 """Entries of the manifest's versions that are not the server's."""
 
 
+@contextmanager
+def attach(
+    certified: CertifiedRun, slo: Path | None, *, url: Address | None, plain_url: Address | None = None
+) -> Iterator[tuple[DeployedServer, ModelIdentity]]:
+    """Return the running server at *url*, and the one at *plain_url*, to be compared with what *certified* it.
+
+    *slo* is the SLO file, for the paths of the models. Raise InputError for a plain server that drafts, or is lossy.
+    """
+    base = certified.base(slo)
+    models, hashes = certified.model_paths(base), HashCache(user_hash_cache())
+    subject = certified.inputs.slo.subject
+    if plain_url is not None and (reason := drafting_plain(certified.manifest, plain_url, hashes)) is not None:
+        raise InputError(f"--plain-url {plain_url}: {reason}", hint="start the same server without a draft there")
+    with tempfile.TemporaryDirectory(prefix="gatekeeper-live-") as logs:
+        backend = _open_backend(
+            certified.inputs.slo, url=url, plain_url=plain_url, models=models, base=base, logs=Path(logs)
+        )
+        if plain_url is not None and isinstance(backend, ServerBackend):
+            lossy = backend.find_lossy_at(plain_url)
+            if lossy is not None:
+                raise InputError(f"--plain-url {plain_url}: {lossy.message}", hint=f"{lossy.hint}, and start it again")
+        server = DeployedServer(backend, subject.drafts)
+        identity = ModelIdentity(
+            certified.manifest, url=url or subject.url, paths=models, names=certified.names, hashes=hashes
+        )
+        try:
+            yield server, identity
+        finally:
+            server.close()
+
+
 def check_server(run: Path, slo_path: Path, url: Address) -> list[Compared]:
     """Compare the server at *url* with the certified *run*; two short requests show its cache and whether it drafts."""
     certified = certified_run.load(run)
-    policy = certified.policy
-    base = certified.base(slo_path)
-    models = certified.model_paths(base)
-    with tempfile.TemporaryDirectory(prefix="gatekeeper-admit-") as logs:
-        backend = attach(certified.inputs.slo, url=url, plain_url=None, models=models, base=base, logs=Path(logs))
-        hashes = HashCache(user_hash_cache())
-        identity = ModelIdentity(certified.manifest, url=url, paths=models, names=certified.names, hashes=hashes)
-        server = DeployedServer(backend, certified.inputs.slo.subject.drafts)
-        try:
-            return [*_compared(certified, policy, server, identity)]
-        finally:
-            server.close()
+    with attach(certified, slo_path, url=url) as (server, identity):
+        return [*_compared(certified, certified.policy, server, identity)]
 
 
 def _compared(
