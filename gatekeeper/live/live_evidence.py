@@ -22,6 +22,26 @@ from gatekeeper.live.server_load import IDLE, LoadMet
 Row = tuple[float, ...]
 KNOTS = (0.0, 1.0, 3.0)
 """Other answers in flight, between which the logarithm of a speed is taken as linear in their number."""
+ARMS = ("speculative", "holdout")
+SHOWN_ERROR = 0.05
+"""The interval that is shown holds the truth on 95 % of the days."""
+PARTS = (1, 24)
+"""A loss is looked for in the whole window and in its parts, so that good hours before do not hide it."""
+TESTS = 2
+"""Speed and errors, which share the allowed error; the speed of whole answers is a third one where it counts."""
+STREAM = '"stream": true and "stream_options": {"include_usage": true}'
+"""What a client sends so that its answers prove the most."""
+NOT_STREAMED = "answers that are not streamed show it only where the server states it"
+LEAST_CONVERSATIONS = 16
+"""Fewer in an arm decide nothing: normal theory needs as many for skewed errors."""
+MOST_OPEN = 1024
+"""Conversations of an arm that may still grow; an older one keeps its weight, and counts as another if it goes on."""
+LEAST_OVERLAP = 0.25
+"""Share of the speculative answers that must have met as many in flight as plain ones did, or nothing is proven."""
+EQUAL_OVERLAP = 0.8
+"""From here on the loads count as equal: a few answers of two equal arms differ as much."""
+IDLE_AT = 1.5
+"""Answers in flight below which a server is called idle: hardly more than the answer itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,28 +100,6 @@ def _in_flight(load: LoadMet) -> Row:
 
 def _pieces(others: float) -> Row:
     return tuple(min(max(0.0, others - low), high - low) for low, high in pairwise((*KNOTS, math.inf)))
-
-
-ARMS = ("speculative", "holdout")
-SHOWN_ERROR = 0.05
-"""The interval that is shown holds the truth on 95 % of the days."""
-PARTS = (1, 24)
-"""A loss is looked for in the whole window and in its parts, so that good hours before do not hide it."""
-TESTS = 2
-"""Speed and errors, which share the allowed error; the speed of whole answers is a third one where it counts."""
-STREAM = '"stream": true and "stream_options": {"include_usage": true}'
-"""What a client sends so that its answers prove the most."""
-NOT_STREAMED = "answers that are not streamed show it only where the server states it"
-LEAST_CONVERSATIONS = 16
-"""Fewer in an arm decide nothing: normal theory needs as many for skewed errors."""
-MOST_OPEN = 1024
-"""Conversations of an arm that may still grow; an older one keeps its weight, and counts as another if it goes on."""
-LEAST_OVERLAP = 0.25
-"""Share of the speculative answers that must have met as many in flight as plain ones did, or nothing is proven."""
-EQUAL_OVERLAP = 0.8
-"""From here on the loads count as equal: a few answers of two equal arms differ as much."""
-IDLE_AT = 1.5
-"""Answers in flight below which a server is called idle: hardly more than the answer itself."""
 
 
 class _Mean:

@@ -33,6 +33,10 @@ NOT_ITS_FAULT = frozenset({CLIENT_LEFT, STOPPED, UNREADABLE, NOT_PLAIN, OWN_LIMI
 UNDECIDED = RequestDecision("unknown", "none", False, "")
 MOST_COUNT = 2**53
 """Of the tokens that a server says it counted: a float holds every whole number up to here."""
+LIMIT = 64_000_000
+"""Bytes after which live.jsonl is renamed to live.jsonl.1: about 100,000 requests a file."""
+REPLIES = ("content", "text")
+REASONING = ("reasoning_content", "reasoning")
 
 
 @dataclass(slots=True)
@@ -123,12 +127,6 @@ def observation(ended: EndedRequest) -> Observation:
 
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_COUNT else None
-
-
-LIMIT = 64_000_000
-"""Bytes after which live.jsonl is renamed to live.jsonl.1: about 100,000 requests a file."""
-REPLIES = ("content", "text")
-REASONING = ("reasoning_content", "reasoning")
 
 
 class LiveRecords:

@@ -25,10 +25,12 @@ from gatekeeper.report.otel import live_export
 
 HOOK_GRACE_S = 2.0
 """Seconds between SIGTERM and SIGKILL for a command that exceeds its limit."""
-
-
 OUTPUT_KEPT = 2000
 """Characters kept of a command's output."""
+Say = Callable[[str, terminal_lines.Style], None]
+"""Shows a line on the terminal."""
+Write = Callable[[Mapping[str, Any]], None]
+"""Prints an entry of the log as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +104,6 @@ def _tail(out: IO[bytes]) -> str:
     size = out.seek(0, os.SEEK_END)
     out.seek(max(0, size - 4 * OUTPUT_KEPT))
     return out.read().decode("utf-8", "replace")[-OUTPUT_KEPT:]
-
-
-Say = Callable[[str, terminal_lines.Style], None]
-"""Shows a line on the terminal."""
-Write = Callable[[Mapping[str, Any]], None]
-"""Prints an entry of the log as JSON."""
 
 
 class Outputs:

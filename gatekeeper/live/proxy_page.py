@@ -28,6 +28,21 @@ PARTS = 96
 HOUR_S = 3600.0
 DRAFTED, PLAIN = "speculative", "plain"
 """The servers that answer, as records name them."""
+SPEEDS, COUNTS = 84, 36
+"""Pixels of the two drawings."""
+LINES = {DRAFTED: "candidate", PLAIN: "plain"}
+WORDS = {DRAFTED: "drafted", PLAIN: "plain"}
+REFRESH_S = 5
+"""A browser loads the page again after as many seconds."""
+ABOUT = (
+    "A live ratio compares the conversations that speculate with a random holdout of them that is decoded plainly, for "
+    "equally long prompts and equally many answers in flight; its interval holds at every moment. Tokens per second "
+    "are of all answers that were timed."
+)
+UNROUTED = (
+    "No route of the policy is theirs, so they are decoded plainly. A rule or the default of [proxy] in the policy "
+    f"sorts requests into workloads, and so does the header {WORKLOAD_HEADER}."
+)
 
 
 @dataclass(slots=True)
@@ -116,12 +131,8 @@ def sum_decoding(parts: Iterable[DayPart], server: str) -> DecodedTokens:
     return DecodedTokens(sum(part.tokens for part in decoded), sum(part.seconds for part in decoded))
 
 
-SPEEDS, COUNTS = 84, 36
-"""Pixels of the two drawings."""
 Placed = Sequence[tuple[float, float, DayPart]]
 """Parts of the day with their beginning and their end, in seconds from now."""
-LINES = {DRAFTED: "candidate", PLAIN: "plain"}
-WORDS = {DRAFTED: "drafted", PLAIN: "plain"}
 
 
 def _draw_day(name: str, parts: Sequence[DayPart], span_s: float, now_ns: int) -> Markup | None:
@@ -200,19 +211,6 @@ def _ago(at: float) -> str:
     if not at:
         return "now"
     return f"-{-at / HOUR_S:g} h" if at % HOUR_S == 0 else f"-{-at / 60:g} min"
-
-
-REFRESH_S = 5
-"""A browser loads the page again after as many seconds."""
-ABOUT = (
-    "A live ratio compares the conversations that speculate with a random holdout of them that is decoded plainly, for "
-    "equally long prompts and equally many answers in flight; its interval holds at every moment. Tokens per second "
-    "are of all answers that were timed."
-)
-UNROUTED = (
-    "No route of the policy is theirs, so they are decoded plainly. A rule or the default of [proxy] in the policy "
-    f"sorts requests into workloads, and so does the header {WORKLOAD_HEADER}."
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,11 @@ settled: the trial ended at the same step. barred: plain decoding until another 
 UNSOAKED = "; this step was not soaked: the guards decide"
 """Added for every step between the certified setting and plain decoding."""
 _MOST_DOUBLINGS = 64
-
-
 Step = Annotated[int, Field(ge=0, strict=True)]
 """A step of the ladder: 0 is the certified setting, the last is plain decoding."""
+CHANGE = "change"
+SNAPSHOTS = frozenset({"begun", "policy", STATE})
+"""Kinds of entries that hold the state of every route; earlier entries are not needed."""
 
 
 class _Stored(BaseModel):
@@ -295,11 +296,6 @@ def _changed(
     if new_standing.step == standing.step:
         return replace(state, standing=new_standing), (change,)
     return start(new_standing, now.now_ns), (change,)
-
-
-CHANGE = "change"
-SNAPSHOTS = frozenset({"begun", "policy", STATE})
-"""Kinds of entries that hold the state of every route; earlier entries are not needed."""
 
 
 @dataclass(frozen=True, slots=True)

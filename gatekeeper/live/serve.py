@@ -33,6 +33,7 @@ JOIN_S = 10.0
 """Longest wait for a round to end: one that takes longer leaves an overlay that expires as it says."""
 OPEN_S = 120.0
 """Longest wait for the locks and the digests of the models."""
+RECORDS = "live.jsonl"
 
 
 class _Clock(SystemClock):
@@ -101,9 +102,6 @@ def proof_of_gain(policy: Policy) -> str:
         f"proof of gain: after about {conversations} conversations at a holdout of {percent(policy.proxy.holdout)}, "
         f"from clients that send {STREAM}{whole}"
     )
-
-
-RECORDS = "live.jsonl"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,9 @@ OURS = "x-gatekeeper-"
 """Headers that only the proxy sets; a server or client that sets one is not believed."""
 MOST_OF_REASON = 200
 """Characters of a reason in a header; the log has all of it."""
+FAILING = frozenset({500, 502, 503, 504})
+"""What a server says when it failed, not the request."""
+STREAMS = ("text/event-stream", "application/x-ndjson")
 
 
 def forwarded_headers(
@@ -73,11 +76,6 @@ def is_from_foreign_page(headers: CIMultiDictProxy[str], names: HostNames) -> bo
     if origins:
         return not all(map(names.has_origin, origins))
     return not OWN_SITES.issuperset(headers.getall("Sec-Fetch-Site", ()))
-
-
-FAILING = frozenset({500, 502, 503, 504})
-"""What a server says when it failed, not the request."""
-STREAMS = ("text/event-stream", "application/x-ndjson")
 
 
 class ServerFailedError(Exception):

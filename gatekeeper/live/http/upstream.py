@@ -37,6 +37,11 @@ STATUSES = range(100, 600)
 CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 ERRNO = re.compile(r"\[Errno (\d+)\]")
 CLOSED = "it closed the connection"
+CONNECT_S = 5.0
+"""Longest wait for a connection; an answer itself may take as long as it likes."""
+KEPT_S = 15.0
+"""An idle connection is used again for as long; servers close theirs after some time, too."""
+MOST_IDLE = 64
 
 
 class UpstreamError(Exception):
@@ -324,13 +329,6 @@ def system_words(error: Exception) -> str:
     else:
         words = getattr(error, "strerror", None)
     return (words or type(error).__name__).lower()
-
-
-CONNECT_S = 5.0
-"""Longest wait for a connection; an answer itself may take as long as it likes."""
-KEPT_S = 15.0
-"""An idle connection is used again for as long; servers close theirs after some time, too."""
-MOST_IDLE = 64
 
 
 class Upstream:

@@ -43,6 +43,11 @@ from gatekeeper.live.running.server_differences import (
 
 _START_TIMEOUT_S = 30.0
 """Longest wait for the first answer: a deployed server has already loaded its models."""
+PROBE_TOKENS = 16
+"""Tokens of each of the two answers: enough to draft, and soon done."""
+_OWN = frozenset({"gatekeeper", "python", "numpy", "url", "plain_url", "program", "command", "plain_command"})
+"""Entries of the manifest's versions that are not the server's."""
+FRAMEWORK_PYTHON = "/Python.app/Contents/MacOS/"
 
 
 def _open_backend(
@@ -179,12 +184,6 @@ class DeployedServer:
         self._subjects.clear()
 
 
-PROBE_TOKENS = 16
-"""Tokens of each of the two answers: enough to draft, and soon done."""
-_OWN = frozenset({"gatekeeper", "python", "numpy", "url", "plain_url", "program", "command", "plain_command"})
-"""Entries of the manifest's versions that are not the server's."""
-
-
 @contextmanager
 def attach(
     certified: CertifiedRun, slo: Path | None, *, url: Address | None, plain_url: Address | None = None
@@ -251,9 +250,6 @@ def _answers(certified: CertifiedRun, policy: Policy, server: DeployedServer) ->
     sampling = sampling_for(slo, canary, knobs, 1)
     request = DecodeRequest(canary, knobs, replace(sampling, max_tokens=min(sampling.max_tokens, PROBE_TOKENS)))
     return [server.send(request) for _ in range(2)], setting
-
-
-FRAMEWORK_PYTHON = "/Python.app/Contents/MacOS/"
 
 
 def seen_process(process: ListeningProcess | None, backend: str) -> SeenProcess | None:

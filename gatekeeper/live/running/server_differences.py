@@ -20,6 +20,9 @@ from gatekeeper.core.text import quote
 
 Outcome = Literal["as certified", "differs", "not checked"]
 """Of one part of the conditions, compared with the running server."""
+_VERSION = re.compile(r"\d+(?:\.\d+)+\S*|[0-9a-f]{7,40}|\d{3,}")
+"""What identifies a version: its numbers, a build, a commit."""
+_OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 
 
 def compare_window(conditions: Conditions, stated: StatedWindow, fetch: Get) -> tuple[Outcome, str]:
@@ -32,11 +35,6 @@ def compare_window(conditions: Conditions, stated: StatedWindow, fetch: Get) -> 
         return "as certified", f"{window} tokens, {needed} are needed"
     advice = f"; raise {stated.option}" if stated.option else ""
     return "differs", f"{window} tokens, certified with prompts and answers of {needed}{advice}"
-
-
-_VERSION = re.compile(r"\d+(?:\.\d+)+\S*|[0-9a-f]{7,40}|\d{3,}")
-"""What identifies a version: its numbers, a build, a commit."""
-_OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 
 
 @dataclass(frozen=True, slots=True)
