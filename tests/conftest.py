@@ -44,12 +44,12 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)
 
-WHOLE = ("e2e", "faults", "versus", "run/remote", "live", "shipped")
+WHOLE = ("e2e", "faults", "versus", "run/remote", "live/running", "shipped")
 """Folders whose tests run whole commands, or read all that is shipped; `./run unit` leaves them out."""
 WHOLE_FOLDERS = tuple(f"{Path(__file__).parent / folder}/" for folder in WHOLE)
 WHOLE_FIXTURES = {"dist", "fresh", "llama_server", "make_fleet", "scripted", "told"}
 """Elsewhere, a test that takes one of these does too: it builds a wheel, certifies a run, starts hosts or a server."""
-_BUILDERS = "background_server|browser|hostile_host|live_server|otlp|proxy_process|servers|small_run|tls"
+_BUILDERS = "background_server|browser|deployment|hostile_host|live_server|otlp|proxy_process|servers|small_run|tls"
 STARTS = re.compile(
     rf"^import subprocess$|^from tests\.builders\.(?:{_BUILDERS}) |\b(?:ProjectFolder|fake_server|fake_llama_server)\b"
     r"|\b(?:start_server|ThreadingHTTPServer|healthy_mac|stand_in)\b|import .*\bproject_folder\b",
@@ -59,7 +59,7 @@ STARTS = re.compile(
 
 A rule on files, because a file that is left out need not be imported.
 """
-HEAVY = (*WHOLE, "backends")
+HEAVY = (*WHOLE, "backends", "live")
 """Folders with files that take a minute."""
 MOST_WORKERS = 4
 """Each imports numpy and starts real programs; tests that run alone keep all of them waiting."""

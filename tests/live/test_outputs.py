@@ -27,6 +27,8 @@ from tests.builders.watch import policy
 
 CHANGE = {"workload": "json", "speculation": False, "because": "it; rm -rf /tmp/x \"'$(id)", "evidence": {"n": 3}}
 
+pytestmark = pytest.mark.whole
+
 
 def python(code: str) -> list[str]:
     return [sys.executable, "-S", "-c", code]
