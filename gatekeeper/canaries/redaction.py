@@ -1,18 +1,29 @@
 """Redaction by a program of the user's: each text of a request goes through it, from stdin to stdout."""
 
+import os
 import shlex
 import shutil
+import signal
 import subprocess
+import tempfile
+import threading
 from dataclasses import replace
+from subprocess import PIPE
 from typing import Any
 
 from gatekeeper.canaries.logged_request import LoggedAnswer, LoggedRequest
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.parse import ParseError, json_value
+from gatekeeper.core.system import child_process
 from gatekeeper.core.text import quote_lines
+from gatekeeper.core.units import show_bytes
 
 TIMEOUT_S = 60.0
 """Seconds that the program may take for one text; a language model on a busy machine takes some."""
+MOST_GROWTH, MOST_ADDED = 16, 1 << 20
+"""A redacted text has at most so many times its bytes, and so many more: a placeholder may stand for each word."""
+STDERR_KEPT = 1 << 16
+"""The last bytes of its stderr, for an error."""
 STRUCTURE = ("role", "tool_call_id")
 """Texts of a message that are no prose: changed, they would fit nothing."""
 
@@ -96,10 +107,9 @@ class Redactor:
     def _run(self, text: str) -> str:
         about = f"--redact-with {self._command}"
         hint = "nothing was written; try the command on one text: printf 'a text' | COMMAND"
+        most = MOST_ADDED + MOST_GROWTH * len(text.encode("utf-8", "replace"))
         try:
-            ran = subprocess.run(
-                self._words, input=text.encode("utf-8", "replace"), capture_output=True, timeout=TIMEOUT_S, check=False
-            )
+            ran = _pipe(self._words, text.encode("utf-8", "replace"), most)
             redacted = ran.stdout.decode("utf-8")
         except subprocess.TimeoutExpired:
             raise InputError(f"{about}: one text took longer than {TIMEOUT_S:.0f} s", hint=hint) from None
@@ -107,6 +117,8 @@ class Redactor:
             raise InputError(f"{about}: its output is not UTF-8", hint=hint) from error
         except OSError as error:
             raise InputError(f"{about}: it cannot be started: {error.strerror}", hint=hint) from error
+        if len(ran.stdout) > most:
+            raise InputError(f"{about}: it made more than {show_bytes(most)} of a text", hint=hint)
         if ran.returncode != 0:
             reason = quote_lines(ran.stderr.decode("utf-8", "replace"))
             raise InputError(f"{about}: it ended with code {ran.returncode}", hint=f"{hint}\n{reason}".rstrip())
@@ -114,3 +126,34 @@ class Redactor:
             raise InputError(f"{about}: it left nothing of a text", hint=hint)
         # Many a program ends its last line, which the text need not have done.
         return redacted if text.endswith("\n") else redacted.removesuffix("\n")
+
+
+def _pipe(words: list[str], content: bytes, most: int) -> subprocess.CompletedProcess[bytes]:
+    """Run a program with *content* on its stdin, and end it, and what it started, where it writes more than *most*.
+
+    Raise TimeoutExpired where it takes too long, or what it started keeps its output open for so long.
+    """
+    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as complaints:
+        stdin.write(content)  # a file: a pipe that nothing reads would hold us up
+        stdin.seek(0)
+        process = subprocess.Popen(words, stdin=stdin, stdout=PIPE, stderr=complaints, start_new_session=True)
+        is_late = threading.Event()
+
+        def stop() -> None:
+            is_late.set()
+            child_process.signal_group(process, signal.SIGKILL)
+
+        timer = threading.Timer(TIMEOUT_S, stop)
+        timer.start()
+        try:
+            assert process.stdout is not None
+            with process.stdout:
+                output = process.stdout.read(most + 1)
+            code = 0 if len(output) > most else process.wait()
+        finally:
+            timer.cancel()
+            child_process.end(process, grace=0)
+        if is_late.is_set():
+            raise subprocess.TimeoutExpired(words, TIMEOUT_S)
+        complaints.seek(max(0, complaints.seek(0, os.SEEK_END) - STDERR_KEPT))
+        return subprocess.CompletedProcess(words, code, output, complaints.read())

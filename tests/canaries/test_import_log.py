@@ -244,6 +244,8 @@ def test_each_text_goes_through_the_users_program(tmp_path: Path) -> None:
         ("printf '\\377'", "its output is not UTF-8"),
         ("tr -d '\"'", "are no longer JSON"),
         ("true", "left nothing of a text"),
+        ("yes", "it made more than"),
+        ("sh -c 'sleep 9 & echo a'", "took longer than"),
     ],
 )
 def test_a_program_that_fails_ends_the_import(
