@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.errors import GatekeeperError
-from tests.builders.deployment import SETTING, Deployed, WatchOutput
+from tests.builders.deployment import SETTING, Answering, Deployed, WatchOutput
+from tests.builders.descriptors import few_descriptors
 
 BAD_DRAFT = {"drift": [{"of": "acceptance", "by": -0.95, "over": "1 s", "after": "60 s"}]}
 Damage = Callable[[Path], object]
@@ -280,3 +281,24 @@ def test_an_overlay_that_is_a_link_is_replaced(tmp_path: Path) -> None:
     deployed.watch(1)
 
     assert ("mine", False) == (target.read_text(), (tmp_path / "policy.live.toml").is_symlink())
+
+
+def test_a_watch_without_descriptors_blames_no_server(tmp_path: Path) -> None:
+    """
+    Where no file and no connection can be opened, a round has no evidence, the exit code says that the overlay is old,
+    and no route moves; with descriptors the watch goes on.
+    """
+    output = WatchOutput()
+    errors = {"metric": "error_rate", "at_most": 0.2, "for": 0.0}
+    with Answering() as server:
+        deployed = Deployed.served(tmp_path, server.url)
+        deployed.policy(guards=[errors], watch={"interval": 0.1, "duty": 0.5})
+        with deployed.session(output, url=server.url) as session:
+            session.run(1)
+            with few_descriptors(0):
+                without = session.run(2)
+            again = session.run(1)
+
+    assert (4, 0, []) == (without, again, output.changes)
+    assert any("no evidence in this round" in line for line in output.messages)
+    assert tomllib.loads(deployed.overlay)["route"][0]["speculation"] is True

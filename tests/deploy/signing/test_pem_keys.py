@@ -11,7 +11,21 @@ from gatekeeper.deploy.signing.pem_keys import make_bundle, verify_key_bundle
 from tests.e2e.test_admit import pem_keys
 
 CONTENT = b'{"_type": "https://in-toto.io/Statement/v1"}'
-ODD: tuple[Any, ...] = (None, 0, 10**400, "", "é", "=", "AAAA", [], {}, [[]], [None], [{"sig": None}], [{"sig": "AA=="}] * 3)
+ODD: tuple[Any, ...] = (
+    None,
+    0,
+    10**400,
+    "",
+    "é",
+    "=",
+    "AAAA",
+    [],
+    {},
+    [[]],
+    [None],
+    [{"sig": None}],
+    [{"sig": "AA=="}] * 3,
+)
 
 
 def places(document: Any, *above: Any) -> Iterator[tuple[Any, ...]]:
