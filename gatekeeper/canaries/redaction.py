@@ -107,9 +107,12 @@ class Redactor:
     def _run(self, text: str) -> str:
         about = f"--redact-with {self._command}"
         hint = "nothing was written; try the command on one text: printf 'a text' | COMMAND"
-        most = MOST_ADDED + MOST_GROWTH * len(text.encode("utf-8", "replace"))
+        content = text.encode("utf-8", "replace")
+        most = MOST_ADDED + MOST_GROWTH * len(content)
         try:
-            ran = _pipe(self._words, text.encode("utf-8", "replace"), most)
+            ran = _pipe(self._words, content, most)
+            if len(ran.stdout) > most:
+                raise InputError(f"{about}: it made more than {show_bytes(most)} of a text", hint=hint)
             redacted = ran.stdout.decode("utf-8")
         except subprocess.TimeoutExpired:
             raise InputError(f"{about}: one text took longer than {TIMEOUT_S:.0f} s", hint=hint) from None
@@ -117,8 +120,6 @@ class Redactor:
             raise InputError(f"{about}: its output is not UTF-8", hint=hint) from error
         except OSError as error:
             raise InputError(f"{about}: it cannot be started: {error.strerror}", hint=hint) from error
-        if len(ran.stdout) > most:
-            raise InputError(f"{about}: it made more than {show_bytes(most)} of a text", hint=hint)
         if ran.returncode != 0:
             reason = quote_lines(ran.stderr.decode("utf-8", "replace"))
             raise InputError(f"{about}: it ended with code {ran.returncode}", hint=f"{hint}\n{reason}".rstrip())
