@@ -265,7 +265,8 @@ def test_a_missing_warm_file_never_helps(finished: Scripted) -> None:
 @pytest.mark.nightly
 def test_a_resumed_run_asks_only_what_is_missing(scripted: Scripted) -> None:
     """
-    Stopped in the middle of the warm pass, a run resumes there: the soak is not repeated and no request is sent twice.
+    Stopped in the middle of a conversation, a run resumes there: the soak is not repeated and no request is sent
+    twice, but the turn before, which fills the cache of the new process and is not judged.
     """
     project = scripted({"caches": True}, workload=EASY, subject=DEPLOYED)
     project.run("certify", "slo.toml", "--out", "run", code=0)
@@ -278,12 +279,14 @@ def test_a_resumed_run_asks_only_what_is_missing(scripted: Scripted) -> None:
         (run / name).unlink()
     for name in ("events.jsonl", "host.jsonl"):
         (run / name).write_text("".join((run / name).read_text().splitlines(keepends=True)[:-1]))
-    (run / "warm-1.jsonl").write_text("".join(warm_lines[:40]))
+    (run / "warm-1.jsonl").write_text("".join(warm_lines[:42]))
 
     project.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
     again = records(run / "warm-1.jsonl")
     assert soaked == (run / "soak-1.jsonl").read_bytes()
-    assert warm_lines[:40] == (run / "warm-1.jsonl").read_text().splitlines(keepends=True)[:40]
-    assert len(warm_lines) - 1 == len(again) == len({record["key"] for record in again})
+    assert warm_lines[:42] == (run / "warm-1.jsonl").read_text().splitlines(keepends=True)[:42]
+    warmed = [record["key"] for record in again if record["role"] == "warmup"]
+    assert len(warm_lines) - 1 + len(warmed) == len(again) == len({record["key"] for record in again})
+    assert [f"warmup-1-plain-1:easy/{again[41]['canary']}"] == warmed
     assert "promoted" == project.verdict()["workloads"][0]["outcome"]

@@ -22,7 +22,7 @@ def conversation_of(turn: Generation) -> str:
     return turn.pair.rpartition("#")[0]
 
 
-def timed_turns(paired: PairedAnswers) -> PairedAnswers | Missing:
+def pair_timed_turns(paired: PairedAnswers) -> PairedAnswers | Missing:
     """Return the turns that found the cache of the turn before, paired; the first turn of a conversation found none.
 
     The conversation takes the place of the canary: its turns share their text, so they are not independent.

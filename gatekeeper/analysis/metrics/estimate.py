@@ -9,7 +9,7 @@ from statistics import median
 
 import numpy as np
 
-from gatekeeper.analysis.metrics.cached_turns import timed_turns
+from gatekeeper.analysis.metrics.cached_turns import pair_timed_turns
 from gatekeeper.analysis.metrics.lost_pairs import pair_values
 from gatekeeper.analysis.metrics.order_effect import widened_by_order
 from gatekeeper.analysis.metrics.over_time import excessive_drift, settled
@@ -43,7 +43,7 @@ def estimate(name: str, paired: PairedAnswers) -> Estimate | Missing:
     """Return the estimate of one workload metric; Missing with the reason where the records do not give it."""
     metric, reader = BY_NAME[name], reader_of(name)
     if isinstance(reader, OfWarmCache):
-        return _of_turns(reader.metric, timed_turns(paired))
+        return _estimate_turns(reader.metric, pair_timed_turns(paired))
     if not paired.answers:
         return Missing("no answers were recorded")
     if metric.speed_ratio and (drift := excessive_drift(paired)) is not None:
@@ -57,7 +57,7 @@ def estimate(name: str, paired: PairedAnswers) -> Estimate | Missing:
     return replace(value, scope="population")
 
 
-def _of_turns(name: str, turns: PairedAnswers | Missing) -> Estimate | Missing:
+def _estimate_turns(name: str, turns: PairedAnswers | Missing) -> Estimate | Missing:
     """Return the estimate of a metric for turns on a warm cache, whose conversations stand where canaries do."""
     value = turns if isinstance(turns, Missing) else estimate(name, turns)
     if isinstance(value, Estimate):

@@ -26,9 +26,9 @@ class Conversation:
     turns: tuple[Canary, ...]
     """All that are known before an answer came."""
     then: Canary | None = None
-    """What is asked after the answer to the last of them; None: the file has every turn."""
+    """The prompt whose last messages follow the answer to the last of them; None: the file has every turn."""
 
-    def grown(self, answer: Answer | None) -> tuple[Canary, ...]:
+    def grow(self, answer: Answer | None) -> tuple[Canary, ...]:
         """Return all turns, where plain decoding gives *answer* to the last one that is known; None: it has none."""
         if self.then is None or answer is None:
             return self.turns

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from gatekeeper.analysis.metrics.cached_turns import timed_turns
+from gatekeeper.analysis.metrics.cached_turns import pair_timed_turns
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.lost_pairs import Pair
@@ -64,13 +64,13 @@ class CachedContext:
         }
 
 
-def cached_contexts(paired: PairedAnswers, objectives: Sequence[Objective]) -> tuple[CachedContext, ...]:
+def measure_contexts(paired: PairedAnswers, objectives: Sequence[Objective]) -> tuple[CachedContext, ...]:
     """Return the turns of a workload by the tokens of their prompts, the shortest first.
 
     Nothing is returned where no such turn was compared, or the server does not count the tokens of a prompt.
     """
     bound = next((objective for objective in objectives if objective.metric == TURN_RATIO), None)
-    turns = timed_turns(paired)
+    turns = pair_timed_turns(paired)
     if bound is None or isinstance(turns, Missing):
         return ()
     by_context: dict[float, list[Pair]] = {}

@@ -22,7 +22,7 @@ from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.against_certified import check_against
 from gatekeeper.analysis.verdict.answer_findings import differing_answers, examine
-from gatekeeper.analysis.verdict.cached_contexts import cached_contexts
+from gatekeeper.analysis.verdict.cached_contexts import measure_contexts
 from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers
 from gatekeeper.analysis.verdict.faster_repeats import examine_repeats, history
 from gatekeeper.analysis.verdict.run_verdict import PLAIN_SPEED, Measured, WorkloadOutcome, WorkloadVerdict
@@ -88,7 +88,7 @@ def judge_workload(
     energy = energy_use(evidence) if any(check.metric == ENERGY_RATIO for check in checks) else None
     seconds = rounded(soaked_seconds(case.soaks[soak.name].records))
     objectives = all_objectives(case.slo, name, speculating=speculating, terms=case.plan.terms)
-    contexts = cached_contexts(evidence, objectives)
+    contexts = measure_contexts(evidence, objectives)
     measured = replace(_measured(evidence, lost), soak_seconds=seconds, energy=energy, contexts=contexts)
     setting = setting_document(knobs)
     verdict = WorkloadVerdict(name, outcome, setting, checks, required, because, measured=measured, choice=choice)

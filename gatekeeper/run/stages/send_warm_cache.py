@@ -35,28 +35,30 @@ def send(task: PassTask[Generation]) -> None:
     soak, answers = task.soak, KeptRecords(task.record, list(task.recorded))
     plain = plain_of(soak.plan.resident)
     for _ in range(2):  # the second time with the turns that follow an answer of the first
-        prompts = _without_cache(soak, _grown(soak, answers.records))
-        task.send_missing(plain, _unanswered(prompts, answers.records), record=answers)
-    conversations = _grown(soak, answers.records)
+        prompts = _plan_prompts(soak, _grow_all(soak, answers.records))
+        task.send_missing(plain, _drop_recorded(prompts, answers.records), record=answers)
+    conversations = _grow_all(soak, answers.records)
     order = shuffled(conversations, random.Random(f"{soak.seed}|{soak.plan.name}|warm cache"))
     half = (len(order) + 1) // 2
     for arm, part in (("plain", order[:half]), ("candidate", order), ("plain", order[half:])):
         resident = plain if arm == "plain" else soak.plan.resident
-        missing = _unanswered(_turns(soak, arm, part), answers.records)
+        turns = list(_plan_turns(soak, arm, part))
+        missing = _drop_recorded(turns, answers.records)
         if missing and missing[0].repeat:
-            # The new process has not read the turns before this one, which an interrupted pass has recorded.
-            prefix = f"warmup-{soak.segment}-{missing[0].prefix}"
-            missing.insert(0, replace(missing[0], role=Role.WARMUP, prefix=prefix))
+            # The new process has not read the turn before this one, which an interrupted pass has recorded.
+            before = turns[turns.index(missing[0]) - 1]
+            prefix = f"warmup-{soak.segment}-{before.prefix}"
+            missing.insert(0, replace(before, role=Role.WARMUP, prefix=prefix))
         task.send_missing(resident, missing, cache=True, record=answers)
 
 
-def _unanswered(requests: Iterable[PlannedRequest], records: Sequence[Generation]) -> list[PlannedRequest]:
+def _drop_recorded(requests: Iterable[PlannedRequest], records: Sequence[Generation]) -> list[PlannedRequest]:
     """Return the requests that neither an interrupted segment nor this one has recorded."""
     done = {record.key for record in records}
     return [request for request in requests if request.key not in done]
 
 
-def _grown(soak: SoakTask, records: Sequence[Generation]) -> list[Grown]:
+def _grow_all(soak: SoakTask, records: Sequence[Generation]) -> list[Grown]:
     """Return the conversations of every workload, as far as plain decoding's answers without a cache let them grow."""
     replies: dict[tuple[str, str], Answer] = {
         (record.workload, record.canary): record.answer
@@ -64,13 +66,13 @@ def _grown(soak: SoakTask, records: Sequence[Generation]) -> list[Grown]:
         if record.role is Role.COLD and record.answer.fault is None
     }
     return [
-        Grown(name, conversation.name, conversation.grown(replies.get((name, conversation.turns[-1].id))))
+        Grown(name, conversation.name, conversation.grow(replies.get((name, conversation.turns[-1].id))))
         for name in soak.plan.settings
         for conversation in conversations_of(soak.canaries[name])
     ]
 
 
-def _without_cache(soak: SoakTask, conversations: Sequence[Grown]) -> Iterator[PlannedRequest]:
+def _plan_prompts(soak: SoakTask, conversations: Sequence[Grown]) -> Iterator[PlannedRequest]:
     """Yield each prompt of the conversations once, for plain decoding."""
     for conversation in conversations:
         prompts = {canary.id: canary for canary in conversation.turns}
@@ -78,7 +80,7 @@ def _without_cache(soak: SoakTask, conversations: Sequence[Grown]) -> Iterator[P
             yield _request(soak, conversation, "plain", canary, prefix="cold", role=Role.COLD)
 
 
-def _turns(soak: SoakTask, arm: str, conversations: Sequence[Grown]) -> Iterator[PlannedRequest]:
+def _plan_turns(soak: SoakTask, arm: str, conversations: Sequence[Grown]) -> Iterator[PlannedRequest]:
     """Yield every turn; a workload that decodes plainly has no other arm."""
     for conversation in conversations:
         if arm == "plain" or speculates(soak.plan.settings[conversation.workload]):

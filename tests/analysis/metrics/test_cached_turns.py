@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gatekeeper.analysis.metrics.cached_turns import timed_turns
+from gatekeeper.analysis.metrics.cached_turns import pair_timed_turns
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Answer, Generation, Role
@@ -144,4 +144,4 @@ def test_too_few_conversations_and_lost_turns_have_no_ratio() -> None:
 
     assert "too few conversations in both arms: 4, need 5" == because(judged("warm_cache_turn_ratio", few))
     assert "12 of 60 pairs are lost to faults" in because(judged("warm_cache_turn_ratio", lost))
-    assert Missing("warm-1.jsonl: damaged") == timed_turns(evidence([], warm_cache="warm-1.jsonl: damaged"))
+    assert Missing("warm-1.jsonl: damaged") == pair_timed_turns(evidence([], warm_cache="warm-1.jsonl: damaged"))

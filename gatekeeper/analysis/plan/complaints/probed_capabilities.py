@@ -62,7 +62,7 @@ def confirmed_sight(glance: ProbeAnswers, forecast: Sight, *, uncached: bool) ->
     shown: dict[Sight, bool | None] = {
         Sight.VERIFIED: glance.tells_passes,
         Sight.LOGPROBS: glance.tells_likeliest,
-        Sight.ARRIVALS: _streamed(answers),
+        Sight.ARRIVALS: _came_in_pieces(answers),
     }
     if answers:
         shown[Sight.TOKEN_COUNT] = all(answer.output_tokens is not None for answer in answers)
@@ -80,7 +80,7 @@ def confirmed_sight(glance: ProbeAnswers, forecast: Sight, *, uncached: bool) ->
     return sight
 
 
-def _streamed(answers: Sequence[Answer]) -> bool | None:
+def _came_in_pieces(answers: Sequence[Answer]) -> bool | None:
     """Return whether the answers came in pieces; None where they were too short to tell."""
     if any(len(answer.arrivals) < 2 and (answer.output_tokens or 0) > WHOLE_TOKENS for answer in answers):
         return False
