@@ -134,7 +134,7 @@ def sign(
 )  # fmt: skip
 @AS_JSON
 def history(runs_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG001 (--json sets the format)
-    """List the runs of a folder by SLO, oldest first, with the trend of speed-up, acceptance and memory.
+    """List the runs of a folder by SLO, oldest first, with the trends of speeds, acceptance and memory.
 
     Stored verdicts are shown if the run's checksums match.
 

@@ -10,7 +10,7 @@ from gatekeeper.analysis.metrics.host.host_series import host_numbers
 from gatekeeper.analysis.verdict.against_certified import compare_inputs
 from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, differences
-from gatekeeper.core.metrics import DECODE_RATIO
+from gatekeeper.core.metrics import DECODE_RATIO, PLAIN_SPEED
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import record_files, run_directory
@@ -24,7 +24,7 @@ from gatekeeper.run.stored import verify
 
 LONGEST = 16
 """Characters of a version, which may be a checksum."""
-TREND = (DECODE_RATIO, "acceptance_rate")
+TREND = (DECODE_RATIO, PLAIN_SPEED, "acceptance_rate")
 
 
 @dataclass(frozen=True, slots=True)

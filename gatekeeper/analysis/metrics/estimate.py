@@ -44,6 +44,7 @@ def estimate(name: str, paired: PairedAnswers) -> Estimate | Missing:
     metric, reader = BY_NAME[name], reader_of(name)
     if isinstance(reader, OfWarmCache):
         return _estimate_turns(reader.metric, pair_timed_turns(paired))
+    paired = paired.plain_alone if metric.of_plain else paired
     if not paired.answers:
         return Missing("no answers were recorded")
     if metric.speed_ratio and (drift := excessive_drift(paired)) is not None:

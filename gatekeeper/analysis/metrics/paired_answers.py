@@ -103,6 +103,11 @@ class PairedAnswers:
         return replace(self, answers=(*swept, *self.answers), plain=plain, swept=((), ()), untimed=())
 
     @property
+    def plain_alone(self) -> "PairedAnswers":
+        """Return these with the plain arm as what is judged; themselves where it is."""
+        return replace(self, answers=self.plain, plain=(), pairs=(), before=()) if self.plain else self
+
+    @property
     def least_length(self) -> float:
         """Return the least ratio of two lengths at which the answers of a pair are the same work."""
         return lost_pairs.MIN_LENGTH_RATIO if self.greedy else lost_pairs.MIN_LENGTH_RATIO_SAMPLED

@@ -72,6 +72,7 @@ READERS: Mapping[str, Reader] = {
     "answer_throughput_ratio": OfAnswer(timing.answer_rate),
     "system_throughput_ratio": OfAnswer(timing.answer_rate),
     "decode_throughput": OfAnswer(timing.decode_rate, needs_arrivals=True),
+    "plain_decode_throughput": OfAnswer(timing.decode_rate, needs_arrivals=True),
     "prefill_throughput": OfAnswer(
         timing.prefill_rate,
         unread="no answer says how long its prompt was read, and the time to first token holds more than that",

@@ -14,7 +14,7 @@ from gatekeeper.analysis.metrics.server_claims import labelled_as_claims, with_c
 from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.manifest import Manifest, differences
-from gatekeeper.core.metrics import BY_NAME, PASS_RATES, RUN_TO_RUN, shown_as
+from gatekeeper.core.metrics import BY_NAME, PASS_RATES, PLAIN_SPEED, RUN_TO_RUN, shown_as
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.text import listed
 from gatekeeper.core.verdict import AGAINST_CERTIFIED, Check, Estimate, Missing, Outcome, rounded
@@ -76,6 +76,11 @@ def values(metric: str, evidence: PairedAnswers) -> run_to_run.Values | Missing:
         marks = pass_marks(evidence, PASS_RATES[metric].kind)
         return [(name, float(mark)) for name, mark in marks] or Missing("no answer was checked for it")
     reader = answer_reader(metric)
+    if BY_NAME[metric].of_plain:
+        evidence = evidence.plain_alone
+        speeds = values_of(successful(evidence.answers), reader.on(evidence))
+        logs = [(name, math.log(speed)) for name, speed in speeds if speed > 0]
+        return logs or Missing(reader.unread, len(evidence.answers))
     if not BY_NAME[metric].against_plain:
         counted = values_of(successful(evidence.answers), reader.on(evidence))
         return counted or Missing(reader.unread, len(evidence.answers))
@@ -133,7 +138,21 @@ def _estimate(
     runs = certified.figures.runs.get(evidence.workload) if certified.figures is not None else None
     if runs is not None and isinstance(estimate, Estimate):
         estimate = replace(estimate, notes=(*estimate.notes, f"{runs} certified runs count together"))
+    if objective.of.speed_ratio and isinstance(estimate, Estimate) and (slower := _slower_plain(evidence, certified)):
+        estimate = replace(estimate, notes=(*estimate.notes, slower))
     return labelled_as_claims(estimate) if claimed and isinstance(estimate, Estimate) else estimate
+
+
+def _slower_plain(evidence: PairedAnswers, certified: Certified) -> str:
+    """Say how much slower plain decoding is than in the certified run, where that is proven: a ratio hides it."""
+    then, now = _then(PLAIN_SPEED, evidence.workload, certified), values(PLAIN_SPEED, evidence)
+    if isinstance(then, Missing) or isinstance(now, Missing):
+        return ""
+    change = run_to_run.ratio(now, then, evidence.level, len(evidence.canaries), logs=True)
+    if isinstance(change, Missing) or change.hi >= 1:
+        return ""
+    measured = shown_as(BY_NAME[PLAIN_SPEED], "certified").show_interval(change.center, change.lo, change.hi)
+    return f"plain decoding itself runs at {measured} of what it was: add an objective on {PLAIN_SPEED}"
 
 
 def _change(

@@ -18,9 +18,6 @@ from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome, 
 if TYPE_CHECKING:  # it brings numpy, which a command that prints a line does without
     from gatekeeper.analysis.verdict.cached_contexts import CachedContext
 
-PLAIN_SPEED = "plain_decode_throughput"
-"""The decode throughput of the plain arm, beside the one of the speculating arm."""
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:

@@ -25,7 +25,7 @@ from gatekeeper.analysis.verdict.answer_findings import differing_answers, exami
 from gatekeeper.analysis.verdict.cached_contexts import measure_contexts
 from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers
 from gatekeeper.analysis.verdict.faster_repeats import examine_repeats, history
-from gatekeeper.analysis.verdict.run_verdict import PLAIN_SPEED, Measured, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.analysis.verdict.run_verdict import Measured, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import (
@@ -281,10 +281,6 @@ def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> Measured:
         estimated = estimate(metric, evidence)
         if isinstance(estimated, Estimate):
             figure_by_metric[metric] = estimated.rounded()
-    if evidence.plain and "decode_throughput" in figure_by_metric:
-        plain = estimate("decode_throughput", replace(evidence, answers=evidence.plain, plain=(), pairs=(), before=()))
-        if isinstance(plain, Estimate):
-            figure_by_metric[PLAIN_SPEED] = replace(plain.rounded(), scope=None)
     for rate in PASS_RATES.values():
         if (share := pass_rate(evidence, rate.kind)) is not None:
             figure_by_metric[rate.figure] = share.rounded()

@@ -44,10 +44,12 @@ PASS_RATES: dict[str, PassRate] = {metric.name: metric.pass_rate for metric in A
 
 MEASURED = (
     "throughput_ratio", "answer_throughput_ratio", "acceptance_rate", "ttft_delta", "decode_throughput", "ttft",
-    "itl_p50", "itl_p95", "itl_p99",
+    "itl_p50", "itl_p95", "itl_p99", "plain_decode_throughput",
 )  # fmt: skip
 """Metrics that every workload's verdict shows, objective or not, where there are enough answers to bound them."""
 
+PLAIN_SPEED = "plain_decode_throughput"
+"""The decode throughput of the plain arm, beside the one of the speculating arm."""
 RUN_TO_RUN = tuple(metric.name for metric in ALL if metric.run_to_run)
 """Metrics that two runs can be compared in."""
 SPEED_RATIOS = tuple(metric.name for metric in ALL if metric.speed_ratio and not metric.measured_by)

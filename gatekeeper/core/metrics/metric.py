@@ -123,6 +123,8 @@ class Metric:
     """It needs every canary of the frozen set in both arms."""
     from_rounds: bool = False
     """It is counted from verify rounds: it has a meaning only while speculating."""
+    of_plain: bool = False
+    """It is read from the plain arm alone, also where a draft is judged."""
     counted: bool = False
     """Counted, not estimated, on a frozen set or in this run: lo = center = hi."""
     population: bool = True
@@ -151,11 +153,15 @@ class Metric:
 
     @property
     def run_to_run(self) -> bool:
-        """Return whether two runs can be compared in it: it is a ratio inside its own run, or counts no time at all."""
+        """Return whether two runs can be compared in it.
+
+        It is a ratio inside its own run, or counts no time at all; or it is the speed of the plain arm, a loss of which
+        every such ratio hides.
+        """
         if self.measured_by:
             return False  # by a few answers, whose scatter from run to run is unknown
         counts_rounds = self.from_rounds and self.per is Per.ANSWER and not self.counted
-        return self.speed_ratio or self.relative or self.pass_rate is not None or counts_rounds
+        return self.speed_ratio or self.relative or self.pass_rate is not None or counts_rounds or self.of_plain
 
     @property
     def default_when(self) -> str:

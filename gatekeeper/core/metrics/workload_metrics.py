@@ -138,6 +138,13 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
         remedy=_SLOW, aliases=("speed", "throughput", "tokens_per_second", "tps"), watched=True,
     ),
     _median(
+        "plain_decode_throughput", "tok/s", _SPEED | Sight.PLAIN,
+        "decode speed of the plain arm: where it falls from run to run, the engine became slower, and a ratio rises",
+        formula="the same of plain decoding's answers",
+        remedy="compare the versions and the load of both runs: the engine decodes more slowly without a draft",
+        of_plain=True,
+    ),
+    _median(
         "prefill_throughput", "tok/s", Sight.PROMPT_TIME | Sight.TOKEN_COUNT | Sight.COLD,
         "speed of reading the prompt",
         formula="prompt tokens / the server's time to read them",

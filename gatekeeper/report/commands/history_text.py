@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gatekeeper.analysis.verdict.run_verdict import outcome_words
+from gatekeeper.core.metrics import PLAIN_SPEED
 from gatekeeper.core.text import aligned, counted, describe_setting
 from gatekeeper.core.units import show_bytes
 from gatekeeper.report.comparison_text import change, figure
@@ -35,6 +36,8 @@ def _run(run: HistoryRun) -> list[str]:
     lines += [f"    not trusted: {run.trouble}"] if run.trouble else []
     for name, workload in run.workloads.items():
         figures = [f"{ratio(workload.speed.estimate())} against plain"] if workload.speed is not None else []
+        if (plain := workload.figures[PLAIN_SPEED]) is not None:
+            figures.append(f"plain {figure(plain, PLAIN_SPEED)}")
         if (acceptance := workload.figures["acceptance_rate"]) is not None:
             figures.append(f"acceptance {figure(acceptance, 'acceptance_rate')}")
         lines.append(f"    {name}: {spaced(workload.outcome)}, {describe_setting(workload.setting)}")

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from gatekeeper.analysis.verdict.run_verdict import PLAIN_SPEED, AbandonedStep, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.metrics import SPEED_RATIOS
+from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.metrics import PLAIN_SPEED, SPEED_RATIOS
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import percent, show_number
@@ -76,7 +76,7 @@ def summary_of(workload: WorkloadVerdict) -> WorkloadSummary:
     given_up = shown_figures(best) if best is not None and not drafts else {}
     failed = [check for step in workload.steps for check in step.checks if check.outcome is Outcome.FAIL]
     drafting = {name: figure.center for name, figure in (measured if drafts else given_up).items()}
-    plain = measured.get(PLAIN_SPEED if drafts else "decode_throughput") or given_up.get(PLAIN_SPEED)
+    plain = measured.get(PLAIN_SPEED) or given_up.get(PLAIN_SPEED)
     return WorkloadSummary(
         name=workload.name,
         outcome=workload.outcome,

@@ -21,7 +21,9 @@ CANARIES = 6
 JSON = {"json_schema": {"const": 1}}
 
 
-def run(*, token_s: float = 0.05, first_s: float = 0.1, accepted: int = 6, wrong: int = 0) -> PairedAnswers:
+def run(
+    *, token_s: float = 0.05, first_s: float = 0.1, accepted: int = 6, wrong: int = 0, plain_s: float = 0.1
+) -> PairedAnswers:
     """A run of three rounds over six canaries, where the draft's answers are as told and plain decoding is steady."""
     candidate, plain = [], []
     for at in range(3 * CANARIES):
@@ -30,7 +32,7 @@ def run(*, token_s: float = 0.05, first_s: float = 0.1, accepted: int = 6, wrong
         text = "2" if at % CANARIES < wrong else "1"
         fast = steady(token_s * (1 + at % 3 / 100), first_s=first_s, sent_s=sent, text=text, **counters)
         candidate.append(generation(fast, name, pair=f"p{at}"))
-        slow = steady(0.1, sent_s=sent + 5, text="1")
+        slow = steady(plain_s * (1 + at % 3 / 100), sent_s=sent + 5, text="1")
         plain.append(generation(slow, name, arm="plain", role=Role.BASELINE, pair=f"p{at}"))
     prompts = [canary(f"c-{at:03}", expect=JSON) for at in range(CANARIES)]
     return evidence(candidate, plain, prompts)
@@ -51,6 +53,7 @@ BOUNDS: Mapping[str, dict[str, Any]] = {
     "answer_throughput_ratio": {"at_least": 0.97},
     "system_throughput_ratio": {"at_least": 0.97},
     "ttft_delta": {"at_most": 0.05},
+    "plain_decode_throughput": {"at_least": 0.97},
     "acceptance_rate": {"at_least": 0.97},
     "acceptance_length": {"at_least": 0.97},
     "task_pass_delta": {"at_least": 0.0},
@@ -63,12 +66,25 @@ def test_a_worse_run_fails_and_the_same_run_passes(metric: str) -> None:
     """
     Every metric that two runs can be compared in: slower, later, fewer accepted and wrong answers are all seen.
     """
-    worse = run(token_s=0.065, first_s=0.2, accepted=5, wrong=1)
+    worse = run(token_s=0.075, first_s=0.2, accepted=5, wrong=1, plain_s=0.11)
 
     unchanged, changed = (checked(now, run(), metric, **BOUNDS[metric]) for now in (run(), worse))
 
     assert (Outcome.PASS, Outcome.FAIL) == (unchanged.outcome, changed.outcome)
     assert AGAINST_CERTIFIED in changed.because
+
+
+def test_a_slower_engine_is_seen_although_the_ratio_rose() -> None:
+    """
+    Plain decoding lost an eighth and drafting nothing: the ratio passes and says so, the plain speed fails.
+    """
+    slower = run(plain_s=0.115)
+
+    ratio = checked(slower, run(), "throughput_ratio", at_least=0.97)
+    plain = checked(slower, run(), "plain_decode_throughput", at_least=0.97)
+
+    assert (Outcome.PASS, Outcome.FAIL) == (ratio.outcome, plain.outcome)
+    says("verdicts", "a slower engine is seen although the ratio rose", ratio.because)
 
 
 def test_each_metric_that_can_be_compared_has_a_case_here() -> None:
