@@ -257,7 +257,7 @@ class Dialect(BackendFacts):
     """It can choose the draft length by itself."""
     greedy_only: bool = False
     """It decodes greedily, whatever temperature a request has."""
-    options: frozenset[str] = frozenset(OPTIONS)
+    options: frozenset[str] = frozenset(OPTIONS) - {"grammar"}
     """The options of a canary's request that its API has a field for."""
 
     # Its answers.

@@ -61,6 +61,7 @@ class CertifiedRequest(InputTable):
     thinking: bool | None = Field(default=None, description="as it was sent to the model's template")
     tools: bool = Field(default=False, description="it offered tools; which ones does not count")
     response_format: dict[str, Any] | None = Field(default=None, description="its type; schemas are left out")
+    grammar: str | None = None
     tool_choice: str | dict[str, Any] | None = Field(default=None, description="a tool's name is left out")
     stop: str | tuple[str, ...] | None = None
     logit_bias: dict[str, float] | None = None
@@ -245,7 +246,7 @@ Digest = Annotated[str, Field(pattern=_DIGEST), BeforeValidator(_check_digest)]
 """The first 16 to 64 hexadecimal digits of a SHA-256."""
 WORKLOAD_HEADER = "x-gatekeeper-workload"
 """The header of a request that names its workload, which wins over every rule; the proxy's answers carry it, too."""
-RESPONSE_FORMATS = ("text", "json_object", "json_schema")
+RESPONSE_FORMATS = ("text", "json_object", "json_schema", "grammar")
 
 
 class ProxyRule(InputTable):
@@ -256,7 +257,11 @@ class ProxyRule(InputTable):
     model: str | None = Field(default=None, description="`model` of the request; * and ? are wildcards")
     api_key_sha256: Digest | None = Field(default=None, description="digest of the key in the Authorization header")
     tools: bool | None = Field(default=None, description="whether the request offers tools")
-    response_format: Literal["text", "json_object", "json_schema"] | None = None
+    thinking: bool | None = Field(
+        default=None, description="what the request says of thinking; one that says nothing fits neither"
+    )
+    penalties: bool | None = Field(default=None, description="whether the request sets a penalty that changes answers")
+    response_format: Literal["text", "json_object", "json_schema", "grammar"] | None = None
     prompt_chars_at_least: int | None = Field(default=None, ge=1, description="characters of all messages")
     prompt_chars_at_most: int | None = Field(default=None, ge=0)
     system_sha256: Digest | None = Field(default=None, description="digest of the first system message's text")

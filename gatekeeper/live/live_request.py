@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
 
+from gatekeeper.core.canary import PENALTIES
 from gatekeeper.core.policy import RESPONSE_FORMATS, WORKLOAD_HEADER, Proxy, ProxyRule, digest
 from gatekeeper.live import request_fields
 from gatekeeper.live.live_conversations import CONVERSATION_HEADER, prefix_digests, session_of
@@ -48,6 +49,10 @@ class LiveRequest:
     model: str = ""
     api_key_sha256: str = ""
     tools: bool = False
+    thinking: bool | None = None
+    """What it says of thinking; None where it says nothing."""
+    penalties: bool = False
+    """It sets a penalty that changes answers."""
     response_format: str = "text"
     prompt_chars: int = 0
     system_sha256: str = ""
@@ -130,9 +135,12 @@ def _properties(path: str, key_digest: str, body: Mapping[str, Any]) -> dict[str
     system = next((text for role, text in texts if role in SYSTEM_ROLES), None)
     response_format = body.get("response_format")
     format_type = response_format.get("type") if isinstance(response_format, dict) else None
+    format_type = "grammar" if body.get("grammar") else format_type
     return {
         "model": str(body.get("model") or ""),
         "tools": bool(body.get("tools")),
+        "thinking": _thinking(body),
+        "penalties": _is_penalized(body),
         "response_format": format_type if format_type in RESPONSE_FORMATS else "text",
         "prompt_chars": sum(
             [len(text) for _, text in texts] + [len(text_of(body[key])) for key in PROMPTS if key in body]
@@ -143,6 +151,26 @@ def _properties(path: str, key_digest: str, body: Mapping[str, Any]) -> dict[str
         "body": body,
         "prefixes": _prefixes(path, key_digest, body, texts),
     }
+
+
+def _thinking(body: Mapping[str, Any]) -> bool | None:
+    """Return what a request says of thinking, by the fields of the servers: in its template's arguments, or beside."""
+    arguments = body.get("chat_template_kwargs")
+    values = [arguments.get("enable_thinking")] if isinstance(arguments, dict) else []
+    values += [body.get(name) for name in ("enable_thinking", "think")]
+    return next((value for value in values if isinstance(value, bool)), None)
+
+
+def _is_penalized(body: Mapping[str, Any]) -> bool:
+    """Return whether a request sets a penalty to another value than the one that changes nothing."""
+    options = body.get("options")
+    tables = (body, options if isinstance(options, dict) else {})
+    written = ((table.get(name), neutral) for table in tables for name, neutral in _PENALTIES.items())
+    return any(value is not None and value != neutral for value, neutral in written)
+
+
+_PENALTIES = PENALTIES | {"repeat_penalty": PENALTIES["repetition_penalty"]}
+"""With the name that llama-server and Ollama have for one."""
 
 
 def _prefixes(
@@ -224,6 +252,8 @@ def fits(request: LiveRequest, rule: ProxyRule) -> bool:
         and (rule.model is None or fnmatchcase(request.model, rule.model))
         and _has_prefix(request.api_key_sha256, rule.api_key_sha256)
         and (rule.tools is None or rule.tools == request.tools)
+        and (rule.thinking is None or rule.thinking == request.thinking)
+        and (rule.penalties is None or rule.penalties == request.penalties)
         and (rule.response_format is None or rule.response_format == request.response_format)
         and (rule.prompt_chars_at_least is None or request.prompt_chars >= rule.prompt_chars_at_least)
         and (rule.prompt_chars_at_most is None or request.prompt_chars <= rule.prompt_chars_at_most)

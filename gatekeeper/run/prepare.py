@@ -149,7 +149,9 @@ def _refuse_dropped_options(canaries: Mapping[str, Sequence[Canary]], backend: B
                 message = (
                     f"workload {name}: canary {canary.id} sets {option}, which backend {backend.name} does not send"
                 )
-                raise InputError(message, hint=f"use a server that takes it, or remove {option} from the canaries")
+                raise InputError(
+                    message, hint=f"use a server that takes it, or remove {option} from the canaries and [sampling]"
+                )
 
 
 def _models(inputs: Inputs, *, needed: bool) -> tuple[FrozenModels, tuple[Complaint, ...]]:

@@ -28,6 +28,7 @@ CERTIFIED = (
     CertifiedRequest(response_format={"type": "json_schema", "json_schema": {"schema": {}}}),
     CertifiedRequest(stop=("END",), frequency_penalty=0.5, logit_bias={"7": -100.0}),
     CertifiedRequest(thinking=False),
+    CertifiedRequest(grammar="root ::= [0-9]+"),
 )
 NOT_THINKING = {"chat_template_kwargs": {"enable_thinking": False}}
 CALLING = {"tools": [TOOL], "tool_choice": "auto"}
@@ -55,6 +56,7 @@ INSIDE: dict[str, dict[str, Any]] = {
     "penalties, a bias and an end": PENALIZED,
     "an end in a list": {**PENALIZED, "stop": ["END"]},
     "without thinking": NOT_THINKING,
+    "the grammar": {"grammar": "root ::= [0-9]+"},
     "a prompt that is as long in bytes": prompt("x" * (LONGEST - 8)),
     "sevens": prompt("7 " * ((LONGEST - 8) // 2)),
     "control characters": prompt("\x01" * (LONGEST - 8)),
@@ -92,6 +94,7 @@ OUTSIDE: dict[str, tuple[dict[str, Any], str]] = {
     "another end": ({**PENALIZED, "stop": ["STOP"]}, "'stop' of the request is another value"),
     "one more bias": ({**PENALIZED, "logit_bias": {"7": -100, "8": 1}}, "'logit_bias' of the request is another value"),
     "another penalty": ({**PENALIZED, "frequency_penalty": 0.6}, "is 0.6, certified with 0.5"),
+    "another grammar": ({"grammar": "root ::= [a-z]+"}, "had 'grammar'"),
     "a penalty of its own": ({"presence_penalty": 0.1}, "had 'presence_penalty'"),
     "another model": ({"model": "other/70b"}, "names another model"),
     "no model": ({"model": None}, "names no model"),

@@ -98,6 +98,9 @@ temperature = { field = "temperature" }
 [sampling]
 temperature = 0.7
 top_p = 0.95
+frequency_penalty = 0.1
+presence_penalty = 0.2
+repetition_penalty = 1.05
 top_k = 20
 min_p = 0.05
 seed = 11

@@ -31,6 +31,7 @@ from gatekeeper.backends.http.chat_request import request_fields
 from gatekeeper.backends.http.scores import LIKELIEST, Ask, Beginning, scored_from
 from gatekeeper.backends.lossy_options import INVENTS, LossyOption
 from gatekeeper.backends.models import gguf
+from gatekeeper.core.canary import OPTIONS
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
@@ -193,13 +194,16 @@ def _check_plain_stays_plain(start: Start) -> None:
 
 def body(request: ServerRequest) -> dict[str, Any]:
     """Return the request, without fields for drafting, which the server ignores."""
-    return request_fields(
+    fields = request_fields(
         request.resolved,
         chat_template_kwargs=thinking(request),
         cache_prompt=request.cache,
         # A chunk may hold several tokens; with this option it holds their number.
         timings_per_token=True,
     )
+    if "repetition_penalty" in fields:  # a name that it ignores
+        fields["repeat_penalty"] = fields.pop("repetition_penalty")
+    return fields
 
 
 def continued(ask: Ask, beginning: Beginning, tokens: int) -> Scored | None:
@@ -325,6 +329,7 @@ DIALECT = Dialect(
     slots=slots,
     aliases=ALIASES,
     model_options=MODEL_OPTIONS,
+    options=frozenset(OPTIONS),
     harmless=HARMLESS,
     version_path="/props",
     version_key="build_info",

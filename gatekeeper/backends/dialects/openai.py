@@ -7,6 +7,7 @@ from gatekeeper.backends.dialect import STREAMED, Dialect, scored
 from gatekeeper.backends.dialects import llama_server, rapid_mlx, sglang, vllm
 from gatekeeper.backends.http.scores import by_final_message
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
+from gatekeeper.core.canary import OPTIONS
 from gatekeeper.core.metrics.metric import Sight
 
 LOSSY = (
@@ -32,6 +33,7 @@ DIALECT = Dialect(
     own_drafts=frozenset({AS_SERVED}),
     loading=503,
     any_server=True,
+    options=frozenset(OPTIONS),
     read=read_any,
     sight=STREAMED | Sight.CLAIMED_ROUNDS,
     # Of use only where the first short answers show them.

@@ -15,10 +15,12 @@ from gatekeeper.core.toml_file import InputTable, reason_of
 
 Tier = Literal["short", "medium", "long"]
 OPTIONS = (
-    "response_format", "tool_choice", "stop", "logit_bias", "frequency_penalty", "presence_penalty",
+    "response_format", "grammar", "tool_choice", "stop", "logit_bias", "frequency_penalty", "presence_penalty",
     "repetition_penalty",
 )  # fmt: skip
 """Fields of a chat request that a canary may set, and that are sent as it has them."""
+PENALTIES = {"frequency_penalty": 0.0, "presence_penalty": 0.0, "repetition_penalty": 1.0}
+"""Those that an SLO may set for all of its canaries, each with the value that changes nothing."""
 LIMITS = ("max_completion_tokens", "max_tokens", "max_new_tokens", "n_predict", "num_predict")
 """Fields that limit the tokens of an answer, by server."""
 WITHOUT_EFFECT = frozenset({
@@ -46,6 +48,8 @@ class Canary(InputTable):
     tools: tuple[dict[str, Any], ...] = ()
     tool_choice: str | dict[str, Any] | None = None
     response_format: dict[str, Any] | None = None
+    grammar: str | None = Field(default=None, min_length=1)
+    """What the answer must match, in the server's own notation: GBNF of llama-server."""
     stop: str | tuple[str, ...] | None = None
     logit_bias: dict[str, float] | None = None
     frequency_penalty: float | None = None

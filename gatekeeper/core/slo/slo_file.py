@@ -43,6 +43,9 @@ class Sampling(InputTable):
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=1)
     min_p: float | None = Field(default=None, ge=0, le=1)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    repetition_penalty: float | None = Field(default=None, gt=0, le=10)
     seed: int = 7
     max_tokens: int = Field(default=256, ge=1, le=MOST_TOKENS)
     thinking: bool | None = Field(

@@ -100,7 +100,7 @@ def read(path: Path) -> Inputs:
             line = toml_file.line_of(text, ("workload", number, "canaries"))
             where = f"{path}: line {line}: workload[{number + 1}].canaries"
             raise InputError(f"{where}: {error.message}", hint=error.hint) from error
-        canaries[workload.name] = _prompts(workload, content, str(source))
+        canaries[workload.name] = _prompts(slo, workload, content, str(source))
         texts[canary_name(workload.name)] = content
         count = len(canaries[workload.name])
         files[f"workload {workload.name}"] = File(
@@ -119,10 +119,13 @@ def read(path: Path) -> Inputs:
     return Inputs(slo, canaries, profile, base, texts, files)
 
 
-def _prompts(workload: Workload, text: str, name: str) -> tuple[Canary, ...]:
-    """Return a workload's canaries, as many and as long as the SLO says."""
+def _prompts(slo: Slo, workload: Workload, text: str, name: str) -> tuple[Canary, ...]:
+    """Return a workload's canaries, as many and as long as the SLO says, with its penalties where they set none."""
     checked = sha256(text) in _shipped_digests()
-    return with_context(canary.parse(text, name, checked=checked)[: workload.first], workload.context)
+    prompts = with_context(canary.parse(text, name, checked=checked)[: workload.first], workload.context)
+    written = {name: getattr(slo.sampling, name) for name in canary.PENALTIES}
+    penalties = {name: value for name, value in written.items() if value is not None}
+    return tuple(prompt.model_copy(update=penalties | prompt.options) for prompt in prompts) if penalties else prompts
 
 
 @lru_cache(maxsize=1)
@@ -262,7 +265,7 @@ def stored_inputs(directory: run_directory.RunDirectory, manifest: Manifest) -> 
     canaries = {}
     for workload in slo.workload:
         name = canary_name(workload.name)
-        canaries[workload.name] = _prompts(workload, texts[name], name)
+        canaries[workload.name] = _prompts(slo, workload, texts[name], name)
         frozen[name] = manifest.canaries[workload.name]
     changed = [name for name, text in texts.items() if name not in frozen or sha256(text) != frozen[name].sha256]
     profile = toml_file.parse(texts[PROFILE_NAME], PROFILE_NAME, Profile)

@@ -6,10 +6,11 @@ from itertools import accumulate
 from typing import Any
 
 from gatekeeper.backends.dialect import ServerRequest
-from gatekeeper.backends.dialects import ollama
+from gatekeeper.backends.dialects import dialect_of, llama_server, ollama
 from gatekeeper.backends.http.chat_answer import ChatResponse, TokensOf, read_answer
 from gatekeeper.backends.http.chat_request import request_fields, resolve
 from gatekeeper.backends.http.stream import RawResponse
+from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.records import Answer
 from tests.backends.conftest import DRAFTING, make_request
 
@@ -197,6 +198,20 @@ def test_options_of_a_canary_are_sent_as_they_are() -> None:
         sent["options"].items()
     )
     assert {"tool_choice", "logit_bias"} == set(options) - ollama.DIALECT.options
+    native = llama_server.body(ServerRequest(resolved, {}, None, None, cache=False))
+    assert (1.1, None) == (native["repeat_penalty"], native.get("repetition_penalty"))
+
+
+def test_a_grammar_is_sent_to_servers_that_have_a_field_for_it() -> None:
+    """
+    llama-server takes one with a request, and any server may; the others would ignore it, so that they are refused.
+    """
+    request = make_request("json", DRAFTING)
+    resolved = resolve(replace(request, canary=request.canary.model_copy(update={"grammar": 'root ::= "a"'})))
+
+    assert 'root ::= "a"' == llama_server.body(ServerRequest(resolved, {}, None, None, cache=False))["grammar"]
+    takes = {name for name in SERVERS if "grammar" in dialect_of(name).options}
+    assert {"llama-server", "openai"} == takes
 
 
 def test_lines_of_json_are_a_stream() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gatekeeper.analysis.verdict.policy.certified_policy import certified_requests
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import File, Manifest, sha256
 from gatekeeper.core.rules import RULES
@@ -54,6 +55,23 @@ def test_everything_the_slo_names_is_read(folder: Path) -> None:
         name: slo_inputs.files[name].sha256 for name in ("slo", "workload tools")
     }
     assert (2, "steady", folder) == (slo_inputs.files["workload tools"].count, slo_inputs.profile.name, slo_inputs.base)
+
+
+def test_penalties_of_the_slo_are_those_of_each_canary_that_sets_none(folder: Path) -> None:
+    """
+    What [sampling] penalizes is sent with every canary, and certified with it; a canary's own penalty stays.
+    """
+    written = (folder / "tools.jsonl").read_text().replace('"id": "c-1"', '"id": "c-1", "presence_penalty": 0.1')
+    (folder / "tools.jsonl").write_text(written)
+    path = edited(folder, "[[workload]]", "[sampling]\npresence_penalty = 0.5\nrepetition_penalty = 1.05\n[[workload]]")
+
+    slo_inputs = inputs.read(path)
+
+    repetition = {"repetition_penalty": 1.05}
+    expected = [{"presence_penalty": 0.5, **repetition}, {"presence_penalty": 0.1, **repetition}]
+    assert expected == [prompt.options for prompt in slo_inputs.canaries["tools"]]
+    requests = certified_requests(slo_inputs.slo, slo_inputs.canaries["tools"])
+    assert [0.5, 0.1] == [request.presence_penalty for request in requests]
 
 
 def edited(folder: Path, old: str, new: str) -> Path:
