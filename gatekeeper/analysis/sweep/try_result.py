@@ -100,7 +100,7 @@ def _unclear(probe: TryResult, took: float, again: str) -> str:
         share = LEAST_CANARIES / max(1, ratio.n) if ratio.n < LEAST_CANARIES else probe.most / answered
         return f"run it for longer: {again} --seconds {max(60, 10 * round(took * share / 10 + 1))}"
     if isinstance(ratio, Missing):
-        return "check the records (--output) and the server's log"
+        return "do what the reason says; the records (--output) and the server's log show more"
     if ratio.lo > 1 / SMALL_EFFECT and ratio.hi < SMALL_EFFECT:
         return "the effect is small or zero: use plain decoding, or certify to measure it more exactly"
     return "the answers vary too much to decide: close other programs, or certify, which measures more of them"
