@@ -81,7 +81,8 @@ def pass_change(
 def _causes(paired: PairedAnswers) -> Causes:
     explanations = explanations_for(paired)
     compared = exactness.compare(paired.answers, paired.plain, explanations)
-    return Causes(compared.excused, compared.unread if explanations.reads else compared.unexplained)
+    not_read = set() if explanations.reads else compared.unexplained.keys()
+    return Causes(compared.excused, compared.unread | not_read)
 
 
 def _without_numerics(

@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from gatekeeper.analysis.metrics.words.near_tie_rule import Divergence, first_divergence, token_column
@@ -11,6 +11,7 @@ from gatekeeper.analysis.metrics.words.numerics_null import ComparedLeads, Null
 from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.text import counted
 from gatekeeper.core.units import show_number
+from gatekeeper.core.verdict import Estimate, fact
 
 CHARACTERS = 4
 """Of a token, where no token ids are seen."""
@@ -37,6 +38,21 @@ def shared_tokens(answer: Answer, baseline: Answer) -> int:
         return _shared_length(memoryview(tokens).cast("q"), memoryview(baseline_tokens).cast("q"))
     (reasoning, text, _), (baseline_reasoning, baseline_text, _) = content, baseline_content
     return _shared_length(f"{reasoning}{text}", f"{baseline_reasoning}{baseline_text}") // CHARACTERS
+
+
+def first_flip(answer: Answer, baseline: Answer) -> tuple[object, object]:
+    """Return how the baseline begins and how the answer does, both up to their first different token, inclusive.
+
+    Where ids are unknown a token is taken to have four characters.
+    """
+    (tokens, content), (baseline_tokens, baseline_content) = _output(answer), _output(baseline)
+    if tokens and baseline_tokens:
+        column, baseline_column = (tuple(memoryview(each).cast("q")) for each in (tokens, baseline_tokens))
+        end = _shared_length(column, baseline_column) + 1
+        return baseline_column[:end], column[:end]
+    texts = [f"{reasoning}{text}" or calls for reasoning, text, calls in (content, baseline_content)]
+    end = _shared_length(*texts) + CHARACTERS
+    return texts[1][:end], texts[0][:end]
 
 
 def _shared_length(tokens: Sequence[object], baseline: Sequence[object]) -> int:
@@ -116,14 +132,15 @@ class Explanations:
     """What unexplained ones show, in plain words; empty: nothing beyond themselves."""
     reads: bool = True
     """Something of the target was read, so that an unexplained difference is known not to be numerics."""
+    open_means: str = "that differ were not read again, and do not count"
+    """What the differences have in common that are open, for a note."""
 
 
 @dataclass(slots=True)
 class Comparison:
     """Which canaries agree with plain decoding, and why the others do not."""
 
-    means: str
-    """What explains a difference, for the notes."""
+    by: Explanations
     agree: dict[str, bool] = field(default_factory=dict)
     excused: dict[str, float] = field(default_factory=dict)
     """The largest lead that numerics turned at a canary whose differences are all explained; 0 where none is read."""
@@ -132,7 +149,7 @@ class Comparison:
     beyond: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """By canary of those: the leads that are larger than numerics are known to turn."""
     unread: set[str] = field(default_factory=set)
-    """Canaries that differ and of which nothing was read: they do not count."""
+    """Canaries that differ and of which nothing was read: they are open."""
     by_place: set[str] = field(default_factory=set)
     """Those of the excused canaries whose differences are explained by their place alone."""
     visible: tuple[int, float] | None = None
@@ -143,18 +160,30 @@ class Comparison:
         notes = []
         if read := self.excused.keys() - self.by_place:
             widest = max(self.excused[name] for name in read)
-            notes.append(f"{len(read)} {self.means.format(widest=show_number(widest))}")
+            notes.append(f"{len(read)} {self.by.means.format(widest=show_number(widest))}")
         if placed := self.excused.keys() & self.by_place:
             notes.append(f"{len(placed)} whose requests set options differ late, which near-ties can do")
         if self.unexplained:
             canary, reason = next(iter(self.unexplained.items()))
             notes.append(f"{len(self.unexplained)} diverge otherwise, first {canary}: {reason}")
         if self.unread:
-            notes.append(f"{len(self.unread)} that differ were not read again, and do not count")
+            notes.append(f"{len(self.unread)} {self.by.open_means}")
         if self.visible is not None and not self.unexplained:
             count, lead = self.visible
             notes.append(f"found if plain decoding led by {show_number(lead)} at {counted(count, 'other token')}")
         return tuple(notes)
+
+    def share(self, *notes: str) -> Estimate:
+        """Return the share of canaries that agree.
+
+        Where nothing of the target was read, those that are open bound it: they may agree or not.
+        """
+        agreed, n = sum(self.agree.values()), len(self.agree)
+        share = fact(agreed / n, n, *notes, *self.notes())
+        if self.by.reads or not self.unread:
+            return share
+        among = n + len(self.unread)
+        return replace(share, lo=agreed / among, hi=(agreed + len(self.unread)) / among, shows=self.by.refutes)
 
 
 def leads_of_all(
@@ -180,7 +209,7 @@ def _hold_against(null: Null, by: Explanations, compared: Comparison) -> None:
 
 def compare(answers: Iterable[Generation], plain: Iterable[Generation], by: Explanations) -> Comparison:
     """Compare every answer with every plain answer to its canary; one unexplained divergence is enough to differ."""
-    compared = Comparison(by.means)
+    compared = Comparison(by)
     for generation, baseline in _distinct_pairs(answers, plain):
         canary = generation.canary
         compared.agree.setdefault(canary, True)

@@ -9,6 +9,7 @@ from gatekeeper.analysis.metrics.words.exactness import (
     Explain,
     Explanation,
     Explanations,
+    first_flip,
     leads_of_all,
     shared_tokens,
 )
@@ -36,6 +37,7 @@ the answers may differ. Only other words from the start are no numerics.
 """
 
 
+_ONE_FLIP = "begin with the same other words as another one, which a single near-tie can do: open"
 _NOT_LIKELIEST = "a token is not the likeliest in its own pass"
 
 
@@ -70,7 +72,7 @@ def _explanations_of_readings(paired: PairedAnswers, *, unread: bool) -> Explana
     if unread:
         means = f"differ after their first {EARLY} tokens, which near-ties can do"
         refutes = "the words are others from the start"
-        return Explanations(_by_place(paired), means, refutes=refutes, reads=False)
+        return Explanations(_by_place(paired), means, refutes=refutes, reads=False, open_means=_ONE_FLIP)
     null = null_of(paired.numerics, paired.level)
     if not isinstance(null, Missing):
         leads = {record.canary: record.gaps for record in paired.numerics}
@@ -203,10 +205,18 @@ def _by_place_with_options(paired: PairedAnswers, explain_others: Explain) -> Ex
 
 
 def _by_place(paired: PairedAnswers) -> Explain:
+    """Explain differences by their place; of those that begin alike the first one counts, and the others are open.
+
+    Answers of a workload may all begin with the same words. Where the target nearly ties there, a pass of several
+    tokens turns the same token in all of them: text alone cannot tell it from a draft that writes other words.
+    """
     at_tie = _by_tie(paired.ties)
+    first_with_flip: dict[tuple[object, object], str] = {}
 
     def explain(generation: Generation, baseline: Answer) -> Explanation:
-        late = shared_tokens(generation.answer, baseline) >= EARLY
-        return Explanation() if late else at_tie(generation, baseline)
+        if shared_tokens(generation.answer, baseline) >= EARLY:
+            return Explanation()
+        first = first_with_flip.setdefault(first_flip(generation.answer, baseline), generation.canary)
+        return at_tie(generation, baseline) if first == generation.canary else Explanation(unread=True)
 
     return explain

@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.words.exactness import Comparison, compare, divergences, same_output
+from gatekeeper.analysis.metrics.words.exactness import (
+    Comparison,
+    Explanations,
+    compare,
+    divergences,
+    same_output,
+)
 from gatekeeper.analysis.metrics.words.explanations import by_tie, explanations_for
 from gatekeeper.analysis.metrics.words.near_tie_rule import TIE_TOLERANCE, Divergence, first_divergence
 from gatekeeper.core.records import Answer, Generation, Numerics, Role, Tie, setting
@@ -135,6 +141,47 @@ def test_one_unexplained_parting_outweighs_excuses() -> None:
     compared = compared_by([tie(0.01)], [1, 2, 4], [7, 2, 3])
 
     assert ({"a": False}, {}) == (compared.agree, compared.excused)
+
+
+@pytest.mark.parametrize(
+    ("alike", "flipped", "expected"),
+    [
+        pytest.param(56, 0, (1.0, 1.0, 1.0), id="all alike"),
+        pytest.param(20, 36, (20 / 56, 20 / 21, 55 / 56), id="one flip in most: open"),
+        pytest.param(1, 1, (0.5, 0.5, 0.5), id="one canary counts"),
+    ],
+)
+def test_text_alone_cannot_tell_one_flip_in_many_answers(alike: int, flipped: int, expected: tuple[float, ...]) -> None:
+    """
+    Answers that begin alike, and alike with a draft: a single near-tie can do it, so one of them counts, and the share
+    that agrees lies between that of the others and all.
+    """
+    plain = [made("plain", answer(text=f"Sure: {at}"), f"c-{at}") for at in range(alike + flipped)]
+    drafted = [
+        made("candidate", answer(text=f"Sure: {at}" if at < alike else f"Here: {at}"), f"c-{at}")
+        for at in range(alike + flipped)
+    ]
+
+    share = compare(drafted, plain, explained_by_text(drafted, plain)).share()
+
+    assert pytest.approx(expected) == (share.lo, share.center, share.hi)
+
+
+def test_other_words_from_the_start_that_differ_are_the_drafts() -> None:
+    """
+    Each answer begins with other words of its own: no single near-tie does that.
+    """
+    plain = [made("plain", answer(text=f"{at} is a number"), f"c-{at}") for at in range(12)]
+    drafted = [made("candidate", answer(text=f"Sorry, {at}"), f"c-{at}") for at in range(12)]
+
+    share = compare(drafted, plain, explained_by_text(drafted, plain)).share()
+
+    assert (0.0, 0.0) == (share.center, share.hi)
+
+
+def explained_by_text(drafted: Sequence[Generation], plain: Sequence[Generation]) -> Explanations:
+    evidence = PairedAnswers("w", {}, tuple(drafted), tuple(plain), 0.95, 1, greedy=True)
+    return explanations_for(evidence, unread=True)
 
 
 def test_an_excuse_is_noted_with_its_tolerance() -> None:
