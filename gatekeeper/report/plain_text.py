@@ -34,6 +34,8 @@ FIGURES = {
     "itl_p50": "token median",
     "itl_p95": "token p95",
     "itl_p99": "token p99",
+    "plain_itl_p95": "token p95 plainly",
+    "plain_itl_p99": "token p99 plainly",
 }
 """The metrics that a person looks for first, with their labels."""
 LONGEST = 160
@@ -67,7 +69,7 @@ def _workload_lines(workload: WorkloadVerdict, rows: Iterable[ObjectiveRow], *, 
     lines = [f"{workload.name}: {spaced(workload.outcome)}, {describe_setting(workload.setting)}"]
     judged = {check.metric for check in workload.checks if check.center is not None}
     figures = [
-        f"{name} {interval(figure, metric)}"
+        f"{name} {interval(figure, metric.removeprefix('plain_'))}"
         for metric, name in FIGURES.items()
         if metric not in judged and (figure := workload.measured.figures.get(metric)) is not None
     ]

@@ -28,6 +28,9 @@ from gatekeeper.core.verdict import Estimate
 LEAST_DEGREES = 8
 """Degrees of freedom below which repeats do not show the noise: Student's bounds are then 18 % too wide and more."""
 
+ENOUGH_ANSWERS = 8
+"""Answers to each canary, on average, that show how a quantile far from the median scatters."""
+
 
 def standard_error(
     owner: Ints, values: Floats, size: int, before: Floats | None = None, weights: Floats | None = None
@@ -152,8 +155,10 @@ def quantile(
         return None
     sizes = columns.sums()
     total = float((sizes / count[owner]).sum())
-    # One canary more or less on the other side may always be unseen chance.
-    least = math.sqrt(0.25 / (m * len(owner)))
+    # An answer more or less on the other side may always be unseen chance. Where canaries have few answers, one of them
+    # may hold all that lies near the quantile and scatter as much as a median does.
+    share = q * (1 - q) if len(owner) >= ENOUGH_ANSWERS * m else 0.25
+    least = math.sqrt(share / (m * len(owner)))
 
     def half_width(counted: NDArray[np.bool_]) -> float:
         below = columns.sums(counted)

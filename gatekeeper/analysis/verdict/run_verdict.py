@@ -18,6 +18,9 @@ from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome, 
 if TYPE_CHECKING:  # it brings numpy, which a command that prints a line does without
     from gatekeeper.analysis.verdict.cached_contexts import CachedContext
 
+GAP_TAILS = ("itl_p95", "itl_p99")
+"""Metrics that are shown of both arms: those of the plain arm as `plain_itl_p95` and `plain_itl_p99`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:

@@ -44,7 +44,7 @@ class Distributions:
 
 
 def curve(values: Floats, weights: Floats, enough: Callable[[float], bool]) -> Curve | None:
-    """Return the distribution of weighted *values*, with the quantiles that there are *enough* canaries for.
+    """Return the distribution of weighted *values*, with the quantiles that there are *enough* answers for.
 
     It writes into both, of which a day has millions. None without a finite value of positive weight.
     """
@@ -95,7 +95,7 @@ def _of_workload(case: Case, workload: WorkloadVerdict) -> Distributions:
         arms = {"plain": evidence}
     curves: dict[str, dict[str, Curve]] = {}
     for arm, arm_evidence in arms.items():
-        enough = partial(_enough, len({answer.canary for answer in arm_evidence.answers}), evidence.level)
+        enough = partial(_enough, len(successful(arm_evidence.answers)), evidence.level)
         for metric, arm_curve in (
             ("ttft", _ttft(arm_evidence, enough)),
             ("itl", _itl(arm_evidence, evidence.burst_gap, enough)),
@@ -117,9 +117,9 @@ def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[s
     return None
 
 
-def _enough(canaries: int, level: float, quantile: float) -> bool:
-    """Return whether a check would give this quantile; the median is always shown."""
-    return quantile <= 0.5 or canaries >= samples_needed(quantile, level)
+def _enough(answers: int, level: float, quantile: float) -> bool:
+    """Return whether so many *answers* show this quantile of these canaries; the median is always shown."""
+    return quantile <= 0.5 or answers >= samples_needed(quantile, level)
 
 
 def _ttft(evidence: PairedAnswers, enough: Callable[[float], bool]) -> Curve | None:

@@ -136,22 +136,27 @@ def latency_section(page: PageData) -> Markup | None:
         source = f"{distributions.source}, {describe_setting(distributions.setting)}"
         figures = [_draw_curves(CURVE_TITLES[metric], arms) for metric, arms in distributions.curves.items()]
         columns.append(el("div", el("h3", distributions.workload), *figures))
-        medians = [_show_medians(distributions.curves.get(metric, {})) for metric in CURVE_TITLES]
-        rows.append((el("strong", distributions.workload), *medians, el("span", source, class_="dim")))
+        quantiles = [
+            _show_arms(distributions.curves.get(metric, {}), place)
+            for metric in CURVE_TITLES
+            for place in ((0, 1, 2) if metric == "itl" else (0,))
+        ]
+        rows.append((el("strong", distributions.workload), *quantiles, el("span", source, class_="dim")))
     about = (
         "The share of answers (time to first token) or tokens (time per token) that arrived within a time. Further "
         "left is faster. Where the curves cross, one arm is faster for most and slower for some. A percentile is "
-        "given only where enough canaries were answered."
+        "given only where there are enough answers."
     )
     drawings = el("div", *columns, class_="columns")
     curves = el("details", el("summary", "Distributions"), el("p", about, class_="dim"), soak_charts.legend(), drawings)
-    heads = ("Workload", *(f"{title}, median" for title in CURVE_TITLES.values()), "Measured in")
+    heads = ("Workload", *(f"{title}, median" for title in CURVE_TITLES.values()), "p95", "p99", "Measured in")
     return section("Latency", table(heads, rows, "plainly"), curves)
 
 
-def _show_medians(arms: Mapping[str, Curve]) -> str:
-    medians = [show(arms[arm].quantiles[0] or 0.0, "s") for arm in ("plain", "candidate") if arm in arms]
-    return " → ".join(medians) or "not measured"
+def _show_arms(arms: Mapping[str, Curve], place: int) -> str:
+    """Show one of the `QUANTILES` of plain decoding and of the candidate."""
+    quantiles = [arms[arm].quantiles[place] for arm in ("plain", "candidate") if arm in arms]
+    return " → ".join("?" if value is None else show(value, "s") for value in quantiles) or "not measured"
 
 
 def _draw_curves(title: str, arms: Mapping[str, Curve]) -> Markup:

@@ -215,6 +215,22 @@ def test_a_quantile_beyond_all_values_has_no_bound() -> None:
     assert fixed_canaries.quantile(latencies(1, 10, 2), 0.95, 0.95, 10) is None
 
 
+def test_enough_answers_to_each_canary_bound_its_p99() -> None:
+    """
+    Ten answers of 60 gaps to each of 24 canaries: the p99 of the gaps has bounds, and they lie within a tenth of it.
+    """
+    random = np.random.default_rng(2)
+    answers = [
+        (f"c-{at % 24}", [(float(gap), 1.0) for gap in np.exp(0.2 * random.standard_normal(60))]) for at in range(240)
+    ]
+
+    interval = bounded(fixed_canaries.quantile(answers, 0.99, 0.975, 24))
+
+    assert interval.lo < math.exp(0.2 * 2.326) < interval.hi
+    assert interval.hi / interval.lo < 1.2
+    assert fixed_canaries.quantile(answers[:72], 0.99, 0.975, 24) is None
+
+
 def test_single_answers_show_no_noise_of_a_quantile() -> None:
     """
     One answer each: nothing tells the noise of an answer from the difference of two canaries.
