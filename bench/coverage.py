@@ -179,19 +179,15 @@ def ratios(noise: str, canaries: int, pairs: int, swept: int, runs: int, seed: i
         arms = heights[order] + mine, plain
         early = [np.concatenate(parts) for parts in zip(*(draw(random, canaries) for _ in range(swept)), strict=True)]
         earlier = (heights[everywhere] + early[0] + SHIFT, early[1]) if early else (np.empty(0), np.empty(0))
-        shown = lasting_noise.of_both_arms(
-            *(
-                lasting_noise.TimedLogs.of(*(_named(*part) for part in ((order, arm), (everywhere, before))))
-                for arm, before in zip(arms, earlier, strict=True)
-            )
-        )
         seen = linearised(_times(lengths, order, arms), _times(lengths, everywhere, earlier))
+        added = lasting_noise.added_variance(
+            _named(order, arms[0] - arms[1]), _named(everywhere, earlier[0] - earlier[1])
+        )
         truth = -math.log(float((lengths * np.exp(-heights)).sum() / lengths.sum())) - LONGER.get(noise, 0.0)
         frozen = fixed_canaries.mean_of_logs(seen.logs, LEVEL, canaries, seen.before, seen.weights)
-        found[0].count(_widened(frozen, shown), truth)
-        by_name = {name: [log for one, log in seen.logs if one == name] for name in seen.weights or ()}
+        found[0].count(_widened(frozen, added), truth)
         of_all = -(DIFFER**2) / 2 - LONGER.get(noise, 0.0)
-        found[1].count(_widened(intervals.mean_of_logs(by_name, LEVEL), shown), of_all)
+        found[1].count(_widened(intervals.mean_log(seen.pseudovalues(), LEVEL), added), of_all)
         if noise not in NULL_ARM:
             continue
         null = np.diff([draw(random, canaries)[1], draw(random, canaries)[1]], axis=0)
@@ -212,8 +208,8 @@ def _times(lengths: Floats, order: NDArray[np.int64], arms: tuple[Floats, Floats
     return [(f"c-{one}", *seconds) for one, *seconds in zip(order.tolist(), plain.tolist(), mine.tolist(), strict=True)]
 
 
-def _widened(found: Estimate | Missing | None, shown: lasting_noise.Lasting) -> Estimate | Missing | None:
-    return lasting_noise.widened(found, shown) if isinstance(found, Estimate) else found
+def _widened(found: Estimate | Missing | None, added: float) -> Estimate | Missing | None:
+    return lasting_noise.widened(found, added) if isinstance(found, Estimate) else found
 
 
 def chosen(canaries: int, runs: int, seed: int) -> list[Misses]:
@@ -278,15 +274,15 @@ class Latency:
             seen = [(f"c-{one}", [(time, 1) for time in row]) for one, row in zip(order, times.tolist(), strict=True)]
             truth = _mixture_quantile(heights, within, self.q)
             answers = [(int(one), float(row.mean())) for one, row in zip(order, np.log(times), strict=True)]
-            shown = lasting_noise.of_one_arm(lasting_noise.TimedLogs.of(answers))
-            found[0].count(_widened(fixed_canaries.quantile(seen, self.q, LEVEL, self.canaries), shown), truth)
+            added = lasting_noise.added_variance(answers)
+            found[0].count(_widened(fixed_canaries.quantile(seen, self.q, LEVEL, self.canaries), added), truth)
             once = dict(seen[: self.canaries])
             others = (
                 intervals.pooled_quantile(once, self.q, LEVEL)
                 if self.gaps > 1
                 else intervals.quantile([values[0][0] for values in once.values()], self.q, LEVEL)
             )
-            found[1].count(_widened(others, shown), everywhere)
+            found[1].count(_widened(others, added), everywhere)
         return found
 
 

@@ -49,21 +49,17 @@ def proven(gain: float, noise: float, canaries: int, random: np.random.Generator
     order = np.concatenate([random.permutation(canaries) for _ in range(rounds)])
     logs = noise * random.standard_normal((2, len(order))) + [heights[order], np.zeros(len(order))]
     seen = _times([names[one] for one in order], logs)
-    arms = [
-        (list(zip(order.tolist(), arm.tolist(), strict=True)), list(enumerate(early.tolist())))
-        for arm, early in zip(logs, swept, strict=True)
-    ]
+    ratios = list(zip(order.tolist(), (logs[0] - logs[1]).tolist(), strict=True))
+    earlier = list(enumerate((swept[0] - swept[1]).tolist()))
     levels = look_levels(PROMISED, LOOKS)
     for look, ((_, pairs), level) in enumerate(zip(LOOKS, levels, strict=True), start=1):
         times = linearised(seen[:pairs], before)
         found: Any = fixed_canaries.mean_of_logs(times.logs, level, canaries, times.before, times.weights)
         if found is None:
-            values = {name: [value for one, value in times.logs if one == name] for name in names}
-            found = intervals.mean_of_logs(values, level)
+            found = intervals.mean_log(times.pseudovalues(), level)
         if not isinstance(found, Estimate) or found.lo < 1:
             continue  # allowing for noise that lasts, it would lie lower still
-        shown = lasting_noise.of_both_arms(*(lasting_noise.TimedLogs.of(arm[:pairs], early) for arm, early in arms))
-        if lasting_noise.widened(found, shown).lo >= 1:
+        if lasting_noise.widened(found, lasting_noise.added_variance(ratios[:pairs], earlier)).lo >= 1:
             return look
     return 0
 

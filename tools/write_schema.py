@@ -89,7 +89,7 @@ SAYS: dict[str, dict[str, str]] = {
         "profile": "a file in soak/profiles, by its name, or a path that ends in .toml",
         "concurrency": "answers under way at once, in both arms",
         "baseline_share": "share of baseline requests (plain decoding) in the soak",
-        "baseline_drift": "ratios are unproven if plain decoding drifts more",
+        "baseline_drift": "ratios are unproven while they change by more over the soak",
     },
     "Fallback": {"ladder": "steps to go down when an objective fails, each once"},
     "Promote": {"valid_for": "after this the certificate is expired"},

@@ -155,11 +155,11 @@ class Forecast:
         return self.plan.shares_process and self.slo.soak.concurrency == 1
 
     def _plain_blocks(self, soak: soak_schedule.SoakPlan) -> list[list[PlannedRequest]]:
-        """Return the plain requests before, midway and after a soak that does not interleave them."""
-        return [
-            soak_schedule.plain_block(soak.settings, self.canaries, number)
-            for number in range(0 if self._woven else soak_schedule.PLAIN_BLOCKS)
-        ]
+        """Return the plain requests before, between and after the stretches of a soak that does not interleave them."""
+        if self._woven:
+            return []
+        blocks = soak_schedule.stretches(soak.seconds or self.slo.soak.duration) + 1
+        return [soak_schedule.plain_block(soak.settings, self.canaries, number, blocks) for number in range(blocks)]
 
     def _stage(self, name: str, requests: Sequence[PlannedRequest]) -> StageForecast:
         return StageForecast(name, len(requests), sum(map(self._answering, requests)) / self.slo.soak.concurrency)

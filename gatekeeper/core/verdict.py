@@ -92,8 +92,6 @@ class Missing:
 class StillChanging(Missing):
     """No estimate, because the value still changed at the end: more time shows where it settles."""
 
-    fell: bool = False
-
 
 def known(**values: object) -> dict[str, object]:
     """Return those of the *values* that are not None: the keys that a document has only where there is something."""

@@ -50,13 +50,13 @@ def test_the_sweep_and_the_soak_are_always_there() -> None:
 @pytest.mark.parametrize("change", [{"shares_process": False}, {"concurrency": 4}])
 def test_plain_blocks_lie_beside_a_soak_that_weaves_none_in(change: dict[str, Any]) -> None:
     """
-    Where the arms cannot share a process, or several streams run at once, three blocks of ten and two warm-ups each.
+    Where the arms cannot share a process, or several streams run at once, six blocks of five and two warm-ups each.
     """
     streams: dict[str, Any] = {"soak": {"duration": "600 s", "concurrency": change.pop("concurrency", 1)}}
     plain_blocks = forecast(slo(RATIO, **streams), **change)["plain_blocks"]
 
-    assert plain_blocks.answers == 36
-    assert plain_blocks.seconds == pytest.approx(36 * (PROMPT + 2) / streams["soak"]["concurrency"])
+    assert plain_blocks.answers == 42
+    assert plain_blocks.seconds == pytest.approx(42 * (PROMPT + 2) / streams["soak"]["concurrency"])
 
 
 def test_quality_canaries_come_once_more() -> None:

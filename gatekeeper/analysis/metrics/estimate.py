@@ -1,6 +1,7 @@
 """Estimates of the workload metrics from recorded answers. The independent unit is the answer, never the token."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,11 +11,17 @@ from statistics import median
 import numpy as np
 
 from gatekeeper.analysis.metrics.cached_turns import pair_timed_turns
-from gatekeeper.analysis.metrics.lost_pairs import pair_values
-from gatekeeper.analysis.metrics.order_effect import widened_by_order
-from gatekeeper.analysis.metrics.over_time import excessive_drift, settled
+from gatekeeper.analysis.metrics.lost_pairs import Pair, pair_values
+from gatekeeper.analysis.metrics.over_time import settled
 from gatekeeper.analysis.metrics.pair_speeds import pair_logs, speeds_of
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, mean_ratio, successful, values_of, with_population
+from gatekeeper.analysis.metrics.paired_answers import (
+    PairedAnswers,
+    in_order_of_time,
+    mean_ratio,
+    successful,
+    values_of,
+    with_population,
+)
 from gatekeeper.analysis.metrics.readers import (
     OfAnswer,
     OfEvidence,
@@ -29,7 +36,7 @@ from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting_noise
 from gatekeeper.analysis.stats.total_time import PairLogs
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric
-from gatekeeper.core.records import Answer, Generation
+from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.records.arrivals import UNKNOWN
 from gatekeeper.core.verdict import Estimate, Missing, StillChanging
 
@@ -47,8 +54,6 @@ def estimate(name: str, paired: PairedAnswers) -> Estimate | Missing:
     paired = paired.plain_alone if metric.of_plain else paired
     if not paired.answers:
         return Missing("no answers were recorded")
-    if metric.speed_ratio and (drift := excessive_drift(paired)) is not None:
-        return Missing(drift, len(paired.pairs))
     stretch = settled(paired) if metric.speed_ratio else paired
     if isinstance(stretch, StillChanging):
         return stretch
@@ -81,9 +86,8 @@ def _read(metric: Metric, reader: OfAnswer | OfGaps | OfEvidence, paired: Paired
 def _pair_ratio(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> Estimate | Missing:
     logs = logs_of_pairs(metric, paired, limited=metric.speed_ratio)
     ratio = mean_ratio(logs, paired) if isinstance(logs, PairLogs) else logs
-    ratio = _widened(ratio, partial(_ratio_noise, metric, reader, paired), paired)
-    if metric.speed_ratio:
-        ratio = widened_by_order(ratio, paired)
+    if isinstance(ratio, Estimate):
+        ratio = lasting_noise.widened(ratio, _ratio_noise(metric, reader, paired))
     return ratio.as_change() if metric.relative and isinstance(ratio, Estimate) else ratio
 
 
@@ -107,47 +111,59 @@ def _arrived_at_once(reader: OfAnswer, paired: PairedAnswers, generations: Itera
     return arrived_at_once(answers, paired.burst_gap if reader.by_bursts else 0.0)
 
 
-def _widened(
-    estimated: Estimate | Missing, noise: Callable[[], lasting_noise.Lasting], paired: PairedAnswers
-) -> Estimate | Missing:
-    """Return the estimate whose bounds allow for *noise* that lasts.
+def _widened(estimated: Estimate | Missing, added: Callable[[], float], paired: PairedAnswers) -> Estimate | Missing:
+    """Return the estimate whose bounds allow for the *added* variance of noise that lasts.
 
     Where the arms ran apart, each plain block has noise of its own, which nothing shows.
     """
     if isinstance(estimated, Missing) or not paired.interleaved:
         return estimated
-    return lasting_noise.widened(estimated, noise())
+    return lasting_noise.widened(estimated, added())
 
 
-def _ratio_noise(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> lasting_noise.Lasting:
+def _ratio_noise(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> float:
     read, least = reader.on(paired), None if reader.any_length else paired.least_length
-    noise = partial(_noise_of_pairs, paired, read, least)
-    return paired.once(f"noise of {metric.name}, {paired.falls}", noise, paired.pairs, paired.before)
+    added = partial(_noise_of_pairs, paired, read, least)
+    return paired.once(f"noise of {metric.name}", added, paired.pairs, paired.before)
 
 
-def _noise_of_pairs(paired: PairedAnswers, read: Read, least: float | None) -> lasting_noise.Lasting:
-    before = sorted(paired.before, key=lambda pair: (pair[0].segment, pair[0].answer.sent_ns))
-    soak, swept = (
-        [(name, math.log(drafting), math.log(plain)) for name, drafting, plain in values if min(drafting, plain) > 0]
-        for values, _ in (pair_values(pairs, read, least=least) for pairs in (paired.pairs, before))
-    )
-    drafting = lasting_noise.TimedLogs.of(
-        [(name, log) for name, log, _ in soak], [(name, log) for name, log, _ in swept]
-    )
-    plain = lasting_noise.TimedLogs.of([(name, log) for name, _, log in soak], [(name, log) for name, _, log in swept])
-    return lasting_noise.of_both_arms(drafting, plain, trend=paired.falls)
+def _noise_of_pairs(paired: PairedAnswers, read: Read, least: float | None) -> float:
+    """Return what noise that lasts adds to the variance of a mean log ratio.
+
+    Noise of the host hits both answers of a pair and cancels; where the arms ran apart, each plain block has its own.
+    """
+
+    def logs(pairs: Iterable[Pair]) -> list[tuple[str, float]]:
+        values, _ = pair_values(pairs, read, least=least)
+        return [(name, math.log(drafting / plain)) for name, drafting, plain in values if min(drafting, plain) > 0]
+
+    if paired.interleaved:
+        return lasting_noise.added_variance(logs(in_order_of_time(paired.pairs)), logs(in_order_of_time(paired.before)))
+    blocks: dict[tuple[int, int], list[Pair]] = defaultdict(list)
+    for pair in paired.pairs:
+        if pair[1].role is Role.BLOCK:
+            blocks[pair[1].segment, pair[1].repeat].append(pair)
+    return lasting_noise.added_by_blocks([block_logs for block in blocks.values() if (block_logs := logs(block))])
 
 
-def _value_noise(paired: PairedAnswers, values: Iterable[tuple[str, float]]) -> lasting_noise.Lasting:
-    series = lasting_noise.TimedLogs.of([(name, math.log(value)) for name, value in values if value > 0])
-    return lasting_noise.of_one_arm(series, trend=paired.falls)
+def _in_order_of_time(paired: PairedAnswers) -> list[Generation]:
+    """Return the judged answers without a fault in the order of their requests, by which noise that lasts shows."""
+
+    def sent(generation: Generation) -> tuple[int, int, str, str]:
+        return generation.segment, generation.answer.sent_ns, generation.canary, generation.key
+
+    return sorted(successful(paired.answers), key=sent)
+
+
+def _value_noise(values: Iterable[tuple[str, float]]) -> float:
+    return lasting_noise.added_variance([(name, math.log(value)) for name, value in values if value > 0])
 
 
 def _over_canaries(reader: OfAnswer, paired: PairedAnswers, quantile: float) -> Estimate | Missing:
-    values = values_of(successful(paired.answers), reader.on(paired))
+    values = values_of(_in_order_of_time(paired), reader.on(paired))
     if not values:
         return Missing(_arrived_at_once(reader, paired, paired.answers) or reader.unread)
-    noise = partial(_value_noise, paired, values)
+    noise = partial(_value_noise, values)
     medians = [median(canary_values) for canary_values in intervals.by_canary(values).values()]
     population = intervals.quantile(medians, quantile, paired.level)
     if not paired.frozen or _too_few(population, len(medians), quantile):
@@ -171,7 +187,7 @@ class PooledGaps:
 
 def pool_gaps(paired: PairedAnswers, *, per_token: bool) -> PooledGaps | Missing:
     """Return the gaps between the bursts of the answers that are judged, weighted by their tokens where *per_token*."""
-    generations = successful(paired.answers)
+    generations = _in_order_of_time(paired)
     answers = [_one_token_a_chunk(generation.answer) if per_token else generation.answer for generation in generations]
     uncounted = sum(answer is not generation.answer for answer, generation in zip(answers, generations, strict=True))
     all_bursts = gather_bursts(answers, paired.burst_gap)
@@ -205,7 +221,7 @@ def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> 
         if canaries
         else counted
     )
-    estimated = _widened(estimated, lambda: _value_noise(paired, zip(canaries, means.tolist(), strict=True)), paired)
+    estimated = _widened(estimated, lambda: _value_noise(zip(canaries, means.tolist(), strict=True)), paired)
     if isinstance(estimated, Missing) or not recorded.uncounted:
         return estimated
     about = (

@@ -3,21 +3,18 @@
 A random order halves such a gain and does not remove it, and a request in use follows no such answer. An arm that gains
 as much as the other one leaves their ratio alone, so what counts is the difference of both gains: the sum of a pair's
 two log speeds, where the speculative answer came second, less the same where it came first.
-
-Where an effect is proven, the interval of a ratio holds with it and without it: it decides what it still decides.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.stats.fixed_canaries import LEAST_DEGREES
 from gatekeeper.analysis.stats.intervals import student_quantile
 from gatekeeper.core.units import percent, show_interval
-from gatekeeper.core.verdict import Estimate, Finding, FindingKind, Missing
+from gatekeeper.core.verdict import Estimate, Finding, FindingKind
 
 LEAST_BIAS = 0.02
 """A smaller one is no finding: it is less than the noise of a soak."""
@@ -34,19 +31,10 @@ def order_effects(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
     size = show_interval(*(percent(share, ".2g") for share in shares))
     detail = (
         f"the order within a pair moves the ratio: it reads {size} {effect} than without an answer to the same prompt "
-        "right before; the interval of the ratio allows for that"
+        "right before"
     )
     advice = "find out what one arm keeps from the other's answer, such as a cache, and switch it off"
     return (Finding(FindingKind.ORDER_EFFECT, about, detail, advice),)
-
-
-def widened_by_order(ratio: Estimate | Missing, paired: PairedAnswers) -> Estimate | Missing:
-    """Return a ratio of speeds whose bounds, both kinds, hold with and without a proven effect of the order."""
-    if isinstance(ratio, Missing) or (bias := _proven_bias(paired)) is None:
-        return ratio
-    lo, hi = ratio.lo * math.exp(-max(bias.hi, 0.0)), ratio.hi * math.exp(-min(bias.lo, 0.0))
-    population = ratio.population and widened_by_order(ratio.population, paired)
-    return replace(ratio, lo=lo, hi=hi, population=population if isinstance(population, Estimate) else None)
 
 
 def _proven_bias(paired: PairedAnswers) -> Estimate | None:

@@ -1,16 +1,14 @@
 """Change over a soak: of the ratio, of plain decoding's speed, and acceptance window by window."""
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
 from gatekeeper.analysis.metrics.lost_pairs import Pair, pair_ratios
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, in_order_of_time, successful
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
-from gatekeeper.analysis.stats import slopes
-from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.analysis.stats.series_change import (
     ERROR,
     SUSPICION,
@@ -19,8 +17,9 @@ from gatekeeper.analysis.stats.series_change import (
     end_below_mean,
     fit_changes,
     largest_change,
+    straight_change,
 )
-from gatekeeper.core.records import Generation, Role
+from gatekeeper.core.records import Generation
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, StillChanging, fact
 
@@ -28,73 +27,27 @@ _Row = tuple[str, float, float, float]
 """Of a pair its canary, the log of its ratio, of its tokens a round and of plain decoding's speed."""
 ENOUGH_OF_SOAK = 0.95
 """Share of the soak's duration that a settled stretch has at least: the first pair is sent after it began."""
-REPEATED_SHARE = 1 / 3
-"""Where fewer canaries were paired more than once, comparing each with itself has less power than comparing them all.
-
-At a noise of 7 % a pair and a spread of 12 % between canaries both are equal at about this share.
-"""
 MARGIN = 0.5
 """Standard errors of the last tenth by which the end of a soak may lie lower than it reads."""
 
 
-def plain_drift(paired: PairedAnswers) -> Estimate | Missing:
-    """Estimate how much plain decoding's speed changed over the soak, as a share of itself, from its plain answers.
+def plain_drift(paired: PairedAnswers) -> Change | None:
+    """Return by how much the log of plain decoding's speed changed over the soak; None with too few answers.
 
-    Each canary is compared with itself alone, by the seasonal Kendall slope.
+    A canary is compared with itself, along a straight line.
     """
-    return paired.once(f"drift at {paired.level}", lambda: _drift(paired.plain, paired.level), paired.plain)
+    return paired.once("drift of plain decoding", lambda: _plain_drift(paired.plain), paired.plain)
 
 
-def _drift(plain: Sequence[Generation], level: float) -> Estimate | Missing:
-    last = max((one.segment for one in plain), default=0)  # clocks of two segments do not compare
-    points = (
-        (one.canary, (float(one.answer.sent_ns), math.log(rate)))
-        for one in successful(plain)
-        if one.segment == last and (rate := decode_or_answer_rate(one.answer))
-    )
-    return _change_over_all(
-        by_canary(points).values(), level, "too few plain answers to the same canaries to measure a drift"
-    )
-
-
-def _change_over_all(groups: Iterable[Sequence[tuple[float, float]]], level: float, too_few: str) -> Estimate | Missing:
-    """Estimate the change of (time, value) points from the first time to the last, by the slope that *groups* share."""
-    groups = list(groups)
-    slope = slopes.seasonal_slope(groups, level)
-    if isinstance(slope, Missing):
-        return Missing(f"{too_few}: {slope.because}", slope.n)
-    times = [at for group in groups for at, _ in group]
-    span = max(times) - min(times)
-    return replace(slope, center=slope.center * span, lo=slope.lo * span, hi=slope.hi * span)
-
-
-def ratio_change(paired: PairedAnswers) -> Estimate | Missing:
-    """Estimate by how much the log ratio of the pairs changed over the soak.
-
-    A canary is compared with itself, by the seasonal Kendall slope. Where few canaries were paired twice, those the
-    sweep sent are compared with each other, as distances from their ratio there, and so are the others: within each of
-    both parts their order is random.
-    """
-    name = f"change at {paired.level}"
-    return paired.once(name, lambda: _ratio_change(paired), paired.pairs, paired.before)
-
-
-def _ratio_change(paired: PairedAnswers) -> Estimate | Missing:
-    last = max((one.segment for one, _ in paired.pairs), default=0)
-    logs = _logs(paired)
-    before = [(pair[0].canary, log) for pair in paired.before if (log := logs[id(pair)]) is not None]
-    heights = {name: fmean(values) for name, values in by_canary(before).items()}
-    points = [
-        (pair[0].canary, float(pair[0].answer.sent_ns), log - heights.get(pair[0].canary, 0.0))
-        for pair in paired.pairs
-        if pair[0].segment == last and (log := logs[id(pair)]) is not None
+def _plain_drift(plain: Sequence[Generation]) -> Change | None:
+    last = max((generation.segment for generation in plain), default=0)  # clocks of two segments do not compare
+    timed = sorted(successful(plain), key=lambda generation: generation.answer.sent_ns)
+    rates = [
+        (generation.canary, math.log(rate))
+        for generation in timed
+        if generation.segment == last and (rate := decode_or_answer_rate(generation.answer))
     ]
-    counts = Counter(name for name, _, _ in points)
-    alone = sum(count > 1 for count in counts.values()) < REPEATED_SHARE * len(counts)
-    groups: dict[object, list[tuple[float, float]]] = defaultdict(list)
-    for name, at, value in points:
-        groups[name in heights if alone else name].append((at, value))
-    return _change_over_all(groups.values(), paired.level, "too few pairs to measure a change of the ratio")
+    return straight_change(fit_changes([name for name, _ in rates], [log for _, log in rates]))
 
 
 def _logs(paired: PairedAnswers) -> Mapping[int, float | None]:
@@ -136,12 +89,12 @@ def _settled(paired: PairedAnswers) -> tuple[Pair, ...] | StillChanging | None:
             size = percent(abs(math.expm1(changed.size)), ".1f")
             word = "fell" if changed.size < 0 else "rose"
             because = f"the speed over plain decoding {word} by {size} during the soak and did not settle"
-            return StillChanging(f"{because}, {percent(paired.drift_limit, '.3g')} allowed", len(pairs), word == "fell")
+            return StillChanging(f"{because}, {percent(paired.drift_limit, '.3g')} allowed", len(pairs))
 
 
 def _running_times(pairs: Iterable[Pair]) -> list[tuple[float, Pair]]:
     """Return the pairs in their order, each with its second of the soak."""
-    ordered = sorted(pairs, key=lambda pair: (pair[0].segment, pair[0].answer.sent_ns))
+    ordered = in_order_of_time(pairs)
     return list(zip(running_seconds([generation for generation, _ in ordered]), ordered, strict=True))
 
 
@@ -230,36 +183,6 @@ def likely_end(paired: PairedAnswers) -> float:
 def _likely_end(paired: PairedAnswers) -> float:
     end = math.exp(-max(end_below_mean(each, margin=MARGIN) for each in _fits_of_soak(paired)))
     return end if 1 - end > paired.drift_limit else 1.0
-
-
-def last_third(paired: PairedAnswers) -> PairedAnswers:
-    """Return the pairs of the last third of the soak."""
-    timed = _running_times(paired.pairs)
-    begins = timed[-1][0] * 2 / 3 if timed else 0.0
-    return replace(paired, pairs=tuple(pair for at, pair in timed if at >= begins), drift_limit=math.inf, falls=True)
-
-
-def excessive_drift(paired: PairedAnswers) -> str | None:
-    """Describe a drift of plain decoding that is too large for a ratio; None where there is none.
-
-    Paired requests drift together: there the excess must be proven, and the ratio must have moved as well. For plain
-    blocks, apart from the soak, a likely drift is enough.
-    """
-    limit = paired.drift_limit
-    if math.isinf(limit):  # the sweep interleaves its arms, so a drift does not change its ratios
-        return None
-    moved = plain_drift(paired)
-    if isinstance(moved, Missing):
-        return None
-    apart = any(one.role is Role.BLOCK for one in paired.plain)
-    least = 0.0 if apart else limit
-    if abs(moved.center) <= limit or not (moved.lo > least or moved.hi < -least):
-        return None
-    change = None if apart else ratio_change(paired)
-    if isinstance(change, Estimate) and change.lo <= 0 <= change.hi:
-        return None
-    drift = percent(moved.center, "+.1f")
-    return f"the speed of plain decoding drifted by {drift} during the soak, {percent(limit, '.3g')} allowed"
 
 
 def acceptance_windows(paired: PairedAnswers) -> dict[tuple[int, int], float | None]:

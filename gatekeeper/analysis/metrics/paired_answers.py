@@ -54,8 +54,6 @@ class PairedAnswers:
     drift_limit: float = 0.05
     settled_s: float | None = None
     """Seconds in which a ratio must not change before it is judged: the soak's duration; None: it may change."""
-    falls: bool = False
-    """The ratio is known to fall: a straight fall is no noise of it."""
     lost_limit: float = MAX_LOST_SHARE
     frozen: bool = True
     """False for an objective on the population of prompts that the canaries stand for."""
@@ -151,6 +149,15 @@ def pair_answers(paired: PairedAnswers) -> PairedAnswers:
     return replace(paired, answers=answers, plain=plain, pairs=tuple(pairs))
 
 
+def in_order_of_time(pairs: Iterable[Pair]) -> list[Pair]:
+    """Return the pairs in the order in which their candidate's requests were sent."""
+
+    def sent(pair: Pair) -> tuple[int, int, str, str]:
+        return pair[0].segment, pair[0].answer.sent_ns, pair[0].canary, pair[0].key
+
+    return sorted(pairs, key=sent)
+
+
 def successful(answers: Iterable[Generation]) -> list[Generation]:
     """Return the answers without a fault."""
     return [generation for generation in answers if generation.answer.fault is None]
@@ -191,7 +198,7 @@ def mean_ratio(logs: PairLogs, paired: PairedAnswers) -> Estimate | Missing:
 
     Where the arms ran apart, noise that lasts hits all pairs of a plain block alike, and repeats do not show it.
     """
-    population = intervals.mean_of_logs(by_canary(logs.logs), paired.level)
+    population = intervals.mean_log(logs.pseudovalues(), paired.level)
     if isinstance(population, Missing) or not paired.frozen or not paired.interleaved:
         return population
     before = [(name, log) for name, log in logs.before if math.isfinite(log)]

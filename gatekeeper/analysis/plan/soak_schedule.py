@@ -21,12 +21,16 @@ CLOSING_CANARIES = 24
 """Quality canaries sent again at the end, per workload: enough to see that tool calls broke, and quick."""
 ENOUGH_PAIRS = 12
 """Pairs on distinct canaries that a ratio needs, where the workload has as many."""
-PLAIN_BLOCKS = 3
-"""Plain blocks of a soak whose arms cannot share a process: before, midway, after."""
+STRETCHES = 5
+"""A soak whose arms cannot share a process has at most so many stretches, with a plain block before, between and after
+them: a busy host changes from minute to minute, and what one block missed the others show."""
+LEAST_STRETCH_S = 60.0
+"""A shorter soak has fewer stretches, and two at least."""
 WARMUPS = 2
 """Answers per workload and arm that only warm the process up."""
-PLAIN_BLOCK_ANSWERS = 24
-"""Plain answers per workload in each plain block."""
+PLAIN_BLOCK_ANSWERS, PLAIN_REPEATS = 72, 3
+"""Plain answers per workload in all plain blocks of a soak together, and to each canary, at most; a set of more
+canaries is answered once."""
 REST_S = 10.0
 """Seconds without a request before and after a soak in which the power at rest is sampled."""
 PART = ".part-"
@@ -233,18 +237,23 @@ def _fresh_first(canaries: Sequence[Canary], swept: Collection[str], shuffle: ra
     return [*shuffled(fresh, shuffle), *shuffled(repeated, shuffle)]
 
 
+def stretches(seconds: float) -> int:
+    """Return into how many stretches plain blocks part a soak of so many *seconds*."""
+    return min(STRETCHES, max(2, int(seconds // LEAST_STRETCH_S)))
+
+
 def plain_block(
-    settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]], number: int
+    settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]], number: int, blocks: int
 ) -> list[PlannedRequest]:
-    """Return the plain requests of block *number* (from 0): the same canaries each time, or a share of many."""
+    """Return the plain requests of block *number* (from 0) of so many *blocks*, which send each canary alike often."""
     requests = []
     for name, knobs in settings.items():
         if speculates(knobs):
-            block_canaries = list(canaries[name])
-            if len(block_canaries) > PLAIN_BLOCK_ANSWERS:
-                block_canaries = block_canaries[number::PLAIN_BLOCKS]
-            plain = plain_of(knobs)
-            requests += [PlannedRequest(name, canary, "plain", plain, role=Role.BLOCK) for canary in block_canaries]
+            every, plain = canaries[name], plain_of(knobs)
+            answers = max(len(every), min(PLAIN_BLOCK_ANSWERS, PLAIN_REPEATS * len(every)))
+            size = -(-answers // blocks)
+            chosen = [every[place % len(every)] for place in range(number * size, (number + 1) * size)]
+            requests += [PlannedRequest(name, canary, "plain", plain, role=Role.BLOCK) for canary in chosen]
     return requests
 
 

@@ -58,11 +58,11 @@ def ratio(now: Values, then: Values, level: float, size: int, *, logs: bool) -> 
     half = student_quantile(level, max(1, degrees)) * error
     bounds = math.exp(center - half), math.exp(center + half)
     estimate = Estimate(math.exp(center), *bounds, n, confidence=level, scope=scope)
-    series = (
-        lasting_noise.TimedLogs.of([(name, value / mean) for name, value in values if name in then_by_canary])
+    added = sum(
+        lasting_noise.added_variance([(name, value / mean) for name, value in values if name in then_by_canary])
         for values, mean in zip((then, now), scale, strict=True)
     )
-    estimate = lasting_noise.widened(estimate, lasting_noise.together(*map(lasting_noise.of_one_arm, series)))
+    estimate = lasting_noise.widened(estimate, added)
     notes = () if n == size else (f"on the {n} of {size} canaries that both runs answered",)
     return replace(estimate, notes=notes)
 

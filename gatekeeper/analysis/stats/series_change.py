@@ -8,7 +8,7 @@ left beside the change widens it, where it is proven above 0.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,6 +90,13 @@ def largest_change(fits: Fits | None, *, error: float) -> Change | None:
     return Change(float(fits.along[fits.best]) / length, fits.noise / length)
 
 
+def straight_change(fits: Fits | None) -> Change | None:
+    """Return the change of a series along a straight line, whatever chance explains; None where it is too short."""
+    if fits is None:
+        return None
+    return Change(float(fits.along[0] / fits.lengths[0]), float(fits.noise / fits.lengths[0]))
+
+
 def end_below_mean(fits: Fits | None, *, margin: float) -> float:
     """Return by how much the end of a series may lie below its mean, as a suspicion that proves nothing.
 
@@ -105,7 +112,7 @@ def end_below_mean(fits: Fits | None, *, margin: float) -> float:
 
 
 def fit_changes(
-    owners: Sequence[str], values: Sequence[float], before: Sequence[tuple[str, float]] = ()
+    owners: Sequence[Hashable], values: Sequence[float], before: Sequence[tuple[Hashable, float]] = ()
 ) -> Fits | None:
     """Return how well each shape fits *values*, in their order of time; None where they are too few.
 
@@ -114,19 +121,8 @@ def fit_changes(
     count = len(values)
     if count < LEAST:
         return None
-    shapes, present = _shapes(count), set(owners)
-    earlier = [pair for pair in before if pair[0] in present]
-    _, owner = numbered((*owners, *(name for name, _ in earlier)))
-    series = np.array([*values, *(value for _, value in earlier)], dtype=np.float64)
-    inside = np.arange(len(series)) < count
-    levels = np.stack([np.ones(len(series)), ~inside]) if earlier else np.ones((1, len(series)))
-    whole = np.zeros((len(shapes), len(series)))
-    whole[:, :count] = shapes
-    level = np.where(inside, series[:count].mean(), series[count:].mean() if earlier else 0.0)
-    share, lost = _shares(owner, series - level)
-    rows = _less(owner, share, np.vstack([series, whole]))
-    basis, _ = np.linalg.qr(_less(owner, share, levels).T)
-    rows = (rows - (rows @ basis) @ basis.T)[:, :count]
+    shapes = _shapes(count)
+    rows, lost = _without_heights(owners, values, before, shapes)
     rows[0] = _clipped(rows[0])
     rows = _averaged(rows)
     left, rows = rows[0], rows[1:]
@@ -140,10 +136,53 @@ def fit_changes(
         lengths,
         total=total,
         free=max(1.0, len(left) - 2 - lost * len(left) / count),
-        widened=_lasting(left - along[best] * directions[best]),
+        widened=variance_inflation(left - along[best] * directions[best], margin=1.0),
         by_chance=np.abs(shuffled @ directions.T).max(axis=1),
         after=shapes[:, -1] - shapes.mean(axis=1),
     )
+
+
+def noise_of(
+    owners: Sequence[Hashable], values: Sequence[float], before: Sequence[tuple[Hashable, float]]
+) -> tuple[Floats, float]:
+    """Return what is left of *values*, in their order of time, without their level and the heights of their owners.
+
+    Also the share of its variance that is left: values that were compared with their own mean lie too near to it.
+    """
+    rows, lost = _without_heights(owners, values, before, np.empty((0, len(values))))
+    return rows[0], max(0.5, 1 - lost / len(values))
+
+
+def variance_inflation(noise: Floats, *, margin: float, left: float = 1.0) -> float:
+    """Return how many times as large noise that lasts makes the variance of its mean; 1 where none shows.
+
+    Its lag-1 correlation is taken *margin* of its standard errors lower than it reads. *left* is the share of the
+    variance that is left in the noise: a mean that was taken off an owner's values hides as much of the correlation.
+    """
+    power = float(noise @ noise)
+    if power <= 0:
+        return 1.0
+    kept = min(0.99, float(noise[1:] @ noise[:-1]) / power / left - margin / math.sqrt(len(noise)))
+    return (1 + kept) / (1 - kept) if kept > 0 else 1.0
+
+
+def _without_heights(
+    owners: Sequence[Hashable], values: Sequence[float], before: Sequence[tuple[Hashable, float]], shapes: Floats
+) -> tuple[Floats, float]:
+    """Return *values* and then the *shapes*, each less the heights of owners and the level, and the lost degrees."""
+    count, present = len(values), set(owners)
+    earlier = [pair for pair in before if pair[0] in present]
+    _, owner = numbered((*owners, *(name for name, _ in earlier)))
+    series = np.array([*values, *(value for _, value in earlier)], dtype=np.float64)
+    inside = np.arange(len(series)) < count
+    levels = np.stack([np.ones(len(series)), ~inside]) if earlier else np.ones((1, len(series)))
+    whole = np.zeros((len(shapes), len(series)))
+    whole[:, :count] = shapes
+    level = np.where(inside, series[:count].mean(), series[count:].mean() if earlier else 0.0)
+    share, lost = _shares(owner, series - level)
+    rows = _less(owner, share, np.vstack([series, whole]))
+    basis, _ = np.linalg.qr(_less(owner, share, levels).T)
+    return (rows - (rows @ basis) @ basis.T)[:, :count], lost
 
 
 def _shapes(count: int) -> Floats:
@@ -192,12 +231,3 @@ def _averaged(rows: Floats) -> Floats:
         return rows
     starts = np.linspace(0, count, BLOCKS + 1).astype(np.int64)[:-1]
     return np.add.reduceat(rows, starts, axis=1) / np.diff(np.append(starts, count))
-
-
-def _lasting(left: Floats) -> float:
-    """Return how many times as large noise that lasts makes the variance of a change; 1 where it is not proven."""
-    power = float(left @ left)
-    if power <= 0:
-        return 1.0
-    kept = min(0.99, float(left[1:] @ left[:-1]) / power - 1 / math.sqrt(len(left)))
-    return (1 + kept) / (1 - kept) if kept > 0 else 1.0

@@ -34,6 +34,28 @@ class PairLogs:
         """Return the mean log of each canary."""
         return {name: fmean(logs) for name, logs in sorted(by_canary(self.logs).items())}
 
+    def pseudovalues(self) -> list[float]:
+        """Return a log of each canary whose mean is that of the ratio and whose scatter is that of a sample of prompts.
+
+        Where the ratio is one of totals they are the jackknife's (Efron & Tibshirani 1993, chapter 11): a canary that
+        takes much of the time pulls the ratio to itself, so that its linearised value understates how far it is off.
+        """
+        means = self.means()
+        if self.weights is None or len(means) < 2:
+            return list(means.values())
+        n, center = len(means), fmean(means.values())
+        plain_shares = [self.weights[name] / n for name in means]
+        candidate_shares = [
+            share - (mean - center) / n for share, mean in zip(plain_shares, means.values(), strict=True)
+        ]
+        # Without one canary, the log of the ratio moves by so much.
+        moves = [
+            math.log1p(-plain) - math.log1p(-candidate)
+            for plain, candidate in zip(plain_shares, candidate_shares, strict=True)
+        ]
+        mean_move = fmean(moves)
+        return [center - (n - 1) * (move - mean_move) for move in moves]
+
 
 def ratio(times: Times) -> float:
     """Return total plain time over total candidate time, each canary by its mean."""

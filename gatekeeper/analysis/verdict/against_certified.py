@@ -1,7 +1,7 @@
 """Objectives with `against = "certified"`: this run over the last certified run of the same SLO, or unproven."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -103,14 +103,9 @@ def summary(evidence: PairedAnswers) -> dict[str, list[list[Any]]]:
 
 
 def check_against(
-    objective: Objective, looks: Sequence[PairedAnswers], certified: Certified, lost: Mapping[str, str]
+    objective: Objective, evidence: PairedAnswers, certified: Certified, lost: Mapping[str, str]
 ) -> Check:
-    """Check one objective against the certified run; where the last look is open, the latest that decided counts."""
-    checks = [_check(objective, evidence, certified, lost) for evidence in reversed(looks)]
-    return next((check for check in checks if check.outcome is not Outcome.UNPROVEN), checks[0])
-
-
-def _check(objective: Objective, evidence: PairedAnswers, certified: Certified, lost: Mapping[str, str]) -> Check:
+    """Check one objective against the certified run."""
     metric = objective.of
     estimate = _estimate(objective, evidence, certified, lost)
     check = check_bound(

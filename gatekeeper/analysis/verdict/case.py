@@ -14,7 +14,7 @@ from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.ladder import bound_level, look_levels
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.settings import concurrency_of, is_greedy, speculates
-from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.plan.soak_schedule import STRETCHES, SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers, sweep_answers
 from gatekeeper.analysis.verdict.against_certified import Certified
@@ -139,8 +139,8 @@ def host_during(case: Case, soak: SoakPlan) -> HostSamples:
 
 
 def host_segment(segment: int, stretch: int) -> int:
-    """Return the number of an uninterrupted part; a plain block midway interrupts a soak as a restart does."""
-    return 2 * segment + stretch
+    """Return the number of an uninterrupted part; a plain block interrupts a soak as a restart does."""
+    return STRETCHES * segment + stretch
 
 
 def _sweep_powers(case: Case) -> AnswerPowers | str:

@@ -1,7 +1,9 @@
 """Host checks: the objectives on the host, judged by its samples during one soak."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
+from statistics import NormalDist
 
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.host.host_estimates import estimates
@@ -11,6 +13,7 @@ from gatekeeper.analysis.metrics.over_time import plain_drift
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.stats.series_change import Change
 from gatekeeper.analysis.verdict.case import Case, host_during, soak_answers
 from gatekeeper.analysis.verdict.soak_time import SOAK_ROLES
 from gatekeeper.core.backend_registry import SCRIPTED
@@ -40,7 +43,7 @@ def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]
     earlier = every.select([phase != soak.name and segment in spans for phase, segment in taken])
     speculating = [name for name, knobs in soak.settings.items() if speculates(knobs)]
     drifts = [plain_drift(soak_answers(case, soak, name)) for name in speculating]
-    speed_held = baseline_held(drifts, case.slo.soak.baseline_drift)
+    speed_held = baseline_held(drifts, case.slo.soak.baseline_drift, bound_level(case.slo))
     level, conditions = bound_level(case.slo), case.conditions.get(soak.name, ())
     fanless = any(is_fanless(facts.get("machine")) for facts in conditions)
     host = replace(host, earlier=earlier, baseline_held=speed_held, fanless=fanless)
@@ -61,13 +64,13 @@ def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]
     return [check(objective, by_metric.get(objective.metric, missing)) for objective in objectives], findings
 
 
-def baseline_held(drifts: Iterable[Estimate | Missing], limit: float) -> bool | None:
+def baseline_held(drifts: Iterable[Change | None], limit: float, level: float) -> bool | None:
     """Return whether plain decoding kept its speed within *limit*.
 
-    None: no drift is known, or chance may have made it.
+    None: no drift is known, or chance may have made it: it is not proven at *level*.
     """
-    estimated = [drift for drift in drifts if isinstance(drift, Estimate)]
-    beyond_limit = [drift for drift in estimated if abs(drift.center) > limit]
+    known = [drift for drift in drifts if drift is not None]
+    beyond_limit = [drift for drift in known if abs(math.expm1(drift.size)) > limit]
     if not beyond_limit:
-        return True if estimated else None
-    return False if any(not drift.lo <= 0 <= drift.hi for drift in beyond_limit) else None
+        return True if known else None
+    return False if any(abs(drift.size) > NormalDist().inv_cdf(level) * drift.error for drift in beyond_limit) else None

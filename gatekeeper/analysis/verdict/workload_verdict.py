@@ -1,13 +1,13 @@
 """The verdict on one workload of a soak: its records examined, its objectives checked, its outcome."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.comparability import voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.host.energy import energy_use
-from gatekeeper.analysis.metrics.over_time import last_third, likely_end, settled
+from gatekeeper.analysis.metrics.over_time import likely_end, settled
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_decode_speed, successful
 from gatekeeper.analysis.metrics.pass_rates import pass_rate
 from gatekeeper.analysis.metrics.prompt_speeds import prompt_speeds
@@ -25,7 +25,7 @@ from gatekeeper.analysis.verdict.answer_findings import differing_answers, exami
 from gatekeeper.analysis.verdict.cached_contexts import measure_contexts
 from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers
 from gatekeeper.analysis.verdict.faster_repeats import examine_repeats, history
-from gatekeeper.analysis.verdict.run_verdict import Measured, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.analysis.verdict.run_verdict import GAP_TAILS, Measured, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import (
@@ -48,7 +48,6 @@ from gatekeeper.core.verdict import (
     Missing,
     Outcome,
     StillChanging,
-    fact,
     rounded,
     worst,
 )
@@ -67,17 +66,12 @@ def judge_workload(
     speculating = speculates(knobs)
     about = f"{name}, {soak.name}"
     findings = examine(evidence, knobs, about) if speculating else ()
-    replays: tuple[Finding, ...] = ()
     if speculating:
         evidence, replays = examine_repeats(history(case, soak, name), evidence, about)
         findings = (*findings, *replays)
     lost = voided_metrics((*controls, *findings))
-    *before, last = looks_at(case, soak, name)
-    evidence = replace(evidence, level=last.level)
-    earlier = [
-        replace(soak_answers(case, soak, name, look.end), level=look.level) for look in (before if not replays else ())
-    ]
-    checks = _checks(case, [*earlier, evidence], lost, speculating=speculating)
+    evidence = replace(evidence, level=looks_at(case, soak, name)[-1].level)
+    checks = _checks(case, evidence, lost, speculating=speculating)
     if speculating:
         findings = (*findings, *differing_answers(evidence, checks, about))
     outcome, because = _outcome(checks, choice, speculating=speculating, answered=bool(evidence.answers))
@@ -95,13 +89,11 @@ def judge_workload(
     return verdict, findings
 
 
-def _checks(
-    case: Case, looks: Sequence[PairedAnswers], lost: Mapping[str, str], *, speculating: bool
-) -> tuple[Check, ...]:
-    """Check every objective that applies, by the evidence at each of the *looks*; metrics that are *lost* are open."""
-    evidence, terms = looks[-1], case.plan.terms
-    name, logits = evidence.workload, Sight.LOGITS in terms.sight
-    beyond = [_unseen(case, look) for look in looks] if speculating else looks
+def _checks(case: Case, evidence: PairedAnswers, lost: Mapping[str, str], *, speculating: bool) -> tuple[Check, ...]:
+    """Check every objective that applies; metrics that are *lost* are open."""
+    terms, name = case.plan.terms, evidence.workload
+    logits = Sight.LOGITS in terms.sight
+    on_unseen = _unseen(case, evidence) if speculating else evidence
     objectives = [
         _measurable(objective, evidence)
         for objective in all_objectives(case.slo, name, speculating=speculating, terms=terms)
@@ -109,7 +101,12 @@ def _checks(
     checks = [
         or_warmed(
             objective,
-            _check(objective, beyond if objective.beyond_canaries else looks, lost, logits=logits),
+            check(
+                objective,
+                objective_estimate(
+                    objective, on_unseen if objective.beyond_canaries else evidence, lost, logits=logits
+                ),
+            ),
             evidence,
             lost.get(objective.metric),
         )
@@ -117,7 +114,7 @@ def _checks(
     ]
     if speculating and not case.certified.none_yet:
         against = case.slo.against_certified(name)
-        checks += [check_against(objective, looks, case.certified, lost) for objective in against]
+        checks += [check_against(objective, evidence, case.certified, lost) for objective in against]
     return tuple(checks)
 
 
@@ -201,24 +198,6 @@ def _measurable(objective: Objective, evidence: PairedAnswers) -> Objective:
     return objective
 
 
-def _check(objective: Objective, looks: Sequence[PairedAnswers], lost: Mapping[str, str], *, logits: bool) -> Check:
-    """Check an objective at the last look; where that leaves it open, the latest look that decided it counts.
-
-    The bounds of all looks hold together, so a decision of any of them does. What is counted, and what is void, is
-    taken from all records.
-    """
-    now = check(objective, objective_estimate(objective, looks[-1], lost, logits=logits))
-    # Else what an early look showed has changed.
-    is_settled = not objective.of.speed_ratio or settled(looks[-1]) is looks[-1]
-    widened = is_settled and (now.center is not None or objective.of.quantile is not None)
-    if now.outcome is Outcome.UNPROVEN and widened and objective.metric not in lost:
-        for evidence in reversed(looks[:-1]):
-            before = check(objective, objective_estimate(objective, evidence, lost, logits=logits))
-            if before.outcome is not Outcome.UNPROVEN:
-                return before
-    return now
-
-
 def objective_estimate(
     objective: Objective, evidence: PairedAnswers, lost: Mapping[str, str], *, logits: bool
 ) -> Estimate | Missing:
@@ -231,15 +210,17 @@ def objective_estimate(
     if not evidence.canaries:
         return Missing("the sweep chose the setting on all canaries, so none is left to prove it for prompts like them")
     if objective.source == "ours":
-        return _after_fall(objective, evidence, estimate(objective.metric, evidence))
+        return _unless_it_may_fall(objective, evidence, estimate(objective.metric, evidence))
     claims = estimate(objective.metric, replace(evidence, answers=with_claimed_rounds(evidence.answers)))
     return labelled_as_claims(claims) if isinstance(claims, Estimate) else claims
 
 
-def _after_fall(objective: Objective, evidence: PairedAnswers, over_soak: Estimate | Missing) -> Estimate | Missing:
-    """Return the ratio of the soak's last third where it still fell and all of that misses the bound; else *over_soak*.
+def _unless_it_may_fall(
+    objective: Objective, evidence: PairedAnswers, over_soak: Estimate | Missing
+) -> Estimate | Missing:
+    """Return the ratio *over_soak*; open where it keeps its bound, but perhaps not at the end of the soak.
 
-    A ratio that keeps its bound, but perhaps not at the end of the soak, is open: a longer soak shows where it settles.
+    A longer soak shows where it settles.
     """
     if objective.metric not in SPEED_RATIOS or objective.bound != "at_least":
         return over_soak
@@ -248,11 +229,7 @@ def _after_fall(objective: Objective, evidence: PairedAnswers, over_soak: Estima
         end = over_soak.center * (likely_end(stretch) if isinstance(stretch, PairedAnswers) else 1.0)
         if end < objective.threshold:
             because = f"the last answers of the soak may be at {end:.2f}x: it must last until that is known"
-            return StillChanging(because, over_soak.n, fell=True)
-    if isinstance(over_soak, StillChanging) and over_soak.fell:
-        late = estimate(objective.metric, last_third(evidence))
-        if isinstance(late, Estimate) and late.hi < objective.threshold:
-            return replace(late, notes=(*late.notes, f"in the last third of the soak: {over_soak.because}"))
+            return StillChanging(because, over_soak.n)
     return over_soak
 
 
@@ -265,8 +242,7 @@ def _implied_agreement(evidence: PairedAnswers, *, logits: bool) -> Estimate | M
     if n < min(canary_count, ENOUGH_PAIRS):
         return Missing(f"{n} of {canary_count} canaries were answered in both arms, too few to compare the words", n)
     part = (f"compared on the {n} of {canary_count} canaries answered in both arms",) if n < canary_count else ()
-    agreed = fact(sum(compared.agree.values()) / n, n, *part, *compared.notes())
-    return replace(agreed, shows=explanations.refutes)
+    return replace(compared.share(*part), shows=explanations.refutes)
 
 
 def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> Measured:
@@ -281,6 +257,8 @@ def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> Measured:
         estimated = estimate(metric, evidence)
         if isinstance(estimated, Estimate):
             figure_by_metric[metric] = estimated.rounded()
+    arms = {"": evidence} | ({"plain_": evidence.plain_alone} if evidence.plain else {})
+    figure_by_metric |= _gap_tails(arms, {*figure_by_metric, *lost})
     for rate in PASS_RATES.values():
         if (share := pass_rate(evidence, rate.kind)) is not None:
             figure_by_metric[rate.figure] = share.rounded()
@@ -297,6 +275,21 @@ def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> Measured:
         acceptance_by_position=tuple(map(rounded, acceptance_by_position(successful(evidence.answers)))),
         claimed=claimed,
     )
+
+
+def _gap_tails(arms: Mapping[str, PairedAnswers], known: Collection[str]) -> dict[str, Estimate]:
+    """Return the tails of the gaps of both *arms*, each by its prefix and metric, but for those that are *known*.
+
+    For prompts like these a p99 takes hundreds of canaries: with fewer it is that of these canaries.
+    """
+    tails: dict[str, Estimate] = {}
+    for prefix, arm in arms.items():
+        for metric in GAP_TAILS:
+            if prefix + metric not in known:
+                tail = estimate(metric, replace(arm, frozen=True))
+                if isinstance(tail, Estimate):
+                    tails[prefix + metric] = tail.rounded()
+    return tails
 
 
 def _answered_canaries(evidence: PairedAnswers) -> tuple[Canary, ...]:

@@ -114,7 +114,7 @@ class Metric:
     """The smallest value it can take; a bound below it is a mistake."""
     maximum: float | None = None
     speed_ratio: bool = False
-    """The candidate's speed over plain decoding's: unproven where plain decoding is unstable or drifts."""
+    """The candidate's speed over plain decoding's: unproven where that is unstable, or the ratio still changes."""
     relative: bool = False
     """A share of plain decoding's value: printed in percent, and two of them are subtracted."""
     pass_rate: PassRate | None = None

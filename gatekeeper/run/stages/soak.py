@@ -8,7 +8,6 @@ from gatekeeper.analysis.metrics.host.energy import REST
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import (
-    PLAIN_BLOCKS,
     WARMUPS,
     Coverage,
     canaries_needed,
@@ -16,6 +15,7 @@ from gatekeeper.analysis.plan.soak_schedule import (
     plain_block,
     rest_s,
     soak_requests,
+    stretches,
     swept_canaries,
     warmup_requests,
 )
@@ -47,8 +47,8 @@ def soak(
     """Send requests until the duration is over and every objective has enough answers, or max_duration is over.
 
     Counts decide how long it continues, never values. *woven*: baseline requests are mixed in. Otherwise plain blocks
-    come before, midway through and after the soak, in a process of their own; their time belongs to no phase, so that
-    the host is judged only while the candidate is running. Records of earlier, interrupted segments count, but the
+    come before, between and after the stretches of a soak, in a process of their own; their time is of no phase, so
+    that the host is judged only while the candidate is running. Records of earlier, interrupted segments count, but the
     clock starts over.
     """
     needs = {
@@ -60,7 +60,7 @@ def soak(
         coverage=Coverage(needs, task.compared),
     )  # fmt: skip
     # The last block is sent after the soak, which need not wait for the canaries that it will answer.
-    for planned in [] if woven else plain_block(task.plan.settings, task.canaries, PLAIN_BLOCKS - 1):
+    for planned in [] if woven else plain_block(task.plan.settings, task.canaries, run.parts, run.parts + 1):
         run.coverage.add(planned.workload, planned.arm, planned.canary.id)
     for generation in task.before:
         run.count(generation)
@@ -69,23 +69,19 @@ def soak(
     client.open(task.plan.resident)
     run.rest(phase)
     client.send_all(run.warmups(), 1, run.note)
-    apart = not woven and any(speculates(knobs) for knobs in task.plan.settings.values())
-    duration = task.plan.seconds or task.slo.soak.duration
-    half = duration / 2 if apart else 0.0
-    if half:
-        phase(task.plan.name, 0)
-        run.load(number=0, until_s=half, counting=False)
-        run.plain_block(1, plain_client, phase)
-    phase(task.plan.name, 1)
-    run.load(number=1, until_s=duration - half, counting=True)
+    for number in range(run.parts):
+        if number:
+            run.plain_block(number, plain_client, phase)
+        phase(task.plan.name, number)
+        run.load(number=number, until_s=run.duration / run.parts, counting=number == run.parts - 1)
     run.rest(phase)
     phase("")
     last = closing_requests(task.plan.settings, task.canaries)
     recorder.observe("closing", {"soak": task.plan.name, "answers": len(last)})
     run.send(client, last, "closing")
-    if apart:
+    if run.apart:
         client.close()
-    run.plain_block(2, plain_client, phase)
+    run.plain_block(run.parts, plain_client, phase)
 
 
 @dataclass(slots=True)
@@ -102,6 +98,21 @@ class _Soak:
     order: Iterator[Sequence[PlannedRequest]] | None = None
     """The requests to come: the second half of a soak goes on where the first one stopped."""
 
+    @property
+    def duration(self) -> float:
+        """Return the seconds that it lasts at least."""
+        return self.task.plan.seconds or self.task.slo.soak.duration
+
+    @property
+    def apart(self) -> bool:
+        """Return whether plain decoding is measured in blocks of its own."""
+        return not self.woven and any(speculates(knobs) for knobs in self.task.plan.settings.values())
+
+    @property
+    def parts(self) -> int:
+        """Return how many stretches it has."""
+        return stretches(self.duration) if self.apart else 1
+
     def count(self, generation: Generation) -> None:
         self.answers += 1
         if generation.role is not Role.WARMUP:
@@ -114,8 +125,8 @@ class _Soak:
     def send(self, client: Client, requests: Sequence[PlannedRequest], prefix: str) -> None:
         client.send_all(self.planned(requests, prefix), self.task.slo.soak.concurrency, self.note)
 
-    def planned(self, requests: Sequence[PlannedRequest], prefix: str) -> Iterator[PlannedRequest]:
-        return (self.request(request, f"{prefix}-{number}") for number, request in enumerate(requests))
+    def planned(self, requests: Sequence[PlannedRequest], prefix: str, stretch: int = 0) -> Iterator[PlannedRequest]:
+        return (self.request(request, f"{prefix}-{number}", stretch) for number, request in enumerate(requests))
 
     def warmups(self) -> Iterator[PlannedRequest]:
         for name, knobs in self.task.plan.settings.items():
@@ -123,7 +134,7 @@ class _Soak:
             yield from self.planned(requests, f"warmup-{self.task.segment}")
 
     def plain_block(self, number: int, plain_client: Callable[[], Client], phase: Phase) -> None:
-        requests = plain_block(self.task.plan.settings, self.task.canaries, number)
+        requests = plain_block(self.task.plan.settings, self.task.canaries, number, self.parts + 1)
         if self.woven or not requests:
             return
         phase("")
@@ -132,7 +143,8 @@ class _Soak:
         with plain_client() as client:
             client.open(plain_of(self.task.plan.resident))
             for group in ([replace(request, role=Role.WARMUP) for request in requests[:WARMUPS]], requests):
-                self.send(client, group, f"{group[0].role}-{number}")
+                planned = self.planned(group, f"{group[0].role}-{number}", number)
+                client.send_all(planned, self.task.slo.soak.concurrency, self.note)
 
     def rest(self, phase: Phase) -> None:
         """Let the host's power at rest be sampled, where an objective needs it."""
@@ -147,7 +159,7 @@ class _Soak:
         task, now_ns = self.task, self.clock.now_ns
         begun = answered = now_ns()
         longest = task.plan.seconds or task.slo.soak.max_duration
-        over = longest - ((task.plan.seconds or task.slo.soak.duration) - until_s)
+        over = longest - (self.duration - until_s)
 
         def note(generation: Generation) -> None:
             nonlocal answered

@@ -467,26 +467,6 @@ def test_cut_short_by_finish_or_length(candidate: Answer, plain: Answer, *, gree
 # Counts, notes and reasons
 
 
-def test_a_drifted_ratio_counts_its_pairs() -> None:
-    """
-    A ratio that a drift of plain decoding alone spoiled says how many pairs there were.
-    """
-    candidate, plain = zip(*[_drifting(at) for at in range(20)], strict=True)
-
-    for metric in RATIOS:
-        missing = estimate(metric, evidence(candidate, plain))
-        assert isinstance(missing, Missing)
-        assert (20, True) == (missing.n, "drifted" in missing.because)
-
-
-def _drifting(at: int) -> tuple[Generation, Generation]:
-    gap, name, pair = 0.1 * 1.05**at, f"c-{at % 4}", f"p{at}"
-    return (
-        generation(steady(0.05, sent_s=30.0 * at), name, pair=pair),
-        generation(steady(gap, sent_s=30.0 * at), name, arm="plain", role=Role.BASELINE, pair=pair),
-    )
-
-
 def test_the_system_ratio_weighs_by_busy_time() -> None:
     """
     Four canaries take 1 s in both arms and one 4 s of 8: the same tokens in 8 s against 12 s.

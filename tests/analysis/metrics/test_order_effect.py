@@ -6,12 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.order_effect import order_bias, order_effects
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.core.metrics import DECODE_RATIO
 from gatekeeper.core.records import Generation
-from gatekeeper.core.verdict import Estimate
 from tests.builders.slo import evidence, generation, steady
 
 TOKENS = 20
@@ -35,24 +32,17 @@ def paired(
     return evidence(answers, plain)
 
 
-def test_a_gain_of_one_arm_after_the_other_widens_the_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gain_of_one_arm_after_the_other_is_a_finding() -> None:
     """
-    Speculative decoding that is 6 % faster right after plain decoding's answer reads 3 % better than it is: the bounds
-    of its ratio hold for what it is.
+    Speculative decoding that is 6 % faster right after plain decoding's answer reads 3 % better than it is.
     """
     biased = paired((0.06, 0.0))
     (finding,) = order_effects(biased, "work, soak-1")
-    bias, ratio = order_bias(biased), estimate(DECODE_RATIO, biased)
-    monkeypatch.setattr("gatekeeper.analysis.metrics.estimate.widened_by_order", lambda ratio, _: ratio)
-    without = estimate(DECODE_RATIO, biased)
+    bias = order_bias(biased)
 
     assert "order_effect" == finding.kind
     assert bias is not None
     assert bias.lo < 0.03 < bias.hi
-    assert isinstance(ratio, Estimate)
-    assert isinstance(without, Estimate)
-    assert ratio.lo == pytest.approx(without.lo * math.exp(-bias.hi), rel=1e-3)
-    assert ratio.hi == pytest.approx(without.hi, rel=1e-3)
 
 
 @pytest.mark.parametrize("gains", [(0.0, 0.0), (0.04, 0.04), (0.02, 0.0)])

@@ -8,7 +8,7 @@ import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.stats import intervals, slopes
+from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.slo import answer, canaries, evidence, marked, spread, steady, twins
 
@@ -61,14 +61,6 @@ REFUSED: dict[str, tuple[Found, Missing]] = {
         lambda: intervals.paired_pass_delta(pairs((math.nan, 1.0)), 0.95),
         Missing("a pass rate is not a finite number", 1),
     ),
-    "too few slopes": (
-        lambda: slopes.seasonal_slope([[(0.0, 1.0), (1.0, 1.0)]] * 7 + [[(5.0, 1.0)]], 0.95),
-        Missing("too few points for a slope: 7 pairs of answers to the same canary, need 8", 14),
-    ),
-    "a slope that is none": (
-        lambda: slopes.seasonal_slope([[(0.0, 1.0), (1.0, math.inf)]] * 8, 0.95),
-        Missing("the points have no finite slope", 16),
-    ),
 }
 
 
@@ -90,9 +82,8 @@ def test_a_refusal_says_why_and_how_much_there_was(case: str) -> None:
         (lambda: intervals.geometric_mean_ratio(same("abcde", [1.0]), 0.95), 5),
         (lambda: intervals.pooled_quantile({str(at): [(0.1, 9)] for at in range(59)}, 0.95, 0.95), 59),
         (lambda: intervals.paired_pass_delta(pairs((1.0, 1.0)), 0.95), 1),
-        (lambda: slopes.seasonal_slope([[(0.0, 1.0), (1.0, 1.0)]] * 8 + [[(5.0, 1.0)]], 0.95), 16),
     ],
-    ids=["quantile", "ratio", "pooled", "marks", "slope"],
+    ids=["quantile", "ratio", "pooled", "marks"],
 )
 def test_the_least_that_suffices_is_enough(find: Found, n: int) -> None:
     """

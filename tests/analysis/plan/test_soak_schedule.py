@@ -15,6 +15,7 @@ from gatekeeper.analysis.plan.soak_schedule import (
     closing_requests,
     plain_block,
     soak_requests,
+    stretches,
 )
 from gatekeeper.core.records import Role, Setting
 from tests.builders.slo import FAST, PLAIN, canaries, objective, slo
@@ -199,15 +200,21 @@ def test_half_a_pair_is_none() -> None:
 
 def test_plain_blocks_ask_the_same_canaries_or_share_many() -> None:
     """
-    A small set is sent in every block, so that each canary is compared with itself; a large one is split over them.
+    A small set is sent three times in all blocks, so that each canary is compared with itself; a large one once.
     """
     large = canaries(96)
-    small = [{turn.canary.id for turn in plain_block(TWO, FROZEN, number)} for number in range(3)]
-    split = [{turn.canary.id for turn in plain_block(EASY, {"easy": large}, number)} for number in range(3)]
+    small = [turn.canary.id for number in range(6) for turn in plain_block(EASY, FROZEN, number, 6)]
+    split = [turn.canary.id for number in range(6) for turn in plain_block(EASY, {"easy": large}, number, 6)]
 
-    assert [{prompt.id for prompt in FROZEN["easy"]}] * 3 == small
-    assert {prompt.id for prompt in large} == set().union(*split)
-    assert 96 == sum(len(block) for block in split)
+    assert {prompt.id: 3 for prompt in FROZEN["easy"]} == Counter(small)
+    assert sorted(prompt.id for prompt in large) == sorted(split)
+
+
+def test_a_longer_soak_has_more_stretches() -> None:
+    """
+    Two at least, and one a minute up to five.
+    """
+    assert [2, 2, 3, 5, 5] == [stretches(seconds) for seconds in (6.0, 120.0, 180.0, 300.0, 3600.0)]
 
 
 def test_closing_asks_quality_canaries_in_the_arm_that_was_soaked() -> None:

@@ -13,7 +13,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from gatekeeper.analysis.stats import intervals, slopes
+from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.slo import known
 
@@ -115,18 +115,6 @@ def _unsteady(random: np.random.Generator, _: int) -> Estimate | Missing:
     return intervals.paired_pass_delta(marks, LEVEL)
 
 
-def _groups(random: np.random.Generator, slope: float) -> list[list[tuple[float, float]]]:
-    """Twenty canaries at levels of their own, each seen three times."""
-    return [
-        [(time, level + slope * time + random.normal(0, 2)) for time in random.uniform(0, 30, size=3)]
-        for level in random.normal(0, 50, size=20)
-    ]
-
-
-def _slope(random: np.random.Generator, _: int) -> Estimate | Missing:
-    return slopes.seasonal_slope(_groups(random, 0.5), LEVEL)
-
-
 _TAIL = math.exp(NormalDist(0, math.hypot(0.3, 0.5)).inv_cdf(0.95))
 _APART = math.exp(NormalDist(0, math.hypot(0.6, 0.3)).inv_cdf(0.95))
 _STALL = 0.2 + 0.5 * math.log((0.1 * 0.4 + 0.9 * 0.02) / 0.05)
@@ -141,7 +129,6 @@ SIMULATIONS = {
     "paired_pass_delta": Simulation(_deltas, 0.05, -0.25, 0.35, 400),
     "paired_pass_delta_unsteady": Simulation(_unsteady, -0.15, -0.35, 0.5, 400),
     "clustered_share": Simulation(_flickering, 2 / 15, 0.01, 0.4, 400),
-    "seasonal_slope": Simulation(_slope, 0.5, 0.2, 0.8, 150),
 }
 
 
@@ -166,15 +153,3 @@ def test_each_bound_holds_as_often_as_promised(name: str) -> None:
     assert LEVEL == interval.confidence
     assert min(above_lo, below_hi) >= least * simulation.runs
     assert min(useful_lo, useful_hi) >= 0.8 * simulation.runs
-
-
-def test_a_slope_within_the_noise_is_not_called_a_slope() -> None:
-    """
-    Where nothing changes, zero lies inside both bounds in about nine runs of ten.
-    """
-    random = np.random.default_rng(3)
-    runs = [slopes.seasonal_slope(_groups(random, 0.0), LEVEL) for _ in range(150)]
-
-    inside = sum(isinstance(run, Estimate) and run.lo <= 0 <= run.hi for run in runs)
-
-    assert inside >= 0.85 * len(runs)

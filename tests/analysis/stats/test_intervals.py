@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats as oracle
 
-from gatekeeper.analysis.stats import intervals, slopes
+from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.slo import known
 
@@ -252,16 +252,12 @@ def _deltas(values: Sequence[float], _: int) -> Estimate | Missing:
     return intervals.paired_pass_delta({str(at): (value, 0.0) for at, value in enumerate(values)}, 0.95)
 
 
-def _slope(values: Sequence[float], _: int) -> Estimate | Missing:
-    return slopes.seasonal_slope([[(0.0, 1.0), (1.0, value)] for value in values], 0.95)
-
-
 def shifted(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
     """Five groups of the same points, each at a level of its own."""
     return [[(x, y + 100 * level) for x, y in points] for level in range(5)]
 
 
-ALL_KINDS: list[Interval] = [_geometric, _pooled, _order, _deltas, _slope]
+ALL_KINDS: list[Interval] = [_geometric, _pooled, _order, _deltas]
 
 
 @pytest.mark.parametrize("interval", ALL_KINDS)
@@ -520,45 +516,6 @@ def test_pass_delta_mirrors_when_the_arms_change_places(marks: list[tuple[float,
     assert forth.lo <= forth.center <= forth.hi
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 1000), st.integers(-1000, 1000)), min_size=8, max_size=30, unique_by=lambda p: p[0]
-    )
-)
-@settings(deadline=None)
-def test_the_slope_within_groups_is_scipys(points: list[tuple[int, int]]) -> None:
-    """
-    Groups that differ by their level alone have the slope that `scipy.stats.theilslopes` finds in one of them.
-    """
-    interval = known(slopes.seasonal_slope(shifted([(float(x), float(y)) for x, y in points]), 0.95))
-
-    slope = oracle.theilslopes([y for _, y in points], [x for x, _ in points]).slope
-    assert pytest.approx(slope, abs=1e-9) == interval.center
-
-
-@given(st.lists(st.floats(-1e3, 1e3), min_size=8, max_size=25), st.floats(0.01, 100))
-@settings(deadline=None, max_examples=25)
-def test_the_slope_within_groups_scales_and_turns_round(values: list[float], factor: float) -> None:
-    """
-    Values times a factor are a slope times that factor; values upside down are the slope upside down.
-    """
-    plain, scaled, inverted = (
-        known(slopes.seasonal_slope(shifted([(float(x), by * y) for x, y in enumerate(values)]), 0.95))
-        for by in (1.0, factor, -1.0)
-    )
-
-    assert pytest.approx(plain.center * factor, abs=1e-6) == scaled.center
-    assert plain.lo - 1e-9 <= plain.center <= plain.hi + 1e-9
-    assert pytest.approx(-plain.center, abs=1e-6) == inverted.center
-
-
-def test_points_of_one_instant_have_no_slope() -> None:
-    """
-    Eight readings at the same time say nothing about change.
-    """
-    assert isinstance(slopes.seasonal_slope([[(3.0, 1.0), (3.0, 2.0)]] * 8, 0.95), Missing)
-
-
 def test_expanded_is_wider_for_fewer_units() -> None:
     """
     The correction for small samples widens the fewer units there are, and vanishes for many (Hesterberg 2015, 5.3).
@@ -580,41 +537,6 @@ def test_a_bound_that_holds_exactly_as_often_as_promised_is_taken() -> None:
     interval = intervals.quantile([5.0, 4.0, 3.0, 2.0, 1.0], 0.5, 31 / 32)
 
     assert Estimate(3.0, 1.0, 5.0, 5, confidence=31 / 32) == interval
-
-
-def slopes_of(sizes: Sequence[int]) -> tuple[list[list[tuple[float, float]]], list[float]]:
-    """Return groups of points whose slopes all differ, and those slopes in order."""
-    chance = np.random.default_rng(3)
-    groups = [[(float(x), float(y)) for x, y in enumerate(chance.normal(size=size))] for size in sizes]
-    slopes = [
-        (then[1] - point[1]) / (then[0] - point[0])
-        for group in groups
-        for at, point in enumerate(group)
-        for then in group[at + 1 :]
-    ]
-    return groups, sorted(slopes)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "level", "below", "above"),
-    [
-        ([12] * 10, 0.95, 291, 368),  # Kendall's variance 10 * 12 * 11 * 29 / 18 = 2126.7: 660 slopes -+ 75.9, halved
-        ([6] * 3, 0.95, 13, 31),
-        ([5], 0.95, 0, 9),
-        ([2] * 8, 0.999, 0, 7),  # fewer slopes than the interval would need: the outermost are read
-    ],
-)
-def test_the_bounds_of_a_slope_are_its_order_statistics(
-    sizes: Sequence[int], level: float, below: int, above: int
-) -> None:
-    """
-    The bounds are the slopes that Kendall's variance, added over the groups, reaches from the middle.
-    """
-    groups, ordered = slopes_of(sizes)
-
-    interval = known(slopes.seasonal_slope(groups, level))
-
-    assert pytest.approx((ordered[below], ordered[above])) == (interval.lo, interval.hi)
 
 
 @pytest.mark.parametrize("n", [3, 5, 12, 300])

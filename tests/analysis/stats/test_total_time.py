@@ -36,22 +36,24 @@ def test_the_mean_log_is_the_log_of_total_over_total(times: list[tuple[str, floa
     assert pytest.approx(1.0) == fmean(log_times.weights.values())
 
 
-def test_the_logs_scatter_as_the_ratio_does() -> None:
+@pytest.mark.parametrize("canaries", [8, 200])
+def test_the_interval_for_prompts_like_them_is_the_jackknifes(canaries: int) -> None:
     """
-    Two hundred canaries of unequal length: Student's interval of the logs is as wide as the jackknife's of the ratio.
+    However unequal the canaries are: the ratio's own error where each of them is left out in turn.
     """
     random = np.random.default_rng(5)
-    lengths, noise = np.exp(0.6 * random.standard_normal(200)), np.exp(0.2 * random.standard_normal((2, 200)))
-    times = [(f"c-{at}", *seconds) for at, seconds in enumerate((lengths * noise).T.tolist())]
+    lengths, noise = np.exp(0.7 * random.standard_normal(canaries)), np.exp(0.2 * random.standard_normal((2, canaries)))
+    times = [(f"c-{at:03}", *seconds) for at, seconds in enumerate((lengths * noise).T.tolist())]
 
-    interval = intervals.mean_of_logs({name: [log] for name, log in linearised(times).logs}, 0.95)
+    interval = intervals.mean_log(linearised(times).pseudovalues(), 0.95)
 
     sums = (lengths * noise).sum(axis=1)
     left_one_out = np.log((sums[0] - lengths * noise[0]) / (sums[1] - lengths * noise[1]))
-    error = math.sqrt(199 / 200 * float(((left_one_out - left_one_out.mean()) ** 2).sum()))
+    error = math.sqrt((canaries - 1) / canaries * float(((left_one_out - left_one_out.mean()) ** 2).sum()))
     assert not isinstance(interval, Missing)
+    assert pytest.approx(math.log(sums[0] / sums[1])) == math.log(interval.center)
     half = math.log(interval.hi / interval.lo) / 2
-    assert pytest.approx(intervals.student_quantile(0.95, 199) * error, rel=0.03) == half
+    assert pytest.approx(intervals.student_quantile(0.95, canaries - 1) * error, rel=1e-9) == half
 
 
 def test_pairs_before_show_noise_alone() -> None:

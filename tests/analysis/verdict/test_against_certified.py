@@ -45,7 +45,7 @@ def checked(now: PairedAnswers, then: PairedAnswers, metric: str, **bound: Any) 
     }
     certified = Certified(CertifiedFigures("runs/first", Mock(), Mock(), {"easy": figures}))
     objective = Objective(metric=metric, against="certified", why="no worse than certified", **bound)
-    return check_against(objective, [now], certified, {})
+    return check_against(objective, now, certified, {})
 
 
 BOUNDS: Mapping[str, dict[str, Any]] = {
