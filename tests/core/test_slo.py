@@ -166,12 +166,12 @@ def test_a_fact_of_the_run_has_no_population(metric: Metric) -> None:
 
 def test_every_other_metric_has_a_population() -> None:
     """
-    The host's metrics, the windows and the p-value are all that speaks of the run alone.
+    The host's metrics, the windows, the p-values and the turns of both arms are all that speaks of the run alone.
     """
     alone = {metric.name for metric in ALL if not metric.population}
 
     runs = {"acceptance_window_min", "numerics_harm_p_value", "replay_agreement"}
-    runs |= {"sampled_tokens_p_value", "sampled_answers_p_value"}
+    runs |= {"sampled_tokens_p_value", "sampled_answers_p_value", "warm_cache_error_rate"}
     assert runs | {metric.name for metric in ALL if metric.host} == alone
 
 
