@@ -1,8 +1,6 @@
 """Whole runs on llama-server: the real program where there is one, refusals everywhere."""
 
 import json
-import os
-import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.builders.project_folder import ROOT, ProjectFolder
+from tests.builders.real_programs import llama_server
 from tools import write_gguf
 
 UNSURE = {"code": (0.79, 0.98), "prose": (0.22, 1.0)}
@@ -36,14 +35,6 @@ def smoke(project: ProjectFolder, program: str, *, acceptance: str = "claims", *
     project.write_slo(slo)
 
 
-def real_program() -> str:
-    """Return the real llama-server, or skip the test."""
-    program = shutil.which(os.environ.get("LLAMA_SERVER") or "llama-server")
-    if program is None:
-        pytest.skip("no llama-server: set LLAMA_SERVER (tools/build_llama_server builds one), or put it on PATH")
-    return program
-
-
 @pytest.fixture
 def fake(tmp_path: Path) -> str:
     """A fake llama-server of a new build."""
@@ -58,7 +49,7 @@ def test_the_real_server_is_soaked(project: ProjectFolder) -> None:
     """
     The real llama-server on the little pair as GGUF: lossless, and its acceptance judged by claims that add up.
     """
-    smoke(project, real_program(), args=["--threads", "1", "--ctx-size", "2048", "--parallel", "1"])
+    smoke(project, llama_server(), args=["--threads", "1", "--ctx-size", "2048", "--parallel", "1"])
 
     # It may be slower on a busy machine, where certify would choose plain decoding.
     project.run("certify", "slo.toml", "--only", "soak", "--set", "num_draft_tokens=4", "--out", "run", code=0)
@@ -79,7 +70,7 @@ def test_a_draft_that_ends_where_it_is_unsure_on_the_real_server(project: Projec
     With draft_p_min the real llama-server ends drafts at different lengths, so more of what it drafts is accepted; the
     verdict compares each such setting with the best fixed length, or says why this machine shows no speeds.
     """
-    smoke(project, real_program(), args=["--threads", "1", "--ctx-size", "2048", "--parallel", "1"])
+    smoke(project, llama_server(), args=["--threads", "1", "--ctx-size", "2048", "--parallel", "1"])
     slo = tomllib.loads((project.path / "slo.toml").read_text())
     slo["workload"] = [
         {"name": name, "canaries": f"little/{name}", "first": 12, "speculation": "optional"} for name in UNSURE

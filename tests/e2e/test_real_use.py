@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders.project_folder import ROOT, ProjectFolder
 from tests.builders.real_pair import ATTEMPTS, outcomes, records
-from tests.e2e.test_llama_server import real_program
+from tests.builders.real_programs import llama_server
 from tools import write_gguf
 
 pytestmark = [pytest.mark.nightly, pytest.mark.alone, pytest.mark.timeout(1500)]
@@ -44,7 +44,7 @@ def prepared(project: ProjectFolder, backend: str, canaries: str, **tables: Any)
     args: list[str] = []
     if backend == "llama-server":
         args = ["--threads", "1", "--ctx-size", "8192", "--parallel", "1"]
-        real_program()
+        llama_server()
         for model, layers in ((target, LAYERS), (draft, None)):
             write_gguf.write(Path(model), project.path / f"{Path(model).name}.gguf", layers=layers, kind="F16")
         target, draft = "little-target.gguf", "little-draft.gguf"

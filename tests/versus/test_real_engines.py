@@ -10,7 +10,7 @@ from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.listening_process import HOST, free_port
 from gatekeeper.backends.server_process import ServerProcess, launch
 from tests.builders.project_folder import ROOT, project_folder
-from tests.e2e.test_llama_server import real_program
+from tests.builders.real_programs import llama_server
 from tools import write_gguf
 
 pytestmark = pytest.mark.mlx
@@ -38,7 +38,7 @@ def engines(tmp_path: Path) -> Iterator[tuple[str, str]]:
     target, draft = (str(tmp_path / f"little-{role}.gguf") for role in ("target", "draft"))
     drafting = ("--model", target, "--spec-type", "draft-simple", "--model-draft", draft)
     mlx = (sys.executable, "-m", "mlx_lm", "server", "--model", str(ROOT / "models" / "little-target"))
-    program = real_program()
+    program = llama_server()
     a, address_a = started(tmp_path, *mlx, "--prompt-cache-size", "0")
     try:
         b, address_b = started(tmp_path, program, *drafting, *LLAMA)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, setting
 from gatekeeper.core.slo.subject_table import Subject
 from tests.backends.conftest import DRAFTING, PLAIN, ROOT, make_request
+from tests.builders import real_programs
 from tests.builders.conversations import held, resumed
 from tests.builders.golden_words import says
 from tools import write_gguf
@@ -76,10 +76,7 @@ def test_weights_are_a_mapped_file_unless_an_option_says_otherwise(
 @pytest.fixture(scope="session")
 def llama_server() -> str:
     """The real llama-server."""
-    program = shutil.which(os.environ.get("LLAMA_SERVER") or "llama-server")
-    if program is None:
-        pytest.skip("no llama-server: set LLAMA_SERVER (tools/build_llama_server builds one), or put it on PATH")
-    return program
+    return real_programs.llama_server()
 
 
 @pytest.fixture
