@@ -32,7 +32,17 @@ SHARED = {
 CLEAR = {
     *("sent_ns", "ended_ns", "prompt_tokens", "completion_tokens", "concurrency", "claims", "answer", "kind"),
     *("age", "detail"),
-    *("drafted", "accepted", "prompt_seconds", "decode_seconds", "at", "took_ns", "late_ns", "took_ms"),
+    *(
+        "drafted",
+        "accepted",
+        "prompt_seconds",
+        "decode_seconds",
+        "decode_tokens",
+        "at",
+        "took_ns",
+        "late_ns",
+        "took_ms",
+    ),
     *("late_ms", "ended_at", "answer_ms", "ttft_ms", "file", "run", "claimed_rounds", "claimed_drafted_tokens"),
     *("claimed_accepted_tokens", "drafted_tokens", "accepted_tokens", "memory_active_bytes"),
     *("memory_peak_bytes", "cached_prompt_tokens", "answer_tok_per_s", "decode_tok_per_s", "logprob"),
@@ -45,6 +55,7 @@ COLUMNS = {
     "tokens": ("int or list", "of each piece; one number where all have as many"),
     "drafted": ("str", "a letter a piece: `t` drafted and accepted, `f` the target's own, `?` unknown"),
     "token_ids": ("list", "of each piece, in the target's vocabulary"),
+    "characters": ("list", "of the text of each piece, where its tokens are not counted"),
 }
 """The columns of an answer's arrivals, as `Arrivals.as_columns` writes them."""
 SAMPLE_LINES = """A line of `host.jsonl`, once a second. It is in full once a minute and where more than numbers

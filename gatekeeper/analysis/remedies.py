@@ -31,6 +31,8 @@ PLAIN_REMEDY = "use a smaller target or a faster machine: plain decoding misses 
 HOST_REMEDY = "close other programs, or use a smaller target: it fails without a draft too"
 MOST_EXTENSION_S = 86_400.0
 """A longer one is no advice: more canaries or another bound are."""
+SERVER_FAULTS = frozenset({FindingKind.ALL_DRAFTED_FAILED, FindingKind.CONTRADICTION})
+"""Findings about the server alone, whose advice comes before any about the machine."""
 TIMES = frozenset(
     metric.name
     for metric in ALL
@@ -196,8 +198,9 @@ def advise_next(verdict: Verdict, unfinished: str | None, extend: float | None) 
             unsteady = any(finding.kind == FindingKind.UNSTABLE_ARM for finding in verdict.findings)
             cause = "close other programs and let the machine cool" if unsteady else "remove the cause"
             cause, ended = f"{busy}: close them" if busy else cause, verdict.ended_with_sweep
-            failed = [finding for finding in verdict.findings if finding.kind == FindingKind.ALL_DRAFTED_FAILED]
-            cause = failed[0].advice if failed else cause  # a busy machine refuses no request
+            # A busy machine refuses no request and counts no token twice.
+            faults = [finding for finding in verdict.findings if finding.kind in SERVER_FAULTS]
+            cause = faults[0].advice if faults else cause
             then = "continue, which measures plain decoding first" if ended else f"certify again{deployable}"
             return f"{cause}, then {then}", resumed if ended else again
         advice = f"{f'{busy}; ' if busy else ''}about {show_seconds(extend)} more soak should decide it{deployable}"

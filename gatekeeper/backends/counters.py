@@ -92,6 +92,11 @@ def decode_seconds(response: ChatResponse) -> float | None:
     return seconds(timings.get("predicted_ms", metrics.get("generation_time_ms")))
 
 
+def decode_tokens(response: ChatResponse) -> int | None:
+    """Return how many tokens the timings count (`predicted_n`), beside the usage; None where they do not."""
+    return count(within(response.last, "timings").get("predicted_n"))
+
+
 def read_any(answer: Answer, response: ChatResponse) -> Answer:
     """Add the claims of a server of any kind, by the shapes that are common.
 
@@ -99,7 +104,7 @@ def read_any(answer: Answer, response: ChatResponse) -> Answer:
     0.16.10) and `usage.completion_tokens_details.accepted_prediction_tokens` (OpenAI). Two zeros in the last are no
     claim: servers that count nothing send them, too.
     """
-    answer = claiming(answer, decode_seconds=decode_seconds(response))
+    answer = claiming(answer, decode_seconds=decode_seconds(response), decode_tokens=decode_tokens(response))
     timings, metrics = within(response.last, "timings"), within(response.last, "metrics", "speculative_decoding")
     if number_of(timings.get("draft_n")) is not None:
         return claiming(

@@ -201,11 +201,19 @@ class FindingKind(StrEnum):
     BACKGROUND_BUSY = (
         "background_busy", "background jobs of the system used the processor", "wait until they have finished",
     )
+    BUNDLED_FIRST_PIECE = (
+        "bundled_first_piece", "answers begin with several pieces sent as one",
+        "find out what holds the beginning of an answer back",
+    )
     BUSY_MACHINE = (
         "busy_machine", "other programs used the processor, which widens intervals",
         "close them, or measure later",
     )
     CLOCK_SET = ("clock_set", "the time of day was set back during the soak", "leave the clock alone during a run")
+    CONTRADICTION = (
+        "contradiction", "counts, texts and times of the same answers contradict each other",
+        "do not rely on this server's counts; report to its developers what differs",
+    )
     COUNTER_BACKWARDS = ("counter_backwards", "a counter of the host fell", "run the soak again")
     COUNTER_LIE = (
         "counter_lie",

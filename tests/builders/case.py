@@ -89,7 +89,8 @@ def _answered(
     gap = 0.05 / (script.ratio * short if spoken and not pair.startswith("soak") else script.ratio if spoken else 1.0)
     gap *= 1 + shuffle.gauss(0, script.noise)
     length = int(dict(knobs).get("num_draft_tokens") or 4)
-    answer = steady(gap, 10, sent_s=at_s, rounds=counted(4, 4 * length, 6) if spoken else None)
+    rounds = counted(4, 4 * length, 6) if spoken else None
+    answer = steady(gap, 10, sent_s=at_s, rounds=rounds, text="ten words, each of which is about one token long")
     return generation(
         answer,
         canary,
@@ -118,8 +119,14 @@ def soaked(case: Case, leg: SoakPlan, workloads: Mapping[str, Made]) -> tuple[Ge
         if speculates(knobs):
             generations.append(_answered(name, canary, plain_of(knobs), workloads[name], at + 2, pair, Role.BASELINE))
         at, number = at + 6, number + 1
-    closing = replace(generations[-1], answer=replace(generations[-1].answer, ended_ns=round(ends * SECOND)))
-    return (*generations[:-1], closing)
+    return (*generations[:-1], _ending_at(generations[-1], round(ends * SECOND)))
+
+
+def _ending_at(last: Generation, ended_ns: int) -> Generation:
+    """Return the last answer as late as the soak ends, at its own speed."""
+    answer, late_ns = last.answer, ended_ns - last.answer.ended_ns
+    arrivals = tuple(arrival._replace(at_ns=arrival.at_ns + late_ns) for arrival in answer.arrivals)
+    return replace(last, answer=replace(answer, sent_ns=answer.sent_ns + late_ns, ended_ns=ended_ns, arrivals=arrivals))
 
 
 def with_soak(case: Case, leg: SoakPlan, script: Made | Mapping[str, Made]) -> Case:

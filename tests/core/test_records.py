@@ -15,7 +15,8 @@ WHOLE = st.integers(UNKNOWN + 1, 2**63 - 1)
 INSTANTS = st.integers(0, 2**63 - 1) | st.integers(0, 2**33)
 """What a monotonic clock may say, some of them near each other."""
 ARRIVALS = st.lists(
-    st.builds(Arrival, INSTANTS, st.none() | WHOLE, st.none() | st.booleans(), st.none() | WHOLE), max_size=30
+    st.builds(Arrival, INSTANTS, st.none() | WHOLE, st.none() | st.booleans(), st.none() | WHOLE, st.none() | WHOLE),
+    max_size=30,
 )
 
 

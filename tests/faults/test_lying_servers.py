@@ -252,7 +252,8 @@ def decaying(by: float, *, bound: float, count: int = 24, arm: str = "candidate"
     soak = {"duration": 600.0, "max_duration": 1200.0, "baseline_share": 0.5}
     objective = {**RATIO, "at_least": bound}
     script = {"ratio": 1.25, "drift": [slower], "prefill": "3 s"}  # few answers, which are quick to judge
-    return certified(script, objective, seed=1, count=count, soak=soak, fallback={"ladder": ["autoregressive"]})
+    whole = {"metric": "answer_throughput_ratio", "at_least": 0.1, "why": "this is about decoding"}
+    return certified(script, objective, whole, seed=1, count=count, soak=soak, fallback={"ladder": ["autoregressive"]})
 
 
 @pytest.mark.parametrize("count", [24, 96], ids=["24 canaries, repeated", "96 canaries, once each"])

@@ -44,8 +44,8 @@ def decode_rate(answer: Answer, together_s: float = 0.0) -> float | None:
         return None
     seconds = (arrivals.last_ns - arrivals.first_ns) / 1e9
     tokens: float | None = tokens_from(arrivals.tokens, second)
-    if tokens is None and answer.output_tokens is not None:  # each chunk stands for its share of the tokens
-        tokens = answer.output_tokens * (count - second) / count
+    if tokens is None and answer.output_tokens is not None:
+        tokens = answer.output_tokens * share_from(arrivals, second)
     return tokens / seconds if tokens is not None and tokens > 0 and seconds > 0 else None
 
 
@@ -54,6 +54,18 @@ def tokens_from(column: bytes, first: int) -> int | None:
     """Return the number of tokens from the *first* arrival on; None where one arrival has no count."""
     counted = memoryview(column).cast("q")[first:].tolist()
     return sum(counted) if counted and UNKNOWN not in counted else None
+
+
+def share_from(arrivals: Arrivals, first: int) -> float:
+    """Return the share of an answer's tokens that its arrivals from the *first* on stand for: their share of the text.
+
+    A server that sends the beginning at once, and the rest piece by piece, decoded the pieces alone in the time between
+    them. Where no text is known, each arrival stands for as many.
+    """
+    if not arrivals.characters:
+        return (len(arrivals) - first) / len(arrivals)
+    sizes = memoryview(arrivals.characters).cast("q").tolist()
+    return sum(sizes[first:]) / (sum(sizes) or 1)
 
 
 def output_tokens(answer: Answer) -> int:

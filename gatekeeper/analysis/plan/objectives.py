@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS
 from gatekeeper.analysis.metrics.words.harm import HARM_LEVEL, SAMPLED_HARM_LEVEL
 from gatekeeper.analysis.plan.settings import defaults, is_greedy, speculates
-from gatekeeper.core.metrics import BY_NAME, SPEED_RATIOS, SYSTEM_RATIO
+from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO, SPEED_RATIOS, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Objective, Slo
@@ -92,10 +92,12 @@ def implicit_objectives(slo: Slo, workload: str, terms: Terms) -> tuple[Implicit
     ]
     metrics = {objective.metric for objective in slo_objectives}
     warm = _warm_cache(slo_objectives, terms) if slo.subject.prompt_cache == "as-deployed" else ()
-    ratio = () if metrics & {*SPEED_RATIOS} else _no_loss(slo, terms)
+    speeds = [objective for objective in slo_objectives if objective.metric in SPEED_RATIOS]
+    metrics |= {DECODE_RATIO} if speeds else set()  # the SLO names the speed that counts; whole answers count beside it
+    least = min([NO_LOSS, *(objective.threshold for objective in speeds if objective.bound == "at_least")])
     greedy = defaults(slo).get("temperature", slo.sampling.temperature) == 0
     whole, words = ((_WHOLE,), _greedy_words(terms)) if greedy else ((), _sampled_words(terms))
-    implicit = (*_ALWAYS, *whole, *warm, *ratio, *words)
+    implicit = (*_ALWAYS, *whole, *warm, *_no_loss(slo, terms, least), *words)
     return tuple(objective for objective in implicit if objective.metric not in metrics)
 
 
@@ -111,13 +113,20 @@ def _warm_cache(slo_objectives: Sequence[Objective], terms: Terms) -> tuple[Impl
     return (*shown, _NO_FAILED_TURN, _SAME_TURNS)
 
 
-def _no_loss(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
-    """Return the objective that speculation does not slow decoding down, by the first ratio the backend can show."""
-    reason = "implicit: a draft may not make decoding slower"
-    metrics = [
-        metric for metric in (PAIR_SPEEDS if slo.soak.concurrency == 1 else (SYSTEM_RATIO,)) if terms.show(metric)
-    ]
-    return tuple(Implicit(metric=metric, at_least=NO_LOSS, why=reason) for metric in metrics[:1])
+def _no_loss(slo: Slo, terms: Terms, least: float) -> tuple[Implicit, ...]:
+    """Return the objectives that speculation slows nothing down: neither decoding nor, from end to end, an answer.
+
+    A draft that decodes faster and reads the prompt so much longer that answers come later has gained nothing. An SLO
+    that allows slower decoding by a bound of its own, *least*, allows as much slower answers.
+    """
+    metrics = PAIR_SPEEDS if slo.soak.concurrency == 1 else (SYSTEM_RATIO,)
+    reasons = {DECODE_RATIO: "implicit: a draft may not make decoding slower"}
+    of_answers = "implicit: a draft may not make whole answers slower"
+    return tuple(
+        Implicit(metric=metric, at_least=least, why=reasons.get(metric, of_answers))
+        for metric in metrics
+        if terms.show(metric)
+    )
 
 
 def _sampled_words(terms: Terms) -> tuple[Implicit, ...]:

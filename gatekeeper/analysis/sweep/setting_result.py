@@ -13,6 +13,7 @@ from gatekeeper.analysis.metrics.comparability import (
     unstable_plain_arm,
     voided_metrics,
 )
+from gatekeeper.analysis.metrics.consistency import contradictions
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.host.energy import energy_ratio
 from gatekeeper.analysis.metrics.paired_answers import mean_ratio
@@ -178,6 +179,7 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
         findings = (
             *unstable(trial.baseline),
             *total_failure(pairs.answers, about),
+            *contradictions(pairs, f"{about} of {name}", speeds=False),
             *length_mismatches(pairs, f"{about} of {name}"),
             *(by_trial[name] for by_trial in (same, silent) if name in by_trial),
         )

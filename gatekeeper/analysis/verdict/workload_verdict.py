@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.comparability import voided_metrics
+from gatekeeper.analysis.metrics.consistency import contradictions
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.host.energy import energy_use
 from gatekeeper.analysis.metrics.over_time import likely_end, settled
@@ -68,7 +69,7 @@ def judge_workload(
     findings = examine(evidence, knobs, about) if speculating else ()
     if speculating:
         evidence, replays = examine_repeats(history(case, soak, name), evidence, about)
-        findings = (*findings, *replays)
+        findings = (*findings, *(replays or contradictions(evidence, about)))  # a replay is as fast as it is
     lost = voided_metrics((*controls, *findings))
     evidence = replace(evidence, level=looks_at(case, soak, name)[-1].level)
     checks = _checks(case, evidence, lost, speculating=speculating)
@@ -94,10 +95,13 @@ def _checks(case: Case, evidence: PairedAnswers, lost: Mapping[str, str], *, spe
     terms, name = case.plan.terms, evidence.workload
     logits = Sight.LOGITS in terms.sight
     on_unseen = _unseen(case, evidence) if speculating else evidence
-    objectives = [
-        _measurable(objective, evidence)
-        for objective in all_objectives(case.slo, name, speculating=speculating, terms=terms)
-    ]
+    objectives = all_objectives(case.slo, name, speculating=speculating, terms=terms)
+    if has_no_decode_speed(evidence):  # then whole answers alone have a speed
+        objectives = tuple(
+            objective
+            for objective in objectives
+            if not (isinstance(objective, Implicit) and objective.metric == DECODE_RATIO)
+        )
     checks = [
         or_warmed(
             objective,
@@ -189,13 +193,6 @@ def judge_baseline(case: Case, soak: SoakPlan, name: str, choice: Choice, becaus
     return WorkloadVerdict(
         name, outcome, setting, checks, required=False, because=because, measured=measured, choice=choice
     )
-
-
-def _measurable(objective: Objective, evidence: PairedAnswers) -> Objective:
-    """Return the objective; the implicit one on decode speed is on whole answers where these have no decode speed."""
-    if isinstance(objective, Implicit) and objective.metric == DECODE_RATIO and has_no_decode_speed(evidence):
-        return objective.model_copy(update={"metric": ANSWER_RATIO})
-    return objective
 
 
 def objective_estimate(

@@ -247,6 +247,7 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
         prompt_tokens=count(timings.get("prompt_n")),
         prompt_seconds=seconds(timings.get("prompt_ms")),
         decode_seconds=seconds(timings.get("predicted_ms")),
+        decode_tokens=count(timings.get("predicted_n")),
     )
 
 

@@ -42,6 +42,7 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
         rounds=count(timings.get("draft_rounds")),
         prompt_seconds=seconds(timings.get("prompt_ms")),
         decode_seconds=seconds(timings.get("predicted_ms")),
+        decode_tokens=count(timings.get("predicted_n")),
     )
 
 

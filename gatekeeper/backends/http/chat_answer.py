@@ -42,9 +42,12 @@ class ChatResponse:
     chunks: list[Chunk] = field(default_factory=list)
     arrived: list[int] = field(default_factory=list)
     """Which of the chunks held a part of the answer: content, reasoning or a piece of a tool call."""
+    sizes: list[int] = field(default_factory=list)
+    """How many characters each of these held."""
     fault: str | None = None
     _text: list[str] = field(default_factory=list)
     _reasoning: list[str] = field(default_factory=list)
+    _size: int = 0
 
     @property
     def model(self) -> str | None:
@@ -64,7 +67,7 @@ class ChatResponse:
     def add(self, at_ns: int, chunk: dict[str, Any]) -> None:
         """Add one chunk; raise ValueError, TypeError, AttributeError or KeyError where it is not valid."""
         self._add_other_fields(chunk)
-        brought = False
+        brought, before = False, self._size
         for choice in chunk.get("choices") or ():
             if choice.get("finish_reason"):
                 self.finish = quote(str(choice["finish_reason"]))
@@ -75,6 +78,7 @@ class ChatResponse:
             self._end(chunk)
         if brought:
             self.arrived.append(len(self.chunks))
+            self.sizes.append(self._size - before)
         self.chunks.append(Chunk(at_ns, chunk))
 
     def _add_other_fields(self, chunk: Mapping[str, Any]) -> None:
@@ -99,8 +103,10 @@ class ChatResponse:
         # Adding "" raises TypeError for anything but text.
         if content:
             self._text.append(content + "")
+            self._size += len(content)
         if thought:
             self._reasoning.append(thought + "")
+            self._size += len(thought)
         return bool(content or thought or delta.get("tool_calls"))
 
     def _add_call(self, call: Mapping[str, Any]) -> None:
@@ -114,7 +120,9 @@ class ChatResponse:
         function = call.get("function") or {}
         gathered["function"]["name"] += function.get("name") or ""
         arguments = function.get("arguments") or ""
-        gathered["function"]["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
+        arguments = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        gathered["function"]["arguments"] += arguments
+        self._size += len(function.get("name") or "") + len(arguments)
 
     def _end(self, chunk: Mapping[str, Any]) -> None:
         """Add the end of an answer as Ollama writes it."""
@@ -197,10 +205,13 @@ def _answer(raw: RawResponse, chat: ChatResponse, fault: str | None, tokens_of: 
     cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
     times = [chat.chunks[number].at_ns for number in chat.arrived]
     tokens = _counted(chat, output, tokens_of) or _one_each(len(times), output, chat.finish)
+    sizes: list[int] | list[None] = chat.sizes if None in tokens else [None] * len(times)
     return Answer(
         raw.sent_ns,
         raw.ended_ns,
-        arrivals=tuple(map(Arrival, times, tokens)),
+        arrivals=tuple(
+            Arrival(at, count, characters=size) for at, count, size in zip(times, tokens, sizes, strict=True)
+        ),
         text=chat.text,
         reasoning=chat.reasoning,
         tool_calls=tuple(_whole_call(chat.calls[index]) for index in sorted(chat.calls)),

@@ -68,6 +68,8 @@ class Claims:
     """How long it read the prompt."""
     decode_seconds: float | None = None
     """How long it decoded."""
+    decode_tokens: int | None = None
+    """Tokens of the answer by its own timings, beside those of the usage."""
     tried_by_position: tuple[int, ...] = ()
     """How often position i of a round was reached and verified."""
     accepted_by_position: tuple[int, ...] = ()

@@ -19,6 +19,8 @@ class Arrival(NamedTuple):
     """True: proposed by the draft and accepted. None: this backend does not know."""
     token_id: int | None = None
     """In the target's vocabulary. None: this backend does not tell."""
+    characters: int | None = None
+    """Of its text. None: the tokens are counted, or there is no text."""
 
 
 UNKNOWN = -(2**63)
@@ -51,15 +53,15 @@ class Arrivals(Sequence[Arrival]):
     bits and for other types.
     """
 
-    __slots__ = ("_gap_type", "_gaps", "drafted", "first_ns", "last_ns", "token_ids", "tokens")
+    __slots__ = ("_gap_type", "_gaps", "characters", "drafted", "first_ns", "last_ns", "token_ids", "tokens")
 
     def __init__(self, rows: Iterable[Sequence[Any]] = ()) -> None:
         try:
             columns = list(zip(*rows, strict=True))
-            times, tokens, drafted, ids = columns + [()] * (4 - len(columns))
+            times, tokens, drafted, ids, characters = columns + [()] * (5 - len(columns))
             at_ns = array("q", times)
             gaps_ns = tuple(map(sub, times[1:], times))
-            self._keep(at_ns[0] if at_ns else None, gaps_ns, _whole(tokens), _flags(drafted), ids)
+            self._keep(at_ns[0] if at_ns else None, gaps_ns, _whole(tokens), _flags(drafted), ids, characters)
         except (TypeError, OverflowError) as error:
             raise ValueError(f"not arrivals: {error}") from error
 
@@ -70,6 +72,7 @@ class Arrivals(Sequence[Arrival]):
         tokens: bytes,
         drafted: bytes,
         ids: Sequence[int | None],
+        characters: Sequence[int | None],
     ) -> None:
         self.first_ns = first_ns
         self.last_ns = None if first_ns is None else array("q", (first_ns, first_ns + sum(gaps_ns)))[1]
@@ -77,20 +80,23 @@ class Arrivals(Sequence[Arrival]):
         self.tokens = shared(tokens)
         self.drafted = shared(drafted)
         self.token_ids = shared(_whole(ids))
+        self.characters = shared(_whole(characters))
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, Any]) -> "Arrivals":
         """Return the arrivals that `as_columns` gave; ValueError for columns of other lengths or types."""
         try:
             gaps_ns, tokens, ids = columns["gaps_ns"], columns.get("tokens", []), columns.get("token_ids", [])
+            characters = columns.get("characters", [])
             count = 1 + len(gaps_ns)
             column = (array("q", [tokens]) * count).tobytes() if isinstance(tokens, int) else _whole(tokens)
             drafted = columns.get("drafted", "").encode().translate(_FLAG_OF_LETTER)
-            lengths = {0 if isinstance(tokens, int) else len(tokens), len(drafted), len(ids)}
+            lengths = {0 if isinstance(tokens, int) else len(tokens), len(drafted), len(ids), len(characters)}
             sound = lengths <= {0, count} and not drafted.strip(b"\0\1\2") and columns["at_ns"] is not None
-            sound &= isinstance(gaps_ns, list) and isinstance(tokens, list | int) and isinstance(ids, list)
+            sound &= isinstance(gaps_ns, list) and isinstance(tokens, list | int)
+            sound &= isinstance(ids, list) and isinstance(characters, list)
             arrivals = cls.__new__(cls)
-            arrivals._keep(columns["at_ns"], gaps_ns, column, drafted, ids)  # noqa: SLF001 (of this class)
+            arrivals._keep(columns["at_ns"], gaps_ns, column, drafted, ids, characters)  # noqa: SLF001 (of this class)
         except (TypeError, OverflowError, LookupError, AttributeError) as error:
             raise ValueError(f"not arrivals: {error}") from error
         if not sound:
@@ -101,7 +107,7 @@ class Arrivals(Sequence[Arrival]):
         """Return the columns for JSON, those that are known; a list without items for no arrivals.
 
         `at_ns`: when the first piece came; `gaps_ns`: from each piece to the next; `tokens`: one number where all
-        pieces have the same; `drafted`: a letter a piece, t(rue), f(alse) or ? (unknown); `token_ids`.
+        pieces have the same; `drafted`: a letter a piece, t(rue), f(alse) or ? (unknown); `token_ids`; `characters`.
         """
         if self.first_ns is None:
             return ()
@@ -112,6 +118,8 @@ class Arrivals(Sequence[Arrival]):
             columns["drafted"] = self.drafted.translate(_LETTER_OF_FLAG).decode()
         if ids := _known(self.token_ids):
             columns["token_ids"] = ids
+        if characters := _known(self.characters):
+            columns["characters"] = characters
         return columns
 
     def gaps_ns(self) -> "memoryview[int]":
@@ -132,9 +140,11 @@ class Arrivals(Sequence[Arrival]):
     def __iter__(self) -> Iterator[Arrival]:
         """Yield the arrivals one by one; columns are faster."""
         nothing = [None] * len(self)
-        tokens, ids = _known(self.tokens) or nothing, _known(self.token_ids) or nothing
+        tokens, ids, characters = (
+            _known(column) or nothing for column in (self.tokens, self.token_ids, self.characters)
+        )
         drafted = [_FLAGS[flag] for flag in self.drafted] or nothing
-        return map(Arrival, self.times(), tokens, drafted, ids)
+        return map(Arrival, self.times(), tokens, drafted, ids, characters)
 
     @overload
     def __getitem__(self, index: int) -> Arrival: ...

@@ -44,6 +44,7 @@ TITLES = {
     FindingKind.ANSWERS_DIFFER: "answers differ from plain decoding",
     FindingKind.BACKGROUND_BUSY: "background jobs",
     FindingKind.CLOCK_SET: "the clock was set back",
+    FindingKind.CONTRADICTION: "answers that contradict themselves",
     FindingKind.COUNTER_BACKWARDS: "a counter fell",
     FindingKind.COUNTER_LIE: "impossible counts",
     FindingKind.KNOB_WITHOUT_EFFECT: "a knob without effect",

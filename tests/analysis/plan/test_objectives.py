@@ -20,6 +20,7 @@ IMPLICIT = (
     "speculation_engaged",
     "truncation_rate",
     "throughput_ratio",
+    "answer_throughput_ratio",
     "numerics_harm_p_value",
     "replay_agreement",
 )
@@ -50,7 +51,8 @@ def test_naming_the_metric_relaxes_an_implicit_objective() -> None:
     written = slo(objective("error_rate", at_most=0.02))
 
     words = {"replay_agreement", "numerics_harm_p_value"}
-    assert {"speculation_engaged", "truncation_rate", "throughput_ratio", *words} == implied(written).keys()
+    speeds = {"throughput_ratio", "answer_throughput_ratio"}
+    assert {"speculation_engaged", "truncation_rate", *speeds, *words} == implied(written).keys()
     assert [0.02] == [
         promise.threshold
         for promise in all_objectives(written, "easy", speculating=True)
@@ -137,30 +139,35 @@ def test_an_objective_relaxes_for_the_workloads_it_names() -> None:
 @pytest.mark.parametrize(
     ("lacks", "concurrency", "expected"),
     [
-        (Sight.NOTHING, 1, "throughput_ratio"),
-        (Sight.ARRIVALS, 1, "answer_throughput_ratio"),
-        (Sight.NOTHING, 4, "system_throughput_ratio"),
-        (Sight.TOKEN_COUNT, 1, None),
-        (Sight.PLAIN, 1, None),
+        (Sight.NOTHING, 1, ["throughput_ratio", "answer_throughput_ratio"]),
+        (Sight.ARRIVALS, 1, ["answer_throughput_ratio"]),
+        (Sight.NOTHING, 4, ["system_throughput_ratio"]),
+        (Sight.TOKEN_COUNT, 1, []),
+        (Sight.PLAIN, 1, []),
     ],
 )
-def test_the_implicit_ratio_is_one_the_backend_shows(lacks: Sight, concurrency: int, expected: str | None) -> None:
+def test_the_implicit_ratios_are_those_the_backend_shows(lacks: Sight, concurrency: int, expected: list[str]) -> None:
     """
-    Decode speed; without arrivals the speed of whole answers; above one stream the system's; else none.
+    Decode speed and that of whole answers; without arrivals the latter; above one stream the system's; else none.
     """
     written = slo(objective("acceptance_rate", at_least=0.5), soak={"duration": 600, "concurrency": concurrency})
 
     ratios = [name for name in implied(written, terms=Terms(sight=~lacks)) if "ratio" in name]
 
-    assert ([expected] if expected else []) == ratios
+    assert expected == ratios
 
 
 @pytest.mark.parametrize("metric", ["throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio"])
-def test_any_ratio_that_is_named_replaces_the_implicit_one(metric: str) -> None:
+@pytest.mark.parametrize(("bound", "least"), [(0.8, 0.8), (1.3, 1.0)])
+def test_whole_answers_count_beside_any_ratio_that_is_named(metric: str, bound: float, least: float) -> None:
     """
-    Who bounds one speed, even below plain decoding's, is taken at their word.
+    Whoever bounds one speed need not bound decoding; whole answers are held to plain decoding's speed, or to the bound
+    of an SLO that allows less.
     """
-    assert not {name for name in implied(slo(objective(metric, at_least=0.8))) if "throughput" in name}
+    ratios = {name: rule for name, rule in implied(slo(objective(metric, at_least=bound))).items() if "ratio" in name}
+
+    beside = {} if metric == "answer_throughput_ratio" else {"answer_throughput_ratio": least}
+    assert beside == {name: rule.threshold for name, rule in ratios.items()}
 
 
 VERIFIES = Sight.REPLAY | Sight.VERIFIED
@@ -205,6 +212,6 @@ def test_sampled_words_are_compared_by_their_distribution(lacks: Sight, by: str)
     """
     objectives = implied(slo(sampling={"temperature": 0.7}), terms=Terms(~lacks))
 
-    always = {"error_rate", "speculation_engaged"}
+    always = {"error_rate", "speculation_engaged", "answer_throughput_ratio"}
     assert always | {"numerics_harm_p_value", by} == objectives.keys()
     assert {0.001} == {objectives[name].threshold for name in ("numerics_harm_p_value", by)}

@@ -299,7 +299,7 @@ def run(truth: dict[str, Any], promise: dict[str, Any], *, unforeseen: float | N
     )
     script = {"tokens": 40, "acceptance": 0.8, "noise": {"answer": 0.02}, **truth}
     if unforeseen is not None:
-        script["canaries"] = {"random": {"acceptance": unforeseen, "ratio": 1.5}}
+        script["canaries"] = {"random": {"acceptance": unforeseen, "ratio": 1.05}}
     return rehearse(promised, {name: canaries(name, 12, category=name) for name in names}, script, 1)
 
 

@@ -299,7 +299,7 @@ def test_sight_hides_what_is_not_seen() -> None:
     assert answer.rounds is None
     assert answer.output_tokens is None
     assert answer.claims.rounds == len(answer.arrivals)
-    assert {(None, None, None)} == {arrival[1:] for arrival in answer.arrivals}
+    assert {(None, None, None, None)} == {arrival[1:] for arrival in answer.arrivals}
 
 
 MINUTES = [float(second) for second in range(600)]

@@ -88,7 +88,10 @@ def test_a_ratio_needs_five_canaries() -> None:
     """
     Four pairs are nothing to resample.
     """
-    says("complaints", "a ratio needs five canaries", only(found(slo(), 4)).message)
+    decoding, whole = found(slo(), 4)
+
+    assert decoding.message == whole.message
+    says("complaints", "a ratio needs five canaries", whole.message)
 
 
 def test_a_budget_too_small_to_choose_is_refused() -> None:
@@ -407,7 +410,7 @@ def test_an_interval_for_a_population_needs_twice_the_canaries(metric: str, most
 
 def test_a_share_that_promises_nothing_is_provable() -> None:
     """
-    At most all prompts, or at least none, is kept by a single canary; only the implicit ratio takes more.
+    At most all prompts, or at least none, is kept by a single canary; only the implicit ratios take more.
     """
     written = slo(
         objective("error_rate", at_most=1, scope="population"),
@@ -415,7 +418,8 @@ def test_a_share_that_promises_nothing_is_provable() -> None:
         **ONE_RUNG,
     )
 
-    assert ["objective throughput_ratio, workload easy"] == [complaint.about for complaint in found(written, 1)]
+    ratios = [f"objective {metric}, workload easy" for metric in ("throughput_ratio", "answer_throughput_ratio")]
+    assert ratios == [complaint.about for complaint in found(written, 1)]
 
 
 @pytest.mark.parametrize("counter", [Sight.ROUNDS, Sight.CLAIMED_ROUNDS, Sight.NOTHING])
