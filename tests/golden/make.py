@@ -242,6 +242,7 @@ GRADED_BACK = Golden(
 schema = 1
 name = "golden-graded-back"
 why = "The ladder: one workload ends with the lighter draft, the other goes all the way down to plain decoding."
+visible_harm = 1.0
 
 [subject]
 backend = "scripted"
@@ -383,6 +384,7 @@ UNPROVEN = Golden(
 schema = 1
 name = "golden-unproven"
 why = "Nothing decides it: a gain on both sides of its bound, a sensor that is missing, counters that do not add up."
+visible_harm = 1.0
 
 [subject]
 backend = "scripted"
@@ -538,6 +540,7 @@ SAMPLED = Golden(
 schema = 1
 name = "golden-sampled"
 why = "Temperature above 0: answers differ from each other, so speed, lengths and pass rates decide."
+visible_harm = 0.6
 
 [subject]
 backend = "scripted"

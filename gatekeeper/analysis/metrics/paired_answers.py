@@ -55,6 +55,8 @@ class PairedAnswers:
     settled_s: float | None = None
     """Seconds in which a ratio must not change before it is judged: the soak's duration; None: it may change."""
     lost_limit: float = MAX_LOST_SHARE
+    visible_harm: float = 1.0
+    """The share of answers at which a test for harm must have found it to prove that there is none."""
     frozen: bool = True
     """False for an objective on the population of prompts that the canaries stand for."""
     bursts_marked: bool = False

@@ -111,6 +111,7 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
             greedy=is_greedy(case.slo, knobs),
             window_s=case.slo.soak.window_s,
             drift_limit=case.slo.soak.baseline_drift,
+            visible_harm=case.slo.visible_harm,
             settled_s=case.slo.soak.duration,
             interleaved=not any(answer.role is Role.BLOCK for answer in plain),
             before=_pairs_before(case, workload, knobs) if speculating else (),

@@ -17,6 +17,8 @@ from gatekeeper.core.toml_file import parse as parse_toml
 
 CONFIDENCE = 0.95
 """Of each one-sided bound, where an SLO file names no other."""
+VISIBLE_HARM = 0.4
+"""Of answers, where an SLO file names no other: 24 canaries find as much at temperature 0."""
 
 Step = Literal["shrink-draft", "lighter-draft", "autoregressive"]
 
@@ -119,6 +121,13 @@ class Slo(InputTable):
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     why: str = ""
     confidence: float = Field(default=CONFIDENCE, gt=0.5, lt=1)
+    visible_harm: float = Field(
+        default=VISIBLE_HARM,
+        gt=0,
+        le=1,
+        description="share of answers that drafting harms, at which the test for degenerate answers must find it: with "
+        "fewer canaries it proves nothing",
+    )
     host: Host = Host()
     subject: Subject
     max_duration: Seconds | None = Field(

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
+from gatekeeper.analysis.metrics.words.exactness import divergent_canaries
 from gatekeeper.analysis.metrics.words.near_tie_rule import token_column
 from gatekeeper.analysis.metrics.words.replayed_rounds import drafted_replays, is_exact
 from gatekeeper.analysis.stats import intervals
@@ -129,7 +130,19 @@ def harm(paired: PairedAnswers) -> Estimate | Missing:
     notes.append(f"found if it were {percent(share, '.2g')} of the answers")
     replays = drafted_replays(paired)
     shows = HARMS if replays and all(map(is_exact, replays)) else DRAFTING_HARMS
+    if share > paired.visible_harm and chance >= level and shows is DRAFTING_HARMS and _words_differ(paired):
+        need = canaries_to_see(paired.visible_harm, level)
+        notes[-1] += f", and must be at {percent(paired.visible_harm, '.2g')}: about {need} canaries show that"
+        return Missing("; ".join(notes), len(signs))
     return Estimate(chance, chance, chance, len(signs), tuple(notes), shows=shows)
+
+
+def _words_differ(paired: PairedAnswers) -> bool:
+    """Return whether an answer has other words than plain decoding's: where all are the same, none can be harmed.
+
+    They are then known to be the target's own choices, as those are that a replay verified.
+    """
+    return not paired.greedy or bool(divergent_canaries(paired.answers, paired.plain))
 
 
 def mid_p(worse: int, signs: int) -> float:
@@ -157,6 +170,20 @@ def _first(answers: Iterable[Generation]) -> dict[tuple[str, str], Answer]:
 @lru_cache(maxsize=256)
 def visible_share(canaries: int, plainly: int = 0, level: float = HARM_LEVEL) -> float:
     """Return the share of degenerate answers that fails with chance POWER, beside so many *plainly* alone."""
-    needed = next(count for count in itertools.count(1) if mid_p(count, count + plainly) < level)
+    needed = _signs_needed(plainly, level)
     shares = (step / 200 for step in range(1, 200))
-    return next((share for share in shares if 1 - intervals.binomial_cdf(needed - 1, canaries, share) >= POWER), 1.0)
+    return next((share for share in shares if _is_found(share, canaries, needed)), 1.0)
+
+
+def canaries_to_see(share: float, level: float = HARM_LEVEL) -> int:
+    """Return with how many canaries this *share* of degenerate answers is found, where plain decoding has none."""
+    needed = _signs_needed(0, level)
+    return next(canaries for canaries in itertools.count(needed) if _is_found(share, canaries, needed))
+
+
+def _signs_needed(plainly: int, level: float) -> int:
+    return next(count for count in itertools.count(1) if mid_p(count, count + plainly) < level)
+
+
+def _is_found(share: float, canaries: int, needed: int) -> bool:
+    return 1 - intervals.binomial_cdf(needed - 1, canaries, share) >= POWER

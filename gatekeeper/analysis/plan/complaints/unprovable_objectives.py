@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gatekeeper.analysis.metrics.words.harm import HARM_LEVEL, canaries_to_see, visible_share
 from gatekeeper.analysis.plan.complaints.complaint import Complaint, about_objective
 from gatekeeper.analysis.plan.complaints.too_few_canaries import too_few_canaries
 from gatekeeper.analysis.plan.objectives import Implicit, Terms, all_objectives
@@ -63,7 +64,7 @@ def complaints(
         message = f"not measurable on this host: {host_lacks[metric]}"
         hint = "certify on another host, or remove the objective"
         complaints.append(Complaint("not-here", f"objective {metric}", message, hint))
-    complaints += odd_bound_complaints(slo)
+    complaints += [*odd_bound_complaints(slo), *_weak_harm_test(slo, canaries, kind)]
     if slo.soak.duration < CERTIFICATION_S:
         message = f"a soak of {slo.soak.duration:g} s makes a demo; a certificate needs {CERTIFICATION_S:g} s"
         complaints.append(Complaint("weak", "soak.duration", message, 'set duration = "600 s" to certify'))
@@ -72,6 +73,33 @@ def complaints(
         complaints.append(Complaint("weak", "promote.valid_for", message, 'write the unit: valid_for = "30 d"'))
     order = {"never": 0, "not-here": 1, "weak": 2}
     return sorted(dict.fromkeys(complaints), key=lambda complaint: order[complaint.weight])
+
+
+def _weak_harm_test(slo: Slo, canaries: Mapping[str, Sequence[Canary]], kind: BackendTraits) -> list[Complaint]:
+    """Warn where the canaries of all workloads are too few to find the harm that the SLO wants found.
+
+    It decides nothing where each token is verified in a replay, or where no word differs from plain decoding's.
+    """
+    terms = Terms(sight=kind.sight)
+    objectives = [
+        (workload.name, objective)
+        for workload in slo.workload
+        for objective in all_objectives(slo, workload.name, speculating=bool(slo.subject.drafts), terms=terms)
+        if objective.metric == "numerics_harm_p_value"
+    ]
+    if not objectives or Sight.REPLAY in kind.sight:
+        return []
+    level = min(HARM_LEVEL, objectives[0][1].threshold)
+    count = sum(len(canaries[name]) for name, _ in objectives)
+    share, allowed = visible_share(count, level=level), percent(slo.visible_harm, ".2g")
+    if share <= slo.visible_harm:
+        return []
+    message = (
+        f"with {count} canaries degenerate answers are found if they are {percent(share, '.2g')} "
+        f"of all, {allowed} wanted: a run in which a word differs from plain decoding's stays unproven"
+    )
+    hint = f"add canaries, to {canaries_to_see(slo.visible_harm, level)} in all workloads, or set visible_harm"
+    return [Complaint("weak", "objective numerics_harm_p_value", message, hint)]
 
 
 def missing_capabilities(slo: Slo, kind: BackendTraits, shown: Sight, draft_hint: str) -> list[Complaint]:

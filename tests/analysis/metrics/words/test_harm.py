@@ -19,8 +19,8 @@ from gatekeeper.analysis.metrics.words.harm import (
     visible_share,
 )
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import Answer, Generation, Role, setting
-from gatekeeper.core.verdict import Estimate
+from gatekeeper.core.records import Answer, Generation, Replayed, Role, setting
+from gatekeeper.core.verdict import Estimate, Missing
 
 FINE = "The quick brown fox jumps over the lazy dog while the band plays an old tune in the park."
 STUCK = "The quick brown fox jumps " + "over the dog " * 12
@@ -134,6 +134,39 @@ def test_above_temperature_0_it_takes_more_signs() -> None:
 
     assert HARM_LEVEL > chance(few) > SAMPLED_HARM_LEVEL > chance(enough)
     assert visible_share(92) < visible_share(92, 0, SAMPLED_HARM_LEVEL) < visible_share(92, 5, SAMPLED_HARM_LEVEL)
+
+
+@pytest.mark.parametrize(("count", "wanted", "proves"), [(8, 0.4, False), (8, 0.9, True), (24, 0.4, True)])
+def test_a_test_without_power_proves_nothing(count: int, wanted: float, *, proves: bool) -> None:
+    """
+    Eight answers of other words, none degenerate, would show harm in nine of ten at best: unproven where four of ten
+    must be found, which 24 canaries do; and the reason says how many it takes.
+    """
+    outcome = harm(replace(both_arms([OTHER] * count, [FINE] * count), visible_harm=wanted))
+
+    assert proves == isinstance(outcome, Estimate)
+    if isinstance(outcome, Missing):
+        assert "found if it were 89 % of the answers, and must be at 40 %: about 24 canaries" in outcome.because
+
+
+def test_harm_that_is_proven_needs_no_power() -> None:
+    """
+    Six of six degenerate answers fail, however few they are.
+    """
+    assert chance(replace(both_arms([STUCK] * 6, [FINE] * 6), visible_harm=0.4)) < HARM_LEVEL
+
+
+def test_words_that_are_known_to_be_the_targets_need_no_power() -> None:
+    """
+    Answers with plain decoding's own words, and answers whose every token a replay verified, cannot be harmed unseen:
+    there the test informs.
+    """
+    same = both_arms([FINE] * 8, [FINE] * 8)
+    other = both_arms([OTHER] * 8, [FINE] * 8)
+    replays = tuple(Replayed("w", answer.canary, answer.key) for answer in other.answers)
+
+    for evidence in (same, replace(other, replays=replays)):
+        assert 1.0 == chance(replace(evidence, visible_harm=0.4))
 
 
 @given(st.integers(0, 60), st.integers(0, 60))

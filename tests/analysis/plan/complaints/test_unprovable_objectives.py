@@ -501,3 +501,19 @@ def test_the_hopeless_come_first_and_none_twice() -> None:
 
     assert ["never", "not-here", "weak"] == [complaint.weight for complaint in complained]
     assert all(complaint.hint for complaint in complained)
+
+
+@pytest.mark.parametrize(("count", "wanted", "need"), [(8, 0.4, 24), (8, 0.9, None), (24, 0.4, None), (24, 0.2, 50)])
+def test_canaries_that_give_a_harm_test_no_power_are_counted(count: int, wanted: float, need: int | None) -> None:
+    """
+    A plan says how many canaries would find as much harm as the SLO wants found; where rounds are replayed, none need.
+    """
+    written = slo(visible_harm=wanted)
+
+    told, replayed = (
+        [complaint for complaint in found(written, count, kind) if "numerics_harm" in complaint.about]
+        for kind in (replace(SEES_ALL, sight=SEES_ALL.sight & ~Sight.REPLAY), SEES_ALL)
+    )
+
+    assert [] == replayed
+    assert [f"to {need} in all workloads" in complaint.hint for complaint in told] == ([True] if need else [])
