@@ -196,6 +196,10 @@ class FindingKind(StrEnum):
         return kind
 
     # fmt: off
+    ACCEPTANCE_COLLAPSED = (
+        "acceptance_collapsed", "from some answer on the draft's tokens are hardly accepted any more",
+        "find out what the drafter loses over time; a restart of the server may restore it",
+    )
     ALL_DRAFTED_FAILED = ("all_drafted_failed", "every answer with the draft failed", _FAILS)
     ANSWERS_DIFFER = ("answers_differ", "greedy answers have other words than plain decoding's", _WRONG)
     BACKGROUND_BUSY = (
@@ -208,6 +212,10 @@ class FindingKind(StrEnum):
     BUSY_MACHINE = (
         "busy_machine", "other programs used the processor, which widens intervals",
         "close them, or measure later",
+    )
+    CARRIED_OVER = (
+        "carried_over", "acceptance depends on the request before",
+        "find out what the drafter keeps of a request, such as an n-gram cache, and switch it off or serve it apart",
     )
     CLOCK_SET = ("clock_set", "the time of day was set back during the soak", "leave the clock alone during a run")
     CONTRADICTION = (
@@ -268,6 +276,10 @@ class FindingKind(StrEnum):
         "switch off what one arm keeps from the other's answer",
     )
     OTHER_MODEL = ("other_model", "the two arms are served by different models", "serve the same target in both arms")
+    PLAIN_SWINGS = (
+        "plain_swings", "plain decoding was at times a quarter faster than at others",
+        "cool the host and close other programs; speeds of their own apply to neither time",
+    )
     POWER_LOST = (
         "power_lost", "the power source changed during the soak", "connect the charger, then run the soak again",
     )

@@ -7,17 +7,25 @@ two log speeds, where the speculative answer came second, less the same where it
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from statistics import fmean
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
+from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
+from gatekeeper.analysis.metrics.timing import acceptance_rate, decode_or_answer_rate
 from gatekeeper.analysis.stats.fixed_canaries import LEAST_DEGREES
 from gatekeeper.analysis.stats.intervals import student_quantile
-from gatekeeper.core.units import percent, show_interval
+from gatekeeper.core.records import Generation
+from gatekeeper.core.units import percent, show_interval, show_number
 from gatekeeper.core.verdict import Estimate, Finding, FindingKind
 
 LEAST_BIAS = 0.02
 """A smaller one is no finding: it is less than the noise of a soak."""
+LEAST_CARRIED = 0.15
+"""A smaller change of acceptance by the request before is no finding."""
 ERROR = 0.0025
 """Allowed chance a side that a soak without such an effect is called one with it: one soak in 200."""
 
@@ -59,17 +67,72 @@ def order_bias(paired: PairedAnswers) -> Estimate | None:
             came_second = 0.5 if drafting.answer.sent_ns > plain.answer.sent_ns else -0.5
             by_canary[drafting.canary].append((came_second, math.fsum(map(math.log, rates))))
     rows = [row for group in by_canary.values() for row in _centred(group)]
-    degrees = len(rows) - len(by_canary) - 1
-    squares = math.fsum(order * order for order, _ in rows)
-    if degrees < LEAST_DEGREES or squares == 0:
+    slope = _slope(rows, len(rows) - len(by_canary) - 1)
+    if slope is None:
         return None
-    slope = math.fsum(order * value for order, value in rows) / squares
-    noise = math.fsum((value - slope * order) ** 2 for order, value in rows) / degrees
-    half = student_quantile(1 - ERROR, degrees) * math.sqrt(noise / squares) / 2
-    return Estimate(slope / 2, slope / 2 - half, slope / 2 + half, len(rows), confidence=1 - ERROR)
+    return replace(slope, center=slope.center / 2, lo=slope.lo / 2, hi=slope.hi / 2)
 
 
 def _centred(group: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the rows of one canary less their means."""
     order, value = (math.fsum(column) / len(group) for column in zip(*group, strict=True))
     return [(row_order - order, row_value - value) for row_order, row_value in group]
+
+
+def carried_over(records: Iterable[Generation], workload: str, about: str) -> tuple[Finding, ...]:
+    """Return a finding if acceptance of *workload* depends on which request came before, in another workload or longer.
+
+    *records* are the answers of one process in all workloads. A canary is compared with itself, as `order_bias` does.
+    """
+    answers, _ = counted_or_claimed(tuple(record for record in records if record.arm == "candidate"))
+    ordered = sorted(answers, key=lambda generation: (generation.segment, generation.answer.sent_ns))
+    followed = [
+        (before, generation, rate)
+        for before, generation in pairwise(ordered)
+        if generation.workload == workload
+        and before.segment == generation.segment
+        and (rate := acceptance_rate(generation.answer)) is not None
+    ]
+    elsewhere = dict.fromkeys(before.workload for before, _, _ in followed if before.workload != workload)
+    kinds: dict[str, Callable[[Generation, Generation], bool]] = {
+        f"of {name}": partial(_is_of_workload, name) for name in elsewhere
+    }
+    for kind, follows in {**kinds, "with a longer prompt": _is_longer}.items():
+        marked = [(generation.canary, follows(before, generation), rate) for before, generation, rate in followed]
+        effect = _effect_of(marked)
+        if effect is None or abs(effect.center) < LEAST_CARRIED or effect.lo <= 0 <= effect.hi:
+            continue
+        after, otherwise = (fmean(rate for _, mark, rate in marked if mark == which) for which in (True, False))
+        detail = (
+            f"acceptance is {show_number(after)} right after a request {kind}, and {show_number(otherwise)} otherwise, "
+            "for the same prompts: the gain depends on the request before"
+        )
+        return (Finding(FindingKind.CARRIED_OVER, about, detail, FindingKind.CARRIED_OVER.remedy),)
+    return ()
+
+
+def _is_of_workload(name: str, before: Generation, _: Generation) -> bool:
+    return before.workload == name
+
+
+def _is_longer(before: Generation, generation: Generation) -> bool:
+    return (before.answer.prompt_tokens or 0) > (generation.answer.prompt_tokens or 0)
+
+
+def _effect_of(marked: Sequence[tuple[str, bool, float]]) -> Estimate | None:
+    """Bound by how much a mark moves a value within canaries, by least squares; None where repeats are too few."""
+    by_canary: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for canary, mark, value in marked:
+        by_canary[canary].append((float(mark), value))
+    rows = [row for group in by_canary.values() for row in _centred(group)]
+    return _slope(rows, len(rows) - len(by_canary) - 1)
+
+
+def _slope(rows: Sequence[tuple[float, float]], degrees: int) -> Estimate | None:
+    squares = math.fsum(order * order for order, _ in rows)
+    if degrees < LEAST_DEGREES or squares == 0:
+        return None
+    slope = math.fsum(order * value for order, value in rows) / squares
+    noise = math.fsum((value - slope * order) ** 2 for order, value in rows) / degrees
+    half = student_quantile(1 - ERROR, degrees) * math.sqrt(noise / squares)
+    return Estimate(slope, slope - half, slope + half, len(rows), confidence=1 - ERROR)

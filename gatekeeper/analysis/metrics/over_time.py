@@ -1,14 +1,16 @@
 """Change over a soak: of the ratio, of plain decoding's speed, and acceptance window by window."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, median
 
 from gatekeeper.analysis.metrics.lost_pairs import Pair, pair_ratios
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, in_order_of_time, successful
-from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
+from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
+from gatekeeper.analysis.metrics.timing import acceptance_rate, decode_or_answer_rate
+from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.analysis.stats.series_change import (
     ERROR,
     SUSPICION,
@@ -19,14 +21,21 @@ from gatekeeper.analysis.stats.series_change import (
     largest_change,
     straight_change,
 )
+from gatekeeper.core.metrics import SPEED_RATIOS
 from gatekeeper.core.records import Generation
-from gatekeeper.core.units import percent
-from gatekeeper.core.verdict import Estimate, Missing, StillChanging, fact
+from gatekeeper.core.units import percent, show_number
+from gatekeeper.core.verdict import Estimate, Finding, FindingKind, Missing, StillChanging, fact
 
 _Row = tuple[str, float, float, float]
 """Of a pair its canary, the log of its ratio, of its tokens a round and of plain decoding's speed."""
 ENOUGH_OF_SOAK = 0.95
 """Share of the soak's duration that a settled stretch has at least: the first pair is sent after it began."""
+COLLAPSED, LEAST_FALLEN = 0.35, 4
+"""So many answers in a row, the last ones, with at most this share of their prompts' acceptance are a collapse: by
+chance alone a short sampled answer is so low in at most one of ten, so that four are in one soak of ten thousand."""
+SWING, SWING_ANSWERS = 0.25, 9
+"""A swing of plain decoding by this share is named. The median of nine answers has a deviation of 4 % where one has
+10 %, so that noise alone reaches it in few soaks; it voids nothing."""
 MARGIN = 0.5
 """Standard errors of the last tenth by which the end of a soak may lie lower than it reads."""
 
@@ -219,3 +228,65 @@ def acceptance_window_min(paired: PairedAnswers) -> Estimate | Missing:
     if not threes:
         return Missing("the soak has no three consecutive windows with drafted tokens", len(rates))
     return fact(min(threes), len(rates))
+
+
+def acceptance_collapse(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
+    """Return a finding if acceptance fell to a third at some answer, and stayed there up to the last one.
+
+    Each answer is held against the best one before it to the same canary, the sweep's included. An average over such a
+    soak is neither what the draft was nor what it is: ratios are void.
+    """
+    earlier, _ = counted_or_claimed(tuple(drafting for drafting, _ in paired.before))
+    answers, _ = counted_or_claimed(tuple(successful(paired.answers)))
+    best: dict[str, float] = {}
+    fallen: list[tuple[float, float]] = []
+    known = 0
+    for generation in sorted(earlier, key=_when) + sorted(answers, key=_when):
+        rate = acceptance_rate(generation.answer)
+        if rate is None:
+            continue
+        usual = best.get(generation.canary)
+        best[generation.canary] = max(rate, usual or 0.0)
+        if not usual:
+            continue
+        known += 1
+        fallen = [*fallen, (usual, rate)] if rate <= COLLAPSED * usual else []
+    if len(fallen) < LEAST_FALLEN:
+        return ()
+    before, since = (fmean(rates) for rates in zip(*fallen, strict=True))
+    detail = (
+        f"acceptance is {show_number(since)} in the last {len(fallen)} of {known} answers, and was "
+        f"{show_number(before)} before for the same prompts"
+    )
+    advice = "find out what the drafter loses over time, in the server's log; a restart may restore it"
+    return (Finding(FindingKind.ACCEPTANCE_COLLAPSED, about, detail, advice, frozenset(SPEED_RATIOS)),)
+
+
+def _when(generation: Generation) -> tuple[int, int]:
+    return generation.segment, generation.answer.sent_ns
+
+
+def plain_swings(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
+    """Return a finding if plain decoding was at times a quarter faster than at others, each canary against itself.
+
+    Pairs swing together, so that a ratio may hold; a speed of its own, such as decode_throughput, is of no one time.
+    """
+    rates = [
+        (generation.canary, generation.answer.sent_ns, rate)
+        for generation in sorted(successful(paired.plain), key=_when)
+        if (rate := decode_or_answer_rate(generation.answer))
+    ]
+    usual = {name: median(values) for name, values in by_canary((name, rate) for name, _, rate in rates).items()}
+    repeated = {name for name, times in Counter(name for name, _, _ in rates).items() if times > 1}
+    levels = [rate / usual[name] for name, _, rate in rates if name in repeated]
+    if len(levels) < 3 * SWING_ANSWERS:
+        return ()
+    medians = [median(levels[at : at + SWING_ANSWERS]) for at in range(len(levels) - SWING_ANSWERS + 1)]
+    swing = max(medians) / min(medians) - 1
+    if swing < SWING:
+        return ()
+    detail = (
+        f"plain decoding was {percent(swing, '.0f')} faster at times than at others in the same soak, by the median of "
+        f"{SWING_ANSWERS} answers in a row"
+    )
+    return (Finding(FindingKind.PLAIN_SWINGS, about, detail, FindingKind.PLAIN_SWINGS.remedy),)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from gatekeeper.analysis.metrics.comparability import length_mismatches, length_shift, total_failure, unstable_plain_arm
 from gatekeeper.analysis.metrics.consistency import bundled_first_pieces
 from gatekeeper.analysis.metrics.order_effect import order_effects
+from gatekeeper.analysis.metrics.over_time import acceptance_collapse, plain_swings
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.server_claims import drafted_by_answer
 from gatekeeper.analysis.metrics.words import exactness
@@ -31,6 +32,8 @@ def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Findin
         *silent_speculation(evidence, about),
         *unstable_plain_arm(arms[1], about),
         *length_mismatches(evidence, about),
+        *acceptance_collapse(evidence, about),
+        *plain_swings(evidence, about),
         *order_effects(evidence, about),
         *length_shift(evidence, about),
         *bundled_first_pieces(evidence, about),

@@ -8,6 +8,7 @@ from gatekeeper.analysis.metrics.comparability import voided_metrics
 from gatekeeper.analysis.metrics.consistency import contradictions
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.host.energy import energy_use
+from gatekeeper.analysis.metrics.order_effect import carried_over
 from gatekeeper.analysis.metrics.over_time import likely_end, settled
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_decode_speed, successful
 from gatekeeper.analysis.metrics.pass_rates import pass_rate
@@ -69,6 +70,7 @@ def judge_workload(
     findings = examine(evidence, knobs, about) if speculating else ()
     if speculating:
         evidence, replays = examine_repeats(history(case, soak, name), evidence, about)
+        findings = (*findings, *carried_over(case.soaks[soak.name].records, name, about))
         findings = (*findings, *(replays or contradictions(evidence, about)))  # a replay is as fast as it is
     lost = voided_metrics((*controls, *findings))
     evidence = replace(evidence, level=looks_at(case, soak, name)[-1].level)
