@@ -21,6 +21,7 @@ from tests.builders.slo import answer, canaries, canary, counted, generation, kn
 
 LENGTHS = {"repeats": 1, "num_draft_tokens": [2, 3, 4, 6], "default": {"num_draft_tokens": 4}}
 FROZEN = canaries(16)
+WORDS = "twenty tokens or fewer, each of which has a byte at least"
 
 
 def laid(written: Slo) -> SweepPlan:
@@ -36,7 +37,8 @@ def swept(plan: SweepPlan, ratios: Mapping[str, float], noise: float = 0.01) -> 
         gap = 0.1 / ratios.get(step.trial, 1.0) * (1 + shuffle.gauss(0, noise))
         length = dict(step.setting).get("num_draft_tokens") or 4
         length = length if isinstance(length, int) else 5
-        reply = steady(gap, 16, rounds=None if plain else counted(4, 4 * length, min(4 * length, 12)))
+        rounds = None if plain else counted(4, 4 * length, min(4 * length, 12))
+        reply = steady(gap, 16, rounds=rounds, text=WORDS)
         record = generation(reply, step.canary.id, arm=step.arm, pair=step.pair, setting=step.setting)
         records.setdefault(step.trial, []).append(record)
     return records
@@ -78,7 +80,7 @@ def test_the_setting_that_does_the_work_soonest_is_the_fastest() -> None:
     records = swept(plan, dict.fromkeys(ALL_LENGTHS, 0.9) | {"num_draft_tokens-2": 1.2})
     names = [prompt.id for prompt in FROZEN]
     records["default"] = [
-        replace(record, answer=steady(0.1 / (2.6 if names.index(record.canary) % 3 == 0 else 0.85), 16))
+        replace(record, answer=steady(0.1 / (2.6 if names.index(record.canary) % 3 == 0 else 0.85), 16, text=WORDS))
         for record in records["default"]
     ]
 
@@ -394,7 +396,7 @@ def test_answers_that_arrive_whole_are_judged_by_their_whole_time() -> None:
     plan = laid(written)
     records = {
         name: [
-            generation(answer([second], tokens=[20]), prompt.id, arm=arm, pair="1.0", role=Role.MEASURED)
+            generation(answer([second], tokens=[20], text=WORDS), prompt.id, arm=arm, pair="1.0", role=Role.MEASURED)
             for prompt in FROZEN
         ]
         for name, arm, second in (("baseline", "plain", 1.0), ("default", "candidate", 0.5))
