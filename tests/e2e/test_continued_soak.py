@@ -63,7 +63,7 @@ def test_the_process_goes_on_through_all_parts_and_the_passes_between_them(
         return start(backend, knobs, cache=cache)
 
     truth = {**OPEN["truth"], "agreement": 0.7, "gap": 0.02}
-    project = scripted(**OPEN | {"truth": truth, "soak": SOAK})
+    project = scripted(**OPEN | {"truth": truth, "soak": SOAK, "visible_harm": 0.7})
     lines = [{"id": f"open-{at:02}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(12)]
     (project.path / "easy.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     monkeypatch.setattr(ScriptedBackend, "start", counted)
@@ -117,7 +117,7 @@ def test_a_finished_unproven_run_is_extended(scripted: Scripted) -> None:
     The command that the summary offers adds parts to the soak of a finished run; the verdict rests on all of them, and
     can be judged again.
     """
-    near = [{"metric": "throughput_ratio", "at_least": 1.27, "why": "near the truth"}]
+    near = [{"metric": "throughput_ratio", "at_least": 1.28, "why": "near the truth"}]
     project = scripted(**{**OPEN, "objective": near}, soak=SOAK)
     output_lines = project.run("certify", "slo.toml", "--out", "run", "--quiet", code=3).out.splitlines()
     before = {name: (project.path / "run" / name).read_bytes() for name in PARTS}

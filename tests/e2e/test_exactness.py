@@ -15,6 +15,8 @@ from tests.builders.project_folder import ProjectFolder
 Scripted = Callable[..., ProjectFolder]
 
 NEAR_TIES = {"agreement": 0.7, "gap": 0.02}
+SHOWN = {"visible_harm": 0.7}
+"""The share of degenerate answers that a dozen canaries show, in which words may differ."""
 EASY = [{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}]
 
 
@@ -49,7 +51,7 @@ def test_other_tokens_at_a_near_tie_are_promoted(finished: Scripted) -> None:
     """
     Canaries that part where the target's logits nearly tie agree; the check says how many, the gap and the tolerance.
     """
-    project = finished(NEAR_TIES, workload=EASY)
+    project = finished(NEAR_TIES, workload=EASY, **SHOWN)
 
     (first, *_) = records(project.path / "run" / "ties-1.jsonl")
     assert "promoted" == outcome(project)
@@ -87,7 +89,9 @@ def test_near_ties_are_read_only_where_they_matter(scripted: Scripted, demo: Pro
     Above temperature 0, where no objective is on token agreement, or without a divergence, no logits are read.
     """
     objectives = [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}]
-    without = scripted({"agreement": 0.7}, workload=EASY, objective=objectives, sampling={"temperature": 0.7})
+    without = scripted(
+        {"agreement": 0.7}, workload=EASY, objective=objectives, sampling={"temperature": 0.7}, visible_harm=0.9
+    )
     without.run("certify", "slo.toml", "--out", "run", code=0)
 
     assert [] == [path for folder in (without, demo) for path in (folder.path / "run").glob("ties-*")]
@@ -102,7 +106,7 @@ def test_damaged_near_ties_never_help(finished: Scripted, damage: Callable[[Path
     """
     With the near-ties gone or one of them missing, and new checksums, a run that they carried is unproven.
     """
-    project = finished(NEAR_TIES, workload=EASY)
+    project = finished(NEAR_TIES, workload=EASY, **SHOWN)
 
     judged = judged_with_new_checksums(project, "ties-1.jsonl", damage)
 

@@ -18,9 +18,9 @@ OPEN = {"canaries": {"easy-": {"acceptance": 0.9}}, "sight": AS_A_SERVER}
 
 
 def certified(scripted: Callable[..., ProjectFolder], **truth: Any) -> dict[str, Any]:
-    """Certify with 24 canaries, and return the workload of the verdict."""
+    """Certify with the 33 canaries that the harm test needs above temperature 0, and return the workload."""
     project = scripted({**OPEN, **truth}, **SAMPLED)
-    (project.path / "easy.jsonl").write_text(canary_lines("easy", 24))
+    (project.path / "easy.jsonl").write_text(canary_lines("easy", 33))
     project.run("certify", "slo.toml", "--out", "run")
     (workload,) = project.verdict()["workloads"]
     return dict(workload)

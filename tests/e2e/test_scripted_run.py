@@ -360,7 +360,7 @@ def test_the_soak_keeps_the_conditions_of_the_sweep(scripted: Scripted) -> None:
     """
     sweep = {"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4, "temperature": 0.3}}
     objective = {"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"}
-    project = scripted(sweep=sweep, objective=[objective])
+    project = scripted(sweep=sweep, objective=[objective], visible_harm=0.9)
 
     project.run("certify", "slo.toml", "--out", "run", code=0)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS
 from gatekeeper.analysis.metrics.words.harm import HARM_LEVEL, SAMPLED_HARM_LEVEL
-from gatekeeper.analysis.plan.settings import defaults, is_greedy, speculates
+from gatekeeper.analysis.plan.settings import is_greedy, speculates, with_conditions
 from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO, SPEED_RATIOS, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Setting
@@ -95,7 +95,7 @@ def implicit_objectives(slo: Slo, workload: str, terms: Terms) -> tuple[Implicit
     speeds = [objective for objective in slo_objectives if objective.metric in SPEED_RATIOS]
     metrics |= {DECODE_RATIO} if speeds else set()  # the SLO names the speed that counts; whole answers count beside it
     least = min([NO_LOSS, *(objective.threshold for objective in speeds if objective.bound == "at_least")])
-    greedy = defaults(slo).get("temperature", slo.sampling.temperature) == 0
+    greedy = is_greedy(slo, with_conditions(slo, ()))
     whole, words = ((_WHOLE,), _greedy_words(terms)) if greedy else ((), _sampled_words(terms))
     implicit = (*_ALWAYS, *whole, *warm, *_no_loss(slo, terms, least), *words)
     return tuple(objective for objective in implicit if objective.metric not in metrics)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
+from string import ascii_letters, digits
 from typing import Any
 from zlib import crc32
 
@@ -31,6 +32,9 @@ _WORDS = (
 )
 _TOKEN = re.compile(r"\s*\S{1,4}|\s+$")
 """A token of a constructed text: four characters, the average of English."""
+_LETTERS = f"{ascii_letters}{digits}"
+_NEXT_LETTERS = str.maketrans(_LETTERS, f"{_LETTERS[1:]}{_LETTERS[0]}")
+"""Other words of as many letters: the tokens of a text do not become fewer."""
 _WRONG = "I do not know that one."
 
 Burst = tuple[float, int]
@@ -226,7 +230,7 @@ def _worded(tokens: tuple[str, ...], wording: str) -> tuple[str, ...]:
     """Return the tokens as a system writes them that changes every word, or says each twice."""
     if wording == "twice":
         return tuple(token + token for token in tokens)
-    return tuple(f" no{token}" for token in tokens) if wording == "other" else tokens
+    return tuple(token.translate(_NEXT_LETTERS) for token in tokens) if wording == "other" else tokens
 
 
 def _words(draw: random.Random, number: int) -> tuple[str, ...]:

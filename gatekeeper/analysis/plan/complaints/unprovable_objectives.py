@@ -8,6 +8,7 @@ from gatekeeper.analysis.metrics.words.harm import HARM_LEVEL, canaries_to_see, 
 from gatekeeper.analysis.plan.complaints.complaint import Complaint, about_objective
 from gatekeeper.analysis.plan.complaints.too_few_canaries import too_few_canaries
 from gatekeeper.analysis.plan.objectives import Implicit, Terms, all_objectives
+from gatekeeper.analysis.plan.settings import is_greedy, with_conditions
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import DECODE_RATIO, ENERGY_RATIO, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Metric, Per, Sight
@@ -271,15 +272,15 @@ def _objective(
 
 
 def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
-    name, subject, sampling = metric.name, slo.subject, slo.sampling
+    name, subject, greedy = metric.name, slo.subject, is_greedy(slo, with_conditions(slo, ()))
     impossible = (
         (
-            name == "token_agreement" and sampling.temperature > 0,
+            name == "token_agreement" and not greedy,
             "tokens can only be compared at temperature 0",
             "set temperature = 0",
         ),
         (
-            name in {"sampled_answers_p_value", "sampled_tokens_p_value"} and sampling.temperature == 0,
+            name in {"sampled_answers_p_value", "sampled_tokens_p_value"} and greedy,
             "at temperature 0 nothing is drawn",
             "set a temperature above 0, or remove the objective",
         ),
