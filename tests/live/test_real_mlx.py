@@ -1,5 +1,6 @@
 """The worked example of the README: the real mlx_lm.server, the little pair, and what goes wrong with them."""
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 import tomli_w
 
 from bench import after_promotion
+from gatekeeper.backends.launch_line import shown_environment
 from gatekeeper.backends.listening_process import free_port
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.live.running.deployed_server import check_server
@@ -78,10 +80,13 @@ def of_server(run: Path, *options: str, tapped: bool = True) -> dict[str, tuple[
 
 
 @pytest.mark.timeout(600)
-def test_the_certified_server_is_as_certified(run: Path) -> None:
+def test_the_certified_server_is_as_certified(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The real mlx_lm.server, launched as the policy says, contradicts nothing; what it does not tell is listed.
     """
+    for name in shown_environment(os.environ):  # such as the LLAMA_SERVER of other tests: the policy has none
+        monkeypatch.delenv(name)
+
     parts = of_server(run, "--prompt-cache-size", "0")
 
     as_certified = {part for part, (outcome, _) in parts.items() if outcome == "as certified"}

@@ -274,6 +274,30 @@ def test_agreement_above_temperature_zero() -> None:
     assert "at temperature 0" in only(found(written)).message
 
 
+@pytest.mark.parametrize(
+    ("metric", "temperature", "default", "message"),
+    [
+        ("token_agreement", 0, 0.7, "at temperature 0"),
+        ("token_agreement", 0.7, 0, None),
+        ("sampled_answers_p_value", 0, 0.7, None),
+        ("sampled_answers_p_value", 0.7, 0, "nothing is drawn"),
+    ],
+)
+def test_the_temperature_of_a_sweep_is_that_of_the_run(
+    metric: str, temperature: float, default: float, message: str | None
+) -> None:
+    """
+    Where the sweep's default has a temperature of its own, that one decides which words can be compared.
+    """
+    sweep = {"num_draft_tokens": [4], "default": {"num_draft_tokens": 4, "temperature": default}}
+    written = slo(objective(metric, at_least=0.001), sweep=sweep, sampling={"temperature": temperature})
+
+    messages = [complaint.message for complaint in found(written) if complaint.weight == "never"]
+
+    assert [message is not None] * len(messages) == [str(message) in text for text in messages]
+    assert bool(message) == bool(messages)
+
+
 def test_a_pass_delta_without_an_expectation() -> None:
     """
     Named for a workload whose canaries expect nothing it is refused; meant for all, it only has to be narrowed.
