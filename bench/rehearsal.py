@@ -22,11 +22,12 @@ from typing import Any
 
 from bench.simulated_mac import FAULTS, MACHINES, Host, host_of, script_of
 from gatekeeper.analysis.conclude import conclude
+from gatekeeper.analysis.metrics.host.host_series import host_segment
 from gatekeeper.analysis.passes import PASSES, forced_check, log_probabilities, near_ties, numerics, plain_words, replay
 from gatekeeper.analysis.plan.objectives import Terms, forced_workloads
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
-from gatekeeper.analysis.verdict.case import Case, compared_in_sweep, host_segment, needs_after
+from gatekeeper.analysis.verdict.case import Case, compared_in_sweep, needs_after
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend, readings

@@ -214,7 +214,7 @@ def host_of(slo: Slo, fault: str = "none") -> Host:
     blind, memory = fault == "blind", 1e9 * (slo.host.memory_gb or 24)
 
     def values(at: float) -> Mapping[str, float]:
-        throttled = fault == "throttle" and 200 <= at < 260
+        throttled = fault == "throttle" and 30 <= at < 90  # before a plain block, in which no host is judged
         squeezed = fault == "squeeze" and at >= 300
         return (
             CALM

@@ -10,11 +10,12 @@ from typing import Any, Self
 from pydantic import TypeAdapter
 
 from gatekeeper import host
+from gatekeeper.analysis.metrics.host.host_series import host_segment
 from gatekeeper.analysis.passes.soak_pass import Needs
 from gatekeeper.analysis.plan.objectives import forced_workloads
 from gatekeeper.analysis.plan.settings import PLAIN, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.verdict.case import Case, host_segment
+from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.policy.certified_policy import LAUNCH
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.backends.server_backend import ServerBackend

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from gatekeeper.analysis.metrics.host.host_series import STRETCHES
 from gatekeeper.analysis.plan.ladder import bound_level, first_look_level
 from gatekeeper.analysis.plan.objectives import all_objectives, needs_every_canary
 from gatekeeper.analysis.plan.planned_request import PlannedRequest, endless_rounds, shuffled
@@ -21,9 +22,6 @@ CLOSING_CANARIES = 24
 """Quality canaries sent again at the end, per workload: enough to see that tool calls broke, and quick."""
 ENOUGH_PAIRS = 12
 """Pairs on distinct canaries that a ratio needs, where the workload has as many."""
-STRETCHES = 5
-"""A soak whose arms cannot share a process has at most so many stretches, with a plain block before, between and after
-them: a busy host changes from minute to minute, and what one block missed the others show."""
 LEAST_STRETCH_S = 60.0
 """A shorter soak has fewer stretches, and two at least."""
 WARMUPS = 2

@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from gatekeeper.analysis.metrics.host.energy import answer_powers
-from gatekeeper.analysis.metrics.host.host_series import HostSamples
+from gatekeeper.analysis.metrics.host.host_series import HostSamples, host_segment, run_segment
 from gatekeeper.analysis.metrics.lost_pairs import Pair
 from gatekeeper.analysis.metrics.paired_answers import AnswerPowers, PairedAnswers, pair_answers
 from gatekeeper.analysis.passes import PASSES
@@ -14,7 +14,7 @@ from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.ladder import bound_level, look_levels
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.settings import concurrency_of, is_greedy, speculates
-from gatekeeper.analysis.plan.soak_schedule import STRETCHES, SoakPlan
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers, sweep_answers
 from gatekeeper.analysis.verdict.against_certified import Certified
@@ -139,11 +139,6 @@ def host_during(case: Case, soak: SoakPlan) -> HostSamples:
     return HostSamples(during, case.interval, spans, outside=outside)
 
 
-def host_segment(segment: int, stretch: int) -> int:
-    """Return the number of an uninterrupted part; a plain block interrupts a soak as a restart does."""
-    return STRETCHES * segment + stretch
-
-
 def _sweep_powers(case: Case) -> AnswerPowers | str:
     """Return the power during each answer of the sweep.
 
@@ -158,7 +153,10 @@ def _sweep_powers(case: Case) -> AnswerPowers | str:
     }
     moments = zip(every.segment, every.at_ns, strict=True)
     of_sweep = every.select(
-        [(span := spans.get(segment // 2)) is not None and span[0] <= at_ns <= span[1] for segment, at_ns in moments]
+        [
+            (span := spans.get(run_segment(segment))) is not None and span[0] <= at_ns <= span[1]
+            for segment, at_ns in moments
+        ]
     )
     host = HostSamples(of_sweep, case.interval)
     return answer_powers(host, of_sweep, answers, rested=False)

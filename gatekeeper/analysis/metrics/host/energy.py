@@ -12,7 +12,7 @@ from statistics import fmean
 import numpy as np
 
 from gatekeeper.analysis.metrics.host.host_estimates import power_note, unpowered
-from gatekeeper.analysis.metrics.host.host_series import Floats, HostSamples, readings
+from gatekeeper.analysis.metrics.host.host_series import Floats, HostSamples, readings, run_segment
 from gatekeeper.analysis.metrics.lost_pairs import Pair, similar_lengths
 from gatekeeper.analysis.metrics.paired_answers import AnswerPowers, PairedAnswers, mean_ratio
 from gatekeeper.analysis.metrics.timing import output_tokens
@@ -182,7 +182,7 @@ def _readings(columns: HostColumns, name: str, source: str, interval: float) -> 
     """Return the readings of *source* by the segment of the run, each reading once, whatever samples hold it."""
     every = readings(columns, name)
     numbers, ages = every.of_source(source), np.nan_to_num(every.ages)
-    at, segments = np.array(columns.at_ns) / 1e9, np.array(columns.segment, dtype=np.int64) // 2
+    at, segments = np.array(columns.at_ns) / 1e9, np.array([run_segment(number) for number in columns.segment])
     phases, by_process = np.array(columns.phase), {}
     for segment in np.unique(segments):
         places = np.flatnonzero(segments == segment)

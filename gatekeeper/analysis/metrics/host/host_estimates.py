@@ -99,10 +99,10 @@ def _peak(footprint: Series) -> Estimate | Missing:
 
 
 def _slope(footprint: Series, level: float) -> Estimate | Missing:
-    """Return the Theil-Sen slope over the last segment, because a resumed run has a new process."""
+    """Return the Theil-Sen slope over the last process: a resumed run has a new one, stretches of a soak share one."""
     if missing := footprint.uncovered():
         return missing
-    last = footprint.segments[-1]
+    last = footprint.join_stretches()
     footprint_slope = slope(last.at, last.values, level=level)
     return footprint_slope or Missing(f"{footprint.name}: too few readings for a slope: {len(last.at)}", len(last.at))
 

@@ -196,7 +196,7 @@ def _memory_forecast(host: HostSamples, level: float, horizon: float) -> Iterato
         values = sampled.series(name)
         if not values.segments or values.uncovered():
             continue
-        last = values.segments[-1]
+        last = values.join_stretches()
         growth = slope(last.at, last.values, level=level)
         if growth is None or growth.lo <= 0 or not _still_grows(last.at, last.values, level):
             continue

@@ -28,6 +28,19 @@ MOST_WATTS = 5000.0
 """More than any computer on one plug draws: such a power is an error of the unit, or of the sensor."""
 CHUNK = 4096
 """Windows whose medians are computed together, in a few megabytes."""
+STRETCHES = 5
+"""A soak whose arms cannot share a process has at most so many stretches, with a plain block before, between and after
+them: a busy host changes from minute to minute, and what one block missed the others show."""
+
+
+def host_segment(segment: int, stretch: int) -> int:
+    """Return the number of an uninterrupted part; a plain block interrupts a soak as a restart does."""
+    return STRETCHES * segment + stretch
+
+
+def run_segment(host_segment: int) -> int:
+    """Return the segment of the run that an uninterrupted part belongs to: in all of it one process serves."""
+    return host_segment // STRETCHES
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +52,12 @@ class Part:
     values: Floats
     lasts: Floats
     """The seconds that each reading stands for."""
+    number: int = 0
+    """Which uninterrupted part it is (`host_segment`)."""
 
     def last(self, count: int) -> "Part":
         """Return the last *count* readings."""
-        return Part(self.at[-count:], self.values[-count:], self.lasts[-count:])
+        return Part(self.at[-count:], self.values[-count:], self.lasts[-count:], self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +81,20 @@ class Series:
     def lasts(self) -> Floats:
         """Return the seconds that each of `values` stands for."""
         return np.concatenate([np.empty(0), *(part.lasts for part in self.segments)])
+
+    def join_stretches(self) -> Part:
+        """Return all readings under load of the process that was last, as if its stretches followed at once.
+
+        While a plain block is sent it waits, so that this time would only make what grows seem to grow more slowly.
+        """
+        last = self.segments[-1]
+        parts = [part for part in self.segments if run_segment(part.number) == run_segment(last.number)]
+        begins = [parts[0].at[0]]
+        for part in parts:
+            begins.append(begins[-1] + part.at[-1] - part.at[0] + part.lasts[-1])
+        at = np.concatenate([begin + part.at - part.at[0] for begin, part in zip(begins, parts, strict=False)])
+        values, lasts = (np.concatenate(columns) for columns in zip(*((p.values, p.lasts) for p in parts), strict=True))
+        return Part(at, values, lasts, last.number)
 
     def uncovered(self) -> Missing | None:
         """Return why too little of the soak was measured; None where enough was."""
@@ -222,7 +251,7 @@ class HostSamples:
             if good.any():
                 moments = self._moments(segment)
                 at, lasts = moments if good.all() else (column[good] for column in moments)
-                segments.append(Part(at, numbers[taken][good], lasts))
+                segments.append(Part(at, numbers[taken][good], lasts, segment))
         return Series(name, tuple(segments), covered, expected, _cause(all_readings, sources), source)
 
 

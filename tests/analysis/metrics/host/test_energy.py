@@ -5,8 +5,12 @@ from dataclasses import replace
 import pytest
 
 from bench.energy import WORLDS, simulated
+from bench.simulated_answers import simulated_answer
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.host.energy import energy_ratio
+from gatekeeper.analysis.metrics.host.energy import answer_powers, energy_ratio
+from gatekeeper.analysis.metrics.host.host_series import STRETCHES, HostSamples, host_segment
+from gatekeeper.core.records import HostSample, Reading
+from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import Estimate
 from tests.builders.golden_words import says
 from tests.builders.slo import because, known
@@ -74,6 +78,28 @@ def test_answers_shorter_than_two_samples_are_not_weighed() -> None:
     few = replace(powers, watts=dict([*powers.watts.items()][:10]))
 
     says("estimates", "short answers are not weighed", because(energy_ratio(replace(paired, powers=lambda: few))))
+
+
+def test_plain_blocks_cut_no_answer_off_from_its_power() -> None:
+    """
+    Samples number the stretches between plain blocks; the answers of all of them are weighed, and none of another run's
+    segment.
+    """
+    answers = [simulated_answer("plain", "c0", str(at), 60.0 * at + 5, 50.0, 200) for at in range(STRETCHES)]
+    samples = [
+        HostSample("", at * 10**9, {"package_power": Reading(9.0 + at % 7, "W", "macmon", "ok", 0.0)}, "soak-1", number)
+        for at in range(60 * STRETCHES)
+        for number in [host_segment(answers[0].segment, at // 60)]
+    ]
+
+    powers = answer_powers(HostSamples(samples, 1.0), HostColumns.of(samples), answers, rested=False)
+    resumed = [replace(answer, segment=answer.segment + 1) for answer in answers]
+    others = answer_powers(HostSamples(samples, 1.0), HostColumns.of(samples), resumed, rested=False)
+
+    assert not isinstance(powers, str)
+    assert not isinstance(others, str)
+    assert {answer.key for answer in answers} == {key for _, key in powers.watts}
+    assert {} == others.watts
 
 
 def test_it_is_estimated_as_every_metric_of_a_pair() -> None:

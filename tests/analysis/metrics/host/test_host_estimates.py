@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bench.truth import Scenario, run, scenarios
 from gatekeeper.analysis.metrics.host.host_estimates import estimates
 from gatekeeper.analysis.metrics.host.host_findings import findings
-from gatekeeper.analysis.metrics.host.host_series import HostSamples
+from gatekeeper.analysis.metrics.host.host_series import HostSamples, host_segment
 from gatekeeper.analysis.metrics.host.host_throttling import is_fanless
 from gatekeeper.analysis.stats.slopes import slope
 from gatekeeper.analysis.verdict.host_checks import DISQUALIFYING
@@ -585,10 +585,29 @@ def test_growth_is_that_of_the_last_segment() -> None:
     """
     samples = [
         *soak(300, subject_footprint=lambda second: 4e9 + 1e6 * second),
-        *soak(300, segment=1, begin=900, subject_footprint=4e9),
+        *soak(300, segment=host_segment(1, 0), begin=900, subject_footprint=4e9),
     ]
 
     assert center(judged(samples)["footprint_growth"]) == 0.0
+
+
+def test_stretches_of_a_soak_share_one_growth() -> None:
+    """
+    Plain blocks interrupt a soak, but not its process: the rate under load is known as well as without them.
+    """
+    noise = np.random.default_rng(7).normal(0, 2e7, 600)
+    whole = soak(600, subject_footprint=lambda second: 4e9 + 1e5 * second + float(noise[second]))
+    apart = [
+        replace(sample, segment=host_segment(0, at // 120), at_ns=sample.at_ns + at // 120 * 100 * SECOND)
+        for at, sample in enumerate(whole)
+    ]
+
+    alone, joined = (judged(samples)["footprint_growth"] for samples in (whole, apart))
+
+    assert isinstance(alone, Estimate)
+    assert isinstance(joined, Estimate)
+    assert (alone.center, alone.lo, alone.hi) == pytest.approx((joined.center, joined.lo, joined.hi))
+    assert 0 < joined.lo <= 1e5 <= joined.hi
 
 
 def test_a_few_readings_have_no_slope() -> None:
