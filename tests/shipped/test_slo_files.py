@@ -65,6 +65,7 @@ schema = 1
 name = "every-key"
 why = "Each key of the format once."
 confidence = 0.9
+visible_harm = 0.25
 max_duration = "8 h"
 
 [host]
