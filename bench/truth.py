@@ -174,6 +174,7 @@ def _late() -> dict[str, Mapping[str, Any]]:
     shapes: dict[str, Sequence[Mapping[str, Any]]] = {
         "late fall": [{**fall, "after": 450.0, "over": 150.0}],
         "late step": [{**fall, "after": 480.0, "over": 1.0}],
+        "fall in the last tenth": [{**fall, "by": 0.15, "after": 540.0, "over": 70.0}],
         "step at 360 s": [{**fall, "after": 360.0, "over": 1.0}],
         "step at 540 s": [{**fall, "after": 540.0, "over": 1.0}],
         "fall of 10 % from 300 s": [{**fall, "by": 0.10, "after": 300.0, "over": 300.0}],

@@ -65,12 +65,13 @@ def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]
 
 
 def baseline_held(drifts: Iterable[Change | None], limit: float, level: float) -> bool | None:
-    """Return whether plain decoding kept its speed within *limit*.
+    """Return whether plain decoding is proven, at *level*, to have kept its speed within *limit*, or not to have.
 
-    None: no drift is known, or chance may have made it: it is not proven at *level*.
+    None: no drift is known, or chance may have made it, or hidden it.
     """
-    known = [drift for drift in drifts if drift is not None]
-    beyond_limit = [drift for drift in known if abs(math.expm1(drift.size)) > limit]
-    if not beyond_limit:
-        return True if known else None
-    return False if any(abs(drift.size) > NormalDist().inv_cdf(level) * drift.error for drift in beyond_limit) else None
+    errors = NormalDist().inv_cdf(level)
+    known = [(math.expm1(abs(drift.size)), abs(drift.size), errors * drift.error) for drift in drifts if drift]
+    if any(moved > limit and size > error for moved, size, error in known):
+        return False
+    within = all(math.expm1(size + error) <= limit for _, size, error in known)
+    return True if known and within else None
