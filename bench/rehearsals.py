@@ -86,7 +86,7 @@ class Rehearsal:
 WORDS = {
     "blind": "GPU not visible",
     "unstable": "plain answers of two speeds",
-    "leak": "a leak of 7.2 GB/h",
+    "leak": "a leak of 3.6 GB/h",
     "throttle": "throttled for a minute",
     "squeeze": "short of memory",
     "tools": "wrong tool calls",

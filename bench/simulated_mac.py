@@ -89,7 +89,7 @@ def script_of(
         for _ in range(CALIBRATIONS):
             _scale(rates, _measured_ratio(slo, rates, predictable) / truth)
     if fault == "leak":
-        rates["memory"]["leak"] = "2 MB/s"
+        rates["memory"]["leak"] = "1 MB/s"
     if fault == "wired":
         rates["cold"]["pause"] = "0 s"
     if fault == "unstable":
