@@ -295,6 +295,7 @@ LATENCIES = (
     Latency("p95", 0.95, 96, 3),
     Latency("itl_p50", 0.5, 24, 3, gaps=20, between_gaps=0.2),
     Latency("itl_p95", 0.95, 96, 3, gaps=20, between_gaps=0.2),
+    Latency("itl_p99", 0.99, 96, 2, gaps=20, between_gaps=0.2),
 )
 
 

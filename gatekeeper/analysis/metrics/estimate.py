@@ -213,8 +213,13 @@ def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> 
     estimated = population
     if paired.frozen and not _too_few(population, len(set(canaries)), quantile):
         frozen = fixed_canaries.quantile(pooled, quantile, paired.level, len(paired.canaries))
-        # Missing is of a look whose bounds are further out than the plan counted with.
-        estimated = (frozen or population) if isinstance(population, Missing) else with_population(population, frozen)
+        if isinstance(population, Estimate):
+            estimated = with_population(population, frozen)
+        else:
+            # A look may have bounds that are further out than the plan counted with, or too few repeats of canaries.
+            enough = len(set(canaries)) >= intervals.frozen_samples_needed(quantile, paired.level)
+            repeats = f"{len(canaries)} answers to {len(set(canaries))} canaries repeat too few of them to bound it"
+            estimated = frozen or (Missing(repeats, len(set(canaries))) if enough else population)
     counted = pooled.sums()
     means = (
         np.add.reduceat(pooled.values * pooled.weights, np.cumsum(pooled.sizes) - pooled.sizes) / counted
@@ -232,8 +237,8 @@ def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> 
 
 
 def _too_few(population: Estimate | Missing, canaries: int, quantile: float) -> bool:
-    """Return whether a quantile is not bounded for prompts like these, and has too few canaries for any bound."""
-    return isinstance(population, Missing) and canaries < intervals.samples_needed(quantile, LEAST_CONFIDENCE)
+    """Return whether a quantile is not bounded for prompts like these, and has too few canaries for these alone."""
+    return isinstance(population, Missing) and canaries < intervals.frozen_samples_needed(quantile, LEAST_CONFIDENCE)
 
 
 def _one_token_a_chunk(answer: Answer) -> Answer:

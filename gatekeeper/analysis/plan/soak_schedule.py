@@ -113,7 +113,8 @@ def canaries_needed(
         for_all = objective.scope == "population"
         if metric.quantile is not None:
             level = first_look_level(slo) if for_all or metric.quantile >= TAIL else bound_level(slo)
-            answered = max(answered, intervals.samples_needed(metric.quantile, level))
+            needed = intervals.samples_needed if for_all else intervals.frozen_samples_needed
+            answered = max(answered, needed(metric.quantile, level))
         if for_all and metric.against_plain:
             paired = len(canaries)
         elif needs_every_canary(objective):

@@ -43,6 +43,15 @@ def samples_needed(quantile: float, level: float) -> int:
     return units_needed(max(quantile, 1 - quantile), level)
 
 
+def frozen_samples_needed(quantile: float, level: float) -> int:
+    """Return how many distinct canaries a bound on *quantile* needs where it holds for these canaries alone.
+
+    A tail beyond the p95 needs no more of them than the p95: what is uncertain is how their answers scatter, which
+    repeats show (`fixed_canaries.quantile`), not which canaries these are.
+    """
+    return samples_needed(min(quantile, 0.95), level)
+
+
 def units_needed(share: float, level: float) -> int:
     """Return how many independent units, were all of them alike, show that more than *share* < 1 of all are so."""
     return math.ceil(math.log(1 - level) / math.log(share) - 1e-9) if share > 0 else 1

@@ -30,7 +30,8 @@ def too_few_canaries(slo: Slo, workload: Workload, objective: Objective, canarie
     if metric.counted and objective.scope == "population" and (complaint := _share(slo, objective, about, have)):
         return [complaint]
     if metric.quantile is not None:
-        need = intervals.samples_needed(metric.quantile, _level(slo, objective))
+        needed = intervals.samples_needed if objective.beyond_canaries else intervals.frozen_samples_needed
+        need = needed(metric.quantile, _level(slo, objective))
         if have < need:
             message = (
                 f"a bound on the {percent(metric.quantile)} quantile at {_confidence(slo, objective)} needs {need} "
