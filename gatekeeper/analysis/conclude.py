@@ -29,7 +29,7 @@ from gatekeeper.analysis.verdict.sweep_result import negative_controls, sweep_ch
 from gatekeeper.analysis.verdict.workload_verdict import judge_baseline, judge_workload, no_gain_proven
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import CERTIFICATION_S, Workload
-from gatekeeper.core.verdict import Missing, Outcome
+from gatekeeper.core.verdict import Doubt, Missing, Outcome
 
 LEAST_PART = 0.25
 """A further part shorter than this share of the soak's duration would decide little."""
@@ -55,7 +55,11 @@ def conclude(case: Case) -> Conclusion:
         settings={name: choice.setting for name, choice in choices.items()},
         controls=controls,
         lies=sweep_lies(case),
-        doubts=[*case.doubts, *damage, *([f"host.jsonl: {case.host_trouble}"] if case.host_trouble else [])],
+        doubts=[
+            *case.doubts,
+            *map(Doubt, damage),
+            *([Doubt(f"host.jsonl: {case.host_trouble}")] if case.host_trouble else []),
+        ],
         findings=[*(finding for choice in choices.values() for finding in choice.findings), *controls],
     )
     state.note_plain_choices()
@@ -114,10 +118,14 @@ def _judge_soak(state: LadderState, soak: SoakPlan) -> SoakPlan | None:
     trouble = (
         recorded.trouble or clock_ran_backwards(recorded.records) or too_short(recorded.records, case.slo.soak.duration)
     )
-    state.doubts += [f"{soak.file}: {trouble}"] if trouble is not None else []
-    state.doubts += damage_after_soak(case, soak)
+    state.doubts += [Doubt(f"{soak.file}: {trouble}")] if trouble is not None else []
+    state.doubts += map(Doubt, damage_after_soak(case, soak))
     checks, findings = host_checks(case, soak)
-    state.doubts += [f"{finding.about}: {finding.detail}" for finding in findings if finding.kind in DISQUALIFYING]
+    state.doubts += [
+        Doubt(f"{finding.about}: {finding.detail}", finding.advice)
+        for finding in findings
+        if finding.kind in DISQUALIFYING
+    ]
     state.findings += findings
     verdicts = {}
     for name in soak.settings:
@@ -220,6 +228,7 @@ def _verdict(state: LadderState) -> Verdict:
         findings=(*case.findings, *state.lies.values(), *state.findings),
         transitions=tuple(state.transitions),
         incomplete=state.doubt or unfinished,
+        doubts=tuple(dict.fromkeys(state.doubts)),
     )
 
 

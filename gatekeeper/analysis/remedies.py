@@ -1,44 +1,36 @@
-"""What a run did not prove or keep, and what would: the remedy of each check, and the next command."""
+"""What a run did not prove or keep, and the remedy of each check."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gatekeeper.analysis.conclude import LEAST_PART, conclude
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.host_checks import DISQUALIFYING
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.exit_codes import ExitCode
-from gatekeeper.core.metrics import ALL, BY_NAME
+from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric, Per
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.text import listed
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import Check, FindingKind, Outcome
+from gatekeeper.core.verdict import Check, Outcome
 
 MOST_CANARIES = 100
 """Advice to multiply the canaries by more than this is no use."""
 ROUND_TO_S = 60.0
 """An extension is offered in whole minutes."""
 NEEDED = {
-    "were counted": "right counts: report those of this server to its developers",
+    "were counted": "report the counts of this server to its developers",
+    "does not report": "use a server that reports it",
+    "too few canaries": "add canaries, or soak longer",
 }
 """What it takes, by the reason why no longer soak helps."""
 CHANGE = "change the draft, the setting or the bound"
+"""What to do about an objective that names no metric of ours."""
 PLAIN_REMEDY = "use a smaller target or a faster machine: plain decoding misses the bound"
 """Where nothing drafts, no advice about the draft helps."""
 HOST_REMEDY = "close other programs, or use a smaller target: it fails without a draft too"
 MOST_EXTENSION_S = 86_400.0
 """A longer one is no advice: more canaries or another bound are."""
-SERVER_FAULTS = frozenset({FindingKind.ALL_DRAFTED_FAILED, FindingKind.CONTRADICTION})
-"""Findings about the server alone, whose advice comes before any about the machine."""
-TIMES = frozenset(
-    metric.name
-    for metric in ALL
-    if not metric.host and (metric.speed_ratio or metric.relative or metric.unit in {"s", "tok/s"})
-)
-"""Metrics whose interval is wider, or missing, on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +49,12 @@ def gaps(slo: Slo, verdict: Verdict, *, resumable: bool) -> tuple[Gap, ...]:
     again = "certify again"
     if resumable or verdict.ended_with_sweep:
         again = "continue it: gatekeeper certify SLO.toml --resume --output RUN_DIR"
-    if verdict.incomplete or resumable:
+    if verdict.doubts and not resumable:
+        reasons: dict[str, list[str]] = {}
+        for doubt in verdict.doubts:
+            reasons.setdefault(doubt.advice, []).append(doubt.because)
+        unproven += [Gap("the run", "; ".join(because), advice) for advice, because in reasons.items()]
+    elif verdict.incomplete or resumable:
         unproven.append(Gap("the run", verdict.incomplete or "it was interrupted", again))
     for workload in verdict.workloads:
         open_checks = [check for check in workload.checks if check.outcome is Outcome.UNPROVEN]
@@ -77,9 +74,9 @@ def _open(about: str, check: Check, *, resumable: bool) -> Gap:
 
 
 def remedy(check: Check) -> str:
-    """Return what would prove an unproven objective."""
+    """Return what to do about an unproven objective."""
     if check.settles:
-        return "a longer soak, until the ratio no longer changes"
+        return "soak longer, until the ratio no longer changes"
     if check.lo is not None and check.hi is not None and check.center is not None:
         return _narrower(check)
     return _measured(check, BY_NAME[check.metric])
@@ -102,15 +99,18 @@ def _measured(check: Check, metric: Metric) -> str:
         if reason in check.because:
             return f"{needed}; else remove the objective"
     if metric.host:
-        return "run `gatekeeper doctor`: it lists the sensors of this host and what to install or allow"
-    if metric.per is Per.WINDOW:
-        return "a longer soak (soak.duration): it needs three windows (soak.window) with drafted tokens"
-    if metric.against_plain and metric.counted and check.against is None:
-        return "a longer soak (soak.max_duration), or more baseline requests in it (soak.baseline_share)"
-    if metric.quantile is not None:
-        return "more distinct canaries: repeated answers to the same canary add no evidence"
-    cause = "remove the cause, then certify again: an objective that is not measured never passes"
-    return cause if check.against is None else "certify as the certified run was made, or anew with --baseline none"
+        advice = "run `gatekeeper doctor`: it lists the sensors of this host and what to install or allow"
+    elif metric.per is Per.WINDOW:
+        advice = "soak longer (soak.duration): it needs three windows (soak.window) with drafted tokens"
+    elif check.against is not None:
+        advice = "certify as the certified run was made, or anew with --baseline none"
+    elif metric.against_plain and metric.counted:
+        advice = "soak longer (soak.max_duration), or with more baseline requests (soak.baseline_share)"
+    elif metric.quantile is not None:
+        advice = "add distinct canaries: repeated answers to the same canary add no evidence"
+    else:
+        advice = "remove the cause, or the objective: one that is not measured never passes"
+    return advice
 
 
 def _narrower(check: Check) -> str:
@@ -121,10 +121,14 @@ def _narrower(check: Check) -> str:
         return "change the setting or the bound: the estimate misses it, so more answers would make it fail"
     times = times_as_long(check)
     if times is None:
-        return f"another bound: the estimate is too close to {BY_NAME[check.metric].show(check.threshold)} to decide"
+        return (
+            f"set another bound: the estimate is too close to {BY_NAME[check.metric].show(check.threshold)} to decide"
+        )
     if check.scope == "frozen":
-        return f"a soak about {math.ceil(10 * times - 1e-6) / 10:g} times as long, if the estimate stays the same"
-    return f"about {math.ceil(times * check.n - 1e-6)} canaries instead of {check.n}, if the estimate stays the same"
+        return f"soak about {math.ceil(10 * times - 1e-6) / 10:g} times as long, if the estimate stays the same"
+    return (
+        f"use about {math.ceil(times * check.n - 1e-6)} canaries instead of {check.n}, if the estimate stays the same"
+    )
 
 
 def times_as_long(check: Check) -> float | None:
@@ -180,70 +184,6 @@ def extension(case: Case, verdict: Verdict) -> float | None:
     return more if due and more <= MOST_EXTENSION_S else None
 
 
-def advise_next(verdict: Verdict, unfinished: str | None, extend: float | None) -> tuple[str, str]:
-    """Return what to change, and the next command."""
-    again = "gatekeeper certify {slo}"
-    resumed = f"{again} --resume --output {{run}}"
-    if unfinished:
-        return "", resumed
-    if verdict.outcome is WorkloadOutcome.PROMOTED:
-        demo = "for a certificate, soak 600 s or more; for your models, write an SLO", "gatekeeper init"
-        return demo if verdict.grade == "demo" else ("", "gatekeeper admit {slo} --run {run}")
-    disqualifying = [finding for finding in verdict.findings if finding.kind in DISQUALIFYING]
-    if disqualifying:
-        return "; ".join(dict.fromkeys(finding.advice for finding in disqualifying)), again
-    if verdict.outcome is WorkloadOutcome.UNPROVEN:
-        deployable, busy = _offer_proven(verdict), _list_busy_programs(verdict)
-        if extend is None:
-            unsteady = any(finding.kind == FindingKind.UNSTABLE_ARM for finding in verdict.findings)
-            cause = "close other programs and let the machine cool" if unsteady else "remove the cause"
-            cause, ended = f"{busy}: close them" if busy else cause, verdict.ended_with_sweep
-            # A busy machine refuses no request and counts no token twice.
-            faults = [finding for finding in verdict.findings if finding.kind in SERVER_FAULTS]
-            cause = faults[0].advice if faults else cause
-            then = "continue, which measures plain decoding first" if ended else f"certify again{deployable}"
-            return f"{cause}, then {then}", resumed if ended else again
-        advice = f"{f'{busy}; ' if busy else ''}about {show_seconds(extend)} more soak should decide it{deployable}"
-        return advice, f"{again} --extend {extend / 60:.0f}m --output {{run}}"
-    return f"{'; '.join(_list_changes(verdict)) or CHANGE}, then certify again", again
-
-
 def drafts_in_the_end(verdict: Verdict) -> bool:
     """Return whether a draft ran in the last soak: a host check that failed there may be the draft's doing."""
     return any(workload.setting.get("draft") for workload in verdict.workloads)
-
-
-def _list_changes(verdict: Verdict) -> Sequence[str]:
-    """Return what to change where an objective on the host failed to the end, and what where others did, too."""
-    failed = [check for check in verdict.host_checks if check.outcome is Outcome.FAIL]
-    drafting = drafts_in_the_end(verdict)
-    changes = dict.fromkeys(failed_remedy(check, drafting=drafting) for check in failed)
-    workload_failed = any(check.outcome is Outcome.FAIL for workload in verdict.workloads for check in workload.checks)
-    return [*changes, *([CHANGE] if changes and workload_failed else [])]
-
-
-def _list_busy_programs(verdict: Verdict) -> str:
-    """Write which programs kept the machine busy during the stage that left times open; empty where none did."""
-    waiting = [workload for workload in verdict.workloads if workload.outcome is WorkloadOutcome.UNPROVEN]
-    checks = [check for workload in waiting for check in workload.checks if check.outcome is Outcome.UNPROVEN]
-    if checks and not any(
-        check.metric in TIMES and (check.center is not None or check.because == FindingKind.UNSTABLE_ARM.means)
-        for check in checks
-    ):
-        return ""
-    stage = "soak" if any(workload.checks for workload in waiting) else ""
-    busy_findings = [finding for finding in verdict.findings if finding.kind == FindingKind.BUSY_MACHINE]
-    return next(
-        (f"{finding.about} {finding.detail}" for finding in reversed(busy_findings) if stage in finding.about), ""
-    )
-
-
-def _offer_proven(verdict: Verdict) -> str:
-    """Write how the workloads that are proven can be deployed although others, which must draft, are open."""
-    proven = [workload.name for workload in verdict.workloads if workload.outcome is WorkloadOutcome.PROMOTED]
-    is_open = (workload for workload in verdict.workloads if workload.outcome is WorkloadOutcome.UNPROVEN)
-    waiting = [workload.name for workload in is_open if workload.required]
-    if not proven or not waiting:
-        return ""
-    optional = f'with speculation = "optional" for {listed(waiting)}'
-    return f"; {listed(proven)} {'is' if len(proven) == 1 else 'are'} proven, and deployed {optional}"

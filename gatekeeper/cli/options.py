@@ -187,11 +187,15 @@ def annotate(decision: "Decision", run_dir: Path, slo: Path | None) -> None:
 
 
 def slo_of(run_dir: Path, slo: Path | None) -> Path | str:
-    """Return the SLO file for the next command: *slo*, or a file with the text of the run's; a placeholder without."""
+    """Return the SLO file for the next command: *slo*, or a file with the text of the run's; without one, its name."""
     from gatekeeper.core.system.inputs import SLO_NAME, find_slo_file
+    from gatekeeper.core.system.run_directory import MANIFEST, RunDirectory
 
     file, _ = find_slo_file(run_dir, slo)
-    return "SLO.toml" if slo is None and file == run_dir / SLO_NAME else file
+    if slo is not None or file != run_dir / SLO_NAME:
+        return file
+    frozen = RunDirectory(run_dir).document(MANIFEST).get("slo")
+    return str(frozen.get("name", "SLO.toml")) if isinstance(frozen, dict) else "SLO.toml"
 
 
 def parse_address(listen: str, example: int) -> tuple[str, int]:

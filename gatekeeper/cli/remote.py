@@ -20,6 +20,7 @@ from gatekeeper.cli.options import (
     parse_duration,
     show,
     show_decision,
+    slo_of,
 )
 from gatekeeper.core.errors import NoProofError
 from gatekeeper.core.reasons import Reason
@@ -182,7 +183,7 @@ def _show_result(result: "RemoteResult", slo: Path | None, grade: str, *, as_jso
         if as_json:
             sys.stdout.write(result.text)
         else:
-            show_decision(decision, result.path, slo or "SLO.toml", verbose=verbose)
+            show_decision(decision, result.path, slo_of(result.path, slo), verbose=verbose)
         code = int(decision.exit_code)
     if result.error is not None:
         sys.stdout.flush()

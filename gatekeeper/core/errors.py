@@ -5,6 +5,9 @@ from collections.abc import Iterable
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.reasons import Reason
 
+RESTORE_HINT = "restore the run from a copy, or certify again"
+"""What to do where files of a run were changed or are damaged."""
+
 
 class GatekeeperError(Exception):
     """An error that ends the command: `message` says what is wrong and where, `hint` what to do next."""

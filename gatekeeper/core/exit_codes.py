@@ -39,7 +39,7 @@ class ExitCode(IntEnum):
     UNPROVEN = (
         3, "unproven: evidence is missing",
         "Evidence is missing, or this host cannot provide it.",
-        "see what would prove it: gatekeeper report RUN",
+        "see what to do: gatekeeper report RUN",
     )  # fmt: skip
     INTERNAL_ERROR = (
         4, "gatekeeper itself failed",

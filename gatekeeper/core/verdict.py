@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import Any, Literal, Self
 
+from gatekeeper.core.errors import RESTORE_HINT
 from gatekeeper.core.metrics import BY_NAME
 
 AGAINST_CERTIFIED = "against the certified run: "
@@ -91,6 +92,16 @@ class Missing:
 @dataclass(frozen=True, slots=True)
 class StillChanging(Missing):
     """No estimate, because the value still changed at the end: more time shows where it settles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why the records of a run do not suffice for a verdict, and what to do about it."""
+
+    because: str
+    advice: str = RESTORE_HINT
+    next: str = "gatekeeper certify {slo}"
+    """The next command; `{slo}` stands for the path of the SLO file."""
 
 
 def known(**values: object) -> dict[str, object]:

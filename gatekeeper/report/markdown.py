@@ -50,7 +50,7 @@ def _blocks(page: PageData, *, with_passed: bool) -> list[str]:
     open_ones = {row.check.because for row in decided.rows} | {workload.because for workload in decided.workloads}
     if gaps := [gap for gap in page.gaps if gap.because not in open_ones]:
         rows = [(plain(gap.about), plain(gap.because), plain(gap.remedy)) for gap in gaps]
-        blocks += ["### What was not proven", table(("What", "Because", "What would prove it"), rows)]
+        blocks += ["### What was not proven", table(("What", "Because", "What to do"), rows)]
     if given_up := [row for row in decided.rows if not row.blocking]:
         blocks += ["### Objectives that settings given up did not meet", _rows(given_up)]
     groups = [(workload.name, workload.checks) for workload in verdict.workloads] + [("host", verdict.host_checks)]

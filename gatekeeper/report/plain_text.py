@@ -107,14 +107,14 @@ def _check_lines(checks: tuple[Check, ...], *, incomplete: bool) -> list[str]:
 
 
 def explanation(check: Check, *, incomplete: bool) -> list[str]:
-    """Return why the objective of a check that does not pass was set, and what would prove an unproven one.
+    """Return why the objective of a check that does not pass was set, and what to do about an unproven one.
 
-    What would prove it is left out for an *incomplete* run, where it is always the rest of the run.
+    What to do is left out for an *incomplete* run, where it is always the rest of the run.
     """
     if check.outcome is Outcome.PASS:
         return []
     unproven = check.outcome is Outcome.UNPROVEN and not incomplete
-    return [f"why this objective: {check.why}", *([f"what would prove it: {remedy(check)}"] if unproven else [])]
+    return [f"why this objective: {check.why}", *([f"what to do: {remedy(check)}"] if unproven else [])]
 
 
 def conditions(policy: Policy) -> list[str]:

@@ -10,7 +10,7 @@ from gatekeeper.analysis.conclude import Conclusion, conclude
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.core.records import Generation, Role, Setting, StoredRecords, setting
-from gatekeeper.core.verdict import Finding, Outcome
+from gatekeeper.core.verdict import Doubt, Finding, Outcome
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, concluded, sample, soaked, with_soak
 from tests.builders.golden_words import says
 from tests.builders.slo import FAST, PLAIN, objective
@@ -399,7 +399,7 @@ def _without_last(answers: Sequence[Generation]) -> Sequence[Generation]:
 
 
 TROUBLES: dict[str, Callable[[Case, str], Case]] = {
-    "a doubt of the run": lambda case, _: replace(case, doubts=("another host",)),
+    "a doubt of the run": lambda case, _: replace(case, doubts=(Doubt("another host"),)),
     "a damaged soak": lambda case, leg: replace(
         case, soaks={leg: StoredRecords(_without_last(case.soaks[leg].records), "cut off inside line 9")}
     ),

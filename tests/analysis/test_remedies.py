@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from gatekeeper.analysis.remedies import HOST_REMEDY, advise_next, gaps, passes_at, remedy, times_as_long
+from gatekeeper.analysis.remedies import gaps, passes_at, remedy, times_as_long
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.verdict import Check, Finding, FindingKind, Outcome
+from gatekeeper.core.verdict import Check, Doubt, Outcome
 from tests.builders.slo import slo
 
 
@@ -25,9 +25,11 @@ def check(metric: str = "throughput_ratio", bound: str = "at_least", **interval:
         (check(center=1.1601, lo=1.0, hi=1.3, n=12), "too close"),
         (check("memory_headroom"), "gatekeeper doctor"),
         (check("acceptance_window_min"), "three windows"),
-        (check("token_agreement"), "a longer soak"),
-        (check("ttft"), "more distinct canaries"),
+        (check("token_agreement"), "soak longer"),
+        (check("ttft"), "distinct canaries"),
         (check("throughput_ratio"), "remove the cause"),
+        (replace(check("ttft"), because="this server does not report its first token"), "a server that reports it"),
+        (replace(check(), because="too few canaries in both arms: 4, need 5"), "add canaries"),
     ],
 )
 def test_each_gap_has_its_remedy(unproven: Check, says: str) -> None:
@@ -97,6 +99,19 @@ def test_the_runs_own_evidence_comes_first() -> None:
     assert "certify again" == gaps(slo(), undecided, resumable=False)[0].remedy
 
 
+def test_each_doubt_of_the_records_has_its_own_advice() -> None:
+    """
+    Doubts with one advice are one gap; another has a gap of its own.
+    """
+    doubts = Doubt("a is cut off"), Doubt("b is missing"), Doubt("another chip", "certify there")
+
+    run = gaps(slo(), verdict(incomplete="of all these", doubts=doubts), resumable=False)[:2]
+
+    restore = "restore the run from a copy, or certify again"
+    expected = [("a is cut off; b is missing", restore), ("another chip", "certify there")]
+    assert expected == [(gap.because, gap.remedy) for gap in run]
+
+
 def test_an_outcome_that_no_check_explains_is_a_gap() -> None:
     """
     A workload that is unproven without an open objective says why itself.
@@ -116,45 +131,3 @@ def test_a_proven_run_has_no_gap() -> None:
 
     assert () == gaps(slo(), verdict(workloads=(promoted,)), resumable=False)
     assert ["the run"] == [gap.about for gap in gaps(slo(), verdict(workloads=(promoted,)), resumable=True)]
-
-
-HEADROOM = replace(check("memory_headroom"), outcome=Outcome.FAIL)
-THROTTLED = replace(check("throttle_time", "at_most"), outcome=Outcome.FAIL)
-
-
-def settled(*host_checks: Check, draft: str | None, **changes: object) -> Verdict:
-    """Return a verdict whose one workload meets its objectives, with a draft or plainly."""
-    checks = (replace(check(), outcome=Outcome.PASS),)
-    outcome = WorkloadOutcome.PROMOTED if draft else WorkloadOutcome.GRADED_BACK
-    workload = WorkloadVerdict("easy", outcome, {"draft": draft}, checks, required=False, because="of its checks")
-    return replace(Verdict("made", "certification", "abc", (workload,), host_checks), **changes)  # type: ignore[arg-type]
-
-
-def test_advice_on_the_machine_names_no_draft_where_plain_decoding_fails_too() -> None:
-    """
-    The host's own remedies, each once; the draft is named where one ran, or where a workload fails besides.
-    """
-    assert f"{HOST_REMEDY}, then certify again" == advise_next(settled(HEADROOM, draft=None), None, None)[0]
-    cool = advise_next(settled(THROTTLED, draft=None), None, None)[0]
-    assert cool.startswith("cool the host")
-    assert "draft" not in cool
-    assert "lighter draft" in advise_next(settled(HEADROOM, draft="d"), None, None)[0]
-    both = advise_next(verdict(host_checks=(THROTTLED,)), None, None)[0]
-    assert both.startswith("cool the host")
-    assert "change the draft" in both
-
-
-@pytest.mark.parametrize("kind", [FindingKind.VIRTUAL_MAC, FindingKind.HOST_SLEPT, FindingKind.POWER_LOST])
-@pytest.mark.parametrize("host_checks", [(), (HEADROOM,)])
-def test_what_disqualifies_a_run_is_advised_on_first(kind: FindingKind, host_checks: tuple[Check, ...]) -> None:
-    """
-    Neither busy programs nor a failed objective come before a machine that can prove nothing as it is.
-    """
-    findings = (
-        Finding(FindingKind.BUSY_MACHINE, "during soak-1", "other programs used 4 of 10 cores"),
-        Finding(kind, "soak-1, host", "what happened", "mend the host"),
-    )
-
-    advice = advise_next(verdict(findings=findings, host_checks=host_checks), None, 600.0)
-
-    assert ("mend the host", "gatekeeper certify {slo}") == advice

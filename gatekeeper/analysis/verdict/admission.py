@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from gatekeeper.analysis.plan.complaints.wrong_host import OTHER_HOST
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import NoProofError
@@ -94,9 +95,7 @@ def _other_model(before: Model | None, after: Model | None) -> str:
 def right_host(doubts: Sequence[str]) -> None:
     """Refuse a run whose host is not the one of the SLO's [host]."""
     if doubts:
-        raise NoProofError(
-            Reason.OTHER_HOST, "; ".join(dict.fromkeys(doubts)), hint="certify on a host that matches [host] of the SLO"
-        )
+        raise NoProofError(Reason.OTHER_HOST, "; ".join(dict.fromkeys(doubts)), hint=OTHER_HOST)
 
 
 def proven(verdict: Verdict) -> None:

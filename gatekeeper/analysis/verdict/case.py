@@ -23,7 +23,7 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import MISSING, Generation, HostSample, Role, Setting, StoredRecords
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Finding
+from gatekeeper.core.verdict import Doubt, Finding
 
 LIVE_LAG = 2
 """Intervals by which a sample of the host may be written late."""
@@ -60,7 +60,7 @@ class Case:
     """How the backend is deployed with its prompt cache off; None where nothing more is known."""
     findings: tuple[Finding, ...] = ()
     """Findings of the freeze stage."""
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
     """Why nothing can be promoted, whatever the records show: a host other than the SLO's, a damaged record."""
     needs: dict[str, Mapping[str, Needs]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What `needs_after` found of each soak, by its file; a changed copy of this case finds it again."""

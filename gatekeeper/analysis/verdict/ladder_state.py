@@ -12,7 +12,7 @@ from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Transition, W
 from gatekeeper.analysis.verdict.workload_verdict import no_gain_proven
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Setting
-from gatekeeper.core.verdict import Check, Finding, Outcome
+from gatekeeper.core.verdict import Check, Doubt, Finding, Outcome
 
 LONGER = "longer-draft"
 """The step from a shorter draft to a longer one: it takes the place of `shrink-draft` and its share of the error."""
@@ -35,7 +35,7 @@ class LadderState:
     """Findings of the sweep about the system under test as a whole."""
     lies: Mapping[str, Finding]
     """By workload: counters in the sweep that cannot be true."""
-    doubts: list[str]
+    doubts: list[Doubt]
     findings: list[Finding]
     last_step: dict[str, str] = field(default_factory=dict)
     settled: dict[str, WorkloadVerdict] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class LadderState:
     @property
     def doubt(self) -> str | None:
         """Return why the records do not suffice, if they do not."""
-        return "; ".join(dict.fromkeys(self.doubts)) or None
+        return "; ".join(dict.fromkeys(doubt.because for doubt in self.doubts)) or None
 
     def routes(self, workloads: Sequence[WorkloadVerdict]) -> dict[str, Setting]:
         """Return the setting of each workload, once all are known; one that is not promoted decodes plainly."""

@@ -13,7 +13,7 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Knobs
-from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome, figures, known, worst
+from gatekeeper.core.verdict import Check, Doubt, Estimate, Finding, Missing, Outcome, figures, known, worst
 
 if TYPE_CHECKING:  # it brings numpy, which a command that prints a line does without
     from gatekeeper.analysis.verdict.cached_contexts import CachedContext
@@ -209,6 +209,8 @@ class Verdict:
     """Every step down the fallback ladder."""
     incomplete: str | None = None
     """Why the records do not suffice, if they do not; then the exit code is never 0."""
+    doubts: tuple[Doubt, ...] = ()
+    """The same, each with what to do about it; no part of the document."""
     routing: Routing | Missing | None = None
     """What one route per workload gains over one setting for all."""
 

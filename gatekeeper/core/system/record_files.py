@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Generic
 
 from pydantic import TypeAdapter
 
-from gatekeeper.core.errors import GatekeeperError, NoProofError
+from gatekeeper.core.errors import RESTORE_HINT, GatekeeperError, NoProofError
 from gatekeeper.core.parse import ParseError, check_whole_numbers, json_object
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import (
@@ -44,7 +44,6 @@ READ_BYTES = 1 << 20
 """Of a record file at once; a line has some ten thousand."""
 MOST_LINE = 64 << 20
 """Bytes of a record: an answer of a hundred thousand tokens has two megabytes, and a line is read whole."""
-RESTORE_HINT = "restore the run from a copy, or certify again"
 ANSWERS: TypeAdapter[Generation] = TypeAdapter(Generation)
 SAMPLES: TypeAdapter[HostSample] = TypeAdapter(HostSample)
 EVENTS: TypeAdapter[Event] = TypeAdapter(Event)

@@ -12,13 +12,20 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, OtherRulesError, nearest_word
+from gatekeeper.core.errors import (
+    RESTORE_HINT,
+    GatekeeperError,
+    InputError,
+    NoProofError,
+    OtherRulesError,
+    nearest_word,
+)
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Kind
 from gatekeeper.core.system.file_lock import FileLock, LockHeldError
 from gatekeeper.core.system.files import MOST_BYTES, NotRegularError, file_sha256, read_regular, write_atomically
-from gatekeeper.core.system.record_files import DAMAGED, RESTORE_HINT, RecordWriter, unreadable, write_errors
+from gatekeeper.core.system.record_files import DAMAGED, RecordWriter, unreadable, write_errors
 
 RUNS = Path("runs")
 """Where a run goes without --output."""

@@ -12,12 +12,11 @@ from gatekeeper.backends.models import artifacts
 from gatekeeper.core import parse
 from gatekeeper.core import policy as policies
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import InputError
+from gatekeeper.core.errors import RESTORE_HINT, InputError
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.policy import Policy, Route
 from gatekeeper.core.system import files, inputs, run_directory
 from gatekeeper.core.system.inputs import Inputs
-from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.system.run_directory import POLICY
 from gatekeeper.core.units import show_seconds
 from gatekeeper.live.running.model_identity import model_name

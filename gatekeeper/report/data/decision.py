@@ -6,7 +6,6 @@ It is computed from the verdict alone, once; the terminal, Markdown, the line an
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gatekeeper.analysis.remedies import advise_next
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, outcome_words
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.parse import ParseError, toml_table
@@ -14,6 +13,7 @@ from gatekeeper.core.records import Event
 from gatekeeper.core.text import counted, listed
 from gatekeeper.core.verdict import FindingKind, Outcome, rounded
 from gatekeeper.report.data.glossary import in_words
+from gatekeeper.report.data.next_step import advise_next
 from gatekeeper.report.data.objective_rows import ObjectiveRow, objective_rows, states
 from gatekeeper.report.data.workload_summary import WorkloadSummary, rate, short_ratio, summary_of
 
@@ -88,7 +88,7 @@ def decide(
     """
     workloads = tuple(map(summary_of, verdict.workloads))
     rows = tuple(objective_rows(verdict))
-    advice, command = advise_next(verdict, unfinished, extend)
+    advice, command = advise_next(verdict, rows, unfinished, extend)
     if alone and not unfinished:
         advice, command = "", "gatekeeper certify {slo}"
     return Decision(

@@ -158,7 +158,7 @@ def _gaps(page: PageData) -> Markup | None:
         for gap in page.gaps
         if gap.about != "the grade" and gap.because not in said
     ]
-    heads = ("What", "Because", "What would prove it")
+    heads = ("What", "Because", "What to do")
     return section("What was not proven", table(heads, rows, "gaps"), name="open") if rows else None
 
 

@@ -99,7 +99,7 @@ def _fit_lines(console: Console, decision: Decision, end: Sequence[Text], height
     blocking = [row for row in rows if row.blocking]
     head = _head(console, decision, rows=bool(blocking))
     foot = [*_remarks(console, decision), Text(), *end]
-    # What would prove an incomplete run is always the rest of the run.
+    # What an incomplete run needs is always the rest of the run.
     details = (0,) if decision.verdict.incomplete else (2, 1, 0)
     described = {detail: [_row(console, row, detail) for row in blocking] for detail in details}
     nonblocking = [line for row in rows if not row.blocking for line in _row(console, row, 0)]
@@ -206,7 +206,9 @@ def _foot(decision: Decision, run: Path, slo: object, console: Console, *, short
     yield Text(printable_error(place))
     if opening:
         yield Text(printable_error(f"    {opening}"))
-    if decision.valid_until is not None:
+    if decision.valid_until is not None and decision.verdict.exit_code == ExitCode.UNPROVEN:
+        yield Text(printable_error(f"policy: {policy} is of a run that is not proven: do not deploy it"))
+    elif decision.valid_until is not None:
         until = "" if decision.demo else f", valid until {readable_time(decision.valid_until)}"
         yield Text(printable_error(f"policy: {policy}{until}"))
     else:

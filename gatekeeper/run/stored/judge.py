@@ -9,14 +9,14 @@ from gatekeeper.analysis.remedies import extension
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
-from gatekeeper.core.errors import InputError, NoProofError
+from gatekeeper.core.errors import RESTORE_HINT, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event, StoredRecords
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.inputs import Inputs, load_manifest, stored_inputs
 from gatekeeper.core.system.inputs import read as read_inputs
-from gatekeeper.core.system.record_files import EVENTS, RESTORE_HINT, no_search_for_cycles, read_records
+from gatekeeper.core.system.record_files import EVENTS, no_search_for_cycles, read_records
 from gatekeeper.core.system.run_directory import (
     CHECKSUMS,
     EVENTS_FILE,
@@ -26,6 +26,7 @@ from gatekeeper.core.system.run_directory import (
     RunDirectory,
     unreadable_as_no_proof,
 )
+from gatekeeper.core.verdict import Doubt
 from gatekeeper.report.data.decision import Decision, decide, reached
 from gatekeeper.run.stored.load import load_case
 
@@ -77,14 +78,14 @@ def load_run(directory: RunDirectory, slo_path: Path | None = None) -> tuple[Cas
         case = load_case(directory, inputs, manifest, text)
     events = read_records(path / EVENTS_FILE, EVENTS)
     if events.trouble is not None:
-        doubts.append(f"events.jsonl: {events.trouble}")
+        doubts.append(f"{EVENTS_FILE}: {events.trouble}")
     if not (path / PLAN).is_file():
         doubts.append(f"{PLAN}: missing")
     if not directory.is_finished():
         doubts.append(f"{CHECKSUMS}: missing")  # unfinished, or nothing shows what was changed since
     changed = directory.changed_files(lambda name: name.endswith(".jsonl") or name in {MANIFEST, PLAN})
     doubts += [f"{name} differs from {CHECKSUMS}" for name in changed]
-    return replace(case, doubts=(*case.doubts, *dict.fromkeys(doubts))), manifest, events
+    return replace(case, doubts=(*case.doubts, *map(Doubt, dict.fromkeys(doubts)))), manifest, events
 
 
 def conclude_run(case: Case, path: Path) -> Verdict:
@@ -98,7 +99,8 @@ def conclude_run(case: Case, path: Path) -> Verdict:
     except (ValueError, LookupError) as error:
         if not case.doubts:
             raise
-        raise NoProofError(Reason.UNREADABLE, f"{path}: {'; '.join(case.doubts)}", hint=RESTORE_HINT) from error
+        because = "; ".join(doubt.because for doubt in case.doubts)
+        raise NoProofError(Reason.UNREADABLE, f"{path}: {because}", hint=RESTORE_HINT) from error
 
 
 def _with_objectives_of(inputs: Inputs, other_slo: Slo, path: Path) -> Inputs:

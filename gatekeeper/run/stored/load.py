@@ -8,6 +8,7 @@ from typing import Any
 
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.passes.soak_pass import Pass
+from gatekeeper.analysis.plan.complaints.wrong_host import OTHER_HOST
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.soak_schedule import PART
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
@@ -25,7 +26,7 @@ from gatekeeper.core.system.inputs import CERTIFIED_NAME, SLO_NAME, Inputs, load
 from gatekeeper.core.system.record_files import ANSWERS, DAMAGED, EVENTS, KINDS, SAMPLES, read_records
 from gatekeeper.core.system.run_directory import EVENTS_FILE, HOST_FILE, PLAN, RunDirectory
 from gatekeeper.core.text import json_text
-from gatekeeper.core.verdict import Finding, FindingKind
+from gatekeeper.core.verdict import Doubt, Finding, FindingKind
 
 BUSY = "busy"
 """The event that says what other programs use of the processor before a stage, or used during it."""
@@ -116,7 +117,11 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
             *busy_findings(events.records),
             *_given_up(events.records),
         ),
-        doubts=(*manifest.doubts, *_doubts(events.records), *lost),
+        doubts=(
+            *(Doubt(because, OTHER_HOST, "gatekeeper init") for because in manifest.doubts),
+            *_doubts(events.records),
+            *map(Doubt, lost),
+        ),
     )
 
 
@@ -216,15 +221,18 @@ def _given_up(events: Sequence[Event]) -> tuple[Finding, ...]:
     return tuple(Finding(FindingKind.UNSTABLE_ARM, about, because) for about, because in details.items())
 
 
-def _doubts(events: Sequence[Event]) -> list[str]:
+def _doubts(events: Sequence[Event]) -> list[Doubt]:
     doubts = []
     for event in events:
         if event.kind == "artifact_changed":
-            doubts.append(f"'{event.detail.get('model')}' changed on disk during the run")
+            because = f"'{event.detail.get('model')}' changed on disk during the run"
+            doubts.append(Doubt(because, "leave the models alone during a run, and certify again"))
         elif event.kind == "load_died":
-            doubts.append(f"the background load of {event.detail.get('soak')}: {event.detail.get('because')}")
+            because = f"the background load of {event.detail.get('soak')}: {event.detail.get('because')}"
+            doubts.append(Doubt(because, "correct [background] of the soak profile, or its memory, and certify again"))
         elif event.kind == "sampler_died":
-            doubts.append(f"host sampling stopped: {event.detail.get('because')}")
+            because = f"host sampling stopped: {event.detail.get('because')}"
+            doubts.append(Doubt(because, "see what `gatekeeper doctor` says of the sensors, and certify again"))
     return doubts
 
 

@@ -5,11 +5,10 @@ from pathlib import Path
 from gatekeeper.analysis.verdict.policy.certified_policy import allows_policy, issue_policy
 from gatekeeper.core import parse
 from gatekeeper.core import policy as policies
-from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.errors import RESTORE_HINT, GatekeeperError, InputError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.system.inputs import read_text
-from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.system.run_directory import POLICY, VERDICT, RunDirectory
 from gatekeeper.report.attestation import CERTIFICATE
 from gatekeeper.report.policy_toml import render

@@ -16,14 +16,13 @@ from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy,
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core import parse
 from gatekeeper.core import slo as slo_file
-from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
+from gatekeeper.core.errors import RESTORE_HINT, GatekeeperError, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.inputs import PROFILE_NAME, SLO_NAME, Inputs, canary_name, load_manifest
-from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.system.run_directory import EVENTS_FILE, MANIFEST, PLAN, POLICY, VERDICT, WATCH_FILES, RunDirectory
 from gatekeeper.core.text import json_text
 from gatekeeper.report import attestation, verdict_json

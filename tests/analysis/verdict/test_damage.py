@@ -12,6 +12,7 @@ from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.records import Generation, StoredRecords
+from gatekeeper.core.verdict import Doubt
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, sample, with_soak
 from tests.builders.slo import objective
 
@@ -85,7 +86,7 @@ def losses(draw: st.DrawFn, case: Case) -> Case:
         soaks=damaged(draw, case.soaks),
         host_samples=case.host_samples[:count] if lost_samples else case.host_samples,
         host_trouble="cut off" if lost_samples else None,
-        doubts=("host.jsonl: cut off",) if lost_samples else (),  # as the judge of a stored run says it
+        doubts=(Doubt("host.jsonl: cut off"),) if lost_samples else (),  # as the judge of a stored run says it
     )
 
 

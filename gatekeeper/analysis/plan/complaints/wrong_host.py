@@ -12,6 +12,9 @@ from gatekeeper.core.verdict import FindingKind
 MEMORY_TOLERANCE = 0.07
 """The kernel and the firmware reserve a few percent of a machine's memory."""
 
+OTHER_HOST = "certify on a host that matches [host] of the SLO, or write an SLO for this one"
+"""What to do on a host that an SLO is not for."""
+
 
 def host_doubts(required: Host, host: Mapping[str, Any]) -> list[str]:
     """Return how this host differs from the SLO's `[host]`; a value that is not known counts as different."""
