@@ -214,7 +214,8 @@ def probe_capabilities(inputs: Inputs, backend: Backend) -> tuple[Sight, list[Fi
     slo = inputs.slo
     answers = request_both_arms(slo, inputs.canaries, backend, lambda: Client(slo, backend, lambda *_: None))
     sight = confirmed_sight(answers, backend.sight, uncached=backend.uncached)
-    _refuse(missing_capabilities(slo, _traits(backend), sight, backend.draft_hint))
+    lacks = missing_capabilities(slo, _traits(backend), sight, backend.draft_hint, counts_pieces=answers.counts_pieces)
+    _refuse(lacks)
     any_server = isinstance(backend, ServerBackend) and backend.any_server
     expected = backend.sight & ~Sight.CLAIMED_ROUNDS if any_server else backend.sight
     return sight, probe_findings(answers, expected, backend.draft_hint), answers.arrival_times

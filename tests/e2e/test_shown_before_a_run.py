@@ -14,6 +14,7 @@ from tests.builders.servers import (
     Protocol,
     RecordedServer,
     Request,
+    by_round,
     event,
     finish,
     one_by_one,
@@ -21,15 +22,21 @@ from tests.builders.servers import (
 
 REPORTED = {"prompt_tokens_details": {"cached_tokens": 0}}
 """How a server tells that it read a whole prompt."""
+FIRST_TOKEN = {"metric": "ttft_delta", "at_most": 0.08, "why": "a reader waits for it"}
 
 
 def attached(
-    project: ProjectFolder, backend: str, usage: Mapping[str, object]
+    project: ProjectFolder,
+    backend: str,
+    usage: Mapping[str, object],
+    objective: Mapping[str, object] = FIRST_TOKEN,
+    *,
+    joined: bool = False,
 ) -> tuple[RecordedServer, RecordedServer]:
-    """Write an SLO with an objective on first tokens for two servers, whose answers end with *usage*."""
+    """Write an SLO with an *objective* for two servers, whose answers end with *usage*; *joined*: a piece a round."""
 
-    def pieces(_request: Request, _drafting: bool) -> Pieces:
-        yield from one_by_one()
+    def pieces(_request: Request, drafting: bool) -> Pieces:
+        yield from by_round(drafting=drafting) if joined else one_by_one()
         yield event(finish(usage={**USAGE, **usage}))
         yield DONE
 
@@ -48,7 +55,7 @@ def attached(
             "workload": [{"name": "easy", "canaries": "easy.jsonl"}],
             "sweep": {"repeats": 1},
             "soak": {"duration": "1 s"},
-            "objective": [{"metric": "ttft_delta", "at_most": 0.08, "why": "a reader waits for it"}],
+            "objective": [dict(objective)],
         }
     )  # fmt: skip
     return servers
@@ -81,3 +88,18 @@ def test_it_is_refused_where_the_server_does_not_tell(project: ProjectFolder) ->
         refused = project.run("certify", "slo.toml", "--output", "run", code=3)
 
     assert "did not show how much of a prompt came from a cache in two short answers" in " ".join(refused.err.split())
+
+
+def test_gaps_per_token_are_refused_where_several_tokens_come_a_piece(project: ProjectFolder) -> None:
+    """
+    Exit code 3 after two short answers, with another server or objective to take, and no advice about canaries.
+    """
+    objective = {"metric": "itl_p50", "at_most": "1 s", "why": "reading speed"}
+    fast, plain = attached(project, "openai", REPORTED, objective, joined=True)
+
+    with fast, plain:
+        refused = project.run("certify", "slo.toml", "--output", "run", code=3)
+
+    assert "did not show how many tokens each piece of two short answers has" in " ".join(refused.err.split())
+    assert "canaries" not in refused.err
+    assert "answer_latency" in refused.err

@@ -194,7 +194,7 @@ def pool_gaps(paired: PairedAnswers, *, per_token: bool) -> PooledGaps | Missing
     sizes, values, weights = all_bursts.sizes, all_bursts.gaps, np.ones(len(all_bursts.gaps))
     if per_token:
         if UNKNOWN in all_bursts.tokens:
-            return Missing("this backend does not report the tokens of a chunk")
+            return Missing("this server does not report how many tokens each piece of an answer has")
         gaps = all_bursts.per_token()
         sizes, values, weights = gaps.sizes, gaps.values, gaps.tokens
     del all_bursts  # of a day it has tens of megabytes

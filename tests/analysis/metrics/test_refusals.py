@@ -159,7 +159,7 @@ UNGIVEN: dict[str, tuple[str, Callable[[], PairedAnswers], Missing]] = {
     "uncounted chunks": (
         "itl_p50",
         lambda: evidence(spread(60, lambda _: answer([0.1, 0.2], tokens=[None] * 2, output_tokens=9))),
-        Missing("this backend does not report the tokens of a chunk", 0),
+        Missing("this server does not report how many tokens each piece of an answer has", 0),
     ),
 }
 

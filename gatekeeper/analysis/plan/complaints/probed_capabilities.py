@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gatekeeper.analysis.metrics.estimate import CHUNKS_PER_TOKEN
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
+from gatekeeper.analysis.metrics.timing import tokens_from
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.manifest import ArrivalTimes
 from gatekeeper.core.metrics.metric import Sight
@@ -37,6 +39,12 @@ class ProbeAnswers:
     def sound(self) -> tuple[Answer, ...]:
         """Return the answers without a fault."""
         return tuple(answer for answer in (self.plain, self.drafted) if answer is not None and answer.fault is None)
+
+    @property
+    def counts_pieces(self) -> bool | None:
+        """Return whether the tokens of each piece of the answers are known; None where no answer came in pieces."""
+        pieces = [answer for answer in self.sound if len(answer.arrivals) > 1]
+        return all(map(_counts_pieces, pieces)) if pieces else None
 
     @property
     def arrival_times(self) -> ArrivalTimes | None:
@@ -85,6 +93,15 @@ def _came_in_pieces(answers: Sequence[Answer]) -> bool | None:
     if any(len(answer.arrivals) < 2 and (answer.output_tokens or 0) > WHOLE_TOKENS for answer in answers):
         return False
     return True if answers and all(len(answer.arrivals) > 1 for answer in answers) else None
+
+
+def _counts_pieces(answer: Answer) -> bool:
+    """Return whether the tokens of each piece are counted, or each piece is one token.
+
+    Of a short answer a few tokens inside characters may be held back, which are few in a whole answer.
+    """
+    counted = tokens_from(answer.columns.tokens, 0) is not None
+    return counted or len(answer.arrivals) + WHOLE_TOKENS >= CHUNKS_PER_TOKEN * (answer.output_tokens or 0)
 
 
 def probe_findings(glance: ProbeAnswers, forecast: Sight, silent: str) -> list[Finding]:

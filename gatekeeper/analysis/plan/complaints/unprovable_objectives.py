@@ -103,21 +103,28 @@ def _weak_harm_test(slo: Slo, canaries: Mapping[str, Sequence[Canary]], kind: Ba
     return [Complaint("weak", "objective numerics_harm_p_value", message, hint)]
 
 
-def missing_capabilities(slo: Slo, kind: BackendTraits, shown: Sight, draft_hint: str) -> list[Complaint]:
+def missing_capabilities(
+    slo: Slo, kind: BackendTraits, shown: Sight, draft_hint: str, *, counts_pieces: bool | None = None
+) -> list[Complaint]:
     """Return what objectives need and this system does not show, unlike others of its kind.
 
-    *draft_hint* is the usual reason why a system of this kind with a draft decodes plainly.
+    *draft_hint* is the usual reason why a system of this kind with a draft decodes plainly. It *counts_pieces* where
+    the tokens of each piece of an answer are known; None: no answer says.
     """
     complaints = []
     drafts, terms = bool(slo.subject.drafts), Terms(sight=shown)
     for workload in slo.workload:
         for objective in all_objectives(slo, workload.name, speculating=drafts, terms=terms):
+            about = about_objective(objective, workload)
             if lacking := _unseen(objective, shown) & ~_unseen(objective, kind.sight | kind.may_show):
-                about = about_objective(objective, workload)
                 message = f"this {kind.name} did not show {lacking.words} in two short answers"
                 hint = (
                     draft_hint if lacking & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS) else "check its settings and version"
                 )
+                complaints.append(Complaint("not-here", about, message, hint))
+            elif objective.of.base == "itl" and counts_pieces is False:
+                message = f"this {kind.name} did not show how many tokens each piece of two short answers has"
+                hint = "use a server that counts them or sends one token a piece, or an objective on answer_latency"
                 complaints.append(Complaint("not-here", about, message, hint))
     return complaints
 

@@ -173,6 +173,26 @@ def test_promises_that_need_more_are_refused_here() -> None:
     assert [] == missing_capabilities(promised, kind, kind.sight, "")
 
 
+@pytest.mark.parametrize(
+    ("pieces", "counted", "refused"),
+    [(8, True, False), (8, False, True), (26, False, False), (32, False, False), (1, False, False)],
+)
+def test_a_gap_per_token_needs_the_tokens_of_each_piece(pieces: int, counted: bool, refused: bool) -> None:
+    """
+    Several tokens a piece that no count tells are refused before the run; a few characters held back are not.
+    """
+    arrivals = tuple(Arrival(at, 32 // pieces if counted else None) for at in range(pieces))
+    glance = ProbeAnswers(PLAIN, replace(DRAFTED, arrivals=arrivals, output_tokens=32))
+    kind = BackendTraits("openai", EVERYTHING, 8, frozenset())
+
+    complaints = missing_capabilities(
+        slo(objective("itl_p50", at_most=0.2)), kind, EVERYTHING, "", counts_pieces=glance.counts_pieces
+    )
+
+    assert refused == bool(complaints)
+    assert all("each piece" in complaint.message for complaint in complaints)
+
+
 def test_the_shortest_prompt_without_tools_is_asked() -> None:
     """
     A glance costs little, and a tool call that comes in one piece does not pass for a server that does not stream.
