@@ -1,7 +1,7 @@
 """The verdict as JUnit XML: fail is <failure>, unproven is <error>, and nothing is ever <skipped>.
 
-The time of a case, and of its suite, is that of the soaks which it rests on. Workloads share a soak, so the whole takes
-the time of its longest suite.
+The time of a suite is that of its soaks; so is that of its case `outcome`, and the other cases read the same answers in
+no time of their own. Workloads share a soak, so the whole takes the time of its longest suite.
 """
 
 import re
@@ -17,6 +17,8 @@ from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.objective_rows import ObjectiveRow
 
+OUTCOME = "outcome"
+"""The case of a workload as a whole."""
 _FORBIDDEN = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold (production `Char`, fifth edition, 2.2): control characters, surrogates, U+FFFE, U+FFFF.
 
@@ -35,7 +37,7 @@ def render(verdict: Verdict) -> str:
     for workload in verdict.workloads:
         suite = ET.SubElement(root, "testsuite", name=workload.name)
         about = f"{verdict.slo}.{workload.name}"
-        case, graded_back = _case(suite, about, "outcome"), workload.outcome is WorkloadOutcome.GRADED_BACK
+        case, graded_back = _case(suite, about, OUTCOME), workload.outcome is WorkloadOutcome.GRADED_BACK
         if workload.outcome is WorkloadOutcome.FAILED or (workload.required and graded_back):
             _bad(case, "failure", _outcome(workload), workload.because)
         elif workload.outcome is WorkloadOutcome.UNPROVEN:
@@ -81,8 +83,11 @@ def _seconds(workload: WorkloadVerdict) -> float:
 
 def _set_time(suite: ET.Element, seconds: float) -> None:
     """Set the time of a suite and its cases, if it is known."""
-    for element in (suite, *suite) if seconds else ():
-        element.set("time", f"{seconds:g}")
+    if not seconds:
+        return
+    suite.set("time", f"{seconds:g}")
+    for case in suite:
+        case.set("time", f"{seconds:g}" if case.get("name") == OUTCOME else "0")
 
 
 def _case(suite: ET.Element, classname: str, name: str) -> ET.Element:
