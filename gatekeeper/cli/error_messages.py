@@ -66,7 +66,9 @@ def _usage_error(error: click.ClickException) -> tuple[str, str]:
     choice = getattr(getattr(error, "param", None), "type", None)
     if isinstance(error, click.NoSuchOption):
         options = [name for option in error.ctx.command.params for name in option.opts] if error.ctx is not None else []
-        message, suggested = error.message, nearest_word(error.option_name, options)
+        # Without the dashes, which all have in common.
+        near = nearest_word(error.option_name.lstrip("-"), (name.lstrip("-") for name in options if name[:2] == "--"))
+        message, suggested = error.message, f"--{near}" if near is not None else None
     elif isinstance(choice, click.Choice):
         word = message.partition(": '")[2].partition("'")[0]
         suggested = nearest_word(word, map(str, choice.choices))

@@ -52,8 +52,10 @@ def parse(written: object, units: dict[str, float]) -> float:
     unit = match.group(2) if match else ""
     if match is None or (unit and unit not in units):
         near = nearest_word(unit, units)
-        allowed = f"write a number, alone or with one of these units: {', '.join(units)}"
-        raise ValueError(f"cannot read {quote(written)!r}\n{f'did you mean {near!r}? ' if near else ''}{allowed}")
+        hint = f"write a number, alone or with one of these units: {', '.join(units)}"
+        if near is not None and match is not None:  # the unit alone: twenty others help less
+            hint = f"did you mean '{match.group(1)} {near}'?"
+        raise ValueError(f"cannot read {quote(written)!r}\n{hint}")
     value = float(match.group(1)) * units.get(unit, 1.0)
     if not math.isfinite(value):
         raise ValueError(f"{quote(written)!r} is not a finite quantity")

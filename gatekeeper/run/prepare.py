@@ -22,7 +22,7 @@ from gatekeeper.backends import open_backend
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.backend_registry import SCRIPTED
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.errors import HostLacksError, InputError, UnprovableError
+from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError, UnprovableError
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import ArrivalTimes, Manifest, differences
 from gatekeeper.core.metrics.metric import Sight
@@ -221,6 +221,20 @@ def probe_capabilities(inputs: Inputs, backend: Backend) -> tuple[Sight, list[Fi
     return sight, probe_findings(answers, expected, backend.draft_hint), answers.arrival_times
 
 
+def refuse_unprovable(inputs: Inputs) -> None:
+    """Raise UnprovableError for what no host can prove of *inputs*: read from the SLO and its canaries alone."""
+    subject = inputs.slo.subject
+    names = (subject.target, *subject.drafts)
+    try:
+        backend = open_backend(
+            subject, models={name: Path(name) for name in names}, base=inputs.base, logs=Path(LOGS), greets=False
+        )
+    except GatekeeperError:  # what it needs may be there where it runs
+        return
+    problems = complaints(inputs.slo, inputs.canaries, _traits(backend), {})
+    _refuse([complaint for complaint in problems if complaint.weight == "never"])
+
+
 def hold_host(inputs: Inputs, path: Path) -> AbstractContextManager[str | None]:
     """Lock the host for the run at *path*, if it measures real time; the context yields a remark on it, or None."""
     return host.hold_host(path.absolute().name) if measures_real_time(inputs) else nullcontext()
@@ -237,11 +251,18 @@ def measures_real_time(inputs: Inputs) -> bool:
 
 
 def _traits(backend: Backend) -> BackendTraits:
-    greedy_only = isinstance(backend, ServerBackend) and backend.greedy_only
+    server = backend if isinstance(backend, ServerBackend) else None
     return BackendTraits(
-        backend.name, backend.sight, backend.streams, backend.knobs, caches=backend.caches, adapts=backend.adapts,
-        greedy_only=greedy_only, may_show=MAY_SHOW if isinstance(backend, ServerBackend) else Sight.NOTHING,
-    )  # fmt: skip
+        backend.name,
+        backend.sight,
+        backend.streams,
+        backend.knobs,
+        caches=backend.caches,
+        adapts=backend.adapts,
+        greedy_only=server is not None and server.greedy_only,
+        takes_knobs=server is not None and server.any_server,
+        may_show=MAY_SHOW if server is not None else Sight.NOTHING,
+    )
 
 
 def _refuse(problems: Sequence[Complaint]) -> None:

@@ -160,6 +160,8 @@ COMMANDS = {
     "two SLOs": (("certify", "slo.toml", "slo.toml"), "extra argument (slo.toml)", "certify [OPTIONS] SLO"),
     "no run to sign": (("sign", "folder", "--bundle", "x"), "folder has no manifest.json", "a run directory"),
     "an SLO for a policy": (("watch", "slo.toml", "--url", "http://x"), "has no manifest.json", "not the SLO file"),
+    "an option of another command": (("certify", "slo.toml", "--secconds", "3"), "no such option", "see: gatekeeper"),
+    "a long option": (("versus", "a", "b", "--secconds", "3"), "no such option '--secconds'", "'--seconds'"),
     "an option in capitals": (("certify", "slo.toml", "--OUT", "x"), "no such option '--OUT'", "'--out'"),
     "a shipped SLO by its path": (("plan", "slos/smoke.toml"), "does not exist", "did you mean 'smoke'?"),
     "an SLO for a run": (("report", "slo.toml"), "slo.toml is no run", "name a run directory"),
@@ -214,6 +216,7 @@ def test_canaries_of_another_kind_are_refused(project: ProjectFolder, mistake: s
 BOUNDS = {
     "memory without a unit": ('metric = "memory_headroom"\nat_least = 2', "means 2 B", '"2 GB"'),
     "milliseconds without a unit": ('metric = "ttft"\nat_most = 300', "means 5 min", '"300 ms"'),
+    "a change in per cent": ('metric = "ttft_delta"\nat_most = 8', "means +800 %", '"8 %"'),
     "per cent of a speed": ('metric = "answer_throughput_ratio"\nat_least = 120', "means 120 times", "write 1.2"),
     "the good side of a time": ('metric = "ttft"\nat_least = "300 ms"', "lower is better", "write at_most"),
     "the good side of a speed": ('metric = "decode_throughput"\nat_most = 30', "higher is better", "write at_least"),
@@ -241,6 +244,7 @@ IN_A_RUN = {
     "a run for its folder": (("admit", "slo.toml", "--runs", "run"), "run is a run", "--run run"),
     "a policy for its run": (("admit", "slo.toml", "--run", "run/policy.toml"), "is a part of a run", "folder: run"),
     "a run for canaries": (("canaries", "check", "run"), "run is a run", "run/inputs"),
+    "certify over a run": (("certify", "slo.toml", "--output", "run"), "run holds a finished run", "report run"),
     "output over a record": (
         ("report", "run", "--format", "csv", "-o", "run/host.jsonl"),
         "is a file of that run",

@@ -102,6 +102,9 @@ class RunDirectory:
         with write_errors(path):
             _check_folder(path)
             if not resume and path.is_dir() and not cls.nothing_measured(path):
+                if cls(path).is_finished():
+                    hint = f"choose another --output; gatekeeper report {path} shows that run and what to do next"
+                    raise InputError(f"{path} holds a finished run", hint=hint)
                 hint = "continue that run with --resume, or choose another --output"
                 hint = hint if is_run(path) else "choose another --output: a run begins in an empty folder"
                 raise InputError(f"{path} is not empty", hint=hint)

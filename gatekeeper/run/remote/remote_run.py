@@ -19,6 +19,7 @@ from gatekeeper.core.system.record_files import EVENTS
 from gatekeeper.core.system.run_directory import RUNS, RunDirectory, is_taken, new_run_id
 from gatekeeper.core.text import printable
 from gatekeeper.core.units import show_bytes, show_seconds
+from gatekeeper.run.prepare import refuse_unprovable
 from gatekeeper.run.remote import host_scripts, run_inputs
 from gatekeeper.run.remote.download import RemoteResult, download, judge_locally
 from gatekeeper.run.remote.remote_checks import ask, check_installed, check_plan, exports, look_at_host
@@ -148,6 +149,7 @@ class RemoteRunner:
         for job in jobs:
             if job.state == "running":
                 raise occupied_error(self.host, job)
+        refuse_unprovable(inputs.inputs)  # a model takes minutes to upload
         self._notify("stage", {"stage": f"checking {self.host.name}"})
         installed = self.retry(lambda: look_at_host(self.host))
         check_installed(self.host.name, installed, self.say)

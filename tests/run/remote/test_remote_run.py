@@ -299,6 +299,18 @@ def test_the_certified_runs_of_the_host_are_compared_with(pair: Make) -> None:
     assert "no run of the remote host" in elsewhere.err
 
 
+def test_what_no_host_can_prove_is_refused_before_anything_is_copied(pair: Make) -> None:
+    """
+    Contradicting bounds end the command as `plan` does, with nothing on the remote host.
+    """
+    remote = pair(objective=[objective("acceptance_rate", at_least=0.9), objective("acceptance_rate", at_most=0.1)])
+
+    refused = remote.project.run(*CERTIFY, code=2)
+
+    assert "contradict each other" in refused.err
+    assert not remote.server.state.exists()
+
+
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [

@@ -24,6 +24,10 @@ SLOWEST_S = 30.0
 """A time per token, or to the first one, from which on a bound was rather meant in milliseconds."""
 SMALLEST_B = 1e6
 """A size of memory below which a bound was rather meant in gigabytes."""
+LARGEST_CHANGE = 1.0
+"""A change against plain decoding from which on a bound was rather meant in per cent: 1 is twice as long."""
+LONGEST_DRAFT = 32
+"""A round ends at the first wrong token, so that a swept length above this is rather a slip."""
 FASTEST = 10.0
 """A gain in speed from which on a bound was rather meant in per cent."""
 
@@ -42,6 +46,8 @@ class BackendTraits:
     """It can choose the draft length by itself."""
     greedy_only: bool = False
     """It decodes greedily, whatever temperature a request has."""
+    takes_knobs: bool = False
+    """The SLO may say in [subject.knobs] how its server takes a knob."""
     may_show: Sight = Sight.NOTHING
     """What its first answers may show beyond *sight*, which is a forecast."""
 
@@ -65,7 +71,7 @@ def complaints(
         message = f"not measurable on this host: {host_lacks[metric]}"
         hint = "certify on another host, or remove the objective"
         complaints.append(Complaint("not-here", f"objective {metric}", message, hint))
-    complaints += [*odd_bound_complaints(slo), *_weak_harm_test(slo, canaries, kind)]
+    complaints += [*odd_bound_complaints(slo), *_long_drafts(slo), *_weak_harm_test(slo, canaries, kind)]
     if slo.soak.duration < CERTIFICATION_S:
         message = f"a soak of {slo.soak.duration:g} s makes a demo; a certificate needs {CERTIFICATION_S:g} s"
         complaints.append(Complaint("weak", "soak.duration", message, 'set duration = "600 s" to certify'))
@@ -179,16 +185,20 @@ def _only_unsure(slo: Slo) -> list[Complaint]:
     return [Complaint("weak", "sweep.draft_p_min", message, "add 0.0, with which every draft has its full length")]
 
 
-def _backend(slo: Slo, kind: BackendTraits) -> list[Complaint]:
-    complaints = []
+def _missing_knobs(slo: Slo, kind: BackendTraits) -> Iterator[Complaint]:
+    """Yield a complaint for each swept knob that the backend does not have."""
     swept = [("sweep", knob) for knob in (*CHOSEN, *CONDITIONS) if slo.sweep.values(knob)]
     for table, knob in swept:
         if knob not in kind.knobs and not (knob == "concurrency" and kind.streams > 1):
             message = f"backend {kind.name} has no knob {knob}"
-            complaints.append(
-                Complaint("never", f"{table}.{knob}", message, f"its knobs: {', '.join(sorted(kind.knobs))}")
-            )
-    complaints += [*_adaptive(slo, kind), *_sampled(slo, kind)]
+            hint = f"its knobs: {', '.join(sorted(kind.knobs))}"
+            if kind.takes_knobs:
+                hint += f"; where your server has it, say how it takes it: [subject.knobs.{knob}], field or argv"
+            yield Complaint("never", f"{table}.{knob}", message, hint)
+
+
+def _backend(slo: Slo, kind: BackendTraits) -> list[Complaint]:
+    complaints = [*_missing_knobs(slo, kind), *_adaptive(slo, kind), *_sampled(slo, kind)]
     for streams in {slo.soak.concurrency, *slo.sweep.concurrency}:
         if streams > kind.streams:
             message = f"backend {kind.name} serves {kind.streams} at once, the SLO sets concurrency = {streams}"
@@ -351,6 +361,14 @@ def odd_bound_complaints(slo: Slo) -> Iterator[Complaint]:
             yield Complaint("weak", f"objective[{number}] {objective.metric}", *odd)
 
 
+def _long_drafts(slo: Slo) -> Iterator[Complaint]:
+    """Yield a warning for a draft length that hardly pays anywhere; the tokens of a block are drafted at once."""
+    lengths = [value for value in slo.sweep.values("num_draft_tokens") if isinstance(value, int)]
+    if lengths and max(lengths) > LONGEST_DRAFT:
+        message = f"a draft length of {max(lengths)} hardly pays: a round ends at the first wrong token"
+        yield Complaint("weak", "sweep.num_draft_tokens", message, "most drafts pay at 2 to 8 tokens")
+
+
 def _odd_size(objective: Objective) -> tuple[str, str] | None:
     metric, bound = objective.of, objective.threshold
     says = f"{objective.bound} = {bound:g} means {show(bound, metric.unit)}"
@@ -360,6 +378,8 @@ def _odd_size(objective: Objective) -> tuple[str, str] | None:
         return says, f'for gigabytes write "{bound:g} GB"'
     if metric.speed_ratio and objective.bound == "at_least" and bound >= FASTEST:
         return f"at_least = {bound:g} means {bound:g} times plain decoding's speed", "for 20 % more write 1.2"
+    if metric.relative and objective.bound == "at_most" and bound >= LARGEST_CHANGE:
+        return f"at_most = {bound:g} means {metric.show(bound)}", f'for {bound:g} % write "{bound:g} %"'
     return None
 
 

@@ -254,6 +254,32 @@ def test_an_unknown_knob_and_too_many_streams() -> None:
     says("complaints", "an unknown knob and too many streams", refusals["soak.concurrency"].message)
 
 
+def test_a_knob_that_a_server_of_ones_own_may_have_names_the_table_for_it() -> None:
+    """
+    Where the SLO says how its server takes a knob, the complaint names that table; a server with fixed knobs has none.
+    """
+    fixed = BackendTraits("fixed", EVERYTHING, 1, frozenset())
+
+    own, other = (
+        only(found(slo(sweep={"num_draft_tokens": [4]}), kind=kind)).hint
+        for kind in (replace(fixed, takes_knobs=True), fixed)
+    )
+
+    assert "[subject.knobs.num_draft_tokens]" in own
+    assert "[subject.knobs" not in other
+
+
+@pytest.mark.parametrize(("longest", "notes"), [(40, ["sweep.num_draft_tokens"]), (16, [])])
+def test_a_draft_length_that_hardly_pays_is_noted(longest: int, notes: list[str]) -> None:
+    """
+    It is a note, not a refusal, and says which lengths pay.
+    """
+    complaints_found = found(slo(sweep={"num_draft_tokens": [4, longest]}))
+
+    assert notes == [complaint.about for complaint in complaints_found]
+    assert all(complaint.weight == "weak" and "2 to 8" in complaint.hint for complaint in complaints_found)
+
+
 def test_required_speculation_without_a_draft() -> None:
     """
     A workload that requires speculation can never be promoted without one; an optional one can do without.
