@@ -269,10 +269,6 @@ class FindingKind(StrEnum):
     LOW_POWER_MODE = (
         "low_power_mode", "the speeds apply to low-power mode only", "switch it off for the deployed mode",
     )
-    MEMORY_CONTRADICTION = (
-        "memory_contradiction", "the counted pages are not the memory of the machine",
-        "use a native Python and system tools",
-    )
     MEMORY_EXHAUSTION = (
         "memory_exhaustion", "memory would be used up before the certificate expires", _LEAK,
     )

@@ -27,7 +27,6 @@ DISQUALIFYING = frozenset(
         FindingKind.POWER_MODE_CHANGED,
         FindingKind.VIRTUAL_MAC,
         FindingKind.HOST_RESTARTED,
-        FindingKind.MEMORY_CONTRADICTION,
     }
 )
 """Kinds of findings that make a soak unproven, whatever was measured."""

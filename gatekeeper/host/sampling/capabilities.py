@@ -10,7 +10,7 @@ from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Reading
 from gatekeeper.core.system.system_names import this_platform
 from gatekeeper.host.macos import powermetrics
-from gatekeeper.host.sampling.poller import LEFT_OUT, Poller, platform_sources
+from gatekeeper.host.sampling.poller import LEFT_OUT, WRONG_PAGES, Poller, platform_sources
 
 METRIC_VALUES = {metric.name: metric.samples for metric in ALL if metric.samples}
 """The values each metric of samples can be computed from; one of them is enough."""
@@ -50,6 +50,7 @@ HINTS: dict[tuple[str, str], str] = {
 
 _NO_COUNTER = "this machine has no energy counter: /sys/class/powercap lists none"
 _WHOLE_MACHINE = "bound the power of the whole machine instead: system_power_mean, system_energy_per_token"
+_NATIVE = "use a Python for this processor, not one that Rosetta translates, and the tools that macOS ships"
 _SEND_IT = "attach the file of `gatekeeper selftest` to an issue, which shows what it printed"
 NO_SOURCE = "this platform has no source for it"
 
@@ -91,6 +92,8 @@ def _hint(platform: str, value: str, readings: Mapping[str, Reading], detail: st
     """
     if value == "package_power" and LEFT_OUT in detail:
         return _WHOLE_MACHINE
+    if WRONG_PAGES in detail:
+        return _NATIVE
     if (platform, value) == ("linux", "package_power") and not any(_POWERCAP.glob("intel-rapl:*/energy_uj")):
         return _NO_COUNTER
     hint = HINTS.get((platform, value), NO_SOURCE)

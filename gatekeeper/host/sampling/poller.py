@@ -19,7 +19,9 @@ from typing import Self
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.records import Reading
 from gatekeeper.core.system.system_names import this_platform
+from gatekeeper.core.units import show_bytes
 from gatekeeper.host import linux, macos
+from gatekeeper.host.macos import vm_stat
 from gatekeeper.host.sources import PERIOD_STREAM, UNITS, DirectSource, Source, Status, Stream, Tool, Values
 from gatekeeper.host.tool_commands import MOST_OUTPUT, Killed, Output, Result, exit_code, run_all, running
 
@@ -34,6 +36,11 @@ LOADED = 0.1
 """Share of active time from which a GPU must have a frequency and draw power, if one tool reads all of them."""
 LOADED_APART = 0.5
 """The same if several tools read them: one may lag a second behind at the begin and the end of a request."""
+
+LEAST_COUNTED, MOST_COUNTED = 0.5, 1.5
+"""Share of the memory that all pages add up to: a wrong page size makes it four times as much, or as little."""
+WRONG_PAGES = "the size of a page or a count is wrong"
+"""What the detail of pages that are not the memory of the machine ends in."""
 
 LEFT_OUT = "left out: a power counter or the frequency is 0 although the machine is at work"
 """What the detail of a dead counter ends in."""
@@ -51,6 +58,16 @@ def dead_counters(values: Values, loaded: float = LOADED) -> tuple[str, ...]:
     if "package_power" in values and "package_power" not in dead and {"cpu_power", "gpu_power"} & {*dead}:
         dead.append("package_power")
     return tuple(dead)
+
+
+def describe_wrong_pages(values: Values) -> str:
+    """Say that all counted pages together are not the memory of this machine; empty where they are, or unknown."""
+    counted, total = values.get("memory_counted"), values.get("memory_total")
+    if not isinstance(counted, float) or not isinstance(total, float):
+        return ""
+    if LEAST_COUNTED * total <= counted <= MOST_COUNTED * total:
+        return ""
+    return f"all pages together are {show_bytes(counted)} of {show_bytes(total)} of memory: {WRONG_PAGES}"
 
 
 def dead_detail(source: str, names: Sequence[str]) -> str:
@@ -270,7 +287,7 @@ class Poller:
         self._executor = ThreadPoolExecutor(len(sources) + 1, "host source")
         self._following = [self._executor.submit(stream.follow, self._stop) for stream in self._streams]
         self._runs: list[Future[None]] = []
-        self._dead: dict[str, str] = {}
+        self._left_out: dict[str, str] = {}
         self._tools_cost_ns = 0
 
     def __enter__(self) -> Self:
@@ -334,7 +351,8 @@ class Poller:
     def readings(self) -> dict[str, Reading]:
         """Return every value from the first source that has a fresh one, else the status that is easiest to fix.
 
-        A counter that is dead by the GPU's activity, which another source may have, is absent.
+        A counter that is dead by the GPU's activity, which another source may have, is absent. Counts of pages that are
+        not the memory which another source reads are no sizes.
         """
         now = time.monotonic_ns()
         current = {reader: reader.current(now) for reader in self._readers}
@@ -343,8 +361,14 @@ class Poller:
         if (readings["gpu_active"].age or 0.0) > PERIOD_STREAM:
             values.pop("gpu_active", None)  # it may be of another request
         dead = dead_counters(values, LOADED_APART)
-        self._dead = {name: dead_detail(readings[name].source, (name,)) for name in dead}
-        return readings | {name: replace(readings[name], value=None, status=Status.ABSENT.value) for name in dead}
+        self._left_out = {name: dead_detail(readings[name].source, (name,)) for name in dead}
+        readings |= {name: replace(readings[name], value=None, status=Status.ABSENT.value) for name in dead}
+        if wrong := describe_wrong_pages(values):
+            pages = vm_stat.PROVIDES
+            self._left_out |= dict.fromkeys(pages, wrong)
+            unknown = Status.PARSE_ERROR.value
+            readings |= {name: replace(readings[name], value=None, status=unknown) for name in pages}
+        return readings
 
     def _reading(self, name: str, current: Mapping[Reader, tuple[Values, float | None]]) -> Reading:
         missing: list[tuple[Reader, Status, float | None]] = []
@@ -362,7 +386,7 @@ class Poller:
 
     def details(self) -> Mapping[str, str]:
         """Return the last error of each source that failed, in its own words, and of each value that it left out."""
-        return {reader.name: reader.detail for reader in self._readers if reader.detail} | self._dead
+        return {reader.name: reader.detail for reader in self._readers if reader.detail} | self._left_out
 
 
 def _reader(source: Source, interval: float, gap: float) -> Reader:

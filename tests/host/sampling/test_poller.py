@@ -11,7 +11,7 @@ import pytest
 
 from gatekeeper import host
 from gatekeeper.core.records import HostSample, Reading
-from gatekeeper.host.macos import powermetrics, sources
+from gatekeeper.host.macos import powermetrics, sources, vm_stat
 from gatekeeper.host.sampling.capabilities import value_hints
 from gatekeeper.host.sampling.poller import Poller
 from gatekeeper.host.sources import UNITS, DirectSource, Source, Stream, Tool, Values
@@ -164,6 +164,23 @@ def test_a_dead_counter_shows_by_the_activity_of_another_source() -> None:
         hint_line for hint_line in value_hints("macos", values, details) if hint_line.startswith("package_power: ")
     ]
     says("host", "a dead counter shows by the activity of another source (2)", hint)
+
+
+@pytest.mark.parametrize(("counted", "status"), [(23.4e9, "ok"), (5.9e9, "parse_error"), (94e9, "parse_error")])
+def test_pages_that_are_not_the_memory_of_the_machine_are_no_sizes(counted: float, status: str) -> None:
+    """
+    A page size that is wrong by a factor of four shows against the size of the memory, which another source reads.
+    """
+    pages = Fixed("vm_stat", **dict.fromkeys(vm_stat.PROVIDES, 1e9) | {"memory_counted": counted})
+    with Poller([pages, Fixed("sysctl", memory_total=24e9, swap_used=1e9)], interval=1.0) as poller:
+        poller.refresh(0.0)
+        values, details = poller.readings(), poller.details()
+
+    assert {status} == {values[name].status for name in vm_stat.PROVIDES}
+    assert {"ok"} == {values[name].status for name in ("memory_total", "swap_used")}
+    hints = [line for line in value_hints("macos", values, details) if line.startswith("memory_headroom")]
+    assert (status != "ok") == any("Rosetta" in hint for hint in hints)
+    assert (status != "ok") == ("of 24 GB of memory" in details.get("memory_headroom", ""))
 
 
 BROKEN = {

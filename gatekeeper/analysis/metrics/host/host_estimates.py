@@ -22,7 +22,7 @@ from gatekeeper.analysis.metrics.host.host_series import (
 from gatekeeper.analysis.stats.slopes import slope
 from gatekeeper.core.metrics import ALL, BY_NAME
 from gatekeeper.core.records.host_columns import HostColumns
-from gatekeeper.core.units import percent, show
+from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 SWAPPED = ("swapin_bytes", "swapout_bytes")
@@ -30,8 +30,6 @@ CRITICAL = 4.0
 """The pressure level that the system calls critical."""
 HEADROOM_WINDOW = 10.0
 """Seconds of one median of headroom: a dip shorter than half of it does not count."""
-LEAST_COUNTED, MOST_COUNTED = 0.5, 1.5
-"""Share of the memory that all pages add up to: a wrong page size makes it four times as much, or as little."""
 LEAST_WATTS = 0.2
 """Less than the smallest Mac draws with a busy GPU, which takes some watts: the unit is another one."""
 ABOVE_IDLE = 1.1
@@ -58,23 +56,11 @@ def estimates(host: HostSamples, *, tokens: int | None, level: float) -> dict[st
 
 def estimate(name: str, host: HostSamples) -> Estimate | Missing:
     """Return a metric that needs one sampled value, over the time of the samples."""
-    if name == "memory_headroom" and (contradicted := memory_contradiction(host)):
-        return Missing(contradicted)
     if name in _POWERS:
         return _power(host, _POWERS[name])
     if name in SWAPPED:
         return under_pressure(name, host)
     return _READ[name](host.series(BY_NAME[name].samples[0]))
-
-
-def memory_contradiction(host: HostSamples) -> str:
-    """Describe pages that cannot add up to the memory of this machine; empty where they do."""
-    counted, total = (readings(host.columns, name).numbers for name in ("memory_counted", "memory_total"))
-    shares = counted / np.where(total == 0, np.nan, total)
-    shares = np.sort(shares[~np.isnan(shares)])
-    if not len(shares) or LEAST_COUNTED <= (share := float(shares[len(shares) // 2])) <= MOST_COUNTED:
-        return ""
-    return f"all pages together are {percent(round(share, 2))} of the memory: the page size or a count is wrong"
 
 
 def _headroom(headroom: Series) -> Estimate | Missing:

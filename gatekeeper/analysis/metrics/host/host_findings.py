@@ -10,7 +10,6 @@ from typing import Any
 from gatekeeper.analysis.metrics.host.host_estimates import (
     HEADROOM_WINDOW,
     SWAPPED,
-    memory_contradiction,
     under_pressure,
 )
 from gatekeeper.analysis.metrics.host.host_series import Floats, HostSamples, decrease, medians, moved
@@ -162,10 +161,6 @@ def _contradictions(host: HostSamples) -> Iterator[Finding]:
         if count:
             detail = f"the thermal level was {which} in {count} of {len(levels)} samples"
             yield Finding(kind, "throttle_time", detail)
-    if detail := memory_contradiction(host):
-        yield Finding(
-            FindingKind.MEMORY_CONTRADICTION, "memory_headroom", detail, "use a native Python and system tools"
-        )
 
 
 def _background_jobs(host: HostSamples, conditions: Conditions) -> Iterator[Finding]:

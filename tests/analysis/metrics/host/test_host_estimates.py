@@ -555,18 +555,6 @@ def test_linux_throttling_is_counted_by_the_kernel() -> None:
     assert "0 of" in because(judged(soak(memory_headroom=1.0), baseline_held=True)["throttle_time"])
 
 
-def test_pages_that_do_not_add_up_to_the_memory_prove_no_headroom() -> None:
-    """
-    A page size that is wrong by a factor of four shows against the size of the memory.
-    """
-    memory: dict[str, Any] = {"memory_headroom": 9e9, "memory_total": 24e9}
-    right, wrong = soak(**memory, memory_counted=23.4e9), soak(**memory, memory_counted=5.9e9)
-
-    assert center(judged(right)["memory_headroom"]) == 9e9
-    assert "25 % of the memory" in because(judged(wrong)["memory_headroom"])
-    assert "memory_contradiction" in kinds(wrong) & DISQUALIFYING
-
-
 def test_a_leak_is_a_slope_above_zero() -> None:
     """
     A footprint that grows by a megabyte a second, in waves and steps, has an interval that excludes zero and holds it.
