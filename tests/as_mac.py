@@ -26,9 +26,9 @@ def main(state: str, arguments: list[str]) -> int:
     """Run pytest with *arguments* as if on the Mac in *state*; return its exit code."""
     with tempfile.TemporaryDirectory(prefix="gatekeeper-as-mac-") as name:
         folder = Path(name)
-        library = mac_tools.build_library(folder)
-        if library is None:
+        if mac_tools.COMPILER is None:
             sys.exit("tests.as_mac: no C compiler here: install gcc")
+        library = mac_tools.build_library(folder)
         tools = {tool: script for tool, script in mac_tools.healthy().items() if tool not in NOT_SOLD}
         keys = STATES[state] | {"hw__ncpu": str(os.cpu_count())}
         tools |= {"sysctl": mac_tools.sysctl_script(**keys), "sudo": REFUSED}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gatekeeper.core.parse import ParseError, integer
+from gatekeeper.host.process_tree import ProcessTree
 from gatekeeper.host.sources import DirectSource, Status, Values, number, scaled
 
 PROC = Path("/proc")
@@ -101,28 +102,6 @@ class Pressure(DirectSource):
         return {"memory_pressure_level": 4.0 if complete >= 10.0 else 2.0 if partial >= 10.0 else 1.0}
 
 
-def process_tree(roots: Sequence[int], proc: Path = PROC) -> set[int]:
-    """Return those of *roots* that still run, and all their descendants."""
-    pids: set[int] = set()
-    waiting = list(roots)
-    while waiting:
-        pid = waiting.pop()
-        if pid in pids:
-            continue
-        try:
-            threads = list((proc / str(pid) / "task").iterdir())
-        except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
-            continue
-        pids.add(pid)
-        for thread in threads:
-            try:
-                children = (thread / "children").read_text("ascii")
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # the thread has ended meanwhile
-            waiting.extend(integer(child) for child in children.split())
-    return pids
-
-
 COST_MOST = 1 / 1000
 """Largest share of the time spent walking the server's page tables: the walk holds a lock that the server needs."""
 
@@ -135,27 +114,27 @@ class Footprint(DirectSource):
     max_reuse = 10.0
 
     def __init__(self, pids: Callable[[], Sequence[int]], proc: Path = PROC) -> None:
-        self._pids = pids
+        self._tree = ProcessTree(pids)
         self._proc = proc
         self._due_ns = self._taken_ns = 0
-        self._roots: tuple[int, ...] = ()
+        self._measured: list[int] = []
         self._kept: Values = {}
 
     def read(self) -> Values:
         """Return the sum over the tree; if one process cannot be read, the sum is unknown, not smaller."""
-        roots = tuple(self._pids())
+        pids = self._tree.pids()
         now = time.monotonic_ns()
-        if roots == self._roots and now < self._due_ns:
+        if pids == self._measured and now < self._due_ns:
             self.reused_age_ns = now - self._taken_ns
             return self._kept
-        self._roots, self._kept, self.reused_age_ns = roots, {"subject_footprint": self._measure(roots)}, 0
+        self._measured, self._kept, self.reused_age_ns = pids, {"subject_footprint": self._measure(pids)}, 0
         self._taken_ns = time.monotonic_ns()
         self._due_ns = now + min(round((self._taken_ns - now) / COST_MOST), round(self.max_reuse * 1e9))
         return self._kept
 
-    def _measure(self, roots: Sequence[int]) -> float | Status:
+    def _measure(self, pids: Sequence[int]) -> float | Status:
         total, measured = 0.0, False
-        for pid in process_tree(roots, self._proc):
+        for pid in pids:
             try:
                 row = fields((self._proc / str(pid) / "smaps_rollup").read_text("ascii"))
             except (FileNotFoundError, ProcessLookupError):

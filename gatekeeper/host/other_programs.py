@@ -4,7 +4,6 @@ The system counts the processor time of each process, so two looks show what was
 run while requests are timed.
 """
 
-import ctypes
 import resource
 import time
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from gatekeeper.core.system.system_names import is_real_mac
 from gatekeeper.core.text import one_line
 from gatekeeper.core.units import show_bytes
 from gatekeeper.host import tool_commands
-from gatekeeper.host.macos import footprint, ps, system_calls
+from gatekeeper.host.macos import ps, system_calls
 
 MEASURED_S = 0.5
 NAMED = 3
@@ -108,9 +107,9 @@ def other_programs(seconds: float = MEASURED_S) -> OtherPrograms:
 
 def held_by(process: psutil.Process) -> float:
     """Return the bytes that a process holds: its footprint on a Mac, where the GPU's memory is not resident."""
-    library = ctypes.CDLL(None, use_errno=True)
-    if system_calls.has_calls(library):
-        return float(footprint.footprint_of(library, process.pid))
+    library = system_calls.load_library()
+    if library is not None:
+        return float(system_calls.footprint_of(library, process.pid))
     return float(process.memory_info().rss)
 
 

@@ -1,12 +1,19 @@
 """Output of the tools of a Mac, written from their grammars with numbers of our own, and the library of its calls."""
 
+import functools
 import json
+import os
 import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from gatekeeper.host.macos.system_calls import STAND_IN
 
 MINI = "mac-mini"
 """Folder of the sysctl that all tests find first on PATH, but those of the Mac that runs them."""
@@ -49,15 +56,7 @@ def vm_stat(page: int = 16384, width: int = 35, **changed: int) -> str:
     return head + "".join(f"{name + ':':<{width}}{value:>16}.\n" for name, value in rows.items())
 
 
-def swapusage(total: float = 3072.0, used: float = 1536.5, *, point: str = ".") -> str:
-    """Print vm.swapusage as `sysctl -n` does."""
-    text = f"total = {total:.2f}M  used = {used:.2f}M  free = {total - used:.2f}M  (encrypted)"
-    return text.replace(".", point)
-
-
 SYSCTL: dict[str, str] = {
-    "kern.memorystatus_vm_pressure_level": "1",
-    "vm.swapusage": swapusage(),
     "hw.memsize": "25769803776",
     "iogpu.wired_limit_mb": "0",
     "hw.model": "Mac16,10",
@@ -74,11 +73,12 @@ SYSCTL: dict[str, str] = {
 
 
 def sysctl_script(**changed: str | None) -> str:
-    """Return a script of sysctl: it knows `-n KEY…`, and unknown keys are errors; *changed* uses `__` for a dot."""
+    """Return a script of sysctl: -n leaves out the keys, unknown ones are errors; *changed* uses `__` for dots."""
     values: dict[str, str | None] = {**SYSCTL, **{key.replace("__", "."): value for key, value in changed.items()}}
-    cases = "\n".join(f"  {key}) echo '{value}';;" for key, value in values.items() if value is not None)
+    cases = "\n".join(f"  {key}) echo \"$named\"'{value}';;" for key, value in values.items() if value is not None)
     return (
-        '[ "$1" = -n ] && shift\ncode=0\nfor key in "$@"; do case "$key" in\n'
+        'bare=no code=0\n[ "$1" = -n ] && bare=yes && shift\n'
+        'for key in "$@"; do named="$key: "; [ "$bare" = no ] || named=; case "$key" in\n'
         + cases
         + "\n  *) echo \"sysctl: unknown oid '$key'\" >&2; code=1;;\nesac; done\nexit $code"
     )
@@ -165,14 +165,29 @@ def _repeats(item: str, separator: str) -> str:
     return f"yes | while read -r _; do {prints(item)}; printf '{separator}'; sleep 0.05; done"
 
 
-def build_library(folder: Path) -> Path | None:
-    """Compile the library that answers Apple's calls into *folder*; None where there is no C compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        return None
-    path = folder / "system_library.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", path, LIBRARY], check=True, timeout=60)
+COMPILER = shutil.which("cc") or shutil.which("gcc")
+"""Found before a test changes PATH."""
+
+
+def build_library(folder: Path) -> Path:
+    """Compile the library that answers Apple's calls into *folder*; skip the test where there is no C compiler."""
+    if COMPILER is None:
+        pytest.skip("no C compiler here")
+    path = folder / STAND_IN
+    path.write_bytes(_compiled())
+    path.chmod(0o755)
     return path
+
+
+@functools.cache
+def _compiled() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / STAND_IN
+        # The compiler's own programs are on PATH, which may hold a test's tools alone.
+        environment = {"PATH": os.defpath}
+        argv = [str(COMPILER), "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(path), str(LIBRARY)]
+        subprocess.run(argv, check=True, timeout=60, env=environment)
+        return path.read_bytes()
 
 
 def write_tools(folder: Path, scripts: Mapping[str, str]) -> None:
@@ -188,13 +203,10 @@ def healthy() -> dict[str, str]:
     return {
         "vm_stat": prints(vm_stat()),
         "sysctl": sysctl_script(),
-        "notifyutil": "echo com.apple.system.thermalpressurelevel 0",
         "ioreg": prints(ioreg()),
         "pmset": "case \"$*\" in '-g batt') echo \"Now drawing from 'AC Power'\";; '-g') echo ' powermode 0';; "
         "*) echo 'Note: No CPU power status has been recorded';; esac",
         "ps": "echo ' 25.0 /usr/libexec/mdworker_shared'",
-        "footprint": 'while [ $# -gt 1 ]; do [ "$1" = -p ] && '
-        'echo "x [$2]: 64-bit    Footprint: 50000000 B (16384 bytes per page)"; shift; done',
         "sudo": 'shift; exec "$@"',
         "powermetrics": _repeats(powermetrics(), "\\0"),
         "macmon": _repeats(json.dumps(macmon("0.8")), "\\n"),

@@ -75,7 +75,7 @@ def test_a_tool_that_prints_what_nothing_reads_is_not_put_on_path(bare: ProjectF
     assert "gatekeeper selftest" in fix["memory_headroom"]
     assert "system_power_mean" in fix["power_mean"]
     assert "brew install" not in fix["power_mean"]
-    assert "/usr/sbin" in fix["memory_pressure_critical"]
+    assert "gatekeeper selftest" in fix["memory_pressure_critical"]
 
 
 @pytest.mark.parametrize(("free", "short"), [(9_000, True), (290_000, False)])

@@ -25,9 +25,7 @@ COUNTS = r"[0-9.]+x \[[0-9., ]+\]|[0-9]{3,}"
 
 def on_a_mac(project: ProjectFolder) -> ProjectFolder:
     """Let the host be a Mac whose macmon reads one power."""
-    mac(project.path / "bin", macmon=MACMON, powermetrics="exit 64")
-    path = f"{project.path / 'bin'}:{project.environment.get('PATH', '/usr/bin:/bin')}"
-    return ProjectFolder(project.path, {**project.environment, "PATH": path, "GATEKEEPER_HOST_AS": "macos"})
+    return project.with_environment(**mac(project.path / "bin", macmon=MACMON, powermetrics="exit 64"))
 
 
 def with_powers(run: Path, watts: Callable[[dict[str, Any]], float], rest: float = REST_W) -> None:

@@ -306,9 +306,7 @@ def test_a_mac_is_written_down_as_it_names_itself(home: ProjectFolder) -> None:
     """
     for name in ("little-target", "little-draft"):
         laid_out.hub(home.path, f"org/{name}", MODELS / name)
-    mac(home.path / "tools")
-    path = f"{home.path / 'tools'}:{home.environment['PATH']}"
-    mini = home.with_environment(PATH=path, GATEKEEPER_HOST_AS="macos")
+    mini = home.with_environment(**mac(home.path / "tools"))
 
     document = mini.run("init", "--json", code=0).document
 
@@ -318,7 +316,7 @@ def test_a_mac_is_written_down_as_it_names_itself(home: ProjectFolder) -> None:
     assert {"throttle_time", "memory_headroom", "swap_growth"} <= {
         objective["metric"] for objective in written["objective"]
     }
-    assert document["left_out"].keys() <= {"footprint_growth"}  # the small scripts have no `footprint`
+    assert {} == document["left_out"]
     assert [] == mini.run("plan", FILE, "--json").document["doubts"]
 
 
@@ -329,9 +327,9 @@ def test_a_virtual_mac_is_named_before_anything_is_measured(home: ProjectFolder)
     """
     for name in ("little-target", "little-draft"):
         laid_out.hub(home.path, f"org/{name}", MODELS / name)
-    mac(home.path / "tools", sysctl=mac_tools.sysctl_script(hw__model="VirtualMac2,1"))
-    path = f"{home.path / 'tools'}:{home.environment['PATH']}"
-    virtual = home.with_environment(PATH=path, GATEKEEPER_HOST_AS="macos")
+    virtual = home.with_environment(
+        **mac(home.path / "tools", sysctl=mac_tools.sysctl_script(hw__model="VirtualMac2,1"))
+    )
 
     for command in (("doctor",), ("init",), ("plan", FILE)):
         printed = " ".join(virtual.run(*command).out.split())
@@ -346,9 +344,7 @@ def test_a_pair_that_the_gpu_may_not_hold_is_not_proposed(home: ProjectFolder) -
     """
     for name in ("little-target", "little-draft"):
         laid_out.hub(home.path, f"org/{name}", MODELS / name)
-    mac(home.path / "tools", sysctl=mac_tools.sysctl_script(iogpu__wired_limit_mb="1"))
-    path = f"{home.path / 'tools'}:{home.environment['PATH']}"
-    mini = home.with_environment(PATH=path, GATEKEEPER_HOST_AS="macos")
+    mini = home.with_environment(**mac(home.path / "tools", sysctl=mac_tools.sysctl_script(iogpu__wired_limit_mb="1")))
 
     document = mini.run("init", "--json", code=3).document
 
@@ -360,9 +356,7 @@ def test_what_a_mac_does_not_show_is_not_said_to_be_free(home: ProjectFolder) ->
     """
     Where vm_stat prints what nothing reads, what is available is unknown, not all of the memory.
     """
-    mac(home.path / "tools", vm_stat="echo Statistik")
-    path = f"{home.path / 'tools'}:{home.environment['PATH']}"
-    mini = home.with_environment(PATH=path, GATEKEEPER_HOST_AS="macos")
+    mini = home.with_environment(**mac(home.path / "tools", vm_stat="echo Statistik"))
 
     document = mini.run("init", "--json", code=3).document
 

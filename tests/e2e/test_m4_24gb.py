@@ -6,7 +6,6 @@ a Mac. The objectives are those of the shipped file; only the backend and the de
 
 import json
 import os
-import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,9 +18,9 @@ from gatekeeper.core import canary
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Answer
 from gatekeeper.core.system.inputs import find_canaries
-from gatekeeper.host.macos import notifyutil
 from tests.builders import mac_tools
 from tests.builders.host_samples import replace_samples, stored_samples
+from tests.builders.mac_tools import prints
 from tests.builders.project_folder import ROOT, ProjectFolder
 
 SHIPPED: dict[str, Any] = tomllib.loads((ROOT / "slos" / "m4-24gb.toml").read_text())
@@ -44,28 +43,20 @@ HEALTHY = {"File_backed_pages": 800_000, "Anonymous_pages": 200_000, "Pages_inac
 """14.8 GB to be had without swapping."""
 
 
-def prints(text: str) -> str:
-    return f"printf %s {shlex.quote(text)}"
+def mac(folder: Path, **broken: str) -> dict[str, str]:
+    """Write the tools of a healthy Mac mini; *broken* replaces the script of one. Return the variables that name them.
 
-
-def mac(folder: Path, **broken: str) -> None:
-    """Write the tools of a healthy Mac mini; *broken* replaces the script of one."""
-    line = "Note: No CPU power status has been recorded"
-    scripts = {
+    The size of the memory that can be had comes from vm_stat, because the call for it fails.
+    """
+    healthy = mac_tools.healthy()
+    scripts = {name: healthy[name] for name in ("sysctl", "ioreg", "pmset", "sudo")} | {
         "vm_stat": prints(mac_tools.vm_stat(**HEALTHY)),
-        "sysctl": mac_tools.sysctl_script(),
-        "notifyutil": f"echo {notifyutil.KEY} 0",
-        "ioreg": prints(mac_tools.ioreg()),
-        "pmset": f"case \"$*\" in '-g batt') echo \"Now drawing from 'AC Power'\";; '-g') echo ' powermode 0';; "
-        f"*) echo '{line}';; esac",
-        "sudo": 'shift; exec "$@"',
         "powermetrics": f"while :; do {prints(mac_tools.powermetrics())}; printf '\\0'; sleep 0.2; done",
-    } | broken
-    folder.mkdir()
-    for name, script in scripts.items():
-        path = folder / name
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
+    }
+    mac_tools.write_tools(folder, scripts | broken)
+    mac_tools.build_library(folder)
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "GATEKEEPER_HOST_AS": "macos", "STAND_IN": "no_pages"}
 
 
 def spoken_at_length(canaries: Mapping[str, Path]) -> dict[str, str]:
@@ -84,18 +75,13 @@ def spoken_at_length(canaries: Mapping[str, Path]) -> dict[str, str]:
 
 def placed(project: ProjectFolder, slo: Mapping[str, Any], truth: Mapping[str, Any], **broken: str) -> ProjectFolder:
     """Put the SLO, the truth, the profile and the Mac's tools into a folder."""
-    mac(project.path / "bin", **broken)
+    variables = mac(project.path / "bin", **broken)
     answers = spoken_at_length({workload["name"]: Path(workload["canaries"]) for workload in slo["workload"]})
     (project.path / "truth.json").write_text(json.dumps({**TRUTH, "answers": answers, **truth}))
     (project.path / "profiles").mkdir()
     (project.path / "profiles" / "desktop.toml").write_text('schema = 1\nname = "desktop"\n')
     project.write_slo(slo)
-    environment = {
-        **project.environment,
-        "PATH": f"{project.path / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "GATEKEEPER_HOST_AS": "macos",
-    }
-    return ProjectFolder(project.path, environment)
+    return project.with_environment(**variables)
 
 
 def shipped(*, only: str | None = None, first: int | None = None, **soak: str) -> dict[str, Any]:

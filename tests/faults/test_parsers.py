@@ -36,14 +36,12 @@ from gatekeeper.core.system.files import HashCache
 from gatekeeper.host import linux
 from gatekeeper.host.host_lock import Holder
 from gatekeeper.host.macos import (
-    footprint,
+    facts,
     ioreg,
     macmon,
-    notifyutil,
     pmset,
     powermetrics,
     ps,
-    sysctl,
     vm_stat,
 )
 from gatekeeper.host.sources import DirectSource, Values
@@ -171,7 +169,6 @@ PARSERS = {
     "canaries": Parser(text(lambda content: canary.parse(content, "c.jsonl")), InputError),
     "config": Parser(model_folder("config.json"), InputError, writes),
     "events": Parser(in_file(partial(record_files.read_records, kind=record_files.EVENTS))),
-    "footprint": Parser(tool(lambda content: footprint.parse(content, [7])), use=writes),
     "gguf": Parser(in_file(lambda path: gguf.freeze("m", path, lambda _: ""), "m.gguf"), InputError, writes),
     "greeting": Parser(
         data(lambda raw: worker_protocol.greeting_from(worker_protocol.read_line(raw), "worker")),
@@ -187,7 +184,6 @@ PARSERS = {
     "meminfo": Parser(linux_source(linux.Meminfo, "meminfo"), ValueError, writes),
     "metrics": Parser(text(lambda content: spec_decode(content, "vllm:spec_decode_"))),
     "moment": Parser(text(parse.moment), parse.ParseError),
-    "notifyutil": Parser(tool(notifyutil.parse), use=writes),
     "number": Parser(text(lambda content: (parse.number(content), parse.integer(content))), parse.ParseError, writes),
     "ollama": Parser(in_file(lambda path: model_stores.ollama_layers(path, "m")), InputError),
     "pmset": Parser(
@@ -205,7 +201,7 @@ PARSERS = {
     "shards": Parser(model_folder("model.safetensors.index.json"), InputError, writes),
     "slo": Parser(text(lambda content: slo.parse(content, "slo.toml")), InputError, writes),
     "stream": Parser(data(stream), use=recorded),
-    "sysctl": Parser(tool(sysctl.parse), use=writes),
+    "sysctl": Parser(tool(facts.read_keys), use=writes),
     "tokenizer": Parser(model_folder("tokenizer.json"), InputError, writes),
     "toml": Parser(text(parse.toml_table), parse.ParseError),
     "traffic": Parser(in_file(traffic), InputError, json.dumps),

@@ -1,5 +1,6 @@
 """Fixtures of the host's tests: a folder of stand-in tools, which is the whole PATH."""
 
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -42,8 +43,13 @@ PATIENCE = 20.0
 
 
 @pytest.fixture
-def healthy_mac(stand_in: StandIn) -> StandIn:
-    """Put every tool of a healthy Mac on PATH, and return the function that replaces one."""
+def healthy_mac(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Put every tool of a healthy Mac on PATH, and the library of its calls; return the function that replaces one.
+
+    The call for the pages of memory fails, so that they come from vm_stat.
+    """
     for name, script in mac_tools.healthy().items():
         stand_in(name, script)
+    mac_tools.build_library(Path(os.environ["PATH"]))
+    monkeypatch.setenv("STAND_IN", "no_pages")
     return stand_in

@@ -2,12 +2,13 @@
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from gatekeeper.core.system.system_names import is_real_mac
-from gatekeeper.host.macos import pmset, ps, sysctl
-from gatekeeper.host.sources import Status
+from gatekeeper.host.macos import pmset, ps
+from gatekeeper.host.macos.system_calls import value_of
+from gatekeeper.host.sources import Status, agreed
 from gatekeeper.host.tool_commands import Output, run
 
 KEYS = (
@@ -16,6 +17,10 @@ KEYS = (
     "vm.loadavg",
 )  # fmt: skip
 
+ARGV = ("sysctl", *KEYS)
+"""Without -n, each line names its key, so that no value can be taken for that of another key."""
+
+_LINE = re.compile(r"([\w.]+): (.*)")
 
 MOST_CORES = 4096
 CORE_GRAPHICS = "/System/Library/Frameworks/CoreGraphics.framework/CoreGraphics"
@@ -33,11 +38,11 @@ Apple Silicon has no IODisplayWrangler that tells it.
 
 def facts() -> dict[str, Any]:
     """Return the facts; those of a tool that is missing, fails or hangs are None."""
-    line = _sysctl(KEYS)
+    line = read_keys(run(ARGV))
     boot = re.match(r"\{ sec = (\d{1,10}), ", line.get("kern.boottime", ""))
     load = re.fullmatch(r"\{ (\d{1,6}\.\d+) (\d{1,6}\.\d+) (\d{1,6}\.\d+) \}", line.get("vm.loadavg", ""))
     limit, memory = (_size(key, line) for key in ("iogpu.wired_limit_mb", "hw.memsize"))
-    cores = sysctl.whole(line.get("hw.ncpu", ""))
+    cores = _whole(line.get("hw.ncpu", ""))
     model = line.get("hw.model")
     return {
         "chip": line.get("machdep.cpu.brand_string"),
@@ -60,13 +65,12 @@ def facts() -> dict[str, Any]:
     }
 
 
-def _sysctl(keys: Sequence[str]) -> dict[str, str]:
-    """Read all keys with one call, or one by one where the lines cannot be matched to the keys."""
-    output = run(["sysctl", "-n", *keys])
-    lines = sysctl.lines(output, keys) if output is not None else {}
-    if len(keys) > 1 and Status.PARSE_ERROR in lines.values():
-        return {key: value for name in keys for key, value in _sysctl((name,)).items()}
-    return {key: value for key, value in lines.items() if not isinstance(value, Status)}
+def read_keys(output: Output | None) -> dict[str, str]:
+    """Return what sysctl printed of each key; a last line without its end may be cut off, and is left out."""
+    *lines, _ = ((output.text if output is not None else None) or "").split("\n")
+    pairs = [match.groups() for match in map(_LINE.fullmatch, lines) if match]
+    by_key = {name: agreed(value for key, value in pairs if key == name) for name in KEYS}
+    return {name: value for name, value in by_key.items() if value is not None}
 
 
 def display() -> str | None:
@@ -84,9 +88,13 @@ def parse_display(output: Output | None) -> str | None:
 
 def _size(key: str, line: Mapping[str, str]) -> int | None:
     """Return a size in bytes; None for one that is not known, not set or not possible."""
-    count = sysctl.whole(line.get(key, ""))
-    value = sysctl.value_of(key, count) if count is not None else None
+    count = _whole(line.get(key, ""))
+    value = value_of(key, count) if count is not None else None
     return int(value) if isinstance(value, float) else None
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"\d{1,19}", text) else None
 
 
 def _virtual(model: str | None, present: str | None) -> bool | None:

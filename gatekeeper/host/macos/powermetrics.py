@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from gatekeeper.host.macos.notifyutil import LEVELS
 from gatekeeper.host.sources import MOST_FREQUENCY, MOST_POWER, Status, Stream, Values, number, refused
 from gatekeeper.host.tool_commands import Output
 
@@ -18,6 +17,9 @@ PROVIDES = (
     "cpu_power", "gpu_power", "package_power", "gpu_frequency", "gpu_active", "thermal_level_powermetrics",
     "thermal_level",
 )  # fmt: skip
+
+LEVELS = ("Nominal", "Moderate", "Heavy", "Trapping", "Sleeping")
+"""The names of the thermal levels 0 to 4."""
 
 BOUND = 3600
 """Samples after which it ends by itself and is restarted: we cannot signal a process of root's."""

@@ -69,4 +69,4 @@ def _torn(rows: dict[str, int]) -> bool:
     return abs(by_kind - by_queue) > TORN_MOST * max(by_kind, by_queue)
 
 
-TOOL = Tool("vm_stat", PROVIDES, lambda: ["vm_stat"], parse)
+TOOL = Tool("vm_stat", PROVIDES, lambda: ["vm_stat"], parse, fallback=True)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Reading
 from gatekeeper.core.system.system_names import this_platform
-from gatekeeper.host.macos import powermetrics
+from gatekeeper.host.macos import powermetrics, vm_stat
 from gatekeeper.host.sampling.poller import LEFT_OUT, WRONG_PAGES, Poller, platform_sources
 
 METRIC_VALUES = {metric.name: metric.samples for metric in ALL if metric.samples}
@@ -21,27 +21,19 @@ _SUDO = (
 _MACMON = "`brew install macmon`, which needs no root"
 _ENERGY = "the energy counter cannot be read: `sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj`"
 
-MAC_PROGRAMS: dict[str, tuple[str, str]] = {
-    "memory_headroom": ("vm_stat", "/usr/bin"),
-    "memory_pressure_level": ("sysctl", "/usr/sbin"),
-    "swapin_bytes": ("vm_stat", "/usr/bin"),
-    "swapout_bytes": ("vm_stat", "/usr/bin"),
-    "swap_used": ("sysctl", "/usr/sbin"),
-    "thermal_level": ("notifyutil", "/usr/bin"),
-    "subject_footprint": ("footprint", "/usr/bin"),
-}
-"""The program of macOS that prints a value, and its folder."""
+_SEND_IT = "attach the file of `gatekeeper selftest` to an issue, which shows what each source gave"
+_ON_PATH = "vm_stat is part of macOS: put /usr/bin on PATH"
+_OWNER = "run gatekeeper as the user who owns the server's processes"
 
 HINTS: dict[tuple[str, str], str] = {
-    **{
-        ("macos", value): f"{program} is part of macOS: put {folder} on PATH"
-        for value, (program, folder) in MAC_PROGRAMS.items()
-    },
+    **dict.fromkeys((("macos", value) for value in vm_stat.PROVIDES), _ON_PATH),
+    **dict.fromkeys((("macos", value) for value in ("memory_pressure_level", "swap_used", "thermal_level")), _SEND_IT),
     ("macos", "fan_speed"): "`brew install macmon` (0.8 or newer); some Macs have no fan",
     ("macos", "package_power"): _MACMON,
     ("macos", "system_power"): _MACMON,
+    ("macos", "subject_footprint"): _OWNER,
     ("linux", "memory_pressure_level"): "boot the kernel with psi=1 (CONFIG_PSI)",
-    ("linux", "subject_footprint"): "run gatekeeper as the user who owns the server's processes",
+    ("linux", "subject_footprint"): _OWNER,
     ("linux", "thermal_level"): "/sys has no thermal_throttle counters: they need an Intel processor, not virtual",
     ("linux", "fan_speed"): "/sys/class/hwmon lists no fan: load the board's sensor module, or leave out the objective",
     ("linux", "package_power"): _ENERGY,
@@ -51,7 +43,6 @@ HINTS: dict[tuple[str, str], str] = {
 _NO_COUNTER = "this machine has no energy counter: /sys/class/powercap lists none"
 _WHOLE_MACHINE = "bound the power of the whole machine instead: system_power_mean, system_energy_per_token"
 _NATIVE = "use a Python for this processor, not one that Rosetta translates, and the tools that macOS ships"
-_SEND_IT = "attach the file of `gatekeeper selftest` to an issue, which shows what it printed"
 NO_SOURCE = "this platform has no source for it"
 
 _READY = 3.0
@@ -101,7 +92,7 @@ def _hint(platform: str, value: str, readings: Mapping[str, Reading], detail: st
 
 
 def _mac_hint(value: str, hint: str, readings: Mapping[str, Reading], detail: str) -> str:
-    program = "macmon" if hint == _MACMON else MAC_PROGRAMS.get(value, ("", ""))[0]
+    program = {_MACMON: "macmon", _ON_PATH: "vm_stat"}.get(hint)
     if program and shutil.which(program):
         hint = f"{program} is on PATH, but gives none here: {_WHOLE_MACHINE if value == 'package_power' else _SEND_IT}"
     runs = any(reading.status == "ok" and reading.source == powermetrics.STREAM.name for reading in readings.values())

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from gatekeeper.core.system.system_names import this_platform
-from gatekeeper.host.macos import facts, ps, sysctl
+from gatekeeper.host.macos import facts, ps
 from gatekeeper.host.sampling.poller import dead_counters, platform_sources
 from gatekeeper.host.sources import DirectSource, Source, Status, Stream, Tool, Values
 from gatekeeper.host.tool_commands import Output, run_for
@@ -18,9 +18,7 @@ STREAM_S = 4.0
 """Seconds for which a stream is followed: it prints once a second, powermetrics not before the second one."""
 PAUSE_S = 0.2
 """Seconds between two readings of a source that needs two, as an energy counter does."""
-FACTS = Tool(
-    "facts", facts.KEYS, lambda: ["sysctl", "-n", *facts.KEYS], lambda output: {**sysctl.lines(output, facts.KEYS)}
-)
+FACTS = Tool("facts", facts.KEYS, lambda: facts.ARGV, lambda output: {**facts.read_keys(output)})
 """What the manifest says of a Mac; nothing of it identifies the machine."""
 
 

@@ -124,8 +124,8 @@ def _host(facts: Mapping[str, Any]) -> Iterator[Item]:
         place = None if lacking else ", ".join(sources) or "from the second sample on"
         fix = host.metric_hint(metric, readings, lacks[metric]) if lacking else None
         yield Item("host", ", ".join(values), place, f"objective {metric}", fix)
-    free, total = (readings[value].value for value in ("memory_headroom", "memory_total"))
-    if isinstance(free, float) and isinstance(total, float):
+    free, total = readings["memory_headroom"].value, facts["memory_bytes"]
+    if isinstance(free, float) and total is not None:
         yield _memory(free, FREE_SHARE * total + RUNTIME_BYTES)
     if (idle_s := host.idle_sleep_seconds()) is not None:
         fix = "keep it awake between runs, on a desktop: sudo pmset -c sleep 0"

@@ -9,14 +9,11 @@ from hypothesis import strategies as st
 
 from gatekeeper.host.macos import (
     facts,
-    footprint,
     ioreg,
     macmon,
-    notifyutil,
     pmset,
     powermetrics,
     ps,
-    sysctl,
     vm_stat,
 )
 from gatekeeper.host.sources import Decoder, Status, Values
@@ -94,118 +91,30 @@ def test_unknown_output_of_vm_stat_is_a_parse_error(text: str) -> None:
     assert {BAD} == set(vm_stat.parse(printed(text)).values())
 
 
-def test_sysctl_values_come_in_the_order_of_the_keys() -> None:
+FACTS = "".join(f"{key}: {mac_tools.SYSCTL[key]}\n" for key in facts.KEYS)
+
+
+def test_each_fact_is_the_line_that_names_its_key() -> None:
     """
-    The lines of `sysctl -n` carry no names; they are matched to the keys one by one, a limit of 0 being the default.
+    Lines may come in any order and with others; a key that this system lacks has none.
     """
-    text = "\n".join(mac_tools.SYSCTL[key] for key in sysctl.KEYS) + "\n"
+    reversed_lines = "".join(reversed(FACTS.splitlines(keepends=True)))
+    without_limit = FACTS.replace("iogpu.wired_limit_mb: 0\n", "")
 
-    values = sysctl.parse(printed(text))
+    read = facts.read_keys(printed(FACTS))
 
-    expected = {
-        "memory_pressure_level": 1.0,
-        "swap_used": 1536.5 * 2**20,
-        "memory_total": 25769803776.0,
-        "gpu_wired_limit": Status.ABSENT,
-    }
-    assert expected == values
+    assert read == {key: mac_tools.SYSCTL[key] for key in facts.KEYS}
+    assert read == facts.read_keys(printed(f"hw.cpufamily: 1\n{reversed_lines}"))
+    lacking = facts.read_keys(printed(without_limit, 1, "sysctl: unknown oid 'iogpu.wired_limit_mb'\n"))
+    assert read == lacking | {"iogpu.wired_limit_mb": "0"}
 
 
-@pytest.mark.parametrize("missing", list(sysctl.KEYS))
-def test_a_key_that_sysctl_lacks_never_shifts_the_others(missing: str) -> None:
+@given(cut=st.integers(0, len(FACTS)))
+def test_truncating_sysctl_never_invents_a_fact(cut: int) -> None:
     """
-    The key named on stderr is absent, and every other value stands.
+    A line without its end may have lost digits of a memory size, and is left out.
     """
-    complete = sysctl.parse(printed("".join(f"{mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)))
-    text = "".join(f"{mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS if key != missing)
-
-    values = sysctl.parse(printed(text, 1, f"sysctl: unknown oid '{missing}'\n"))
-
-    assert complete | {sysctl.KEYS[missing]: Status.ABSENT} == values
-
-
-def test_sysctl_with_a_missing_line_is_a_parse_error() -> None:
-    """
-    With fewer lines than keys and no error, the lines cannot be matched to the keys.
-    """
-    values = sysctl.parse(printed("1\n25769803776\n0\n"))
-
-    assert {BAD} == set(values.values())
-
-
-@given(cut=st.integers(0, 200))
-def test_truncating_sysctl_never_invents_a_value(cut: int) -> None:
-    """
-    A memory size that lost digits, or a level that lost its line, is a parse error; nothing at all is absent.
-    """
-    text = "".join(f"{mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)
-    untruncated = sysctl.parse(printed(text))
-
-    values = sysctl.parse(printed(text[:cut]))
-
-    assert all(value in (BAD, Status.ABSENT, untruncated[name]) for name, value in values.items())
-
-
-def test_lines_that_name_their_key_belong_to_it() -> None:
-    """
-    A sysctl that prints its keys in spite of -n is read in any order; extra keys are ignored.
-    """
-    plain = "".join(f"{mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)
-    text = "".join(f"{key}: {mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)
-    reversed_lines = "".join(f"{key}: {mac_tools.SYSCTL[key]}\n" for key in reversed(sysctl.KEYS)) + "hw.ncpu: 18\n"
-
-    assert sysctl.parse(printed(plain)) == sysctl.parse(printed(text))
-    assert sysctl.parse(printed(plain)) == sysctl.parse(printed(reversed_lines))
-
-
-def test_facts_that_are_cut_off_are_unknown() -> None:
-    """
-    A last line without a line end is a parse error.
-    """
-    assert {"hw.model": "Mac16,10", "kern.osversion": BAD} == sysctl.lines(
-        printed("Mac16,10\n25B"), ("hw.model", "kern.osversion")
-    )
-
-
-@pytest.mark.parametrize("line", [mac_tools.swapusage(point=","), "total = 1024.00M", "", "total = 1.0G  used = 0.5G"])
-def test_swap_in_another_locale_or_unit_is_a_parse_error(line: str) -> None:
-    """
-    A decimal comma or another unit is a format we do not know.
-    """
-    values = sysctl.parse(printed(f"1\n{line}\n25769803776\n0\n"))
-
-    assert values["swap_used"] is BAD
-    assert values["memory_total"] == 25769803776.0
-
-
-@pytest.mark.parametrize(("text", "level"), [("1", 1.0), ("2", 2.0), ("4", 4.0), ("3", BAD), ("0", BAD), ("x", BAD)])
-def test_pressure_is_1_2_or_4(text: str, level: float | Status) -> None:
-    """
-    Another number is not a pressure level.
-    """
-    values = sysctl.parse(printed(f"{text}\n{mac_tools.swapusage()}\n25769803776\n0\n"))
-
-    assert level == values["memory_pressure_level"]
-
-
-@pytest.mark.parametrize(
-    ("text", "level"),
-    [
-        (f"{notifyutil.KEY} 0\n", 0.0),
-        (f"{notifyutil.KEY} 4\n", 4.0),
-        (f"{notifyutil.KEY} 5\n", BAD),
-        (f"{notifyutil.KEY} 3", BAD),  # it may be a cut 30
-        (f"{notifyutil.KEY}: Failed with code 9\n", Status.ABSENT),
-        (f"{notifyutil.KEY}\n", BAD),
-        ("some.other.key 0\n", BAD),
-        ("", BAD),
-    ],
-)
-def test_thermal_level_is_0_to_4_of_that_key(text: str, level: float | Status) -> None:
-    """
-    A failure printed with exit code 0, another key or another number is no level.
-    """
-    assert {"thermal_level": level} == notifyutil.parse(printed(text))
+    assert facts.read_keys(printed(FACTS[:cut])).items() <= facts.read_keys(printed(FACTS)).items()
 
 
 @pytest.mark.parametrize(
@@ -299,7 +208,6 @@ def test_a_display_is_on_asleep_or_missing(text: str, display: str | None) -> No
         (pmset.parse_mode, " powermode 1\n", ("1", "2")),
         (pmset.parse_therm, "\tCPU_Speed_Limit \t= 70\n", ("70", "71")),
         (ioreg.parse, mac_tools.ioreg(), ('"recoveryCount"=0', '"recoveryCount"=0,"recoveryCount"=1')),
-        (lambda output: footprint.parse(output, [7]), "x [7]: 64-bit Footprint: 1000 B\n", ("1000", "2000")),
     ],
 )
 def test_lines_that_contradict_each_other_are_no_value(
@@ -343,61 +251,6 @@ def test_truncating_ioreg_never_invents_a_value(cut: int) -> None:
     assert all(isinstance(value, Status) or value == untruncated[name] for name, value in values.items())
 
 
-def footprint_text(*processes: tuple[str, int, str]) -> str:
-    rule = "=" * 70
-    return "".join(
-        f"{rule}\n{name} [{pid}]: 64-bit    Footprint: {size} (16384 bytes per page)\n{rule}\n\n  Dirty  Category\n"
-        f"  1 B        MALLOC\n"
-        for name, pid, size in processes
-    )
-
-
-def test_footprint_sums_the_tree() -> None:
-    """
-    Each process has its line; names may hold spaces and brackets.
-    """
-    text = footprint_text(("mlx server [x]", 501, "4123168604 B"), ("worker", 502, "1024 B"))
-
-    assert footprint.parse(printed(text), [501, 502]) == {"subject_footprint": 4123169628.0}
-
-
-@pytest.mark.parametrize("size", ["18 GB", "-1 B", "some B"])
-def test_a_rounded_footprint_is_a_parse_error(size: str) -> None:
-    """
-    Whole gigabytes would hide a leak of 0.25 GB.
-    """
-    assert footprint.parse(printed(footprint_text(("a", 1, size))), [1]) == {"subject_footprint": BAD}
-
-
-def test_a_number_that_may_be_cut_is_none() -> None:
-    """
-    An output that ends within its line may hold the first digits of another number.
-    """
-    cut = footprint_text(("a", 1, "4123168604 B")).partition("168604")[0]
-
-    assert {"subject_footprint": BAD} == footprint.parse(printed(cut), [1])
-    assert {"cpu_speed_limit": Status.ABSENT} == pmset.parse_therm(printed("\tCPU_Speed_Limit \t= 1"))
-
-
-def test_a_process_without_a_footprint_makes_the_sum_unknown() -> None:
-    """
-    The sum over a part of the tree is not reported.
-    """
-    text = footprint_text(("a", 1, "100 B"))
-
-    assert footprint.parse(printed(text), [1, 2]) == {"subject_footprint": BAD}
-    assert footprint.parse(printed(text, 1, "Operation not permitted"), [1]) == {"subject_footprint": Status.DENIED}
-
-
-def test_rusage_reads_the_footprint_at_its_offset() -> None:
-    """
-    ri_phys_footprint stands 72 bytes into the structure, after a uuid and seven counters.
-    """
-    structure = bytes(16) + b"".join(number.to_bytes(8, "little") for number in range(1, 8))
-
-    assert footprint.footprint_in(structure + (3_840_000_000).to_bytes(8, "little") + bytes(400)) == 3_840_000_000
-
-
 def test_ps_counts_the_systems_own_jobs() -> None:
     """
     Spotlight's many workers are one load; other programs are not counted, whatever the bytes of their names.
@@ -423,14 +276,11 @@ def test_the_processor_time_of_each_process_is_read_in_minutes() -> None:
 
 PARSERS: list[Callable[[Output], Values]] = [
     vm_stat.parse,
-    sysctl.parse,
-    notifyutil.parse,
     pmset.parse_battery,
     pmset.parse_mode,
     pmset.parse_therm,
     ioreg.parse,
     ps.parse,
-    lambda output: footprint.parse(output, [1]),
 ]
 
 

@@ -6,14 +6,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from gatekeeper.host.macos import (
-    footprint,
     ioreg,
     macmon,
-    notifyutil,
     pmset,
     powermetrics,
     ps,
-    sysctl,
     vm_stat,
 )
 from gatekeeper.host.sources import Status, Values
@@ -33,21 +30,15 @@ def sleep(output: Output) -> Values:
     return {"sleep": seconds} if (seconds := pmset.parse_sleep(output)) is not None else {}
 
 
-SIZED = "llama-server [7]: 64-bit    Footprint: 18253611008 B (16384 bytes per page)\n"
-SYSCTL = f"2\n{mac_tools.swapusage()}\n25769803776\n21474\n"
 THERM = "CPU Power notify\n\tCPU_Scheduler_Limit \t= 100\n\tCPU_Available_CPUs \t= 8\n\tCPU_Speed_Limit \t= 70\n"
 PMSET = "System-wide power settings:\n standby 1\n powermode 1\n sleep 10 (sleep prevented by caffeinate)\n"
 OUTPUTS: dict[str, tuple[Reading, str]] = {
     "vm_stat": (tool(vm_stat.parse), mac_tools.vm_stat()),
-    "sysctl": (tool(sysctl.parse), SYSCTL),
-    "vm.swapusage": (tool(lambda output: sysctl.parse(output, ("vm.swapusage",))), f"{mac_tools.swapusage()}\n"),
-    "notifyutil": (tool(notifyutil.parse), f"{notifyutil.KEY} 3\n"),
     "ioreg": (tool(ioreg.parse), mac_tools.ioreg(resets=3)),
     "pmset -g batt": (tool(pmset.parse_battery), "Now drawing from 'AC Power'\n"),
     "pmset -g": (tool(pmset.parse_mode), PMSET),
     "pmset -g, sleep": (tool(sleep), PMSET),
     "pmset -g therm": (tool(pmset.parse_therm), THERM),
-    "footprint": (tool(lambda output: footprint.parse(output, [7, 8])), SIZED + SIZED.replace("[7]", "[8]")),
     "ps": (tool(ps.parse), " 25.5 /usr/libexec/mdworker_shared\n"),
     "powermetrics": (
         lambda raw: powermetrics.PlistDecoder().feed(raw),

@@ -12,30 +12,25 @@ import psutil
 import pytest
 
 from gatekeeper.core.clock import SystemClock
-from gatekeeper.core.records import HostSample
+from gatekeeper.core.records import HostSample, Reading
 from gatekeeper.core.system.environment_variables import GATEKEEPER_HOST_AS
 from gatekeeper.core.system.system_names import is_real_mac
 from gatekeeper.host import Sampler, macos
-from gatekeeper.host.macos import facts, sysctl, system_calls, vm_stat
-from gatekeeper.host.macos.footprint import ProcPidRusage
+from gatekeeper.host.macos import facts, system_calls, vm_stat
+from gatekeeper.host.macos.system_calls import ProcPidRusage
 from gatekeeper.host.other_programs import held_by
+from gatekeeper.host.process_tree import ProcessTree
 from gatekeeper.host.sampling.poller import Poller
-from gatekeeper.host.sources import Status, Stream, Tool
+from gatekeeper.host.sources import Source, Status, Stream, Tool
 from gatekeeper.host.tool_commands import Output
 from tests.builders import mac_tools
 from tests.builders.waiting import until
 from tests.host.conftest import PATIENCE, StandIn
 
-TOOLS = ("vm_stat", "sysctl", "notifyutil", "footprint")
-"""The tools whose values the calls give."""
-
 
 @pytest.fixture(scope="module")
 def library_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = mac_tools.build_library(tmp_path_factory.mktemp("library"))
-    if path is None:
-        pytest.skip("no C compiler here")
-    return path
+    return mac_tools.build_library(tmp_path_factory.mktemp("library"))
 
 
 @pytest.fixture
@@ -63,17 +58,20 @@ def test_each_field_is_the_row_of_vm_stat(library: ctypes.CDLL, monkeypatch: pyt
     assert page == 16384
 
 
-def test_calls_and_commands_give_the_same(library: ctypes.CDLL) -> None:
+def test_each_call_gives_its_values(library: ctypes.CDLL) -> None:
     """
-    The same state of the machine gives the same values in the same unit, by either way.
+    In base units, from their places in the structures; pages as vm_stat prints them. A limit of 0 is the default.
     """
-    text = "".join(f"{mac_tools.SYSCTL[key]}\n" for key in sysctl.KEYS)
-
     assert vm_stat.parse(Output(0, mac_tools.vm_stat().encode())) == system_calls.HostStatistics(library).read()
-    assert sysctl.parse(Output(0, text.encode())) == system_calls.SysctlByName(library).read()
+    assert system_calls.SysctlByName(library).read() == {
+        "memory_pressure_level": 1.0,
+        "swap_used": 1536.5 * 2**20,
+        "memory_total": 25769803776.0,
+        "gpu_wired_limit": Status.ABSENT,
+    }
     assert {"thermal_level": 0.0} == system_calls.ThermalLevel(library).read()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as subject:
-        footprint = ProcPidRusage(lambda: [subject.pid], library).read()
+        footprint = ProcPidRusage(ProcessTree(lambda: [subject.pid]), library).read()
         subject.communicate()
     assert {"subject_footprint": 5e7} == footprint
 
@@ -84,7 +82,7 @@ def test_a_program_that_holds_memory_is_weighed_by_its_footprint(
     """
     The GPU's memory is not resident on a Mac: a server of 4 GB would show a few megabytes.
     """
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: library)
+    monkeypatch.setattr(system_calls, "load_library", lambda: library)
 
     assert 5e7 == held_by(psutil.Process())
 
@@ -121,7 +119,7 @@ def test_a_refusal_is_no_number(library: ctypes.CDLL, monkeypatch: pytest.Monkey
     monkeypatch.setenv("STAND_IN", "fails")
 
     assert {Status.DENIED} == {*system_calls.SysctlByName(library).read().values()}
-    assert {"subject_footprint": Status.DENIED} == ProcPidRusage(lambda: [os.getpid()], library).read()
+    assert {"subject_footprint": Status.DENIED} == ProcPidRusage(ProcessTree(lambda: [os.getpid()]), library).read()
     for source in (system_calls.HostStatistics(library), system_calls.ThermalLevel(library)):
         with pytest.raises(OSError, match="code"):
             source.read()
@@ -143,122 +141,98 @@ def test_the_display_is_asked_of_the_window_server(
     assert state == facts.display()
 
 
-def test_on_another_system_there_are_no_calls() -> None:
+def test_on_another_system_there_are_no_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """
-    The tools alone are the sources where the library has no such call.
+    The library is that of a Mac, or lies with the tools that stand in for a Mac's; else there is none.
     """
-    assert system_calls.has_calls(ctypes.CDLL(None)) == (is_real_mac())
-    if not is_real_mac():
-        assert [] == [source for source in macos.sources(tuple) if isinstance(source, Tool) and source.fallback]
+    assert (system_calls.load_library() is not None) == is_real_mac()
+    monkeypatch.setenv(GATEKEEPER_HOST_AS, "macos")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert system_calls.load_library() is None
+    mac_tools.build_library(tmp_path)
+    assert system_calls.load_library() is not None
 
 
-def counted(healthy_mac: StandIn) -> Path:
-    """Let each tool that a call replaces write its name when it is started; return the file."""
-    file = Path(os.environ["PATH"]) / "started"
-    for name in TOOLS:
-        healthy_mac(name, f"echo {name} >> {file}\n{mac_tools.healthy()[name]}")
-    return file
-
-
-def sources_of(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: library)
-    monkeypatch.delenv(GATEKEEPER_HOST_AS, raising=False)
+def sources() -> list[Source]:
     return macos.sources(lambda: [os.getpid()])
 
 
-def test_while_calls_answer_their_tools_are_not_started(
-    healthy_mac: StandIn, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """
-    Every value that the tools give comes from a call, and none of these tools runs; a limit of 0 has no value.
-    """
-    started = counted(healthy_mac)
-    healthy_mac("sysctl", f'[ "$2" = iogpu.wired_limit_mb ] || echo sysctl >> {started}; echo 0')
-
-    with Poller(sources_of(library, monkeypatch), interval=1.0) as poller:
+def read_once(healthy_mac: StandIn) -> tuple[dict[str, Reading], bool]:
+    """Return the readings of one sample, and whether vm_stat was started for them."""
+    started = Path(os.environ["PATH"]) / "started"
+    healthy_mac("vm_stat", f"echo vm_stat >> {started}\n{mac_tools.healthy()['vm_stat']}")
+    with Poller(sources(), interval=1.0) as poller:
         poller.settle(streams=False, limit=PATIENCE)
-        poller.refresh(1.0)
-        poller.refresh(1.0)
-        readings = poller.readings()
+        poller.refresh(PATIENCE)
+        return poller.readings(), started.exists()
+
+
+def test_while_the_call_answers_vm_stat_is_not_started(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Every count of pages comes from the call, and so does each other value that is one.
+    """
+    monkeypatch.delenv("STAND_IN")
+
+    readings, started = read_once(healthy_mac)
 
     names = (*vm_stat.PROVIDES, "memory_pressure_level", "swap_used", "thermal_level", "subject_footprint")
     calls = {"host_statistics64", "sysctlbyname", "notify_get_state", "proc_pid_rusage"}
     assert {("ok", True)} == {(readings[name].status, readings[name].source in calls) for name in names}
-    assert not started.exists()
+    assert not started
 
 
-def test_where_calls_fail_the_tools_take_over(
-    healthy_mac: StandIn, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_call_fails_vm_stat_takes_over(healthy_mac: StandIn) -> None:
     """
-    The values are there all the same, from the tools, already in the first sample.
+    The counts of pages are there all the same, already in the first sample.
     """
-    monkeypatch.setenv("STAND_IN", "fails")
-    started = counted(healthy_mac)
+    readings, started = read_once(healthy_mac)
 
-    with Poller(sources_of(library, monkeypatch), interval=1.0) as poller:
-        poller.settle(streams=False, limit=PATIENCE)
-        poller.refresh(1.0)
-        readings = poller.readings()
-
-    assert {*TOOLS} == {*started.read_text().split()}
-    assert (readings["memory_headroom"].source, readings["memory_headroom"].status) == ("vm_stat", "ok")
-    assert {
-        ("thermal_level", "notifyutil"),
-        ("swap_used", "sysctl vm.swapusage"),
-        ("subject_footprint", "footprint"),
-    } <= {(name, reading.source) for name, reading in readings.items() if reading.status == "ok"}
+    assert {("ok", "vm_stat")} == {(readings[name].status, readings[name].source) for name in vm_stat.PROVIDES}
+    assert started
 
 
 @pytest.mark.usefixtures("healthy_mac")
 @pytest.mark.parametrize("trouble", ["every_fourth", "longer"])
-def test_calls_that_fail_now_and_then_lose_no_sample(
-    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, trouble: str
-) -> None:
+def test_a_call_that_fails_now_and_then_loses_no_sample(monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
     """
     The tool of a call that fails runs for the same sample; a kernel that answers with more words is called again.
     """
     monkeypatch.setenv("STAND_IN", trouble)
-    names = {*vm_stat.PROVIDES, *sysctl.KEYS.values(), "thermal_level", "subject_footprint"} - {"gpu_wired_limit"}
-    sources = [
+    patient = [
         replace(source, limit=PATIENCE) if isinstance(source, Tool) else source
-        for source in sources_of(library, monkeypatch)
+        for source in sources()
         if not isinstance(source, Stream)
     ]
 
     # However busy the machine is, no tool is killed for its time and no reading is stale before the sample is read.
-    with Poller(sources, interval=PATIENCE) as poller:
+    with Poller(patient, interval=PATIENCE) as poller:
         samples = []
         for _ in range(9):
             poller.refresh(PATIENCE)
             samples.append(poller.readings())
 
-    assert [{"ok"}] * 9 == [{sample[name].status for name in names} for sample in samples]
-    from_tools = {sample[name].source for name in names for sample in samples} & {*TOOLS}
+    assert [{"ok"}] * 9 == [{sample[name].status for name in vm_stat.PROVIDES} for sample in samples]
     # Which calls fail depends on how many were made before: the library counts over all tests of a process.
-    assert from_tools <= {"vm_stat", "notifyutil", "footprint"}
-    assert bool(from_tools) == (trouble == "every_fourth")
+    used = {sample["memory_headroom"].source for sample in samples}
+    assert used == {"host_statistics64", *(("vm_stat",) if trouble == "every_fourth" else ())}
 
 
-def test_at_most_one_program_is_started_a_second(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("healthy_mac")
+def test_at_most_one_program_is_started_a_second() -> None:
     """
     While the calls answer, the programs that run once a period are at most sixty a minute together.
     """
-    tools = [source for source in sources_of(library, monkeypatch) if isinstance(source, Tool) and not source.fallback]
+    tools = [source for source in sources() if isinstance(source, Tool) and not source.fallback]
 
     assert tools
     assert sum(1 / max(tool.period, 1.0) for tool in tools) <= 1.0
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it loads the library into a child by LD_PRELOAD")
-def test_a_sampler_starts_nothing_where_tokens_are_timed(
-    healthy_mac: StandIn, library_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sampler_starts_nothing_where_tokens_are_timed(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     One process of ours makes the calls and starts the tools; ours starts no tool, and leaving ends that process.
     """
-    monkeypatch.setenv("LD_PRELOAD", str(library_file))
-    monkeypatch.delenv(GATEKEEPER_HOST_AS)
+    monkeypatch.delenv("STAND_IN")
     healthy_mac("ioreg", f'echo $PPID >> "$0.parents"; {mac_tools.prints(mac_tools.ioreg())}')
     parents, samples = Path(os.environ["PATH"]) / "ioreg.parents", list[HostSample]()
     before = {process.pid for process in psutil.Process().children()}

@@ -83,9 +83,9 @@ def test_sizes_fit_together(readings: list[dict[str, Any]]) -> None:
     assert values["memory_total"] == host.facts()["memory_bytes"]
 
 
-def test_calls_and_commands_agree(readings: list[dict[str, Any]]) -> None:
+def test_the_calls_answer_and_agree_with_vm_stat(readings: list[dict[str, Any]]) -> None:
     """
-    What a system call and a tool both give is the same, but for what changed between the two.
+    What a system call and vm_stat both give is the same, but for what changed between the two.
     """
     values_by_name: dict[str, list[float]] = {}
     for reading in readings:
@@ -94,10 +94,8 @@ def test_calls_and_commands_agree(readings: list[dict[str, Any]]) -> None:
     calls = {reading["source"] for reading in readings if reading["values"] and "argv" not in reading}
 
     assert {"host_statistics64", "sysctlbyname", "notify_get_state", "proc_pid_rusage"} <= calls
-    assert [] == [name for name in ("memory_total", "memory_pressure_level") if len({*values_by_name[name]}) > 1]
     for name in ("memory_headroom", "memory_wired", "memory_uncompressed_demand", "swapin_bytes", "swapout_bytes"):
         assert values_by_name[name][1] == pytest.approx(values_by_name[name][0], rel=0.2, abs=512e6), name
-    assert values_by_name["swap_used"][1] == pytest.approx(values_by_name["swap_used"][0], abs=64e6)
 
 
 def test_the_facts_of_the_machine_are_known() -> None:

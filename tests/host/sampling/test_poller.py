@@ -199,7 +199,7 @@ BROKEN = {
 @pytest.mark.parametrize("how", list(BROKEN))
 def test_one_broken_tool_spoils_only_its_own_values(healthy_mac: StandIn, how: str) -> None:
     """
-    Whatever vm_stat does, headroom is a status and never a number, and sysctl's values are ok.
+    Whatever vm_stat does, headroom is a status and never a number, and the pressure level is ok.
     """
     script, status = BROKEN[how]
     healthy_mac("vm_stat", script)
@@ -248,33 +248,15 @@ def test_a_tool_slower_than_its_sample_serves_the_next(healthy_mac: StandIn) -> 
 
 def test_tools_run_in_the_c_locale(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A tool that would print a decimal comma to this user prints a point to us.
+    A tool that would print commas to this user prints points to us.
     """
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     monkeypatch.setenv("LC_NUMERIC", "de_DE.UTF-8")
-    comma, point = mac_tools.swapusage(point=","), mac_tools.swapusage()
-    script = mac_tools.sysctl_script(vm__swapusage="SWAP").replace(
-        "echo 'SWAP'", f'if [ "$LC_ALL" = C ] && [ -z "$LC_NUMERIC" ]; then echo "{point}"; else echo "{comma}"; fi'
-    )
-    healthy_mac("sysctl", script)
+    ours, theirs = mac_tools.vm_stat(), mac_tools.vm_stat().replace(".", ",")
+    in_c = f'if [ "$LC_ALL" = C ] && [ -z "$LC_NUMERIC" ]; then {prints(ours)}; else {prints(theirs)}; fi'
+    healthy_mac("vm_stat", in_c)
 
-    assert ((reading := readings()["swap_used"]).status, reading.value) == ("ok", 1536.5 * 2**20)
-
-
-def test_each_key_of_sysctl_has_its_own_reason(healthy_mac: StandIn) -> None:
-    """
-    Where one key is missing and another is printed in no known format, each value has the words of its own call.
-    """
-    script = mac_tools.sysctl_script(vm__swapusage=mac_tools.swapusage(point=","), iogpu__wired_limit_mb=None)
-    healthy_mac("sysctl", script)
-
-    with Poller(sources(tuple), interval=1.0) as poller:
-        poller.settle(streams=False, limit=PATIENCE)
-        values, details = poller.readings(), poller.details()
-
-    reason = {name: details[values[name].source] for name in ("swap_used", "gpu_wired_limit")}
-    assert ["swap_used"] == [name for name, words in reason.items() if "iogpu" not in words]
-    assert values["memory_total"].source not in details
+    assert ((reading := readings()["memory_headroom"]).status, reading.value) == ("ok", 355_000.0 * 16384)
 
 
 @pytest.mark.parametrize(
@@ -285,12 +267,12 @@ def test_each_key_of_sysctl_has_its_own_reason(healthy_mac: StandIn) -> None:
         "user is not allowed to execute '/usr/bin/powermetrics' as root on mac.",
     ],
 )
-def test_a_refusal_by_sudo_is_final(healthy_mac: StandIn, message: str) -> None:
+def test_a_refusal_by_sudo_is_final(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch, message: str) -> None:
     """
     A refusal makes power denied, sudo is not started again, and the hint carries the sudoers line.
     """
-    for name in ("macmon", "notifyutil"):
-        healthy_mac(name, "exit 1")
+    healthy_mac("macmon", "exit 1")
+    monkeypatch.setenv("STAND_IN", "fails")
     healthy_mac("sudo", f'echo x >> "$0.calls"; echo {shlex.quote(message)} >&2; exit 1')
 
     with Poller(sources(tuple), interval=1.0) as poller:

@@ -35,8 +35,8 @@ def test_every_tool_of_a_mac_is_shown_with_what_its_parser_made_of_it() -> None:
 
     assert {
         "vm_stat",
-        "sysctl hw.memsize",
-        "notifyutil",
+        "sysctlbyname",
+        "notify_get_state",
         "powermetrics",
         "ioreg",
         "macmon",
@@ -71,17 +71,15 @@ def test_a_tool_that_is_missing_fails_or_prints_anything_is_a_reading_too(health
     Its values are missing with their status, its text is kept, and the other tools are read.
     """
     healthy_mac("vm_stat", "echo what is this")
-    healthy_mac("notifyutil", "echo no >&2; exit 3")
+    healthy_mac("pmset", "echo no >&2; exit 3")
     healthy_mac("ioreg", "exec sleep 60").unlink()
 
     readings = by_source()
 
     assert {"parse_error"} == {*readings["vm_stat"][0]["missing"].values()}
     assert readings["vm_stat"][0]["out"] == "what is this\n"
-    assert ({"thermal_level": "absent"}, "no\n") == (
-        readings["notifyutil"][0]["missing"],
-        readings["notifyutil"][0]["err"],
-    )
+    (pmset,) = readings["pmset -g"]
+    assert ({"power_mode": "absent"}, "no\n") == (pmset["missing"], pmset["err"])
     assert {"absent"} == {*readings["ioreg"][0]["missing"].values()}
     assert readings["ps"][0]["values"]
 

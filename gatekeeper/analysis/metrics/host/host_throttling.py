@@ -146,7 +146,7 @@ def _sensors_against(host: HostSamples) -> list[str]:
     readable = np.isfinite(first) & np.isfinite(second)
     differing = host.interval * int(np.sum(((first >= THROTTLED) != (second >= THROTTLED)) & readable))
     if differing > SENSOR_LAG:
-        signs.append(f"notifyutil and powermetrics reported different thermal levels for {differing:.0f} s")
+        signs.append(f"macOS and powermetrics reported different thermal levels for {differing:.0f} s")
     if any(limit < 1.0 for limit in host.numbers("cpu_speed_limit")):
         signs.append("pmset reported a CPU speed limit")
     return signs

@@ -1,6 +1,7 @@
 /* What a Mac's system library exports for gatekeeper, with the layouts of Apple's headers and the numbers of
-   tests/builders/mac_tools.py. STAND_IN names what is wrong with it: fails, every_fourth (call fails), longer (the answer
-   has 104 words), torn, short, speculative, no_key, level, dark, headless.
+   tests/builders/mac_tools.py. STAND_IN names what is wrong with it: fails, no_pages (host_statistics64 fails),
+   every_fourth (its call fails), longer (its answer has 104 words), torn, short, speculative, no_key, level, warm, dark,
+   headless.
    Preloaded on Linux it also says that the system is a Mac's; what its tools print is on PATH (tests/as_mac.py). */
 #include <errno.h>
 #include <stddef.h>
@@ -54,15 +55,15 @@ static int wrong(const char *what) {
   return named != NULL && strcmp(named, what) == 0;
 }
 
-static int fails(void) { /* a kernel that limits how often it answers refuses some calls */
+static int pages_fail(void) { /* a kernel that limits how often it answers refuses some calls */
   static unsigned calls;
-  return wrong("fails") || (wrong("every_fourth") && ++calls % 4 == 0);
+  return wrong("fails") || wrong("no_pages") || (wrong("every_fourth") && ++calls % 4 == 0);
 }
 
 natural_t mach_host_self(void) { return 2563; }
 
 kern_return_t host_statistics64(natural_t host, int flavor, int32_t *info, natural_t *count) {
-  if (fails() || host != 2563 || flavor != 4) return 5;
+  if (pages_fail() || host != 2563 || flavor != 4) return 5;
   if (wrong("longer") && *count < 104) return *count = 104, -307;
   if (*count != (wrong("longer") ? 104 : 38)) return 5;
   struct vm_statistics64 pages = {
@@ -92,7 +93,7 @@ int sysctlbyname(const char *name, void *old, size_t *length, void *fresh, size_
   const int level = wrong("level") ? 3 : 1, limit = wrong("level") ? 14000 : 0;
   const uint64_t memory = 25769803776;
   const struct xsw_usage swap = {3072u << 20, 3072u * 1048576u - 1611137024u, 1611137024u, 16384, 1};
-  if (fails()) return errno = EPERM, -1;
+  if (wrong("fails")) return errno = EPERM, -1;
   if (strcmp(name, "kern.memorystatus_vm_pressure_level") == 0) return give(&level, sizeof level, old, length);
   if (strcmp(name, "vm.swapusage") == 0) return give(&swap, sizeof swap, old, length);
   if (strcmp(name, "hw.memsize") == 0) return give(&memory, sizeof memory, old, length);
@@ -107,14 +108,14 @@ uint32_t notify_register_check(const char *name, int *token) {
 }
 
 uint32_t notify_get_state(int token, uint64_t *state) {
-  if (token != 17 || fails()) return 2;
-  *state = wrong("level") ? 30 : 0;
+  if (token != 17 || wrong("fails")) return 2;
+  *state = wrong("level") ? 30 : wrong("warm") ? 1 : 0;
   return 0;
 }
 
 int proc_pid_rusage(int pid, int flavor, void *buffer) {
   struct rusage_info_v0 usage = {.ri_wired_size = 7, .ri_resident_size = 8, .ri_phys_footprint = 50000000};
-  if (fails()) return errno = EPERM, -1;
+  if (wrong("fails")) return errno = EPERM, -1;
   if (pid <= 0 || flavor != 0) return errno = ESRCH, -1;
   memcpy(buffer, &usage, sizeof usage);
   return 0;
