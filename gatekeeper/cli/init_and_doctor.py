@@ -122,9 +122,9 @@ AFTER_INTERRUPT = {"selftest": "what was gathered until then is in the file of -
 def selftest(output: Path, *, file: Path | None, quiet: bool) -> None:
     """Try out gatekeeper on this machine and write one file for a bug report.
 
-    It takes about five minutes, at most fifteen, with the little pair of models: each part is ended after a time of its
-    own. The file holds what each tool of the host printed
-    and short measurements, without names of users and hosts, home folders and serial numbers.
+    It takes five minutes at most, with the little pair of models: each part is ended after a time of its own, and on a
+    busy machine some are not reached. The file holds what each tool of the host printed and short measurements, without
+    names of users and hosts, home folders and serial numbers.
 
     \b
     gatekeeper selftest -o selftest.json

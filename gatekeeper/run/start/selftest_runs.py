@@ -30,15 +30,15 @@ from gatekeeper.run.prepare import hold_host
 SOAK = "4 s"
 BLOCKS = (False, True, True, False, False, True, True, False)
 """Whether the host is sampled, block by block: a drift of the machine meets both alike."""
-BLOCK_S = 4.0
-"""Seconds of one block: four samples at 1 Hz."""
-FIRST_SAMPLE_S = 20.0
+BLOCK_S = 3.0
+"""Seconds of one block: three samples at 1 Hz."""
+FIRST_SAMPLE_S = 5.0
 PAUSES, PAUSE_S = 5, 2.0
 """How many pauses are made, and the seconds of each."""
 WIDTHS = (1, 2, 4, 8)
-WIDTHS_S, WIDTH_CANARIES = 45.0, 40
+WIDTHS_S, WIDTH_CANARIES = 15.0, 40
 """Seconds after which no further answer is read, and the most answers: about 2,000 tokens."""
-CONVERT_S = 120.0
+CONVERT_S = 30.0
 QUANTISED = ("-q", "--q-bits", "4", "--dtype", "bfloat16")
 """What most models on a Mac are: 4-bit weights, and activations whose units in the last place are coarse."""
 
