@@ -100,6 +100,22 @@ def test_a_mac_that_others_have_filled_is_told_what_holds_its_memory(
     assert "most is held by" in (memory["fix"] or memory["found"])
 
 
+@pytest.mark.parametrize(("model", "hot"), [("Mac16,12", True), ("Mac16,10", False)])
+def test_a_warm_mac_is_hot_from_the_level_that_certify_counts(bare: ProjectFolder, model: str, hot: bool) -> None:
+    """
+    At level 1 a MacBook Air is throttled, because it has no fan; a Mac mini is not.
+    """
+    mac_tools.write_tools(bare.path / "bin", {"sysctl": mac_tools.sysctl_script(hw__model=model)})
+    mac_tools.build_library(bare.path / "bin")
+    warm = bare.with_environment(GATEKEEPER_HOST_AS="macos", STAND_IN="warm")
+
+    items = warm.run("doctor", "--json", code=0).document["items"]
+
+    (heat,) = [item for item in items if item["what"] == "cool"]
+    assert hot == (heat["found"] is None) == ("this Mac has no fan" in (heat["fix"] or ""))
+    assert "level 1" in (heat["fix"] or heat["found"])
+
+
 @pytest.mark.parametrize(
     ("rows", "advised"), [(" powermode 1", True), (" lowpowermode 1", True), (" powermode 0", False)]
 )

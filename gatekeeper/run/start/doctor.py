@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gatekeeper import host
+from gatekeeper.analysis.metrics.host.host_throttling import is_fanless, throttled_from
 from gatekeeper.analysis.plan.complaints.memory_fit import RUNTIME_BYTES
 from gatekeeper.analysis.plan.complaints.wrong_host import virtual_mac
 from gatekeeper.analysis.plan.draft_pairs import model_pairs
@@ -132,10 +133,22 @@ def _host(facts: Mapping[str, Any]) -> Iterator[Item]:
         yield Item("now", f"awake (sleeps after {show_seconds(idle_s)} without input)", None, "nightly runs", fix)
     for complaint in virtual_mac(facts):
         yield Item("now", "a physical Mac", None, "a certificate", f"{complaint.message}; {complaint.hint}")
+    if isinstance(level := readings["thermal_level"].value, float):
+        yield _heat(level, fanless=is_fanless(facts["machine"]))
     others = host.other_programs()
     if readings["power_mode"].value == "low":
         yield Item("now", "full speed", None, "the speed of the deployed mode", LOW_POWER)
     yield Item("now", "quiet", None if others.busy else "yes", "steady times", str(others) if others.busy else None)
+
+
+def _heat(level: float, *, fanless: bool) -> Item:
+    """Return whether the machine is cool, by the thermal level from which `certify` counts it as throttled."""
+    use, throttled = "objective throttle_time", throttled_from(fanless=fanless)
+    if level < throttled:
+        return Item("now", "cool", f"thermal level {level:g}; throttled from {throttled:g} on", use, None)
+    without = ", because this Mac has no fan" if fanless else ""
+    fix = f"let it cool down: thermal level {level:g} counts as throttled{without}"
+    return Item("now", "cool", None, use, fix)
 
 
 def _memory(free: float, least: float) -> Item:

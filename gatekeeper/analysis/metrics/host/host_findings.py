@@ -149,7 +149,7 @@ def _counters(host: HostSamples) -> Iterator[Finding]:
 
 def _contradictions(host: HostSamples) -> Iterator[Finding]:
     levels = host.numbers("thermal_level")
-    throttled = throttled_from(host)
+    throttled = throttled_from(fanless=host.fanless)
     if levels and max(levels) < throttled and (against := contradictions(host)):
         detail = f"the thermal sensors report no throttling, but {'; '.join(against)}"
         advice = f"cool the host; a busy GPU should keep {percent(LEAST_SHARE['gpu_frequency'])} of its frequency"

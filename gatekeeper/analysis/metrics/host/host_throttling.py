@@ -104,7 +104,8 @@ def _by_sensors(host: HostSamples) -> Estimate | Missing:
         return _by_counter(host.series("throttle_total"), events)
     if missing := level.uncovered():
         return missing
-    return fact(float(sum(level.lasts[level.values >= throttled_from(host)].tolist())), level.count)
+    throttled = level.values >= throttled_from(fanless=host.fanless)
+    return fact(float(sum(level.lasts[throttled].tolist())), level.count)
 
 
 def is_fanless(machine: object) -> bool:
@@ -112,12 +113,12 @@ def is_fanless(machine: object) -> bool:
     return isinstance(machine, str) and (machine.startswith("MacBookAir") or machine in FANLESS)
 
 
-def throttled_from(host: HostSamples) -> float:
-    """Return the thermal level from which the host counts as throttled: 1 on a Mac without a fan, else 2.
+def throttled_from(*, fanless: bool) -> float:
+    """Return the thermal level from which a host counts as throttled: 1 on a Mac without a fan, else 2.
 
     A MacBook Air M4 read prompts at 253 to 272 tok/s at level 0, and at 105 to 212 at levels 1 and 2.
     """
-    return FANLESS_THROTTLED if host.fanless else THROTTLED
+    return FANLESS_THROTTLED if fanless else THROTTLED
 
 
 def _by_counter(total: Series, events: Series) -> Estimate | Missing:
