@@ -1,5 +1,6 @@
 """Preparation of a run: models are hashed, problems reported, the manifest frozen, and the plan made."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.inputs import Inputs, load_manifest
+from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.run_directory import LOGS, MANIFEST, RunDirectory
 from gatekeeper.core.verdict import Finding
 from gatekeeper.run.requests import Client
@@ -193,17 +195,35 @@ def preflight(
     maps_weights = isinstance(backend, ServerBackend) and backend.maps_weights
     free = readings["memory_headroom"].value if readings and inputs.slo.subject.url is None else None
     if isinstance(free, float):  # a server that runs holds its weights already
-        by_names = memory_fit.needed_by_names(inputs.slo, inputs.profile.background.memory)
+        load = inputs.profile.background.memory
+        by_names = memory_fit.needed_by_names(inputs.slo, load)
         needed = memory.needed_now if memory is not None else by_names
         # A mapped file counts as memory that can be had: no floor is known to be lost by it.
         floor = 0.0 if maps_weights else memory_fit.floor_of(inputs.slo)
-        held = memory.held if memory is not None else 0.0
-        problems += memory_fit.short_now(needed, free, host.memory_holders, floor=floor, held=held)
+        held = memory.held if memory is not None else load
+        problems += memory_fit.short_now(
+            needed, free, host.memory_holders, floor=floor, held=held,
+            easier=lambda: _command_of_used(inputs, free - held + load),
+        )  # fmt: skip
     if host_facts.get("platform") == "macos" and maps_weights:
         problems += memory_fit.mapped_weights(inputs.slo, models.target)
     problems += [*memory_fit.complaints(memory), *latency_complaints(inputs.slo)]
     problems += virtual_mac(host_facts) if backend.realtime else []
     return tuple(sorted(problems, key=lambda complaint: WEIGHTS.index(complaint.weight))), memory
+
+
+def _command_of_used(inputs: Inputs, room: float) -> str:
+    """Return the command for NAME-used.toml beside the SLO, with the floors of a machine in use; empty without it.
+
+    It is named where the *room* beside the models has place for its floor and its own load.
+    """
+    path = inputs.base / f"{inputs.slo.name}-used.toml"
+    try:
+        used = read_inputs(path)
+    except InputError:
+        return ""
+    fits = memory_fit.floor_of(used.slo) + used.profile.background.memory <= room
+    return shlex.join(["gatekeeper", "certify", str(path)]) if fits else ""
 
 
 def probe_capabilities(inputs: Inputs, backend: Backend) -> tuple[Sight, list[Finding], ArrivalTimes | None]:

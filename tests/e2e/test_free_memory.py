@@ -40,5 +40,25 @@ def test_a_floor_that_cannot_be_kept_ends_the_run_before_the_first_token(project
     refused = project.run("certify", "slo.toml", "--out", "run", code=3)
 
     assert "most is held by" in refused.err
-    assert "to go on all the same, lower memory_headroom to" in " ".join(refused.err.split())
+    assert "to go on all the same: write at_least =" in " ".join(refused.err.split())
     assert not (project.path / "run").exists()
+
+
+def test_an_slo_with_floors_of_a_machine_in_use_is_the_way_on(project: ProjectFolder) -> None:
+    """
+    Where NAME-used.toml lies beside the SLO, and this machine keeps its floor, its command is printed, and runs.
+    """
+    demand_memory(project)
+    text = (project.path / "slo.toml").read_text()
+    (project.path / "smoke-used.toml").write_text(text.replace("90 TB", "1 MB"))
+
+    hints = [complaint["hint"] for complaint in project.run("plan", "slo.toml", "--json").document["complaints"]]
+
+    ((_, _, command),) = [
+        hint.partition("to go on all the same: gatekeeper certify ") for hint in hints if "held" in hint
+    ]
+    assert [] == [
+        complaint
+        for complaint in project.run("plan", command, "--json").document["complaints"]
+        if complaint["weight"] != "weak"
+    ]

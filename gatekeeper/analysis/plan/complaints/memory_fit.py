@@ -224,12 +224,19 @@ def complaints(fit: MemoryFit | None) -> list[Complaint]:
 
 
 def short_now(
-    needed: float, free: float | None, holders: Callable[[], str], *, floor: float = 0.0, held: float = 0.0
+    needed: float,
+    free: float | None,
+    holders: Callable[[], str],
+    *,
+    floor: float = 0.0,
+    held: float = 0.0,
+    easier: Callable[[], str] = str,
 ) -> list[Complaint]:
     """Complain where less memory is *free* now than is *needed* with the headroom; *holders* hold most of the rest.
 
-    It ends the run where the *floor* cannot be kept beside what the run is certain to hold. The headroom that the
-    samples show counts what the system could reclaim, so macOS itself is not counted again.
+    It ends the run where the *floor* cannot be kept beside what the run is certain to hold; *easier* is a command whose
+    floor can be, empty where there is none. The headroom that the samples show counts what the system could reclaim, so
+    macOS itself is not counted again.
     """
     if free is None or max(needed, floor + held) <= free:
         return []
@@ -237,8 +244,9 @@ def short_now(
         message = f"{show_bytes(free)} can be had now; weights and background load take {show_bytes(held)} of it, "
         message += f"which leaves less than the {show_bytes(floor)} of memory_headroom"
         possible_floor = _rounded_down(free - held)
-        lower = f"lower memory_headroom to {show_bytes(possible_floor)}" if possible_floor > 0 else "use a smaller pair"
-        hint = f"close programs, most is held by {holders()}; to go on all the same, {lower}"
+        line = f'write at_least = "{show_bytes(possible_floor)}" for memory_headroom in the SLO'
+        way_on = easier() or (line if possible_floor > 0 else "use a smaller pair, or a lighter profile in [soak]")
+        hint = f"close programs, most is held by {holders()}; to go on all the same: {way_on}"
         return [Complaint("not-here", "free memory", message, hint)]
     message = f"{show_bytes(free)} can be had now, and the run needs {show_bytes(needed)} of it with its headroom"
     hint = f"close programs before the soak ends below its objective; most is held by {holders()}"

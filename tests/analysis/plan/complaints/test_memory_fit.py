@@ -85,21 +85,24 @@ def test_memory_that_others_hold_now_is_said_with_who_holds_it() -> None:
 
 def test_a_floor_that_cannot_be_kept_ends_the_run() -> None:
     """
-    Weights and load alone leave less than the floor: who holds the rest is named, and the floor that can be kept, if
-    there is one. Where only caches and allowances are missing, it is a note.
+    Weights and load alone leave less than the floor: who holds the rest is named, and the line of the floor that can be
+    kept, if there is one, or a command with such a floor. Where only caches and allowances are missing, it is a note.
     """
     fit = fitted(slo(), model("t", 4.6e9), model("d", 0.6e9))
     held = 4.6e9 + 0.6e9 + 4e9
 
-    def short(free: float) -> Complaint:
-        (complaint,) = memory_fit.short_now(fit.needed_now, free, lambda: "Xcode 2 GB", floor=10e9, held=fit.held)
+    def short(free: float, easier: str = "") -> Complaint:
+        (complaint,) = memory_fit.short_now(
+            fit.needed_now, free, lambda: "Xcode 2 GB", floor=10e9, held=fit.held, easier=lambda: easier
+        )
         return complaint
 
     assert held == fit.held
     assert ("not-here", "weak") == (short(held + 10e9 - 1).weight, short(held + 10e9).weight)
     assert "Xcode 2 GB" in short(held + 4.7e9).hint
-    assert short(held + 4.7e9).hint.endswith("lower memory_headroom to 4.5 GB")
-    assert short(held).hint.endswith("use a smaller pair")
+    assert 'at_least = "4.5 GB" for memory_headroom' in short(held + 4.7e9).hint
+    assert short(held + 4.7e9, "gatekeeper certify b.toml").hint.endswith("all the same: gatekeeper certify b.toml")
+    assert short(held).hint.endswith("use a smaller pair, or a lighter profile in [soak]")
 
 
 def test_models_that_are_not_here_yet_count_by_their_names() -> None:
