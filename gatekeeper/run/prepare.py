@@ -20,6 +20,7 @@ from gatekeeper.analysis.plan.complaints.unprovable_objectives import (
 from gatekeeper.analysis.plan.complaints.wrong_host import virtual_mac
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.backends import open_backend
+from gatekeeper.backends.models.artifacts import MissingModelError
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.backend_registry import SCRIPTED
 from gatekeeper.core.canary import Canary
@@ -165,7 +166,9 @@ def _models(inputs: Inputs, *, needed: bool) -> tuple[FrozenModels, tuple[Compla
             raise
         subject = inputs.slo.subject
         folders = {name: Path(name) for name in (subject.target, *subject.drafts)}
-        errors = [place for _, place in find_models(inputs) if isinstance(place, InputError)] or [error]
+        errors = [place for _, place in find_models(inputs) if isinstance(place, InputError)]
+        if all(isinstance(each, MissingModelError) for each in errors):
+            errors = [error]  # of all models at once, with one command
         missing = tuple(Complaint("not-here", "the models", each.message, each.hint or "") for each in errors)
         return FrozenModels(folders), missing
 

@@ -275,10 +275,12 @@ def test_missing_models_name_the_commands_that_fetch_them(project: ProjectFolder
     hf = Path(sys.executable).with_name("hf")
     little(project, target=target, drafts=[draft])
 
-    refused = project.run("certify", "slo.toml", "--out", "run", code=2)
+    refused = project.run("certify", "slo.toml", "--out", "run", code=2).err
+    planned = project.run("plan", "slo.toml", code=3).out
 
-    assert f"models '{target}' and '{draft}' are not on this machine" in refused.err
-    assert f"download them: {hf} download {target} && {hf} download {draft}" in " ".join(refused.err.split())
+    for printed in (" ".join(refused.split()), " ".join(planned.split())):
+        assert f"models '{target}' and '{draft}' are not on this machine" in printed
+        assert f"download them: {hf} download {target} && {hf} download {draft}" in printed
 
 
 @pytest.mark.parametrize("share", [0.00001, 0.5, 0.999])

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from gatekeeper.analysis.plan.complaints.wrong_host import host_doubts
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.metrics import ALL
+from gatekeeper.core.slo import Host
 from gatekeeper.run.start.doctor import LOW_POWER
 from gatekeeper.run.start.versions import PACKAGES
 from tests.builders import mac_tools
@@ -130,6 +132,19 @@ def test_low_power_mode_is_named(bare: ProjectFolder, rows: str, advised: bool) 
     done = bare.with_environment(GATEKEEPER_HOST_AS="macos").run("doctor", code=0)
 
     assert advised == (LOW_POWER in done.out)
+
+
+def test_a_mac_on_its_battery_is_named(bare: ProjectFolder) -> None:
+    """
+    Files for mains power need the charger: said by doctor, and by the plan of one.
+    """
+    mac_tools.write_tools(bare.path / "bin", {"pmset": "echo \"Now drawing from 'Battery Power'\""})
+
+    items = bare.with_environment(GATEKEEPER_HOST_AS="macos").run("doctor", "--json", code=0).document["items"]
+
+    assert ["connect the charger"] == [item["fix"] for item in items if item["what"] == "mains power"]
+    assert host_doubts(Host(power="ac"), {"power_source": "battery"})[0].endswith(": connect the charger")
+    assert "charger" not in host_doubts(Host(power="ac"), {})[0]
 
 
 def test_it_ends_in_what_to_do_next(bare: ProjectFolder) -> None:

@@ -331,6 +331,7 @@ def test_a_virtual_mac_is_named_before_anything_is_measured(home: ProjectFolder)
         **mac(home.path / "tools", sysctl=mac_tools.sysctl_script(hw__model="VirtualMac2,1"))
     )
 
+    assert "a certificate: a physical Mac" in virtual.run("doctor").out.splitlines()[-2]
     for command in (("doctor",), ("init",), ("plan", FILE)):
         printed = " ".join(virtual.run(*command).out.split())
         assert "a virtual Mac certifies nothing" in printed, command

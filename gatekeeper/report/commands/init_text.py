@@ -1,5 +1,6 @@
 """What `gatekeeper init` prints."""
 
+from gatekeeper.analysis.plan.complaints.memory_fit import SYSTEM
 from gatekeeper.core.text import aligned
 from gatekeeper.core.units import show_bytes, show_memory
 from gatekeeper.report.commands import Document
@@ -21,8 +22,9 @@ def init_text(document: Document) -> str:
     if document["here"]:
         lines += [f"pair for backend {pair['backend']}: {names}"]
         if document["memory"] is not None:
-            needed = show_bytes(document["memory"]["needed"])
-            lines += [f"    needs about {needed}, with the headroom of the SLO and the system itself"]
+            # What the system holds is not available now, so it is not needed once more.
+            parts = [part["bytes"] or 0.0 for part in document["memory"]["parts"] if part["part"] != SYSTEM]
+            lines += [f"    needs about {show_bytes(sum(parts))} of what is available, with the headroom of the SLO"]
     else:
         lines += [document["why_not_here"]] if document["why_not_here"] else []
         lines += [f"proposed pair for a machine of this size, backend {pair['backend']}: {names}"]

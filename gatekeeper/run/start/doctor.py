@@ -32,6 +32,10 @@ LOW_POWER = (
 )
 
 
+CERTIFICATE, RUN = "a certificate", "a run"
+"""What a machine may be unfit for now, whatever is installed on it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One thing that is present or missing."""
@@ -94,6 +98,8 @@ def _summary(items: Sequence[Item]) -> dict[str, Any]:
     missing += [f"model {item.what}" for item in items if item.kind == "model" and item.found is None]
     missing += [", ".join(lacking)] if lacking else []
     missing += [f"{item.needed_for}: {item.what}" for item in items if item.kind == "variable"]
+    now = [item for item in items if item.kind == "now" and item.found is None]
+    missing += [f"{item.needed_for}: {item.what}" for item in now if item.needed_for in {CERTIFICATE, RUN}]
     following = "gatekeeper try" if pair is not None else "gatekeeper init" if backends else first
     return {"ready": ready, "missing": missing, "next": following}
 
@@ -132,10 +138,12 @@ def _host(facts: Mapping[str, Any]) -> Iterator[Item]:
         fix = "keep it awake between runs, on a desktop: sudo pmset -c sleep 0"
         yield Item("now", f"awake (sleeps after {show_seconds(idle_s)} without input)", None, "nightly runs", fix)
     for complaint in virtual_mac(facts):
-        yield Item("now", "a physical Mac", None, "a certificate", f"{complaint.message}; {complaint.hint}")
+        yield Item("now", "a physical Mac", None, CERTIFICATE, f"{complaint.message}; {complaint.hint}")
     if isinstance(level := readings["thermal_level"].value, float):
         yield _heat(level, fanless=is_fanless(facts["machine"]))
     others = host.other_programs()
+    if readings["power_source"].value == "battery":
+        yield Item("now", "mains power", None, 'a run for power = "ac"', "connect the charger")
     if readings["power_mode"].value == "low":
         yield Item("now", "full speed", None, "the speed of the deployed mode", LOW_POWER)
     yield Item("now", "quiet", None if others.busy else "yes", "steady times", str(others) if others.busy else None)
@@ -155,9 +163,9 @@ def _memory(free: float, least: float) -> Item:
     """Return what is free, and whether the headroom that `init` writes would hold with the smallest of models."""
     held = f"most is held by {host.memory_holders()}"
     if free >= least:
-        return Item("now", "free memory", f"{show_bytes(free)}; {held}", "a run", None)
+        return Item("now", "free memory", f"{show_bytes(free)}; {held}", RUN, None)
     fix = f"close programs: {show_bytes(free)} is free, and a run needs {show_bytes(least)} besides its models; {held}"
-    return Item("now", "free memory", None, "a run", fix)
+    return Item("now", "free memory", None, RUN, fix)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,9 @@ def host_doubts(required: Host, host: Mapping[str, Any]) -> list[str]:
             doubts.append(f"memory_gb is {show_number(have)} on this host, the SLO is for {required.memory_gb:g}")
     if required.os is not None and not _has_prefix(str(host.get("os") or ""), required.os):
         doubts.append(f"os is '{host.get('os') or 'unknown'}' on this host, the SLO is for '{required.os}'")
-    if required.power == "ac" and host.get("power_source") != "ac":
-        doubts.append(f"power is '{host.get('power_source') or 'unknown'}' on this host, the SLO is for 'ac'")
+    if required.power == "ac" and (source := host.get("power_source")) != "ac":
+        charger = ": connect the charger" if source == "battery" else ""
+        doubts.append(f"power is '{source or 'unknown'}' on this host, the SLO is for 'ac'{charger}")
     return doubts
 
 
