@@ -1,4 +1,4 @@
-"""The example of METHODOLOGY.md, section 3: one canary, one pair, one interval, one bound of a stored run."""
+"""The example of docs/worked-example.md: one canary, one pair, one interval, one bound of a stored run."""
 
 from pathlib import Path
 
@@ -23,8 +23,7 @@ RATIO = "throughput_ratio"
 
 
 def example() -> str:
-    section = (ROOT / "METHODOLOGY.md").read_text().partition("### One example")[2].partition("\n###")[0]
-    return " ".join(section.split())
+    return " ".join((ROOT / "docs" / "worked-example.md").read_text("utf-8").split())
 
 
 @pytest.fixture(scope="module")
