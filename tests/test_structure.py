@@ -344,11 +344,11 @@ def test_no_two_modules_share_a_name() -> None:
 
 def test_what_a_command_prints_is_found_by_its_name() -> None:
     """
-    A module of report/commands/ is the text of a command, apart from the module that computes.
+    A module of report/commands/ is the text, or the document, of a command, apart from the module that computes.
     """
     modules = {path.stem for path in COMMANDS.glob("*.py")} - {"__init__"}
 
-    assert modules <= {f"{name}_text" for name in main.gatekeeper.commands}
+    assert modules <= {f"{name}_{kind}" for name in main.gatekeeper.commands for kind in ("document", "text")}
 
 
 def test_no_two_classes_share_a_name() -> None:

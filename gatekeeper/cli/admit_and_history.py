@@ -8,7 +8,17 @@ from pathlib import Path
 import click
 
 from gatekeeper.cli.common_options import AS_JSON
-from gatekeeper.cli.options import PATH, RUN_DIR, SLO, RunPath, ends_with, parse_duration, show, slo_of
+from gatekeeper.cli.options import (
+    PATH,
+    RUN_DIR,
+    SLO,
+    RunPath,
+    ends_with,
+    parse_duration,
+    show,
+    slo_of,
+    with_own_commands,
+)
 from gatekeeper.core.errors import InputError
 
 
@@ -184,17 +194,23 @@ def compare(
     gatekeeper compare runs/first latest
     """
     from gatekeeper.deploy import compare as comparing
-    from gatekeeper.report import comparison_text
+    from gatekeeper.report.commands.compare_document import MARKER, compared_document
     from gatekeeper.report.data.compared_runs import comparisons_document
 
     pairs = comparing.compare(runs)
+    document = compared_document(pairs)
     if form == "html":
-        from gatekeeper.report.html import comparison_page
+        from gatekeeper.report.html.document_page import render_page
 
-        sys.stdout.write(comparison_page.render(pairs))
+        sys.stdout.write(render_page(document))
+    elif form == "markdown":
+        from gatekeeper.report.document_markdown import render_markdown
+
+        sys.stdout.write(with_own_commands(render_markdown(document, MARKER)))
     else:
-        text = comparison_text.markdown(pairs) if form == "markdown" else comparison_text.text(pairs)
-        show(comparisons_document(pairs), text, as_json=form == "json")
+        from gatekeeper.report.document_text import render_text
+
+        show(comparisons_document(pairs), render_text(document), as_json=form == "json")
     return comparing.exit_code(pairs, fail_on_worse=fail_on == "worse")
 
 

@@ -111,7 +111,9 @@ def certify(
     gatekeeper fleet certify m4-24gb m4-16gb --hosts soak/hosts.toml
     """
     from gatekeeper.fleet import dispatch, fleet_run
-    from gatekeeper.fleet.fleet_record import NO_VERDICT, render_text
+    from gatekeeper.fleet.fleet_document import fleet_document
+    from gatekeeper.fleet.fleet_record import NO_VERDICT
+    from gatekeeper.report.document_text import render_text
 
     if scheduler is not None and (exposed := dispatch.check_scheduler(scheduler)) is not None:
         click.echo(f"warning: {exposed}", err=True)
@@ -134,7 +136,7 @@ def certify(
         typed = _next("fleet", "certify", *slos, "--hosts", hosts, "--runs", runs, "--resume", only=only)
     elif record.exit_code == ExitCode.OK and not any(cell.is_demo for cell in record.included):
         typed = _next("admit", slos[0], "--fleet", runs)
-    show(record.document(), render_text(record) + typed, as_json=as_json)
+    show(record.document(), render_text(fleet_document(record)) + typed, as_json=as_json)
     return int(record.exit_code)
 
 

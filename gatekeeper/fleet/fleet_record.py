@@ -1,23 +1,19 @@
-"""The answer of a fleet: fleet.json with each cell and the worst exit code; its table as text and Markdown."""
+"""The answer of a fleet: fleet.json with each cell and the worst exit code."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gatekeeper.analysis.verdict.run_verdict import outcome_words
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.system.files import write_atomically
-from gatekeeper.core.text import aligned, counted, json_text
-from gatekeeper.core.units import show_ratio
+from gatekeeper.core.text import json_text
 from gatekeeper.fleet.cell_task import CellResult, CellWorkload
 from gatekeeper.fleet.cells import Cell
-from gatekeeper.report.phrases import spaced
 
 FILE = "fleet.json"
-HEADS = ("SLO", "host", "outcome", "against plain decoding")
 NO_VERDICT = "no_verdict"
 """Said of a run that ended without an outcome."""
 WORST_FIRST = (ExitCode.INTERNAL_ERROR, ExitCode.BAD_INPUT, ExitCode.OBJECTIVE_FAILED, ExitCode.UNPROVEN, ExitCode.OK)
@@ -109,55 +105,3 @@ def read_record(folder: Path) -> FleetRecord | None:
         first = error.errors()[0]
         reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
         raise InputError(f"{folder / FILE} is not the answer of a fleet: {reason}", hint=hint) from error
-
-
-def headline(record: FleetRecord) -> str:
-    """Return the answer in one sentence."""
-    outcomes = [cell.outcome for cell in record.included]
-    parts = [f"{outcomes.count(word)} {spaced(word)}" for word in dict.fromkeys(outcomes)]
-    return f"{counted(len(outcomes), 'run')}: {', '.join(parts)}"
-
-
-def render_text(record: FleetRecord) -> str:
-    """Return the answer for a terminal."""
-    rows = [HEADS, *map(_row, record.included)]
-    remarks = list(_remarks(record))
-    last = f"{headline(record)} (exit code {record.exit_code:d})"
-    return "\n".join([*aligned(rows), *([""] if remarks else []), *remarks, "", last]) + "\n"
-
-
-def render_markdown(record: FleetRecord) -> str:
-    """Return the answer for a job's page."""
-    from gatekeeper.report.markdown import plain, table  # noqa: PLC0415 (it needs numpy, which most commands do not)
-
-    rows = [tuple(plain(text) for text in _row(cell)) for cell in record.included]
-    blocks = [f"### {plain(headline(record))} (exit code {record.exit_code:d})", table(HEADS, rows)]
-    if remarks := [f"- {plain(line)}" for line in _remarks(record)]:
-        blocks.append("\n".join(remarks))
-    return "\n\n".join(blocks) + "\n"
-
-
-def _row(cell: FleetCell) -> tuple[str, str, str, str]:
-    ended = outcome_words(cell.outcome, [workload.outcome for workload in cell.workloads])
-    return cell.slo, cell.host, f"{ended} (demo)" if cell.is_demo else ended, "; ".join(describe_speeds(cell))
-
-
-def describe_speeds(cell: FleetCell) -> list[str]:
-    """Return the speed of each workload against plain decoding, or its outcome where it does not speculate."""
-    return [
-        f"{workload.name} {spaced(workload.outcome) if workload.ratio is None else show_ratio(*workload.ratio)}"
-        for workload in cell.workloads
-    ]
-
-
-def _remarks(record: FleetRecord) -> Iterator[str]:
-    """Yield why a run gave no verdict, once for all hosts with the same reason, and where the policies are."""
-    names: dict[str, list[str]] = {}
-    for cell in record.included:
-        if cell.result is not None and cell.result.error:
-            reason = "; ".join(filter(None, (" ".join(cell.result.error.split()), cell.result.hint)))
-            names.setdefault(reason, []).append(cell.name)
-    for reason, cells in names.items():
-        yield f"{', '.join(cells)}: {reason}"
-    for slo, policy in record.policies.items():
-        yield f"{slo}, one policy for all hosts: {policy}"

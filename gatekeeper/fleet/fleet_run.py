@@ -9,12 +9,15 @@ from gatekeeper.core.errors import HostLacksError
 from gatekeeper.core.system.file_lock import FileLock, LockHeldError
 from gatekeeper.core.system.files import write_atomically
 from gatekeeper.core.text import counted
-from gatekeeper.fleet import dispatch, fleet_page
+from gatekeeper.fleet import dispatch
 from gatekeeper.fleet.cell_task import PAUSE_S, CellResult, CellTask
 from gatekeeper.fleet.cells import Cell, cells_to_run, find_cells
 from gatekeeper.fleet.common_policy import write_common_policies
-from gatekeeper.fleet.fleet_record import FILE, FleetCell, FleetRecord, read_record, render_markdown, write_record
-from gatekeeper.report.phrases import spaced
+from gatekeeper.fleet.fleet_document import fleet_document
+from gatekeeper.fleet.fleet_record import FILE, FleetCell, FleetRecord, read_record, write_record
+from gatekeeper.report.document_markdown import render_markdown
+from gatekeeper.report.html.document_page import render_page
+from gatekeeper.report.outcome_signs import spaced
 
 LOCK = ".fleet.lock"
 
@@ -64,8 +67,9 @@ def certify_fleet(
         now = stamp(SystemClock().wall())
         record = FleetRecord(started=record.started, ended=now, cells=ended, policies=policies)
         write_record(runs, record)
-        write_atomically(runs / "fleet.html", fleet_page.render(record))
-        write_atomically(runs / "fleet.md", render_markdown(record))
+        document = fleet_document(record)
+        write_atomically(runs / "fleet.html", render_page(document))
+        write_atomically(runs / "fleet.md", render_markdown(document))
         return record
 
 

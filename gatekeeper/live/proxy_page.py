@@ -17,9 +17,8 @@ from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.data.workload_summary import rate
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Line, Scale
+from gatekeeper.report.html.document_page import page_head, pill, write_page
 from gatekeeper.report.html.markup import Markup, el, facts, note, section, table
-from gatekeeper.report.html.page import document
-from gatekeeper.report.html.page_parts import page_head, pill
 
 PART_S = 900.0
 """Seconds that one point of a chart stands for."""
@@ -244,7 +243,7 @@ def render(routes: RequestRoutes, day: LiveDay, now_ns: int) -> str:
     shown_routes = _shown_routes(routes, day, now_ns)
     parts = [_cards(routes.policy, shown_routes, day, now_ns), _unrouted(routes, day, now_ns)] if routes.policy else []
     head = _head(routes, shown_routes, day, now_ns)
-    return document("gatekeeper proxy", head, [part for part in parts if part is not None])
+    return write_page("gatekeeper proxy", head, [part for part in parts if part is not None])
 
 
 def _shown_routes(routes: RequestRoutes, day: LiveDay, now_ns: int) -> list[_ShownRoute]:

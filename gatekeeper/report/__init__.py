@@ -26,7 +26,7 @@ class Format:
     """Of an output file, without --format."""
 
     def load(self) -> Callable[..., str]:
-        """Return the function from the verdict, the Decision, PageData or a Table to text."""
+        """Return the function from the verdict, the Decision, PageData or a RowTable to text."""
         render: Callable[..., str] = getattr(import_module(f"gatekeeper.report.{self.module}"), self.function)
         return render
 

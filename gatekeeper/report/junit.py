@@ -16,6 +16,7 @@ from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.objective_rows import ObjectiveRow
+from gatekeeper.report.outcome_signs import spaced
 
 OUTCOME = "outcome"
 """The case of a workload as a whole."""
@@ -72,7 +73,7 @@ def _safe(text: str) -> str:
 
 
 def _outcome(workload: WorkloadVerdict) -> str:
-    return f"{phrases.spaced(workload.outcome)}: {workload.because}"
+    return f"{spaced(workload.outcome)}: {workload.because}"
 
 
 def _seconds(workload: WorkloadVerdict) -> float:

@@ -11,6 +11,7 @@ from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.workload_summary import WorkloadSummary
+from gatekeeper.report.outcome_signs import glyph_of, spaced
 
 MOST_BYTES = 1_000_000
 """GitHub drops a step's summary above 1 MiB, all of it."""
@@ -32,7 +33,7 @@ def _blocks(page: PageData, *, with_passed: bool) -> list[str]:
     verdict, state, decided = page.verdict, phrases.state(page), page.decision
     until = f", valid until {readable_time(decided.valid_until)}" if decided.valid_until and not decided.demo else ""
     blocks = [
-        f"## {phrases.GLYPHS[state]} {plain(verdict.slo)}: {phrases.ended(page)}{' (demo)' if decided.demo else ''}",
+        f"## {glyph_of(state)} {plain(verdict.slo)}: {phrases.ended(page)}{' (demo)' if decided.demo else ''}",
         f"**{plain(decided.headline)}.**",
         *([plain(f"Why exit code {verdict.exit_code}: {decided.reason}")] if decided.reason else []),
     ]
@@ -72,7 +73,7 @@ def _glance(workloads: Sequence[WorkloadSummary]) -> str:
     rows = [
         (
             f"**{plain(workload.name)}**",
-            f"{phrases.GLYPHS[workload.outcome]} {phrases.spaced(workload.outcome)}",
+            f"{glyph_of(workload.outcome)} {spaced(workload.outcome)}",
             plain(describe_setting(workload.setting)),
             plain(phrases.against_plain(workload.speed)),
             plain(phrases.tokens_per_second(workload.plain)),
@@ -90,7 +91,7 @@ def _rows(rows: Sequence[ObjectiveRow]) -> str:
         ("", "Workload", "Objective", "Measured", "Passes at", "Why this objective", "What to do"),
         [
             (
-                f"{phrases.CHECK_GLYPHS[row.check.outcome]} {row.check.outcome.word}",
+                f"{glyph_of(row.check.outcome.word)} {row.check.outcome.word}",
                 plain(row.about),
                 f"`{row.check.metric}` {phrases.bound(row.check)}",
                 plain(phrases.row_measured(row)),
@@ -106,7 +107,7 @@ def _rows(rows: Sequence[ObjectiveRow]) -> str:
 def _checks(checks: Sequence[tuple[str, Check]]) -> str:
     rows = [
         (
-            f"{phrases.CHECK_GLYPHS[check.outcome]} {check.outcome.word}",
+            f"{glyph_of(check.outcome.word)} {check.outcome.word}",
             plain(name),
             f"`{check.metric}` {phrases.bound(check)}",
             plain(f"{measured(check)} {phrases.about(check)}".rstrip()),

@@ -16,23 +16,15 @@ from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Missi
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
 from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary, rate
+from gatekeeper.report.outcome_signs import spaced
 
 if TYPE_CHECKING:  # so that a command which prints a line does without numpy
     from gatekeeper.analysis.verdict.cached_contexts import CachedContext
     from gatekeeper.report.data.page_data import PageData
     from gatekeeper.report.data.progress import Snapshot
 
-GLYPHS = {"promoted": "✓", "graded_back": "↓", "failed": "✕", "unproven": "?", "interrupted": "‖", "running": "▸"}
-"""A sign with every colour: the outcome can be read without either one."""
-CHECK_GLYPHS = {Outcome.PASS: "✓", Outcome.FAIL: "✕", Outcome.UNPROVEN: "?"}
 TESTS = frozenset({"sampled_tokens_p_value", "sampled_answers_p_value"})
 """Metrics of a statistical test: their power is shown where they pass, too."""
-MARKS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.UNPROVEN: "unproven"}
-
-
-def spaced(word: str) -> str:
-    """Write a key such as graded_back as words."""
-    return word.replace("_", " ")
 
 
 def ended(page: "PageData") -> str:

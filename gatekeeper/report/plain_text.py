@@ -13,14 +13,13 @@ from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report.data.decision import Decision, readable_time
 from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow
+from gatekeeper.report.outcome_signs import MARKS, spaced
 from gatekeeper.report.phrases import (
-    MARKS,
     cached_context,
     interval,
     merged,
     prompt_speeds,
     routing,
-    spaced,
     step,
     swept_settings,
 )

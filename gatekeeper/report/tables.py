@@ -18,28 +18,28 @@ where that separates cells, as in Germany, and at the wide forms of East Asia.""
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class RowTable:
     """The names of the columns, and the rows, each made when it is written."""
 
     columns: Sequence[str]
     rows: Iterable[Mapping[str, Cell]]
 
 
-def answer_table(run: str, files: Iterable[AnswerFile]) -> Table:
+def answer_table(run: str, files: Iterable[AnswerFile]) -> RowTable:
     """Return a row an answer."""
     columns = [field.name for field in fields(AnswerRow)]
-    return Table(columns, ({name: getattr(row, name) for name in columns} for row in answer_rows(run, files)))
+    return RowTable(columns, ({name: getattr(row, name) for name in columns} for row in answer_rows(run, files)))
 
 
-def sample_table(run: str, samples: HostColumns) -> Table:
+def sample_table(run: str, samples: HostColumns) -> RowTable:
     """Return a row a host sample, with a column a reading."""
     own = [field.name for field in fields(SampleRow) if field.name != "values"]
     readings = [column_of(name, slot.unit) for layout in samples.layouts for name, slot in layout.items()]
     rows = ({name: getattr(row, name) for name in own} | dict(row.values) for row in sample_rows(run, samples))
-    return Table(list(dict.fromkeys([*own, *readings])), rows)
+    return RowTable(list(dict.fromkeys([*own, *readings])), rows)
 
 
-def render_csv(table: Table) -> str:
+def render_csv(table: RowTable) -> str:
     """Return a line of names and one a row."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -55,7 +55,7 @@ def _csv_cell(value: Cell) -> Cell:
     return _FORMULA.sub("'", printable_error(value).replace("\n", " "))
 
 
-def render_ndjson(table: Table) -> str:
+def render_ndjson(table: RowTable) -> str:
     """Return an object a line."""
     documents = ({name: row.get(name) for name in table.columns} for row in table.rows)
     return "".join(inert_json(json.dumps(document, ensure_ascii=False)) + "\n" for document in documents)

@@ -15,8 +15,8 @@ from gatekeeper.analysis.verdict.cached_contexts import CachedContext
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.verdict import Estimate, Missing, Outcome
 from gatekeeper.deploy import compare, history
-from gatekeeper.fleet import fleet_page
 from gatekeeper.fleet.cell_task import CellResult, CellWorkload
+from gatekeeper.fleet.fleet_document import fleet_document
 from gatekeeper.fleet.fleet_record import FleetRecord
 from gatekeeper.live import proxy_page
 from gatekeeper.live.answer_meter import AnswerMeter
@@ -26,7 +26,9 @@ from gatekeeper.live.live_request import LiveRequest
 from gatekeeper.live.overlay import OverlayRoute
 from gatekeeper.live.proxy_page import LiveDay
 from gatekeeper.live.request_routes import RequestDecision, RequestRoutes
-from gatekeeper.report.html import comparison_page, history_page, page
+from gatekeeper.report.commands.compare_document import compared_document
+from gatekeeper.report.html import history_page, page
+from gatekeeper.report.html.document_page import render_page
 from gatekeeper.run.stored.stored_page import load_live_page, load_page_data
 from gatekeeper.run.stored.stored_policy import stored_policy
 from tests.builders.fleet import make_fleet_cell
@@ -132,9 +134,11 @@ PAGES: Mapping[str, Callable[[], str]] = {
         "warm_cache": warm_cache_page,
         "live": live_page,
         "proxy": lambda: proxy_page.render(*proxied()),
-        "fleet": lambda: fleet_page.render(fleet()),
+        "fleet": lambda: render_page(fleet_document(fleet())),
         "history": lambda: history_page.render(history.history(GOLDEN)),
-        "comparison": lambda: comparison_page.render(compare.compare([GOLDEN / "promoted", GOLDEN / "promoted"])),
+        "comparison": lambda: render_page(
+            compared_document(compare.compare([GOLDEN / "promoted", GOLDEN / "promoted"]))
+        ),
     }.items()
 }
 """Each is rendered once, whatever tests look at it."""

@@ -35,7 +35,7 @@ def test_a_file_is_shown_again(project: ProjectFolder) -> None:
     """
     path = project.path / "x.json"
     readings = [{"source": "vm_stat", "values": {"memory_wired": 5.0}, "missing": {"swapin_bytes": "absent"}}]
-    selftest.selftest(path, lambda _: None, {"telemetry": selftest.Section(lambda _: readings, 60.0)})
+    selftest.selftest(path, lambda _: None, {"telemetry": selftest.SelftestPart(lambda _: readings, 60.0)})
 
     finished = project.run("selftest", "--read", "x.json", code=0)
 

@@ -3,7 +3,8 @@
 import re
 
 from gatekeeper.core.system.run_directory import REPORT
-from gatekeeper.fleet import fleet_page
+from gatekeeper.fleet.fleet_document import fleet_document
+from gatekeeper.report.html.document_page import render_page
 from tests.builders.pages import fleet
 
 
@@ -11,7 +12,7 @@ def test_failures_come_first_and_runs_are_linked() -> None:
     """
     A failed run stands above one without a verdict, an open one, a promoted one and one that is not run.
     """
-    text = fleet_page.render(fleet())
+    text = render_page(fleet_document(fleet()))
     runs = text[text.index('id="runs"') :]
 
     pills = re.findall(r'class="pill (\w+)"', runs)

@@ -8,7 +8,10 @@ import pytest
 from gatekeeper.core.errors import InputError
 from gatekeeper.fleet import fleet_record
 from gatekeeper.fleet.cell_task import CellResult, CellWorkload
+from gatekeeper.fleet.fleet_document import fleet_document
 from gatekeeper.fleet.fleet_record import FleetRecord, worst_exit_code
+from gatekeeper.report.document_markdown import escape, render_markdown
+from gatekeeper.report.document_text import render_text
 from tests.builders.fleet import make_fleet_cell
 
 WORKLOADS = (
@@ -70,14 +73,14 @@ def test_a_damaged_answer_is_named(tmp_path: Path, text: str) -> None:
 
 def test_one_table_says_what_became_of_each_run() -> None:
     """
-    A row for each run, the reason of a lost one, the policy, and the exit code in the last line of the text and the
-    first of the page.
+    A row for each run, the reason of a lost one, the policy, and the exit code in the first line of either.
     """
-    text, page = fleet_record.render_text(RECORD), fleet_record.render_markdown(RECORD)
+    document = fleet_document(RECORD)
+    written, page = render_text(document), render_markdown(document)
 
-    last = "2 runs: 1 promoted, 1 no verdict (exit code 3)"
-    assert last == text.splitlines()[-1]
-    assert f"### {last}" == page.splitlines()[0]
+    answer = "2 runs: 1 promoted, 1 no verdict (exit code 3)"
+    assert answer == written.splitlines()[0]
+    assert f"### ? {escape(answer)}" == page.splitlines()[0]
     for words in ("json 1.50x [1.40x, 1.60x]", "chat graded back", "no route to b; wake it up", "not proven: one@b"):
-        assert words.replace("x,", ",").replace("x]", "]") in text
+        assert words.replace("x,", ",").replace("x]", "]") in written
     assert "no route to b; wake it up" in page

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.report import tables
-from gatekeeper.report.tables import Table
+from gatekeeper.report.tables import RowTable
 
 COLUMNS = ("text", "count", "speed", "flag")
 ROWS: list[dict[str, Any]] = [
@@ -19,8 +19,8 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def table() -> Table:
-    return Table(COLUMNS, iter(ROWS))
+def table() -> RowTable:
+    return RowTable(COLUMNS, iter(ROWS))
 
 
 def test_in_csv_a_missing_value_is_empty_and_a_zero_is_not() -> None:
@@ -41,7 +41,7 @@ def test_no_text_is_a_formula_where_semicolons_separate_cells(text: str) -> None
     """
     Neither a cell nor what another language's spreadsheet takes for one begins like a formula.
     """
-    written = tables.render_csv(Table(("text",), iter([{"text": text}])))
+    written = tables.render_csv(RowTable(("text",), iter([{"text": text}])))
 
     (cell,) = written.splitlines()[1:]
     assert [] == [part for part in cell.split(";") if part[:1] in {"=", "+", "-", "@", "\uff1d"}]

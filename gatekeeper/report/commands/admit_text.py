@@ -1,7 +1,7 @@
 """What `gatekeeper admit` prints."""
 
 from gatekeeper.report.commands import Document
-from gatekeeper.report.phrases import spaced
+from gatekeeper.report.outcome_signs import spaced
 
 WORDS = {0: "admitted", 1: "refused, an objective is not met", 3: "refused"}
 

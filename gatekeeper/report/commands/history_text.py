@@ -6,10 +6,11 @@ from gatekeeper.analysis.verdict.run_verdict import outcome_words
 from gatekeeper.core.metrics import PLAIN_SPEED
 from gatekeeper.core.text import aligned, counted, describe_setting
 from gatekeeper.core.units import show_bytes
-from gatekeeper.report.comparison_text import change, figure
+from gatekeeper.report.commands.compare_document import change, figure
 from gatekeeper.report.data.compared_runs import Contrast
 from gatekeeper.report.data.run_history import HistoryRun, NoTrend, RunHistory, Trend
-from gatekeeper.report.phrases import ratio, spaced
+from gatekeeper.report.outcome_signs import spaced
+from gatekeeper.report.phrases import ratio
 
 BARS = "▁▂▃▄▅▆▇█"
 NIGHTS = 30

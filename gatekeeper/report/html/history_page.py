@@ -11,9 +11,9 @@ from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.run_history import HistoryRun, HistoryWorkload, RunHistory
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Line, Scale
+from gatekeeper.report.html.document_page import page_head, pill, run_link, write_page
 from gatekeeper.report.html.markup import NONE, Markup, el, join, note, section, table
-from gatekeeper.report.html.page import document
-from gatekeeper.report.html.page_parts import glyph_of, page_head, pill, run_link
+from gatekeeper.report.outcome_signs import glyph_of, spaced
 
 HEADS = ("Night", "Outcome", "Speed against plain decoding", "Failed or open", "Changed since the run before")
 HEIGHT = 110
@@ -32,7 +32,7 @@ def render(history: RunHistory) -> str:
         "Each mark is the soak of one run with its confidence interval; the dashed line is the bound of the "
         "objective, the solid one plain decoding. Hover for details."
     )
-    return document("gatekeeper history", page_head("history", title, el("p", about, class_="dim")), parts)
+    return write_page("gatekeeper history", page_head("history", title, el("p", about, class_="dim")), parts)
 
 
 def by_host(runs: Sequence[HistoryRun]) -> dict[str, list[HistoryRun]]:
@@ -82,7 +82,7 @@ def _chart(name: str, runs: Sequence[HistoryRun]) -> Markup | None:
     for position, run, workload, speed in soaks:
         x = across.percent(position)
         ends = {"y1": f"{row(speed.lo):.1f}", "y2": f"{row(speed.hi):.1f}"}
-        tip = f"{run.at[:16]}Z\n{phrases.spaced(workload.outcome)}, {describe_setting(workload.setting)}\n"
+        tip = f"{run.at[:16]}Z\n{spaced(workload.outcome)}, {describe_setting(workload.setting)}\n"
         tip += phrases.ratio(speed.estimate()) + (f", bound {workload.bound:g}x" if workload.bound else "")
         marks.append(el("line", class_=f"whisker {workload.outcome}", x1=x, x2=x, **ends))
         center = {"cx": x, "cy": f"{row(speed.center):.1f}", "r": "4.5"}
@@ -92,7 +92,7 @@ def _chart(name: str, runs: Sequence[HistoryRun]) -> Markup | None:
         if workload is None or workload.speed is None:  # no speed is no absence: the run is on the axis by its sign
             outcome = workload.outcome if workload is not None else run.outcome
             place = {"x": across.percent(position), "y": f"{HEIGHT - 6}", "text_anchor": "middle"}
-            tip = f"{run.at[:16]}Z\n{phrases.spaced(outcome)}, no speed against plain decoding"
+            tip = f"{run.at[:16]}Z\n{spaced(outcome)}, no speed against plain decoding"
             marks.append(el("text", glyph_of(outcome), class_=f"outcome {outcome}", data_tip=tip, **place))
     days = [run.at[5:10] for run in runs]
     labels = days if len(set(days)) == len(days) else [f"{run.at[5:10]} {run.at[11:16]}" for run in runs]
@@ -122,7 +122,7 @@ def _row(run: HistoryRun, *, is_first: bool) -> tuple[str, ...]:
 
 
 def _speed(workload: HistoryWorkload) -> str:
-    return phrases.ratio(workload.speed.estimate()) if workload.speed is not None else phrases.spaced(workload.outcome)
+    return phrases.ratio(workload.speed.estimate()) if workload.speed is not None else spaced(workload.outcome)
 
 
 def _reasons(run: HistoryRun) -> Iterator[str]:

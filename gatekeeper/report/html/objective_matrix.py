@@ -16,6 +16,7 @@ from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.workload_summary import best_first
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.markup import Markup, breakable, el, note, section
+from gatekeeper.report.outcome_signs import glyph_of
 
 Key = tuple[str, str, float]
 """Metric, direction and bound: what makes two checks the same objective."""
@@ -50,7 +51,7 @@ def _card(row: ObjectiveRow) -> Markup:
     ]
     return el(
         "article",
-        el("h3", f"{phrases.CHECK_GLYPHS[check.outcome]} {row.about}: ", breakable(check.metric)),
+        el("h3", f"{glyph_of(check.outcome.word)} {row.about}: ", breakable(check.metric)),
         el("p", el("strong", f"{states(check)}."), f" {given_up}." if given_up else "", class_="lead"),
         charts.interval(check),
         el("p", el("b", "Seen: "), one_line(notes), ".") if (notes := check.because.partition("; ")[2]) else None,
@@ -128,7 +129,7 @@ def _line(row: _Row, names: Iterable[str], span: int | None = None) -> Markup:
 
 def _cell(check: Check, setting: Knobs | None) -> Markup:
     word = check.outcome.word
-    glyph = el("span", phrases.CHECK_GLYPHS[check.outcome], class_=f"mark {word}", aria_label=word, role="img")
+    glyph = el("span", glyph_of(check.outcome.word), class_=f"mark {word}", aria_label=word, role="img")
     value = show_value(check)
     given_up = f"{describe_setting(setting)}, given up" if setting is not None else None
     return el(

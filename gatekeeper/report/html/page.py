@@ -1,12 +1,5 @@
 """The page: one HTML file that works offline, on a phone and in print; the decision comes first."""
 
-import base64
-import hashlib
-import re
-from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
-
 from gatekeeper.core.slo import CERTIFICATION_S
 from gatekeeper.core.text import last_part, listed, one_line
 from gatekeeper.core.units import percent, show_memory, show_seconds
@@ -16,8 +9,8 @@ from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.progress import Snapshot
 from gatekeeper.report.html import objective_matrix
+from gatekeeper.report.html.document_page import page_head, write_page
 from gatekeeper.report.html.markup import Markup, el, embedded, facts, section, table
-from gatekeeper.report.html.page_parts import page_head
 from gatekeeper.report.html.sections import sections
 from gatekeeper.report.html.sweep_section import sweep_document
 from gatekeeper.report.html.workload_cards import workloads
@@ -32,48 +25,7 @@ def render(page: PageData) -> str:
     parts = [part for part in (*first, *sections(page)) if part]
     title = f"{page.verdict.slo}: {phrases.ended(page)}"
     data = embedded(sweep_document(page), "sweep-data")
-    return document(title, _hero(page), parts, _foot(page), data, live=page.progress is not None)
-
-
-def document(title: str, hero: Markup, parts: Sequence[Markup], *after: Markup, live: bool = False) -> str:
-    """Return a page with this beginning and these sections, in our style; *live* asks its server for the next one."""
-    style, script = _file("page.css"), _file("page.js") + (_file("live.js") if live else "")
-    head = el(
-        "head",
-        el("meta", charset="utf-8"),
-        el("meta", http_equiv="Content-Security-Policy", content=_rules(style, script, live=live)),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("meta", name="color-scheme", content="light dark"),
-        el("meta", name="referrer", content="no-referrer"),
-        el("title", title),
-        el("style", Markup(style)),
-    )
-    tip = el("div", id="tip", role="status", hidden="hidden")
-    body = el("body", hero, _contents(parts), el("main", *parts), *after, tip, el("script", Markup(script)))
-    return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
-
-
-@cache
-def _file(name: str) -> str:
-    return files("gatekeeper.report.html").joinpath(name).read_text(encoding="utf-8")
-
-
-def _rules(style: str, script: str, *, live: bool) -> str:
-    """Return the Content-Security-Policy: this style and this script by their digests, nothing else from anywhere.
-
-    The page of a run under way may ask its own server for the next version.
-    """
-    digests = (base64.b64encode(hashlib.sha256(source.encode()).digest()).decode() for source in (style, script))
-    allowed = (f"{kind} 'sha256-{digest}'" for kind, digest in zip(("style-src", "script-src"), digests, strict=True))
-    ask = ("connect-src 'self'",) if live else ()
-    return "; ".join(("default-src 'none'", *allowed, *ask, "base-uri 'none'", "form-action 'none'"))
-
-
-def _contents(parts: Sequence[Markup]) -> Markup:
-    """Return links to the sections, by the ids and titles that their headings have."""
-    headings = (re.search(r'<h2 id="([^"]*)"><a [^>]*>(.*?)</a>', part) for part in parts)
-    links = (el("a", Markup(heading[2]), href=f"#{heading[1]}") for heading in headings if heading)
-    return el("nav", *links, aria_label="Contents")
+    return write_page(title, _hero(page), parts, _foot(page), data, live=page.progress is not None)
 
 
 def _hero(page: PageData) -> Markup:

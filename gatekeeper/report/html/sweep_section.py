@@ -9,6 +9,7 @@ from gatekeeper.report import phrases
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.sweep_chart import METRICS
 from gatekeeper.report.html.markup import Markup, el, section, table
+from gatekeeper.report.outcome_signs import spaced
 
 SWEEP_HEADS = ("Setting", "Against plain", "Acceptance", "Canaries")
 
@@ -72,7 +73,7 @@ def _label(name: str, knobs: Knobs) -> str:
 def _ended(page: PageData, workload: WorkloadVerdict) -> str:
     if page.progress is not None:
         return ""
-    word = phrases.spaced(workload.outcome)
+    word = spaced(workload.outcome)
     return f" Result of {workload.name}: {word}, {describe_setting(workload.setting)}."
 
 

@@ -12,8 +12,8 @@ from gatekeeper.report.data.workload_progress import WorkloadRow
 from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary, rate
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Scale
+from gatekeeper.report.html.document_page import pill
 from gatekeeper.report.html.markup import Markup, el, facts, note, section
-from gatekeeper.report.html.page_parts import pill
 
 Facts = Sequence[tuple[str, str | None]]
 

@@ -20,6 +20,7 @@ from gatekeeper.report.data.decision import Decision, readable_time
 from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow
 from gatekeeper.report.data.workload_summary import WorkloadSummary
+from gatekeeper.report.outcome_signs import glyph_of
 
 COLUMNS = ("workload", "drafting", "against plain", "plain", "with draft", "acceptance", "checks")
 SPARE = ("acceptance", "checks", "with draft", "plain")
@@ -154,7 +155,7 @@ def _head(console: Console, decision: Decision, *, rows: bool) -> list[Text]:
 def _row(console: Console, row: ObjectiveRow, detail: int) -> list[Text]:
     """Return an objective that failed or is not proven: its figures; *detail* 1 adds the remedy, 2 the reason."""
     check = row.check
-    mark = (f"{phrases.CHECK_GLYPHS[check.outcome]} ", COLOURS[check.outcome] if row.blocking else "dim")
+    mark = (f"{glyph_of(check.outcome.word)} ", COLOURS[check.outcome] if row.blocking else "dim")
     sentence = f"{row.about}: {check.metric} {phrases.bound(check)}: {phrases.row_measured(row)}"
     style = "" if row.blocking else "dim"
     lines = list(hanging_lines(Text.assemble(mark, (printable_error(sentence), style)), console))
@@ -265,7 +266,7 @@ def _line(cells: Sequence[Text], widths: Sequence[int]) -> Text:
 
 
 def _cells(workload: WorkloadSummary) -> dict[str, Text]:
-    glyph, word = phrases.GLYPHS[workload.outcome], SWITCH.get(workload.outcome, workload.outcome)
+    glyph, word = glyph_of(workload.outcome), SWITCH.get(workload.outcome, workload.outcome)
     cells = (
         Text(printable_error(workload.name)),
         Text(f"{glyph} {word}", style=COLOURS[workload.outcome]),

@@ -38,7 +38,7 @@ Measure = Callable[[Path], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class SelftestPart:
     """A part of the file."""
 
     measure: Measure
@@ -50,23 +50,23 @@ class Section:
 
 
 WORKER, SERVER = PROBED
-SECTIONS: Mapping[str, Section] = {
-    "versions": Section(lambda _: versions(), 5),
-    "conditions": Section(lambda _: host.facts(), 5),
-    "telemetry": Section(lambda _: raw_readings(), 20),
-    "device": Section(lambda _: device(), 25),
-    "doctor": Section(lambda _: installed(), 10),
-    f"certify {WORKER}": Section(partial(selftest_runs.certify_little, WORKER), 50),
-    f"certify {SERVER}": Section(partial(selftest_runs.certify_little, SERVER), 65),
-    "sampling": Section(partial(selftest_runs.time_tokens, SERVER), 45),
-    f"pause {WORKER}": Section(partial(selftest_runs.time_after_pause, WORKER), 20),
-    f"pause {SERVER}": Section(partial(selftest_runs.time_after_pause, SERVER), 20),
-    "widths": Section(partial(selftest_runs.flips_by_width, WORKER), 35),
+SECTIONS: Mapping[str, SelftestPart] = {
+    "versions": SelftestPart(lambda _: versions(), 5),
+    "conditions": SelftestPart(lambda _: host.facts(), 5),
+    "telemetry": SelftestPart(lambda _: raw_readings(), 20),
+    "device": SelftestPart(lambda _: device(), 25),
+    "doctor": SelftestPart(lambda _: installed(), 10),
+    f"certify {WORKER}": SelftestPart(partial(selftest_runs.certify_little, WORKER), 50),
+    f"certify {SERVER}": SelftestPart(partial(selftest_runs.certify_little, SERVER), 65),
+    "sampling": SelftestPart(partial(selftest_runs.time_tokens, SERVER), 45),
+    f"pause {WORKER}": SelftestPart(partial(selftest_runs.time_after_pause, WORKER), 20),
+    f"pause {SERVER}": SelftestPart(partial(selftest_runs.time_after_pause, SERVER), 20),
+    "widths": SelftestPart(partial(selftest_runs.flips_by_width, WORKER), 35),
 }
 """What is measured, by its name in the file, in this order: first what needs no model."""
 
 
-def selftest(path: Path, report: Callable[[str], None], sections: Mapping[str, Section] = SECTIONS) -> dict[str, Any]:
+def selftest(path: Path, report: Callable[[str], None], sections: Mapping[str, SelftestPart] = SECTIONS) -> dict[str, Any]:
     """Measure section after section, and write *path* after each; return the document.
 
     What goes wrong in one is its `error`. Names of the user and the host are cut out of all texts.
@@ -87,7 +87,7 @@ def selftest(path: Path, report: Callable[[str], None], sections: Mapping[str, S
     return document
 
 
-def _run_section(section: Section, folder: Path) -> dict[str, Any]:
+def _run_section(section: SelftestPart, folder: Path) -> dict[str, Any]:
     message = f"not reached within {section.limit:g} s"
     try:
         with ending_after(section.limit, message, AGAIN):

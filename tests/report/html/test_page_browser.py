@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.fleet import fleet_page
 from gatekeeper.fleet.cell_task import CellResult
+from gatekeeper.fleet.fleet_document import fleet_document
 from gatekeeper.fleet.fleet_record import FleetRecord
 from gatekeeper.report.html import page
+from gatekeeper.report.html.document_page import render_page
 from tests.builders.browser import Tab, browser, found
 from tests.builders.fleet import make_fleet_cell
 from tests.builders.page_data import page_of, whole_case
@@ -290,7 +291,7 @@ def test_a_fleets_page_fits_a_phone(tab: Tab, tmp_path: Path) -> None:
     path = tmp_path / "fleet.html"
     result = CellResult(exit_code=3, error=f"no route to /Users/{'long_name' * 20}", hint="check ssh")
     cells = tuple(make_fleet_cell(f"m2-ultra-64gb-gguf@studio-{number}", result=result) for number in range(5))
-    path.write_text(fleet_page.render(FleetRecord(started="2026-01-01T00:00:00Z", cells=cells)))
+    path.write_text(render_page(fleet_document(FleetRecord(started="2026-01-01T00:00:00Z", cells=cells))))
 
     tab.open(path, width=390)
 

@@ -23,7 +23,7 @@ def raising(error: BaseException) -> selftest.Measure:
 
 
 def run(path: Path, measures: Mapping[str, selftest.Measure], limit: float = 60.0) -> dict[str, Any]:
-    sections = {name: selftest.Section(measure, limit) for name, measure in measures.items()}
+    sections = {name: selftest.SelftestPart(measure, limit) for name, measure in measures.items()}
     return selftest.selftest(path, lambda _: None, sections)
 
 

@@ -1,12 +1,11 @@
-"""Runs side by side, as text and as Markdown for a pull request: one table, the first run is the reference."""
+"""Runs side by side: what is proven better or worse than in the first, and their figures in a table a workload."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from string import ascii_uppercase
 
 from gatekeeper.analysis.verdict.run_verdict import outcome_words
 from gatekeeper.core.metrics import BY_NAME
-from gatekeeper.core.text import aligned, counted, describe_setting, listed
+from gatekeeper.core.text import counted, describe_setting, listed
 from gatekeeper.core.units import show
 from gatekeeper.report.data.compared_runs import (
     ComparedFigure,
@@ -16,7 +15,9 @@ from gatekeeper.report.data.compared_runs import (
     RunComparison,
     WorkloadResult,
 )
-from gatekeeper.report.phrases import interval, spaced
+from gatekeeper.report.document import Code, Document, Line, Listing, Note, Section, Strong, Table
+from gatekeeper.report.outcome_signs import spaced
+from gatekeeper.report.phrases import interval
 
 MARKER = "<!-- gatekeeper -->"
 """By this first line a job finds its own comment of an earlier push."""
@@ -24,44 +25,12 @@ RUN_HEADS = ("Backend", "Frozen", "Outcome")
 SIGNS = {"better": "▲", "worse": "▼"}
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadTable:
-    """One workload's figures: a column for each run, a row for each metric."""
-
-    name: str
-    heads: tuple[str, ...]
-    """Of each run: its letter, the outcome and the setting."""
-    refusals: tuple[str, ...]
-    """Why the workload, or a part of it, is not compared."""
-    rows: tuple[tuple[str, ...], ...]
-    """The metric, then a cell for each run."""
-
-
-def text(comparisons: Sequence[RunComparison]) -> str:
-    """Return the result in a line each, the runs, what is not comparable, and each workload's figures side by side."""
-    lines = [*headlines(comparisons), "", *aligned(runs(comparisons)), *remarks(comparisons)]
-    for workload in tables(comparisons):
-        lines += ["", workload.name, *(f"  {head}" for head in workload.heads)]
-        lines += [f"  not compared: {refusal}" for refusal in workload.refusals]
-        lines += aligned([(f"  {row[0]}", *row[1:]) for row in workload.rows]) if workload.rows else []
-    return "\n".join(lines) + "\n"
-
-
-def markdown(comparisons: Sequence[RunComparison]) -> str:
-    """Return the same for a comment on GitHub; its first line marks it as gatekeeper's."""
-    from gatekeeper.report.markdown import plain, table  # noqa: PLC0415 (it needs numpy, which most commands do not)
-
-    first, *later_headlines = headlines(comparisons)
-    blocks = [MARKER, f"### {plain(first)}", *map(plain, later_headlines)]
-    rows = [(f"**{letter}**", *map(plain, cells), f"`{run}`") for letter, *cells, run in runs(comparisons)]
-    blocks.append(table(("", *RUN_HEADS, "Run"), rows))
-    listed = [f"- {plain(remark)}" for remark in remarks(comparisons)]
-    blocks += ["\n".join(listed)] if listed else []
-    for workload in tables(comparisons):
-        blocks += [f"#### {plain(workload.name)}", *(f"Not compared: {plain(text)}" for text in workload.refusals)]
-        cells = [(f"`{metric}`", *map(plain, figures)) for metric, *figures in workload.rows]
-        blocks += [table(("", *map(plain, workload.heads)), cells)] if cells else []
-    return "\n\n".join(blocks) + "\n"
+def compared_document(comparisons: Sequence[RunComparison]) -> Document:
+    """Return what is proven better or worse, the runs, what is not comparable, and each workload's figures."""
+    first, *more = headlines(comparisons)
+    rows: list[tuple[Line, ...]] = [(Strong(letter), *cells, Code(run)) for letter, *cells, run in runs(comparisons)]
+    about_runs = Section("Runs", (Table(("", *RUN_HEADS, "Run"), rows), Listing(remarks(comparisons))))
+    return Document("runs compared", first, (about_runs, *_workloads(comparisons)), more)
 
 
 def runs(comparisons: Sequence[RunComparison]) -> list[tuple[str, ...]]:
@@ -80,15 +49,18 @@ def _ended(run: ComparedRun, results: Sequence[WorkloadResult | None]) -> str:
     return outcome_words(run.outcome, outcomes) if outcomes else spaced(run.outcome)
 
 
-def tables(comparisons: Sequence[RunComparison]) -> list[WorkloadTable]:
-    """Return a table for each workload."""
+def _workloads(comparisons: Sequence[RunComparison]) -> Iterator[Section]:
+    """Yield a section for each workload: a column for each run, a row for each metric, and what is not compared."""
     names = dict.fromkeys(workload.name for comparison in comparisons for workload in comparison.workloads)
-    workloads = [{workload.name: workload for workload in comparison.workloads} for comparison in comparisons]
-    parts = {name: [by_name.get(name) for by_name in workloads] for name in names}
-    return [
-        WorkloadTable(name, tuple(_settings(part)), tuple(_refusals(part)), tuple(_rows(part)))
-        for name, part in parts.items()
-    ]
+    by_run = [{workload.name: workload for workload in comparison.workloads} for comparison in comparisons]
+    for name in names:
+        parts = [workloads.get(name) for workloads in by_run]
+        refusals = [Note(f"not compared: {refusal}") for refusal in _refusals(parts)]
+        rows: list[tuple[Line, ...]] = [(Code(metric), *cells) for metric, *cells in _rows(parts)]
+        heads = tuple(_settings(parts))
+        # Without a figure the heads are no table, and still say how each run ended.
+        figures = Table(("Metric", *heads), rows) if rows else Listing(heads)
+        yield Section(name, (*refusals, figures))
 
 
 def _letter(number: int) -> str:

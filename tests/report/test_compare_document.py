@@ -1,6 +1,6 @@
 """The comparison of runs, in words."""
 
-from gatekeeper.report.comparison_text import headlines
+from gatekeeper.report.commands.compare_document import headlines
 from gatekeeper.report.data.compared_runs import ComparedRun, ComparedWorkload, RunComparison, WorkloadResult
 
 

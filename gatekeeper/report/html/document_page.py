@@ -1,0 +1,158 @@
+"""A document as one page of HTML that works offline, on a phone and in print; and what all pages share."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import PurePath
+
+from gatekeeper.core.system.run_directory import REPORT
+from gatekeeper.report.document import (
+    Chart,
+    Code,
+    Command,
+    Document,
+    Facts,
+    Fold,
+    Line,
+    Listing,
+    Node,
+    Note,
+    Remarks,
+    RunLink,
+    Section,
+    Sign,
+    Strong,
+    Table,
+)
+from gatekeeper.report.html.markup import NONE, Markup, el, facts, join, note, section, table
+from gatekeeper.report.outcome_signs import glyph_of, spaced
+
+
+def render_page(document: Document) -> str:
+    """Return the page; it loads nothing, and its Content-Security-Policy forbids any loading."""
+    lede = [el("p", sentence, class_="lede") for sentence in document.more]
+    begun = [render_node(node) for node in document.nodes if not isinstance(node, Section)]
+    head = page_head(document.about, document.headline, *lede, *begun, kind=document.outcome)
+    return write_page(f"gatekeeper: {document.about}", head, render_sections(document.nodes))
+
+
+def render_sections(nodes: Sequence[Node]) -> list[Markup]:
+    """Return the sections among the parts of a document; the rest stands above them."""
+    return [render_node(node) for node in nodes if isinstance(node, Section)]
+
+
+def render_node(node: Node) -> Markup:
+    """Return a part as HTML."""
+    match node:
+        case Facts(pairs):
+            markup = facts([(name, _write(value)) for name, value in pairs], "facts")
+        case Table(heads, rows, kind):
+            markup = table(heads, [[_write(cell) for cell in row] for row in rows], kind) if rows else Markup("")
+        case Listing(items, ordered):
+            lines = [el("li", _write(item)) for item in items]
+            markup = el("ol" if ordered else "ul", *lines, class_="events") if lines else Markup("")
+        case Chart(draw):
+            markup = Markup(draw())
+        case Note(text):
+            markup = el("p", _write(text), class_="dim")
+        case Command(text, about):
+            markup = el("p", el("b", f"{about[:1].upper()}{about[1:]}: "), el("code", text), class_="next")
+        case Section(title, children, about, name):
+            markup = section(title, *map(render_node, children), about=about, name=name)
+        case Fold(title, children):
+            markup = el("details", el("summary", title), *map(render_node, children))
+    return markup
+
+
+def _write(line: Line) -> Markup:
+    match line:
+        case str():
+            markup = join(line)
+        case tuple():
+            markup = join(*_spread(line))
+        case Code(text):
+            markup = el("code", text)
+        case Strong(text):
+            markup = el("strong", text)
+        case Sign(outcome, words, kind):
+            markup = pill(outcome, words, kind=kind)
+        case RunLink(text, run):
+            markup = el("strong", el("a", text, href=(PurePath(run) / REPORT).as_posix()))
+        case Remarks(parts):
+            markup = join(*map(note, parts)) or NONE
+    return markup
+
+
+def _spread(pieces: tuple[Line, ...]) -> Iterator[str]:
+    """Yield the pieces of a line with a space between those that follow each other on it."""
+    for number, piece in enumerate(pieces):
+        yield " " if number and not isinstance(piece, Remarks) else ""
+        yield _write(piece)
+
+
+def write_page(title: str, hero: Markup, parts: Sequence[Markup], *after: Markup, live: bool = False) -> str:
+    """Return a page with this beginning and these sections, in our style; *live* asks its server for the next one."""
+    style, script = _file("page.css"), _file("page.js") + (_file("live.js") if live else "")
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", http_equiv="Content-Security-Policy", content=_rules(style, script, live=live)),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", name="color-scheme", content="light dark"),
+        el("meta", name="referrer", content="no-referrer"),
+        el("title", title),
+        el("style", Markup(style)),
+    )
+    tip = el("div", id="tip", role="status", hidden="hidden")
+    body = el("body", hero, _contents(parts), el("main", *parts), *after, tip, el("script", Markup(script)))
+    return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
+
+
+@cache
+def _file(name: str) -> str:
+    return files("gatekeeper.report.html").joinpath(name).read_text(encoding="utf-8")
+
+
+def _rules(style: str, script: str, *, live: bool) -> str:
+    """Return the Content-Security-Policy: this style and this script by their digests, nothing else from anywhere.
+
+    The page of a run under way may ask its own server for the next version.
+    """
+    digests = (base64.b64encode(hashlib.sha256(source.encode()).digest()).decode() for source in (style, script))
+    allowed = (f"{kind} 'sha256-{digest}'" for kind, digest in zip(("style-src", "script-src"), digests, strict=True))
+    ask = ("connect-src 'self'",) if live else ()
+    return "; ".join(("default-src 'none'", *allowed, *ask, "base-uri 'none'", "form-action 'none'"))
+
+
+def _contents(parts: Sequence[Markup]) -> Markup:
+    """Return links to the sections, by the ids and titles that their headings have."""
+    headings = (re.search(r'<h2 id="([^"]*)"><a [^>]*>(.*?)</a>', part) for part in parts)
+    links = (el("a", Markup(heading[2]), href=f"#{heading[1]}") for heading in headings if heading)
+    return el("nav", *links, aria_label="Contents")
+
+
+def page_head(about: str, title: str, *parts: Markup | None, kind: str = "", above: Markup | None = None) -> Markup:
+    """Return the beginning of a page: what it is *about*, and its *title* with the sign and colour of its *kind*."""
+    glyph = sign(glyph_of(kind), "glyph") if kind else None
+    eyebrow = el("p", "gatekeeper", el("span", f" · {about}"), class_="eyebrow")
+    heading = el("h1", glyph, el("span", title))
+    return el("header", above, eyebrow, heading, *parts, class_=f"hero {kind}".strip())
+
+
+def sign(glyph: str, kind: str | None = None) -> Markup:
+    """Return a sign that a screen reader passes over: the word stands beside it."""
+    return el("span", glyph, class_=kind, aria_hidden="true")
+
+
+def pill(outcome: str, word: str = "", *, kind: str = "", title: str | None = None) -> Markup:
+    """Return the sign and the *word* of an outcome in its colour, or in that of *kind*."""
+    text = join(sign(glyph_of(outcome)), f" {word or spaced(outcome)}")
+    return el("span", text, class_=f"pill {kind or outcome}", title=title)
+
+
+def run_link(run: str, text: str) -> Markup:
+    """Return a link to the report of a run, which a page beside the folder of runs finds."""
+    return el("a", text, href=(PurePath(run) / REPORT).as_posix())

@@ -1,0 +1,33 @@
+"""How outcomes are written: the sign and the colour of each, and their words."""
+
+from gatekeeper.core.verdict import Outcome
+
+GLYPHS = {
+    "pass": "✓",
+    "fail": "✕",
+    "promoted": "✓",
+    "graded_back": "↓",
+    "failed": "✕",
+    "unproven": "?",
+    "interrupted": "‖",
+    "running": "▸",
+    "demo": "!",
+    "no_verdict": "!",
+    "unfinished": "‖",
+    "open": "…",
+    "excluded": "-",
+    "plain": "○",
+}
+"""A sign with every colour, so that an outcome can be read without either one; from `demo` on, other states."""
+MARKS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.UNPROVEN: "unproven"}
+"""The word that begins the line of a check in a text without signs."""
+
+
+def glyph_of(outcome: str) -> str:
+    """Return the sign of an outcome."""
+    return GLYPHS.get(outcome, "?")
+
+
+def spaced(word: str) -> str:
+    """Write a key such as graded_back as words."""
+    return word.replace("_", " ")
