@@ -52,6 +52,16 @@ Line: TypeAlias = Piece | tuple[Piece, ...]
 """What stands in a cell, or on a line: one piece or several."""
 
 
+def join_pieces(pieces: tuple[Piece, ...], write: Callable[[Piece], str]) -> str:
+    """Return a line of text: a space between its pieces, a semicolon before remarks."""
+    line = ""
+    for piece in pieces:
+        written = write(piece)
+        separator = "; " if isinstance(piece, Remarks) else " "
+        line += f"{separator}{written}" if line and written else written
+    return line
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Names with their values."""
@@ -129,7 +139,7 @@ class Document:
     """What it is, in a word or two."""
     headline: str
     nodes: Sequence[Node]
-    more: Sequence[str] = ()
+    more: Sequence[Line] = ()
     """Further sentences of the answer."""
     outcome: str = ""
     """The sign and colour of the headline; empty for none."""

@@ -20,6 +20,7 @@ from gatekeeper.report.document import (
     Sign,
     Strong,
     Table,
+    join_pieces,
 )
 from gatekeeper.report.outcome_signs import glyph_of, spaced
 
@@ -30,8 +31,8 @@ LONGEST = 600
 def render_markdown(document: Document, marker: str = "") -> str:
     """Return the Markdown; a job finds its own comment again by the *marker* in the first line."""
     sign = f"{glyph_of(document.outcome)} " if document.outcome else ""
-    blocks = [*([marker] if marker else []), f"### {sign}{escape(document.headline)}", *map(escape, document.more)]
-    return "\n\n".join((*blocks, *render_nodes(document.nodes, level=4))) + "\n"
+    blocks = [*([marker] if marker else []), f"## {sign}{escape(document.headline)}", *map(_write, document.more)]
+    return "\n\n".join((*blocks, *render_nodes(document.nodes))) + "\n"
 
 
 def render_nodes(nodes: Sequence[Node], level: int = 3) -> list[str]:
@@ -64,7 +65,7 @@ def _write(line: Line) -> str:
         case str():
             written = escape(line)
         case tuple():
-            written = " ".join(filter(None, map(_write, line)))
+            written = join_pieces(line, _write)
         case Code(text):
             written = f"`{text}`"
         case Strong(text):

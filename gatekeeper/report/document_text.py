@@ -16,13 +16,14 @@ from gatekeeper.report.document import (
     Section,
     Sign,
     Table,
+    join_pieces,
 )
 from gatekeeper.report.outcome_signs import spaced
 
 
 def render_text(document: Document) -> str:
     """Return the text: the headline, and then the parts."""
-    answer = [document.headline, *document.more, ""] if document.headline else []
+    answer = [document.headline, *map(_write, document.more), ""] if document.headline else []
     return "\n".join([*answer, *render_nodes(document.nodes)]) + "\n"
 
 
@@ -55,7 +56,7 @@ def _write(line: Line) -> str:
         case str():
             return line
         case tuple():
-            return " ".join(filter(None, map(_write, line)))
+            return join_pieces(line, _write)
         case Sign(outcome, words):
             return words or spaced(outcome)
         case Remarks(parts):

@@ -199,7 +199,7 @@ def test_the_markdown_fits_a_pull_request(project: ProjectFolder) -> None:
 
     marker, _, headline, *rest = (project.path / "c.md").read_text().splitlines()
 
-    assert ("<!-- gatekeeper -->", True) == (marker, headline.startswith("### B against A: worse"))
+    assert ("<!-- gatekeeper -->", True) == (marker, headline.startswith("## B against A: worse"))
     (row,) = (line for line in rest if line.startswith("| `throughput_ratio`"))
     assert "▼" in row
     assert 3 == row.count(" | ") + 1

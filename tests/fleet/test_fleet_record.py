@@ -80,7 +80,7 @@ def test_one_table_says_what_became_of_each_run() -> None:
 
     answer = "2 runs: 1 promoted, 1 no verdict (exit code 3)"
     assert answer == written.splitlines()[0]
-    assert f"### ? {escape(answer)}" == page.splitlines()[0]
+    assert f"## ? {escape(answer)}" == page.splitlines()[0]
     for words in ("json 1.50x [1.40x, 1.60x]", "chat graded back", "no route to b; wake it up", "not proven: one@b"):
         assert words.replace("x,", ",").replace("x]", "]") in written
     assert "no route to b; wake it up" in page

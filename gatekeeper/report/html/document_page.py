@@ -33,7 +33,7 @@ from gatekeeper.report.outcome_signs import glyph_of, spaced
 
 def render_page(document: Document) -> str:
     """Return the page; it loads nothing, and its Content-Security-Policy forbids any loading."""
-    lede = [el("p", sentence, class_="lede") for sentence in document.more]
+    lede = [el("p", _write(sentence), class_="lede") for sentence in document.more]
     begun = [render_node(node) for node in document.nodes if not isinstance(node, Section)]
     head = page_head(document.about, document.headline, *lede, *begun, kind=document.outcome)
     return write_page(f"gatekeeper: {document.about}", head, render_sections(document.nodes))

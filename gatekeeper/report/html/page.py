@@ -5,15 +5,15 @@ from gatekeeper.core.text import last_part, listed, one_line
 from gatekeeper.core.units import percent, show_memory, show_seconds
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import readable_time
-from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.progress import Snapshot
 from gatekeeper.report.html import objective_matrix
-from gatekeeper.report.html.document_page import page_head, write_page
-from gatekeeper.report.html.markup import Markup, el, embedded, facts, section, table
+from gatekeeper.report.html.document_page import page_head, render_node, write_page
+from gatekeeper.report.html.markup import Markup, el, embedded, facts
 from gatekeeper.report.html.sections import sections
 from gatekeeper.report.html.sweep_section import sweep_document
 from gatekeeper.report.html.workload_cards import workloads
+from gatekeeper.report.run_document import gaps_section
 
 ALLOWING = frozenset({"promoted", "graded_back"})
 """Outcomes after which a policy may be deployed until it expires."""
@@ -21,8 +21,9 @@ ALLOWING = frozenset({"promoted", "graded_back"})
 
 def render(page: PageData) -> str:
     """Return the document; it loads nothing, and its Content-Security-Policy forbids any loading."""
-    first = (objective_matrix.failures(page), workloads(page), objective_matrix.matrix(page), _gaps(page))
-    parts = [part for part in (*first, *sections(page)) if part]
+    first = (objective_matrix.failures(page), workloads(page), objective_matrix.matrix(page))
+    gaps = gaps_section(page)
+    parts = [part for part in (*first, render_node(gaps) if gaps is not None else None, *sections(page)) if part]
     title = f"{page.verdict.slo}: {phrases.ended(page)}"
     data = embedded(sweep_document(page), "sweep-data")
     return write_page(title, _hero(page), parts, _foot(page), data, live=page.progress is not None)
@@ -100,18 +101,6 @@ def _target(page: PageData) -> str:
     name = last_part(subject.target) if subject.target else subject.url
     drafts = listed([last_part(draft) for draft in subject.drafts])
     return f"{name or '?'}{f' with {drafts}' if drafts else ''} on {subject.backend}"
-
-
-def _gaps(page: PageData) -> Markup | None:
-    # The ribbon says what the grade lacks, and the sentence below the headline why a workload is open.
-    said = {workload.because for workload in page.verdict.workloads}
-    rows = [
-        (el("strong", gap.about), in_words(gap.because), gap.remedy)
-        for gap in page.gaps
-        if gap.about != "the grade" and gap.because not in said
-    ]
-    heads = ("What", "Because", "What to do")
-    return section("What was not proven", table(heads, rows, "gaps"), name="open") if rows else None
 
 
 def _foot(page: PageData) -> Markup:

@@ -12,13 +12,14 @@ from gatekeeper.core.units import percent, show
 from gatekeeper.core.verdict import Check, Estimate, Outcome
 from gatekeeper.report import phrases
 from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve
-from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import measured
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.html import charts, soak_charts
 from gatekeeper.report.html.charts import Line, Scale
-from gatekeeper.report.html.markup import Markup, el, facts, join, note, section, table
+from gatekeeper.report.html.document_page import render_node
+from gatekeeper.report.html.markup import Markup, el, facts, join, section, table
 from gatekeeper.report.html.sweep_section import sweep_section
+from gatekeeper.report.run_document import findings_section, steps_section
 
 CONTEXT_HEADS = ("Prompt, tokens", "Whole turn", "First token", "Acceptance", "Failed", "Evidence")
 CONTEXT_KINDS = {Outcome.PASS: "promoted", Outcome.FAIL: "failed", Outcome.UNPROVEN: "unproven"}
@@ -43,35 +44,10 @@ def sections(page: PageData) -> list[Markup]:
         sweep_section(page),
         latency_section(page),
         soak_charts.soaks(page),
+        *(render_node(part) for part in (steps_section(page), findings_section(page)) if part is not None),
+        manifest_section(page),
     )
-    return [part for part in (*parts, _transitions(page), _findings(page), manifest_section(page)) if part]
-
-
-def _transitions(page: PageData) -> Markup | None:
-    steps = [
-        el(
-            "li",
-            el("strong", step.workload),
-            f": {phrases.step(step)}",
-            note(f"{in_words(step.because)} ({step.at[:19].replace('T', ' ')} UTC)"),
-        )
-        for step in page.verdict.transitions
-    ]
-    foreseen = page.progress is not None and not any(workload.checks for workload in page.verdict.workloads)
-    return section("Fallback steps", el("ol", *steps, class_="events")) if steps and not foreseen else None
-
-
-def _findings(page: PageData) -> Markup | None:
-    findings = [
-        el(
-            "li",
-            el("strong", f"{finding_title(finding.kind)}, {finding.about}"),
-            f": {finding.detail}",
-            note(finding.advice) if finding.advice else None,
-        )
-        for finding in phrases.merged(page.verdict)
-    ]
-    return section("Findings", el("ul", *findings, class_="events")) if findings else None
+    return [part for part in parts if part]
 
 
 def contexts_section(verdict: Verdict) -> Markup | None:
