@@ -1,6 +1,5 @@
 """The phrases that all reports share: outcome signs, figures with intervals, and the sentences about a verdict."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdic
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.text import counted, describe_setting, listed
 from gatekeeper.core.units import percent, show, show_ratio, show_seconds
-from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Missing, Outcome, rounded
+from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Missing, rounded
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
 from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary, rate
@@ -31,11 +30,6 @@ def ended(page: "PageData") -> str:
     """Write the state of a run for a reader: its outcome, or that there is none yet."""
     words = state(page)
     return page.decision.outcome if words == page.verdict.outcome else spaced(words)
-
-
-def passed(checks: Sequence[Check]) -> int:
-    """Count the checks that passed."""
-    return sum(check.outcome is Outcome.PASS for check in checks)
 
 
 def bound(check: Check) -> str:

@@ -9,6 +9,7 @@ from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
 from gatekeeper.report.data.page_data import PageData
+from gatekeeper.report.data.requirements import Requirement, requirements
 from gatekeeper.report.data.workload_summary import WorkloadSummary
 from gatekeeper.report.document import (
     Code,
@@ -37,9 +38,11 @@ def run_document(page: PageData, *, with_passed: bool = True) -> Document:
     why = f"Why exit code {verdict.exit_code}: {decision.reason}" if decision.reason else ""
     blocking = [row for row in decision.rows if row.blocking]
     given_up = [row for row in decision.rows if not row.blocking]
+    required = requirements(verdict, page.unfinished)
+    open_requirements = [each for each in required if each.outcome is not Outcome.PASS and each.remedy]
     blended = phrases.routing(verdict)
     nodes = (
-        _objectives("Objectives that failed or are not proven", blocking),
+        _objectives("What failed or is not proven", blocking, open_requirements),
         _workloads(decision.workloads),
         Note(
             (
@@ -83,7 +86,7 @@ def _workloads(workloads: Sequence[WorkloadSummary]) -> Node:
     return Table(heads, rows)
 
 
-def _objectives(title: str, objectives: Sequence[ObjectiveRow]) -> Node | None:
+def _objectives(title: str, objectives: Sequence[ObjectiveRow], required: Sequence[Requirement] = ()) -> Section | None:
     heads = ("", "Workload", "Objective", "Measured", "Passes at", "Why this objective", "What to do")
     rows: list[Row] = [
         (
@@ -97,6 +100,9 @@ def _objectives(title: str, objectives: Sequence[ObjectiveRow]) -> Node | None:
         )
         for row in objectives
     ]
+    for each in required:
+        name = (Code(each.name), each.rule)
+        rows.append((Sign(each.outcome.word), each.about or "run", name, each.shown, "-", each.reason, each.remedy))
     return Section(title, (Table(heads, rows),)) if rows else None
 
 
@@ -120,8 +126,9 @@ def gaps_section(page: PageData, *, with_grade: bool = False) -> Section | None:
     *with_grade*: what the grade lacks as well, which a page says in its first line.
     """
     # The tables of objectives have these, and the workloads say why they are open.
-    shown = {workload.because for workload in page.decision.workloads}
-    shown |= {row.check.because for row in page.decision.rows} if with_grade else set()
+    shown: set[str | None] = {workload.because for workload in page.decision.workloads}
+    if with_grade:
+        shown |= {row.check.because for row in page.decision.rows} | {page.verdict.incomplete}
     rows: list[Row] = [
         (Strong(gap.about), in_words(gap.because), gap.remedy)
         for gap in page.gaps

@@ -26,7 +26,7 @@ def test_open_checks_are_shown_and_passed_ones_are_folded() -> None:
     """
     text = markdown.render(page_of(replace(whole_case(), host_samples=())))
 
-    assert text.index("### Objectives") < text.index("| ? unproven | host |")
+    assert text.index("### What failed or is not proven") < text.index("| ? unproven | host |")
     assert text.index("| ? unproven | host |") < text.index("<details>") < text.index("| ✓ pass | easy |")
 
 

@@ -1,6 +1,6 @@
 """The objectives of a page: those that failed as cards, and all of them as a matrix of objectives and workloads."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gatekeeper.core.metrics import BY_NAME, shown_as
@@ -13,6 +13,7 @@ from gatekeeper.report import phrases
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow, measured, states
 from gatekeeper.report.data.page_data import PageData
+from gatekeeper.report.data.requirements import Requirement, requirements
 from gatekeeper.report.data.workload_summary import best_first
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.markup import Markup, breakable, el, note, section
@@ -71,25 +72,53 @@ def matrix(page: PageData) -> Markup | None:
     """
     names = [workload.name for workload in page.verdict.workloads]
     rows = _rows(page)
+    required = requirements(page.verdict, page.unfinished) if page.progress is None else ()
     host = [_Row(check, {"host": (check, None)}) for check in page.verdict.host_checks]
     checks = [cell[0] for row in (*rows, *host) for cell in row.cells.values() if cell[1] is None]
     if not checks and page.progress is not None:
         return None
-    if not rows and not host:
-        return section("Objectives", el("p", "No objective applies."), name="objectives")
     head = el("tr", *(el("th", column, scope="col") for column in ("Objective", *names)))
     lines = [_line(row, names) for row in rows]
     lines += [_line(row, ["host"], span=len(names)) for row in host]
+    lines += _requirement_lines(required, names)
     proven = "" if page.gaps or page.progress is not None else ", nothing is unproven"
     given_up = any(setting is not None for row in rows for _, setting in row.cells.values())
-    count = (
-        f"{phrases.passed(checks)} of {len(checks)} checks{' of what is deployed' if given_up else ''} passed{proven}"
-    )
+    outcomes = [*(check.outcome for check in checks), *(each.outcome for each in required)]
+    passed = f"{outcomes.count(Outcome.PASS)} of {len(outcomes)} checks"
     about = (
-        f"{count if checks else 'No objective applies to plain decoding; shown are the settings that were given up'}. "
+        f"{passed}{' of what is deployed' if given_up else ''} passed{proven}. "
         "A check passes where its whole interval lies on the right side of the bound. Click a cell for its chart."
     )
     return section("Objectives", _table(head, lines), about=about, name="objectives")
+
+
+def _requirement_lines(required: Sequence[Requirement], names: Sequence[str]) -> Iterator[Markup]:
+    """Yield a row for drafting where the SLO requires it, and one for the evidence of the run."""
+    cells = {each.about: _requirement_cell(each) for each in required}
+    for name in dict.fromkeys(each.name for each in required):
+        of_run = next((each for each in required if each.name == name and not each.about), None)
+        rule = of_run.rule if of_run is not None else "where it is required"
+        kind = el("span", " · run", class_="dim") if of_run is not None else None
+        head = el("th", el("strong", name), el("span", f" {rule}", class_="bar"), kind, scope="row")
+        if of_run is not None:
+            yield el("tr", head, el("td", cells[""], data_head="run", colspan=len(names)))
+        else:
+            none = el("span", "-", class_="dim none", title="drafting is optional")
+            yield el("tr", head, *(el("td", cells.get(about, none), data_head=about) for about in names))
+
+
+def _requirement_cell(required: Requirement) -> Markup:
+    advised = required.outcome is not Outcome.PASS and required.remedy
+    notes = [in_words(required.reason), f"What to do: {required.remedy}" if advised else ""]
+    return _fold(required.outcome, required.shown, required.rule, *map(note, filter(None, notes)))
+
+
+def _fold(outcome: Outcome, shown: str, about: str, *parts: Markup | None, given_up: bool = False) -> Markup:
+    """Return a cell with the sign of its outcome, which opens to its parts."""
+    word = outcome.word
+    glyph = el("span", glyph_of(word), class_=f"mark {word}", aria_label=word, role="img")
+    summary = el("summary", glyph, el("span", el("strong", shown), note(about), class_="seen"))
+    return el("details", summary, *parts, class_=f"cell {word}{' given-up' if given_up else ''}")
 
 
 def _table(head: Markup, lines: Iterable[Markup]) -> Markup:
@@ -128,20 +157,18 @@ def _line(row: _Row, names: Iterable[str], span: int | None = None) -> Markup:
 
 
 def _cell(check: Check, setting: Knobs | None) -> Markup:
-    word = check.outcome.word
-    glyph = el("span", glyph_of(check.outcome.word), class_=f"mark {word}", aria_label=word, role="img")
-    value = show_value(check)
-    given_up = f"{describe_setting(setting)}, given up" if setting is not None else None
-    return el(
-        "details",
-        el("summary", glyph, el("span", el("strong", value), note(given_up or margin(check)), class_="seen")),
+    given_up = f"{describe_setting(setting)}, given up" if setting is not None else ""
+    return _fold(
+        check.outcome,
+        show_value(check),
+        given_up or margin(check),
         charts.interval(check),
         note(f"{measured(check)}, n = {check.n}"),
         *map(note, phrases.scopes(check)),
         note(in_words(check.because)) if check.outcome is not Outcome.PASS or check.metric in phrases.TESTS else None,
         note(f"Measured: {BY_NAME[check.metric].description}") if check.metric in BY_NAME else None,
         note(f"Why: {one_line(check.why)}"),
-        class_=f"cell {word}{' given-up' if given_up else ''}",
+        given_up=bool(given_up),
     )
 
 

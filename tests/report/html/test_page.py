@@ -14,9 +14,11 @@ from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, Work
 from gatekeeper.core.records import Generation, Reading, StoredRecords
 from gatekeeper.core.slo import Host
 from gatekeeper.core.verdict import Finding, Outcome
+from gatekeeper.report import markdown
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.progress import Progress
+from gatekeeper.report.data.requirements import requirements
 from gatekeeper.report.data.sweep_chart import SweepData
 from gatekeeper.report.data.workload_progress import WorkloadRow
 from gatekeeper.report.html import page
@@ -315,6 +317,40 @@ def test_a_failed_objective_comes_first_with_its_reason_and_remedy() -> None:
     assert sorted(places) == places
 
 
+@pytest.mark.parametrize(
+    ("required", "incomplete", "shown"),
+    [
+        (True, None, ["speculation required: drafting is off", "evidence complete: suffices"]),
+        (False, None, ["evidence complete: suffices"]),
+        (False, "chip is 'AMD EPYC', the SLO is for 'Apple M4'", ["evidence complete: does not suffice"]),
+    ],
+)
+def test_what_decides_the_exit_code_is_a_row_of_the_matrix(
+    incomplete: str | None, shown: list[str], *, required: bool
+) -> None:
+    """
+    All checks pass, and the run ends in 1 or 3 by drafting that is off or by another host: the count shows it.
+    """
+    first, second = PAGE.verdict.workloads
+    passing = tuple(replace(check, outcome=Outcome.PASS) for check in first.checks)
+    first = replace(first, checks=passing)
+    graded = replace(second, outcome=WorkloadOutcome.GRADED_BACK, required=required, checks=passing, steps=())
+    verdict = replace(
+        PAGE.verdict, workloads=(first, graded), host_checks=(), findings=(), incomplete=incomplete, transitions=()
+    )
+    page_data = replace(PAGE, verdict=verdict, decision=decide(verdict), gaps=())
+
+    rows = requirements(verdict)
+    text, summary = Document(page.render(page_data)).text, markdown.render(page_data)
+
+    assert shown == [f"{row.name} {row.rule}: {row.shown}" for row in rows if row.about != first.name]
+    passed = 2 * len(passing) + sum(row.outcome is Outcome.PASS for row in rows)
+    assert f"{passed} of {2 * len(passing) + len(rows)} checks passed" in text
+    open_rows = [row for row in rows if row.outcome is not Outcome.PASS]
+    assert (verdict.exit_code != 0) == bool(open_rows)
+    assert all(f"`{row.name}` {row.rule} | {row.shown}" in summary for row in open_rows)
+
+
 def test_a_finding_of_every_soak_is_told_once() -> None:
     """
     One note names the soaks it was found in; a demo, which is short, does not foresee when memory runs out.
@@ -387,7 +423,7 @@ def test_a_failed_workload_shows_what_is_deployed_and_its_best_try() -> None:
     page_data = load_page_data(GOLDEN / "failed")
     text = Document(page.render(page_data)).text
     (summary,) = page_data.decision.workloads
-    card = text[text.index("Workloads", text.index("Policy and manifest")) : text.rindex("Objectives 3 of")]
+    card = text[text.index("Workloads", text.index("Policy and manifest")) : text.rindex("Objectives 4 of")]
 
     order = ("off plain 11 tok/s", "Policy plain decoding", "Best try", "heavy, draft length 4: 4.95x", "18 tok/s")
     places = [card.find(words) for words in order]
