@@ -25,6 +25,7 @@ from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.distributions import STEPS, Curve, Distributions
 from gatekeeper.report.data.page_data import PageData, page_data
+from gatekeeper.report.data.ratio_over_time import RatioStretch
 from gatekeeper.report.data.sweep_chart import SweepAnswer, SweepData, SweepSetting
 from gatekeeper.report.data.timeline import Dot, HostLane, Mark, Timeline, Unsampled, Window
 from tests.builders.case import LOSING, SOAK_S, WINNING, Made, bare, with_soak
@@ -209,6 +210,7 @@ TIMELINE = Timeline(
         Dot(30.0, None, "easy", "candidate", "easy-2", None, "timeout"),
     ),
     (Window(0.0, 120.0, "easy", 0.8), Window(120.0, 240.0, "easy", 0.7)),
+    (RatioStretch(0.0, 300.0, "easy", 1.5, 1.4, 1.6), RatioStretch(300.0, 600.0, "easy", 1.3, 1.2, 1.4)),
     (
         HostLane("memory_headroom", "B", ((0.0, 12e9), (300.0, 9e9), (600.0, 11e9))),
         HostLane("swap_used", "B", ((0.0, 0.0), (600.0, 0.0))),

@@ -18,6 +18,7 @@ from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.records import Event, Generation, Role
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import rounded
+from gatekeeper.report.data.ratio_over_time import RatioStretch, ratio_stretches
 from gatekeeper.report.data.sweep_chart import every_nth
 
 Worst = Callable[[Sequence[float]], float]
@@ -117,6 +118,7 @@ class Timeline:
     """The setting of each workload."""
     dots: tuple[Dot, ...]
     windows: tuple[Window, ...]
+    ratios: tuple[RatioStretch, ...]
     lanes: tuple[HostLane, ...]
     marks: tuple[Mark, ...]
     gaps: tuple[Unsampled, ...]
@@ -200,6 +202,7 @@ def _timeline(
         settings={workload: setting_document(knobs) for workload, knobs in settings.items()},
         dots=_dots(answers, axis, {name: evidence.burst_gap for name, evidence in gathered.items()}),
         windows=_windows(gathered, axis),
+        ratios=tuple(ratio_stretches(gathered, axis.place)),
         lanes=tuple(_lane(samples, places, axis.length, *lane) for lane in LANES),
         marks=tuple(sorted((*incidents, *_steps(transitions, axis)), key=lambda mark: mark.at)),
         gaps=tuple(_gaps(places, axis.length, incidents)),

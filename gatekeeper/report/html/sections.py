@@ -124,9 +124,10 @@ def latency_section(page: PageData) -> Markup | None:
         "given only where there are enough answers."
     )
     drawings = el("div", *columns, class_="columns")
-    curves = el("details", el("summary", "Distributions"), el("p", about, class_="dim"), soak_charts.legend(), drawings)
     heads = ("Workload", *(f"{title}, median" for title in CURVE_TITLES.values()), "p95", "p99", "Measured in")
-    return section("Latency", table(heads, rows, "plainly"), curves)
+    return section(
+        "Latency", table(heads, rows, "plainly"), el("p", about, class_="dim"), soak_charts.legend(), drawings
+    )
 
 
 def _show_arms(arms: Mapping[str, Curve], place: int) -> str:

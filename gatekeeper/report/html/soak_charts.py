@@ -3,8 +3,9 @@
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
+from gatekeeper.core.metrics import DECODE_RATIO
 from gatekeeper.core.text import describe_setting, listed
-from gatekeeper.core.units import show, show_number, show_seconds
+from gatekeeper.core.units import show, show_number, show_ratio, show_seconds
 from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.timeline import HostLane, Mark, Timeline, Unsampled
@@ -21,6 +22,8 @@ LANES = {
     "thermal_level": "Thermal level",
     "fan_speed": "Fan speed",
 }
+ALWAYS_DRAWN = frozenset({"memory_pressure_level", "swap_used"})
+"""Values that are drawn while they are constant, too: that they did not move is what a reader looks for."""
 LEVELS = {
     "memory_pressure_level": {1.0: "normal", 2.0: "warning", 4.0: "critical"},
     "thermal_level": {0.0: "nominal", 1.0: "moderate", 2.0: "heavy", 3.0: "trapping", 4.0: "sleeping"},
@@ -94,8 +97,13 @@ def _soak(page: PageData, timeline: Timeline, names: Sequence[str]) -> list[Mark
         return [*shaded, *events_at(height)]
 
     drawings = [_speeds(timeline, across, names, [*events_at(130), *_numbers(timeline, across)])]
+    drawings += [_ratios(page, timeline, across, names, events_at(90))]
     drawings += [_acceptance(page, timeline, across, names, events_at(70))]
-    lanes = [lane for lane in timeline.lanes if len({value for _, value in lane.points}) > 1]
+    lanes = [
+        lane
+        for lane in timeline.lanes
+        if len({value for _, value in lane.points}) > 1 or (lane.points and lane.name in ALWAYS_DRAWN)
+    ]
     level = [
         f"{LANES[lane.name].lower()} {_constant(lane)}" for lane in timeline.lanes if lane.points and lane not in lanes
     ]
@@ -179,6 +187,41 @@ def _speeds(timeline: Timeline, across: Scale, names: Sequence[str], rules: Sequ
         label="Decode speed of every answer",
     )
     return _titled("Decode speed, tok/s", drawing)
+
+
+def _ratios(page: PageData, timeline: Timeline, across: Scale, names: Sequence[str], rules: Sequence[Markup]) -> Markup:
+    """Draw the ratio to plain decoding of each stretch: its middle as a line, its interval as a band."""
+    if not timeline.ratios:
+        return Markup("")
+    height = 90
+    checks = [check for workload in page.verdict.workloads for check in workload.checks]
+    bounds = {check.threshold for check in checks if check.metric == DECODE_RATIO and check.bound == "at_least"}
+    ends = [end for stretch in timeline.ratios for end in (stretch.lo, stretch.hi)]
+    up = charts.scale([1.0, *bounds, *ends], log=False)
+    over = [*rules, charts.level(height * (1 - up.share(1.0)), "axis one")]
+    over += [charts.level(height * (1 - up.share(value))) for value in bounds]
+    for stretch in timeline.ratios:
+        number = names.index(stretch.workload)
+        top, middle, bottom = (height * (1 - up.share(value)) for value in (stretch.hi, stretch.center, stretch.lo))
+        begin, end = across.percent(stretch.begin), across.percent(stretch.end)
+        when = f"{show_seconds(stretch.begin)} to {show_seconds(stretch.end)}"
+        tip = f"{stretch.workload}, {when}\n{show_ratio(stretch.center, stretch.lo, stretch.hi)}"
+        marks = {"class_": f"window {_colour(number)}", "data_tip": tip, "data_w": str(number)}
+        width = f"{100 * (across.share(stretch.end) - across.share(stretch.begin)):.2f}%"
+        band = {"x": begin, "width": width, "y": f"{top:.1f}", "height": f"{bottom - top:.1f}"}
+        over.append(el("rect", **marks, **band))
+        over.append(el("line", **marks, x1=begin, x2=end, y1=f"{middle:.1f}", y2=f"{middle:.1f}"))
+    drawing = charts.plot(
+        across,
+        up,
+        height=height,
+        x_show=None,
+        y_show=lambda value: f"{value:g}x",
+        most=3,
+        over=over,
+        label="Speed over plain decoding in the course of the soak",
+    )
+    return _titled("Speed over plain decoding, with its interval", drawing)
 
 
 def _acceptance(

@@ -6,6 +6,7 @@ from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.text import describe_setting
 from gatekeeper.report import phrases
+from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.sweep_chart import METRICS
 from gatekeeper.report.html.markup import Markup, el, section, table
@@ -66,7 +67,7 @@ def sweep_document(page: PageData) -> dict[str, object]:
 def _label(name: str, knobs: Knobs) -> str:
     if knobs.get("draft") is None:
         rest = [f"{knob} {value}" for knob, value in knobs.items() if knob != "draft"]
-        return ", ".join((f"plain decoding{', repeated' if name == 'null' else ''}", *rest))
+        return ", ".join((f"plain decoding{' repeated: the noise' if name == 'null' else ''}", *rest))
     return describe_setting(knobs)
 
 
@@ -74,7 +75,7 @@ def _ended(page: PageData, workload: WorkloadVerdict) -> str:
     if page.progress is not None:
         return ""
     word = spaced(workload.outcome)
-    return f" Result of {workload.name}: {word}, {describe_setting(workload.setting)}."
+    return f" Result of {workload.name}: {word}, {describe_setting(workload.setting)}: {in_words(workload.because)}."
 
 
 def _chosen(page: PageData, setting: Knobs) -> int | None:

@@ -51,10 +51,10 @@ def _judged(summary: WorkloadSummary, judged: WorkloadVerdict, across: Scale) ->
     return el(
         "article",
         el("h3", summary.name, pill(summary.outcome, kind=kind, title=need)),
+        el("p", f"{in_words(summary.because)} ({need})", class_="dim"),
         *([_big("off", _rates(summary.plain, None))] if summary.off else _on(summary, judged, across, kind)),
         _figures(now),
         _best_try(summary, judged, across) if summary.off else None,
-        el("details", el("summary", "Why"), el("p", f"{in_words(summary.because)} ({need})", class_="dim")),
         class_=f"card {kind}",
     )
 
