@@ -8,6 +8,7 @@ from gatekeeper.versus.answer_comparison import WordComparison
 from gatekeeper.versus.versus_result import ComparedSide, MetricComparison, VersusResult
 
 _RATIO = BY_NAME[DECODE_RATIO]
+ACCEPTANCE = "acceptance_rate"
 _RIGHT = {None: "right", "json": "of JSON right", "tool": "of tool calls right"}
 
 
@@ -16,7 +17,7 @@ def versus_text(result: VersusResult) -> str:
     lines = [f"{result.slo}, {result.workload}: {show_seconds(result.seconds)}, B over A"]
     lines += [f"{side.label}: {_side(side)}" for side in (result.a, result.b)]
     lines += [f"warning: {warning}" for warning in result.warnings]
-    lines += [f"{comparison.metric}: {_comparison(comparison)}" for comparison in result.metrics]
+    lines += [f"{comparison.metric}: {_comparison(comparison, result)}" for comparison in result.metrics]
     lines += _words(result.words) if result.words is not None else []
     if result.differences:
         lines.append(f"differs: {', '.join(result.differences)}")
@@ -36,7 +37,7 @@ def _side(side: ComparedSide) -> str:
         if name in values
     ]
     rates = {
-        "acceptance_rate": "of drafted tokens accepted",
+        ACCEPTANCE: "of drafted tokens accepted",
         **{rate.figure: _RIGHT[rate.kind] for rate in PASS_RATES.values()},
     }
     figures += [f"{percent(values[name], '.3g')} {words}" for name, words in rates.items() if name in values]
@@ -57,8 +58,11 @@ def _words(words: WordComparison) -> list[str]:
     return lines
 
 
-def _comparison(comparison: MetricComparison) -> str:
+def _comparison(comparison: MetricComparison, result: VersusResult) -> str:
     value, says = comparison.value, comparison.says
+    drafting = [side.label for side in (result.a, result.b) if isinstance(side.measured.get(ACCEPTANCE), Estimate)]
+    if isinstance(value, Missing) and BY_NAME[comparison.metric].from_rounds and len(drafting) == 1:
+        return f"only {drafting[0]} shows that it drafts, so there is nothing to compare"
     if isinstance(value, Missing):
         return f"{says}: {value.because}"
     if not says:

@@ -155,7 +155,7 @@ def _send_requests(trial: _Trial) -> None:
     worker = backend.start(other_knobs if in_one else knobs)
     try:
         takes = ", ".join(sorted(backend.knobs)) or "none"
-        text = f"ready after {time.monotonic() - begun:.2f} s; knobs: {takes}"
+        text = f"ready after {time.monotonic() - begun:.2f} s; it takes {takes}"
         trial.parts.append(ProtocolPart("start", PartState.OK, text))
         _send_request(trial, worker, name, knobs, TOKENS)
         _send_request(trial, worker, "short", knobs, FEW_TOKENS)

@@ -124,12 +124,12 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
     _speed_ratio(
         "answer_throughput_ratio", _WHOLE,
         "how many times as fast the same answers are given",
-        "the same from request to end",
+        "sum over canaries of plain time from request to end / that of drafting",
     ),
     _speed_ratio(
         "system_throughput_ratio", _WHOLE,
         "how many times as fast all streams together do the same work",
-        "the same with every stream busy",
+        "plain time / drafting time from request to end, with every stream busy",
     ),
     _median(
         "decode_throughput", "tok/s", _SPEED,
@@ -140,7 +140,7 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
     _median(
         "plain_decode_throughput", "tok/s", _SPEED | Sight.PLAIN,
         "decode speed of the plain arm: where it falls from run to run, the engine became slower, and a ratio rises",
-        formula="the same of plain decoding's answers",
+        formula="of plain answers: (tokens - those of the first arrival) / (last arrival - first arrival)",
         remedy="compare the versions and the load of both runs: the engine decodes more slowly without a draft",
         of_plain=True,
     ),
@@ -220,13 +220,13 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
     ),
     _pass_delta(
         "json_pass_delta", PassRate("json", "json_pass_rate"),
-        "the same for canaries with a JSON schema",
-        "the same for canaries with a JSON schema",
+        "change of the share of canaries passed, of those with a JSON schema",
+        "pass rate of drafting - pass rate of plain decoding, over canaries with a JSON schema",
     ),
     _pass_delta(
         "tool_call_pass_delta", PassRate("tool", "tool_call_pass_rate"),
-        "the same for canaries with expected tool calls",
-        "the same for canaries with expected tool calls",
+        "change of the share of canaries passed, of those with expected tool calls",
+        "pass rate of drafting - pass rate of plain decoding, over canaries with expected tool calls",
     ),
     _share(
         "token_agreement", Per.PAIR, _PAIRED_TEXT,
@@ -274,7 +274,7 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
     _speed_ratio(
         "warm_cache_turn_ratio", _WHOLE,
         "answer_throughput_ratio of turns of conversations with the prompt cache on",
-        "the same of turns on a warm cache",
+        "sum over turns on a warm cache of plain time from request to end / that of drafting",
         measured_by="warm_cache",
     ),
     Metric(

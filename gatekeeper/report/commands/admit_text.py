@@ -26,7 +26,11 @@ def admit_text(document: Document) -> str:
     lines += [f"  skipped {run['run']}: {run['because']}" for run in document["passed_over"]]
     tries = document.get("tries")
     if tries is not None and (tries["not_passed"] or tries["at_least"]):
-        least, why = ("at least ", f" ({tries['because']})") if tries["at_least"] else ("", "")
-        counts = f"{tries['not_passed']} of {tries['finished']}"
-        lines.append(f"  tries       {least}{counts} finished runs of this did not pass{why}")
+        finished, failed = tries["finished"], tries["not_passed"]
+        least = "at least " if tries["at_least"] and failed else ""
+        counts = f"{least}{failed} of {finished} finished runs of this did not pass"
+        if not failed:  # "at least 0 of 1" says no more than this
+            counts = "no finished run of this is known to have failed; there may be more runs"
+        why = f" ({tries['because']})" if tries["at_least"] else ""
+        lines.append(f"  tries       {counts}{why}")
     return "\n".join(lines) + "\n"

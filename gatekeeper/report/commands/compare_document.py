@@ -29,7 +29,7 @@ def compared_document(comparisons: Sequence[RunComparison]) -> Document:
     """Return what is proven better or worse, the runs, what is not comparable, and each workload's figures."""
     first, *more = headlines(comparisons)
     rows: list[tuple[Line, ...]] = [(Strong(letter), *cells, Code(run)) for letter, *cells, run in runs(comparisons)]
-    about_runs = Section("Runs", (Table(("", *RUN_HEADS, "Run"), rows), Listing(remarks(comparisons))))
+    about_runs = Section("Runs", (Table(("Side", *RUN_HEADS, "Run"), rows), Listing(remarks(comparisons))))
     return Document("runs compared", first, (about_runs, *_workloads(comparisons)), more)
 
 

@@ -1,18 +1,22 @@
 """The figures of one workload that a person looks for first, and how they are written."""
 
+import math
 from dataclasses import dataclass
 
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.metrics import PLAIN_SPEED, SPEED_RATIOS
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.text import describe_setting
-from gatekeeper.core.units import percent, show_number
+from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Check, Estimate, Outcome
 
 TENTHS = 10.0
 """Below this many tokens a second, a speed is written with a tenth."""
 TWO_DIGITS = 0.1
 """A ratio nearer to 1 than this is written with two decimals."""
+
+LEAST_CHANGE = 0.0005
+"""A smaller change of how likely a token is reads as none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +160,14 @@ def _quality(workload: WorkloadVerdict) -> str | None:
 
 
 def _likelihood(workload: WorkloadVerdict) -> str | None:
-    """Describe how much less likely the draft's answers are to the target; None where that was not read."""
+    """Describe how much less likely a token of the draft's answers is to the target; None where that was not read."""
     delta = shown_figures(workload).get("nll_delta")
     if delta is None:
         return None
-    return f"{'+' if delta.center >= 0 else ''}{show_number(delta.center, 2)} nats a token"
+    change = math.expm1(-delta.center)
+    if abs(change) < LEAST_CHANGE:
+        return "tokens as likely as without the draft"
+    return f"tokens {percent(abs(change), '.2g')} {'less' if change < 0 else 'more'} likely than without the draft"
 
 
 def _agreement(workload: WorkloadVerdict) -> str | None:

@@ -280,7 +280,9 @@ def _lane(page: PageData, timeline: Timeline, lane: HostLane, across: Scale, rul
     names: list[str] = []
     height, bounds = 48, [check.threshold for check in page.verdict.host_checks if check.metric == lane.name]
     up = charts.scale([*(value for _, value in points), *bounds], floor=0.0, pad=0.12, log=False)
-    ticks = None if any(value for _, value in points) else [0.0]
+    ticks = None
+    if not any(value for _, value in points):
+        up, ticks = Scale(-1.0, 1.0), [0.0]  # in the middle, where the line is seen
     if lane.name in LEVELS:
         levels = sorted(LEVELS[lane.name])
         names = [LEVELS[lane.name][level] for level in levels]

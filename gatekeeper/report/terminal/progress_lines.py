@@ -11,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gatekeeper.backends.dialects.openai import AS_SERVED
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.records import Detail, Event
 from gatekeeper.core.text import counted, describe_setting, printable_error
@@ -21,6 +22,8 @@ from gatekeeper.report.phrases import tokens_per_second
 from gatekeeper.report.terminal.screen_refresh import CLOSED, REFRESH_S, RedrawnLines
 from gatekeeper.report.terminal.summary import WIDEST, hanging_lines
 
+NOT_DRAFTING = {describe_setting({"draft": None}): "plain", describe_setting({"draft": AS_SERVED}): "as served"}
+"""How a speed is called of which it is not known that a draft gave it: `versus` also times servers without one."""
 OFTEN_S, SELDOM_S, SETTLED_S = 5.0, 60.0, 60.0
 """Without a terminal, a progress line every 5 s for the first minute, then every minute: logs stay short."""
 NARROW = 72
@@ -164,7 +167,8 @@ def _in_one_line(now: Snapshot) -> list[str]:
     words = [": ".join(filter(None, (now.stage, now.part, ", ".join(filter(None, (_answers(now), *_times(now)))))))]
     for row in now.rows:
         if row.answered:
-            figures = [f"{tokens_per_second(row.drafting)} drafting"] if row.drafting is not None else []
+            arm = NOT_DRAFTING.get(row.setting, "drafting")
+            figures = [f"{tokens_per_second(row.drafting)} {arm}"] if row.drafting is not None else []
             figures += [f"{tokens_per_second(row.plain)} plain"] if row.plain is not None else []
             figures += ["{:.2f}x [{:.2f}, {:.2f}]".format(*row.ratio)] if row.ratio is not None else []
             figures += [f"acceptance {row.acceptance:.2f}"] if row.acceptance is not None else []
