@@ -126,13 +126,12 @@ def gaps_section(page: PageData, *, with_grade: bool = False) -> Section | None:
     *with_grade*: what the grade lacks as well, which a page says in its first line.
     """
     # The tables of objectives have these, and the workloads say why they are open.
-    shown: set[str | None] = {workload.because for workload in page.decision.workloads}
-    if with_grade:
-        shown |= {row.check.because for row in page.decision.rows} | {page.verdict.incomplete}
+    shown = {workload.because for workload in page.decision.workloads}
+    shown |= {row.check.because for row in page.decision.rows} if with_grade else set()
     rows: list[Row] = [
         (Strong(gap.about), in_words(gap.because), gap.remedy)
         for gap in page.gaps
-        if gap.because not in shown and (with_grade or gap.about != "the grade")
+        if gap.because not in shown and gap.about != ("the run" if with_grade else "the grade")
     ]
     table = Table(("What", "Because", "What to do"), rows, "gaps")
     return Section("What was not proven", (table,), name="open") if rows else None
