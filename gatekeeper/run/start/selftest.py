@@ -66,7 +66,9 @@ SECTIONS: Mapping[str, SelftestPart] = {
 """What is measured, by its name in the file, in this order: first what needs no model."""
 
 
-def selftest(path: Path, report: Callable[[str], None], sections: Mapping[str, SelftestPart] = SECTIONS) -> dict[str, Any]:
+def selftest(
+    path: Path, report: Callable[[str], None], sections: Mapping[str, SelftestPart] = SECTIONS
+) -> dict[str, Any]:
     """Measure section after section, and write *path* after each; return the document.
 
     What goes wrong in one is its `error`. Names of the user and the host are cut out of all texts.
