@@ -20,7 +20,6 @@ from gatekeeper.core.canary import OPTIONS
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer, Scored
-from gatekeeper.core.slo import ADAPTIVE, DRAFT_LENGTHS
 from gatekeeper.core.slo.subject_table import Subject
 
 COMPLETIONS = "/v1/chat/completions"
@@ -61,13 +60,8 @@ class Start:
         """Return the options for the address to listen on, as most servers take them."""
         return ("--host", HOST, "--port", str(self.port))
 
-    @property
-    def adaptive(self) -> bool:
-        """Return whether the server is to choose the draft length by itself."""
-        return any(self.knobs.get(knob) == ADAPTIVE for knob in DRAFT_LENGTHS)
-
     def length(self, name: str = "num_draft_tokens") -> int | None:
-        """Return the fixed draft length; None where none is set, or it is adaptive."""
+        """Return the draft length; None where none is set."""
         value = self.knobs.get(name)
         return value if isinstance(value, int) else None
 
@@ -248,13 +242,10 @@ class Dialect(BackendFacts):
     knobs: frozenset[str] = frozenset()
     """The knobs it takes besides `draft` and the conditions."""
     restart_knobs: tuple[str, ...] = ("draft",)
-    """`adaptive`: lengths come with a request, and only an adaptive one is set at the start."""
     by_request: frozenset[str] = frozenset()
     """Restart knobs that are sent with a request: the server reloads the model by itself."""
     caches_by_request: bool = False
     """Each request says whether its prompt cache is used."""
-    adapts: bool = False
-    """It can choose the draft length by itself."""
     greedy_only: bool = False
     """It decodes greedily, whatever temperature a request has."""
     options: frozenset[str] = frozenset(OPTIONS) - {"grammar"}

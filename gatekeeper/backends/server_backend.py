@@ -42,7 +42,7 @@ from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import TIMEOUT, Setting
-from gatekeeper.core.slo import ADAPTIVE, CHOSEN, process_name
+from gatekeeper.core.slo import CHOSEN, process_name
 from gatekeeper.core.slo.subject_table import Subject
 
 PORT = "{port}"
@@ -97,12 +97,11 @@ class ServerBackend:
         }
         self.knobs = frozenset(taken - (restarting - self._settable(restarting)))
         keeps_server = subject.url is not None and dialect.switches
-        self.restart_knobs = () if keeps_server else tuple(sorted(restarting & {*self.knobs, ADAPTIVE}))
+        self.restart_knobs = () if keeps_server else tuple(sorted(restarting & self.knobs))
         self.sight = self._forecast()
         our_command = subject.url is None and subject.command is None
         self.caches = dialect.caches_by_request or (bool(dialect.cache_off) and our_command)
         self.uncached = self.caches
-        self.adapts = dialect.adapts and our_command
         self.options = dialect.options
         self.draft_hint = dialect.draft_hint
         words = (*subject.args, *(subject.command or ()))

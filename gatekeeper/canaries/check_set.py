@@ -182,9 +182,7 @@ def _too_few(path: Path, sets: dict[Path, tuple[Canary, ...]]) -> Iterator[SetPr
             hint=f"it uses {', '.join(dict.fromkeys(map(str, used.values())))}",
         )
     canaries = {workload.name: files[used[workload.name].resolve()][: workload.first] for workload in checked}
-    able_to_all = BackendTraits(
-        slo.subject.backend, ~Sight(0), 64, frozenset((*CHOSEN, *CONDITIONS)), caches=True, adapts=True
-    )
+    able_to_all = BackendTraits(slo.subject.backend, ~Sight(0), 64, frozenset((*CHOSEN, *CONDITIONS)), caches=True)
     with_these_sets = slo.model_copy(update={"workload": tuple(checked)})
     for complaint in complaints(with_these_sets, canaries, able_to_all, {}):
         if complaint.weight == "never" and ", workload " in complaint.about:

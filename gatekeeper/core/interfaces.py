@@ -173,8 +173,6 @@ class Backend(Protocol):
     """False: time is virtual, so the host is sampled on the virtual clock."""
     caches: bool
     """It has a prompt cache that is off unless a system is started with it."""
-    adapts: bool
-    """It can choose the draft length by itself, where a setting says so."""
     options: frozenset[str]
     """The options of a canary's request that it passes on."""
     uncached: bool

@@ -81,7 +81,7 @@ class Manifest(_Frozen):
     shares_process: bool
     streams: int
     restart_knobs: tuple[str, ...]
-    """Knobs whose change needs another process; `adaptive`: whether the server chooses the draft length."""
+    """Knobs whose change needs another process."""
     sight: tuple[str, ...]
     target: Model | None
     drafts: tuple[Model, ...] = ()

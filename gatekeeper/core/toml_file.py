@@ -70,7 +70,7 @@ def parse(text: str, name: str, model: type[Model], *, strict: bool = False) -> 
     try:
         return model.model_validate(_with_tuples(document) if strict else document, strict=strict or None)
     except ValidationError as error:
-        details_of_all = [details for details in distinct_errors(error) if not _follows(details, error)]
+        details_of_all = [details for details in error.errors() if not _follows(details, error)]
         problems = [describe_error(text, name, model, details) for details in details_of_all[:_SHOWN]]
         if len(problems) == 1:
             raise InputError(problems[0][0], hint=problems[0][1]) from error
@@ -96,21 +96,6 @@ def _with_tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _with_tuples(part) for key, part in value.items()}
     return tuple(_with_tuples(part) for part in value) if isinstance(value, list) else value
-
-
-_BRANCH = re.compile(r"int|constrained-int|literal\[.*\]")
-"""How pydantic names a branch of `whole number or "adaptive"`, after the key."""
-
-
-def distinct_errors(error: ValidationError) -> list[ErrorDetails]:
-    """Return pydantic's errors, one a value: of a value that fits no branch of a union, that of its first branch."""
-    error_by_path: dict[tuple[int | str, ...], ErrorDetails] = {}
-    for details in error.errors():
-        loc = details["loc"]
-        path = loc[:-1] if loc and isinstance(loc[-1], str) and _BRANCH.fullmatch(loc[-1]) else loc
-        if path == loc or path not in error_by_path:
-            error_by_path[path] = {**details, "loc": path}
-    return list(error_by_path.values())
 
 
 def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:

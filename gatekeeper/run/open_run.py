@@ -86,7 +86,7 @@ def fixed_setting(slo: Slo, knobs: Mapping[str, Any]) -> Setting:
     try:
         changed = {**defaults(slo), **ChosenKnobs.model_validate(knobs, strict=True).model_dump(exclude_unset=True)}
     except ValidationError as error:
-        first = toml_file.distinct_errors(error)[0]
+        first = error.errors()[0]
         message, hint = toml_file.describe_error("", "--set", ChosenKnobs, first)
         message = message.replace("--set: line 1: ", "--set ")
         raise InputError(message, hint=hint or f"for example --set {first['loc'][0]}=4") from error

@@ -281,7 +281,6 @@ def _traits(backend: Backend) -> BackendTraits:
         backend.streams,
         backend.knobs,
         caches=backend.caches,
-        adapts=backend.adapts,
         greedy_only=server is not None and server.greedy_only,
         takes_knobs=server is not None and server.any_server,
         may_show=MAY_SHOW if server is not None else Sight.NOTHING,

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
-from gatekeeper.analysis.plan.settings import process_of
 from gatekeeper.backends import all_facts, facts_of, open_backend, own_drafts
 from gatekeeper.backends.counters import by_position, samples, spec_decode, speculative_decoding, total
 from gatekeeper.backends.dialect import Counters, Start, StatedWindow
-from gatekeeper.backends.dialects import dflash_mlx, dialect_of, mtplx, rapid_mlx, running_dialect, sglang, vllm
+from gatekeeper.backends.dialects import dialect_of, rapid_mlx, running_dialect, sglang, vllm
 from gatekeeper.backends.listening_process import PortTakenError
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.backend_registry import SERVERS, backend_names
@@ -233,8 +232,6 @@ def test_mtp_of_lm_studio_is_an_instance_of_its_own(loaded: str, fault: str | No
 @pytest.mark.parametrize(
     ("depth", "settings", "fault"),
     [
-        ("adaptive", mtplx_settings("expected_value"), None),
-        ("adaptive", mtplx_settings("none", "only draft depth 3 has a compiled verifier"), "a depth that stays fixed"),
         (4, mtplx_settings("none"), None),
         (4, mtplx_settings("streak"), "a depth that adapts"),
         (None, mtplx_settings("streak"), None),
@@ -244,7 +241,7 @@ def test_mtp_of_lm_studio_is_an_instance_of_its_own(loaded: str, fault: str | No
 )
 def test_a_depth_that_adapts_is_no_fixed_one(depth: Any, settings: Any, fault: str | None) -> None:
     """
-    MTPLX keeps a fixed depth for some models although it is to adapt, and may be set to adapt a fixed one: a fault.
+    MTPLX may be set to adapt the depth that a request names: a fault.
     """
     protocol = PROTOCOLS["mtplx"]._replace(documents={"/v1/mtplx/settings": lambda _: settings})
     which = setting(draft="mtp", num_draft_tokens=depth)
@@ -253,7 +250,7 @@ def test_a_depth_that_adapts_is_no_fixed_one(depth: Any, settings: Any, fault: s
         answer = running.answer(make_request("prose", which))
 
     sent = server.requests[-1][2]
-    assert (depth if isinstance(depth, int) else None) == sent.get("depth")
+    assert depth == sent.get("depth")
     if fault is None:
         assert answer.fault is None
     else:
@@ -275,23 +272,6 @@ def test_a_plain_answer_of_mtplx_in_another_mode_is_at_fault() -> None:
         answer = running.answer(make_request("prose", PLAIN))
 
     says("backends", "a plain arm in the mode of drafts is at fault", answer.fault)
-
-
-@pytest.mark.usefixtures("programs")
-def test_only_an_adaptive_depth_starts_mtplx_again() -> None:
-    """
-    Any fixed depth comes with its request, beside plain decoding in one process; a server that adapts is another one.
-    """
-    backend, shorter, longer = opened("mtplx"), *(setting(draft="mtp", num_draft_tokens=depth) for depth in (2, 4))
-    adaptive = setting(draft="mtp", num_draft_tokens="adaptive")
-
-    processes = [backend.residence(which) for which in (PLAIN, shorter, longer, adaptive)]
-
-    assert processes[:1] * 3 == processes[:3]
-    assert processes[0] != processes[3]
-    assert [*processes[1:]] == [process_of(which, backend.restart_knobs) for which in (shorter, longer, adaptive)]
-    assert () == opened("mtplx", url="http://127.0.0.1:1").restart_knobs
-    assert "num_draft_tokens" in opened("mtplx", url="http://127.0.0.1:1").knobs
 
 
 @pytest.mark.parametrize("servers", ["ddtree"], indirect=True)
@@ -409,65 +389,6 @@ def test_all_options_of_vllm_are_read(tmp_path: Path) -> None:
     backend = opened("vllm", program=[str(program), "serve"], drafts=["mtp"])
 
     assert flag in backend.command(setting(draft="mtp"), 1, cache=True)
-
-
-@pytest.mark.parametrize(
-    ("dialect", "subject", "draft", "knob", "line"),
-    [
-        (
-            vllm,
-            {"backend": "vllm", "draft_schedule": [[1, 4, 4], [5, 64, 0]]},
-            "mtp",
-            "num_draft_tokens",
-            '"num_speculative_tokens": 4, "num_speculative_tokens_per_batch_size": [[1, 4, 4], [5, 64, 0]]}',
-        ),
-        (
-            sglang,
-            {"backend": "sglang"},
-            "mtp",
-            "num_draft_tokens",
-            "--speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --speculative-adaptive",
-        ),
-        (rapid_mlx, {"backend": "rapid-mlx"}, "mtp", "num_draft_tokens", '--speculative-config {"method": "mtp"}'),
-        (dflash_mlx, {"backend": "dflash-mlx"}, SMALL, "block_size", "--verify-mode adaptive"),
-        (mtplx, {"backend": "mtplx"}, "mtp", "num_draft_tokens", "--stream-interval 1 --adaptive-policy"),
-    ],
-    ids=lambda parameter: getattr(parameter, "__name__", "").rsplit(".", 1)[-1],
-)
-def test_how_a_server_is_told_to_adapt(dialect: Any, subject: dict[str, Any], draft: str, knob: str, line: str) -> None:
-    """
-    An adaptive draft length is the server's own option, and no number is sent beside it.
-    """
-    subject_read = Subject.model_validate({"target": BIG, "drafts": [draft], **subject})
-    start = Start(subject_read, BIG, draft, {knob: "adaptive"}, 1, cache=False, program=("x",), help=str, place=str)
-
-    assert line in " ".join(dialect.argv(start))
-    assert "adaptive" not in " ".join(dialect.argv(replace(start, knobs={knob: 4})))
-
-
-@pytest.mark.parametrize(
-    ("dialect", "subject", "draft", "reason"),
-    [
-        (vllm, {"backend": "vllm"}, "mtp", "draft_schedule"),
-        (sglang, {"backend": "sglang"}, SMALL, "draft_method"),
-        (rapid_mlx, {"backend": "rapid-mlx"}, "suffix", 'remove "adaptive"'),
-    ],
-    ids=lambda parameter: getattr(parameter, "__name__", "").rsplit(".", 1)[-1],
-)
-def test_what_would_silently_not_adapt_is_refused(
-    dialect: Any, subject: dict[str, Any], draft: str, reason: str
-) -> None:
-    """
-    SGLang and rapid-mlx keep a fixed length for other methods without a word, and vLLM needs a schedule: exit code 2.
-    """
-    subject_read = Subject.model_validate({"target": BIG, "drafts": [draft], **subject})
-    knobs = {"num_draft_tokens": "adaptive"}
-    start = Start(subject_read, BIG, draft, knobs, 1, cache=False, program=("x",), help=str, place=str)
-
-    with pytest.raises(InputError) as refused:
-        list(dialect.argv(start))
-
-    assert reason in str(refused.value.hint)
 
 
 def test_a_block_draft_of_rapid_mlx_has_no_length() -> None:

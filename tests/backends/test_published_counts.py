@@ -7,16 +7,13 @@ import pytest
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.analysis.verdict.wrong_counters import impossible_counts
 from gatekeeper.core.records import Answer, Generation, Role, Rounds, setting
-from gatekeeper.core.slo import ADAPTIVE
 from tests.backends.conftest import make_request
 from tests.backends.test_dialects import opened
 from tests.builders.servers import (
-    ACCEPTED,
     CHAT,
     DONE,
     PROTOCOLS,
     ROLE,
-    VERIFIED,
     WORDS,
     Pieces,
     Protocol,
@@ -96,17 +93,6 @@ def test_a_published_response_of_vllm(output: int, rounds: int) -> None:
 
     assert Rounds(rounds, 129, 10, accepted_by_position=(4, 3, 3)) == claimed_rounds(answer)
     assert [] == lies(answer, 3)
-
-
-@pytest.mark.parametrize("concurrency", [1, 8])
-def test_an_adaptive_length_of_sglang_has_no_count_of_drafted_tokens(concurrency: int) -> None:
-    """
-    SGLang computes it from one width of all rounds, alone and under load: tokens a round are left, and no rate.
-    """
-    answer = answered("sglang", ADAPTIVE, PROTOCOLS["sglang"], concurrency=concurrency)
-
-    assert (None, ACCEPTED, VERIFIED) == (answer.claims.drafted, answer.claims.accepted, answer.claims.rounds)
-    assert Rounds(VERIFIED, 0, ACCEPTED) == claimed_rounds(answer)
 
 
 def test_the_version_of_a_running_sglang() -> None:

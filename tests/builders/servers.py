@@ -176,8 +176,8 @@ def mtplx(request: Request, drafting: bool) -> Pieces:
     yield DONE
 
 
-def mtplx_settings(policy: str, reason: str | None = None) -> dict[str, Any]:
-    return {"ok": True, "depth": 3, "adaptive_policy_effective": policy, "adaptive_policy_reason": reason}
+def mtplx_settings(policy: str) -> dict[str, Any]:
+    return {"ok": True, "depth": 3, "adaptive_policy_effective": policy, "adaptive_policy_reason": None}
 
 
 def dflash(_request: Request, drafting: bool) -> Pieces:

@@ -13,7 +13,7 @@ from tests.builders.real_programs import llama_server
 from tools import write_gguf
 
 UNSURE = {"code": (0.79, 0.98), "prose": (0.22, 1.0)}
-"""Acceptance of drafts of 12 tokens, and of those that end where the draft is unsure, as docs/adaptive.md says."""
+"""Acceptance of drafts of 12 tokens, and of those that end where the draft is unsure."""
 FAKE = ROOT / "tests" / "backends" / "fake_llama_server.py"
 
 
@@ -67,8 +67,7 @@ def test_the_real_server_is_soaked(project: ProjectFolder) -> None:
 @pytest.mark.timeout(600)
 def test_a_draft_that_ends_where_it_is_unsure_on_the_real_server(project: ProjectFolder) -> None:
     """
-    With draft_p_min the real llama-server ends drafts at different lengths, so more of what it drafts is accepted; the
-    verdict compares each such setting with the best fixed length, or says why this machine shows no speeds.
+    With draft_p_min the real llama-server ends drafts at different lengths, so more of what it drafts is accepted.
     """
     smoke(project, llama_server(), args=["--threads", "1", "--ctx-size", "2048", "--parallel", "1"])
     slo = tomllib.loads((project.path / "slo.toml").read_text())
@@ -87,17 +86,8 @@ def test_a_draft_that_ends_where_it_is_unsure_on_the_real_server(project: Projec
     for workload in project.verdict()["workloads"]:
         choice = workload["choice"]
         rates = {setting["trial"]: setting["acceptance_rate"] for setting in choice["settings"]}
-        p_mins = {
-            setting["trial"]: setting["setting"]["draft_p_min"]
-            for setting in choice["settings"]
-            if setting["ratio"] is not None
-        }
-        unsure = {trial for trial, p_min in p_mins.items() if p_min > 0}
-        against = {adaptive["trial"]: adaptive["against"] for adaptive in choice.get("adaptive", ())}
         full_rounds, ended = (rates[f"num_draft_tokens-12_draft_p_min-{p_min}"] for p_min in (0.0, 0.6))
         assert UNSURE[workload["name"]] == pytest.approx((full_rounds, ended), abs=0.05)
-        assert (unsure if 0.0 in p_mins.values() else set()) == against.keys()
-        assert not any("0.6" in rival for rival in against.values())
 
 
 def test_the_manifest_names_the_file_and_the_build(project: ProjectFolder, fake: str) -> None:

@@ -75,7 +75,7 @@ def test_a_file_can_certify(name: str) -> None:
     slo_inputs = inputs.read(SLOS / f"{name}.toml")
     slo = slo_inputs.slo
     backend = open_backend(slo.subject, models={}, base=Path(), logs=Path())
-    traits = BackendTraits(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches, backend.adapts)
+    traits = BackendTraits(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches)
 
     assert [] == complaints(slo, slo_inputs.canaries, traits, {})
     assert ("Apple M4", 24, "ac") == (slo.host.chip, slo.host.memory_gb, slo.host.power)

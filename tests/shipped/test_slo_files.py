@@ -83,7 +83,6 @@ prompt_cache = "as-deployed"
 args = ["--log-level", "INFO"]
 served_model_name = "big"
 draft_method = "draft-mtp"
-draft_schedule = [[1, 4, 4], [5, 64, 0]]
 command = ["serve", "{target}", "{draft}", "{port}"]
 plain_command = ["serve", "{target}", "{port}"]
 api_key_env = "MY_KEY"
@@ -215,7 +214,7 @@ def schema() -> Json:
 def kind_of(subject: Subject) -> BackendTraits:
     paths = {name: Path(name) for name in (subject.target, *subject.drafts)}
     backend = open_backend(subject, models=paths, base=Path(), logs=Path())
-    return BackendTraits(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches, backend.adapts)
+    return BackendTraits(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches)
 
 
 def table(path: Path) -> Json:

@@ -25,7 +25,7 @@ def claimed_rounds(answer: Answer) -> Rounds | None:
     """Return a server's counters of one answer, in our terms.
 
     Rounds that it does not report follow from its figures: each round emits the accepted tokens and one more. Without
-    the drafted tokens, as of a length that adapts, there is an acceptance length and no rate.
+    the drafted tokens there is an acceptance length and no rate.
     """
     claims = answer.claims
     rounds = claims.rounds

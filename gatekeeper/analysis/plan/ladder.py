@@ -5,20 +5,17 @@ from collections.abc import Sequence
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.core.records import Setting, setting
-from gatekeeper.core.slo import ADAPTIVE, DRAFT_LENGTHS, Slo
+from gatekeeper.core.slo import DRAFT_LENGTHS, Slo
 
 LEAST_ERROR = 1e-9
 """Of a look that has nothing to spend: its bounds then lie so far out that it decides next to nothing."""
 
 
 def shorter_draft(slo: Slo, knobs: Setting) -> Setting | None:
-    """Return the setting with the next lower swept draft length, after an adaptive one the shortest; else None."""
+    """Return the setting with the next lower swept draft length; None where there is none."""
     values = dict(knobs)
     for knob in DRAFT_LENGTHS:
-        fixed = [value for value in slo.sweep.values(knob) if knob in values and value != ADAPTIVE]
-        if values.get(knob) == ADAPTIVE and fixed:
-            return setting(**{**values, knob: min(fixed)})
-        lower = [value for value in fixed if value < values[knob]]
+        lower = [value for value in slo.sweep.values(knob) if knob in values and value < values[knob]]
         if lower:
             return setting(**{**values, knob: max(lower)})
     return None

@@ -9,7 +9,7 @@ from typing import Any
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import SamplingParameters
 from gatekeeper.core.records import Setting, setting
-from gatekeeper.core.slo import ADAPTIVE, CHOSEN, CONDITIONS, DRAFT_LENGTHS, Slo, process_name
+from gatekeeper.core.slo import CHOSEN, CONDITIONS, Slo, process_name
 
 PLAIN: Setting = (("draft", None),)
 """Plain decoding, as verdict.json and policy.toml write it."""
@@ -20,12 +20,6 @@ SEEDS = 1 << 31
 def speculates(knobs: Setting) -> bool:
     """Return whether a setting uses a draft."""
     return dict(knobs).get("draft") is not None
-
-
-def adapts(knobs: Setting) -> bool:
-    """Return whether the length of a draft is not fixed: the server chooses it, or ends a draft that is unsure."""
-    values = dict(knobs)
-    return any(values.get(knob) == ADAPTIVE for knob in DRAFT_LENGTHS) or (values.get("draft_p_min") or 0) > 0
 
 
 def chosen_of(knobs: Setting) -> Setting:
@@ -86,8 +80,7 @@ def setting_document(knobs: Setting) -> dict[str, object]:
 def defaults(slo: Slo) -> dict[str, Any]:
     """Return the default of every knob that this SLO sets or sweeps; the first swept value where it sets none.
 
-    Of draft lengths that is the first fixed one. A condition that is swept has the value of [sampling] or [soak] as its
-    default, where that is among the values.
+    A condition that is swept has the value of [sampling] or [soak] as its default, where that is among the values.
     """
     base = {knob: value for knob, value in slo.sweep.default.model_dump().items() if value is not None}
     for knob, value in (("temperature", slo.sampling.temperature), ("concurrency", slo.soak.concurrency)):
@@ -95,7 +88,7 @@ def defaults(slo: Slo) -> dict[str, Any]:
             base.setdefault(knob, value)
     for knob in (*CHOSEN, *CONDITIONS):
         if values := slo.sweep.values(knob):
-            base.setdefault(knob, next((value for value in values if value != ADAPTIVE), values[0]))
+            base.setdefault(knob, values[0])
     if slo.subject.drafts:
         base.setdefault("draft", slo.subject.drafts[0])
     return base

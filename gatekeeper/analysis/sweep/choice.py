@@ -1,6 +1,5 @@
 """The choice of a sweep: which setting a workload gets, and why."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,14 +8,13 @@ from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.lost_pairs import MAX_LOST_SHARE
 from gatekeeper.analysis.plan.ladder import shorter_draft
 from gatekeeper.analysis.plan.objectives import least_ratio
-from gatekeeper.analysis.plan.settings import PLAIN, adapts, concurrency_of, defaults, setting_document
+from gatekeeper.analysis.plan.settings import PLAIN, concurrency_of, defaults, setting_document
 from gatekeeper.analysis.stats import sequential
-from gatekeeper.analysis.sweep.adaptive_length import AdaptiveResult, compare_adaptive
 from gatekeeper.analysis.sweep.setting_result import SettingResult, interval_document, measure_of
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.metrics import SYSTEM_RATIO
 from gatekeeper.core.records import Setting, setting
-from gatekeeper.core.slo import ADAPTIVE, CHOSEN, DRAFT_LENGTHS, Slo
+from gatekeeper.core.slo import CHOSEN, DRAFT_LENGTHS, Slo
 from gatekeeper.core.text import knob_name
 from gatekeeper.core.units import show_ratio, show_times
 from gatekeeper.core.verdict import Estimate, Finding, Missing, figures, known
@@ -32,8 +30,6 @@ class Choice:
     """Of every candidate setting, the default one first."""
     by_streams: tuple[tuple[int, Estimate | Missing], ...] = ()
     """The throughput of all streams over plain decoding's, by concurrency, where several were swept."""
-    adaptive: tuple[AdaptiveResult, ...] = ()
-    """What a draft length that the server chooses by itself gains over the best fixed one."""
     longer: Setting | None = None
     """The fastest longer draft that may be faster, to soak after this one where that is too slow."""
     doubt: str | None = None
@@ -52,7 +48,6 @@ class Choice:
             "null": interval_document(self.results[0].noise) if self.results else None,
             "settings": [result.document() for result in self.results],
             **known(
-                adaptive=[comparison.document() for comparison in self.adaptive] or None,
                 by_concurrency=[
                     {"concurrency": streams, **figures("ratio", ratio)} for streams, ratio in self.by_streams
                 ]
@@ -62,26 +57,6 @@ class Choice:
 
 
 def choose(slo: Slo, results: Sequence[SettingResult], workload: str, *, required: bool = False) -> Choice:
-    """Choose among the fixed settings, then an adaptive draft length in their place where it is proven better.
-
-    *required*: the workload must speculate.
-    """
-    adaptive = compare_adaptive(results, slo.confidence) if results else ()
-    if not adaptive:
-        return _choose_fixed(slo, results, workload, required=required)
-    fixed = [result for result in results if not adapts(result.chosen)]
-    choice = _choose_fixed(slo, fixed, workload, required=required, kind="draft of one length")
-    first = adaptive[0]
-    knobs = first.adaptive.chosen if first.taken else choice.setting
-    because = _speed(first.adaptive) if first.taken else choice.because
-    because += f"; {_name(first.adaptive)}: {first.because}"
-    longer = None if first.taken else choice.longer
-    return replace(choice, setting=knobs, because=because, results=tuple(results), adaptive=adaptive, longer=longer)
-
-
-def _choose_fixed(
-    slo: Slo, results: Sequence[SettingResult], workload: str, *, required: bool, kind: str = "draft setting"
-) -> Choice:
     """Choose, knob by knob, the fastest setting, or a shorter one that keeps the bound; plain decoding if none gains.
 
     Where speculation is *required* of this workload, plain decoding only if no setting can reach what it must.
@@ -103,7 +78,7 @@ def _choose_fixed(
     beats = [result for result in _not_abandoned(measured) if result.beats_plain]
     open_ones = _not_ruled_out(slo, workload, usual) if required and not beats else []
     if not beats and not open_ones:
-        because = f"no {kind} is faster than plain decoding: best {_best_ratio(best)}"
+        because = f"no draft setting is faster than plain decoding: best {_best_ratio(best)}"
         return Choice(PLAIN, because + _stopped(usual), tuple(results))
     if not beats:
         if pick not in open_ones:
@@ -245,22 +220,20 @@ def _within_noise(result: SettingResult, best: SettingResult, level: float) -> b
 def _cost(slo: Slo, result: SettingResult) -> tuple[Any, ...]:
     """Order settings from short and light to long and heavy."""
     knobs = dict(result.chosen)
-    lengths = tuple(math.inf if knobs.get(knob) == ADAPTIVE else knobs.get(knob) or 0 for knob in DRAFT_LENGTHS)
+    lengths = tuple(knobs.get(knob) or 0 for knob in DRAFT_LENGTHS)
     drafts = slo.subject.drafts
     weight = -drafts.index(knobs["draft"]) if knobs.get("draft") in drafts else 0
     return (*lengths, weight, knobs.get("window") or 0)
 
 
-def ratios_by_streams(sweep: SweepAnswers, chosen: Setting) -> tuple[tuple[int, Estimate | Missing], ...]:
+def ratios_by_streams(sweep: SweepAnswers) -> tuple[tuple[int, Estimate | Missing], ...]:
     """Return the throughput of all streams over plain decoding's at each concurrency, the fewest streams first.
 
-    It is that of the default setting; of an adaptive length that is *chosen*, its own. Empty for one concurrency.
+    It is that of the default setting. Empty for one concurrency.
     """
     if len(sweep.slo.sweep.concurrency) < 2:
         return ()
     compared = {knob: value for knob, value in defaults(sweep.slo).items() if knob != "concurrency"}
-    if adapts(chosen):  # its speed at other loads is not that of a fixed length
-        compared |= dict(chosen)
     ratios: dict[int, Estimate | Missing] = {}
     for trial in sweep.plan.candidates:
         if compared.items() <= dict(trial.setting).items():

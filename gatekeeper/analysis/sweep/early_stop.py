@@ -14,7 +14,7 @@ from statistics import fmean
 from gatekeeper.analysis.metrics import comparability
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.objectives import NO_LOSS, least_ratio
-from gatekeeper.analysis.plan.settings import adapts, concurrency_of, conditions_of
+from gatekeeper.analysis.plan.settings import concurrency_of, conditions_of
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Block, SweepPlan, Trial
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.same_settings import same_settings
@@ -167,10 +167,7 @@ class _Look:
         return sequential.decide(self.against_plain[trial.name], least) == "fail"
 
     def _settled(self, race: Sequence[Trial]) -> bool:
-        """Return whether no other setting can be clearly faster than the best; nor plain decoding, where that may be.
-
-        Of an adaptive length and a fixed one it must be proven which is better, or that they are alike.
-        """
+        """Return whether no other setting can be clearly faster than the best, nor plain decoding where it may win."""
         best = max(race, key=self._speed)
         ratio = self.against_plain[best.name]
         if isinstance(ratio, Missing) or ratio.n < ENOUGH:
@@ -178,9 +175,8 @@ class _Look:
         if not self.sweep.required and sequential.decide(ratio, NO_LOSS) == "continue":
             return False
         for rival in race:
-            least = 1 / (1 + ALIKE) if adapts(rival.setting) != adapts(best.setting) else 0.0
             apart = self._over(rival, best)
-            if rival is not best and not (isinstance(apart, Estimate) and least < apart.lo and apart.hi < 1 + ALIKE):
+            if rival is not best and not (isinstance(apart, Estimate) and apart.hi < 1 + ALIKE):
                 return False
         return True
 

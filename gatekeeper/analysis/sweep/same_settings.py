@@ -12,7 +12,7 @@ from gatekeeper.analysis.plan.sweep_plan import Trial
 from gatekeeper.analysis.stats.sequential import MIN_CANARIES
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.records import Rounds
-from gatekeeper.core.slo import ADAPTIVE, DRAFT_LENGTHS
+from gatekeeper.core.slo import DRAFT_LENGTHS
 from gatekeeper.core.text import knob_name, listed
 from gatekeeper.core.verdict import Finding, FindingKind
 
@@ -67,11 +67,11 @@ def same_settings(sweep: SweepAnswers, trials: Iterable[Trial]) -> list[SameSett
 
 def _length(trial: Trial) -> tuple[float, ...]:
     knobs = dict(trial.setting)
-    return tuple(math.inf if knobs.get(knob) == ADAPTIVE else float(knobs.get(knob) or 0) for knob in LENGTH_KNOBS)
+    return tuple(float(knobs.get(knob) or 0) for knob in LENGTH_KNOBS)
 
 
 def _others(trial: Trial) -> dict[str, Any]:
-    return {knob: value for knob, value in trial.setting if knob not in LENGTH_KNOBS or value == ADAPTIVE}
+    return {knob: value for knob, value in trial.setting if knob not in LENGTH_KNOBS}
 
 
 def _same(sweep: SweepAnswers, first: Trial, second: Trial) -> float | None:

@@ -27,7 +27,7 @@ def sweep_choices(case: Case) -> tuple[dict[str, Choice], list[str]]:
         sweep = case.sweep_answers(workload.name)
         required = workload.speculation == "required"
         choice = choose(case.slo, setting_results(sweep), workload.name, required=required)
-        by_streams = ratios_by_streams(sweep, choice.setting) if choice.results else ()
+        by_streams = ratios_by_streams(sweep) if choice.results else ()
         longer = with_conditions(case.slo, choice.longer) if choice.longer is not None else None
         choices[workload.name] = replace(
             choice, setting=with_conditions(case.slo, choice.setting), longer=longer, by_streams=by_streams

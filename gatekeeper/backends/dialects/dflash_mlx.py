@@ -18,10 +18,9 @@ from gatekeeper.core.records import Answer
 
 
 def argv(start: Start) -> Iterator[str]:
-    """Yield the command line; `adaptive`, the default, changes the block size during the measurement."""
+    """Yield the command line; `adaptive`, the default verify mode, changes the block size during the measurement."""
     yield from (*start.program, "--model", start.target, *start.address)
-    mode = "adaptive" if start.adaptive else "dflash"
-    yield from ("--verify-mode", "off" if start.draft is None else mode, "--fastpath-max-tokens", "0")
+    yield from ("--verify-mode", "off" if start.draft is None else "dflash", "--fastpath-max-tokens", "0")
     # It loads a draft at every start; with `off` the draft is unused, but takes memory.
     yield from option("--draft", start.draft or next(map(start.place, start.subject.drafts), None))
     if start.draft is not None:
@@ -63,7 +62,6 @@ DIALECT = Dialect(
     variables=("DFLASH_",),
     model_options=frozenset({"--model", "--draft"}),
     shipped="dflash-mlx",
-    adapts=True,
     streams=1,
     greedy_only=True,
     lossy=ddtree.LOSSY,  # of its --verify-mode ddtree

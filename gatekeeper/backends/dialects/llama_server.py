@@ -36,7 +36,6 @@ from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer, Scored, token_number
-from gatekeeper.core.slo import ADAPTIVE
 
 SIMPLE, MTP = "draft-simple", "draft-mtp"
 NGRAM = frozenset({"ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"})
@@ -65,9 +64,6 @@ _ROUNDED = re.compile(r"(?m)^llamacpp:spec_decode_num_\w+ \S*e\+")
 
 _TEMPLATED = ("messages", "tools", "chat_template_kwargs")
 """Fields of a request that its template reads."""
-
-_ADAPTIVE = "--spec-draft-adaptive"
-"""Sizes each draft by the acceptance so far: a flag of forks; upstream's pull requests 25726 and 27210 are open."""
 
 _HELP_ENTRY = re.compile(r"^-[^\s,]+(?:,\s+-[^\s,]+)*", re.MULTILINE)
 
@@ -122,13 +118,7 @@ def argv(start: Start) -> Iterator[str]:
 
 
 def _lengths(start: Start, method: str, listed: frozenset[str]) -> Iterator[str]:
-    if start.adaptive and _ADAPTIVE not in listed:
-        message = f"this llama-server's --help does not list {_ADAPTIVE}: it does not adapt its draft length"
-        raise InputError(message, hint='remove "adaptive", or sweep draft_p_min, which ends a draft that is unsure')
     for knob, flags in _KNOBS.items():
-        if start.knobs.get(knob) == ADAPTIVE:
-            yield _ADAPTIVE
-            continue
         yield from option(_flag(knob, flags, method, listed), start.knob(knob)) if start.knob(knob) is not None else ()
 
 
@@ -323,7 +313,6 @@ DIALECT = Dialect(
     knobs=frozenset({*_KNOBS, "thinking"}),
     restart_knobs=("draft", *_KNOBS),
     caches_by_request=True,
-    adapts=True,
     own_drafts=NGRAM | {MTP},
     loading=503,
     window=StatedWindow("/props", None, ("default_generation_settings", "n_ctx"), "--ctx-size, which its slots share"),

@@ -16,11 +16,8 @@ from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer
-from gatekeeper.core.slo import ADAPTIVE
 from gatekeeper.core.text import quote
 
-_POLICY = "expected_value"
-"""Of its policies for an adaptive depth the one that its own launch profiles set."""
 _SETTINGS = "/v1/mtplx/settings"
 
 
@@ -29,8 +26,6 @@ def argv(start: Start) -> Iterator[str]:
     yield from (*start.program, "--model", start.target, *start.address)
     yield from ("--stream-interval", "1")
     yield from option("--depth", start.length())
-    if start.adaptive:
-        yield from ("--adaptive-policy", _POLICY)
     if not start.cache:
         yield from ("--ssd-session-cache", "off")
 
@@ -66,18 +61,18 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
 
 
 def after_answer(get: Get, request: ServerRequest, answer: Answer) -> Answer:
-    """Return a fault where a fixed depth adapts, or an adaptive one does not: for some models MTPLX keeps it fixed."""
-    depth = request.knobs.get("num_draft_tokens")
+    """Return a fault where the depth that a request names adapts all the same, by a policy of the server."""
+    if request.knobs.get("num_draft_tokens") is None:
+        return answer
     try:
         settings = within(json_value(get(_SETTINGS) or "{}", from_server=True))
     except ParseError:
         return answer
     policy = settings.get("adaptive_policy_effective")
-    if depth is None or policy is None or (policy != "none") == (depth == ADAPTIVE):
+    if policy is None or policy == "none":
         return answer
     reason = settings.get("adaptive_policy_reason") or f"adaptive_policy_effective is {policy}"
-    kept = "stays fixed" if depth == ADAPTIVE else "adapts"
-    return replace(answer, fault=f"setting not applied: the depth {kept} ({quote(str(reason))})")
+    return replace(answer, fault=f"setting not applied: the depth adapts ({quote(str(reason))})")
 
 
 DIALECT = Dialect(
@@ -97,8 +92,7 @@ DIALECT = Dialect(
     switches=True,
     variables=("MTPLX_",),
     shipped="mtplx",
-    restart_knobs=(ADAPTIVE,),
-    adapts=True,
+    restart_knobs=(),
     after_answer=after_answer,
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     own_drafts=frozenset({"mtp"}),

@@ -40,11 +40,6 @@ def drafting(start: Start) -> dict[str, Any]:
         config: dict[str, Any] = {"method": start.draft}
     else:
         config = {"method": start.subject.draft_method or "dflash", "model": start.draft}
-    if start.adaptive:
-        if config["method"] != "mtp":
-            message = f"rapid-mlx adapts the draft length of mtp only, not of {config['method']}"
-            raise InputError(message, hint='remove "adaptive" from [sweep]')
-        return config
     if (tokens := start.length()) is not None:
         if config["method"] in _FIXED_BLOCK:
             message = f"rapid-mlx takes no draft length with {config['method']}, which drafts the block of its draft"
@@ -79,7 +74,6 @@ DIALECT = Dialect(
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     restart_knobs=("draft", "num_draft_tokens"),
     cache_off=("--disable-prefix-cache",),
-    adapts=True,
     own_drafts=_OWN,
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
     lossy=LOSSY,

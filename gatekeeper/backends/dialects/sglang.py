@@ -1,7 +1,7 @@
 """The sglang dialect: SGLang's server, which reports the rounds of each request where it is asked for them.
 
-Flags: docs.sglang.io, speculative decoding. Adaptive length: its srt/speculative/adaptive_spec_params.py. Counts of
-each request: sgl-project/sglang pull requests 11441 (counted) and 33518 (in the chat protocol). Never run on a Mac.
+Flags: docs.sglang.io, speculative decoding. Counts of each request:
+sgl-project/sglang pull requests 11441 (counted) and 33518 (in the chat protocol). Never run on a Mac.
 """
 
 from collections.abc import Iterator
@@ -14,15 +14,11 @@ from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, Start,
 from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.backends.http.scores import by_final_message
 from gatekeeper.backends.lossy_options import ACCEPTS, GREEDY, INVENTS, LossyOption
-from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
-from gatekeeper.core.slo import ADAPTIVE
 
 _OWN = {"ngram": "NGRAM", "mtp": "NEXTN"}
 """Drafts that are no files of their own, and SGLang's name for how they draft."""
-_ADAPTING, _FIRST_STEPS = ("EAGLE", "EAGLE3", "NEXTN"), 3
-"""Which of its algorithms adapt (NEXTN is its older name for EAGLE on the target's own heads), and where they begin."""
 _CHAINS = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "FROZEN_KV_MTP"})
 """Algorithms of 0.5.23 that draft token by token; a look-up, DFLASH, DSPARK and UNO draft a block, without steps."""
 _STANDALONE = "STANDALONE"
@@ -40,30 +36,11 @@ def _drafting(start: Start, draft: str) -> Iterator[str]:
     """Yield the options of the draft; a chain of N tokens and the target's own are N + 1 tokens a round."""
     yield from ("--speculative-algorithm", start.subject.draft_method or _OWN.get(draft, _STANDALONE))
     yield from option("--speculative-draft-model-path", None if draft in _OWN else draft)
-    if start.adaptive:
-        yield from _adapting(start, draft)
-        return
     if (tokens := start.length()) is None:
         return
     if (start.subject.draft_method or _OWN.get(draft, _STANDALONE)) in _CHAINS:
         yield from ("--speculative-num-steps", str(tokens), "--speculative-eagle-topk", "1")
     yield from ("--speculative-num-draft-tokens", str(tokens + 1))
-
-
-def _adapting(start: Start, draft: str) -> Iterator[str]:
-    """Yield the options of a length that follows acceptance; SGLang would silently keep a fixed one elsewhere."""
-    method = start.subject.draft_method or _OWN.get(draft, _STANDALONE)
-    if method not in _ADAPTING:
-        message = f"sglang adapts the draft length of {', '.join(_ADAPTING)} only, not of {method}"
-        raise InputError(message, hint='remove "adaptive", or set draft_method in [subject]')
-    yield from ("--speculative-num-steps", str(_FIRST_STEPS), "--speculative-eagle-topk", "1")
-    yield from ("--speculative-num-draft-tokens", str(_FIRST_STEPS + 1), "--speculative-adaptive")
-
-
-def without_drafted(request: ServerRequest, answer: Answer) -> Answer:
-    """Drop the drafted tokens of an adaptive length: SGLang computes them from one width of all rounds."""
-    adaptive = request.knobs.get("num_draft_tokens") == ADAPTIVE
-    return replace(answer, claims=replace(answer.claims, drafted=None)) if adaptive else answer
 
 
 def body(request: ServerRequest) -> dict[str, Any]:
@@ -112,8 +89,6 @@ DIALECT = Dialect(
     cache_off=("--disable-radix-cache",),
     model_options=frozenset({"--model-path", "--speculative-draft-model-path"}),
     window=StatedWindow(option="--context-length"),
-    adapts=True,
-    corrected=without_drafted,
     own_drafts=frozenset(_OWN),
     scored=scored,
     continued=partial(by_final_message, scored),

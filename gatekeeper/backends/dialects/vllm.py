@@ -22,7 +22,6 @@ from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, Start,
 from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.backends.http.scores import Ask, by_final_message
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
-from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
 
@@ -50,15 +49,7 @@ def drafting(start: Start) -> dict[str, Any]:
     config: dict[str, Any] = {"method": method or start.draft} if is_part else {"model": start.draft}
     if method is not None:
         config["method"] = method
-    if start.adaptive:
-        # [from, to, draft tokens] by requests in flight; vLLM drafts at most the largest of them.
-        schedule = start.subject.draft_schedule
-        if not schedule:
-            hint = "set draft_schedule = [[1, 4, 4], [5, 64, 2]] in [subject]: from, to, draft tokens"
-            raise InputError("vllm adapts its draft length by a schedule, and the SLO names none", hint=hint)
-        config["num_speculative_tokens"] = max(tokens for _, _, tokens in schedule)
-        config["num_speculative_tokens_per_batch_size"] = [list(step) for step in schedule]
-    elif (tokens := start.length()) is not None:
+    if (tokens := start.length()) is not None:
         config["num_speculative_tokens"] = tokens
     return config
 
@@ -111,7 +102,6 @@ DIALECT = Dialect(
     cache_off=("--no-enable-prefix-caching",),
     variables=("VLLM_", "CUDA_VISIBLE_DEVICES"),
     window=StatedWindow(option="--max-model-len"),
-    adapts=True,
     own_drafts=_OWN,
     scored=scored,
     continued=partial(by_final_message, scored),

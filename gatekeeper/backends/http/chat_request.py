@@ -38,7 +38,7 @@ class ResolvedRequest:
 def resolve(request: DecodeRequest) -> ResolvedRequest:
     """Return *request* with every option decided."""
     knobs, sampling, canary = dict(request.setting), request.sampling, request.canary
-    length = knobs.get("num_draft_tokens")  # "adaptive" is set at the server's start
+    length = knobs.get("num_draft_tokens")
 
     def option(knob: str, otherwise: Any) -> Any:
         value = knobs.get(knob)
@@ -46,7 +46,7 @@ def resolve(request: DecodeRequest) -> ResolvedRequest:
 
     return ResolvedRequest(
         draft=request.draft,
-        draft_tokens=length if isinstance(length, int) and request.draft is not None else None,
+        draft_tokens=length if request.draft is not None else None,
         max_tokens=option("max_tokens", canary.max_tokens or sampling.max_tokens),
         temperature=option("temperature", sampling.temperature),
         top_p=sampling.top_p,

@@ -23,7 +23,6 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
       "acceptance": {"heavy": 0.8, "light": 0.6},                      each proposed token's chance; or one value
       "acceptance_falloff": 0.97,   times this for each further position of a round
       "num_draft_tokens": 4,        where the setting names none
-      "adaptive": {"1": 6, "5": 2}, draft length of an "adaptive" setting, from this many concurrent streams on
       "ratio": {"2": 1.2, "4": 1.5},    instead of verify and draft_token: `throughput_ratio` reads exactly this, by
                                         draft length; or one value
       "tokens": 64,                 length of an answer whose canary expects nothing
@@ -237,7 +236,6 @@ class Behaviour(InputTable):
     acceptance: Share | dict[str, Share] = 0.7
     acceptance_falloff: float = Field(default=1.0, ge=0, le=1)
     num_draft_tokens: int = Field(default=4, ge=0)
-    adaptive: dict[int, int] = Field(default={1: 4}, min_length=1)
     ratio: float | dict[str, float] | None = None
     tokens: int = Field(default=64, ge=1)
     quality: Quality = Quality()
@@ -285,12 +283,6 @@ class Behaviour(InputTable):
     def chance(self, draft: str) -> float:
         """Return the chance that a token of *draft* is accepted, before falloff and drift."""
         return float(_value_for(self.acceptance, draft, 0.7))
-
-    def length(self, streams: int) -> int:
-        """Return the draft length of an adaptive setting with this many streams."""
-        return self.adaptive[
-            max((threshold for threshold in self.adaptive if threshold <= streams), default=min(self.adaptive))
-        ]
 
     def exact_ratio(self, draft_tokens: int) -> float | None:
         """Return the decode ratio that the script sets at this draft length, None where the costs decide."""

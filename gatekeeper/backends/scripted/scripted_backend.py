@@ -30,7 +30,6 @@ from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, ReplayedRounds, RoundPasses, RunningSystem, TwoWidths
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import TIMEOUT, Answer, Likely, Parting, Scored, Setting
-from gatekeeper.core.slo import ADAPTIVE
 from gatekeeper.core.slo.subject_table import Subject
 
 FACTS = BackendFacts(name=SCRIPTED, one_forward_a_token=True)
@@ -69,7 +68,6 @@ class ScriptedBackend:
     knobs = frozenset(
         {"draft", "num_draft_tokens", "block_size", "temperature", "max_tokens", "thinking", "concurrency"}
     )
-    adapts = True
     options = frozenset(OPTIONS)
     uncached = True
     draft_hint = "let the script's draft propose something"
@@ -119,9 +117,7 @@ class ScriptedBackend:
     def context(self, request: DecodeRequest, **varying: Any) -> AnswerContext:
         """Return what the answer to *request* depends on; *varying* is what differs from answer to answer."""
         known, knobs = self.known(request.canary), dict(request.setting)
-        behaviour = known.behaviour
-        written = knobs.get("num_draft_tokens") or knobs.get("block_size") or behaviour.num_draft_tokens
-        length = int(behaviour.length(knobs.get("concurrency") or 1) if written == ADAPTIVE else written)
+        length = knobs.get("num_draft_tokens") or knobs.get("block_size") or known.behaviour.num_draft_tokens
         return AnswerContext(self.script, known, resolve(request), draft_tokens=length, **varying)
 
     def known(self, canary: Canary) -> KnownCanary:

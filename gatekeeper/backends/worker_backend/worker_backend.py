@@ -135,7 +135,6 @@ class WorkerBackend:
     restart_knobs: tuple[str, ...] = ("draft",)
     realtime = True
     caches = False
-    adapts = False
     options: frozenset[str] = frozenset()
     """The protocol of workers has no field for any of them."""
     draft_hint = "check why the worker's draft proposes nothing"

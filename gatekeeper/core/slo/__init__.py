@@ -4,7 +4,6 @@ from gatekeeper.core.slo.objective import MetricBound, Objective
 from gatekeeper.core.slo.slo_file import CONFIDENCE, Host, Slo, Step, Telemetry, Workload, parse
 from gatekeeper.core.slo.soak_table import CERTIFICATION_S, Profile, Soak
 from gatekeeper.core.slo.sweep_table import (
-    ADAPTIVE,
     CHOSEN,
     CONDITIONS,
     DRAFT_LENGTHS,
@@ -15,7 +14,7 @@ from gatekeeper.core.slo.sweep_table import (
 )
 
 __all__ = [
-    "ADAPTIVE", "CERTIFICATION_S", "CHOSEN", "CONDITIONS", "CONFIDENCE", "DRAFT_LENGTHS", "MOST_TOKENS",
+    "CERTIFICATION_S", "CHOSEN", "CONDITIONS", "CONFIDENCE", "DRAFT_LENGTHS", "MOST_TOKENS",
     "ChosenKnobs", "Host", "Knobs", "MetricBound", "Objective", "Profile", "Slo", "Soak", "Step",
     "Telemetry", "Workload", "parse", "process_name",
 ]  # fmt: skip

@@ -59,11 +59,6 @@ class Subject(InputTable):
     draft_method: str | None = Field(
         default=None, description="the server's name for how it drafts: draft-mtp, dflash, ngram, eagle3 ..."
     )
-    draft_schedule: tuple[tuple[int, int, int], ...] = Field(
-        default=(),
-        max_length=100,
-        description="of vllm with an adaptive draft length: [from, to, draft tokens] by requests in flight",
-    )
     api_key_env: str | None = Field(default=None, description="name of the environment variable with the key")
     script: str | None = Field(default=None, description="the script of the scripted backend")
     knobs: dict[str, KnobPlace] = Field(default={})

@@ -1,7 +1,7 @@
 """The table `[sweep]` of an SLO file: what the knobs are, which are swept, and over which values."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -13,8 +13,6 @@ CONDITIONS = ("temperature", "max_tokens", "thinking", "concurrency")
 """Knobs that are swept in both arms and reported, never chosen."""
 DRAFT_LENGTHS = ("num_draft_tokens", "block_size")
 """Knobs that set the draft length, for the step `shrink-draft`."""
-ADAPTIVE = "adaptive"
-"""The value of a draft length that the server chooses by itself, round by round."""
 MOST_TOKENS = 10_000_000
 """The largest value of a knob that counts tokens; no model reads as many."""
 MOST_VALUES = 100
@@ -22,23 +20,16 @@ MOST_VALUES = 100
 
 
 def process_name(values: Mapping[str, Any], restart_knobs: Sequence[str]) -> str:
-    """Name the process that can answer a setting: its *values* of the knobs that need a restart.
-
-    ADAPTIVE among those knobs is whether the server chooses the length: some take any other one with a request.
-    """
-    adaptive = ADAPTIVE if any(values.get(knob) == ADAPTIVE for knob in DRAFT_LENGTHS) else None
-    return "|".join(str(adaptive if knob == ADAPTIVE else values.get(knob)) for knob in restart_knobs)
-
-
-DraftLength = Annotated[int, Field(ge=1, le=MOST_TOKENS)] | Literal["adaptive"]
+    """Name the process that can answer a setting: its *values* of the knobs that need a restart."""
+    return "|".join(str(values.get(knob)) for knob in restart_knobs)
 
 
 class ChosenKnobs(InputTable):
     """One value of each knob that the sweep chooses; without a draft it is plain decoding."""
 
     draft: str | None = None
-    num_draft_tokens: DraftLength | None = None
-    block_size: DraftLength | None = None
+    num_draft_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
+    block_size: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
     window: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
     draft_n_min: int | None = Field(default=None, ge=0, le=MOST_TOKENS)
     draft_p_min: float | None = Field(default=None, ge=0, le=1)
@@ -69,8 +60,8 @@ class Sweep(InputTable):
     )
     warmups: int = Field(default=1, ge=0, le=1000, description="unmeasured answers before each block")
     draft: tuple[str, ...] = ()
-    num_draft_tokens: tuple[int | Literal["adaptive"], ...] = ()
-    block_size: tuple[int | Literal["adaptive"], ...] = ()
+    num_draft_tokens: tuple[int, ...] = ()
+    block_size: tuple[int, ...] = ()
     window: tuple[int, ...] = ()
     draft_n_min: tuple[int, ...] = ()
     draft_p_min: tuple[float, ...] = ()

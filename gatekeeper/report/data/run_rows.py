@@ -7,11 +7,13 @@ from typing import Any
 from gatekeeper.analysis.metrics.paired_answers import burst_gap
 from gatekeeper.analysis.metrics.timing import answer_rate, decode_rate, prefill_rate, ttft
 from gatekeeper.core.records import Generation, HostSample, Reading, Role
-from gatekeeper.core.slo import ADAPTIVE, DRAFT_LENGTHS
 
 OF_GENERATION = ("key", "trial", "workload", "canary", "arm", "repeat", "segment", "concurrency")
 OF_ANSWER = ("sent_ns", "ended_ns", "prompt_tokens", "output_tokens", "finish", "fault")
-OF_SETTING = ("draft", "window", "draft_n_min", "draft_p_min", "temperature", "max_tokens", "thinking")
+OF_SETTING = (
+    "draft", "num_draft_tokens", "block_size", "window", "draft_n_min", "draft_p_min", "temperature", "max_tokens",
+    "thinking",
+)  # fmt: skip
 """Columns that are a field or a knob of the same name."""
 SUFFIXES = {"B": "bytes", "s": "s", "W": "w", "Hz": "hz", "rpm": "rpm"}
 """How the name of a column ends, by the unit of its readings; counts, levels, shares and words have no unit."""
@@ -53,8 +55,6 @@ class AnswerRow:
     """Tokens that are drafted a round."""
     block_size: int | None
     """Tokens that a block-diffusion draft proposes a round."""
-    adaptive: bool
-    """The server chooses the draft length, which is then None."""
     window: int | None
     """Tokens of context that the draft reads."""
     draft_n_min: int | None
@@ -148,7 +148,6 @@ def _burst_gaps(files: Iterable[AnswerFile]) -> Mapping[str, float]:
 def _row(run: str, file: AnswerFile, generation: Generation, together_s: float) -> AnswerRow:
     answer, knobs = generation.answer, dict(generation.setting)
     knobs_named: dict[str, Any] = {name: knobs.get(name) for name in OF_SETTING}
-    knobs_named |= {name: None if knobs.get(name) == ADAPTIVE else knobs.get(name) for name in DRAFT_LENGTHS}
     rounds, claims, until_first_s = answer.rounds, answer.claims, ttft(answer)
     return AnswerRow(
         run=run,
@@ -156,7 +155,6 @@ def _row(run: str, file: AnswerFile, generation: Generation, together_s: float) 
         phase=file.phase,
         role=generation.role.value,
         pair=generation.pair or None,
-        adaptive=ADAPTIVE in knobs.values(),
         ended_at=generation.at or None,
         ttft_ms=None if until_first_s is None else until_first_s * 1e3,
         answer_ms=answer.seconds * 1e3,

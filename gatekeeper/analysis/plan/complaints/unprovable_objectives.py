@@ -12,7 +12,7 @@ from gatekeeper.analysis.plan.settings import is_greedy, with_conditions
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import DECODE_RATIO, ENERGY_RATIO, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Metric, Per, Sight
-from gatekeeper.core.slo import ADAPTIVE, CERTIFICATION_S, CHOSEN, CONDITIONS, DRAFT_LENGTHS, Objective, Slo, Workload
+from gatekeeper.core.slo import CERTIFICATION_S, CHOSEN, CONDITIONS, Objective, Slo, Workload
 from gatekeeper.core.units import percent, show, show_number, show_seconds
 
 EXPLAINS_WORDS = Sight.REPLAY | Sight.VERIFIED | Sight.LOGPROBS | Sight.LOGITS
@@ -42,8 +42,6 @@ class BackendTraits:
     knobs: frozenset[str]
     caches: bool = False
     """It has a prompt cache that gatekeeper can switch on."""
-    adapts: bool = False
-    """It can choose the draft length by itself."""
     greedy_only: bool = False
     """It decodes greedily, whatever temperature a request has."""
     takes_knobs: bool = False
@@ -143,26 +141,6 @@ def _unseen(objective: Objective, sight: Sight) -> Sight:
     return unseen
 
 
-def _adaptive(slo: Slo, kind: BackendTraits) -> list[Complaint]:
-    """Complain of an adaptive draft length that the backend has not, or that is measured at one load only."""
-    swept = {knob: (*slo.sweep.values(knob), getattr(slo.sweep.default, knob)) for knob in DRAFT_LENGTHS}
-    knob = next((knob for knob, values in swept.items() if ADAPTIVE in values), None)
-    if knob is None:
-        return _only_unsure(slo)
-    about, fixed = f"sweep.{knob}", [value for value in swept[knob] if isinstance(value, int)]
-    if not kind.adapts:
-        message = f'backend {kind.name} cannot choose the draft length by itself, so "{ADAPTIVE}" means nothing'
-        return [Complaint("never", about, message, f'remove "{ADAPTIVE}"')]
-    if not fixed:
-        message = f'"{ADAPTIVE}" alone is compared with no fixed length'
-        return [Complaint("weak", about, message, f'add fixed lengths: {knob} = [2, 4, "{ADAPTIVE}"]')]
-    if len(slo.sweep.concurrency) < 2 or slo.sweep.design != "grid":
-        message = "an adaptive length depends on the load, and is measured at one concurrency only"
-        hint = 'set design = "grid" and concurrency = [1, 8] in [sweep]: vllm#49548 was slow at one of them'
-        return [Complaint("weak", about, message, hint)]
-    return []
-
-
 def _sampled(slo: Slo, kind: BackendTraits) -> list[Complaint]:
     """Complain of temperatures above 0 with a backend that would answer greedily all the same."""
     written = {
@@ -174,15 +152,6 @@ def _sampled(slo: Slo, kind: BackendTraits) -> list[Complaint]:
     hint = "set temperature = 0, or use another backend"
     above = [about for about, values in written.items() if any(value > 0 for value in values)]
     return [Complaint("never", about, message, hint) for about in above if kind.greedy_only]
-
-
-def _only_unsure(slo: Slo) -> list[Complaint]:
-    """Complain of drafts that all end where the draft is unsure: they are compared with no fixed length."""
-    swept = slo.sweep.values("draft_p_min")
-    if not swept or min(swept) == 0:
-        return []
-    message = "every draft ends where it is unsure, so none is compared with a fixed length"
-    return [Complaint("weak", "sweep.draft_p_min", message, "add 0.0, with which every draft has its full length")]
 
 
 def _missing_knobs(slo: Slo, kind: BackendTraits) -> Iterator[Complaint]:
@@ -198,7 +167,7 @@ def _missing_knobs(slo: Slo, kind: BackendTraits) -> Iterator[Complaint]:
 
 
 def _backend(slo: Slo, kind: BackendTraits) -> list[Complaint]:
-    complaints = [*_missing_knobs(slo, kind), *_adaptive(slo, kind), *_sampled(slo, kind)]
+    complaints = [*_missing_knobs(slo, kind), *_sampled(slo, kind)]
     for streams in {slo.soak.concurrency, *slo.sweep.concurrency}:
         if streams > kind.streams:
             message = f"backend {kind.name} serves {kind.streams} at once, the SLO sets concurrency = {streams}"

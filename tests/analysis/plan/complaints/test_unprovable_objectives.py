@@ -134,28 +134,6 @@ def test_what_the_first_answers_may_show_is_not_refused() -> None:
     assert ["weak"] == [complaint.weight for complaint in complained if complaint.about.startswith("objective ttft,")]
 
 
-def test_an_adaptive_length_is_compared_under_load() -> None:
-    """
-    A backend that cannot adapt is refused; without a fixed length, or at one load alone, the plan says what is missing.
-    """
-    can = replace(SEES_ALL, adapts=True)
-    alone = found(slo(sweep={"num_draft_tokens": ["adaptive"]}), kind=can)
-    idle = found(slo(sweep={"num_draft_tokens": [2, "adaptive"]}), kind=can)
-    loads = {"num_draft_tokens": [2, "adaptive"], "design": "grid", "concurrency": [1, 8]}
-
-    says(
-        "complaints",
-        "an adaptive length is compared under load",
-        found(slo(sweep={"num_draft_tokens": [2, "adaptive"]}))[0].message,
-    )
-    assert ["weak", "weak"] == [
-        complaint.weight for complaint in (*alone, *idle) if complaint.about == "sweep.num_draft_tokens"
-    ]
-    assert [] == [
-        complaint for complaint in found(slo(sweep=loads), kind=can) if complaint.about == "sweep.num_draft_tokens"
-    ]
-
-
 @pytest.mark.parametrize(("swept", "weights"), [([0.5, 0.9], ["weak"]), ([0.0, 0.9], [])])
 def test_drafts_that_end_where_unsure_are_compared_with_a_fixed_length(swept: list[float], weights: list[str]) -> None:
     """
