@@ -378,7 +378,6 @@ MAY_NAME_A_SERVER = {
     "analysis/plan/complaints/unprovable_objectives.py": "hints that name a backend as an example",
     "cli/main.py": "the command of that name",
     "core/backend_registry.py": "the registry",
-    "core/slo/subject_table.py": "a description in the schema of the SLO file",
     "run/start/versions.py": "mlx, the Python package",
 }
 """Modules outside backends/ that name one, each with its reason."""

@@ -136,7 +136,7 @@ def _judge_soak(state: LadderState, soak: SoakPlan) -> SoakPlan | None:
     state.findings += cache_findings(case.cache_off, soak.name, verdicts)
     host_failed = any(check.outcome is Outcome.FAIL for check in checks)
     lower = {
-        name: state.next_step(name, verdict.checks, host_failed=host_failed)
+        name: state.next_step(name)
         for name, verdict in verdicts.items()
         if case.plan.fixed is None and (verdict.outcome is WorkloadOutcome.FAILED or host_failed)
     }

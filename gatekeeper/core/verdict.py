@@ -251,10 +251,6 @@ class FindingKind(StrEnum):
     HOST_SLEPT = (
         "host_slept", "the host slept during the soak", "keep the lid open and prevent sleep, then run the soak again",
     )
-    KNOB_WITHOUT_EFFECT = (
-        "knob_without_effect", "settings of the sweep are one setting: a knob has no effect here",
-        "keep one of these values in the sweep",
-    )
     LENGTH_MISMATCH = (
         "length_mismatch", "answers of the two arms differ in length", "check for truncated answers or early stops",
     )

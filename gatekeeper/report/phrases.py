@@ -178,7 +178,6 @@ def swept_speed(result: SettingResult) -> str:
         return f"faster, {ratio(figure)}"
     if figure.hi < 1:
         return f"slower, {ratio(figure)}"
-    # Its interval holds 1, or plain decoding differs from itself by as much.
     return f"not decided, {ratio(figure)}"
 
 

@@ -168,32 +168,6 @@ def test_a_fail_steps_down_and_is_certified_again() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("requirement", "settings", "words"),
-    [
-        (objective("throughput_ratio", at_least=1.1), [SHORTER, FAST, LIGHT], ["longer draft", "lighter draft"]),
-        (objective("ttft", at_most=1e-9), [SHORTER, LIGHTER], ["lighter draft"]),
-    ],
-    ids=["its speed", "its first token"],
-)
-def test_a_shorter_draft_that_is_too_slow_is_followed_by_the_longer_one(
-    requirement: dict[str, Any], settings: list[Setting], words: list[str]
-) -> None:
-    """
-    The sweep read the shorter of two lengths a little faster: where its soak fails for its speed, the longer one is
-    soaked, once, in the place of a shorter draft; where it fails for anything else, the ladder goes down.
-    """
-    case = bare({"easy": Made(1.5, noise=0.02, short=1.005)}, objectives=(requirement,))
-    soaked_settings = []
-    while needs := conclude(case).needs:
-        soaked_settings += [dict(leg.settings)["easy"] for leg in needs]
-        case = with_soak(case, needs[0], FAILING)
-
-    verdict = conclude(case).verdict
-    assert [*settings, PLAIN] == soaked_settings
-    assert [*words, "drafting off"] == [step.because.split(":")[0] for step in verdict.transitions]
-
-
 def test_a_lower_step_can_be_promoted() -> None:
     """
     The shorter draft passes the objective that the longer one failed: promoted at that step.

@@ -150,9 +150,7 @@ HOST = (check("memory_headroom", "at_least", 10e9, Outcome.FAIL, 9e9, 9e9, 9e9, 
 def choice_of(*ratios: Estimate | Missing) -> Choice:
     """The choice of a sweep that measured these ratios of the default setting."""
     knobs = setting(**DRAFTED)
-    results = (
-        SettingResult(Trial("default", "candidate", knobs), ratio, "throughput_ratio", {}, 0.8) for ratio in ratios
-    )
+    results = (SettingResult(Trial("default", "candidate", knobs), ratio, "throughput_ratio", 0.8) for ratio in ratios)
     return Choice(knobs, "it is faster", tuple(results))
 
 

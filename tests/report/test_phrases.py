@@ -58,8 +58,8 @@ def test_an_interval_says_which_prompts_it_is_about() -> None:
 
 def test_each_swept_setting_says_whether_it_is_faster() -> None:
     """
-    Faster beyond plain decoding's own noise, slower where the whole interval is; else not decided, and a lack has its
-    reason.
+    Faster where the whole interval lies above plain decoding, slower where it lies below; else not decided, and a lack
+    has its reason.
     """
     ratios = (Estimate(1.3, 1.2, 1.4, 8), Estimate(0.8, 0.7, 0.9, 8), Estimate(1.05, 0.95, 1.1, 8), Missing("no pairs"))
 
@@ -71,6 +71,4 @@ def test_each_swept_setting_says_whether_it_is_faster() -> None:
         "not decided, 1.05x [0.95, 1.10]",
         "not measured, no pairs",
     ] == speeds
-    noisy = replace(choice_of(ratios[0]).results[0], noise=Estimate(1.1, 0.9, 1.35, 8))
-    assert "not decided, 1.30x [1.20, 1.40]" == swept_speed(noisy)
     assert [] == swept_settings(None)

@@ -24,7 +24,7 @@ from gatekeeper.core.slo import Slo
 
 BASELINE = "baseline"
 NULL = "null"
-"""A second plain arm next to the baseline: plain against plain decoding measures the noise of this host now."""
+"""A second plain arm next to the baseline: settings are compared with the mean of both, which is less noisy."""
 MOST_REQUESTS = 1_000_000
 """A sweep has no more of them: at one second each they take twelve days."""
 

@@ -162,7 +162,7 @@ def mean_of_logs(logs: Mapping[str, Sequence[float]], level: float, *, least: in
 
     Student's interval of the canaries' mean logs: they hold the noise of repeats once. Resampling repeats inside
     resampled canaries counts it twice (Davison & Hinkley 1997, section 3.8), a quarter to a third too wide where
-    canaries do not differ, as in the null arm. Fewer than *least* canaries give Missing.
+    canaries do not differ. Fewer than *least* canaries give Missing.
     """
     return mean_log([float(np.mean(logs[name])) for name in sorted(logs) if len(logs[name])], level, least=least)
 

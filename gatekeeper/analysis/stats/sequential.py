@@ -1,10 +1,10 @@
-"""Sequential intervals: a ratio bounded at every look, so that stopping at one of them keeps the confidence.
+"""Looks at records that are still growing: after how many answers they come, and which error each of them may spend.
 
-An error-spending design (Lan & DeMets 1983): looks come after counts that are fixed before the first answer, each
-spends its share of the allowed error, and the bounds of all looks hold together. Confidence sequences that hold at
-every moment (Waudby-Smith et al., arXiv:2103.06476) are not used: they are asymptotic, while a sweep has 8 to 100
-canaries, and they spend error on moments beyond the budget, which a sweep cannot reach. At each look the nominal level
-of the normal theory is applied to Student's t (Jennison & Turnbull 2000, section 4.4), as the spread is unknown.
+An error-spending design (Lan & DeMets 1983): each look at a soak spends its share of the allowed error, and the bounds
+of all looks hold together. Confidence sequences that hold at every moment (Waudby-Smith et al., arXiv:2103.06476) are
+not used: they are asymptotic, and spend error on moments beyond the budget, which no run can reach. At each look the
+nominal level of the normal theory is applied to Student's t (Jennison & Turnbull 2000, section 4.4), as the spread is
+unknown.
 
 The unit is the canary: one log each, its part in the ratio, its repeats averaged; tokens and repeats never count as
 more.
@@ -12,18 +12,14 @@ more.
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Literal
 
 import numpy as np
 
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.stats.root_finding import root
 from gatekeeper.core.verdict import Estimate, Missing
-
-Decision = Literal["pass", "fail", "continue"]
 
 MIN_CANARIES = 8
 """With fewer canaries nothing is decided: their spread is too uncertain for heavy tails."""
@@ -39,7 +35,6 @@ GRID_DEVIATIONS = 8.0
 """Standard deviations integrated over: beyond lies less than any error that is spent."""
 RESERVED = 0.2
 """Share of a soak's allowed error that is left when it ends: for `--extend`, however often."""
-CONTRADICTION = "the intervals of two looks do not overlap"
 _NORMAL = NormalDist()
 
 
@@ -64,17 +59,6 @@ def error_spent_by(share: float, error: float) -> float:
     error. What is `RESERVED` is spent as 1/share runs out, so that no extension ever exceeds it.
     """
     return error * ((1 - RESERVED) * math.sqrt(share) if share <= 1 else 1 - RESERVED / share)
-
-
-def nominal_errors(counts: tuple[int, ...], budget: int, error: float) -> tuple[float, ...]:
-    """Return the nominal one-sided error of each look, such that all looks together err with probability *error*.
-
-    Repeats of a canary add less information than their count says, which only ties the looks closer together: then the
-    error is smaller (Slepian 1962).
-    """
-    shares = tuple(min(1.0, count / budget) for count in counts)
-    # Pocock's kind of spending (Lan & DeMets 1983).
-    return spending_errors(shares, tuple(error * math.log(1 + (math.e - 1) * share) for share in shares))
 
 
 @lru_cache(maxsize=256)
@@ -120,25 +104,3 @@ def interval(logs: Sequence[float], error: float, least_spread: float = 0.0) -> 
     if not 0 < error < 0.5:
         return Missing("this look has no error to spend", len(logs))
     return intervals.mean_log(logs, 1 - error, least=MIN_CANARIES, least_spread=least_spread)
-
-
-def intersected(before: Estimate | Missing | None, now: Estimate | Missing) -> Estimate | Missing:
-    """Return what holds after both looks: their intersection, since all looks hold together.
-
-    An empty intersection means that a bound failed or the system changed: then the ratio is unknown.
-    """
-    if isinstance(now, Missing) or before is None:
-        return now
-    if isinstance(before, Missing):
-        return before if before.because == CONTRADICTION else now
-    lo, hi = max(before.lo, now.lo), min(before.hi, now.hi)
-    return replace(now, lo=lo, hi=hi) if lo <= hi else Missing(CONTRADICTION, now.n)
-
-
-def decide(ratio: Estimate | Missing | None, bound: float) -> Decision:
-    """Decide against *bound*: pass where the whole interval lies above it, fail where below, else continue."""
-    if not isinstance(ratio, Estimate):
-        return "continue"
-    if ratio.lo > bound:
-        return "pass"
-    return "fail" if ratio.hi < bound else "continue"

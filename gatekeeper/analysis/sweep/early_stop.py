@@ -1,85 +1,56 @@
-"""Early stopping of a sweep: which settings need no more answers of a workload, derived from the records alone.
+"""Early stopping of a sweep: a setting that is slower than plain decoding, or than another, gets no more answers.
 
-The sweep chooses and the soak proves. So a setting is stopped once another one reads faster beyond the noise of a look,
-and all of them once none can be clearly faster than the best (successive elimination: Even-Dar, Mannor & Mansour 2006);
-to stop the wrong one of two that are alike costs nothing. The sweep and the verdict use the same function, so a resumed
-run and a run that is judged again come to the same result.
+The sweep chooses and the soak proves, so an interval of one look alone is enough. The sweep and the verdict use the
+same function, so a resumed run and a run that is judged again come to the same result.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
 
 from gatekeeper.analysis.metrics import comparability
-from gatekeeper.analysis.plan.ladder import bound_level
-from gatekeeper.analysis.plan.objectives import NO_LOSS, least_ratio
+from gatekeeper.analysis.plan.objectives import NO_LOSS
 from gatekeeper.analysis.plan.settings import concurrency_of, conditions_of
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Block, SweepPlan, Trial
-from gatekeeper.analysis.stats import sequential
-from gatekeeper.analysis.sweep.same_settings import same_settings
+from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.analysis.sweep.sweep_answers import Stop, StopKind, SweepAnswers
-from gatekeeper.core.slo import CHOSEN, Slo
+from gatekeeper.core.slo import Slo
 from gatekeeper.core.text import knob_name, last_part
 from gatekeeper.core.units import show_comparison
 from gatekeeper.core.verdict import Estimate, Missing
 
-ALIKE = 0.05
-"""Settings that differ by less are alike: the difference changes no decision."""
-ENOUGH = 12
-"""Canaries that the setting to soak has answered at least: with its soak they show the noise of a canary's answers, for
-which 8 degrees of freedom are needed."""
 WARM_UP_GAIN, WARM_UP_S = 1.6, 600.0
 """How many times as fast as at its start a process may become, and within how many seconds: one that begins 35 % slower
 does."""
 
 
-@dataclass(slots=True)
-class EarlyStops:
-    """The state of one workload's trials after some looks."""
-
-    stops: dict[str, Stop] = field(default_factory=dict)
-    """By candidate: those that were stopped early."""
-    against_plain: dict[str, Estimate | Missing] = field(default_factory=dict)
-    """The interval of a candidate's ratio that holds after all looks together."""
-
-    def wants(self, block: Block, trial: Trial) -> bool:
-        """Return whether a trial needs more answers; a plain trial needs them for its candidates, or for itself."""
-        if trial.arm == "candidate":
-            return trial.name not in self.stops
-        baseline = BASELINE if trial.name == NULL else trial.name
-        compared = [candidate for candidate in block.candidates if candidate.baseline == baseline]
-        return not compared or any(candidate.name not in self.stops for candidate in compared)
-
-
-def early_stops(sweep: SweepAnswers, before: int | None = None) -> EarlyStops:
-    """Replay the looks at the answers; only those before stretch *before*, if it is given.
+def early_stops(sweep: SweepAnswers, before: int | None = None) -> dict[str, Stop]:
+    """Return why the sampling of a candidate stopped, by its name, at the looks before stretch *before*, or at all.
 
     A look reads only the answers of its own and of earlier stretches, so later records do not change it.
     """
-    counts = sweep.plan.looks.get(sweep.workload, ())
-    candidates = competing(sweep.slo, sweep.plan)
-    if len(counts) < 2 or not candidates:
-        return EarlyStops()
-    state = EarlyStops()
-    errors = sequential.nominal_errors(counts, counts[-1], (1 - bound_level(sweep.slo)) / len(candidates))
-    for number in range(1, len(counts) if before is None else min(before + 1, len(counts))):
-        live = [trial for trial in candidates if trial.name not in state.stops]
-        seen = sweep.until(number)
-        steady = comparability.after_slow_start(seen.plain_answers)
-        if not live or comparability.instability(steady) is not None:
+    looks = len(sweep.plan.looks.get(sweep.workload, ()))
+    stops: dict[str, Stop] = {}
+    for number in range(1, looks if before is None else min(before + 1, looks)):
+        answers = sweep.until(number)
+        # Where plain decoding has no one speed, a ratio to it says nothing.
+        if comparability.instability(comparability.after_slow_start(answers.plain_answers)) is not None:
             continue
-        compared = {trial.name: seen.compared(trial) for trial in live}
-        logs = {name: (measure, {} if few else pairs.means()) for name, (measure, pairs, few) in compared.items()}
-        for name, (_, by_canary) in logs.items():
-            now = sequential.interval(list(by_canary.values()), errors[number - 1])
-            state.against_plain[name] = sequential.intersected(state.against_plain.get(name), now)
-        for group in same_settings(seen, live):
-            state.stops |= {trial.name: Stop("same-setting", number, group.says) for trial in group.trials[1:]}
-        live = [trial for trial in live if trial.name not in state.stops]
-        stops = _Look(seen, live, logs, state.against_plain).stops()
-        state.stops |= {trial.name: Stop(kind, number, because) for trial, (kind, because) in stops.items()}
-    return state
+        live = [trial for trial in competing(sweep.slo, sweep.plan) if trial.name not in stops]
+        compared = {trial.name: _Compared.of(answers, trial) for trial in live}
+        for trial in live:
+            if (slower := _slower(answers, trial, live, compared)) is not None:
+                stops[trial.name] = Stop(slower[0], number, slower[1])
+    return stops
+
+
+def wants_answers(stops: Mapping[str, Stop], block: Block, trial: Trial) -> bool:
+    """Return whether a trial needs more answers; a plain trial needs them for its candidates, or for itself."""
+    if trial.arm == "candidate":
+        return trial.name not in stops
+    baseline = BASELINE if trial.name == NULL else trial.name
+    candidates = [candidate for candidate in block.candidates if candidate.baseline == baseline]
+    return not candidates or any(candidate.name not in stops for candidate in candidates)
 
 
 def competing(slo: Slo, plan: SweepPlan) -> tuple[Trial, ...]:
@@ -96,99 +67,60 @@ def competing(slo: Slo, plan: SweepPlan) -> tuple[Trial, ...]:
     )
 
 
-def contests(sweep: SweepAnswers) -> list[list[Trial]]:
-    """Return the groups of candidates of which one is chosen: a whole grid, else one knob's values and the default."""
-    candidates = competing(sweep.slo, sweep.plan)
-    knobs = [knob for knob in CHOSEN if any(trial.changed == knob for trial in candidates)]
-    if sweep.slo.sweep.design == "grid" or len(knobs) < 2:
-        return [list(candidates)]
-    return [[trial for trial in candidates if trial.changed in {None, knob}] for knob in knobs]
+def least_speed(age_s: float) -> float:
+    """Return the speed over plain decoding's below which a setting is slower, when its process is *age_s* old.
 
-
-def may_gain(age_s: float) -> float:
-    """Return how many times as fast a process may become that still warms up, after *age_s* seconds."""
+    A process that still warms up is slower than it will be.
+    """
     at_start = 1 / WARM_UP_GAIN
-    return 1 / (at_start + (1 - at_start) * min(1.0, age_s / WARM_UP_S))
+    return NO_LOSS * (at_start + (1 - at_start) * min(1.0, age_s / WARM_UP_S))
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """One look at the settings of a workload that are still sampled."""
+class _Compared:
+    """The mean log ratio of a setting to plain decoding, by canary; empty where too many answers were lost."""
 
-    sweep: SweepAnswers
-    live: Sequence[Trial]
-    logs: Mapping[str, tuple[str, Mapping[str, float]]]
-    """By trial: its measure, and its mean log ratio by canary."""
-    against_plain: Mapping[str, Estimate | Missing]
+    measure: str
+    logs: Mapping[str, float]
 
-    def stops(self) -> dict[Trial, tuple[StopKind, str]]:
-        """Return the settings to stop, each with its reason: all where none can be reached, or none can be better."""
-        texts = {trial: _compared(self.against_plain[trial.name]) for trial in self.live}
-        if all(self._too_slow(trial) for trial in self.live):
-            slower = {trial for trial in texts if sequential.decide(self.against_plain[trial.name], NO_LOSS) == "fail"}
-            return {
-                trial: ("slower-than-plain" if trial in slower else "below-the-bound", text)
-                for trial, text in texts.items()
-            }
-        races = [[trial for trial in contest if trial in self.live] for contest in contests(self.sweep)]
-        stops: dict[Trial, tuple[StopKind, str]] = {}
-        for trial in self.live:
-            bests = [max(race, key=self._speed) for race in races if trial in race]
-            apart = [self._over(trial, best) for best in bests]
-            if all(sequential.decide(ratio, 1) == "fail" for ratio in apart):
-                stops[trial] = "slower-than-another", _compared(apart[0], _apart(bests[0], trial))
-        remaining = [[trial for trial in race if trial not in stops] for race in races]
-        unsettled = {trial for race in remaining if race and not self._settled(race) for trial in race}
-        for trial in self.live:
-            if trial not in stops and trial not in unsettled:
-                stops[trial] = "decided", texts[trial]
-        return stops
+    @classmethod
+    def of(cls, answers: SweepAnswers, trial: Trial) -> "_Compared":
+        measure, pairs, few = answers.compared(trial)
+        return cls(measure, {} if few else pairs.means())
 
-    def _speed(self, trial: Trial) -> float:
-        return fmean(self.logs[trial.name][1].values() or [-math.inf])
-
-    def _over(self, trial: Trial, rival: Trial) -> Estimate | Missing:
-        """Return the interval of one setting's speed over another's, at this look alone."""
-        (measure, logs), (rival_measure, rival_logs) = self.logs[trial.name], self.logs[rival.name]
-        if measure != rival_measure:
-            return Missing("the settings have no measure in common")
-        apart = [logs[canary] - rival_logs[canary] for canary in logs if canary in rival_logs]
-        return sequential.interval(apart, 1 - self.sweep.slo.confidence)
-
-    def _too_slow(self, trial: Trial) -> bool:
-        """Return whether a setting is slower than plain decoding, or, where it must speculate, cannot reach its bound.
-
-        A process that still warms up is slower than it will be.
-        """
-        least = NO_LOSS
-        if self.sweep.required:
-            bound = least_ratio(self.sweep.slo, self.sweep.workload, self.logs[trial.name][0])
-            least = bound / may_gain(self.sweep.age_s(trial))
-        return sequential.decide(self.against_plain[trial.name], least) == "fail"
-
-    def _settled(self, race: Sequence[Trial]) -> bool:
-        """Return whether no other setting can be clearly faster than the best, nor plain decoding where it may win."""
-        best = max(race, key=self._speed)
-        ratio = self.against_plain[best.name]
-        if isinstance(ratio, Missing) or ratio.n < ENOUGH:
-            return False
-        if not self.sweep.required and sequential.decide(ratio, NO_LOSS) == "continue":
-            return False
-        for rival in race:
-            apart = self._over(rival, best)
-            if rival is not best and not (isinstance(apart, Estimate) and apart.hi < 1 + ALIKE):
-                return False
-        return True
+    def over(self, rival: "_Compared", level: float) -> Estimate | Missing:
+        """Return the interval of its speed over a rival's, on the canaries that both have."""
+        shared = self.logs.keys() & rival.logs.keys() if self.measure == rival.measure else ()
+        return _interval([self.logs[canary] - rival.logs[canary] for canary in sorted(shared)], level)
 
 
-def _compared(ratio: Estimate | Missing | None, rival: str = "plain decoding") -> str:
+def _slower(
+    answers: SweepAnswers, trial: Trial, live: Sequence[Trial], compared: Mapping[str, _Compared]
+) -> tuple[StopKind, str] | None:
+    """Return why a setting is proven slower than the fastest that it competes with, or than plain decoding."""
+    own, level = compared[trial.name], answers.slo.confidence
+    # One knob at a time, two values of different knobs do not compete: the best values of both are combined.
+    rivals = [rival for rival in live if None in {trial.changed, rival.changed} or trial.changed == rival.changed]
+    best = max(rivals, key=lambda rival: fmean(compared[rival.name].logs.values() or [float("-inf")]))
+    apart = own.over(compared[best.name], level)
+    if isinstance(apart, Estimate) and apart.hi < 1:
+        return "slower-than-another", _describe(apart, _difference(best, trial))
+    ratio = _interval([*own.logs.values()], level)
+    if isinstance(ratio, Estimate) and ratio.hi < least_speed(answers.age_s(trial)):
+        return "slower-than-plain", _describe(ratio, "plain decoding")
+    return None
+
+
+def _interval(logs: Sequence[float], level: float) -> Estimate | Missing:
+    return intervals.mean_log(logs, level, least=sequential.MIN_CANARIES)
+
+
+def _describe(ratio: Estimate, rival: str) -> str:
     """Write a ratio of speeds: 14 % slower than plain decoding: 0.86x [0.80, 0.92] on 24 canaries."""
-    if not isinstance(ratio, Estimate):
-        return f"not compared with {rival}"
     return f"{show_comparison(ratio.center, ratio.lo, ratio.hi, rival)} on {ratio.n} canaries"
 
 
-def _apart(trial: Trial, rival: Trial) -> str:
+def _difference(trial: Trial, rival: Trial) -> str:
     """Name the knobs in which a trial differs from another: draft length 6."""
     knobs, rival_knobs = dict(trial.setting), dict(rival.setting)
     return ", ".join(

@@ -1,6 +1,5 @@
 """What the sweep measured of one candidate setting: its ratio to plain decoding, and what that is worth."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from statistics import median
@@ -21,21 +20,13 @@ from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, drafte
 from gatekeeper.analysis.metrics.timing import acceptance_rate
 from gatekeeper.analysis.plan.settings import chosen_of, concurrency_of, conditions_of
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Trial
-from gatekeeper.analysis.stats import intervals, sequential
-from gatekeeper.analysis.sweep.early_stop import early_stops, may_gain
-from gatekeeper.analysis.sweep.same_settings import same_settings
+from gatekeeper.analysis.sweep.early_stop import early_stops, least_speed
 from gatekeeper.analysis.sweep.sweep_answers import Stop, SweepAnswers
 from gatekeeper.core.metrics import DECODE_RATIO, SYSTEM_RATIO
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.verdict import Estimate, Finding, FindingKind, Missing, figures, known, rounded
-
-NO_NULL = Missing("no null arm")
-ABANDONED = frozenset({"slower-than-plain", "slower-than-another"})
-"""Stops after which the setting cannot be chosen."""
-PROVEN = ABANDONED | {"decided"}
-"""Stops after which the interval of all looks may say whether the setting is faster than plain decoding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +37,12 @@ class SettingResult:
     ratio: Estimate | Missing
     measure: str
     """The ratio that it is judged by."""
-    logs: Mapping[str, float]
-    """Mean log per canary of the ratio, of which they are the parts, to compare settings on the same canaries."""
     acceptance: float | None
     claimed: bool = field(default=False, kw_only=True)
     """The acceptance is the server's claim."""
-    noise: Estimate | Missing = NO_NULL
-    """Plain against plain decoding, by the same measure."""
     findings: tuple[Finding, ...] = ()
     stop: Stop | None = None
     """Why sampling of this setting stopped early."""
-    throughout: Estimate | Missing | None = None
-    """The sequential interval, which holds although the answers decided when to stop."""
     age_s: float = 0.0
     """How old the process was on average, in seconds."""
     energy: Estimate | Missing | None = None
@@ -83,56 +68,27 @@ class SettingResult:
         """Return the ratio, 0 where it was not measured, to order settings by their speed."""
         return self.ratio.center if isinstance(self.ratio, Estimate) else 0.0
 
-    def over(self, rival: "SettingResult", level: float) -> Estimate | Missing:
-        """Return its speed over a rival's, on the canaries that both have."""
-        shared = sorted(self.logs.keys() & rival.logs.keys())
-        return intervals.mean_log([self.logs[name] - rival.logs[name] for name in shared], level)
-
     @property
     def proposes_nothing(self) -> bool:
         """Return whether its draft proposed no token at all, so that it is plain decoding by another name."""
         return any(finding.kind == FindingKind.SILENT_SPECULATION for finding in self.findings)
 
     @property
-    def may_gain(self) -> float:
-        """Return how many times as fast it may become while its process still warms up."""
-        return may_gain(self.age_s)
-
-    @property
-    def abandoned(self) -> bool:
-        """Return whether it is proven slower than plain decoding or another setting, or is another one already."""
-        return self.same_as_another or (self.stop is not None and self.stop.kind in ABANDONED)
-
-    @property
-    def same_as_another(self) -> bool:
-        """Return whether a setting with a shorter draft does the same work, so that this one needs no choice."""
-        return any(finding.kind == FindingKind.KNOB_WITHOUT_EFFECT for finding in self.findings)
-
-    @property
-    def slower_than_another(self) -> bool:
-        """Return whether it is proven slower than another setting, or is another one already."""
-        return self.same_as_another or (self.stop is not None and self.stop.kind == "slower-than-another")
+    def slower_than_plain(self) -> bool:
+        """Return whether it is proven slower than plain decoding, also if its process still warms up."""
+        if self.stop is not None and self.stop.kind == "slower-than-plain":
+            return True
+        return isinstance(self.ratio, Estimate) and self.ratio.hi < least_speed(self.age_s)
 
     @property
     def beats_plain(self) -> bool:
-        """Return whether a gain is proven: the interval over canaries lies above 1.
-
-        With a second plain arm, the null arm, the gain must be larger than the noise between both.
-        """
-        if not isinstance(self.ratio, Estimate):
-            return False
-        word = sequential.decide(self.throughout, 1)
-        if self.stop is not None and self.stop.kind in PROVEN and word != "continue":
-            return word == "pass"
-        if not isinstance(self.noise, Estimate):
-            return self.ratio.lo > 1
-        return self.ratio.center > max(self.noise.hi, 1 / self.noise.lo)
+        """Return whether a gain is proven: the interval over canaries lies above 1."""
+        return isinstance(self.ratio, Estimate) and self.ratio.lo > 1
 
     def document(self) -> dict[str, object]:
         """Return it as verdict.json writes it."""
         ratio = figures("ratio", self.ratio)
         because = ratio.pop("because", None)
-        throughout = interval_document(self.throughout or Missing("the answers were not compared"))
         return {
             "trial": self.trial.name,
             "setting": dict(self.trial.setting),
@@ -144,7 +100,7 @@ class SettingResult:
                 acceptance_from="claims" if self.claimed and self.acceptance is not None else None,
                 because=because,
                 energy_ratio=self.energy and interval_document(self.energy),
-                stopped=self.stop and asdict(self.stop) | {"throughout": throughout},
+                stopped=self.stop and asdict(self.stop),
             ),
         }
 
@@ -160,10 +116,8 @@ def measure_of(slo: Slo, trial: Trial) -> str:
 
 
 def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
-    """Compare every candidate trial with its baseline, and plain decoding with itself."""
-    null = tuple(sweep.paired(trial) for trial in sweep.plan.trials if trial.name == NULL)
-    noise = cache(lambda measure: estimate(measure, null[0]) if null else NO_NULL)
-    about, early = f"{sweep.workload}, sweep", early_stops(sweep)
+    """Compare every candidate trial with its baseline."""
+    about, stops = f"{sweep.workload}, sweep", early_stops(sweep)
 
     @cache
     def unstable(baseline: str) -> tuple[Finding, ...]:
@@ -171,8 +125,6 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
         return unstable_plain_arm(after_slow_start(plain), about)
 
     results = []
-    groups = same_settings(sweep, sweep.plan.candidates)
-    same = {trial.name: group.finding(about) for group in groups for trial in group.trials[1:]}
     silent = _silent_drafts(sweep, about)
     for trial in sweep.plan.candidates:
         pairs, name = sweep.paired(trial), trial.name
@@ -181,7 +133,7 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
             *total_failure(pairs.answers, about),
             *contradictions(pairs, f"{about} of {name}", speeds=False),
             *length_mismatches(pairs, f"{about} of {name}"),
-            *(by_trial[name] for by_trial in (same, silent) if name in by_trial),
+            *((silent[name],) if name in silent else ()),
         )
         measure, by_pair, few = sweep.compared(trial)
         ratio = mean_ratio(by_pair, pairs) if few is None else Missing(few, len(pairs.pairs))
@@ -192,9 +144,8 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
         answers, claimed = counted_or_claimed(pairs.answers)
         accepted = [value for _, value in paired_answers.values_of(paired_answers.successful(answers), acceptance_rate)]
         result = SettingResult(
-            trial, ratio, measure, by_pair.means(), median(accepted) if accepted else None, claimed=claimed,
-            noise=noise(measure), findings=findings, stop=early.stops.get(name), age_s=sweep.age_s(trial),
-            throughout=early.against_plain.get(name),
+            trial, ratio, measure, median(accepted) if accepted else None, claimed=claimed, findings=findings,
+            stop=stops.get(name), age_s=sweep.age_s(trial),
             energy=energy_ratio(pairs) if sweep.slo.sweep.prefer == "energy" else None,
         )  # fmt: skip
         results.append(result)

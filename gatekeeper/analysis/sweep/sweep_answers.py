@@ -18,7 +18,7 @@ from gatekeeper.core.metrics import ANSWER_RATIO
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 
-StopKind = Literal["slower-than-plain", "slower-than-another", "same-setting", "decided", "below-the-bound"]
+StopKind = Literal["slower-than-plain", "slower-than-another"]
 MOST_LOST = 0.25
 """With a larger share of pairs lost a setting has no ratio, and is not stopped early."""
 
@@ -45,11 +45,6 @@ class SweepAnswers:
     by_trial: Mapping[str, tuple[Generation, ...]]
     powers: Callable[[], AnswerPowers | str] = lambda: "no power was sampled"
     """The power drawn during each answer, rest included, or why it is not known."""
-
-    @property
-    def required(self) -> bool:
-        """Return whether the workload must speculate."""
-        return any(work.name == self.workload and work.speculation == "required" for work in self.slo.workload)
 
     @property
     def plain_answers(self) -> tuple[Generation, ...]:

@@ -1,11 +1,10 @@
-"""The result of a try: helps, hurts or unclear, by the sequential interval of the sweep, and what to do next."""
+"""The result of a try: helps, hurts or unclear, by an interval that holds at each of its looks, and what to do next."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from gatekeeper.analysis.metrics.lost_pairs import MAX_LOST_SHARE
-from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.setting_result import SettingResult, setting_results
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
@@ -14,6 +13,8 @@ from gatekeeper.core.units import show_comparison, show_ratio
 from gatekeeper.core.verdict import Estimate, Missing, rounded
 
 LEAST_CANARIES = sequential.MIN_CANARIES
+MOST_LOOKS = 5
+"""Looks of a try at most: after 8, 12, 18 and 24 canaries, and when its time is over. They share the error evenly."""
 SMALL_EFFECT = 1.1
 """An interval within this factor of 1, either way, means that the effect is small."""
 
@@ -24,7 +25,7 @@ class TryResult:
 
     word: Literal["helps", "hurts", "unclear"]
     result: SettingResult
-    """Its ratio has the interval that holds after all looks together."""
+    """Its ratio has an interval of the last look, which holds at every look."""
     because: str
     looks: tuple[int, ...]
     """Canaries answered before each look."""
@@ -51,13 +52,12 @@ def try_result(sweep: SweepAnswers, answered: int, before: TryResult | None) -> 
     looks = (*(before.looks if before is not None else ()), answered)
     most = max(answered, len(sweep.canaries))
     results = setting_results(sweep)
-    name, ratio = results[0].trial.name, results[0].ratio
+    trial, ratio = results[0].trial, results[0].ratio
     if isinstance(ratio, Estimate):
-        error = sequential.nominal_errors(looks, most, 1 - bound_level(sweep.slo))[-1]
-        now = sequential.interval(list(results[0].logs.values()), error)
-        ratio = sequential.intersected(before.result.ratio if before is not None else None, now)
+        _, pairs, _ = sweep.compared(trial)
+        ratio = sequential.interval([*pairs.means().values()], (1 - sweep.slo.confidence) / MOST_LOOKS)
     word, reason = _word(ratio)
-    if (failing := _failing(sweep.of(name))) is not None:
+    if (failing := _failing(sweep.of(trial.name))) is not None:
         word, reason = "unclear", failing
     return TryResult(word, replace(results[0], ratio=ratio), reason, looks, most)
 

@@ -10,15 +10,11 @@ from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Transition, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.analysis.verdict.workload_verdict import no_gain_proven
-from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Setting
 from gatekeeper.core.verdict import Check, Doubt, Finding, Outcome
 
-LONGER = "longer-draft"
-"""The step from a shorter draft to a longer one: it takes the place of `shrink-draft` and its share of the error."""
 STEP_WORDS = {
     "shrink-draft": "shorter draft",
-    LONGER: "longer draft",
     "lighter-draft": "lighter draft",
     "autoregressive": "drafting off",
 }
@@ -73,17 +69,8 @@ class LadderState:
         transition = Transition(at, name, setting_document(before), setting_document(after), because)
         self.transitions.append(transition)
 
-    def next_step(self, name: str, checks: Sequence[Check], *, host_failed: bool) -> tuple[str, Setting] | None:
-        """Return the next step of a workload whose *checks* failed, and its setting; None after the last step.
-
-        The first setting may be a shorter draft that the sweep took for the faster one: where only its speed fails, a
-        longer one is next.
-        """
-        longer = self.choices[name].longer
-        failed = (BY_NAME[check.metric] for check in checks if check.outcome is Outcome.FAIL)
-        too_slow = all(metric.speed_ratio or metric.name == "decode_throughput" for metric in failed)
-        if longer is not None and name not in self.last_step and too_slow and not host_failed:
-            return LONGER, longer
+    def next_step(self, name: str) -> tuple[str, Setting] | None:
+        """Return the next step of a workload, and its setting; None after the last step."""
         return next_step(self.case.slo, self.settings[name], self.last_step.get(name))
 
     def step_down(
@@ -95,7 +82,7 @@ class LadderState:
         because = because or no_gain_proven(checks) or ""
         self.note_transition(at, name, self.settings[name], knobs, f"{STEP_WORDS[step]}: {because}")
         self.note_step(soak, verdict, host, because)
-        self.settings[name], self.last_step[name] = knobs, "shrink-draft" if step == LONGER else step
+        self.settings[name], self.last_step[name] = knobs, step
 
     def note_step(self, soak: SoakPlan, verdict: WorkloadVerdict, host: Sequence[Check], because: str) -> None:
         """Keep the checks of a setting that is given up, and those of the host where one of them failed."""

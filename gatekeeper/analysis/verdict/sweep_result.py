@@ -28,9 +28,8 @@ def sweep_choices(case: Case) -> tuple[dict[str, Choice], list[str]]:
         required = workload.speculation == "required"
         choice = choose(case.slo, setting_results(sweep), workload.name, required=required)
         by_streams = ratios_by_streams(sweep) if choice.results else ()
-        longer = with_conditions(case.slo, choice.longer) if choice.longer is not None else None
         choices[workload.name] = replace(
-            choice, setting=with_conditions(case.slo, choice.setting), longer=longer, by_streams=by_streams
+            choice, setting=with_conditions(case.slo, choice.setting), by_streams=by_streams
         )
     # Damaged records no longer show what the sweep chose; the soak's records do.
     for name, knobs in _soaked_first(case).items() if broken else ():

@@ -48,7 +48,6 @@ TITLES = {
     FindingKind.CONTRADICTION: "answers that contradict themselves",
     FindingKind.COUNTER_BACKWARDS: "a counter fell",
     FindingKind.COUNTER_LIE: "impossible counts",
-    FindingKind.KNOB_WITHOUT_EFFECT: "a knob without effect",
     FindingKind.LENGTH_MISMATCH: "lengths of a pair differ",
     FindingKind.LENGTH_SHIFT: "answers of another length",
     FindingKind.OOM_KILL: "killed for lack of memory",

@@ -6,8 +6,8 @@ from itertools import groupby
 
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.sweep_plan import Block, SweepPlan, Trial
-from gatekeeper.analysis.sweep.early_stop import EarlyStops, early_stops
-from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
+from gatekeeper.analysis.sweep.early_stop import early_stops, wants_answers
+from gatekeeper.analysis.sweep.sweep_answers import Stop, sweep_answers
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 from gatekeeper.run.requests import Client, Observe, Recorder
@@ -54,7 +54,7 @@ def _due_requests(
 ) -> Iterator[tuple[Block, list[PlannedRequest]]]:
     """Yield each block with the requests that were not stopped early; this is decided between two stretches."""
     trials = {trial.name: trial for trial in plan.trials}
-    reported = dict[str, EarlyStops]()
+    reported = dict[str, Mapping[str, Stop]]()
     for stretch, blocks in groupby(plan.blocks, key=lambda block: block.stretch):
         stops = {
             workload.name: early_stops(sweep_answers(slo, plan, records, workload.name), stretch)
@@ -63,19 +63,23 @@ def _due_requests(
         _report_stops(trials, reported, stops, observe)
         for block in blocks:
             wanting = (
-                request for request in block.requests if stops[request.workload].wants(block, trials[request.trial])
+                request
+                for request in block.requests
+                if wants_answers(stops[request.workload], block, trials[request.trial])
             )
             yield block, list(wanting)
 
 
 def _report_stops(
-    trials: Mapping[str, Trial], reported: dict[str, EarlyStops], stops: Mapping[str, EarlyStops], observe: Observe
+    trials: Mapping[str, Trial],
+    reported: dict[str, Mapping[str, Stop]],
+    stops: Mapping[str, Mapping[str, Stop]],
+    observe: Observe,
 ) -> None:
     """Report which trials were stopped since the last look, and why."""
     for workload, now in stops.items():
-        before = reported[workload].stops if workload in reported else {}
-        for name, stop in now.stops.items():
-            if name not in before:
+        for name, stop in now.items():
+            if name not in reported.get(workload, {}):
                 setting = dict(trials[name].setting)
                 observe("stopped", {"workload": workload, "trial": name, "setting": setting, **asdict(stop)})
         reported[workload] = now

@@ -16,7 +16,6 @@ from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing
-from tests.builders.golden_words import says
 from tests.builders.slo import answer, canaries, canary, counted, generation, known, slo, steady
 
 LENGTHS = {"repeats": 1, "num_draft_tokens": [2, 3, 4, 6], "default": {"num_draft_tokens": 4}}
@@ -89,33 +88,6 @@ def test_the_setting_that_does_the_work_soonest_is_the_fastest() -> None:
     assert "num_draft_tokens-2" == max(measured, key=lambda result: result.center).trial.name
 
 
-def test_the_shortest_within_noise_is_chosen() -> None:
-    """
-    Length 6 reads a little better than length 2, but not beyond noise: the shorter one costs less.
-    """
-    choice = chosen(
-        slo(sweep={**LENGTHS, "stop": "never"}),
-        {"default": 1.30, "num_draft_tokens-2": 1.30, "num_draft_tokens-3": 1.2, "num_draft_tokens-6": 1.305},
-        noise=0.08,
-    )
-
-    assert {"draft": "heavy", "num_draft_tokens": 2} == dict(choice.setting)
-
-
-def test_the_shortest_that_keeps_the_bound_is_chosen() -> None:
-    """
-    Length 2 is within noise of the best, but may miss the bound of 1.2x; length 3 is within noise and keeps it.
-    """
-    bound = {"metric": "throughput_ratio", "at_least": 1.2, "why": "it must"}
-    ratios = {"default": 1.27, "num_draft_tokens-2": 1.29, "num_draft_tokens-3": 1.30, "num_draft_tokens-6": 1.29}
-
-    choices = [
-        chosen(slo(*objectives, sweep={**LENGTHS, "stop": "never"}), ratios, noise=0.1) for objectives in ((), (bound,))
-    ]
-
-    assert [2, 3] == [dict(choice.setting)["num_draft_tokens"] for choice in choices]
-
-
 @pytest.mark.parametrize(("ratio", "noise"), [(0.9, 0.01), (0.98, 0.02), (0.7, 0.2)])
 def test_nothing_beats_plain(ratio: float, noise: float) -> None:
     """
@@ -146,26 +118,25 @@ def test_a_required_workload_is_soaked_unless_all_is_ruled_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "bound", "age_s", "plain"),
+    ("ratio", "age_s", "plain"),
     [
-        (0.9, 0.5, 600, True),
-        (1.05, 1.0, 600, False),
-        (1.001, 1.0, 600, False),
-        (1.001, 1.16, 600, True),
-        (0.9, 0.5, 0, False),
-        (0.9, 0.5, 300, False),
-        (0.75, 0.5, 300, True),
-        (0.6, 0.5, 0, True),
+        (0.9, 600, True),
+        (1.05, 600, False),
+        (1.001, 600, False),
+        (0.9, 0, False),
+        (0.9, 300, False),
+        (0.75, 300, True),
+        (0.6, 0, True),
     ],
 )
-def test_a_required_workload_is_graded_back_by_proof_alone(
-    ratio: float, bound: float, age_s: float, *, plain: bool
-) -> None:
+def test_a_required_workload_is_graded_back_by_proof_alone(ratio: float, age_s: float, *, plain: bool) -> None:
     """
-    Only what is proven below plain decoding, whatever its bound, or below its bound, is not soaked; a process that is
-    younger than ten minutes may still warm up.
+    Only what is proven slower than plain decoding is not soaked, whatever its bound; a process that is younger than ten
+    minutes may still warm up.
     """
-    written = slo({"metric": "throughput_ratio", "at_least": bound, "why": "it must"}, sweep=LENGTHS)
+    written = slo(
+        {"metric": "throughput_ratio", "at_least": 1.16, "why": "it must"}, sweep={**LENGTHS, "stop": "never"}
+    )
     measured = [replace(result, age_s=age_s) for result in results(written, dict.fromkeys(ALL_LENGTHS, ratio), 0.02)]
 
     assert plain == (dict(choose(written, measured, "easy", required=True).setting)["draft"] is None)
@@ -184,21 +155,6 @@ def test_where_no_gain_shows_the_fastest_is_soaked(shorter: float, longer: float
 
     assert length == dict(choice.setting)["num_draft_tokens"]
     assert "so the soak decides" in choice.because
-
-
-def test_a_shorter_draft_that_may_miss_the_bound_is_not_chosen() -> None:
-    """
-    Within noise of the fastest is no proof of being as fast: where no setting is proven to keep 1.16x, the fastest.
-    """
-    written = slo(
-        {"metric": "throughput_ratio", "at_least": 1.16, "why": "it must"}, sweep={**LENGTHS, "stop": "never"}
-    )
-    measured = results(written, dict.fromkeys(ALL_LENGTHS, 1.16), 0.05)
-
-    choice = choose(written, measured, "easy", required=True)
-
-    best = max(measured, key=lambda result: known(result.ratio).center)
-    assert dict(best.trial.setting)["num_draft_tokens"] == dict(choice.setting)["num_draft_tokens"]
 
 
 def test_drafted_answers_that_all_fail_are_no_choice() -> None:
@@ -275,49 +231,6 @@ def test_a_draft_that_proposes_nothing_is_not_chosen(
     assert len(silent) == sum(result.proposes_nothing for result in choice.results)
     assert ("proposed no tokens" in choice.because) is (length is None)
     assert 1 == len({finding for finding in choice.findings if finding.kind == "silent_speculation"})
-
-
-def test_settings_that_draft_alike_are_one() -> None:
-    """
-    A server that drafts at most three tokens, whatever its length says: 3, 4 and 6 are one setting, of which the
-    shortest is chosen, however fast another one reads; 2 is another.
-    """
-    written = slo(sweep=LENGTHS)
-    plan = laid(written)
-    records = swept(plan, dict.fromkeys(ALL_LENGTHS, 1.2) | {"num_draft_tokens-3": 1.5, "num_draft_tokens-6": 1.6})
-    for trial in plan.candidates:
-        drafted = min(3, int(dict(trial.setting)["num_draft_tokens"] or 0))
-        records[trial.name] = [
-            replace(record, answer=replace(record.answer, rounds=counted(6, 6 * drafted, 10)))
-            for record in records[trial.name]
-        ]
-
-    choice = choose(written, setting_results(sweep_answers(written, plan, records, "easy", FROZEN)), "easy")
-
-    duplicates = [dict(result.trial.setting)["num_draft_tokens"] for result in choice.results if result.same_as_another]
-    (finding,) = choice.findings
-    assert 3 == dict(choice.setting)["num_draft_tokens"]
-    assert [4, 6] == sorted(duplicates)
-    says("sweeps", "settings that draft alike", finding.detail)
-
-
-@pytest.mark.parametrize("accepted", [(10, 4), (4, 10)])
-def test_settings_whose_drafts_are_accepted_differently_are_two(accepted: tuple[int, int]) -> None:
-    """
-    Equally long drafts alone make no one setting, and neither do drafts that no answer tells.
-    """
-    written = slo(sweep=LENGTHS)
-    plan = laid(written)
-    records = swept(plan, dict.fromkeys(ALL_LENGTHS, 1.2))
-    for trial, tokens in zip(plan.candidates, (*accepted, None, None), strict=True):
-        rounds = None if tokens is None else counted(6, 18, tokens)
-        records[trial.name] = [
-            replace(record, answer=replace(record.answer, rounds=rounds)) for record in records[trial.name]
-        ]
-
-    results = setting_results(sweep_answers(written, plan, records, "easy", FROZEN))
-
-    assert not any(result.same_as_another for result in results)
 
 
 def test_no_draft_is_no_choice() -> None:
@@ -425,7 +338,7 @@ def test_a_missing_ratio_is_written_with_its_reason() -> None:
     """
     trial = laid(slo(sweep=LENGTHS)).trials[1]
 
-    document = SettingResult(trial, Missing("too few canaries", 3), "throughput_ratio", {}, None).document()
+    document = SettingResult(trial, Missing("too few canaries", 3), "throughput_ratio", None).document()
 
     assert (None, None, None, 3, "too few canaries") == (
         document["ratio"],
@@ -459,12 +372,12 @@ def test_other_workloads_answers_are_not_mixed_in() -> None:
 @pytest.mark.parametrize(("lo", "draft"), [(0.99, None), (1.0, None), (1.01, "heavy")])
 def test_beyond_noise_means_the_whole_interval(lo: float, draft: str | None) -> None:
     """
-    Without a null arm, a center of 1.2 beats plain decoding only if its lower bound does.
+    A center of 1.2 beats plain decoding only if its lower bound does.
     """
     written = slo(sweep={"repeats": 1, "num_draft_tokens": [4]})
     plan = laid(written)
     trial = next(trial for trial in plan.trials if trial.arm == "candidate")
-    result = SettingResult(trial, Estimate(1.2, lo, 1.5, 16), "throughput_ratio", {}, None)
+    result = SettingResult(trial, Estimate(1.2, lo, 1.5, 16), "throughput_ratio", None)
 
     assert draft == dict(choose(written, [result], "easy").setting)["draft"]
 
@@ -487,37 +400,8 @@ def result_of(ran: rehearsal.Rehearsed) -> SettingResult:
 
 def test_an_effect_inside_the_noise_does_not_beat_plain() -> None:
     """
-    The same gain of 3 % is chosen on a quiet host and is not on a noisy one, which says why.
+    The same gain of 3 % is chosen on a quiet host and is not on a noisy one.
     """
     quiet, noisy = with_null_arm(1.03, 0.005), with_null_arm(1.03, 0.15)
 
-    because = noisy.verdict.workloads[0].because
     assert ("promoted", "graded_back") == tuple(rehearsed.verdict.workloads[0].outcome for rehearsed in (quiet, noisy))
-    assert "(noise " in because
-
-
-def test_a_harness_that_favours_one_side_raises_the_bar() -> None:
-    """
-    Whatever plain decoding "gains" over itself, in either direction, is no gain of a draft.
-    """
-    result = result_of(with_null_arm(1.1, 0.005))
-    assert isinstance(result.noise, Estimate)
-    assert result.beats_plain
-
-    for noise in (Estimate(1.15, 1.14, 1.16, 24), Estimate(0.87, 0.86, 0.88, 24)):
-        biased = SettingResult(result.trial, result.ratio, result.measure, result.logs, result.acceptance, noise)
-
-        assert not biased.beats_plain
-
-
-def test_the_choice_shows_the_null_run() -> None:
-    """
-    verdict.json holds what plain against plain read, beside the settings it was held against.
-    """
-    ran = with_null_arm(1.3, 0.02)
-    result = result_of(ran)
-
-    document: Any = choose(ran.case.slo, (result,), "easy").document()
-
-    assert document["null"]["lo"] <= 1.0 <= document["null"]["hi"]
-    assert result.ratio.n == document["null"]["n"]

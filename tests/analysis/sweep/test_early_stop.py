@@ -9,7 +9,7 @@ import pytest
 from bench.rehearsal import canaries, slo
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.sweep.choice import Choice, choose
-from gatekeeper.analysis.sweep.early_stop import competing, contests, early_stops
+from gatekeeper.analysis.sweep.early_stop import competing, early_stops, wants_answers
 from gatekeeper.analysis.sweep.setting_result import setting_results
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.backends.scripted.script import Script
@@ -99,7 +99,7 @@ def wanted(written: Slo, plan: SweepPlan, records: Records) -> dict[str, set[str
     for block in plan.blocks:
         stood = early_stops(sweep_answers(written, plan, records, "work"), block.stretch)
         for step in block.requests:
-            if stood.wants(block, trials[step.trial]):
+            if wants_answers(stood, block, trials[step.trial]):
                 keys[step.trial].add(step.key)
     return keys
 
@@ -117,9 +117,9 @@ def test_a_setting_that_is_clearly_worse_is_abandoned() -> None:
     early, never = promised(), promised(stop="never")
     (plan, stopped), (full_plan, full) = run(early, STEEP), run(never, STEEP)
 
-    stops = early_stops(sweep_answers(early, plan, stopped, "work")).stops
+    stops = early_stops(sweep_answers(early, plan, stopped, "work"))
     assert "slower-than-another" == stops["num_draft_tokens-6"].kind
-    assert sum(map(len, asked(stopped).values())) < 0.5 * sum(map(len, asked(full).values()))
+    assert sum(map(len, asked(stopped).values())) < 0.7 * sum(map(len, asked(full).values()))
     assert chosen(early, plan, stopped).setting == chosen(never, full_plan, full).setting
     says("sweeps", "a setting that is clearly worse is abandoned", chosen(early, plan, stopped).because)
     assert "early" not in chosen(never, full_plan, full).because
@@ -174,7 +174,7 @@ def test_later_answers_change_no_earlier_look() -> None:
             early_stops(sweep_answers(written, plan, looked_at, "work"), stretch)
             for looked_at in (first, measured(every))
         )
-        assert (up_to_stretch.stops, up_to_stretch.against_plain) == (all_of_it.stops, all_of_it.against_plain)
+        assert up_to_stretch == all_of_it
 
 
 def measured(records: Records) -> Records:
@@ -199,33 +199,6 @@ def test_every_stop_is_an_event_and_in_the_account() -> None:
     assert " draft length 2: 0." in str(reasons["num_draft_tokens-6"])
 
 
-def test_below_the_slos_bound_a_setting_is_left_and_may_still_be_chosen() -> None:
-    """
-    No setting can pass an objective of 3x: measuring ends, and the soak is left to prove it on the best of them.
-    """
-    written = promised(bound=3.0)
-    plan, records = run(written, STEEP)
-
-    stops = early_stops(sweep_answers(written, plan, records, "work")).stops
-    assert "below-the-bound" == stops["num_draft_tokens-2"].kind
-    assert 2 == dict(chosen(written, plan, records).setting)["num_draft_tokens"]
-
-
-def test_a_knob_without_effect_is_swept_once() -> None:
-    """
-    Where a server ignores a knob, the first look stops all but its least value, in a resumed sweep too.
-    """
-    written = promised(num_draft_tokens=[2], default={"num_draft_tokens": 2}, draft_n_min=[0, 1, 2])
-
-    plan, records = run(written, STEEP)
-
-    stops = early_stops(sweep_answers(written, plan, records, "work")).stops
-    ignored = {name for name, stop in stops.items() if (stop.kind, stop.look) == ("same-setting", 1)}
-    assert len(plan.candidates) - 1 == len(ignored)
-    assert asked(records) == wanted(written, plan, records)
-    assert chosen(written, plan, records).setting == setting(draft="heavy", draft_n_min=0, num_draft_tokens=2)
-
-
 def test_answers_that_fail_decide_nothing_early() -> None:
     """
     With too many lost pairs there is no early stop, for or against: absence is never good news.
@@ -233,22 +206,22 @@ def test_answers_that_fail_decide_nothing_early() -> None:
     written = promised()
     plan, records = run(written, {**STEEP, "faults": [{"every": 2, "arm": "candidate", "fault": "truncate"}]})
 
-    assert {} == early_stops(sweep_answers(written, plan, records, "work")).stops
+    assert {} == early_stops(sweep_answers(written, plan, records, "work"))
 
 
-def test_each_knob_is_its_own_contest() -> None:
+def test_values_of_two_knobs_do_not_compete() -> None:
     """
-    One knob at a time, the default races in every knob, and a value only against the values of its own.
+    One knob at a time, a value is stopped by the default or a value of its own knob: the lighter draft stays, although
+    another length is far faster, as the best values of both are combined.
     """
     subject = {"backend": "scripted", "target": "t", "drafts": ["heavy", "light"], "script": "truth.json"}
     written = promised(subject=subject, draft=["heavy", "light"])
-    plan, _ = laid(written, STEEP)
+    plan, records = run(written, STEEP)
 
-    races = contests(sweep_answers(written, plan, {}, "work"))
+    stops = early_stops(sweep_answers(written, plan, records, "work"))
 
-    assert [{"default", "draft-light"}, {"default", "num_draft_tokens-2", "num_draft_tokens-6"}] == [
-        {trial.name for trial in race} for race in races
-    ]
+    assert "num_draft_tokens-6" in stops
+    assert "slower-than-another" not in {stop.kind for name, stop in stops.items() if name == "draft-light"}
 
 
 def test_conditions_and_many_streams_are_asked_in_full() -> None:
@@ -262,32 +235,6 @@ def test_conditions_and_many_streams_are_asked_in_full() -> None:
     assert "concurrency-4" not in {trial.name for trial in competing(crowd, laid(crowd, STEEP)[0])}
 
 
-@pytest.mark.parametrize(("speculation", "least", "most"), [("required", 12, 12), ("optional", 24, 72)])
-def test_a_gain_is_proven_only_where_plain_decoding_may_be_chosen(speculation: str, least: int, most: int) -> None:
-    """
-    One setting that is about as fast as plain decoding: where it must speculate the soak is left to decide after the
-    answers of twelve canaries; where plain decoding is a choice too, sampling goes on.
-    """
-    written = promised(num_draft_tokens=[4])
-    work = written.workload[0].model_copy(update={"speculation": speculation})
-    written = written.model_copy(update={"workload": (work,)})
-    _, records = run(written, {**STEEP, "draft_token": 0.0072, "noise": {"answer": 0.06}})
-
-    assert least <= len(measured(records)["default"]) <= most
-
-
-def test_two_settings_that_are_nearly_alike_need_no_more_answers() -> None:
-    """
-    Neither of two lengths is proven faster, but neither can be faster by 5 %: whichever is soaked, little is lost.
-    """
-    written = promised(num_draft_tokens=[3, 4])
-    plan, records = run(written, {**STEEP, "ratio": {"3": 1.2, "4": 1.2}})
-
-    stops = early_stops(sweep_answers(written, plan, records, "work")).stops
-    assert ["decided", "decided"] == [stop.kind for stop in stops.values()]
-    assert len(measured(records)["default"]) < 72
-
-
 def test_a_process_that_warms_up_stops_nothing_as_too_slow() -> None:
     """
     A required workload whose draft begins 35 % slower and recovers over 300 s is not stopped as slower than plain
@@ -298,6 +245,6 @@ def test_a_process_that_warms_up_stops_nothing_as_too_slow() -> None:
     written = promised()
     plan, records = run(written, script)
 
-    stops = early_stops(sweep_answers(written, plan, records, "work")).stops
-    assert not {stop.kind for stop in stops.values()} & {"slower-than-plain", "below-the-bound"}
+    stops = early_stops(sweep_answers(written, plan, records, "work"))
+    assert "slower-than-plain" not in {stop.kind for stop in stops.values()}
     assert chosen(written, plan, records, required=True).setting != setting(draft=None)

@@ -30,7 +30,7 @@ def test_the_next_step_fits_the_answer(
     """
     More time where canaries are left, more canaries where there are too few; a wide interval is not called small.
     """
-    setting_result = SettingResult(TRIAL, ratio, "throughput_ratio", {}, None)
+    setting_result = SettingResult(TRIAL, ratio, "throughput_ratio", None)
     result = TryResult(word, setting_result, "", (sent,), most)  # type: ignore[arg-type]
 
     assert expected in next_step_text(result, 30.0, "again")

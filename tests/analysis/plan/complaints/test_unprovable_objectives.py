@@ -134,18 +134,6 @@ def test_what_the_first_answers_may_show_is_not_refused() -> None:
     assert ["weak"] == [complaint.weight for complaint in complained if complaint.about.startswith("objective ttft,")]
 
 
-@pytest.mark.parametrize(("swept", "weights"), [([0.5, 0.9], ["weak"]), ([0.0, 0.9], [])])
-def test_drafts_that_end_where_unsure_are_compared_with_a_fixed_length(swept: list[float], weights: list[str]) -> None:
-    """
-    Without 0.0 among the values of draft_p_min there is no fixed length, and the plan says so.
-    """
-    kind = replace(SEES_ALL, knobs=SEES_ALL.knobs | {"draft_p_min"})
-
-    complained = found(slo(sweep={"num_draft_tokens": [2, 8], "draft_p_min": swept}), kind=kind)
-
-    assert weights == [complaint.weight for complaint in complained if complaint.about == "sweep.draft_p_min"]
-
-
 @pytest.mark.parametrize("metric", ["acceptance_rate", "acceptance_length", "acceptance_window_min"])
 @pytest.mark.parametrize("source", ["ours", "claims"])
 def test_acceptance_that_a_server_does_not_tell_is_unprovable(metric: str, source: str) -> None:
