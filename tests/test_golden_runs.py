@@ -8,6 +8,9 @@ import json
 import numpy as np
 import pytest
 
+from gatekeeper.analysis.verdict.run_verdict import Verdict
+from gatekeeper.core.document import document_of, read_document
+from gatekeeper.core.text import json_text
 from tests.golden.make import GOLDEN, RUNS, what_is_shown
 
 DECIDED = {
@@ -47,6 +50,21 @@ def test_every_command_shows_the_same_bytes(name: str, monkeypatch: pytest.Monke
             f"{file} of the golden run '{name}' has changed (made with numpy {made_with}, this is {np.__version__}); "
             "if that is meant, run `python -m tests.golden.make` and read the diff"
         )
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_stored_verdict_is_read_whole(name: str) -> None:
+    """
+    Read as a Verdict and written again, verdict.json has the same bytes, but for the choices of the sweep.
+    """
+    stored = json.loads((GOLDEN / "runs" / name / "verdict.json").read_text())
+    for workload in stored["workloads"]:
+        workload["choice"] = {}
+
+    verdict = read_document(Verdict, stored, "verdict.json", hint="")
+
+    assert json_text(stored) == json_text(document_of(verdict))
+    assert (stored["outcome"], stored["exit_code"]) == (verdict.outcome, verdict.exit_code)
 
 
 def test_each_run_ends_as_it_should() -> None:

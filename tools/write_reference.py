@@ -20,6 +20,7 @@ from gatekeeper.analysis.verdict import run_verdict  # noqa: E402
 from gatekeeper.backends.dialect import Dialect  # noqa: E402
 from gatekeeper.core import manifest, verdict  # noqa: E402
 from gatekeeper.core.backend_registry import SERVERS, backend_names  # noqa: E402
+from gatekeeper.core.document import document_of  # noqa: E402
 from gatekeeper.core.exit_codes import ExitCode  # noqa: E402
 from gatekeeper.core.metrics import ALL  # noqa: E402
 from gatekeeper.core.metrics.metric import Metric, Sight  # noqa: E402
@@ -221,17 +222,14 @@ def environment() -> str:
 
 FAILED = run_verdict.WorkloadOutcome.FAILED
 CHECK = verdict.Check(
-    "", "", 0.0, verdict.Outcome.PASS, "", "", "", scope="", population=verdict.Bounds(0.0, 0.0), passed_with=""
-)
+    "", "", 0.0, verdict.Outcome.PASS, unit="", because="", why="",
+    scope="-", population=verdict.Bounds(0.0, 0.0), passed_with="-",
+)  # fmt: skip
 VERDICT: tuple[tuple[str, Any, dict[str, str]], ...] = (
     ("verdict.json", run_verdict.Verdict("", "", "", (), incomplete="-", routing=verdict.Missing("")), {}),
-    (
-        "A workload",
-        run_verdict.WorkloadVerdict("", FAILED, {}, (), required=True, because=""),
-        {"speculation": "required"},
-    ),
+    ("A workload", run_verdict.WorkloadVerdict("", FAILED, {}, True, "", ()), {"speculation": "required"}),
     ("A check", CHECK, {}),
-    ("An abandoned step", run_verdict.AbandonedStep("", {}, FAILED, (), ""), {}),
+    ("An abandoned step", run_verdict.AbandonedStep("", {}, FAILED, "", ()), {}),
     ("A transition", run_verdict.Transition("", "", {}, {}, ""), {"from": "before", "to": "after"}),
     ("A finding", verdict.Finding("", "", ""), {}),
 )
@@ -261,7 +259,7 @@ def files() -> str:
     parts = [head]
     for title, example, renamed in VERDICT:
         docs = FURTHER | attribute_docs(type(example))
-        meanings = {key: docs.get(renamed.get(key, key), "") for key in example.document()}
+        meanings = {key: docs.get(renamed.get(key, key), "") for key in document_of(example)}
         parts.append(f"## {title}\n\n{_meanings(meanings)}")
     for title, kind in (("manifest.json", manifest.Manifest), ("A model", manifest.Model), ("A file", manifest.File)):
         docs = attribute_docs(kind)

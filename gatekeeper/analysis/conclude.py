@@ -103,10 +103,10 @@ def _hopeless(case: Case, choices: Mapping[str, Choice]) -> dict[str, WorkloadVe
         return {}
     return {
         name: WorkloadVerdict(
-            name, WorkloadOutcome.UNPROVEN, setting_document(choice.setting), (), name in required,
+            name, WorkloadOutcome.UNPROVEN, setting_document(choice.setting), name in required,
             f"it is unproven whether a draft would help, and no soak could show it: {choice.doubt}"
             if choice.doubt is not None else f"no soak was sent; sweep: {choice.because}",
-            choice=choice,
+            (), choice=choice,
         )
         for name, choice in choices.items()
     }  # fmt: skip
@@ -257,7 +257,7 @@ def _workload_verdict(state: LadderState, workload: Workload) -> WorkloadVerdict
         because = f"the soak of this setting has not run yet; sweep: {choice.because}"
         setting, required = setting_document(state.settings[name]), workload.speculation == "required"
         outcome = WorkloadOutcome.UNPROVEN
-        return WorkloadVerdict(name, outcome, setting, (), required, because, choice=choice, steps=steps)
+        return WorkloadVerdict(name, outcome, setting, required, because, (), choice=choice, steps=steps)
     settled = replace(settled, steps=steps)
     if settled.outcome is WorkloadOutcome.GRADED_BACK and (reason := _failed_turns(steps)) is not None:
         return replace(settled, outcome=WorkloadOutcome.FAILED, because=reason)

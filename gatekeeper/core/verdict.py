@@ -1,11 +1,14 @@
 """What a verdict is made of: outcomes, estimates, checks and findings."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import IntEnum, StrEnum
-from typing import Any, Literal, Self
+from typing import Annotated, Literal, Self
 
+from pydantic import PlainSerializer, PlainValidator, model_serializer
+
+from gatekeeper.core.document import IF_ANY, UNWRITTEN
 from gatekeeper.core.errors import RESTORE_HINT
 from gatekeeper.core.metrics import BY_NAME
 
@@ -25,6 +28,18 @@ class Outcome(IntEnum):
         """Return the word written to verdict.json."""
         return self.name.lower()
 
+    @classmethod
+    def of_word(cls, word: object) -> "Outcome":
+        """Return the outcome that verdict.json writes as *word*; raise ValueError for another one."""
+        for outcome in cls:
+            if outcome.word == word:
+                return outcome
+        raise ValueError(f"must be pass, unproven or fail, not {word!r}")
+
+
+OutcomeWord = Annotated[Outcome, PlainSerializer(lambda outcome: outcome.word), PlainValidator(Outcome.of_word)]
+"""An outcome that a document has as its word."""
+
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
     """Return the worst of several outcomes; unproven if there are none."""
@@ -34,6 +49,10 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome:
 def rounded(value: float) -> float:
     """Round to six significant digits, so that a bound compares and prints alike on every machine."""
     return float(f"{value:.6g}") if math.isfinite(value) else value
+
+
+Rounded = Annotated[float, PlainSerializer(rounded)]
+"""A number that a document has with six significant digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +73,6 @@ class Estimate:
     shows: str = ""
     """What it shows where it misses its bound, in plain words, which lead the reason; empty: its figures say it."""
 
-    @classmethod
-    def of(cls, document: Mapping[str, Any], name: str = "center") -> "Estimate":
-        """Return the estimate that `figures` wrote into a document; a history's speeds have no number of samples."""
-        return cls(document[name], document["lo"], document["hi"], document.get("n", 0))
-
     def rounded(self) -> "Estimate":
         """Return the estimate at the precision it is compared and written with."""
         population = self.population.rounded() if self.population is not None else None
@@ -71,6 +85,10 @@ class Estimate:
         population = self.population.as_change() if self.population is not None else None
         return replace(self, center=self.center - 1, lo=self.lo - 1, hi=self.hi - 1, population=population)
 
+    @model_serializer
+    def _write(self) -> dict[str, object]:
+        return figures("center", self)
+
 
 def fact(value: float, n: int, *notes: str) -> Estimate:
     """Return a value that was counted, not estimated: lo = center = hi."""
@@ -82,11 +100,7 @@ class Missing:
     """No estimate, and the reason."""
 
     because: str
-    n: int = 0
-
-    def document(self) -> dict[str, object]:
-        """Return the reason, as verdict.json writes it in place of what is missing."""
-        return {"because": self.because}
+    n: Annotated[int, UNWRITTEN] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +147,8 @@ class Check:
     bound: str
     """at_least | at_most"""
     threshold: float
-    outcome: Outcome
+    outcome: OutcomeWord
     """pass: the whole interval keeps the bound | fail: the whole interval breaks it | unproven"""
-    unit: str
-    """Of threshold, center, lo and hi: always a base unit."""
-    because: str
-    """The reason in words; may change between versions."""
-    why: str
-    """As the SLO says."""
     center: float | None = None
     """The estimate, six significant digits; null: there is none."""
     lo: float | None = None
@@ -148,43 +156,28 @@ class Check:
     hi: float | None = None
     n: int = 0
     """Samples that the estimate rests on."""
-    scope: str | None = None
+    _: KW_ONLY
+    unit: str
+    """Of threshold, center, lo and hi: always a base unit."""
+    because: str
+    """The reason in words; may change between versions."""
+    why: str
+    """As the SLO says."""
+    scope: Annotated[str | None, IF_ANY] = None
     """What the interval is about: these canaries (`frozen`) or prompts like them (`population`); None if counted."""
-    population: Bounds | None = None
+    population: Annotated[Bounds | None, IF_ANY] = None
     """Beside an interval for these canaries: the one for prompts like them, for information."""
-    passed_with: str | None = None
+    passed_with: Annotated[str | None, IF_ANY] = None
     """What the system needs in operation for this check to pass: `warm-up`; None where it needs nothing."""
-    against: str | None = None
+    against: Annotated[str | None, IF_ANY] = None
     """`certified`: the bound is on this run over the certified run; None: on this run alone."""
-    settles: bool = False
-    """What was measured still changed at the end of the soak; no part of the document."""
+    settles: Annotated[bool, UNWRITTEN] = False
+    """What was measured still changed at the end of the soak."""
 
     @property
     def bare_reason(self) -> str:
         """Return the reason for a reader who sees beside it what the bound is relative to."""
         return self.because.removeprefix(AGAINST_CERTIFIED)
-
-    def document(self) -> dict[str, object]:
-        """Return the check as verdict.json writes it."""
-        return {
-            "metric": self.metric,
-            "bound": self.bound,
-            "threshold": self.threshold,
-            "outcome": self.outcome.word,
-            "center": self.center,
-            "lo": self.lo,
-            "hi": self.hi,
-            "n": self.n,
-            "unit": self.unit,
-            "because": self.because,
-            "why": self.why,
-            **known(
-                scope=self.scope,
-                population=self.population and asdict(self.population),
-                passed_with=self.passed_with,
-                against=self.against,
-            ),
-        }
 
 
 _WRONG, _FAILS, _MEMORY, _COOL, _LEAK = (
@@ -338,14 +331,10 @@ class Finding:
     about: str
     detail: str
     advice: str = ""
-    voids: frozenset[str] = field(default=frozenset(), compare=False)
+    voids: Annotated[frozenset[str], UNWRITTEN] = field(default=frozenset(), compare=False)
     """Metrics that are unproven because of it."""
 
     @property
     def means(self) -> str:
         """Return what its kind says of the run."""
         return next((kind.means for kind in FindingKind if kind == self.kind), self.kind)
-
-    def document(self) -> dict[str, object]:
-        """Return the finding as verdict.json writes it."""
-        return {"kind": self.kind, "about": self.about, "detail": self.detail, "advice": self.advice}

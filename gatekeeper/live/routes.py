@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gatekeeper.analysis.plan.settings import setting_document, speculates
 from gatekeeper.core.clock import Instant, stamp
+from gatekeeper.core.document import document_of
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.policy import Policy, Watch
 from gatekeeper.core.records import Generation, Setting
@@ -290,7 +291,7 @@ def _changed(
     change = RouteChange(
         at=stamp(now.wall), workload=standing.workload, kind=move.kind, before=standing.step, after=move.step,
         setting=setting_document(rules.ladder[move.step]), because=move.because + (UNSOAKED if unsoaked else ""),
-        evidence=tuple(check.document() for check in move.evidence),
+        evidence=tuple(document_of(check) for check in move.evidence),
     )  # fmt: skip
     new_standing = after_change(standing, change)
     if new_standing.step == standing.step:

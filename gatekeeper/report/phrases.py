@@ -186,7 +186,7 @@ def routing(verdict: Verdict) -> str:
     compared = verdict.routing
     if not isinstance(compared, Routing):
         return f"routing: {compared.because}" if compared is not None else ""
-    mix, single = show(rounded(compared.policy_throughput), "tok/s"), describe_setting(dict(compared.best.setting))
+    mix, single = show(rounded(compared.policy_throughput), "tok/s"), describe_setting(compared.best.setting)
     evidence = f"{compared.rests_on}, {compared.gain.n} canaries a workload"
     gain = f"{ratio(compared.gain)} as fast as {single} for all workloads ({evidence})"
     return f"routing: {mix} over the mix of workloads, {gain}; {compared.says}"

@@ -9,6 +9,7 @@ import pytest
 from gatekeeper.analysis.conclude import Conclusion, conclude
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.core.document import document_of
 from gatekeeper.core.records import Generation, Role, Setting, StoredRecords, setting
 from gatekeeper.core.verdict import Doubt, Finding, Outcome
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, concluded, sample, soaked, with_soak
@@ -158,7 +159,7 @@ def test_a_fail_steps_down_and_is_certified_again() -> None:
     assert all(transition.at for transition in verdict.transitions)
     assert all("throughput_ratio" in transition.because for transition in verdict.transitions)
     assert (1, {"draft": None}) == (verdict.exit_code, verdict.workloads[0].setting)
-    document: Any = verdict.document()
+    document: Any = document_of(verdict)
     steps = document["workloads"][0]["steps"]
     assert [(f"soak-{n}", "failed") for n in (1, 2, 3)] == [(step["soak"], step["outcome"]) for step in steps]
     assert [dict(knobs) for knobs in soaked_settings[:3]] == [step["setting"] for step in steps]
@@ -471,7 +472,7 @@ def test_the_same_records_give_the_same_verdict() -> None:
     """
     conclude() reads no clock and draws no luck.
     """
-    first, second = (concluded(bare({"easy": WINNING, "hard": LOSING})).verdict.document() for _ in range(2))
+    first, second = (document_of(concluded(bare({"easy": WINNING, "hard": LOSING})).verdict) for _ in range(2))
 
     assert first == second
 
@@ -490,7 +491,7 @@ def test_figures_are_reported_beside_the_checks() -> None:
     A reader sees ratio, acceptance and speed with their intervals, promised or not, and what the sweep chose and why.
     """
     (workload,) = concluded(bare({"easy": WINNING})).verdict.workloads
-    document: dict[str, Any] = workload.document()
+    document: dict[str, Any] = document_of(workload)
 
     assert {"throughput_ratio", "acceptance_rate", "decode_throughput", "answers"} <= document["measured"].keys()
     assert {"draft": "heavy", "num_draft_tokens": 4} == document["choice"]["setting"]

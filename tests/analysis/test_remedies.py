@@ -11,7 +11,7 @@ from tests.builders.slo import slo
 
 
 def check(metric: str = "throughput_ratio", bound: str = "at_least", **interval: float) -> Check:
-    return Check(metric, bound, 1.16, Outcome.UNPROVEN, "1", "because", "why", **interval)  # type: ignore[arg-type]
+    return Check(metric, bound, 1.16, Outcome.UNPROVEN, unit="1", because="because", why="why", **interval)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,9 @@ def test_answers_until_a_check_is_decided_are_counted_on_either_side() -> None:
 
 def verdict(**changes: object) -> Verdict:
     checks = (check(), replace(check(), outcome=Outcome.PASS), replace(check(), outcome=Outcome.FAIL))
-    workload = WorkloadVerdict("easy", WorkloadOutcome.UNPROVEN, {}, checks, required=True, because="because of this")
+    workload = WorkloadVerdict(
+        "easy", WorkloadOutcome.UNPROVEN, {}, checks=checks, required=True, because="because of this"
+    )
     return replace(Verdict("made", "certification", "abc", (workload,)), **changes)  # type: ignore[arg-type]
 
 

@@ -135,7 +135,10 @@ PROMPTS = PromptSpeeds(Estimate(1.42, 1.3, 1.55, 24), ("easy-003", "easy-007", "
 
 def check(metric: str, bound: str, threshold: float, outcome: Outcome, *interval: float, unit: str = "1") -> Check:
     center, lo, hi = interval or (None, None, None)
-    return Check(metric, bound, threshold, outcome, unit, f"{metric} is so", f"{metric} matters", center, lo, hi, 24)
+    return Check(
+        metric, bound, threshold, outcome, center, lo, hi, 24,
+        unit=unit, because=f"{metric} is so", why=f"{metric} matters",
+    )  # fmt: skip
 
 
 CHECKS = (
@@ -164,14 +167,20 @@ VERDICT = Verdict(
             "easy",
             WorkloadOutcome.UNPROVEN,
             DRAFTED,
-            CHECKS,
+            checks=CHECKS,
             required=True,
             because="ttft is so",
             measured=Measured({"throughput_ratio": RATIO}, prompts=PROMPTS),
             choice=CHOICE,
         ),
         WorkloadVerdict(
-            "hard", WorkloadOutcome.GRADED_BACK, {"draft": None}, (), required=False, because="too slow", choice=CHOICE
+            "hard",
+            WorkloadOutcome.GRADED_BACK,
+            {"draft": None},
+            required=False,
+            because="too slow",
+            checks=(),
+            choice=CHOICE,
         ),
     ),
     HOST,

@@ -30,9 +30,9 @@ def test_the_outcome_of_a_run(
     """
     The contract's order: failed, then graded back, then unproven, else promoted; no workload at all is unproven.
     """
-    checks = () if host is None else (Check("memory_headroom", "at_least", 1.0, host, "B", "b", "w"),)
+    checks = () if host is None else (Check("memory_headroom", "at_least", 1.0, host, unit="B", because="b", why="w"),)
     workloads = tuple(
-        WorkloadVerdict(str(at), WorkloadOutcome(outcome), {}, (), required, "b") for at, outcome in enumerate(outcomes)
+        WorkloadVerdict(str(at), WorkloadOutcome(outcome), {}, required, "b", ()) for at, outcome in enumerate(outcomes)
     )
 
     verdict = Verdict("s", "demo", "m", workloads, checks, incomplete=incomplete)

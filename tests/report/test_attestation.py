@@ -21,13 +21,11 @@ SLO = slo()
 
 
 def check(outcome: Outcome) -> Check:
-    return Check("throughput_ratio", "at_least", 1.16, outcome, "1", "", "")
+    return Check("throughput_ratio", "at_least", 1.16, outcome, unit="1", because="", why="")
 
 
 def workload(outcome: str, *checks: Outcome, required: bool = True) -> WorkloadVerdict:
-    return WorkloadVerdict(
-        outcome, WorkloadOutcome(outcome), {"draft": None}, tuple(map(check, checks)), required=required, because=""
-    )
+    return WorkloadVerdict(outcome, WorkloadOutcome(outcome), {"draft": None}, required, "", tuple(map(check, checks)))
 
 
 def stated(*workloads: WorkloadVerdict, grade: str = "certification", host: tuple[Check, ...] = ()) -> dict[str, Any]:

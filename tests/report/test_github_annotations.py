@@ -43,7 +43,7 @@ at_least = "10 GB"
 
 
 def check(metric: str, bound: str, threshold: float, outcome: Outcome) -> Check:
-    return Check(metric, bound, threshold, outcome, "1", f"{metric} says 50%,\nno", "it was promised")
+    return Check(metric, bound, threshold, outcome, unit="1", because=f"{metric} says 50%,\nno", why="it was promised")
 
 
 CHECKS = (
@@ -54,7 +54,7 @@ CHECKS = (
 
 
 def verdict(outcome: str = "failed", *, required: bool = True) -> Verdict:
-    easy = WorkloadVerdict("easy", WorkloadOutcome(outcome), {"draft": None}, CHECKS, required, "because of this")
+    easy = WorkloadVerdict("easy", WorkloadOutcome(outcome), {"draft": None}, required, "because of this", CHECKS)
     host = (check("memory_headroom", "at_least", 10e9, Outcome.FAIL),)
     return Verdict("made", "demo", "abc", (easy,), host, (Finding("odd", "host: a, b", "seen", "look"),))
 
@@ -104,7 +104,7 @@ def test_an_objective_that_settings_given_up_broke_has_its_line(kind: str, *, re
     """
     late = replace(check("ttft", "at_most", 0.2, Outcome.FAIL), unit="s", center=0.3, lo=0.28, hi=0.312)
     step = AbandonedStep(
-        "soak-1", {"draft": "heavy", "num_draft_tokens": 4}, WorkloadOutcome.FAILED, (late,), "too late"
+        "soak-1", {"draft": "heavy", "num_draft_tokens": 4}, WorkloadOutcome.FAILED, "too late", (late,)
     )
     stepped_back = verdict("graded_back", required=required)
     given_up = replace(

@@ -16,11 +16,11 @@ SOAKED = Measured(soak_seconds=2000 / 3)
 
 
 def check(outcome: Outcome, metric: str = "throughput_ratio", because: str = "[1.2, 1.3]", why: str = "pays") -> Check:
-    return Check(metric, "at_least", 1.16, outcome, "1", because, why, 1.25, 1.2, 1.3, 12)
+    return Check(metric, "at_least", 1.16, outcome, 1.25, 1.2, 1.3, 12, unit="1", because=because, why=why)
 
 
 def workload(outcome: str, *checks: Check, required: bool = True) -> WorkloadVerdict:
-    return WorkloadVerdict("easy", WorkloadOutcome(outcome), {"draft": "heavy"}, checks, required, "because of this")
+    return WorkloadVerdict("easy", WorkloadOutcome(outcome), {"draft": "heavy"}, required, "because of this", checks)
 
 
 def read(*workloads: WorkloadVerdict, host: tuple[Check, ...] = (), incomplete: str | None = None) -> ET.Element:
@@ -88,8 +88,8 @@ GIVEN_UP = tuple(
         f"soak-{number}",
         {"draft": "heavy", "num_draft_tokens": length},
         WorkloadOutcome.FAILED,
-        (failed_check,),
         "too late",
+        (failed_check,),
         measured=SOAKED,
     )
     for number, length, failed_check in (

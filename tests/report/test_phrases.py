@@ -14,7 +14,7 @@ from tests.builders.page_data import DRAFTED, RATIO, choice_of
 
 def workload(outcome: str, **more: Any) -> WorkloadVerdict:
     return WorkloadVerdict(
-        "easy", WorkloadOutcome(outcome), DRAFTED, (), required=True, because="because of this", **more
+        "easy", WorkloadOutcome(outcome), DRAFTED, checks=(), required=True, because="because of this", **more
     )
 
 
@@ -36,8 +36,8 @@ def test_a_unit_is_written_once() -> None:
     """
     Centre and bounds in one unit name it once; in two units each keeps its own.
     """
-    alike = Check("ttft", "at_most", 1.0, Outcome.PASS, "s", "", "", 0.06, 0.059, 0.061)
-    apart = Check("ttft", "at_most", 1.0, Outcome.PASS, "s", "", "", 0.9, 0.8, 1.1)
+    alike = Check("ttft", "at_most", 1.0, Outcome.PASS, unit="s", because="", why="", center=0.06, lo=0.059, hi=0.061)
+    apart = Check("ttft", "at_most", 1.0, Outcome.PASS, unit="s", because="", why="", center=0.9, lo=0.8, hi=1.1)
 
     assert "60 ms [59, 61]" == measured(alike)
     assert "900 ms [800 ms, 1.1 s]" == measured(apart)
@@ -47,7 +47,7 @@ def test_an_interval_says_which_prompts_it_is_about() -> None:
     """
     These canaries, with the interval for prompts like them beside it; prompts like these; nothing for a count.
     """
-    bare = Check("throughput_ratio", "at_least", 1.16, Outcome.PASS, "1", "", "", 1.31, 1.29, 1.33, 24)
+    bare = Check("throughput_ratio", "at_least", 1.16, Outcome.PASS, 1.31, 1.29, 1.33, 24, unit="1", because="", why="")
     these = replace(bare, scope="frozen", population=Bounds(1.22, 1.41))
 
     says("reports", "an interval says which prompts it is about", about(these))

@@ -23,18 +23,21 @@ def render_line(verdict: Verdict, policy: str | None = None) -> str:
 
 
 MEASURED = Measured({"throughput_ratio": RATIO})
-FAST = WorkloadVerdict("easy", WorkloadOutcome.PROMOTED, DRAFTED, (), True, "it is faster", measured=MEASURED)
-PLAIN = WorkloadVerdict("hard", WorkloadOutcome.GRADED_BACK, {"draft": None}, (), False, "too slow")
+FAST = WorkloadVerdict("easy", WorkloadOutcome.PROMOTED, DRAFTED, True, "it is faster", (), measured=MEASURED)
+PLAIN = WorkloadVerdict("hard", WorkloadOutcome.GRADED_BACK, {"draft": None}, False, "too slow", ())
 
 
 def check(outcome: Outcome) -> Check:
-    return Check("throughput_ratio", "at_least", 1.16, outcome, "1", "the reason", "the why", 1.31, 1.22, 1.38, 24)
+    return Check(
+        "throughput_ratio", "at_least", 1.16, outcome, 1.31, 1.22, 1.38, 24,
+        unit="1", because="the reason", why="the why",
+    )  # fmt: skip
 
 
 def workload(outcome: str, *checks: Check, **more: Any) -> WorkloadVerdict:
     knobs = {"draft": "org/heavy", "num_draft_tokens": 4} if outcome == "promoted" else {"draft": None}
     return WorkloadVerdict(
-        "easy", WorkloadOutcome(outcome), knobs, checks, required=True, because="because of this", **more
+        "easy", WorkloadOutcome(outcome), knobs, checks=checks, required=True, because="because of this", **more
     )
 
 

@@ -5,12 +5,16 @@ slower than with plain decoding.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import model_serializer
 
 from gatekeeper.analysis.metrics.over_time import settled
 from gatekeeper.analysis.metrics.pair_speeds import pair_logs, speeds_of
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, mean_ratio
 from gatekeeper.analysis.stats import fixed_canaries
-from gatekeeper.core.verdict import Estimate, StillChanging, figures
+from gatekeeper.core.document import WriteFields
+from gatekeeper.core.verdict import Estimate, StillChanging
 
 EACH = 0.99
 """Confidence by which each canary is called slower: of 24 that are as fast as plain decoding, one is called so by
@@ -26,14 +30,9 @@ class PromptSpeeds:
     slower: tuple[str, ...] | None
     """Canaries that are proven slower than plain decoding, each at the confidence EACH; None with too few repeats."""
 
-    def document(self) -> dict[str, object]:
-        """Return it as verdict.json writes it."""
-        return {
-            "typical": figures("center", self.typical),
-            "slower": list(self.slower) if self.slower is not None else None,
-            "canaries": self.typical.n,
-            "confidence": EACH,
-        }
+    @model_serializer(mode="wrap")
+    def _write(self, write: WriteFields) -> dict[str, Any]:
+        return write(self) | {"canaries": self.typical.n, "confidence": EACH}
 
 
 def prompt_speeds(metric: str, evidence: PairedAnswers) -> PromptSpeeds | None:

@@ -10,15 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import fmean
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from gatekeeper.analysis.plan.settings import chosen_of, concurrency_of, conditions_of, speculates
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.core.records import Generation, Role, Setting
+from gatekeeper.core.records import Generation, Knobs, Role, Setting
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Estimate, Missing, figures, rounded
+from gatekeeper.core.verdict import Estimate, Missing, Rounded
 
 LEAST = 5
 """Canaries that every setting must have answered, per workload: fewer are too few to resample."""
@@ -31,15 +33,22 @@ Answered = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]
 
 
 @dataclass(frozen=True, slots=True)
+class SingleSetting:
+    """The best setting for all workloads alike."""
+
+    trial: str
+    setting: Knobs
+    throughput: Rounded
+
+
+@dataclass(frozen=True, slots=True)
 class Routing:
     """What one route per workload gains over one setting for all of them."""
 
-    policy_throughput: float
+    policy_throughput: Rounded
     """Tokens per second over the mix of workloads, each on its route."""
-    best: Trial
-    """The best single setting."""
-    best_throughput: float
-    plain_throughput: float
+    best: Annotated[SingleSetting, Field(alias="best_static")]
+    plain_throughput: Rounded
     gain: Estimate
     """The routes over the best single setting."""
     against_plain: Estimate
@@ -47,22 +56,6 @@ class Routing:
     rests_on: str
     """Which answers it rests on."""
     says: str
-
-    def document(self) -> dict[str, object]:
-        """Return it as verdict.json writes it."""
-        return {
-            "policy_throughput": rounded(self.policy_throughput),
-            "best_static": {
-                "trial": self.best.name,
-                "setting": dict(self.best.setting),
-                "throughput": rounded(self.best_throughput),
-            },
-            "plain_throughput": rounded(self.plain_throughput),
-            "gain": figures("center", self.gain),
-            "against_plain": figures("center", self.against_plain),
-            "rests_on": self.rests_on,
-            "says": self.says,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,17 +198,17 @@ def routing(
     policies, statics = _blended(drawn, weighed, columns)
     plain = next(number for number, trial in enumerate(trials) if trial.arm == "plain")
     best, streams = int(static.argmax()), concurrency_of(slo, trials[plain].setting)
-    compared = Routing(
+    gain = _interval(policy / static[best], policies / statics.max(axis=1), slo.confidence, few)
+    routed = [name for name, route in routes.items() if not _served([trials[best]], route)]
+    return Routing(
         policy_throughput=float(policy) * streams,
-        best=trials[best],
-        best_throughput=float(static[best]) * streams,
+        best=SingleSetting(trials[best].name, dict(trials[best].setting), float(static[best]) * streams),
         plain_throughput=float(static[plain]) * streams,
-        gain=_interval(policy / static[best], policies / statics.max(axis=1), slo.confidence, few),
+        gain=gain,
         against_plain=_interval(policy / static[plain], policies / statics[:, plain], slo.confidence, few),
         rests_on=mix.rests_on,
-        says="",
+        says=_describe_gain(gain, routed, reasons or {}),
     )
-    return replace(compared, says=_says(compared, routes, reasons or {}))
 
 
 def _served(trials: Sequence[Trial], route: Setting) -> Trial | None:
@@ -273,14 +266,13 @@ def _interval(center: float, draws: intervals.Floats, level: float, n: int) -> E
     return Estimate(float(center), float(lo), float(hi), n).rounded()
 
 
-def _says(compared: Routing, routes: Mapping[str, Setting], reasons: Mapping[str, str]) -> str:
-    """Say whether routing wins; where one setting for all is faster, say why the routes are not that setting."""
-    workloads = [name for name, route in routes.items() if not _served([compared.best], route)]
-    if not workloads:
+def _describe_gain(gain: Estimate, routed: Sequence[str], reasons: Mapping[str, str]) -> str:
+    """Say whether routing wins; where the best single setting is faster, say why *routed* workloads do not use it."""
+    if not routed:
         return "the policy uses this one setting for all workloads"
-    if compared.gain.lo > 1:
+    if gain.lo > 1:
         return "routing is faster than the best single setting"
-    if compared.gain.hi >= 1:
+    if gain.hi >= 1:
         return "routing is not proven faster than the best single setting"
-    reason = "; ".join(f"{name}: {reasons[name]}" for name in workloads if reasons.get(name))
+    reason = "; ".join(f"{name}: {reasons[name]}" for name in routed if reasons.get(name))
     return f"the best single setting is faster{f', but not chosen: {reason}' if reason else ''}"

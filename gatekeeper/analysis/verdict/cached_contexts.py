@@ -2,8 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Annotated
+
+from pydantic import Field
 
 from gatekeeper.analysis.metrics.cached_turns import pair_timed_turns
 from gatekeeper.analysis.metrics.checks import check
@@ -12,13 +15,19 @@ from gatekeeper.analysis.metrics.lost_pairs import Pair
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, values_of
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import ttft
+from gatekeeper.core.document import IF_ANY
 from gatekeeper.core.metrics import ANSWER_RATIO
 from gatekeeper.core.slo import Objective
-from gatekeeper.core.verdict import Estimate, Missing, Outcome, figures, known, rounded
+from gatekeeper.core.verdict import Estimate, Missing, OutcomeWord, Rounded
 
 CONTEXTS = (*(512 * 2**power for power in range(12)), math.inf)
 """The longest prompts that each bin may have, in tokens."""
 TURN_RATIO = "warm_cache_turn_ratio"
+_UNMEASURED = Missing("it was not measured")
+
+
+def _is_missing(value: object) -> bool:
+    return isinstance(value, Missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,33 +44,17 @@ class CachedContext:
     """Compared in both arms."""
     failed: int
     """Of them, in either arm."""
-    outcome: Outcome
+    outcome: OutcomeWord
     """Of the bound on the ratio; the bounds of all lengths hold together."""
-    ratio: Estimate | Missing
+    ratio: Annotated[Estimate | Missing, Field(alias=TURN_RATIO, exclude_if=_is_missing)] = _UNMEASURED
     """Time of whole turns, plain decoding over drafting."""
-    first_token: Estimate | Missing
+    first_token: Annotated[Estimate | Missing, Field(alias="warm_cache_ttft_delta", exclude_if=_is_missing)] = (
+        _UNMEASURED
+    )
     """The relative change of the time to first token."""
-    ttft: Mapping[str, float]
+    acceptance: Annotated[Estimate | Missing, Field(alias="acceptance_rate", exclude_if=_is_missing)] = _UNMEASURED
+    ttft: Annotated[Mapping[str, Rounded], IF_ANY] = field(default_factory=dict)
     """The median seconds to the first token, by arm."""
-    acceptance: Estimate | Missing
-
-    def document(self) -> dict[str, object]:
-        """Return it as verdict.json writes it."""
-        estimates = {
-            TURN_RATIO: self.ratio,
-            "warm_cache_ttft_delta": self.first_token,
-            "acceptance_rate": self.acceptance,
-        }
-        return {
-            "least": self.least,
-            "most": self.most,
-            "conversations": self.conversations,
-            "turns": self.turns,
-            "failed": self.failed,
-            "outcome": self.outcome.name.lower(),
-            **{name: figures("center", value) for name, value in estimates.items() if isinstance(value, Estimate)},
-            **known(ttft={arm: rounded(value) for arm, value in self.ttft.items()} or None),
-        }
 
 
 def measure_contexts(paired: PairedAnswers, objectives: Sequence[Objective]) -> tuple[CachedContext, ...]:

@@ -89,6 +89,6 @@ class LadderState:
         failed = any(check.outcome is Outcome.FAIL for check in host)
         outcome, host_checks = (WorkloadOutcome.FAILED, tuple(host)) if failed else (verdict.outcome, ())
         step = AbandonedStep(
-            soak.name, verdict.setting, outcome, verdict.checks, because, host_checks, measured=verdict.measured
+            soak.name, verdict.setting, outcome, because, verdict.checks, host_checks, measured=verdict.measured
         )
         self.steps.setdefault(verdict.name, []).append(step)

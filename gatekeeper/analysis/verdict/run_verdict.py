@@ -1,22 +1,41 @@
 """The verdict of a run: the outcome of each workload, the checks that prove it, and the exit code."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import Annotated, Any
+
+from pydantic import Field, PlainSerializer, PlainValidator, model_serializer, model_validator
 
 from gatekeeper.analysis.metrics.host.energy import EnergyUse
 from gatekeeper.analysis.metrics.prompt_speeds import PromptSpeeds
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing_gain import Routing
+from gatekeeper.analysis.verdict.cached_contexts import CachedContext
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.document import IF_ANY, UNWRITTEN, WriteFields
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.verdict import Check, Doubt, Estimate, Finding, Missing, Outcome, figures, known, worst
 
-if TYPE_CHECKING:  # it brings numpy, which a command that prints a line does without
-    from gatekeeper.analysis.verdict.cached_contexts import CachedContext
+_COUNTS = ("soak_seconds", "answers", "plain_answers", "longest_prompt", "longest_answer")
+"""What stands before the metrics in a document."""
+
+
+def _is_required(speculation: object) -> bool:
+    if speculation not in {"required", "optional"}:
+        raise ValueError("must be required or optional")
+    return speculation == "required"
+
+
+_REQUIRED = (
+    Field(alias="speculation"),
+    PlainSerializer(lambda required: "required" if required else "optional"),
+    PlainValidator(_is_required),
+)
+_CHOICE = (PlainSerializer(lambda choice: choice.document() if choice else {}), PlainValidator(lambda _: None))
+"""A stored verdict is read without the sweep's choice, which rests on more than is written of it."""
 
 GAP_TAILS = ("itl_p95", "itl_p99")
 """Metrics that are shown of both arms: those of the plain arm as `plain_itl_p95` and `plain_itl_p99`."""
@@ -26,26 +45,26 @@ GAP_TAILS = ("itl_p95", "itl_p99")
 class Measured:
     """Figures of a soak that a person wants to see beside the checks; an empty one where nothing was soaked."""
 
-    figures: Mapping[str, Estimate] = field(default_factory=dict)
+    figures: Annotated[Mapping[str, Estimate], UNWRITTEN] = field(default_factory=dict)
     """By metric, as they are shown: six significant digits."""
-    soak_seconds: float | None = None
-    answers: int | None = None
-    plain_answers: int | None = None
-    longest_prompt: int | None = None
+    soak_seconds: Annotated[float | None, IF_ANY] = None
+    answers: Annotated[int | None, IF_ANY] = None
+    plain_answers: Annotated[int | None, IF_ANY] = None
+    longest_prompt: Annotated[int | None, IF_ANY] = None
     """In tokens; None where they are not counted."""
-    canaries: tuple[Canary, ...] = ()
+    canaries: Annotated[tuple[Canary, ...], UNWRITTEN] = ()
     """Those with an answer that did not fail: what they asked for is certified. Only policy.toml tells of it."""
-    models: tuple[str, ...] = ()
+    models: Annotated[tuple[str, ...], UNWRITTEN] = ()
     """The names by which the server called its model. Only policy.toml has them."""
-    longest_answer: int | None = None
-    acceptance_by_position: tuple[float, ...] = ()
-    prompts: PromptSpeeds | None = None
+    longest_answer: Annotated[int | None, IF_ANY] = None
+    acceptance_by_position: Annotated[tuple[float, ...], IF_ANY] = ()
+    prompts: Annotated[PromptSpeeds | None, IF_ANY] = None
     """How the speed against plain decoding is spread over prompts."""
-    energy: EnergyUse | None = None
+    energy: Annotated[EnergyUse | None, IF_ANY] = None
     """What a token of each arm took, where an objective compares them."""
-    contexts: "tuple[CachedContext, ...]" = ()
+    contexts: Annotated[tuple[CachedContext, ...], IF_ANY] = ()
     """Turns on a warm cache, by the length of their prompts."""
-    claimed: bool = False
+    claimed: Annotated[bool, UNWRITTEN] = False
     """The counts of rounds are the server's claims."""
 
     def claims(self, metric: str) -> bool:
@@ -58,23 +77,27 @@ class Measured:
         figure = self.figures.get(metric)
         return figure.center if figure is not None else None
 
-    def document(self) -> dict[str, object]:
-        """Return it as verdict.json writes it."""
-        counts = ("soak_seconds", "answers", "plain_answers", "longest_prompt", "longest_answer")
-        return {
-            **known(**{name: getattr(self, name) for name in counts}),
-            **{
-                metric: figures("center", figure)
-                | known(**{"scope": figure.scope, "from": "claims" if self.claims(metric) else None})
-                for metric, figure in self.figures.items()
-            },
-            **known(
-                acceptance_by_position=list(self.acceptance_by_position) or None,
-                prompts=self.prompts and self.prompts.document(),
-                energy=self.energy and self.energy.document(),
-                contexts=[context.document() for context in self.contexts] or None,
-            ),
+    @model_serializer(mode="wrap")
+    def _write(self, write: WriteFields) -> dict[str, Any]:
+        written = write(self)
+        counts = {name: written.pop(name) for name in _COUNTS if name in written}
+        metrics = {
+            metric: figures("center", figure)
+            | known(**{"scope": figure.scope, "from": "claims" if self.claims(metric) else None})
+            for metric, figure in self.figures.items()
         }
+        return counts | metrics | written
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, written: Any) -> Any:
+        # Beside the fields, each key is a metric.
+        if not isinstance(written, dict):
+            return written
+        names = {part.name for part in fields(cls)}
+        metrics = {key: figure for key, figure in written.items() if key not in names}
+        claimed = any(isinstance(figure, dict) and figure.get("from") == "claims" for figure in metrics.values())
+        return {key: part for key, part in written.items() if key in names} | {"figures": metrics, "claimed": claimed}
 
 
 NOTHING_MEASURED = Measured()
@@ -111,23 +134,11 @@ class AbandonedStep:
     setting: Knobs
     outcome: WorkloadOutcome
     """failed | unproven"""
-    checks: tuple[Check, ...]
     because: str
+    checks: tuple[Check, ...]
     host_checks: tuple[Check, ...] = ()
     """Host checks of its soak; only where one of them failed."""
     measured: Measured = NOTHING_MEASURED
-
-    def document(self) -> dict[str, object]:
-        """Return the step as verdict.json writes it."""
-        return {
-            "soak": self.soak,
-            "setting": self.setting,
-            "outcome": self.outcome,
-            "because": self.because,
-            "checks": [check.document() for check in self.checks],
-            "host_checks": [check.document() for check in self.host_checks],
-            "measured": self.measured.document(),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,30 +149,16 @@ class WorkloadVerdict:
     outcome: WorkloadOutcome
     setting: Knobs
     """The knobs to deploy; `{"draft": null}` is plain decoding."""
-    checks: tuple[Check, ...]
-    required: bool
+    required: Annotated[bool, *_REQUIRED]
     """Whether the SLO requires speculation: required | optional"""
     because: str
+    checks: tuple[Check, ...]
     measured: Measured = NOTHING_MEASURED
     """Figures a person wants to see beside the checks, whether an objective names them or not."""
-    choice: Choice | None = None
+    choice: Annotated[Choice | None, *_CHOICE] = None
     """What the sweep saw and why it chose."""
     steps: tuple[AbandonedStep, ...] = ()
     """The settings that were soaked before this one, in their order."""
-
-    def document(self) -> dict[str, object]:
-        """Return the workload as verdict.json writes it."""
-        return {
-            "name": self.name,
-            "outcome": self.outcome,
-            "setting": self.setting,
-            "speculation": "required" if self.required else "optional",
-            "because": self.because,
-            "checks": [check.document() for check in self.checks],
-            "measured": self.measured.document(),
-            "choice": self.choice.document() if self.choice is not None else {},
-            "steps": [step.document() for step in self.steps],
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,19 +167,9 @@ class Transition:
 
     at: str
     workload: str
-    before: Knobs
-    after: Knobs
+    before: Annotated[Knobs, Field(alias="from")]
+    after: Annotated[Knobs, Field(alias="to")]
     because: str
-
-    def document(self) -> dict[str, object]:
-        """Return the transition as verdict.json writes it."""
-        return {
-            "at": self.at,
-            "workload": self.workload,
-            "from": self.before,
-            "to": self.after,
-            "because": self.because,
-        }
 
 
 def no_soak_decides(choices: Mapping[str, Choice | None], required: Collection[str]) -> bool:
@@ -207,12 +194,12 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     transitions: tuple[Transition, ...] = ()
     """Every step down the fallback ladder."""
-    incomplete: str | None = None
-    """Why the records do not suffice, if they do not; then the exit code is never 0."""
-    doubts: tuple[Doubt, ...] = ()
-    """The same, each with what to do about it; no part of the document."""
-    routing: Routing | Missing | None = None
+    routing: Annotated[Routing | Missing | None, IF_ANY] = None
     """What one route per workload gains over one setting for all."""
+    incomplete: Annotated[str | None, IF_ANY] = None
+    """Why the records do not suffice, if they do not; then the exit code is never 0."""
+    doubts: Annotated[tuple[Doubt, ...], UNWRITTEN] = ()
+    """The same, each with what to do about it."""
 
     @property
     def outcome(self) -> WorkloadOutcome:
@@ -242,21 +229,10 @@ class Verdict:
         """Return whether no soak followed, because plain decoding had no one speed where the sweep needed it."""
         choices = {workload.name: workload.choice for workload in self.workloads}
         required = {workload.name for workload in self.workloads if workload.required}
-        unmeasured = all(workload.measured is NOTHING_MEASURED for workload in self.workloads)
+        unmeasured = all(workload.measured == NOTHING_MEASURED for workload in self.workloads)
         return self.incomplete is None and unmeasured and no_soak_decides(choices, required)
 
-    def document(self) -> dict[str, object]:
-        """Return the content of verdict.json."""
-        return {
-            "schema": 1,
-            "slo": self.slo,
-            "grade": self.grade,
-            "outcome": self.outcome,
-            "exit_code": self.exit_code,
-            "manifest_sha256": self.manifest_sha256,
-            "workloads": [workload.document() for workload in self.workloads],
-            "host_checks": [check.document() for check in self.host_checks],
-            "findings": [finding.document() for finding in self.findings],
-            "transitions": [transition.document() for transition in self.transitions],
-            **known(routing=self.routing and self.routing.document(), incomplete=self.incomplete or None),
-        }
+    @model_serializer(mode="wrap")
+    def _write(self, write: WriteFields) -> dict[str, Any]:
+        head = {"schema": 1, "slo": self.slo, "grade": self.grade}
+        return head | {"outcome": self.outcome, "exit_code": self.exit_code} | write(self)

@@ -9,6 +9,7 @@ from gatekeeper.analysis.sweep.setting_result import setting_results
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.soak_time import clock_ran_backwards
 from gatekeeper.analysis.verdict.wrong_counters import counter_lie, impossible_counts, negative_control
+from gatekeeper.core.document import document_of
 from gatekeeper.core.records import Role, Setting
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.verdict import Finding
@@ -58,7 +59,7 @@ def sweep_conclusion(case: Case) -> dict[str, object]:
         "schema": 1,
         "slo": case.slo.name,
         "workloads": {name: choice.document() for name, choice in choices.items()},
-        "findings": [finding.document() for finding in findings],
+        "findings": [document_of(finding) for finding in findings],
     }
 
 

@@ -88,7 +88,7 @@ def judge_workload(
     contexts = measure_contexts(evidence, objectives)
     measured = replace(_measured(evidence, lost), soak_seconds=seconds, energy=energy, contexts=contexts)
     setting = setting_document(knobs)
-    verdict = WorkloadVerdict(name, outcome, setting, checks, required, because, measured=measured, choice=choice)
+    verdict = WorkloadVerdict(name, outcome, setting, required, because, checks, measured=measured, choice=choice)
     return verdict, findings
 
 
@@ -193,7 +193,7 @@ def judge_baseline(case: Case, soak: SoakPlan, name: str, choice: Choice, becaus
         return None
     outcome, setting, measured = WorkloadOutcome.GRADED_BACK, setting_document(PLAIN), _measured(plain, {})
     return WorkloadVerdict(
-        name, outcome, setting, checks, required=False, because=because, measured=measured, choice=choice
+        name, outcome, setting, checks=checks, required=False, because=because, measured=measured, choice=choice
     )
 
 

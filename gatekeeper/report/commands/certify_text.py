@@ -13,7 +13,8 @@ def sweep_text(document: Document) -> str:
     for name, choice in document["workloads"].items():
         lines.append(f"{name}: {describe_setting(choice['setting'])}; {choice['because']}")
         for result in choice["settings"]:
-            speed = ratio(Estimate.of(result, "ratio")) if result["ratio"] else result["because"]
+            ends = (result[name] for name in ("ratio", "lo", "hi", "n"))
+            speed = ratio(Estimate(*ends)) if result["ratio"] else result["because"]
             acceptance = result["acceptance_rate"]
             rate = "" if acceptance is None else f", acceptance {acceptance:.2f}"
             lines.append(f"    {result['trial']:<28} {speed}{rate}, {result['n']} canaries")

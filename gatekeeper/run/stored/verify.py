@@ -16,6 +16,7 @@ from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy,
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core import parse
 from gatekeeper.core import slo as slo_file
+from gatekeeper.core.document import document_of
 from gatekeeper.core.errors import RESTORE_HINT, GatekeeperError, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.reasons import Reason
@@ -111,10 +112,9 @@ def judge_again(directory: RunDirectory, manifest: Manifest) -> VerifiedRun:
         raise _unreadable(error) from error
     ran = {"gatekeeper": __version__, "numpy": np.__version__}
     exact = all(manifest.versions.get(name) == version for name, version in ran.items())
-    document = verdict.document()
     if exact and verdict_json.render(verdict).encode() != directory.read(VERDICT):
         raise NoProofError(Reason.TAMPERED, "verdict.json does not match the records", hint=RESTORE_HINT)
-    if _gist(document) != _gist(stored):
+    if _gist(document_of(verdict)) != _gist(stored):
         raise NoProofError(
             Reason.TAMPERED if exact else Reason.UNPROVEN,
             f"verdict.json says '{stored.get('outcome')}', "

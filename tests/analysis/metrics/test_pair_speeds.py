@@ -11,6 +11,7 @@ import pytest
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.prompt_speeds import EACH, prompt_speeds
+from gatekeeper.core.document import document_of
 from gatekeeper.core.metrics import SPEED_RATIOS
 from gatekeeper.core.records import Answer
 from tests.builders.slo import Twins, evidence, generation, known, steady, twins
@@ -87,7 +88,7 @@ def test_prompts_that_are_proven_slower_are_named() -> None:
     assert speeds is not None
     assert pytest.approx(1.17, abs=0.01) == speeds.typical.center
     assert tuple(f"c-{at:03}" for at in range(4, 12)) == speeds.slower
-    written: dict[str, Any] = {**speeds.document()}
+    written: dict[str, Any] = document_of(speeds)
     assert ("c-004", 12, EACH) == (written["slower"][0], written["canaries"], written["confidence"])
 
 

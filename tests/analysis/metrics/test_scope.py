@@ -12,6 +12,7 @@ from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.remedies import remedy
+from gatekeeper.core.document import document_of
 from gatekeeper.core.records import Role, StoredRecords
 from gatekeeper.core.verdict import Estimate, Outcome
 from tests.builders.golden_words import says
@@ -141,11 +142,9 @@ def test_a_check_names_the_scope_in_words_and_in_its_document() -> None:
     assert (Outcome.PASS, Outcome.UNPROVEN) == (these.outcome, wide.outcome)
     says("estimates", "a check names the scope in words and in its document (1)", these.because)
     says("estimates", "a check names the scope in words and in its document (2)", wide.because)
-    assert ("frozen", {"lo": wide.lo, "hi": wide.hi}) == (
-        these.document()["scope"],
-        these.document()["population"],
-    )
-    assert ("population", False) == (wide.document()["scope"], "population" in wide.document())
+    document, wide_document = document_of(these), document_of(wide)
+    assert ("frozen", {"lo": wide.lo, "hi": wide.hi}) == (document["scope"], document["population"])
+    assert ("population", False) == (wide_document["scope"], "population" in wide_document)
 
 
 def test_what_would_decide_it_is_a_longer_soak_or_more_canaries() -> None:

@@ -86,7 +86,7 @@ def test_the_mix_decides_the_best_static_setting() -> None:
     """
     compared = gained(routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), {"good": 99.0, "bad": 1.0}, ROUTES))
 
-    assert "default" == compared.best.name
+    assert "default" == compared.best.trial
     assert 1 < compared.gain.center < 1.02
 
 

@@ -65,12 +65,14 @@ def test_the_last_moment_is_too_late(until: datetime, issued: datetime, expected
 
 
 def check(outcome: Outcome) -> Check:
-    return Check("swap_growth", "at_most", 0, outcome, "B", "it grew", "no swap")
+    return Check("swap_growth", "at_most", 0, outcome, unit="B", because="it grew", why="no swap")
 
 
 def verdict(*outcomes: str, required: bool = True, host: tuple[Check, ...] = (), **more: Any) -> Verdict:
     workloads = [
-        WorkloadVerdict(f"w{at}", WorkloadOutcome(outcome), {"draft": None}, (), required=required, because=f"so {at}")
+        WorkloadVerdict(
+            f"w{at}", WorkloadOutcome(outcome), {"draft": None}, checks=(), required=required, because=f"so {at}"
+        )
         for at, outcome in enumerate(outcomes)
     ]
     return Verdict("made", more.pop("grade", "certification"), "abc", tuple(workloads), host, **more)

@@ -349,4 +349,4 @@ def test_findings_are_the_same_when_judged_again() -> None:
 
     again = conclude(ran.case).verdict
 
-    assert ran.verdict.document() == again.document()
+    assert ran.verdict == again

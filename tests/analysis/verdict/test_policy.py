@@ -60,7 +60,7 @@ ASKING = (
 def ended(name: str, outcome: str, **more: Any) -> WorkloadVerdict:
     knobs = SETTING if outcome == "promoted" else {"draft": None}
     return WorkloadVerdict(
-        name, WorkloadOutcome(outcome), knobs, (), required=False, because=f"{name} is {outcome}", **more
+        name, WorkloadOutcome(outcome), knobs, checks=(), required=False, because=f"{name} is {outcome}", **more
     )
 
 
@@ -114,7 +114,7 @@ def test_a_host_that_failed_turns_every_route_off() -> None:
     """
     Memory that ran out does not ask which workload it was.
     """
-    failed = Check("memory_headroom", "at_least", 1e10, Outcome.FAIL, "B", "short", "it must fit")
+    failed = Check("memory_headroom", "at_least", 1e10, Outcome.FAIL, unit="B", because="short", why="it must fit")
 
     policy = written(ended("easy", "promoted"), host=(failed,))
 
@@ -128,7 +128,16 @@ def test_a_check_that_passed_with_a_warm_up_makes_it_an_obligation(
     """
     A route needs a warm-up only where its first token kept its bound with one, and says after which pause.
     """
-    first = Check("ttft_delta", "at_most", 0.08, Outcome.PASS, "1", "in time", "people wait", passed_with=passed_with)
+    first = Check(
+        "ttft_delta",
+        "at_most",
+        0.08,
+        Outcome.PASS,
+        unit="1",
+        because="in time",
+        why="people wait",
+        passed_with=passed_with,
+    )
 
     policy = written(replace(ended("easy", "promoted"), checks=(first,)))
 
@@ -277,7 +286,7 @@ def test_a_host_that_failed_leaves_nothing_to_guard() -> None:
     """
     No route speculates, so no bound is watched.
     """
-    failed = Check("memory_headroom", "at_least", 1e10, Outcome.FAIL, "B", "short", "it must fit")
+    failed = Check("memory_headroom", "at_least", 1e10, Outcome.FAIL, unit="B", because="short", why="it must fit")
 
     assert [] == written(ended("easy", "promoted"), host=(failed,))["guard"]
 

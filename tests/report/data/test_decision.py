@@ -207,7 +207,7 @@ def test_a_workload_nobody_measured_has_a_name_only() -> None:
     """
     A run that was interrupted before its soak says where, and claims nothing.
     """
-    bare_one = WorkloadVerdict("easy", WorkloadOutcome.UNPROVEN, DRAFTED, (), True, "no soak yet")
+    bare_one = WorkloadVerdict("easy", WorkloadOutcome.UNPROVEN, DRAFTED, True, "no soak yet", ())
     decision = decide(
         Verdict("made", "certification", "f", (bare_one,), incomplete="unfinished"), unfinished="in the sweep"
     )
@@ -221,7 +221,7 @@ def test_a_failed_run_says_what_failed_whatever_else_is_unproven() -> None:
     """
     On a virtual Mac without free memory the reason of exit code 1 is the memory, and of exit code 3 the Mac.
     """
-    workload = WorkloadVerdict("easy", WorkloadOutcome.UNPROVEN, DRAFTED, (), True, "this is a virtual Mac")
+    workload = WorkloadVerdict("easy", WorkloadOutcome.UNPROVEN, DRAFTED, True, "this is a virtual Mac", ())
     verdict = Verdict("made", "certification", "f", (workload,), incomplete="this is a virtual Mac")
     headroom = check("memory_headroom", "at_least", 10e9, Outcome.FAIL, 3e9, 3e9, 3e9, unit="B")
 
@@ -236,7 +236,7 @@ def test_answers_that_are_alike_are_quality() -> None:
     Agreement is counted in canaries.
     """
     alike = check("token_agreement", "at_least", 1.0, Outcome.PASS, 1.0, 1.0, 1.0)
-    verdict = WorkloadVerdict("easy", WorkloadOutcome.PROMOTED, DRAFTED, (alike,), True, "")
+    verdict = WorkloadVerdict("easy", WorkloadOutcome.PROMOTED, DRAFTED, True, "", (alike,))
 
     says(
         "reports",

@@ -14,7 +14,7 @@ from tests.builders.project_folder import ROOT
 
 
 def check(metric: str = "throughput_ratio", bound: str = "at_least", outcome: Outcome = Outcome.FAIL) -> Check:
-    return Check(metric, bound, 1.16, outcome, "1", "because", "why")
+    return Check(metric, bound, 1.16, outcome, unit="1", because="because", why="why")
 
 
 HEADROOM = check("memory_headroom")
@@ -29,7 +29,7 @@ def verdict(*checks: Check, host_checks: tuple[Check, ...] = (), **changes: obje
         Outcome.FAIL: WorkloadOutcome.FAILED,
     }
     outcome = outcomes[max((check.outcome for check in checks), default=Outcome.PASS)]
-    workload = WorkloadVerdict("easy", outcome, {"draft": "d"}, checks, required=False, because="of its checks")
+    workload = WorkloadVerdict("easy", outcome, {"draft": "d"}, False, "of its checks", checks)
     return replace(Verdict("made", "certification", "abc", (workload,), host_checks), **changes)  # type: ignore[arg-type]
 
 

@@ -12,7 +12,7 @@ VALUES = st.lists(st.floats(-1e12, 1e12, allow_subnormal=False), min_size=1, max
 
 
 def check(outcome: Outcome = Outcome.PASS, bound: str = "at_least", **figures: float | None) -> Check:
-    return Check("throughput_ratio", bound, 1.16, outcome, "1", "because", "why", **figures)  # type: ignore[arg-type]
+    return Check("throughput_ratio", bound, 1.16, outcome, unit="1", because="because", why="why", **figures)  # type: ignore[arg-type]
 
 
 @given(VALUES)

@@ -299,7 +299,7 @@ def test_a_failed_objective_comes_first_with_its_reason_and_remedy() -> None:
     """
     given_up = replace(PAGE.verdict.workloads[0].checks[0], metric="ttft_delta", bound="at_most", threshold=0.08)
     given_up = replace(given_up, outcome=Outcome.FAIL, center=0.145, lo=0.13, hi=0.158, why="readers wait")
-    step = AbandonedStep("soak-1", DRAFTED, WorkloadOutcome.FAILED, (given_up,), "too late")
+    step = AbandonedStep("soak-1", DRAFTED, WorkloadOutcome.FAILED, "too late", (given_up,))
     workload = replace(PAGE.verdict.workloads[1], required=True, steps=(step,))
     verdict = Verdict("made", "certification", "f" * 64, (PAGE.verdict.workloads[0], workload))
 
@@ -440,7 +440,7 @@ def test_the_given_up_setting_of_a_card_is_the_one_of_the_table() -> None:
     passed = replace(PAGE.verdict.workloads[0].checks[0], center=1.4, lo=1.2, hi=1.5)
     slow = replace(passed, center=1.3)
     steps = [
-        AbandonedStep(f"soak-{number}", {**DRAFTED, "num_draft_tokens": number}, WorkloadOutcome.FAILED, (check,), "no")
+        AbandonedStep(f"soak-{number}", {**DRAFTED, "num_draft_tokens": number}, WorkloadOutcome.FAILED, "no", (check,))
         for number, check in ((6, passed), (2, slow))
     ]
     workload = replace(PAGE.verdict.workloads[1], choice=None, steps=tuple(steps))

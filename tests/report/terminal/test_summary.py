@@ -26,17 +26,17 @@ FIGURES = {
     )
 }
 SOAKED = Measured(FIGURES)
-JSON = WorkloadVerdict("json", WorkloadOutcome.PROMOTED, DRAFTED, CHECKS[:1], True, "it is faster", measured=SOAKED)
+JSON = WorkloadVerdict("json", WorkloadOutcome.PROMOTED, DRAFTED, True, "it is faster", CHECKS[:1], measured=SOAKED)
 LATE = check("ttft_delta", "at_most", 0.08, Outcome.FAIL, 0.146, 0.135, 0.158)
 EASY = WorkloadVerdict(
     "easy",
     WorkloadOutcome.GRADED_BACK,
     {"draft": None},
-    (),
     True,
     "drafting off",
+    (),
     measured=Measured({"decode_throughput": FIGURES["plain_decode_throughput"]}),
-    steps=(AbandonedStep("soak-1", DRAFTED, WorkloadOutcome.FAILED, (LATE,), "too late", measured=SOAKED),),
+    steps=(AbandonedStep("soak-1", DRAFTED, WorkloadOutcome.FAILED, "too late", (LATE,), measured=SOAKED),),
 )
 
 
@@ -142,9 +142,12 @@ def test_a_summary_prints_hostile_text_as_it_is() -> None:
     """
     A reason with markup of the terminal library neither fails the command nor controls the terminal.
     """
-    bad = Check("ttft", "at_most", 0.2, Outcome.FAIL, "s", "[/nothing] \x1b]0;mine\x07", "[bold]why[/]", 1, 1, 1, 5)
+    bad = Check(
+        "ttft", "at_most", 0.2, Outcome.FAIL, 1, 1, 1, 5,
+        unit="s", because="[/nothing] \x1b]0;mine\x07", why="[bold]why[/]",
+    )  # fmt: skip
     workload = WorkloadVerdict(
-        "a\x1b[2J", WorkloadOutcome.FAILED, {"draft": None}, (bad,), required=True, because="[/]"
+        "a\x1b[2J", WorkloadOutcome.FAILED, {"draft": None}, checks=(bad,), required=True, because="[/]"
     )
 
     text = shown(decide(Verdict("made", "demo", "abc", (workload,))))

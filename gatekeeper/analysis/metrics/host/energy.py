@@ -20,7 +20,7 @@ from gatekeeper.analysis.stats.total_time import linearised
 from gatekeeper.core.records import Generation
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.units import show
-from gatekeeper.core.verdict import Estimate, Missing, rounded
+from gatekeeper.core.verdict import Estimate, Missing, Rounded
 
 REST = "rest"
 """The phase of host samples in which the system under test runs and has nothing to do."""
@@ -36,15 +36,11 @@ RESTS = 2
 class EnergyUse:
     """What the tokens of both arms took, above rest in the middle of its range."""
 
-    plain: float
+    plain: Rounded
     """Joules a token."""
-    drafting: float
+    drafting: Rounded
     basis: str
     """Whose power it is, and which tool read it."""
-
-    def document(self) -> dict[str, object]:
-        """Return it as verdict.json writes it."""
-        return {"plain": rounded(self.plain), "drafting": rounded(self.drafting), "basis": self.basis}
 
 
 def energy_use(paired: PairedAnswers) -> EnergyUse | None:
