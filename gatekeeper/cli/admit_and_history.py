@@ -160,7 +160,7 @@ def history(runs_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG00
 
         click.echo(history_page.render(runs), nl=False)
         return
-    show(runs.document(), history_text(runs), as_json=form == "json")
+    show(runs, history_text(runs), as_json=form == "json")
 
 
 @click.command()

@@ -97,14 +97,15 @@ def graded(command: Callable[..., Any]) -> Callable[..., Any]:
     return baseline(grade(command))
 
 
-def show(document: Any, text: str, *, as_json: bool) -> None:
-    """Print the document or the text on stdout; on a terminal, its lines break between words."""
+def show(result: object, text: str, *, as_json: bool) -> None:
+    """Print a result as JSON or as *text* on stdout; on a terminal, its lines break between words."""
     import json
 
+    from gatekeeper.core.document import document_of
     from gatekeeper.core.text import inert_json, printable_error
 
     if as_json:
-        sys.stdout.write(inert_json(json.dumps(document, indent=1, ensure_ascii=False)) + "\n")
+        sys.stdout.write(inert_json(json.dumps(document_of(result), indent=1, ensure_ascii=False)) + "\n")
     else:
         sys.stdout.write(with_own_commands(wrapped(printable_error(text), sys.stdout)))
 

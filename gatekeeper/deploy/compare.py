@@ -26,6 +26,7 @@ from gatekeeper.report.data.compared_runs import (
     Contrast,
     RunComparison,
     WorkloadResult,
+    figure_of,
 )
 from gatekeeper.run.stored.judge import judge
 
@@ -77,7 +78,7 @@ def contrast(
     """
     if before is None or after is None:
         lacking = "either" if before is after else "A" if before is None else "B"
-        return Contrast(metric, before, after, f"not measured in {lacking}")
+        return Contrast(metric, before, after, says=f"not measured in {lacking}")
     row, change = BY_NAME[metric], None
     if row.relative:
         change = rounded(after.center - before.center)
@@ -87,7 +88,7 @@ def contrast(
     logs = not row.relative and min(then.lo, now.lo) > 0
     apart = run_to_run.apart(then, now, count, math.log if logs else float)
     says = run_to_run.better_or_worse(apart.lo, apart.hi, unchanged=0.0, higher_is_better=row.higher_is_better)
-    return Contrast(metric, before, after, says, change, proven=says != run_to_run.NO_DIFFERENCE)
+    return Contrast(metric, before, after, change, proven=says != run_to_run.NO_DIFFERENCE, says=says)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +102,7 @@ class _Side:
 
     def figure(self, workload: str, metric: str) -> ComparedFigure | None:
         verdict = self.workloads.get(workload)
-        figure = verdict.measured.figures.get(metric) if verdict is not None else None
-        if verdict is None or figure is None:
-            return None
-        source = "claims" if verdict.measured.claims(metric) else None
-        return ComparedFigure(figure.center, figure.lo, figure.hi, figure.n, figure.scope, source)
+        return figure_of(verdict.measured, metric) if verdict is not None else None
 
     def result(self, workload: str) -> WorkloadResult | None:
         verdict = self.workloads.get(workload)

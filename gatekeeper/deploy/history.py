@@ -1,25 +1,28 @@
 """Stored runs over time, with the trend of the newest ones."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from gatekeeper.analysis.metrics.host.host_series import host_numbers
 from gatekeeper.analysis.verdict.against_certified import compare_inputs
-from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
+from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, WorkloadVerdict
+from gatekeeper.core.document import read_document
+from gatekeeper.core.errors import RESTORE_HINT, GatekeeperError, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.metrics import DECODE_RATIO, PLAIN_SPEED
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import record_files, run_directory
-from gatekeeper.core.system.run_directory import RunDirectory
+from gatekeeper.core.system.run_directory import VERDICT, RunDirectory
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import sold_gigabytes
+from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.deploy.compare import contrast, read_inputs
 from gatekeeper.report.data import run_history
-from gatekeeper.report.data.compared_runs import ComparedFigure
+from gatekeeper.report.data.compared_runs import ComparedFigure, figure_of
+from gatekeeper.report.data.workload_summary import best_first
 from gatekeeper.run.stored import verify
 
 LONGEST = 16
@@ -59,24 +62,25 @@ def _read(path: Path) -> _RecordedRun:
     """Read a run; its verdict is the stored one, shown only if the checksums match."""
     directory = RunDirectory(path)
     manifest, slo = read_inputs(path)
-    trouble, verdict = None, {}
+    trouble, verdict = None, None
     try:
         verify.check_sums(directory)
-        verdict = directory.document("verdict.json")
+        verdict = read_document(Verdict, directory.document(VERDICT), VERDICT, hint=RESTORE_HINT)
     except NoProofError as error:
         trouble = error.message
     entry = run_history.HistoryRun(
-        run=str(path), at=manifest.frozen_at, outcome=verdict.get("outcome", "unfinished"), grade=verdict.get("grade"),
-        trouble=trouble, footprint_peak=_footprint(path), host=_host(manifest), failed=tuple(_failed(verdict)),
-        workloads={workload["name"]: _workload(workload) for workload in verdict.get("workloads", ())},
+        run=str(path), at=manifest.frozen_at, outcome=verdict.outcome if verdict else "unfinished",
+        grade=verdict.grade if verdict else None, trouble=trouble, footprint_peak=_footprint(path),
+        host=_host(manifest), failed=tuple(_failed(verdict)) if verdict else (),
+        workloads={workload.name: _workload(workload) for workload in verdict.workloads} if verdict else {},
     )  # fmt: skip
     return _RecordedRun(manifest, slo, entry)
 
 
-def _workload(workload: Mapping[str, Any]) -> run_history.HistoryWorkload:
+def _workload(workload: WorkloadVerdict) -> run_history.HistoryWorkload:
     speed, bound = _speed(workload)
-    figures = {metric: ComparedFigure.of(workload["measured"].get(metric)) for metric in TREND}
-    return run_history.HistoryWorkload(workload["outcome"], workload["setting"], figures, speed, bound)
+    figures = {metric: figure_of(workload.measured, metric) for metric in TREND}
+    return run_history.HistoryWorkload(workload.outcome, workload.setting, figures, speed, bound)
 
 
 def _host(manifest: Manifest) -> str:
@@ -86,45 +90,31 @@ def _host(manifest: Manifest) -> str:
     return ", ".join(str(part) for part in (chip, sold) if part) or "unknown host"
 
 
-def _checks(workload: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the checks of the final setting, then those of the settings that were given up, the fastest one first."""
-    yield from workload["checks"]
-    for step in sorted(workload.get("steps", ()), key=_gain, reverse=True):
-        yield from step["checks"]
-
-
-def _gain(step: Mapping[str, Any]) -> float:
-    """Return the speed-up of a setting that was given up, as the report does; 0 where it was not measured."""
-    own_checks = (check for check in step["checks"] if "against" not in check)
-    ratios = [check for check in own_checks if check["metric"] == DECODE_RATIO] or [step["measured"].get(DECODE_RATIO)]
-    return float((ratios[0] or {}).get("center") or 0.0)
-
-
-def _speed(workload: Mapping[str, Any]) -> tuple[ComparedFigure | None, float | None]:
+def _speed(workload: WorkloadVerdict) -> tuple[ComparedFigure | None, float | None]:
     """Return the speed against plain decoding of the fastest setting that was soaked with a draft, and its bound."""
-    for check in _checks(workload):
-        if check["metric"] == DECODE_RATIO and check["bound"] == "at_least" and "against" not in check:
-            ends = check["center"], check["lo"], check["hi"]
-            return (ComparedFigure(*ends) if None not in ends else None), check["threshold"]
-    steps = sorted(workload.get("steps", ()), key=_gain, reverse=True)
-    figures = (part["measured"].get(DECODE_RATIO) for part in (workload, *steps))
-    return ComparedFigure.of(next(filter(None, figures), None)), None
+    parts: list[WorkloadVerdict | AbandonedStep] = [workload, *best_first(workload)]
+    for check in (check for part in parts for check in part.checks):
+        if check.metric == DECODE_RATIO and check.bound == "at_least" and check.against is None:
+            if check.center is None or check.lo is None or check.hi is None:
+                return None, check.threshold
+            return ComparedFigure(check.center, check.lo, check.hi), check.threshold
+    return next(filter(None, (figure_of(part.measured, DECODE_RATIO) for part in parts)), None), None
 
 
-def _failed(verdict: Mapping[str, Any]) -> Iterator[run_history.StandingCheck]:
+def _failed(verdict: Verdict) -> Iterator[run_history.StandingCheck]:
     """Yield the checks that failed or are open; those of the last setting that was given up only where they failed."""
-    for workload in verdict.get("workloads", ()):
-        yield from _standing(workload["name"], workload["checks"])
-        for step in workload.get("steps", ())[-1:]:
-            about = f"{workload['name']}, {describe_setting(step['setting'])}, given up"
-            yield from _standing(about, (check for check in step["checks"] if check["outcome"] == "fail"))
-    yield from _standing("host", verdict.get("host_checks", ()))
+    for workload in verdict.workloads:
+        yield from _standing(workload.name, workload.checks)
+        for step in workload.steps[-1:]:
+            about = f"{workload.name}, {describe_setting(step.setting)}, given up"
+            yield from _standing(about, (check for check in step.checks if check.outcome is Outcome.FAIL))
+    yield from _standing("host", verdict.host_checks)
 
 
-def _standing(about: str, checks: Iterable[Mapping[str, Any]]) -> Iterator[run_history.StandingCheck]:
+def _standing(about: str, checks: Iterable[Check]) -> Iterator[run_history.StandingCheck]:
     for check in checks:
-        if check["outcome"] != "pass":
-            yield run_history.StandingCheck(about, check["metric"], check["because"])
+        if check.outcome is not Outcome.PASS:
+            yield run_history.StandingCheck(about, check.metric, check.because)
 
 
 def _with_changes(runs: Sequence[_RecordedRun]) -> Iterator[run_history.HistoryRun]:

@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from pydantic import model_serializer
+
+from gatekeeper.core.document import WriteFields
 from gatekeeper.core.records import Knobs
-from gatekeeper.report.data.compared_runs import ComparedFigure, Contrast, by_field, for_json
+from gatekeeper.report.data.compared_runs import ComparedFigure, Contrast
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +33,11 @@ class HistoryWorkload:
     bound: float | None
     """What the SLO requires of it."""
 
-    def document(self) -> dict[str, object]:
-        """Return it as `history --json` prints it."""
-        return {
-            "outcome": self.outcome,
-            "setting": dict(self.setting),
-            **for_json(self.figures),
-            "speed": for_json(self.speed),
-            "bound": self.bound,
-        }
+    @model_serializer(mode="wrap")
+    def _write(self, write: WriteFields) -> dict[str, Any]:
+        written = write(self)
+        figures: dict[str, Any] = written.pop("figures")
+        return {"outcome": self.outcome, "setting": self.setting} | figures | written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +77,8 @@ class NoTrend:
     after: str
     because: str
 
-    def document(self) -> dict[str, object]:
-        """Return it as `history --json` prints it."""
+    @model_serializer
+    def _write(self) -> dict[str, Any]:
         return {"a": None, "b": self.after, "because": self.because}
 
 
@@ -107,6 +107,6 @@ class RunHistory:
     slos: tuple[SloHistory, ...]
     unreadable: tuple[UnreadableRun, ...] = field(default=())
 
-    def document(self) -> dict[str, object]:
-        """Return it as `history --json` prints it."""
-        return {"schema": 1, **by_field(self)}
+    @model_serializer(mode="wrap")
+    def _write(self, write: WriteFields) -> dict[str, Any]:
+        return {"schema": 1} | write(self)
