@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AwareDatetime, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AwareDatetime, BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 
 from gatekeeper.core.canary import OPTIONS, Canary
+from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.core.metrics import WATCHED
@@ -82,11 +83,6 @@ class CertifiedRequest(InputTable):
         values = {name: getattr(self, name) for name in OPTIONS}
         return {name: value for name, value in values.items() if value is not None}
 
-    def document(self) -> dict[str, Any]:
-        """Return it as policy.toml has it."""
-        written: dict[str, Any] = self.model_dump(mode="json", exclude_none=True)
-        return {name: value for name, value in written.items() if value is not False or name == "thinking"}
-
 
 def shape_of(name: str, value: Any) -> Any:
     """Return what of a field's value is compared; None where it is the same as no such field.
@@ -123,23 +119,23 @@ class Route(InputTable):
     speculation: bool
     because: str = ""
     setting: ChosenKnobs = ChosenKnobs()
+    longest_prompt: int | None = Field(default=None, ge=1, description="tokens of the longest certified prompt")
+    longest_format: int | None = Field(
+        default=None, ge=1, description="bytes of the longest certified response format, as JSON"
+    )
+    models: tuple[str, ...] = Field(default=(), description="names of the certified model in requests")
     warm_up: bool = Field(
         default=False,
         description="the first token kept its bound with a warm-up only: who serves sends a short request after each "
         "start, and before a user's request after a pause",
     )
     warm_up_after: Seconds | None = Field(default=None, gt=0, description="the shortest pause that needs one")
-    ladder: tuple[LadderStep, ...] = Field(
-        default=(), description="steps below the setting; plain decoding follows the last one"
-    )
-    longest_prompt: int | None = Field(default=None, ge=1, description="tokens of the longest certified prompt")
-    longest_format: int | None = Field(
-        default=None, ge=1, description="bytes of the longest certified response format, as JSON"
-    )
     max_concurrency: int | None = Field(
         default=None, ge=1, description="requests in flight up to which it may speculate"
     )
-    models: tuple[str, ...] = Field(default=(), description="names of the certified model in requests")
+    ladder: tuple[LadderStep, ...] = Field(
+        default=(), description="steps below the setting; plain decoding follows the last one"
+    )
     request: tuple[CertifiedRequest, ...] = Field(
         default=(), description="what the certified requests asked for: a proxy drafts for no other ones"
     )
@@ -158,10 +154,11 @@ class Route(InputTable):
         """Return the settings from the certified one down; the last one is plain decoding."""
         if not self.speculation:
             return (_PLAIN,)
-        return (*(_setting_of(step) for step in (self.setting, *self.ladder)), _PLAIN)
+        return (*(setting_of(step) for step in (self.setting, *self.ladder)), _PLAIN)
 
 
-def _setting_of(knobs: ChosenKnobs) -> Setting:
+def setting_of(knobs: ChosenKnobs) -> Setting:
+    """Return the knobs that are set, as the setting of a request."""
     written = knobs.model_dump(include=set(ChosenKnobs.model_fields), exclude_none=True)
     return tuple(sorted(written.items()))
 
@@ -334,6 +331,10 @@ class Launch(InputTable):
     environment: dict[str, str] = Field(default={}, description="variables that change how the server decodes")
 
 
+WrittenTime = Annotated[AwareDatetime, PlainSerializer(stamp, when_used="json")]
+"""A time that the file has as text."""
+
+
 class Default(InputTable):
     """What applies to a workload without a route."""
 
@@ -348,8 +349,8 @@ class Policy(InputTable):
     grade: Literal["certification", "demo"]
     manifest_sha256: str
     verdict_sha256: str
-    issued: AwareDatetime
-    expires: AwareDatetime
+    issued: WrittenTime
+    expires: WrittenTime
     default: Default = Default()
     watch: Watch = Watch()
     conditions: Conditions

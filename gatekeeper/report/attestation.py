@@ -10,10 +10,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
+from gatekeeper.core.clock import stamp
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.manifest import Manifest, Model
+from gatekeeper.core.policy import Policy
 from gatekeeper.core.records import Event
 from gatekeeper.core.system import environment_variables as variables
 from gatekeeper.core.verdict import Check, Outcome
@@ -32,7 +33,7 @@ RECORDS = ".jsonl"
 def certificate_statement(
     manifest: Manifest,
     verdict: Verdict,
-    policy: CertifiedPolicy,
+    policy: Policy,
     *,
     files: Mapping[str, str],
     inputs: Mapping[str, str],
@@ -63,8 +64,8 @@ def certificate_statement(
                 "grade": verdict.grade,
                 "outcome": verdict.outcome,
                 "exit_code": verdict.exit_code,
-                "issued": policy.issued,
-                "expires": policy.expires,
+                "issued": stamp(policy.issued),
+                "expires": stamp(policy.expires),
                 "unproven": unproven(verdict),
                 "host": host_of(manifest),
                 "versions": manifest.versions,

@@ -6,11 +6,9 @@ from typing import Any
 
 import tomli_w
 
-from gatekeeper.analysis.verdict.policy.certified_guards import CertifiedGuard
-from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy, CertifiedRoute
 from gatekeeper.core.metrics import WATCHED
+from gatekeeper.core.policy import Guard, Policy, Route, setting_of
 from gatekeeper.core.units import show
-from gatekeeper.core.verdict import figures
 
 HEAD = """\
 # What may be deployed, and when it is turned off again. Written by gatekeeper certify.
@@ -50,57 +48,62 @@ GUARD = """\
 # host metrics of the SLO have guards; add others as needed (docs/watch.md, What is guarded)."""
 
 
-def render(policy: CertifiedPolicy) -> str:
-    """Return the file's text, which parses to the document of *policy*."""
-    document = policy.document()
-    tables = {"default", "watch", "conditions", "launch", "route", *(("guard",) if policy.guards else ())}
-    lines = [HEAD, *(_pair(key, value) for key, value in document.items() if key not in tables)]
+def render(policy: Policy) -> str:
+    """Return the file's text, which parses to *policy*."""
+    document = policy.model_dump(
+        mode="json", by_alias=True, exclude_none=True, exclude={"watch": {"on_change"}, "proxy": True}
+    )
+    lines = [HEAD, *(_pair(key, value) for key, value in document.items() if not isinstance(value, dict | list))]
+    lines += [] if policy.guard else ["guard = []"]
     lines += ["", DEFAULT, "[default]", *_lines(document["default"])]
     lines += ["", WATCH, "[watch]", *_lines(document["watch"], WATCHES)]
-    lines += ["", CONDITIONS, "[conditions]", *_lines(policy.conditions)]
-    lines += ["", LAUNCH] if policy.launches else []
-    for launch in policy.launches:
+    lines += ["", CONDITIONS, "[conditions]", *_lines(document["conditions"])]
+    lines += ["", LAUNCH] if policy.launch else []
+    for launch in document["launch"]:
         lines += ["[[launch]]", *_lines(launch), ""]
-    lines += ["", ROUTE, *(line for route in policy.routes for line in _route(route))]
-    lines += [GUARD, *(line for guard in policy.guards for line in _guard(guard))] if policy.guards else []
+    lines += ["", ROUTE, *(line for route in policy.route for line in _route(route))]
+    lines += [GUARD, *(line for guard in policy.guard for line in _guard(guard))] if policy.guard else []
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _lines(table: Mapping[str, object], units: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
-    """Yield the pairs of a table, nested tables in one line each; empty ones are left out."""
+    """Yield the pairs of a table, nested tables in one line each; empty tables and lists are left out."""
     for key, value in table.items():
-        if not isinstance(value, Mapping):
-            yield _pair(key, value, units.get(key))
-        elif value:
-            yield f"{key} = {_inline(value)}"
+        if value not in ({}, []):
+            yield f"{key} = {_inline(value)}" if isinstance(value, Mapping) else _pair(key, value, units.get(key))
 
 
-def _route(route: CertifiedRoute) -> Iterator[str]:
+def _route(route: Route) -> Iterator[str]:
     yield "[[route]]"
-    document = route.document()
+    document = route.model_dump(mode="json", exclude_defaults=True)
     for key, value in document.items():
         if key == "warm_up":
             yield WARM_UP
         if key not in {"setting", "ladder", "request", "measured"}:
             yield _pair(key, value, "s" if key == "warm_up_after" else None)
     yield "[route.setting]"
-    yield from _lines(route.setting)
-    for step, knobs in route.ladder:
+    yield from _lines(dict(setting_of(route.setting)))
+    for step in route.ladder:
         yield "[[route.ladder]]"
-        yield from _lines({"step": step, **dict(knobs)})
-    for request in route.requests:
+        yield from _lines({"step": step.step, **dict(setting_of(step))})
+    for request in document.get("request", ()):
         yield "[[route.request]]"
-        yield from _lines(request.document())
-    if route.measured:
+        yield from _lines(request)
+    if "measured" in document:
         yield "[route.measured]"
-        yield from (f"{name} = {_inline(figures('center', figure))}" for name, figure in route.measured.items())
+        yield from _lines(document["measured"])
     yield ""
 
 
-def _guard(guard: CertifiedGuard) -> Iterator[str]:
-    unit = WATCHED[guard.metric].unit
+def _guard(guard: Guard) -> Iterator[str]:
+    bound, unit = guard.bound, WATCHED[guard.metric].unit
+    order = ("metric", bound, "for", "over", "missing_for", "why", "workloads")
+    document = guard.model_dump(mode="json", by_alias=True, exclude_none=True)
     yield "[[guard]]"
-    yield from _lines(guard.document(), {guard.bound: unit, "for": "s", "over": "s", "missing_for": "s"})
+    yield from _lines(
+        {key: document[key] for key in order if key in document},
+        {bound: unit, "for": "s", "over": "s", "missing_for": "s"},
+    )
     yield ""
 
 

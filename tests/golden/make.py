@@ -904,7 +904,7 @@ def issue_policy_again(run: Path) -> str:
     from gatekeeper.report.policy_toml import render  # noqa: PLC0415
     from gatekeeper.run.stored.judge import judge  # noqa: PLC0415  these move; nothing else here knows where they are
 
-    content = issue_policy(
+    policy = issue_policy(
         parse((run / "inputs" / "slo.toml").read_text(), "slo.toml"),
         judge(run),
         load_manifest((run / "manifest.json").read_bytes()),
@@ -912,7 +912,7 @@ def issue_policy_again(run: Path) -> str:
         verdict_sha256=sha256((run / "verdict.json").read_bytes()).hexdigest(),
         issued=moment(tomllib.loads((run / "policy.toml").read_text())["issued"]),
     )
-    return render(content)
+    return render(policy)
 
 
 class _VisibleText(HTMLParser):

@@ -11,7 +11,6 @@ from gatekeeper.core.policy import Policy
 from gatekeeper.core.system.inputs import read_text
 from gatekeeper.core.system.run_directory import POLICY, VERDICT, RunDirectory
 from gatekeeper.report.attestation import CERTIFICATE
-from gatekeeper.report.policy_toml import render
 from gatekeeper.run.stored.judge import conclude_run, load_run
 
 
@@ -39,8 +38,7 @@ def certified_policy(path: Path) -> Policy:
             raise InputError(f"the run is {verdict.outcome}, and certified none", hint="certify again")
         issued = max(parse.moment(event.at) for event in events.records)
         digest = sha256(directory.read(VERDICT))
-        content = issue_policy(case.slo, verdict, manifest, events.records, verdict_sha256=digest, issued=issued)
-        return policies.parse(render(content), POLICY)
+        return issue_policy(case.slo, verdict, manifest, events.records, verdict_sha256=digest, issued=issued)
     except (GatekeeperError, ValueError) as error:
         message = f"{path}/{POLICY} is not as it was certified, and the records do not show what it said: {error}"
         raise InputError(message, hint=f"{RESTORE_HINT}; then edit a copy, and name the run: --run {path}") from error

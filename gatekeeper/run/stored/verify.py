@@ -12,13 +12,14 @@ from gatekeeper import __version__
 from gatekeeper.analysis.plan.complaints.wrong_host import host_doubts
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.admission import Present
-from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy, issue_policy
+from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core import parse
 from gatekeeper.core import slo as slo_file
 from gatekeeper.core.document import document_of
 from gatekeeper.core.errors import RESTORE_HINT, GatekeeperError, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, sha256
+from gatekeeper.core.policy import Policy
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo
@@ -189,7 +190,7 @@ def _routes(policy: Mapping[str, Any], run: VerifiedRun) -> dict[str, Any]:
 
 
 def certificate_of(
-    directory: RunDirectory, manifest: Manifest, verdict: Verdict, policy: CertifiedPolicy, events: Sequence[Event]
+    directory: RunDirectory, manifest: Manifest, verdict: Verdict, policy: Policy, events: Sequence[Event]
 ) -> dict[str, Any]:
     """Return the certificate of a run whose verdict.json, policy.toml and chain are written."""
     results = (MANIFEST, VERDICT, POLICY, CHAIN)

@@ -1,15 +1,14 @@
 """The guards of a policy: the tightest objective on each watched metric, then what the soak showed with a margin."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.metrics import DECODE_RATIO, PASS_RATE, WATCHED
-from gatekeeper.core.policy import Watch
+from gatekeeper.core.policy import Guard, Watch
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.units import percent, show
-from gatekeeper.core.verdict import Estimate, known, rounded
+from gatekeeper.core.verdict import Estimate, rounded
 
 GUARDED = {name: name for name in WATCHED} | {"acceptance_window_min": "acceptance_rate"}
 """Metrics of objectives that can be watched in production, each with the metric that is watched for it."""
@@ -26,56 +25,16 @@ HOST_MISSING_S = 300.0
 """A host sensor is read every few seconds; one without readings for minutes has failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class CertifiedGuard:
-    """One bound to watch while a route speculates."""
-
-    metric: str
-    bound: str
-    """at_least | at_most"""
-    threshold: float
-    for_s: float
-    """How long it must be violated before the route goes one step down."""
-    why: str
-    over_s: float | None = None
-    """The time span that is judged; None for that of [watch]."""
-    missing_for_s: float | None = None
-    """How long data may be missing; None for that of [watch]."""
-    workloads: tuple[str, ...] = ()
-    """Empty for all."""
-
-    def watches(self, metric: str, workload: str) -> bool:
-        """Return whether it is a bound on *metric* of *workload*."""
-        return self.metric == metric and (not self.workloads or workload in self.workloads)
-
-    def tightened(self, guard: "CertifiedGuard") -> "CertifiedGuard":
-        """Return the stricter one of two guards on the same metric."""
-        if self.bound == "at_least":
-            return guard if guard.threshold > self.threshold else self
-        return guard if guard.threshold < self.threshold else self
-
-    def document(self) -> dict[str, object]:
-        """Return it as policy.toml has it."""
-        return {
-            "metric": self.metric,
-            self.bound: self.threshold,
-            "for": self.for_s,
-            **known(over=self.over_s, missing_for=self.missing_for_s),
-            "why": self.why,
-            **known(workloads=list(self.workloads) or None),
-        }
-
-
-def guards(slo: Slo, verdict: Verdict) -> tuple[CertifiedGuard, ...]:
+def guards(slo: Slo, verdict: Verdict) -> tuple[Guard, ...]:
     """Return the bounds to watch while a route speculates: the tightest objective on each, then what was measured."""
     promoted = [workload for workload in verdict.workloads if workload.outcome is WorkloadOutcome.PROMOTED]
     if not promoted:
         return ()
-    guard_by_key: dict[tuple[str, tuple[str, ...]], CertifiedGuard] = {}
+    guard_by_key: dict[tuple[str, tuple[str, ...]], Guard] = {}
     for objective in slo.objective:
         if objective.against is None and (guard := _from_objective(slo, objective, promoted)) is not None:
             key = guard.metric, guard.workloads
-            guard_by_key[key] = guard_by_key.get(key, guard).tightened(guard)
+            guard_by_key[key] = _tighter(guard_by_key.get(key, guard), guard)
     from_objectives = tuple(guard_by_key.values())
     return (
         *from_objectives,
@@ -84,7 +43,13 @@ def guards(slo: Slo, verdict: Verdict) -> tuple[CertifiedGuard, ...]:
     )
 
 
-def _from_objective(slo: Slo, objective: Objective, promoted: list[WorkloadVerdict]) -> CertifiedGuard | None:
+def _tighter(first: Guard, second: Guard) -> Guard:
+    """Return the stricter one of two guards on the same metric."""
+    strictest = max if first.bound == "at_least" else min
+    return strictest(first, second, key=lambda guard: guard.threshold)
+
+
+def _from_objective(slo: Slo, objective: Objective, promoted: list[WorkloadVerdict]) -> Guard | None:
     """Return the guard of an objective; None where it cannot be watched, or applies to nothing that speculates."""
     metric = WATCHED.get(GUARDED.get(objective.metric, ""))
     if metric is None or objective.bound != ("at_least" if metric.higher_is_better else "at_most"):
@@ -103,23 +68,19 @@ def _from_objective(slo: Slo, objective: Objective, promoted: list[WorkloadVerdi
     return _guard(slo, metric.name, objective.bound, bound, objective.why, objective.workloads)
 
 
-def _guard(
-    slo: Slo, metric: str, bound: str, threshold: float, why: str, workloads: tuple[str, ...] = ()
-) -> CertifiedGuard:
+def _guard(slo: Slo, metric: str, bound: str, threshold: float, why: str, workloads: tuple[str, ...] = ()) -> Guard:
     over_s: float | None = None
     if metric in {"swap_growth", "throttle_time"}:
         over_s = slo.soak.duration  # the objective's time span
     if metric == "memory_pressure_critical" and threshold > 0:
         over_s = 2 * threshold + Watch().interval  # a run as long as the bound must fit into it
     missing = HOST_MISSING_S if WATCHED[metric].host else None
-    return CertifiedGuard(
-        metric, bound, rounded(threshold), slo.soak.window_s, why, over_s, missing_for_s=missing, workloads=workloads
-    )
+    times = {"for": slo.soak.window_s, "over": over_s, "missing_for": missing}
+    rest = {"metric": metric, bound: rounded(threshold), "why": why, "workloads": workloads}
+    return Guard.model_validate(rest | times)
 
 
-def _errors(
-    slo: Slo, promoted: list[WorkloadVerdict], from_objectives: Sequence[CertifiedGuard]
-) -> Iterator[CertifiedGuard]:
+def _errors(slo: Slo, promoted: list[WorkloadVerdict], from_objectives: Sequence[Guard]) -> Iterator[Guard]:
     """Yield a guard on failed answers at the bound that the soak could show, for workloads without an own one."""
     bare = [workload for workload in promoted if not _watched(from_objectives, "error_rate", workload.name)]
     if not bare:
@@ -131,11 +92,11 @@ def _errors(
     yield _guard(slo, "error_rate", "at_most", max(most, ERRORS), why, names)
 
 
-def _watched(guards: Sequence[CertifiedGuard], metric: str, workload: str) -> bool:
-    return any(guard.watches(metric, workload) for guard in guards)
+def _watched(guards: Sequence[Guard], metric: str, workload: str) -> bool:
+    return any(guard.metric == metric and guard.applies_to(workload) for guard in guards)
 
 
-def _shown(slo: Slo, workload: WorkloadVerdict, from_objectives: Sequence[CertifiedGuard]) -> Iterator[CertifiedGuard]:
+def _shown(slo: Slo, workload: WorkloadVerdict, from_objectives: Sequence[Guard]) -> Iterator[Guard]:
     """Yield guards on what has no objective, at what the workload's soak showed with a margin."""
     margins: tuple[tuple[str, Callable[[Estimate], float], str], ...] = (
         (

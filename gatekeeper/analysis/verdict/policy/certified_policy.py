@@ -1,11 +1,10 @@
 """The policy that a verdict allows: a route per workload, the guards for production, and what was certified."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -13,99 +12,29 @@ from gatekeeper.analysis.passes.warm_up import PAUSE_S, WARM_UP
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.settings import defaults, speculates
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
-from gatekeeper.analysis.verdict.policy.certified_guards import CertifiedGuard, guards
+from gatekeeper.analysis.verdict.policy.certified_guards import guards
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.clock import stamp
+from gatekeeper.core.document import document_of
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.policy import CertifiedRequest, CertifiedSampling, Conditions, Launch, MeasuredRoute, Watch
-from gatekeeper.core.records import Event, Knobs, Setting
-from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Estimate, FindingKind, Missing, Outcome, figures, known, rounded
+from gatekeeper.core.policy import (
+    CertifiedRequest,
+    CertifiedSampling,
+    Conditions,
+    LadderStep,
+    Launch,
+    MeasuredRoute,
+    Policy,
+    Route,
+)
+from gatekeeper.core.records import Event, Setting
+from gatekeeper.core.slo import ChosenKnobs, Slo
+from gatekeeper.core.verdict import FindingKind, Missing, Outcome, rounded
 
 LAUNCH = "launch"
 """The kind of the event that holds the launch lines of a soak's servers."""
-
-
-@dataclass(frozen=True, slots=True)
-class CertifiedRoute:
-    """What one workload may do, and for which requests."""
-
-    workload: str
-    speculation: bool
-    because: str
-    setting: Knobs
-    """Empty for plain decoding."""
-    longest_prompt: int | None = None
-    longest_format: int | None = None
-    """In bytes, as JSON; None where no certified request had a response format."""
-    models: tuple[str, ...] = ()
-    requests: tuple[CertifiedRequest, ...] = ()
-    """What the certified requests asked for, each once."""
-    warm_up_after: float | None = None
-    """The shortest pause before which a warm-up is owed; None where none is."""
-    max_concurrency: int | None = None
-    ladder: tuple[tuple[str, Setting], ...] = ()
-    """The steps to try before plain decoding, each with its setting."""
-    measured: Mapping[str, Estimate] = field(default_factory=dict)
-    """What to compare production with where it has no plain decoding."""
-
-    def document(self) -> dict[str, object]:
-        """Return it as policy.toml has it."""
-        optional = {
-            "longest_prompt": self.longest_prompt,
-            "longest_format": self.longest_format,
-            "models": list(self.models),
-            "warm_up": self.warm_up_after is not None,
-            "warm_up_after": self.warm_up_after,
-            "max_concurrency": self.max_concurrency,
-            "ladder": [{"step": step, **dict(knobs)} for step, knobs in self.ladder],
-            "request": [request.document() for request in self.requests],
-            "measured": {name: figures("center", figure) for name, figure in self.measured.items()},
-        }
-        return {
-            "workload": self.workload,
-            "speculation": self.speculation,
-            "because": self.because,
-            "setting": dict(self.setting),
-            **{key: value for key, value in optional.items() if value},
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class CertifiedPolicy:
-    """The content of policy.toml."""
-
-    slo: str
-    grade: str
-    manifest_sha256: str
-    verdict_sha256: str
-    issued: str
-    expires: str
-    conditions: Mapping[str, object]
-    launches: tuple[Mapping[str, object], ...]
-    routes: tuple[CertifiedRoute, ...]
-    guards: tuple[CertifiedGuard, ...]
-
-    def document(self) -> dict[str, Any]:
-        """Return it as policy.toml has it."""
-        return {
-            "schema": 1,
-            "slo": self.slo,
-            "grade": self.grade,
-            "manifest_sha256": self.manifest_sha256,
-            "verdict_sha256": self.verdict_sha256,
-            "issued": self.issued,
-            "expires": self.expires,
-            "default": {"speculation": False},
-            "watch": Watch().model_dump(exclude={"on_change"}),
-            "conditions": self.conditions,
-            **known(launch=list(self.launches) or None),
-            "route": [route.document() for route in self.routes],
-            "guard": [guard.document() for guard in self.guards],
-        }
 
 
 def allows_policy(plan: SweepPlan, verdict: Verdict) -> bool:
@@ -115,43 +44,50 @@ def allows_policy(plan: SweepPlan, verdict: Verdict) -> bool:
 
 def issue_policy(
     slo: Slo, verdict: Verdict, manifest: Manifest, events: Sequence[Event], *, verdict_sha256: str, issued: datetime
-) -> CertifiedPolicy:
+) -> Policy:
     """Return what the verdict of a run allows, from *issued* on, for as long as the SLO's `valid_for` says."""
     host_failed = any(check.outcome is Outcome.FAIL for check in verdict.host_checks)
-    return CertifiedPolicy(
+    return Policy(
+        schema_=1,
         slo=slo.name,
         grade=verdict.grade,
         manifest_sha256=verdict.manifest_sha256,
         verdict_sha256=verdict_sha256,
-        issued=stamp(issued),
-        expires=stamp(issued + timedelta(seconds=slo.promote.valid_for)),
+        issued=issued,
+        expires=issued + timedelta(seconds=slo.promote.valid_for),
         conditions=conditions(slo, manifest, verdict, events),
-        launches=launches(verdict, events),
-        routes=tuple(_route(slo, workload, host_failed=host_failed) for workload in verdict.workloads),
-        guards=() if host_failed else guards(slo, verdict),
+        launch=launches(verdict, events),
+        route=tuple(_route(slo, workload, host_failed=host_failed) for workload in verdict.workloads),
+        guard=() if host_failed else guards(slo, verdict),
     )
 
 
-def _route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> CertifiedRoute:
+def _route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> Route:
     """Return the route of one workload; only a promoted one speculates."""
     measured = workload.measured
     if workload.outcome is not WorkloadOutcome.PROMOTED or host_failed:
-        return CertifiedRoute(workload.name, False, workload.because, {}, measured.longest_prompt)
+        longest = measured.longest_prompt
+        return Route(workload=workload.name, speculation=False, because=workload.because, longest_prompt=longest)
     setting = {knob: value for knob, value in workload.setting.items() if value is not None}
-    figures = measured.figures
-    return CertifiedRoute(
+    warm_up = any(check.passed_with == WARM_UP for check in workload.checks)
+    # An infinite bound is nothing to compare production with.
+    figures = {name: figure for name, figure in measured.figures.items() if math.isfinite(figure.hi - figure.lo)}
+    return Route(
         workload=workload.name,
         speculation=True,
         because=workload.because,
-        setting=setting,
+        setting=ChosenKnobs(**setting),
         longest_prompt=_longest_prompt(workload),
         longest_format=longest_format(measured.canaries),
         models=model_names(slo, measured.models),
-        requests=certified_requests(slo, measured.canaries),
-        warm_up_after=PAUSE_S if any(check.passed_with == WARM_UP for check in workload.checks) else None,
+        request=certified_requests(slo, measured.canaries),
+        warm_up=warm_up,
+        warm_up_after=PAUSE_S if warm_up else None,
         max_concurrency=_max_concurrency(slo, workload),
         ladder=tuple(_below(slo, tuple(sorted(setting.items())))),
-        measured={name: figures[name] for name in MeasuredRoute.model_fields if name in figures},
+        measured=MeasuredRoute.model_validate(
+            {name: document_of(figures[name]) for name in MeasuredRoute.model_fields if name in figures}
+        ),
     )
 
 
@@ -206,17 +142,17 @@ def _max_concurrency(slo: Slo, workload: WorkloadVerdict) -> int | None:
     return most
 
 
-def _below(slo: Slo, knobs: Setting) -> list[tuple[str, Setting]]:
+def _below(slo: Slo, knobs: Setting) -> list[LadderStep]:
     """Return the steps to try before plain decoding: those that the run would have soaked, one after another."""
-    steps: list[tuple[str, Setting]] = []
+    steps: list[LadderStep] = []
     last: str | None = None
     while (down := next_step(slo, knobs, last)) is not None and speculates(down[1]):
         last, knobs = down
-        steps.append(down)
+        steps.append(LadderStep.model_validate({"step": last, **dict(knobs)}))
     return steps
 
 
-def conditions(slo: Slo, manifest: Manifest, verdict: Verdict, events: Iterable[Event]) -> dict[str, object]:
+def conditions(slo: Slo, manifest: Manifest, verdict: Verdict, events: Iterable[Event]) -> Conditions:
     """Return `[conditions]`: what was true of every certified answer."""
     base, measured = defaults(slo), [workload.measured for workload in verdict.workloads]
     longest = max((soak.longest_prompt or 0 for soak in measured), default=0)
@@ -233,8 +169,7 @@ def conditions(slo: Slo, manifest: Manifest, verdict: Verdict, events: Iterable[
         "request": request or {},
         "sampling": certified_sampling(slo),
     }
-    written = Conditions.model_validate(fields).model_dump(mode="json", exclude_none=True)
-    return {key: value for key, value in written.items() if value != {}}
+    return Conditions.model_validate(fields)
 
 
 def certified_sampling(slo: Slo) -> CertifiedSampling:
@@ -257,7 +192,7 @@ def _prompt_cache(slo: Slo, manifest: Manifest, verdict: Verdict) -> str:
     return "off" if Sight.COLD.name in manifest.sight else "unknown"
 
 
-def launches(verdict: Verdict, events: Iterable[Event]) -> tuple[dict[str, object], ...]:
+def launches(verdict: Verdict, events: Iterable[Event]) -> tuple[Launch, ...]:
     """Return `[[launch]]`: how the last soak of each workload started its servers, plain decoding's included."""
     latest: dict[str, Launch] = {}
     plain: Launch | None = None
@@ -266,17 +201,13 @@ def launches(verdict: Verdict, events: Iterable[Event]) -> tuple[dict[str, objec
         plain = plain if server.speculation else server
     on = {workload.name for workload in verdict.workloads if workload.outcome is WorkloadOutcome.PROMOTED}
     speculating = {id(launch): launch for name, launch in latest.items() if name in on and launch.speculation}
-    documents = [
+    servers = [
         launch.model_copy(
             update={"workloads": tuple(name for name, server in latest.items() if name in on and server is launch)}
         )
         for launch in speculating.values()
     ]
-    documents += [plain.model_copy(update={"workloads": ()})] if plain is not None else []
-    return tuple(
-        {key: value for key, value in document.model_dump(mode="json").items() if value not in ([], {})}
-        for document in documents
-    )
+    return (*servers, *([plain.model_copy(update={"workloads": ()})] if plain is not None else ()))
 
 
 def _servers(event: Event) -> Iterator[Launch]:
