@@ -169,9 +169,9 @@ def check(command: Sequence[str], target: str, draft: str, timeout: float, *, as
 
     if len(command) == 1 and " " in command[0] and not Path(command[0]).is_file():
         command = shlex.split(command[0])  # the whole of it in quotes
-    document = check_worker(command, target=target, draft=draft, timeout=timeout, start_timeout=timeout).document()
-    show(document, wrapped(worker_check_text(document), sys.stdout), as_json=as_json)
-    return ExitCode.OBJECTIVE_FAILED if document["to_repair"] else ExitCode.OK
+    check = check_worker(command, target=target, draft=draft, timeout=timeout, start_timeout=timeout)
+    show(check, wrapped(worker_check_text(check), sys.stdout), as_json=as_json)
+    return ExitCode.OBJECTIVE_FAILED if check.to_repair else ExitCode.OK
 
 
 COMMANDS = (init, doctor, selftest, worker)

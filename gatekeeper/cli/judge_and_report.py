@@ -90,12 +90,13 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
     \b
     gatekeeper explain ttft_delta
     """
+    from gatekeeper.core.document import document_of
     from gatekeeper.report.commands.explain_text import explain_text, list_text, metrics_document, metrics_text
     from gatekeeper.report.data import glossary
 
     if not words:
         every = glossary.entries()
-        show([entry.document() for entry in every], list_text(every), as_json=as_json)
+        show([document_of(entry) for entry in every], list_text(every), as_json=as_json)
         return
     if words == (METRICS,):
         show(metrics_document(), metrics_text(), as_json=as_json)
@@ -105,7 +106,7 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
         near = nearest_word("_".join(words), {name for entry in glossary.entries() for name in entry.names})
         hint = f"did you mean '{near}'?" if near else "gatekeeper explain lists every word"
         raise InputError(f"unknown word '{' '.join(words)}'", hint=hint)
-    show([entry.document() for entry in entries], explain_text(entries), as_json=as_json)
+    show([document_of(entry) for entry in entries], explain_text(entries), as_json=as_json)
 
 
 @click.command()

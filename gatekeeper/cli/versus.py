@@ -65,7 +65,7 @@ def versus(
             (a, b), slo, workload, out,
             seconds=seconds, resume=resume, observers=watching, canaries=canaries, target=target,
         )  # fmt: skip
-    show(result.document(), versus_text(result), as_json=as_json)
+    show(result, versus_text(result), as_json=as_json)
     return 1 if fail_on and result.is_worse else 0
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gatekeeper.core.backend_registry import SCRIPTED
 from gatekeeper.core.rules import RULES
+from gatekeeper.core.verdict import Finding
 
 ArrivalTimes = Literal["kernel", "process"]
 """Who takes the time of arrivals: the kernel that receives them, or the process that reads or makes them."""
@@ -104,8 +105,8 @@ class Manifest(_Frozen):
     """None where no objective compares with a certified run."""
     draft_hint: str = ""
     """What to check where this backend decodes plainly despite a draft."""
-    findings: tuple[dict[str, str], ...] = ()
-    """Findings of the freeze stage, as verdict.json writes them."""
+    findings: tuple[Finding, ...] = ()
+    """Findings of the freeze stage."""
     doubts: tuple[str, ...] = ()
     """Why this host cannot prove the SLO, whatever is measured."""
     frozen_at: str

@@ -7,10 +7,9 @@ import socket
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
@@ -43,10 +42,6 @@ class Holder:
             )
         except (ParseError, LookupError):
             return None
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
-        return asdict(self)
 
     def describe(self, now: datetime) -> str:
         """Return the owner, the run and how long it has held the lock."""

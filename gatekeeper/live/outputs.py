@@ -7,11 +7,14 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import IO, Any, Self
+from typing import IO, Annotated, Any, Self
+
+from pydantic import PlainSerializer
 
 from gatekeeper.core.clock import Clock, stamp
+from gatekeeper.core.document import document_of
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.system import child_process
 from gatekeeper.live import exposition, terminal_lines
@@ -40,15 +43,11 @@ class HookResult:
     argv: tuple[str, ...]
     code: int | None
     """None: it did not start, or was stopped at the limit."""
-    seconds: float
+    seconds: Annotated[float, PlainSerializer(lambda seconds: round(seconds, 3))]
     output: str
     """The end of its output, stdout and stderr."""
     fault: str | None
     """Why it failed; None for exit code 0."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as the log holds it."""
-        return asdict(self) | {"argv": list(self.argv), "seconds": round(self.seconds, 3)}
 
 
 def run_hook(argv: Sequence[str], transition: Mapping[str, Any], *, limit: float = HOOK_LIMIT_S) -> HookResult:
@@ -207,16 +206,21 @@ class Outputs:
 
     def changed(self, change: RouteChange) -> None:
         """Log and show a change, before acting on it."""
-        self.note(CHANGE, **change.document())
+        self.note(CHANGE, **document_of(change))
         self.say(*terminal_lines.route_changed(change))
 
     def act(self, change: RouteChange, route: OverlayRoute, commands: Sequence[Sequence[str]]) -> None:
         """Run the commands, unless the setting stays the same, and export the change to the collector."""
         path = str(self._config.overlay_path.absolute())
-        facts = {**change.document(), "speculation": route.speculation, "overlay": path, "request": dict(route.request)}
+        facts = {
+            **document_of(change),
+            "speculation": route.speculation,
+            "overlay": path,
+            "request": dict(route.request),
+        }
         for argv in commands if change.kind != "settled" else ():
             result = run_hook(argv, facts, limit=self._config.limit)
-            self.note("command", workload=change.workload, **result.document())
+            self.note("command", workload=change.workload, **document_of(result))
             if result.fault is not None:
                 self.say(f"{' '.join(argv)}: {result.fault}", terminal_lines.WARNING)
         if (fault := self._export(change)) is not None:
@@ -225,7 +229,7 @@ class Outputs:
 
     def _export(self, change: RouteChange) -> str | None:
         """Send a change to the SLO's collector, linked to the certified run; return why that failed."""
-        document = change.document()
+        document = document_of(change)
         keys = ("workload", "change", "from_step", "to_step", "because")
         attributes = {key: document[key] for key in keys}
         attributes |= {f"setting.{knob}": value for knob, value in change.setting.items()}

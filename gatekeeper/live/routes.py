@@ -43,10 +43,6 @@ class _Stored(BaseModel):
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
-    def document(self) -> dict[str, Any]:
-        """Return it as watch.jsonl writes it."""
-        return self.model_dump(by_alias=True)
-
 
 class RouteChange(_Stored):
     """One change of a route, as in `watch.jsonl`; all changes together give its standing."""
@@ -60,8 +56,8 @@ class RouteChange(_Stored):
     setting: dict[str, Any] = {}
     """The setting in force after it, as policy.toml writes one."""
     because: str
-    evidence: tuple[dict[str, Any], ...] = ()
-    """The checks that caused it, as verdict.json writes checks."""
+    evidence: tuple[Check, ...] = ()
+    """The checks that caused it."""
 
 
 class Standing(_Stored):
@@ -291,7 +287,7 @@ def _changed(
     change = RouteChange(
         at=stamp(now.wall), workload=standing.workload, kind=move.kind, before=standing.step, after=move.step,
         setting=setting_document(rules.ladder[move.step]), because=move.because + (UNSOAKED if unsoaked else ""),
-        evidence=tuple(document_of(check) for check in move.evidence),
+        evidence=move.evidence,
     )  # fmt: skip
     new_standing = after_change(standing, change)
     if new_standing.step == standing.step:
@@ -312,7 +308,7 @@ class LoggedRoutes:
 def snapshot(verdict_sha256: str, standings: Mapping[str, Standing], rules: Mapping[str, RouteRules]) -> dict[str, Any]:
     """Return the standing of every route, with the ladder that its step refers to."""
     routes = [
-        {"standing": standing.document(), "steps": [dict(setting) for setting in rules[name].ladder]}
+        {"standing": document_of(standing), "steps": [dict(setting) for setting in rules[name].ladder]}
         for name, standing in standings.items()
     ]
     return {"verdict_sha256": verdict_sha256, "routes": routes}

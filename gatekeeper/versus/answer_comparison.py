@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
+
+from pydantic import model_serializer
 
 from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, successful
 from gatekeeper.analysis.metrics.words.exactness import distinct_outputs, same_output
 from gatekeeper.analysis.stats.intervals import by_canary
+from gatekeeper.core.document import WriteFields
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.records.arrivals import Arrivals
@@ -40,9 +43,9 @@ class WordComparison:
     differences: tuple[FirstDifference, ...]
     """One a canary whose answers are not all alike, the earliest first."""
 
-    def document(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        return {"canaries": self.canaries, "same": self.canaries - len(self.differences)} | asdict(self)
+    @model_serializer(mode="wrap")
+    def _write(self, write: WriteFields) -> dict[str, Any]:
+        return {"canaries": self.canaries, "same": self.canaries - len(self.differences)} | write(self)
 
 
 def compare_words(a: Iterable[Generation], b: Iterable[Generation]) -> WordComparison:

@@ -15,6 +15,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.pass_rates import pass_rate
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
+from gatekeeper.core.document import document_of
 from gatekeeper.core.errors import InputError, StartError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import differences
@@ -71,7 +72,7 @@ def compare_systems(
         b = stack.enter_context(_open_side(second, path / "b", observers, "b", resume=resume))
         elapsed, rounds = _measure(a, b, seconds)
         result = _compare(a, b, sides, elapsed, rounds, str(out) if out is not None else None)
-        text = json.dumps(result.document(), indent=1, ensure_ascii=False) + "\n"
+        text = json.dumps(document_of(result), indent=1, ensure_ascii=False) + "\n"
         (path / DOCUMENT).write_text(text, encoding="utf-8")
         return result
 

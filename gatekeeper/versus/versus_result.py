@@ -1,10 +1,14 @@
 """What a comparison of two systems shows: each metric of B over A, and what differs between them."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic import Field, PlainSerializer, model_serializer
 
 from gatekeeper.analysis.plan.settings import setting_document
+from gatekeeper.core.document import WriteFields
 from gatekeeper.core.records import Setting
 from gatekeeper.core.verdict import Estimate, Missing, figures, known
 from gatekeeper.versus.answer_comparison import WordComparison
@@ -19,8 +23,8 @@ class MetricComparison:
     says: str
     """better, worse, no difference shown, not measured; nothing for a share of equal answers."""
 
-    def document(self) -> dict[str, Any]:
-        """Return it for JSON."""
+    @model_serializer
+    def _write(self) -> dict[str, Any]:
         level = {} if isinstance(self.value, Missing) else known(confidence=self.value.confidence)
         return {"metric": self.metric, **figures("center", self.value), **level, "says": self.says}
 
@@ -29,27 +33,15 @@ class MetricComparison:
 class ComparedSide:
     """One of the two systems."""
 
-    label: str
+    label: Annotated[str, Field(alias="side")]
     name: str
     """As the command line has it."""
     versions: Mapping[str, str]
     model: str | None
     """As its answers name it."""
-    setting: Setting
-    measured: Mapping[str, Estimate | Missing]
+    setting: Annotated[Setting, PlainSerializer(setting_document)]
+    measured: Mapping[str, Annotated[Estimate | Missing, PlainSerializer(partial(figures, "center"))]]
     memory_peak: int | None
-
-    def document(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        return {
-            "side": self.label,
-            "name": self.name,
-            "versions": dict(self.versions),
-            "model": self.model,
-            "setting": setting_document(self.setting),
-            "measured": {metric: figures("center", value) for metric, value in self.measured.items()},
-            "memory_peak": self.memory_peak,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +70,6 @@ class VersusResult:
         """Return whether a metric of B is proven worse."""
         return any(comparison.says == "worse" for comparison in self.metrics)
 
-    def document(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        metrics = [comparison.document() for comparison in self.metrics]
-        words = self.words.document() if self.words is not None else None
-        sides = {"a": self.a.document(), "b": self.b.document()}
-        return {"schema": 1} | asdict(self) | sides | {"metrics": metrics, "words": words}
+    @model_serializer(mode="wrap")
+    def _write(self, write: WriteFields) -> dict[str, Any]:
+        return {"schema": 1} | write(self)

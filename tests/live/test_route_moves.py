@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from gatekeeper.analysis.metrics.checks import check_bound
 from gatekeeper.core.clock import Instant
+from gatekeeper.core.document import document_of
 from gatekeeper.core.policy import Guard, Watch
 from gatekeeper.core.records import Generation, Setting
-from gatekeeper.core.verdict import Missing, fact
+from gatekeeper.core.verdict import Missing, Outcome, fact
 from gatekeeper.live import routes
 from gatekeeper.live.guards.guard_judgement import GuardResult, judge_guards
 from gatekeeper.live.routes import RouteChange, RouteRules, RouteState, Standing
@@ -53,7 +54,7 @@ def instant(now_ns: int) -> Instant:
 def restored(changes: Sequence[RouteChange]) -> Standing:
     """Return where the route stands after *changes*, as a restart reads them from the log."""
     begun = {"kind": "begun", **routes.snapshot("verdict", {"easy": Standing(workload="easy")}, {"easy": rules()})}
-    entries = [begun, *({"kind": "change", **change.document()} for change in changes)]
+    entries = [begun, *({"kind": "change", **document_of(change)} for change in changes)]
     standing, _ = routes.read_log(json.loads(json.dumps(entries)), "verdict").routes["easy"]
     return standing
 
@@ -124,7 +125,7 @@ def test_a_crossing_must_hold_for_as_long_as_its_guard_says(watched: Watched) ->
         lines_with("throughput_ratio: 0.50x,", change.because.replace("120 s", "2 min")),
     )
     assert {"draft": "heavy", "num_draft_tokens": 2} == change.setting
-    assert ["fail"] == [crossing["outcome"] for crossing in change.evidence]
+    assert [Outcome.FAIL] == [crossing.outcome for crossing in change.evidence]
 
 
 def test_what_is_missing_does_not_end_a_crossing(watched: Watched) -> None:
@@ -356,7 +357,7 @@ def test_the_state_is_what_its_log_says(rounds: list[tuple[tuple[str, str], int]
     """
     watched = lived(rounds)
 
-    lines = [json.dumps(change.document()) for change in watched.changes]
+    lines = [json.dumps(document_of(change)) for change in watched.changes]
 
     assert watched.changes == [RouteChange.model_validate_json(line) for line in lines]
     assert watched.state.standing == restored(watched.changes)
@@ -437,7 +438,8 @@ def test_a_line_that_is_no_change_is_refused(spoiled: Callable[[dict[str, Any]],
     """
     Log entries of another kind are not read as a change of a route.
     """
-    document = RouteChange(at="then", workload="easy", kind="down", before=0, after=1, because="slow").document()
+    change = RouteChange(at="then", workload="easy", kind="down", before=0, after=1, because="slow")
+    document = document_of(change)
     spoiled(document)
 
     with pytest.raises(ValueError, match="validation error"):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.metrics.timing import decode_rate
+from gatekeeper.core.document import document_of
 from gatekeeper.core.records import Answer, Claims, Generation
 from gatekeeper.versus.answer_comparison import cache_doubt, compare_words, unequal_prompts, with_own_bursts
 from tests.builders.slo import answer, generation, near
@@ -38,7 +39,7 @@ def test_the_earliest_first_difference_is_shown() -> None:
     assert [("y", 2, "b c", "B c"), ("x", 4, "sun", "moon")] == [
         (place.canary, place.characters, place.a, place.b) for place in words.differences
     ]
-    assert 1 == words.document()["same"]
+    assert 1 == document_of(words)["same"]
 
 
 def test_a_side_that_does_not_repeat_its_answer_is_named() -> None:

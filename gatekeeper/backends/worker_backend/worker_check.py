@@ -3,16 +3,19 @@
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from pydantic import model_serializer
 
 from gatekeeper.backends.server_process import quoted_log
 from gatekeeper.backends.worker_backend.running_worker import Worker
 from gatekeeper.backends.worker_backend.worker_backend import WorkerBackend, open_worker
 from gatekeeper.backends.worker_backend.worker_protocol import SEES
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.document import WriteFields
 from gatekeeper.core.errors import StartError
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
 from gatekeeper.core.metrics.metric import Sight
@@ -63,9 +66,9 @@ class WorkerCheck:
         """Return how many parts are missing or wrong."""
         return sum(part.state in {PartState.MISSING, PartState.WRONG} for part in self.parts)
 
-    def document(self) -> dict[str, Any]:
-        """Return it as a command prints it with --json."""
-        return {"parts": [asdict(part) for part in self.parts], "to_repair": self.to_repair, "log": self.log}
+    @model_serializer(mode="wrap")
+    def _write(self, write: WriteFields) -> dict[str, Any]:
+        return {"parts": self.parts, "to_repair": self.to_repair} | write(self)
 
 
 LOST = {

@@ -5,7 +5,11 @@
 
 import re
 from dataclasses import dataclass
+from typing import Annotated
 
+from pydantic import Field
+
+from gatekeeper.core.document import IF_ANY, UNWRITTEN
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.reasons import Reason
@@ -20,23 +24,17 @@ class GlossaryEntry:
     kind: str
     """metric | outcome | exit code | finding | reason | term"""
     means: str
-    formula: str = ""
-    remedy: str = ""
-    title: str = ""
+    formula: Annotated[str, IF_ANY] = ""
+    remedy: Annotated[str, IF_ANY, Field(alias="what_to_do")] = ""
+    title: Annotated[str, UNWRITTEN] = ""
     """What reports call it, where that is another name."""
-    aliases: tuple[str, ...] = ()
+    aliases: Annotated[tuple[str, ...], UNWRITTEN] = ()
     """What else people call it."""
 
     @property
     def names(self) -> list[str]:
         """Return each name that it explains, as `explained` compares them: *draft, target* has two."""
         return [_normalised(name) for name in (*re.split(r", | \(|\)", self.word), self.title) if name]
-
-    def document(self) -> dict[str, str]:
-        """Return it as `explain --json` prints it."""
-        return {"word": self.word, "kind": self.kind, "means": self.means} | {
-            name: text for name, text in (("formula", self.formula), ("what_to_do", self.remedy)) if text
-        }
 
 
 TITLES = {

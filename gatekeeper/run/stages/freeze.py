@@ -15,7 +15,6 @@ from gatekeeper.analysis.plan.sweep_plan import SweepPlan, plan_document
 from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.document import document_of
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import ArrivalTimes, Manifest, Model
@@ -104,7 +103,7 @@ def freeze(
         arrival_times=arrival_times,
         rules=RULES,
         draft_hint=backend.draft_hint,
-        findings=tuple(document_of(finding) for finding in (*models.findings, *findings)),
+        findings=(*models.findings, *findings),
         doubts=tuple(host_doubts(slo.host, host_facts)) if "host" in slo.model_fields_set else (),
         frozen_at=stamp(backend.clock.wall()),
         seed=getattr(backend, "seed", None),  # of a simulated system

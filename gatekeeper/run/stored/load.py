@@ -109,10 +109,7 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
         certified=_certified_figures(directory, manifest, slo),
         cache_off=cache_off_advice(slo.subject.backend),
         findings=(
-            *(
-                Finding(entry["kind"], entry["about"], entry["detail"], entry.get("advice", ""))
-                for entry in manifest.findings
-            ),
+            *manifest.findings,
             *(_damage_finding(name) for name in damaged),
             *busy_findings(events.records),
             *_given_up(events.records),

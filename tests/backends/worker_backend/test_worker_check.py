@@ -10,6 +10,7 @@ import pytest
 from gatekeeper.backends.worker_backend import worker_process
 from gatekeeper.backends.worker_backend.worker_check import LOST, WorkerCheck, check_worker
 from gatekeeper.backends.worker_backend.worker_protocol import SEES
+from gatekeeper.core.document import document_of
 from gatekeeper.core.errors import InputError, StartError
 from tests.backends.conftest import ELSEWHERE, MODELS
 from tests.builders.golden_words import says
@@ -211,5 +212,5 @@ def test_our_own_worker_declares_what_its_answers_hold() -> None:
 
     check = tried(*command, target=str(MODELS["little-target"]), draft=str(MODELS["little-draft"]))
 
-    assert 0 == check.to_repair, json.dumps(check.document(), indent=1)
+    assert 0 == check.to_repair, json.dumps(document_of(check), indent=1)
     assert {"ok"} == set(states(check).values())
