@@ -23,7 +23,7 @@ def _is_nothing(value: object) -> bool:
 
 
 IF_ANY: Any = Field(exclude_if=_is_nothing)
-"""The key is absent where there is nothing."""
+"""The key is absent where there is nothing; such a field needs a default, with which it is read."""
 UNWRITTEN: Any = Field(exclude=True)
 """The field is no part of the document."""
 

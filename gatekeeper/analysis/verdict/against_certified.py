@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated
 
 from gatekeeper.analysis.metrics.checks import check_bound
 from gatekeeper.analysis.metrics.estimate import logs_of_pairs
@@ -13,9 +13,11 @@ from gatekeeper.analysis.metrics.readers import answer_reader
 from gatekeeper.analysis.metrics.server_claims import labelled_as_claims, with_claimed_rounds
 from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.analysis.stats.intervals import by_canary
+from gatekeeper.core.document import IF_ANY
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.metrics import BY_NAME, PASS_RATES, PLAIN_SPEED, RUN_TO_RUN, shown_as
 from gatekeeper.core.slo import Objective, Slo
+from gatekeeper.core.slo import parse as parse_slo
 from gatekeeper.core.text import listed
 from gatekeeper.core.verdict import AGAINST_CERTIFIED, Check, Estimate, Missing, Outcome, rounded
 
@@ -27,16 +29,29 @@ _CLAIMED = "{} from claims"
 
 
 @dataclass(frozen=True, slots=True)
+class PooledRun:
+    """An older certified run whose values stand before those of the newest one."""
+
+    run: str
+    workloads: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CertifiedFigures:
     """The certified run that this one is compared with, as it is copied into the run directory."""
 
     run: str
+    pooled: Annotated[tuple[PooledRun, ...], IF_ANY] = field(default=(), kw_only=True)
+    manifest_sha256: str
     manifest: Manifest
-    slo: Slo
+    slo: str
+    """The text of its SLO file."""
     workloads: Mapping[str, Mapping[str, run_to_run.Values]]
     """By workload that it promoted, by metric: its values, each with its canary, in the order of time."""
-    runs: Mapping[str, int] = field(default_factory=dict)
-    """By workload: of how many certified runs the values are, where they are of more than one."""
+
+    def count_runs(self, workload: str) -> int:
+        """Return of how many certified runs the values of a workload are."""
+        return 1 + sum(workload in older.workloads for older in self.pooled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +71,7 @@ class Certified:
 
 def compared(figures: CertifiedFigures, manifest: Manifest, slo: Slo) -> Certified:
     """Return the certified run with its differences from the run of *manifest* and *slo*."""
-    void, causes = compare_inputs(figures.manifest, manifest, figures.slo, slo)
+    void, causes = compare_inputs(figures.manifest, manifest, parse_slo(figures.slo, figures.run), slo)
     explanations = [_described(cause, figures.manifest, manifest) for cause in causes if cause != "slo"]
     return Certified(figures, void=tuple(void), explanations=tuple(explanations))
 
@@ -90,13 +105,13 @@ def values(metric: str, evidence: PairedAnswers) -> run_to_run.Values | Missing:
     return [(canary, log) for canary, log in pairs.logs if math.isfinite(log)]
 
 
-def summary(evidence: PairedAnswers) -> dict[str, list[list[Any]]]:
+def summary(evidence: PairedAnswers) -> dict[str, run_to_run.Values]:
     """Return the figures of one workload that a later run is compared with; what was not measured is left out."""
     claimed = _claimed(evidence)
     values_by_metric = {metric: values(metric, evidence) for metric in RUN_TO_RUN}
     values_by_metric |= {_CLAIMED.format(metric): values(metric, claimed) for metric in _COUNTED}
     return {
-        metric: [[canary, rounded(value)] for canary, value in metric_values]
+        metric: [(canary, rounded(value)) for canary, value in metric_values]
         for metric, metric_values in values_by_metric.items()
         if not isinstance(metric_values, Missing)
     }
@@ -130,8 +145,8 @@ def _estimate(
     if isinstance(now, Missing):
         return now
     estimate = _change(objective, evidence, then, now)
-    runs = certified.figures.runs.get(evidence.workload) if certified.figures is not None else None
-    if runs is not None and isinstance(estimate, Estimate):
+    runs = certified.figures.count_runs(evidence.workload) if certified.figures is not None else 1
+    if runs > 1 and isinstance(estimate, Estimate):
         estimate = replace(estimate, notes=(*estimate.notes, f"{runs} certified runs count together"))
     if objective.of.speed_ratio and isinstance(estimate, Estimate) and (slower := _slower_plain(evidence, certified)):
         estimate = replace(estimate, notes=(*estimate.notes, slower))

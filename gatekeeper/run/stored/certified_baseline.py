@@ -4,14 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from gatekeeper import host
 from gatekeeper.analysis.plan.settings import setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.verdict.against_certified import compare_inputs, summary
+from gatekeeper.analysis.stats.run_to_run import Values
+from gatekeeper.analysis.verdict.against_certified import CertifiedFigures, PooledRun, compare_inputs, summary
 from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome
+from gatekeeper.core.document import document_of
 from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, UnprovableError
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.manifest import CertifiedBaseline, sha256
@@ -153,18 +154,11 @@ def _summarise(runs: Sequence[verify.VerifiedRun]) -> Baseline:
             for metric, values in by_metric.items():
                 figures[name][metric] = [*values, *figures[name].get(metric, [])]
         if alike:
-            pooled.append({"run": str(run.directory.path), "workloads": sorted(alike)})
-    document: dict[str, Any] = {
-        "schema": 1,
-        "run": str(directory.path),
-        **({"pooled": pooled} if pooled else {}),
-        "manifest_sha256": sha256(text),
-        "manifest": newest.manifest.document(),
-        "slo": directory.text(SLO_NAME),
-        "workloads": figures,
-    }
-    content = json_text(document)
-    entry = CertifiedBaseline(run=str(directory.path), manifest_sha256=sha256(text), sha256=sha256(content))
+            pooled.append(PooledRun(str(run.directory.path), tuple(sorted(alike))))
+    path, slo_text = str(directory.path), directory.text(SLO_NAME)
+    certified = CertifiedFigures(path, sha256(text), newest.manifest, slo_text, figures, pooled=tuple(pooled))
+    content = json_text({"schema": 1} | document_of(certified))
+    entry = CertifiedBaseline(run=path, manifest_sha256=sha256(text), sha256=sha256(content))
     return Baseline(entry, content)
 
 
@@ -174,14 +168,14 @@ def _promoted(run: verify.VerifiedRun) -> dict[str, Knobs]:
     return {workload.name: workload.setting for workload in promoted}
 
 
-def _figures(run: verify.VerifiedRun, workloads: Mapping[str, Knobs]) -> dict[str, dict[str, list[list[Any]]]]:
+def _figures(run: verify.VerifiedRun, workloads: Mapping[str, Knobs]) -> dict[str, dict[str, Values]]:
     """Return what the soaks that certified these *workloads*, each with its setting, showed of them."""
     inputs, _ = stored_inputs(run.directory, run.manifest)
     case = load_case(run.directory, inputs, run.manifest, run.directory.text(MANIFEST))
     return {name: _figures_of(case, name, knobs) for name, knobs in workloads.items()}
 
 
-def _figures_of(case: Case, workload: str, knobs: Knobs) -> dict[str, list[list[Any]]]:
+def _figures_of(case: Case, workload: str, knobs: Knobs) -> dict[str, Values]:
     for name in reversed(list(case.soaks)):
         answers = (answer for answer in case.soaks[name].records if answer.workload == workload)
         setting = next((answer.setting for answer in answers if speculates(answer.setting)), None)

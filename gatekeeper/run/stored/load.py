@@ -1,6 +1,5 @@
 """The case of a run: everything that its verdict depends on, read from its directory."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -15,17 +14,16 @@ from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.verdict.against_certified import Certified, CertifiedFigures, compared
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.backends.dialects import cache_off_advice
-from gatekeeper.core import slo as slo_file
-from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.core.document import read_document
+from gatekeeper.core.errors import RESTORE_HINT, GatekeeperError
 from gatekeeper.core.manifest import Manifest, seed_of, sha256
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import json_object
 from gatekeeper.core.records import Event, Generation, Kind, Setting, StoredRecords
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.system.inputs import CERTIFIED_NAME, SLO_NAME, Inputs, load_manifest
+from gatekeeper.core.system.inputs import CERTIFIED_NAME, Inputs
 from gatekeeper.core.system.record_files import ANSWERS, DAMAGED, EVENTS, KINDS, SAMPLES, read_records
 from gatekeeper.core.system.run_directory import EVENTS_FILE, HOST_FILE, PLAN, RunDirectory
-from gatekeeper.core.text import json_text
 from gatekeeper.core.verdict import Doubt, Finding, FindingKind
 
 BUSY = "busy"
@@ -244,19 +242,7 @@ def _certified_figures(directory: RunDirectory, manifest: Manifest, slo: Slo) ->
         content = directory.read(CERTIFIED_NAME)
         if sha256(content) != frozen.sha256:
             return Certified(because=f"{CERTIFIED_NAME} was changed after the run was frozen")
-        return compared(_parse_figures(content), manifest, slo)
-    except (GatekeeperError, ValueError, LookupError, TypeError, AttributeError) as error:
+        figures = read_document(CertifiedFigures, json_object(content), f"run {frozen.run}", hint=RESTORE_HINT)
+        return compared(figures, manifest, slo)
+    except (GatekeeperError, ValueError) as error:
         return Certified(because=f"{CERTIFIED_NAME} cannot be read: {error}")
-
-
-def _parse_figures(content: bytes) -> CertifiedFigures:
-    document = json_object(content)
-    manifest = load_manifest(json_text(document["manifest"]).encode())
-    slo = slo_file.parse(document["slo"], SLO_NAME)
-    workloads = {
-        name: {metric: [(str(canary), float(value)) for canary, value in pairs] for metric, pairs in figures.items()}
-        for name, figures in document["workloads"].items()
-    }
-    pooled = Counter(str(name) for run in document.get("pooled", ()) for name in run["workloads"])
-    runs = {name: 1 + more for name, more in pooled.items()}
-    return CertifiedFigures(str(document["run"]), manifest, slo, workloads, runs)
