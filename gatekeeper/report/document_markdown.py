@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from gatekeeper.core.text import one_line
 from gatekeeper.report.data.glossary import in_words
-from gatekeeper.report.document import (
+from gatekeeper.report.outcome_signs import glyph_of, spaced
+from gatekeeper.report.shown_document import (
     Code,
     Command,
     Document,
@@ -22,7 +23,6 @@ from gatekeeper.report.document import (
     Table,
     join_pieces,
 )
-from gatekeeper.report.outcome_signs import glyph_of, spaced
 
 LONGEST = 600
 """Characters of one cell."""

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from gatekeeper.core.text import aligned
-from gatekeeper.report.document import (
+from gatekeeper.report.outcome_signs import spaced
+from gatekeeper.report.shown_document import (
     Command,
     Document,
     Facts,
@@ -18,7 +19,6 @@ from gatekeeper.report.document import (
     Table,
     join_pieces,
 )
-from gatekeeper.report.outcome_signs import spaced
 
 
 def render_text(document: Document) -> str:

@@ -11,7 +11,7 @@ from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.requirements import Requirement, requirements
 from gatekeeper.report.data.workload_summary import WorkloadSummary
-from gatekeeper.report.document import (
+from gatekeeper.report.shown_document import (
     Code,
     Command,
     Document,

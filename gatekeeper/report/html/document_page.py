@@ -9,7 +9,9 @@ from importlib.resources import files
 from pathlib import PurePath
 
 from gatekeeper.core.system.run_directory import REPORT
-from gatekeeper.report.document import (
+from gatekeeper.report.html.markup import NONE, Markup, el, facts, join, note, section, table
+from gatekeeper.report.outcome_signs import glyph_of, spaced
+from gatekeeper.report.shown_document import (
     Chart,
     Code,
     Command,
@@ -27,8 +29,6 @@ from gatekeeper.report.document import (
     Strong,
     Table,
 )
-from gatekeeper.report.html.markup import NONE, Markup, el, facts, join, note, section, table
-from gatekeeper.report.outcome_signs import glyph_of, spaced
 
 
 def render_page(document: Document) -> str:
