@@ -32,7 +32,7 @@ UNITS: dict[str, str] = {
     "gpu_memory": "B", "gpu_memory_allocated": "B", "swap_used": "B", "swapin_bytes": "B", "swapout_bytes": "B",
     "oom_kills": "1",
     "thermal_level": "1", "thermal_level_powermetrics": "1", "throttle_total": "s", "throttle_events": "1",
-    "cpu_speed_limit": "1", "gpu_power": "W", "cpu_power": "W", "package_power": "W", "system_power": "W",
+    "gpu_power": "W", "cpu_power": "W", "package_power": "W", "system_power": "W",
     "gpu_frequency": "Hz", "gpu_active": "1", "gpu_resets": "1", "fan_speed": "rpm", "subject_footprint": "B",
     "background_cpu": "1", "power_source": "", "power_mode": "",
 }  # fmt: skip

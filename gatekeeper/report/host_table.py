@@ -25,7 +25,6 @@ USES = {
     "thermal_level_powermetrics": "second opinion on thermal_level",
     "throttle_total": "objective throttle_time on Linux; since boot here",
     "throttle_events": "objective throttle_time on Linux; since boot here",
-    "cpu_speed_limit": "throttling of Intel Macs",
     "gpu_power": "cross-check of throttling",
     "cpu_power": "explains package_power",
     "package_power": "objectives power_mean, energy_per_token",

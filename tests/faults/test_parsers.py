@@ -187,7 +187,7 @@ PARSERS = {
     "number": Parser(text(lambda content: (parse.number(content), parse.integer(content))), parse.ParseError, writes),
     "ollama": Parser(in_file(lambda path: model_stores.ollama_layers(path, "m")), InputError),
     "pmset": Parser(
-        tool(lambda output: (pmset.parse_battery(output), pmset.parse_mode(output), pmset.parse_therm(output))),
+        tool(lambda output: (pmset.parse_battery(output), pmset.parse_mode(output))),
         use=writes,
     ),
     "policy": Parser(text(lambda content: policy.parse(content, "policy.toml")), InputError, writes),

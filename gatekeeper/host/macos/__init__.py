@@ -13,7 +13,5 @@ def sources(pids: Callable[[], Sequence[int]]) -> list[Source]:
     """
     library = system_calls.load_library()
     calls = system_calls.sources(library, pids) if library is not None else []
-    return [
-        *calls, vm_stat.TOOL, powermetrics.STREAM, ioreg.TOOL, macmon.STREAM, pmset.SUPPLY, pmset.MODE, pmset.THERM,
-        ps.TOOL,
-    ]  # fmt: skip
+    tools = (vm_stat.TOOL, powermetrics.STREAM, ioreg.TOOL, macmon.STREAM, pmset.SUPPLY, pmset.MODE, ps.TOOL)
+    return [*calls, *tools]

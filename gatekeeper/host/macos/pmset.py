@@ -1,4 +1,4 @@
-"""pmset and caffeinate: the power supply, the power mode, sleep, and the CPU speed limit of Intel Macs."""
+"""pmset and caffeinate: the power supply, the power mode, and sleep."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 from gatekeeper.core.system.system_names import this_platform
-from gatekeeper.host.sources import Status, Tool, Values, agreed, failure, written
+from gatekeeper.host.sources import Status, Tool, Values, agreed, failure
 from gatekeeper.host.tool_commands import Output, run, running
 
 _SUPPLIES = {"AC Power": "ac", "Battery Power": "battery", "UPS Power": "battery"}
@@ -40,20 +40,8 @@ def parse_sleep(output: Output) -> float | None:
     return float(minutes) * 60 if minutes is not None else None
 
 
-def parse_therm(output: Output) -> Values:
-    """Return the CPU speed limit as a share; absent where pmset notes that nothing was recorded."""
-    if status := failure(output):
-        return dict.fromkeys(("cpu_speed_limit",), status)
-    rows = re.findall(r"^\s*CPU_Speed_Limit\s*=\s*(\d+)[ \t]*\n", output.text or "", re.MULTILINE)
-    if not rows:
-        return {"cpu_speed_limit": Status.ABSENT}
-    percent = written(agreed(rows), most=100)
-    return {"cpu_speed_limit": percent if isinstance(percent, Status) else percent / 100}
-
-
 SUPPLY = Tool("pmset -g batt", ("power_source",), lambda: ["pmset", "-g", "batt"], parse_battery, period=10.0)
 MODE = Tool("pmset -g", ("power_mode",), lambda: ["pmset", "-g"], parse_mode, period=30.0)
-THERM = Tool("pmset -g therm", ("cpu_speed_limit",), lambda: ["pmset", "-g", "therm"], parse_therm, period=10.0)
 
 
 @contextlib.contextmanager

@@ -169,18 +169,6 @@ def test_idle_sleep_is_not_that_of_disks_or_displays(text: str, seconds: float |
     assert seconds == pmset.parse_sleep(printed(text))
 
 
-def test_pmset_notes_leave_the_speed_limit_absent() -> None:
-    """
-    Three notes that nothing was recorded mean not found: absent, never a full speed limit.
-    """
-    notes = "".join(
-        f"Note: No {missing} has been recorded\n" for missing in ("thermal warning level", "CPU power status")
-    )
-
-    assert pmset.parse_therm(printed(notes)) == {"cpu_speed_limit": Status.ABSENT}
-    assert pmset.parse_therm(printed("\tCPU_Speed_Limit \t= 72\n")) == {"cpu_speed_limit": 0.72}
-
-
 @pytest.mark.parametrize(
     ("text", "display"),
     [
@@ -206,7 +194,6 @@ def test_a_display_is_on_asleep_or_missing(text: str, display: str | None) -> No
     [
         (pmset.parse_battery, "Now drawing from 'AC Power'\n", ("AC", "Battery")),
         (pmset.parse_mode, " powermode 1\n", ("1", "2")),
-        (pmset.parse_therm, "\tCPU_Speed_Limit \t= 70\n", ("70", "71")),
         (ioreg.parse, mac_tools.ioreg(), ('"recoveryCount"=0', '"recoveryCount"=0,"recoveryCount"=1')),
     ],
 )
@@ -220,14 +207,6 @@ def test_lines_that_contradict_each_other_are_no_value(
 
     assert BAD not in parser(printed(line + line)).values()
     assert BAD in parser(printed(other if "IOClass" in line else line + other)).values()
-
-
-def test_a_speed_limit_above_all_of_the_speed_is_no_value() -> None:
-    """
-    923 % may be a 92 whose line was damaged.
-    """
-    assert {"cpu_speed_limit": BAD} == pmset.parse_therm(printed("\tCPU_Speed_Limit \t= 923\n"))
-    assert {"cpu_speed_limit": 1.0} == pmset.parse_therm(printed("\tCPU_Speed_Limit \t= 100\n"))
 
 
 def test_ioreg_memory_is_the_exact_key() -> None:
@@ -278,7 +257,6 @@ PARSERS: list[Callable[[Output], Values]] = [
     vm_stat.parse,
     pmset.parse_battery,
     pmset.parse_mode,
-    pmset.parse_therm,
     ioreg.parse,
     ps.parse,
 ]

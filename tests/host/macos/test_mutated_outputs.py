@@ -30,7 +30,6 @@ def sleep(output: Output) -> Values:
     return {"sleep": seconds} if (seconds := pmset.parse_sleep(output)) is not None else {}
 
 
-THERM = "CPU Power notify\n\tCPU_Scheduler_Limit \t= 100\n\tCPU_Available_CPUs \t= 8\n\tCPU_Speed_Limit \t= 70\n"
 PMSET = "System-wide power settings:\n standby 1\n powermode 1\n sleep 10 (sleep prevented by caffeinate)\n"
 OUTPUTS: dict[str, tuple[Reading, str]] = {
     "vm_stat": (tool(vm_stat.parse), mac_tools.vm_stat()),
@@ -38,7 +37,6 @@ OUTPUTS: dict[str, tuple[Reading, str]] = {
     "pmset -g batt": (tool(pmset.parse_battery), "Now drawing from 'AC Power'\n"),
     "pmset -g": (tool(pmset.parse_mode), PMSET),
     "pmset -g, sleep": (tool(sleep), PMSET),
-    "pmset -g therm": (tool(pmset.parse_therm), THERM),
     "ps": (tool(ps.parse), " 25.5 /usr/libexec/mdworker_shared\n"),
     "powermetrics": (
         lambda raw: powermetrics.PlistDecoder().feed(raw),
