@@ -122,7 +122,5 @@ def value_hints(platform: str | None, readings: Mapping[str, Reading], details: 
             and (hint := _hint(name, value, readings, details.get(value) or details.get(reading.source, "")))
         ):
             advice.setdefault(hint, []).append(value)
-    complaints = [
-        f"no permission to run {source}: {detail}" for source, detail in details.items() if "password" in detail
-    ]
+    complaints = [f"no permission: {detail}" for detail in details.values() if "password" in detail]
     return complaints + [f"{', '.join(values)}: {hint}" for hint, values in advice.items()]
