@@ -117,7 +117,7 @@ def test_without_a_pair_it_says_what_to_fetch(home: ProjectFolder) -> None:
     assert home.run("plan", FILE, "--assume", "38 tok/s", "--json").document["expected_total_seconds"] < 3600
     assert False is written.sampling.thinking
     planned = home.run("plan", FILE, code=3)  # a forecast needs no models
-    assert f"download it: {hub_command()} download" in " ".join(planned.out.split())
+    assert f"download them: {hub_command()} download" in " ".join(planned.out.split())
     assert f"a certificate would cover: gatekeeper plan {FILE} --log LOG\n" in done.out
 
 
