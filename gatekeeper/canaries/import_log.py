@@ -78,7 +78,7 @@ def import_logs(
         raise InputError(
             f"no request in {', '.join(map(str, logs))} can become a canary: {reasons or 'no line is in it'}",
             hint='write one request a line as JSON, such as {"messages": [{"role": "user", "content": "…"}]}: '
-            "see docs/your-canaries.md",
+            "see: gatekeeper explain your-canaries",
         )
     total = sum(len(workload.requests) for workload in workloads.values())
     sets: dict[str, list[Json]] = {}

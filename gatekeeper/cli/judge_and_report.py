@@ -83,7 +83,7 @@ def _open(page: Path) -> bool:
 @click.argument("words", nargs=-1, metavar="[WORD]")
 @AS_JSON
 def explain(words: Sequence[str], *, as_json: bool) -> None:
-    """Explain a metric, an outcome, an exit code, a finding or another word.
+    """Explain a metric, an outcome, an exit code, a finding or another word; or print a page: worker-protocol.
 
     3 is exit code 3. `metrics` lists what an objective may name. Without WORD: every word.
 
@@ -91,7 +91,13 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
     gatekeeper explain ttft_delta
     """
     from gatekeeper.core.document import document_of
-    from gatekeeper.report.commands.explain_text import explain_text, list_text, metrics_document, metrics_text
+    from gatekeeper.report.commands.explain_text import (
+        explain_text,
+        find_page,
+        list_text,
+        metrics_document,
+        metrics_text,
+    )
     from gatekeeper.report.data import glossary
 
     if not words:
@@ -102,6 +108,11 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
         show(metrics_document(), metrics_text(), as_json=as_json)
         return
     entries = glossary.explained(" ".join(words))
+    page = None if entries else find_page(" ".join(words))
+    if page is not None:
+        text = page.read_text(encoding="utf-8")
+        show({"page": page.stem, "text": text}, text, as_json=as_json)
+        return
     if not entries:
         near = nearest_word("_".join(words), {name for entry in glossary.entries() for name in entry.names})
         hint = f"did you mean '{near}'?" if near else "gatekeeper explain lists every word"

@@ -236,7 +236,9 @@ class FindingKind(StrEnum):
         "damaged_records", "lines of a record file were damaged; they are left out", "check the disk; run again",
     )
     DRAFTING_NOT_SHOWN = (
-        "drafting_not_shown", "the server does not show whether it drafts", "see the backend's page in docs/servers.md",
+        "drafting_not_shown",
+        "the server does not show whether it drafts",
+        "see what it shows: gatekeeper explain servers",
     )
     FIRST_ANSWER_FAILED = ("first_answer_failed", "the short request before the run failed", _FAILS)
     GPU_RESET = ("gpu_reset", "the GPU was reset during the soak", "update the system; run the soak again")
@@ -253,7 +255,7 @@ class FindingKind(StrEnum):
     )
     LOG_PROBABILITIES_NOT_SHOWN = (
         "log_probabilities_not_shown", "the server tells no log-probabilities, which its kind does",
-        "see the backend's page in docs/servers.md",
+        "see what it shows: gatekeeper explain servers",
     )
     LOW_POWER_MODE = (
         "low_power_mode", "the speeds apply to low-power mode only", "switch it off for the deployed mode",

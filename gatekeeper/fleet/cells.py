@@ -129,6 +129,9 @@ def _expect_seconds(path: Path) -> float:
 
 def read_hosts(file: Path, only: Sequence[str] = ()) -> dict[str, str]:
     """Return the hosts of a hosts file, or those of them that *only* names, each with its ssh address."""
+    if not file.exists():
+        hint = 'write it: schema = 1, and a table [host.NAME] with ssh = "user@address" for each host'
+        raise InputError(f"{HOSTS_FILE} {file} does not exist", hint=f"{hint}; gatekeeper explain fleet")
     hosts = toml_file.parse(read_text(file, HOSTS_FILE), str(file), HostsFile).host
     if not hosts:
         raise InputError(f"{file} names no host", hint="add a table [host.NAME] for each host")

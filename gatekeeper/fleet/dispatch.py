@@ -190,7 +190,9 @@ def check_scheduler(address: str) -> str | None:
     host = host[1:].partition("]")[0] if host.startswith("[") else host.rpartition(":")[0] or host
     if not _is_loopback(host):
         message = f"--scheduler {address}: without TLS everyone who reaches a Dask scheduler runs code on its workers"
-        raise InputError(message, hint="start it with certificates and write tls://HOST:8786 (docs/fleet.md)")
+        raise InputError(
+            message, hint="start it with certificates and write tls://HOST:8786 (gatekeeper explain fleet)"
+        )
     return f"every user of this machine can run code on the workers of {address}; tls:// keeps them out"
 
 

@@ -37,7 +37,7 @@ ROUTE = """\
 # decoding, one after another, when a guard is violated; they were not soaked. Without a ladder, plain decoding is next.
 # `measured` is what the soak measured: the reference where plain decoding cannot be measured. `models` are the names of
 # the model in requests. Each `request` is what certified requests asked for: a proxy drafts only for requests with the
-# sampling of [conditions], with all fields of one `request` and with none besides (docs/reference/proxy.md)."""
+# sampling of [conditions], with all fields of one `request`, and with no other (gatekeeper explain reference/proxy)."""
 WARM_UP = """\
 # An obligation of whoever serves: the first token kept its bound only where a short request, whose answer is thrown
 # away, went before the user's. Send one after each start, and before a user's request (when the user begins to type)
@@ -45,7 +45,7 @@ WARM_UP = """\
 GUARD = """\
 # One bound. Violated for longer than `for`, it moves its workloads one step down the ladder; a host guard moves all of
 # them. `over` is the time range that is judged; after `missing_for` without data speculation is turned off. Only the
-# host metrics of the SLO have guards; add others as needed (docs/watch.md, What is guarded)."""
+# host metrics of the SLO have guards; add others as needed (gatekeeper explain reference/watch)."""
 
 
 def render(policy: Policy) -> str:

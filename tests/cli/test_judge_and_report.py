@@ -124,6 +124,8 @@ def test_a_mistyped_word_has_a_suggestion(project: ProjectFolder) -> None:
     """
     The nearest word, or where all of them are listed.
     """
+    assert project.run("explain", "worker-protocol", code=0).out.startswith("# The worker protocol")
+    assert "nights" == project.run("explain", "nights", "--json", code=0).document["page"]
     assert "did you mean 'itl_p95'?" in project.run("explain", "itlp95", code=2).err
     assert "lists every word" in project.run("explain", "qqqq", code=2).err
     every = project.run("explain", code=0).out

@@ -155,7 +155,7 @@ COMMANDS = {
         "a line that is not JSON",
         "one request a line",
     ),
-    "an empty log": (("canaries", "import", "empty.jsonl", "-o", "x"), "no line is in it", "docs/your-canaries.md"),
+    "an empty log": (("canaries", "import", "empty.jsonl", "-o", "x"), "no line is in it", "explain your-canaries"),
     "a model": (("init", "--target", "nope/x", "--draft", "d", "-o", "x"), "not on this machine", "hf download nope/x"),
     "two SLOs": (("certify", "slo.toml", "slo.toml"), "extra argument (slo.toml)", "certify [OPTIONS] SLO"),
     "no run to sign": (("sign", "folder", "--bundle", "x"), "folder has no manifest.json", "a run directory"),

@@ -1,5 +1,6 @@
 """What is installed: the lock files, the number of packages, and the wheel in an environment of its own."""
 
+import ast
 import json
 import os
 import re
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.report.commands.explain_text import find_page
+from gatekeeper.report.data.glossary import explained
 from tests.builders.project_folder import ROOT, ProjectFolder
 
 IMAGE_LOCK = ROOT / "integrations" / "pylock.image.toml"
@@ -93,6 +96,34 @@ def test_the_wheel_alone_plans_from_another_folder(dist: Path, tmp_path: Path) -
 
     assert 0 == ran.returncode, ran.stderr
     assert "smoke" == json.loads(ran.stdout)["slo"]
+
+
+def messages() -> list[str]:
+    """Return the texts of the package that are no docstrings."""
+    texts = []
+    for file in (ROOT / "gatekeeper").rglob("*.py"):
+        tree = ast.parse(file.read_text())
+        bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in bare)
+        texts += [node.value for node in constants if isinstance(node.value, str)]
+    return texts
+
+
+def test_a_hint_opens_on_a_machine_without_the_repository() -> None:
+    """
+    No message names a file of docs/; each `gatekeeper explain WORD` in one is a word, or a page that the wheel holds.
+    """
+    in_wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    named = {word for text in messages() for word in re.findall(r"gatekeeper explain ([a-z][\w/-]*)", text)}
+
+    pages = {word: find_page(word) for word in named - {"lists", "metrics"} if not explained(word)}
+
+    assert [] == [text for text in messages() if re.search(r"\bdocs/[\w/-]+\.md|hosts\.example", text)]
+    assert {"worker-protocol", "servers", "your-canaries", "fleet"} <= pages.keys()
+    for word, page in pages.items():
+        assert page is not None, word
+        place = page.relative_to(ROOT).as_posix()
+        assert {place, str(Path(place).parent)} & in_wheel["force-include"].keys(), word
 
 
 def test_a_light_installation() -> None:

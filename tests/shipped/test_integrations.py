@@ -95,7 +95,7 @@ def test_files_are_yaml(path: Path) -> None:
     assert read(path)
 
     commands = set(re.findall(r"^## (\S+)$", (ROOT / "docs" / "reference" / "commands.md").read_text(), re.MULTILINE))
-    assert set(re.findall(r"gatekeeper-slo gatekeeper (\w+)", path.read_text())) <= commands
+    assert set(re.findall(r"^ *(?:- |command: )gatekeeper (\w+)", path.read_text(), re.MULTILINE)) <= commands
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from gatekeeper.core.text import quote
 VERSION = 1
 LINE_BYTES = 8 << 20
 """The longest line of a worker: a hundred thousand arrivals need half of it."""
-MANUAL = "see docs/reference/worker-protocol.md"
+MANUAL = "see: gatekeeper explain worker-protocol"
 
 SEES = {
     "arrivals": Sight.ARRIVALS,

@@ -22,11 +22,11 @@ from gatekeeper.backends.workers.rounds import count_rounds
 FACTS = BackendFacts(
     name="redrafter",
     module="recurrent_drafting",
-    install="install ml-recurrent-drafter: docs/reference/worker-protocol.md says how",
+    install="install ml-recurrent-drafter: gatekeeper explain worker-protocol says how",
 )
 INSTALL = (
     "git clone https://github.com/apple/ml-recurrent-drafter and install it with its mlx extra, "
-    "or name a Python that has it: see docs/reference/worker-protocol.md"
+    "or name a Python that has it: see: gatekeeper explain worker-protocol"
 )
 BEAM_WIDTH = 10
 DRAFT_TOKENS = 3

@@ -23,7 +23,7 @@ FACTS = BackendFacts(name="zlab-dflash", module="dflash", install="pip install d
 SEES = ("arrivals", "token_count", "text", "token_ids", "cold")
 INSTALL = (
     "pip install dflash and mlx-lm (0.32.2 or newer), or name a Python that has both: "
-    "see docs/reference/worker-protocol.md"
+    "see: gatekeeper explain worker-protocol"
 )
 
 

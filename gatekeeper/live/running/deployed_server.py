@@ -58,7 +58,7 @@ def _open_backend(
     name = facts_of(subject.backend).served_as or subject.backend
     url = url or subject.url
     if name not in {*SERVERS, SCRIPTED}:
-        hint = "certify the deployed server itself; the README lists the backends"
+        hint = "certify the deployed server itself; gatekeeper explain servers lists the backends"
         raise InputError(f"backend '{name}' is not a server, so there is no address to watch", hint=hint)
     if url is None and name != SCRIPTED:
         hint = "for example --url http://127.0.0.1:8080"

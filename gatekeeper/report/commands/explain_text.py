@@ -1,12 +1,22 @@
 """What `gatekeeper explain` prints of words, and of the metrics that an objective may name."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from gatekeeper.core.metrics import ALL, BY_NAME
 from gatekeeper.core.metrics.metric import Metric, Sight
+from gatekeeper.core.system.inputs import shipped_folder
 from gatekeeper.core.text import aligned
 from gatekeeper.report.data.glossary import GlossaryEntry
+
+
+def find_page(name: str) -> Path | None:
+    """Return the page of the documentation with this *name*, a guide before a reference; None where none ships."""
+    stem = name.lower().replace(" ", "-").replace("_", "-")
+    guides = shipped_folder("docs")
+    pages = (folder / f"{stem}.md" for folder in (guides, guides / "reference"))
+    return next((page for page in pages if page.is_file()), None)
 
 
 def explain_text(entries: Sequence[GlossaryEntry]) -> str:

@@ -3,7 +3,7 @@
 from gatekeeper.backends.worker_backend.worker_check import WorkerCheck
 from gatekeeper.core.text import counted
 
-MANUAL = "docs/reference/worker-protocol.md"
+MANUAL = "gatekeeper explain worker-protocol"
 
 
 def worker_check_text(check: WorkerCheck) -> str:

@@ -42,7 +42,7 @@ class RemoteScriptError(GatekeeperError):
 
 LOCAL_NETWORK = (
     "; on macOS 15 and later an agent of launchd also needs System Settings > Privacy & Security > Local Network, "
-    "a daemon does not (docs/reference/nights.md)"
+    "a daemon does not (gatekeeper explain nights)"
     if sys.platform == "darwin"
     else ""
 )

@@ -115,7 +115,8 @@ def _check_backend(backend: str) -> None:
     if backend not in names:
         hint = did_you_mean(backend, names)
         if backend in backend_names():
-            hint = f"write [subject] yourself, as docs/servers.md says; init writes files for: {', '.join(names)}"
+            written = ", ".join(names)
+            hint = f"write [subject] yourself, as `gatekeeper explain servers` says; init writes files for: {written}"
         raise InputError(f"--backend {backend}: init writes no file for it", hint=hint)
 
 

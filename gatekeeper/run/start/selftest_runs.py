@@ -164,7 +164,7 @@ def _sending(backend: str, folder: Path, *, target: Path | None = None) -> Itera
 def _answer(system: RunningSystem, request: DecodeRequest) -> Answer:
     answer = system.answer(request)
     if answer.fault is not None:
-        raise GatekeeperError(answer.fault, hint="see docs/servers.md")
+        raise GatekeeperError(answer.fault, hint="see: gatekeeper explain servers")
     return answer
 
 

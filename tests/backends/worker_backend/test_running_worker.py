@@ -229,13 +229,13 @@ def test_a_heartbeat_prolongs_the_limit(tmp_path: Path) -> None:
 
 REFUSED = {
     "dies at once": ("exit code 3", "no weights here"),
-    "babbles": ("did not greet: garbage on stdout", "docs/reference/worker-protocol.md"),
+    "babbles": ("did not greet: garbage on stdout", "gatekeeper explain worker-protocol"),
     "old": ("uses version 2 of the worker protocol, this gatekeeper uses 1", "update the worker"),
-    "nameless": ("has no name", "docs/reference/worker-protocol.md"),
-    "unnumbered": ("did not greet", "docs/reference/worker-protocol.md"),
+    "nameless": ("has no name", "gatekeeper explain worker-protocol"),
+    "unnumbered": ("did not greet", "gatekeeper explain worker-protocol"),
     "clairvoyant": ("unknown word 'arrival'", "did you mean 'arrivals'?"),
     "unturnable": ("unknown word 'num_draft_token'", "did you mean 'num_draft_tokens'?"),
-    "shares without plain": ('but not "plain" in sees', "docs/reference/worker-protocol.md"),
+    "shares without plain": ('but not "plain" in sees', "gatekeeper explain worker-protocol"),
     "sorry": ("no module named wonder", "pip install wonder"),
     "mute": ("did not greet within start_timeout = 0.5 s", "raise start_timeout"),
     "greets for ever": ("did not greet within start_timeout = 0.5 s", "raise start_timeout"),

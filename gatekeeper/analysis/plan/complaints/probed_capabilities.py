@@ -21,7 +21,7 @@ MAY_SHOW = Sight.TOKEN_COUNT | Sight.ARRIVALS | Sight.COLD | Sight.PROMPT_TIME
 """What the answers of any server may show, whatever its dialect forecasts: they are read alike."""
 
 _ABOUT = "glance"
-_UPDATE = "update the server; docs/servers.md says which ones tell them"
+_UPDATE = "update the server; `gatekeeper explain servers` says which ones tell them"
 
 
 @dataclass(frozen=True, slots=True)
