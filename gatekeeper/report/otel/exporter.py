@@ -39,18 +39,20 @@ RESERVE_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class SendOptions:
-    """How it is sent, and until when; the exporters read everything else from the OTEL_* variables."""
+    """How it is sent, and how long it may take; the exporters read everything else from the OTEL_* variables."""
 
     signals: Mapping[Signal, Protocol]
     endpoint: str
     """As shown to people, without secrets."""
     seconds: float
-    begun_ns: int
-    """The monotonic instant at which `seconds` begins."""
+    begun_ns: int | None
+    """The monotonic instant at which `seconds` begins; None: each request has so many, and the whole has no limit."""
 
     @property
     def left(self) -> float:
-        """Return how many seconds are left, at least 0.1."""
+        """Return how many seconds are left for a request, at least 0.1."""
+        if self.begun_ns is None:
+            return self.seconds + RESERVE_S
         return max(0.1, self.seconds - (time.monotonic_ns() - self.begun_ns) / 1e9)
 
     def open(self, signal: Signal) -> Transport:
@@ -168,7 +170,8 @@ def main() -> int:
     """Serve one request: {options, run, part}, {options, transition} or {options, live}."""
     request = json.load(sys.stdin)
     options = SendOptions(**request["options"])
-    setitimer(ITIMER_REAL, options.left + RESERVE_S)  # ends this process even where its parent was killed before
+    if options.begun_ns is not None:
+        setitimer(ITIMER_REAL, options.left + RESERVE_S)  # ends this process even where its parent was killed before
     logging.disable()  # the exporters may log headers; errors are reported below
     try:
         if "transition" in request:

@@ -99,7 +99,7 @@ def export_stored(path: Path, url: str | None = None) -> dict[str, Any]:
             hint="name it: --to http://127.0.0.1:4318; or set OTEL_EXPORTER_OTLP_ENDPOINT, or [telemetry] endpoint",
         )
     try:
-        sent = _send_part(to, path, outcome={name: concluded.get(name) for name in OUTCOME})
+        sent = _send_part(to, path, measuring=False, outcome={name: concluded.get(name) for name in OUTCOME})
     except RefusedError as error:
         raise RefusedError(f"the collector does not have the whole run: {error.message}") from None
     return {"schema": 1, "endpoint": to.endpoint, "spans": sent["spans"], "points": sent["points"]}
@@ -136,19 +136,25 @@ def _deliver(config: Telemetry, signal: Signal, request: Mapping[str, Any]) -> s
     return None
 
 
-def _send_part(to: Destination, path: Path, **part: Any) -> dict[str, Any]:
-    return _send(to, {"run": str(path.resolve()), "part": {**part, "rounds": to.rounds, "latest": to.latest}})
+def _send_part(to: Destination, path: Path, *, measuring: bool = True, **part: Any) -> dict[str, Any]:
+    request = {"run": str(path.resolve()), "part": {**part, "rounds": to.rounds, "latest": to.latest}}
+    return _send(to, request, measuring=measuring)
 
 
-def _send(to: Destination, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Send something from a separate process; raise UnsentError where the collector does not have all of it."""
-    begun_ns = time.monotonic_ns()  # the same clock in the other process, which so ends just before its limit
+def _send(to: Destination, request: Mapping[str, Any], *, measuring: bool = True) -> dict[str, Any]:
+    """Send something from a separate process; raise UnsentError where the collector does not have all of it.
+
+    Of a run that is *measuring* the limit holds for all of it, with the start of that process; else for each request.
+    """
+    # The same clock in the other process, which so ends just before its limit.
+    begun_ns = time.monotonic_ns() if measuring else None
     options = {"signals": dict(to.signals), "endpoint": to.endpoint, "seconds": to.limit, "begun_ns": begun_ns}
     text = json.dumps({"options": options, **request})
     try:
         done = subprocess.run(
-            ARGV, input=text, capture_output=True, text=True, timeout=to.limit, check=False, env=to.environment
-        )
+            ARGV, input=text, capture_output=True, text=True, timeout=to.limit if measuring else None, check=False,
+            env=to.environment,
+        )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise RefusedError(f"{to.endpoint}: not done within {to.limit:g} s") from error
     except OSError as error:

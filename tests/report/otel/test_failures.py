@@ -1,12 +1,16 @@
 """Collectors that are down, slow or unwilling: they cost the run a time limit and never its verdict."""
 
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from gatekeeper.core.slo import Telemetry
+from gatekeeper.report.otel import endpoint, live_export
+from gatekeeper.report.otel.exporter import SendOptions
 from tests.builders.golden_words import lines_with, says
 from tests.builders.otlp import Receiver, events_of, over_grpc, over_http
 from tests.builders.tls import self_signed
@@ -145,6 +149,28 @@ def test_an_answer_that_never_comes_ends_with_its_time(
         done = exporting.run("report", "run", "--to", "otlp", code=2)
 
     assert reason in done.err
+
+
+def test_a_limit_of_the_measurement_does_not_bind_a_stored_run(
+    exported_run: ExportedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    An export that takes longer than the limit, as of a day's answers, ends where nothing is measured; between two
+    stages of a run it is left. Each request keeps the limit in both.
+    """
+    script = "import json, sys, time; json.load(sys.stdin); time.sleep(1); print(json.dumps({'spans': 3, 'points': 2}))"
+    monkeypatch.setattr(live_export, "ARGV", (sys.executable, "-c", script))
+    config = Telemetry(endpoint="http://127.0.0.1:9", timeout=0.2)
+    monkeypatch.setattr(live_export, "destination", lambda *_: endpoint.destination(config, {}))
+    events: list[str] = []
+
+    document = live_export.export_stored(exported_run.run)
+    live_export.LiveExport(exported_run.run, config, lambda kind, _: events.append(kind)).stage("sweep")
+
+    assert (3, 2) == (document["spans"], document["points"])
+    assert ["telemetry_failed"] == events
+    options = SendOptions({}, "", 5.0, begun_ns=None)
+    assert options.left >= 5.0
 
 
 def test_a_missing_variable_is_no_reason_to_stop(fresh: Lay) -> None:
