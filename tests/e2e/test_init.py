@@ -63,7 +63,7 @@ def test_the_heaviest_pair_of_the_hub_cache_is_proposed(home: ProjectFolder) -> 
     document = home.run("init", "--json", code=0).document
 
     pair = document["pair"]
-    assert ("mlx", "gatekeeper/little-target") == (pair["backend"], pair["target"])
+    assert ("mlx-server", "gatekeeper/little-target") == (pair["backend"], pair["target"])
     assert ["gatekeeper/little-draft"] == pair["drafts"]
     assert 2 == (home.path / FILE).read_text().count('"gatekeeper/little-draft-lite"')
     assert "truncated" in {model["name"]: model["left_out"] for model in document["models"]}["gatekeeper/cut-short"]
@@ -185,7 +185,7 @@ def test_the_same_model_in_two_stores_is_taken_once(home: ProjectFolder) -> None
 
     document = home.run("init", "--json", code=0).document
 
-    assert {"backend": "mlx", "target": "org/little-target", "drafts": ["org/little-draft"]} == document["pair"]
+    assert {"backend": "mlx-server", "target": "org/little-target", "drafts": ["org/little-draft"]} == document["pair"]
     left_out = [model["left_out"] for model in document["models"]]
     assert (6, 2) == (len(left_out), left_out.count(None))
     assert 2 == sum("org/little-draft" in (reason or "").split() for reason in left_out)
@@ -215,7 +215,8 @@ def test_a_pair_that_is_named_is_written(home: ProjectFolder) -> None:
     assert ("../models/little-target", drafts, drafts) == (
         written.subject.target, written.subject.drafts, written.sweep.draft
     )  # fmt: skip
-    assert words[:2] == document["also"]["mlx-server"].split()[2:4]
+    assert words[:2] == document["also"]["mlx"].split()[2:4]
+    assert "--backend mlx " in document["also"]["mlx"]
     assert home.run("plan", FILE).code in {0, 3}
     doctor = home.run("doctor", "--json").document
     assert {words[1], words[5]} <= set(doctor["ready"][1].split())
@@ -381,9 +382,9 @@ def test_first_token_and_memory_are_promised_with_a_control(home: ProjectFolder)
     ]
     assert "warm-up" == metrics["ttft_delta"].or_with
     assert "random" in {workload.name for workload in written.workload}
-    assert document["backends"]["mlx-server"]
-    words = ["gatekeeper", "init", "--backend", "mlx-server", "-o", "slos/mlx-server.toml"]
-    assert words == document["also"]["mlx-server"].split()
+    assert document["backends"]["mlx"]
+    words = ["gatekeeper", "init", "--backend", "mlx", "-o", "slos/mlx.toml"]
+    assert words == document["also"]["mlx"].split()
 
 
 @pytest.mark.parametrize("backend", ["mlx-server", "llama-server", "mtplx", "dflash-mlx", "lmstudio", "ollama"])

@@ -5,11 +5,13 @@ Each part is `as certified`, `differs`, or `not checked`: what a server does not
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from gatekeeper.backends import facts_of
 from gatekeeper.backends.dialect import Dialect, Get, StatedWindow
 from gatekeeper.backends.dialects import running_dialect
 from gatekeeper.backends.lossy_options import Lossy, find_lossy_setting
@@ -69,13 +71,33 @@ class SeenProcess:
 
 def compare(policy: Policy, process: SeenProcess | None, fetch: Get) -> list[Compared]:
     """Compare what a server tells without a completion: its process and its own documents."""
-    dialect = running_dialect(policy.conditions.backend)
+    dialect = _dialect(policy.conditions)
     return [
         *_lossy(process, dialect, fetch),
         *_process(policy, process, dialect),
         *_documents(policy, policy.conditions, dialect, fetch),
         *_by_request(policy.conditions),
     ]
+
+
+def _dialect(conditions: Conditions) -> Dialect:
+    """Return the dialect of the deployed server; of what was certified in a process of ours, that of its server."""
+    return running_dialect(facts_of(conditions.backend).served_as or conditions.backend)
+
+
+def start_again(policy: Policy, process: SeenProcess | None) -> str | None:
+    """Return the command that starts a server as certified, to paste; None where no command of it is known.
+
+    It is the certified one; where the certificate holds none, the running one with the prompt cache as it was.
+    """
+    on = any(route.speculation for route in policy.route)
+    argv = list(process.argv) if process is not None else []
+    launch = next((launch for launch in policy.launch if launch.speculation == on), None)
+    if launch is None:
+        words = [*argv, *(_dialect(policy.conditions).cache_off if policy.conditions.prompt_cache == "off" else ())]
+        return shlex.join(words) if argv else None
+    port = argv[argv.index("--port") + 1] if "--port" in argv[:-1] else "PORT"
+    return shlex.join(word.replace("{port}", port) for word in launch.command)
 
 
 def _lossy(process: SeenProcess | None, dialect: Dialect, fetch: Get) -> Iterator[Compared]:
@@ -251,8 +273,8 @@ def cache_difference(conditions: Conditions, answer: Answer) -> str | None:
     cached = answer.claims.cached_tokens
     if conditions.prompt_cache != "off" or not cached:
         return None
-    options_off = running_dialect(conditions.backend).cache_off
-    advice = f"; start it with {' '.join(options_off)}" if options_off else ""
+    options_off = _dialect(conditions).cache_off
+    advice = f" ({' '.join(options_off)})" if options_off else ""
     out_of = f" of {answer.prompt_tokens}" if answer.prompt_tokens else ""
     return f"the server took {cached}{out_of} prompt tokens from its cache, certified with the prompt cache off{advice}"
 
@@ -263,6 +285,7 @@ class ServerConditions:
     def __init__(self) -> None:
         self.found: list[Compared] = []
         self._policy: Policy | None = None
+        self._process: SeenProcess | None = None
         self._answers: list[Answer] = []
 
     def add_answer(self, answer: Answer) -> None:
@@ -271,17 +294,23 @@ class ServerConditions:
 
     def check(self, policy: Policy, process: SeenProcess | None, fetch: Get) -> None:
         """Compare what the server tells now."""
-        self._policy, self.found = policy, compare(policy, process, fetch)
+        self._policy, self._process, self.found = policy, process, compare(policy, process, fetch)
 
     @property
     def difference(self) -> str | None:
-        """Return what differs: by the last check, or by the answers since this was last read; None if nothing does."""
+        """Return what differs, and the command that mends it; None if nothing does.
+
+        It is by the last check, or by the answers since this was last read.
+        """
         answers, self._answers = self._answers, []
         warm = None
         if self._policy is not None:
             conditions = self._policy.conditions
             warm = next(filter(None, (cache_difference(conditions, answer) for answer in answers)), None)
-        return "; ".join(filter(None, (differences(self.found), warm))) or None
+        parts = [part for part in (differences(self.found), warm) if part]
+        if parts and self._policy is not None and (command := start_again(self._policy, self._process)) is not None:
+            parts.append(f"start it as certified: {command}")
+        return "; ".join(parts) or None
 
     def describe(self) -> str:
         """Return the result of the last check in one line."""

@@ -132,8 +132,9 @@ def _also(chosen: PairNames, installed: Sequence[str], *, named: bool) -> dict[s
     if not named:
         return {name: f"gatekeeper init --backend {name} -o {_free(_of_backend(name))}" for name in names}
     loads = facts_of(chosen.backend).loads
+    pair = pair_words(None, chosen.target, chosen.drafts)
     return {
-        name: f"gatekeeper init {pair_words(name, chosen.target, chosen.drafts)} -o {_free(_of_backend(name))}"
+        name: f"gatekeeper init {pair} --backend {name} -o {_free(_of_backend(name))}"
         for name in names
         if facts_of(name).loads == loads
     }
@@ -162,16 +163,28 @@ def _choose(
     """
     tight = None
     for pair in sorted(model_pairs(usable(models)), key=lambda candidate: candidate.backend in missing):
-        backend = requested or pair.backend
-        if facts_of(backend).loads != facts_of(pair.backend).loads:
-            continue
         heaviest, *lighter = pair.drafts
-        names = PairNames(backend, pair.target.name, (heaviest.name,), tuple(draft.name for draft in lighter))
-        proposal, needs = _fitted(writer, names, pair, missing, available)
-        if needs is None:
-            return proposal, None
-        tight = tight or f"{needs}; write it into the file for a larger Mac"
+        for backend in _backends(requested, pair.backend, missing):
+            if facts_of(backend).loads != facts_of(pair.backend).loads:
+                continue
+            names = PairNames(backend, pair.target.name, (heaviest.name,), tuple(draft.name for draft in lighter))
+            proposal, needs = _fitted(writer, names, pair, missing, available)
+            if needs is None:
+                return proposal, None
+            tight = tight or f"{needs}; write it into the file for a larger Mac"
     return None, tight
+
+
+def _backends(requested: str | None, backend: str, missing: Mapping[str, str]) -> list[str]:
+    """Return the backend that is *requested*, else those that a pair for *backend* may have, the preferred one first.
+
+    A watch or a proxy needs a server. That needs the target twice, once without a draft: where it does not fit into
+    memory, one process of ours may.
+    """
+    if requested is not None:
+        return [requested]
+    server = facts_of(backend).served_as
+    return [*([server] if server is not None and server not in missing else []), backend]
 
 
 def _named(
@@ -183,13 +196,18 @@ def _named(
 ) -> tuple[_Proposal, str | None]:
     """Return the pair that the user named, whatever it needs; where it does not fit, also say so."""
     target, *drafts = models
-    backend = requested or target.backend
-    if facts_of(backend).loads not in {None, facts_of(target.backend).loads}:
-        hint = f"leave out --backend, or name models that {backend} loads"
-        raise InputError(f"--backend {backend} does not load {target.stored.name}", hint=hint)
-    pair = ModelPair(backend, target.known, tuple(draft.known for draft in drafts))
-    names = PairNames(backend, pair.target.name, tuple(draft.name for draft in pair.drafts))
-    return _fitted(writer, names, pair, missing, available)
+    if requested is not None and facts_of(requested).loads not in {None, facts_of(target.backend).loads}:
+        hint = f"leave out --backend, or name models that {requested} loads"
+        raise InputError(f"--backend {requested} does not load {target.stored.name}", hint=hint)
+    proposal, needs = None, None
+    for backend in _backends(requested, target.backend, missing):
+        pair = ModelPair(backend, target.known, tuple(draft.known for draft in drafts))
+        names = PairNames(backend, pair.target.name, tuple(draft.name for draft in pair.drafts))
+        proposal, needs = _fitted(writer, names, pair, missing, available)
+        if needs is None:
+            break
+    assert proposal is not None
+    return proposal, needs
 
 
 def _without_pair(models: Sequence[InspectedModel], backend: str | None, tight: str | None) -> str:

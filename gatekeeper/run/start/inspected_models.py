@@ -219,8 +219,8 @@ def usable(models: Sequence[InspectedModel]) -> list[LocalModel]:
     ]
 
 
-def pair_words(backend: str, target: str, drafts: Sequence[str]) -> str:
-    """Return the options of `try` and `init` that name a pair, quoted for a shell."""
+def pair_words(backend: str | None, target: str, drafts: Sequence[str]) -> str:
+    """Return the options of `try` and `init` that name a pair, quoted for a shell; None leaves the backend to them."""
     words = ["--target", target, *(word for draft in drafts for word in ("--draft", draft))]
     preferred = {backends_that_load("folder")[0], backends_that_load("GGUF")[0]}
-    return shlex.join([*words, *([] if backend in preferred else ["--backend", backend])])
+    return shlex.join([*words, *([] if backend is None or backend in preferred else ["--backend", backend])])

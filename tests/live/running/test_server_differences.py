@@ -312,6 +312,26 @@ def test_a_watched_server_is_compared_with_every_answer() -> None:
     assert second is None
 
 
+def test_what_differs_ends_with_the_command_that_mends_it() -> None:
+    """
+    It is the certified command, at the port that runs; of a system certified in a process of ours the running one, with
+    its prompt cache switched off. Without a process in sight there is no command.
+    """
+    running = SeenProcess(("mlx_lm.server", "--model", "my models/big", "--port", "8080"), {})
+    in_process = policy(backend="mlx").model_copy(update={"launch": ()})
+    mended = []
+    for watched, process in ((policy(), running), (in_process, running), (in_process, None)):
+        conditions = ServerConditions()
+        conditions.check(watched, process, lambda _: None)
+        conditions.add_answer(answer(19))
+        mended.append((conditions.difference or "").partition("start it as certified: ")[2])
+
+    certified, same, unseen = mended
+    assert "--port 8080 --draft-model small --prompt-cache-size 0" in certified
+    assert "mlx_lm.server --model 'my models/big' --port 8080 --prompt-cache-size 0" == same
+    assert not unseen
+
+
 def test_the_tables_are_read_back() -> None:
     """
     What certify writes is what watch and admit read.
