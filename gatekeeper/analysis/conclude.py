@@ -25,7 +25,7 @@ from gatekeeper.analysis.verdict.run_verdict import (
     no_soak_decides,
 )
 from gatekeeper.analysis.verdict.soak_time import clock_ran_backwards, soaked_seconds, too_short
-from gatekeeper.analysis.verdict.sweep_result import negative_controls, sweep_choices, sweep_lies
+from gatekeeper.analysis.verdict.sweep_result import carried_in_sweep, negative_controls, sweep_choices, sweep_lies
 from gatekeeper.analysis.verdict.workload_verdict import judge_baseline, judge_workload, no_gain_proven
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import CERTIFICATION_S, Workload
@@ -60,7 +60,11 @@ def conclude(case: Case) -> Conclusion:
             *map(Doubt, damage),
             *([Doubt(f"host.jsonl: {case.host_trouble}")] if case.host_trouble else []),
         ],
-        findings=[*(finding for choice in choices.values() for finding in choice.findings), *controls],
+        findings=[
+            *(finding for choice in choices.values() for finding in choice.findings),
+            *controls,
+            *carried_in_sweep(case),
+        ],
     )
     state.note_plain_choices()
     state.settled |= _hopeless(case, choices)

@@ -14,7 +14,7 @@ from gatekeeper.core.records import Generation, Role, Setting, StoredRecords, se
 from gatekeeper.core.verdict import Doubt, Finding, Outcome
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, concluded, sample, soaked, with_soak
 from tests.builders.golden_words import says
-from tests.builders.slo import FAST, PLAIN, objective
+from tests.builders.slo import FAST, PLAIN, counted, objective
 
 SHORTER = setting(draft="heavy", num_draft_tokens=2)
 LIGHTER = setting(draft="light", num_draft_tokens=2)
@@ -495,3 +495,33 @@ def test_figures_are_reported_beside_the_checks() -> None:
 
     assert {"throughput_ratio", "acceptance_rate", "decode_throughput", "answers"} <= document["measured"].keys()
     assert {"draft": "heavy", "num_draft_tokens": 4} == document["choice"]["setting"]
+
+
+def test_a_draft_that_loses_after_another_workload_is_named_by_the_sweep() -> None:
+    """
+    A draft that accepts a tenth right after a longer request loses on short prompts, so that no soak drafts there: the
+    sweep alone, of eight canaries twice, says what the loss depends on; with the same acceptance throughout nothing is.
+    """
+    case = bare({"short": LOSING, "long": WINNING}, optional=("short", "long"), sweep={"repeats": 2})
+
+    def recorded(after_long: int) -> Case:
+        sweep = {}
+        for trial, answers in case.sweep.items():
+            before, records = "", list[Generation]()
+            for record in answers.records:
+                carried = record.workload == "short" and before == "long"
+                rounds = counted(5, 20, after_long if carried else 12 + len(records) % 3)
+                answer = replace(record.answer, rounds=rounds if record.arm == "candidate" else None)
+                records.append(replace(record, answer=answer))
+                before = record.workload
+            sweep[trial] = StoredRecords(tuple(records))
+        return replace(case, sweep=sweep)
+
+    carried, sound = (
+        [finding for finding in conclude(recorded(after_long)).verdict.findings if finding.kind == "carried_over"]
+        for after_long in (2, 13)
+    )
+
+    assert ["short, sweep"] == [finding.about for finding in carried]
+    assert "right after a request of long" in carried[0].detail
+    assert [] == sound

@@ -26,6 +26,9 @@ LEAST_BIAS = 0.02
 """A smaller one is no finding: it is less than the noise of a soak."""
 LEAST_CARRIED = 0.15
 """A smaller change of acceptance by the request before is no finding."""
+LEAST_CARRIED_DEGREES = 6
+"""Acceptance is a share, not a time: no busy host makes an outlier of it, so that fewer repeats do than for speeds.
+A sweep of eight canaries with two repeats has seven degrees."""
 ERROR = 0.0025
 """Allowed chance a side that a soak without such an effect is called one with it: one soak in 200."""
 
@@ -66,23 +69,17 @@ def order_bias(paired: PairedAnswers) -> Estimate | None:
         if min(rates) > 0:
             came_second = 0.5 if drafting.answer.sent_ns > plain.answer.sent_ns else -0.5
             by_canary[drafting.canary].append((came_second, math.fsum(map(math.log, rates))))
-    rows = [row for group in by_canary.values() for row in _centred(group)]
-    slope = _slope(rows, len(rows) - len(by_canary) - 1)
+    slope = _slope_within(by_canary.values(), LEAST_DEGREES, ERROR)
     if slope is None:
         return None
     return replace(slope, center=slope.center / 2, lo=slope.lo / 2, hi=slope.hi / 2)
 
 
-def _centred(group: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the rows of one canary less their means."""
-    order, value = (math.fsum(column) / len(group) for column in zip(*group, strict=True))
-    return [(row_order - order, row_value - value) for row_order, row_value in group]
-
-
 def carried_over(records: Iterable[Generation], workload: str, about: str) -> tuple[Finding, ...]:
     """Return a finding if acceptance of *workload* depends on which request came before, in another workload or longer.
 
-    *records* are the answers of one process in all workloads. A canary is compared with itself, as `order_bias` does.
+    *records* are the answers of a soak, or of a sweep, in all workloads. A canary is compared with itself at the same
+    setting, as `order_bias` does.
     """
     answers, _ = counted_or_claimed(tuple(record for record in records if record.arm == "candidate"))
     ordered = sorted(answers, key=lambda generation: (generation.segment, generation.answer.sent_ns))
@@ -97,12 +94,16 @@ def carried_over(records: Iterable[Generation], workload: str, about: str) -> tu
     kinds: dict[str, Callable[[Generation, Generation], bool]] = {
         f"of {name}": partial(_is_of_workload, name) for name in elsewhere
     }
-    for kind, follows in {**kinds, "with a longer prompt": _is_longer}.items():
-        marked = [(generation.canary, follows(before, generation), rate) for before, generation, rate in followed]
-        effect = _effect_of(marked)
+    kinds["with a longer prompt"] = _is_longer
+    for kind, follows in kinds.items():
+        by_canary: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+        for before, generation, rate in followed:
+            by_canary[generation.trial, generation.canary].append((float(follows(before, generation)), rate))
+        effect = _slope_within(by_canary.values(), LEAST_CARRIED_DEGREES, ERROR / len(kinds))
         if effect is None or abs(effect.center) < LEAST_CARRIED or effect.lo <= 0 <= effect.hi:
             continue
-        after, otherwise = (fmean(rate for _, mark, rate in marked if mark == which) for which in (True, False))
+        marked = [row for group in by_canary.values() for row in group]
+        after, otherwise = (fmean(rate for mark, rate in marked if mark == which) for which in (1.0, 0.0))
         detail = (
             f"acceptance is {show_number(after)} right after a request {kind}, and {show_number(otherwise)} otherwise, "
             "for the same prompts: the gain depends on the request before"
@@ -119,20 +120,20 @@ def _is_longer(before: Generation, generation: Generation) -> bool:
     return (before.answer.prompt_tokens or 0) > (generation.answer.prompt_tokens or 0)
 
 
-def _effect_of(marked: Sequence[tuple[str, bool, float]]) -> Estimate | None:
-    """Bound by how much a mark moves a value within canaries, by least squares; None where repeats are too few."""
-    by_canary: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for canary, mark, value in marked:
-        by_canary[canary].append((float(mark), value))
-    rows = [row for group in by_canary.values() for row in _centred(group)]
-    return _slope(rows, len(rows) - len(by_canary) - 1)
+def _slope_within(groups: Iterable[Sequence[tuple[float, float]]], least: int, error: float) -> Estimate | None:
+    """Bound by how much a mark moves a value within groups, by least squares with a height for each.
 
-
-def _slope(rows: Sequence[tuple[float, float]], degrees: int) -> Estimate | None:
-    squares = math.fsum(order * order for order, _ in rows)
-    if degrees < LEAST_DEGREES or squares == 0:
+    None where fewer than *least* degrees of freedom are left, or the mark never changes within a group.
+    """
+    rows, degrees = [], -1
+    for group in groups:
+        mean_mark, mean_value = (math.fsum(column) / len(group) for column in zip(*group, strict=True))
+        rows += [(mark - mean_mark, value - mean_value) for mark, value in group]
+        degrees += len(group) - 1
+    squares = math.fsum(mark * mark for mark, _ in rows)
+    if degrees < least or squares == 0:
         return None
-    slope = math.fsum(order * value for order, value in rows) / squares
-    noise = math.fsum((value - slope * order) ** 2 for order, value in rows) / degrees
-    half = student_quantile(1 - ERROR, degrees) * math.sqrt(noise / squares)
-    return Estimate(slope, slope - half, slope + half, len(rows), confidence=1 - ERROR)
+    slope = math.fsum(mark * value for mark, value in rows) / squares
+    noise = math.fsum((value - slope * mark) ** 2 for mark, value in rows) / degrees
+    half = student_quantile(1 - error, degrees) * math.sqrt(noise / squares)
+    return Estimate(slope, slope - half, slope + half, len(rows), confidence=1 - error)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from gatekeeper.analysis.metrics.order_effect import carried_over
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.plan.settings import with_conditions
 from gatekeeper.analysis.sweep.choice import Choice, choose, ratios_by_streams
@@ -50,11 +51,21 @@ def negative_controls(case: Case) -> tuple[Finding, ...]:
     return (finding,) if finding is not None else ()
 
 
+def carried_in_sweep(case: Case) -> tuple[Finding, ...]:
+    """Return a finding for each workload whose acceptance in the sweep depends on the request before.
+
+    It is named here even where the sweep chooses plain decoding because of it, so that no soak speculates.
+    """
+    records = [record for answers in case.sweep_records.values() for record in answers]
+    names = [workload.name for workload in case.slo.workload]
+    return tuple(finding for name in names for finding in carried_over(records, name, f"{name}, sweep"))
+
+
 def sweep_conclusion(case: Case) -> dict[str, object]:
     """Return what a sweep alone would choose for each workload, and what is wrong with the system under test."""
     choices, _ = sweep_choices(case)
     findings = dict.fromkeys(finding for choice in choices.values() for finding in choice.findings)
-    findings |= dict.fromkeys((*sweep_lies(case).values(), *negative_controls(case)))
+    findings |= dict.fromkeys((*sweep_lies(case).values(), *negative_controls(case), *carried_in_sweep(case)))
     return {
         "schema": 1,
         "slo": case.slo.name,
