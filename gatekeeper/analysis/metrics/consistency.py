@@ -16,6 +16,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import decode_rate, share_from, tokens_from
+from gatekeeper.analysis.metrics.words.harm import is_repetitive
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.metrics import ALL, DECODE_RATIO
@@ -154,7 +155,7 @@ def _other_token_size(paired: PairedAnswers) -> str | None:
     """Return how the bytes of a token differ between the arms: the same target has the same tokens for a text."""
     logs, sizes = [], [0, 0, 0, 0]
     for drafting, plain in _sound_pairs(paired):
-        if paired.greedy and not _begin_alike(drafting.answer, plain.answer):
+        if not _are_of_one_kind(drafting.answer, plain.answer, greedy=paired.greedy):
             continue  # other words have tokens of another size, and are found as such
         row = [_text_bytes(drafting.answer), drafting.answer.output_tokens or 0]
         row += [_text_bytes(plain.answer), plain.answer.output_tokens or 0]
@@ -173,9 +174,11 @@ def _other_token_size(paired: PairedAnswers) -> str | None:
     )
 
 
-def _begin_alike(answer: Answer, plain: Answer) -> bool:
+def _are_of_one_kind(answer: Answer, plain: Answer, *, greedy: bool) -> bool:
+    """Return whether two texts have tokens of one size: greedy ones that begin alike, and none that repeats itself."""
     text, plain_text = _text_of(answer), _text_of(plain)
-    return text[:ALIKE] == plain_text[:ALIKE]
+    begin_alike = text[:ALIKE] == plain_text[:ALIKE]
+    return is_repetitive(text) == is_repetitive(plain_text) and (begin_alike or not greedy)
 
 
 def _sound_pairs(paired: PairedAnswers) -> Iterable[tuple[Generation, Generation]]:

@@ -10,6 +10,7 @@ import pytest
 from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.metrics.consistency import bundled_first_pieces, contradictions
 from gatekeeper.analysis.metrics.timing import decode_rate
+from gatekeeper.analysis.metrics.words.harm import harm
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.records import Answer, Claims, Generation, Rounds, StoredRecords
 from gatekeeper.core.records.arrivals import Arrival
@@ -81,6 +82,22 @@ def test_tokens_that_no_text_carries_are_a_contradiction() -> None:
 
     assert all(figure in finding.detail for figure in ("60 tokens", "8 bytes"))
     assert {"throughput_ratio", "answer_throughput_ratio", "decode_throughput"} <= finding.voids
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_repetition_of_one_arm_is_no_miscount(greedy: bool) -> None:
+    """
+    A draft whose answers turn to "!!!!" after a few words has shorter tokens: the test for degenerate answers names
+    it, and the counts are right.
+    """
+    begun = "eight words as both arms begin "
+    stuck, sound = begun + "!" * 24, begun + "and twenty-four more tokens of such words as plain decoding goes on to say"
+    drafted, plain = twins(
+        24, lambda _: steady(0.02, 32, text=stuck, finish="length"), lambda _: steady(0.05, 32, text=sound)
+    )
+
+    assert () == contradictions(evidence(drafted, plain, greedy=greedy), "work")
+    assert harm(evidence(drafted, plain, greedy=greedy)).center < 0.001  # type: ignore[union-attr]  # 24 signs
 
 
 SOUND: dict[str, Change] = {
