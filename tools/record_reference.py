@@ -30,7 +30,7 @@ SHARED = {
 }
 """What these fields mean in every kind of record, unless its table says otherwise."""
 CLEAR = {
-    *("sent_ns", "ended_ns", "prompt_tokens", "completion_tokens", "concurrency", "claims", "answer", "kind"),
+    *("sent_ns", "ended_ns", "prompt_tokens", "concurrency", "claims", "answer", "kind"),
     *("age", "detail"),
     *(
         "drafted",

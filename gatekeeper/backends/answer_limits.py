@@ -40,7 +40,7 @@ class AnswerLimits:
 
     def note(self, answer: Answer) -> None:
         """Let the time of a complete *answer* count for those that follow."""
-        tokens = answer.output_tokens or len(answer.arrivals)
+        tokens = answer.generated_tokens or len(answer.arrivals)
         if answer.fault is not None or not tokens:
             return
         whole_s = answer.seconds / tokens

@@ -164,7 +164,7 @@ def by_length(rounds: int | None, length: object) -> int | None:
 def by_output(answer: Answer, rate: object) -> int | None:
     """Return the accepted tokens from their share of the output (definition B)."""
     share = number_of(rate)
-    return None if share is None or answer.output_tokens is None else max(0, round(share * answer.output_tokens))
+    return None if share is None or answer.generated_tokens is None else max(0, round(share * answer.generated_tokens))
 
 
 def with_all_rounds(request: ServerRequest, answer: Answer) -> Answer:
@@ -174,7 +174,7 @@ def with_all_rounds(request: ServerRequest, answer: Answer) -> Answer:
     had nothing to verify (a look-up that found nothing, a draft below `draft_p_min`, a length of 0) is not counted.
     """
     del request
-    claims, emitted = answer.claims, answer.output_tokens
+    claims, emitted = answer.claims, answer.generated_tokens
     if claims.rounds is None or claims.accepted is None or emitted is None:
         return answer
     if emitted - 1 - claims.accepted - claims.rounds > _LAST_ALONE:

@@ -52,6 +52,13 @@ LEAST_ANSWERS = 8
 COUNTS_TOKENS = frozenset(metric.name for metric in ALL if Sight.TOKEN_COUNT in metric.needs)
 """Metrics that no one can know where the tokens are miscounted."""
 _ADVICE = "do not rely on this server's counts: compare its usage, its timings and its text, and report what differs"
+UNSEEN_SHARE = 0.5
+"""A first piece after this share of an answer's time comes after reasoning: a prompt is read faster than that."""
+_REASONING = "reasoning that is counted and not shown is the likely reason"
+_SHOW_REASONING = (
+    "let the server show its reasoning, or count it as `completion_tokens_details.reasoning_tokens`, or set "
+    "thinking = false in [sampling]; where it does not reason, do not rely on its counts"
+)
 
 
 def contradictions(paired: PairedAnswers, about: str, *, speeds: bool = True) -> tuple[Finding, ...]:
@@ -65,7 +72,10 @@ def contradictions(paired: PairedAnswers, about: str, *, speeds: bool = True) ->
     details += [detail for detail in compared if detail is not None]
     if not details:
         return ()
-    return (Finding(FindingKind.CONTRADICTION, about, "; ".join(details), _ADVICE, COUNTS_TOKENS),)
+    advice = _ADVICE
+    if any(map(_reasons_unseen, (paired.answers, paired.plain))):
+        details, advice = [*details, _REASONING], _SHOW_REASONING
+    return (Finding(FindingKind.CONTRADICTION, about, "; ".join(details), advice, COUNTS_TOKENS),)
 
 
 def bundled_first_pieces(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
@@ -129,7 +139,7 @@ def _miscounted(answers: Sequence[Generation], arm: str) -> list[str]:
 
 
 def _timings_differ(answer: Answer) -> str | None:
-    usage, timings = answer.output_tokens, answer.claims.decode_tokens
+    usage, timings = answer.generated_tokens, answer.claims.decode_tokens
     if usage is None or timings is None or abs(usage - timings) <= max(STOP_TOKENS, SAME_COUNT * max(usage, timings)):
         return None
     return f"the usage counts {usage} tokens and the server's own timings {timings}"
@@ -137,7 +147,11 @@ def _timings_differ(answer: Answer) -> str | None:
 
 def _chunks_differ(answer: Answer) -> str | None:
     usage, chunks = answer.output_tokens, tokens_from(answer.columns.tokens, 0)
-    if usage is None or chunks is None or abs(usage - chunks) <= max(UNSENT, UNSENT_SHARE * max(usage, chunks)):
+    if usage is None or chunks is None:
+        return None
+    # Where a chunk tells how many tokens there are so far, those of reasoning that is not shown are among them.
+    apart = min(abs(usage - chunks), abs((answer.generated_tokens or usage) - chunks))
+    if apart <= max(UNSENT, UNSENT_SHARE * max(usage, chunks)):
         return None
     return f"the usage counts {usage} tokens and the pieces of the answer {chunks}"
 
@@ -146,6 +160,17 @@ def _untold(answer: Answer) -> str | None:
     """Each token has a byte at least, but for those that mark channels and ends."""
     tokens, size = answer.output_tokens or 0, _text_bytes(answer)
     return f"{tokens} tokens are counted and {size} bytes of text came" if tokens > size + UNSENT else None
+
+
+def _reasons_unseen(answers: Sequence[Generation]) -> bool:
+    """Return whether most answers with tokens that no text carries begin late, as those after hidden reasoning do."""
+    untold = [generation.answer for generation in successful(answers) if _untold(generation.answer)]
+    late = [
+        (first_ns - answer.sent_ns) > UNSEEN_SHARE * (answer.ended_ns - answer.sent_ns)
+        for answer in untold
+        if (first_ns := answer.columns.first_ns) is not None
+    ]
+    return sum(late) > len(untold) / 2
 
 
 # Counts of both arms

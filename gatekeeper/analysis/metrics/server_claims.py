@@ -32,7 +32,7 @@ def claimed_rounds(answer: Answer) -> Rounds | None:
     if claims.accepted is None or (claims.drafted is None and rounds is None):
         return None
     if rounds is None:
-        rounds = max(0, (answer.output_tokens or 0) - claims.accepted)
+        rounds = max(0, (answer.generated_tokens or 0) - claims.accepted)
     accepted = claims.accepted_by_position
     tried = claims.tried_by_position if len(claims.tried_by_position) == len(accepted) else ()
     return Rounds(rounds, claims.drafted or 0, claims.accepted, tried, accepted)

@@ -81,8 +81,8 @@ def seconds_per_token(answer: Answer) -> float | None:
 
 def answer_rate(answer: Answer) -> float | None:
     """Return output tokens per second from the request to its end."""
-    seconds = answer.seconds
-    return answer.output_tokens / seconds if answer.output_tokens and seconds > 0 else None
+    seconds, tokens = answer.seconds, answer.generated_tokens
+    return tokens / seconds if tokens and seconds > 0 else None
 
 
 def decode_or_answer_rate(answer: Answer) -> float | None:

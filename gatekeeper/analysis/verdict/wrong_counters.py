@@ -58,7 +58,11 @@ def _above_one(answers: Sequence[Generation]) -> str | None:
 def _does_not_add_up(answers: Sequence[Generation], draft_tokens: int) -> str | None:
     """Each round emits the accepted tokens and one of the target's; only the last round may be cut short."""
     for generation in answers:
-        claims, counted, emitted = generation.answer.claims, generation.answer.rounds, generation.answer.output_tokens
+        claims, counted, emitted = (
+            generation.answer.claims,
+            generation.answer.rounds,
+            generation.answer.generated_tokens,
+        )
         pairs = [(counted.accepted, counted.rounds, counted.drafted)] if counted is not None else []
         if claims.accepted is not None and claims.rounds is not None:
             pairs.append((claims.accepted, claims.rounds, claims.drafted or 0))

@@ -34,7 +34,7 @@ def after_answer(get: Get, request: ServerRequest, answer: Answer) -> Answer:
         last = within(json_value(get("/metrics") or "{}", from_server=True), "last_request")
     except ParseError:
         return answer
-    if count(last.get("generated_tokens")) != answer.output_tokens:
+    if count(last.get("generated_tokens")) != answer.generated_tokens:
         return answer
     rounds, block = count(last.get("cycles")), request.knobs.get("block_size")
     return claiming(

@@ -66,7 +66,7 @@ def body(request: ServerRequest) -> dict[str, Any]:
 def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add the rounds our tap counted; none without the tap, or where it counted other tokens than were sent."""
     counted = response.usage.get("speculative")
-    if not isinstance(counted, dict) or counted.get("tokens") != answer.output_tokens:
+    if not isinstance(counted, dict) or counted.get("tokens") != answer.generated_tokens:
         return answer
     numbers = [count(counted.get(name)) for name in ("rounds", "drafted", "accepted")]
     lists = [counted.get(name) for name in ("tried_by_position", "accepted_by_position")]

@@ -200,11 +200,11 @@ def _http_error(http: HttpResponse) -> str:
 
 
 def _answer(raw: RawResponse, chat: ChatResponse, fault: str | None, tokens_of: TokensOf | None) -> Answer:
-    output, prompt = (_count(chat.usage.get(name)) for name in ("completion_tokens", "prompt_tokens"))
-    details = chat.usage.get("prompt_tokens_details")
-    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    generated, prompt = (_count(chat.usage.get(name)) for name in ("completion_tokens", "prompt_tokens"))
+    output = None if generated is None else generated - _hidden_tokens(chat, generated)
+    cached = _count(_details(chat.usage, "prompt_tokens_details").get("cached_tokens"))
     times = [chat.chunks[number].at_ns for number in chat.arrived]
-    tokens = _counted(chat, output, tokens_of) or _one_each(len(times), output, chat.finish)
+    tokens = _counted(chat, generated, tokens_of) or _one_each(len(times), output, chat.finish)
     sizes: list[int] | list[None] = chat.sizes if None in tokens else [None] * len(times)
     return Answer(
         raw.sent_ns,
@@ -218,13 +218,28 @@ def _answer(raw: RawResponse, chat: ChatResponse, fault: str | None, tokens_of: 
         finish=chat.finish,
         prompt_tokens=prompt,
         output_tokens=output,
-        claims=Claims(prompt_tokens=prompt, cached_tokens=cached, completion_tokens=output, model=chat.model),
+        claims=Claims(prompt_tokens=prompt, cached_tokens=cached, completion_tokens=generated, model=chat.model),
         fault=fault,
         read_delay_ns=raw.read_delay_ns,
     )
 
 
-def _counted(chat: ChatResponse, output: int | None, tokens_of: TokensOf | None) -> list[int] | None:
+def _hidden_tokens(chat: ChatResponse, generated: int) -> int:
+    """Return how many of the tokens that the usage counts are reasoning that the answer does not show.
+
+    A server that shows its reasoning counts what came. SGLang reports it beside the other counts, OpenAI in a table.
+    """
+    details = _details(chat.usage, "completion_tokens_details")
+    stated = _count(details.get("reasoning_tokens", chat.usage.get("reasoning_tokens")))
+    return 0 if stated is None or stated > generated or chat.reasoning else stated
+
+
+def _details(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    details = usage.get(name)
+    return details if isinstance(details, dict) else {}
+
+
+def _counted(chat: ChatResponse, generated: int | None, tokens_of: TokensOf | None) -> list[int] | None:
     """Return the tokens of each arrival from the counts in the chunks; None where counts are missing or contradictory.
 
     Tokens counted in a chunk without text belong to the next arrival.
@@ -242,7 +257,7 @@ def _counted(chat: ChatResponse, output: int | None, tokens_of: TokensOf | None)
                 return None
             tokens.append(count - counted)
             counted = count
-    return tokens if output is None or latest <= output else None
+    return tokens if generated is None or latest <= generated else None
 
 
 def _tokens_in(tokens_of: TokensOf, chunk: Mapping[str, Any]) -> int | None:

@@ -63,7 +63,7 @@ class Claims:
     cached_tokens: int | None = None
     """Tokens of the prompt that the prompt cache had."""
     completion_tokens: int | None = None
-    """Of the answer."""
+    """Of the answer by its usage, reasoning that it does not show included."""
     prompt_seconds: float | None = None
     """How long it read the prompt."""
     decode_seconds: float | None = None
@@ -108,7 +108,7 @@ class Answer:
     prompt_tokens: int | None = None
     """Of the prompt."""
     output_tokens: int | None = None
-    """Of the answer, reasoning included."""
+    """Of the answer, reasoning included, but for reasoning that the server counts and does not show."""
     rounds: Rounds | None = None
     """Counted by us; None: only the server could, or nothing was drafted."""
     claims: Claims = _NO_CLAIMS
@@ -134,6 +134,11 @@ class Answer:
     def columns(self) -> Arrivals:
         """Return the arrivals, typed as what they are."""
         return self.arrivals  # type: ignore[return-value]  # see __post_init__
+
+    @property
+    def generated_tokens(self) -> int | None:
+        """Return the tokens that were decoded for it: those of reasoning that it does not show as well."""
+        return self.output_tokens if self.claims.completion_tokens is None else self.claims.completion_tokens
 
     @property
     def seconds(self) -> float:

@@ -26,7 +26,7 @@ def answer_attributes(identity: RunIdentity, generation: Generation) -> dict[str
         "gen_ai.response.finish_reasons": [answer.finish] if answer.finish is not None else None,
         "gen_ai.response.time_to_first_chunk": first,
         "gen_ai.usage.input_tokens": answer.prompt_tokens,
-        "gen_ai.usage.output_tokens": answer.output_tokens,
+        "gen_ai.usage.output_tokens": answer.generated_tokens,
         "gen_ai.usage.cache_read.input_tokens": answer.claims.cached_tokens,
         "error.type": None if answer.fault is None else error_type(answer.fault),
         "gatekeeper.trial": generation.trial,

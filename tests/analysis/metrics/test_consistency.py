@@ -9,6 +9,7 @@ import pytest
 
 from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.metrics.consistency import bundled_first_pieces, contradictions
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.analysis.metrics.words.harm import harm
 from gatekeeper.analysis.verdict.run_verdict import Verdict
@@ -84,6 +85,28 @@ def test_tokens_that_no_text_carries_are_a_contradiction() -> None:
     assert {"throughput_ratio", "answer_throughput_ratio", "decode_throughput"} <= finding.voids
 
 
+def test_reasoning_that_is_not_shown_is_named_as_the_likely_reason() -> None:
+    """
+    Two words after three hundred tokens, which came late: the sentence says what counts so, and the advice what to do.
+    The same tokens in an answer that began at once were dropped, and no reasoning is blamed. Where the server counts
+    its reasoning apart, nothing contradicts.
+    """
+
+    def arms(first_s: float) -> PairedAnswers:
+        said: dict[str, Any] = {"text": "It is 42.", "output_tokens": 300, "first_s": first_s}
+        return evidence(*twins(8, lambda _: steady(0.03, 3, **said), lambda _: steady(0.05, 3, **said)))
+
+    (hidden,), (dropped,) = (contradictions(arms(first_s), "work") for first_s in (6.0, 0.01))
+
+    assert "likely reason" in hidden.detail
+    assert "thinking = false" in hidden.advice
+    assert "throughput_ratio" in hidden.voids
+    assert "reason" not in dropped.detail
+    told: dict[str, Any] = {"text": "It is 42.", "claims": Claims(completion_tokens=300, decode_tokens=300)}
+    apart = twins(8, lambda _: steady(0.03, 3, **told), lambda _: steady(0.05, 3, **told))
+    assert () == contradictions(evidence(*apart), "work")
+
+
 @pytest.mark.parametrize("greedy", [True, False])
 def test_repetition_of_one_arm_is_no_miscount(greedy: bool) -> None:
     """
@@ -91,7 +114,10 @@ def test_repetition_of_one_arm_is_no_miscount(greedy: bool) -> None:
     it, and the counts are right.
     """
     begun = "eight words as both arms begin "
-    stuck, sound = begun + "!" * 24, begun + "and twenty-four more tokens of such words as plain decoding goes on to say"
+    stuck, sound = (
+        begun + "!" * 24,
+        begun + "and twenty-four more tokens of such words as plain decoding goes on to say",
+    )
     drafted, plain = twins(
         24, lambda _: steady(0.02, 32, text=stuck, finish="length"), lambda _: steady(0.05, 32, text=sound)
     )

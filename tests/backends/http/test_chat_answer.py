@@ -5,6 +5,8 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
+import pytest
+
 from gatekeeper.backends.dialect import ServerRequest
 from gatekeeper.backends.dialects import dialect_of, llama_server, ollama
 from gatekeeper.backends.http.chat_answer import ChatResponse, TokensOf, read_answer
@@ -50,6 +52,32 @@ def counted(text: str, count: int, finish: str | None = None) -> bytes:
 
 def tokens(answer: Answer) -> list[int | None]:
     return [arrival.tokens for arrival in answer.arrivals]
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [{"completion_tokens_details": {"reasoning_tokens": 300}}, {"reasoning_tokens": 300}],
+    ids=["as OpenAI", "as SGLang"],
+)
+def test_reasoning_that_is_counted_and_not_shown_is_no_part_of_the_answer(stated: dict[str, Any]) -> None:
+    """
+    An answer of two tokens after 300 of reasoning: two are its own, each in a piece, and 302 were decoded. Where the
+    reasoning came, its tokens are the answer's, and a count above the whole is not believed.
+    """
+    two = chunk({"content": "a"}) + chunk({"content": "b"}, "stop")
+
+    def ended(count: int) -> bytes:
+        return (
+            b"data: " + json.dumps({"choices": [], "usage": {"completion_tokens": count, **stated}}).encode() + b"\n\n"
+        )
+
+    (hidden, _), (shown, _), (odd, _) = (
+        streamed(*pieces)
+        for pieces in ((two, ended(302)), (chunk({"reasoning_content": "hm"}), two, ended(302)), (two, ended(20)))
+    )
+
+    assert (2, [1, 1], 302) == (hidden.output_tokens, tokens(hidden), hidden.generated_tokens)
+    assert (302, 20) == (shown.output_tokens, odd.output_tokens)
 
 
 def test_chunks_are_tokens_only_if_the_numbers_say_so() -> None:
