@@ -134,6 +134,8 @@ class ChatResponse:
 _OWN_FIELDS = frozenset(
     {"id", "object", "created", "model", "system_fingerprint", "choices", "usage", "message", "done", "done_reason"}
 )
+_END_OF_THOUGHT = "</think>"
+"""Ends the reasoning in a content from which the server did not part it."""
 _one_at_a_time = threading.Lock()
 """Many answers that end together are parsed in turn: threads that parse at once hold up those that read a stream."""
 _MOST_MODELS = 3
@@ -227,11 +229,13 @@ def _answer(raw: RawResponse, chat: ChatResponse, fault: str | None, tokens_of: 
 def _hidden_tokens(chat: ChatResponse, generated: int) -> int:
     """Return how many of the tokens that the usage counts are reasoning that the answer does not show.
 
-    A server that shows its reasoning counts what came. SGLang reports it beside the other counts, OpenAI in a table.
+    A server that shows its reasoning, apart or in the content, counts what came. SGLang reports it beside the other
+    counts, OpenAI in a table.
     """
     details = _details(chat.usage, "completion_tokens_details")
     stated = _count(details.get("reasoning_tokens", chat.usage.get("reasoning_tokens")))
-    return 0 if stated is None or stated > generated or chat.reasoning else stated
+    is_shown = chat.reasoning or _END_OF_THOUGHT in chat.text
+    return 0 if stated is None or stated > generated or is_shown else stated
 
 
 def _details(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:

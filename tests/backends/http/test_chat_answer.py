@@ -71,13 +71,18 @@ def test_reasoning_that_is_counted_and_not_shown_is_no_part_of_the_answer(stated
             b"data: " + json.dumps({"choices": [], "usage": {"completion_tokens": count, **stated}}).encode() + b"\n\n"
         )
 
-    (hidden, _), (shown, _), (odd, _) = (
+    (hidden, _), (shown, _), (inline, _), (odd, _) = (
         streamed(*pieces)
-        for pieces in ((two, ended(302)), (chunk({"reasoning_content": "hm"}), two, ended(302)), (two, ended(20)))
+        for pieces in (
+            (two, ended(302)),
+            (chunk({"reasoning_content": "hm"}), two, ended(302)),
+            (chunk({"content": "<think>hm</think>"}), two, ended(302)),
+            (two, ended(20)),
+        )
     )
 
     assert (2, [1, 1], 302) == (hidden.output_tokens, tokens(hidden), hidden.generated_tokens)
-    assert (302, 20) == (shown.output_tokens, odd.output_tokens)
+    assert (302, 302, 20) == (shown.output_tokens, inline.output_tokens, odd.output_tokens)
 
 
 def test_chunks_are_tokens_only_if_the_numbers_say_so() -> None:
