@@ -159,7 +159,10 @@ class Forecast:
         if self._woven:
             return []
         blocks = soak_schedule.stretches(soak.seconds or self.slo.soak.duration) + 1
-        return [soak_schedule.plain_block(soak.settings, self.canaries, number, blocks) for number in range(blocks)]
+        return [
+            soak_schedule.plain_block(self.slo, soak.settings, self.canaries, number, blocks)
+            for number in range(blocks)
+        ]
 
     def _stage(self, name: str, requests: Sequence[PlannedRequest]) -> StageForecast:
         return StageForecast(name, len(requests), sum(map(self._answering, requests)) / self.slo.soak.concurrency)

@@ -19,9 +19,10 @@ MOST_CANARIES = 100
 ROUND_TO_S = 60.0
 """An extension is offered in whole minutes."""
 NEEDED = {
-    "were counted": "report the counts of this server to its developers",
-    "does not report": "use a server that reports it",
-    "too few canaries": "add canaries, or soak longer",
+    "were counted": "report the counts of this server to its developers; else remove the objective",
+    "does not report": "use a server that reports it; else remove the objective",
+    "too few canaries": "add canaries, or soak longer; else remove the objective",
+    "canaries show that": "add so many distinct canaries, or raise visible_harm",
 }
 """What it takes, by the reason why no longer soak helps."""
 CHANGE = "change the draft, the setting or the bound"
@@ -97,7 +98,7 @@ def _measured(check: Check, metric: Metric) -> str:
     """Return what it takes to measure an objective that has no estimate."""
     for reason, needed in NEEDED.items():
         if reason in check.because:
-            return f"{needed}; else remove the objective"
+            return needed
     if metric.host:
         advice = "run `gatekeeper doctor`: it lists the sensors of this host and what to install or allow"
     elif metric.per is Per.WINDOW:

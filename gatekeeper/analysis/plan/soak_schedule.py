@@ -10,7 +10,7 @@ from gatekeeper.analysis.metrics.host.host_series import STRETCHES
 from gatekeeper.analysis.plan.ladder import bound_level, first_look_level
 from gatekeeper.analysis.plan.objectives import all_objectives, needs_every_canary
 from gatekeeper.analysis.plan.planned_request import PlannedRequest, endless_rounds, shuffled
-from gatekeeper.analysis.plan.settings import PLAIN, plain_of, speculates
+from gatekeeper.analysis.plan.settings import PLAIN, is_greedy, plain_of, speculates
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, share_of_budget, sweep_canaries
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary
@@ -29,6 +29,8 @@ WARMUPS = 2
 PLAIN_BLOCK_ANSWERS, PLAIN_REPEATS = 72, 3
 """Plain answers per workload in all plain blocks of a soak together, and to each canary, at most; a set of more
 canaries is answered once."""
+SAMPLED_REPEATS = 2
+"""Above temperature 0 twice: one answer does not show how the answers to a canary differ."""
 REST_S = 10.0
 """Seconds without a request before and after a soak in which the power at rest is sampled."""
 PART = ".part-"
@@ -242,14 +244,15 @@ def stretches(seconds: float) -> int:
 
 
 def plain_block(
-    settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]], number: int, blocks: int
+    slo: Slo, settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]], number: int, blocks: int
 ) -> list[PlannedRequest]:
     """Return the plain requests of block *number* (from 0) of so many *blocks*, which send each canary alike often."""
     requests = []
     for name, knobs in settings.items():
         if speculates(knobs):
             every, plain = canaries[name], plain_of(knobs)
-            answers = max(len(every), min(PLAIN_BLOCK_ANSWERS, PLAIN_REPEATS * len(every)))
+            least = 1 if is_greedy(slo, knobs) else SAMPLED_REPEATS
+            answers = max(least * len(every), min(PLAIN_BLOCK_ANSWERS, PLAIN_REPEATS * len(every)))
             size = -(-answers // blocks)
             chosen = [every[place % len(every)] for place in range(number * size, (number + 1) * size)]
             requests += [PlannedRequest(name, canary, "plain", plain, role=Role.BLOCK) for canary in chosen]

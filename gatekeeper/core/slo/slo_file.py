@@ -125,8 +125,8 @@ class Slo(InputTable):
         default=VISIBLE_HARM,
         gt=0,
         le=1,
-        description="share of answers that drafting harms, at which the test for degenerate answers must find it: with "
-        "fewer canaries it proves nothing",
+        description="share of answers that drafting harms, at which the tests for degenerate answers and, above "
+        "temperature 0, for other words must find it: with fewer canaries they prove nothing",
     )
     host: Host = Host()
     subject: Subject

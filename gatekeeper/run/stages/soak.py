@@ -60,7 +60,7 @@ def soak(
         coverage=Coverage(needs, task.compared),
     )  # fmt: skip
     # The last block is sent after the soak, which need not wait for the canaries that it will answer.
-    for planned in [] if woven else plain_block(task.plan.settings, task.canaries, run.parts, run.parts + 1):
+    for planned in [] if woven else plain_block(task.slo, task.plan.settings, task.canaries, run.parts, run.parts + 1):
         run.coverage.add(planned.workload, planned.arm, planned.canary.id)
     for generation in task.before:
         run.count(generation)
@@ -134,7 +134,7 @@ class _Soak:
             yield from self.planned(requests, f"warmup-{self.task.segment}")
 
     def plain_block(self, number: int, plain_client: Callable[[], Client], phase: Phase) -> None:
-        requests = plain_block(self.task.plan.settings, self.task.canaries, number, self.parts + 1)
+        requests = plain_block(self.task.slo, self.task.plan.settings, self.task.canaries, number, self.parts + 1)
         if self.woven or not requests:
             return
         phase("")

@@ -200,14 +200,18 @@ def test_half_a_pair_is_none() -> None:
 
 def test_plain_blocks_ask_the_same_canaries_or_share_many() -> None:
     """
-    A small set is sent three times in all blocks, so that each canary is compared with itself; a large one once.
+    A small set is sent three times in all blocks, so that each canary is compared with itself; a large one once, or
+    twice above temperature 0.
     """
-    large = canaries(96)
-    small = [turn.canary.id for number in range(6) for turn in plain_block(EASY, FROZEN, number, 6)]
-    split = [turn.canary.id for number in range(6) for turn in plain_block(EASY, {"easy": large}, number, 6)]
+    large, hot = canaries(96), slo(sampling={"temperature": 0.7})
+    small = [turn.canary.id for number in range(6) for turn in plain_block(slo(), EASY, FROZEN, number, 6)]
+    split = [turn.canary.id for number in range(6) for turn in plain_block(slo(), EASY, {"easy": large}, number, 6)]
+
+    drawn = [turn.canary.id for number in range(6) for turn in plain_block(hot, EASY, {"easy": large}, number, 6)]
 
     assert {prompt.id: 3 for prompt in FROZEN["easy"]} == Counter(small)
     assert sorted(prompt.id for prompt in large) == sorted(split)
+    assert {prompt.id: 2 for prompt in large} == Counter(drawn)
 
 
 def test_a_longer_soak_has_more_stretches() -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,8 +87,12 @@ Kernel = Callable[[Sequence[str]], Floats]
 GRAM = 3
 SHUFFLES = 1999
 LEAST_CANARIES = 5
+ALARM = 0.001
+"""The p-value below which a check fails."""
 PLANTED_SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 """Shares of wrong answers that are planted, to state which one would be seen."""
+USUAL_COUNTS = (8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192)
+"""Numbers of canaries that are tried, to state how many show a share."""
 PLANTED = 400
 """Runs with each."""
 POWER = 0.95
@@ -96,7 +101,6 @@ ROUNDED = 1e-9
 """Texts that are all alike differ by nothing, which sums in another order round to something."""
 REPEATED = 20
 """Runs with a share of other words, each shuffled by itself: those words change what chance makes of them."""
-BLIND = "not even wrong answers alone would be seen: add canaries or repeats"
 
 
 def spectrum(texts: Sequence[str]) -> Floats:
@@ -125,10 +129,14 @@ class SampledTexts:
         """Return labels in *runs* random orders, [run, text]: which arm wrote which text makes no difference."""
         return rng.permuted(np.tile(self.labels, (runs, 1)), axis=1)
 
-    def discrepancies(self, labels: Floats) -> Floats:
-        """Return the squared mean discrepancy of both arms for each row of labels."""
-        distances: Floats = np.einsum("ij,jk,ik->i", labels, self.similar, labels)
-        return distances
+    def compared(self, labels: Floats) -> Floats:
+        """Return for each row of labels, [2, run], the squared mean discrepancy of both arms, and their lean.
+
+        The lean is by how much the draft's texts are more like all the others than plain decoding's are: greedy ones
+        are, and other words are less. It finds a few of them in arms of unequal size, where a discrepancy does not.
+        """
+        alike = (self.similar.sum(axis=1) - 1) / (len(self.similar) - 1)
+        return np.stack([np.einsum("ij,jk,ik->i", labels, self.similar, labels), labels @ alike])
 
     def planted(self, share: float, rng: np.random.Generator) -> Floats:
         """Return labels of runs in which a *share* of the draft's answers are one and the same, as greedy ones are.
@@ -149,51 +157,91 @@ class SampledTexts:
         return replace(self, similar=similar)
 
 
-def shuffled_sums(texts: Sequence[SampledTexts], rng: np.random.Generator) -> Floats:
-    """Return the discrepancies of all canaries together: as they were written, then in random orders."""
-    sums = np.zeros(SHUFFLES + 1)
-    for of_canary in texts:
-        rows = of_canary.shuffled(SHUFFLES + 1, rng)
-        rows[0] = of_canary.labels
-        sums += of_canary.discrepancies(rows)
-    return sums
+@dataclass(frozen=True, slots=True)
+class Shuffles:
+    """What the answers to all canaries differ by together: as they were written, then in random orders."""
+
+    sums: Floats
+    """[2, order]: discrepancy and lean, see `SampledTexts.compared`."""
+
+    @classmethod
+    def of(cls, texts: Sequence[SampledTexts], rng: np.random.Generator) -> "Shuffles":
+        """Shuffle the labels in each canary."""
+        sums = np.zeros((2, SHUFFLES + 1))
+        for of_canary in texts:
+            rows = of_canary.shuffled(SHUFFLES + 1, rng)
+            rows[0] = of_canary.labels
+            sums += of_canary.compared(rows)
+        return cls(sums)
+
+    def standardised(self, sums: Floats) -> Floats:
+        """Return the larger of both sums, [order], each in standard deviations of the random orders."""
+        mean = self.sums.mean(axis=1, keepdims=True)
+        deviation = np.maximum(self.sums.std(axis=1, keepdims=True), ROUNDED)
+        discrepancy, lean = (sums - mean) / deviation
+        larger: Floats = np.maximum(discrepancy, np.abs(lean))
+        return larger
+
+    @property
+    def chance(self) -> float:
+        """Return the share of orders that differ by at least as much as the first one, up to rounding."""
+        differences = self.standardised(self.sums)
+        return float(np.mean(differences >= differences[0] - SAME))
+
+    def needed(self, alarm: float) -> float:
+        """Return the difference that chance exceeds in a share *alarm* of orders."""
+        return float(np.quantile(self.standardised(self.sums)[1:], 1 - alarm))
 
 
-def chance_of(sums: Floats) -> float:
-    """Return the share of orders with at least the discrepancy of the first one, up to what sums are rounded by."""
-    return float(np.mean(sums >= sums[0] - ROUNDED))
-
-
-def visible_greedy(texts: Sequence[SampledTexts], needed: float, rng: np.random.Generator) -> float | None:
-    """Return the least planted share of greedy answers whose discrepancy exceeds *needed* in 95 % of runs, if any."""
-    for share in PLANTED_SHARES:
-        sums = sum(of_canary.discrepancies(of_canary.planted(share, rng)) for of_canary in texts)
-        if float(np.mean(sums > needed + SAME)) >= POWER:
+def visible_greedy(
+    texts: Sequence[SampledTexts], shuffles: Shuffles, alarm: float, shares: Sequence[float], rng: np.random.Generator
+) -> float | None:
+    """Return the least of the *shares* of greedy answers whose difference is found in 95 % of runs, if any."""
+    needed = shuffles.needed(alarm)
+    for share in shares:
+        sums: Floats = np.sum([of_canary.compared(of_canary.planted(share, rng)) for of_canary in texts], axis=0)
+        if float(np.mean(shuffles.standardised(sums) > needed + SAME)) >= POWER:
             return share
     return None
 
 
-def visible_words(texts: Sequence[SampledTexts], alarm: float, rng: np.random.Generator) -> float | None:
-    """Return the least planted share of answers with other words that is found in all but one of REPEATED runs."""
-    for share in PLANTED_SHARES:
-        missed = 0
-        for _ in range(REPEATED):
-            planted = [of_canary.with_other_words(share, rng) for of_canary in texts]
-            missed += chance_of(shuffled_sums(planted, rng)) >= alarm
-            if missed > 1:
-                break
-        else:
-            return share
-    return None
+def visible_words(
+    texts: Sequence[SampledTexts], alarm: float, shares: Sequence[float], rng: np.random.Generator
+) -> float | None:
+    """Return the least of the *shares* of answers with other words that is found in all but one of REPEATED runs."""
+    return next((share for share in shares if _finds_words(texts, share, alarm, rng)), None)
 
 
-def sampled_answers(paired: PairedAnswers, kernel: Kernel = spectrum, alarm: float = 0.001) -> Estimate | Missing:
+@lru_cache(maxsize=16)
+def canaries_to_see(share: float, alarm: float = ALARM) -> int | None:
+    """Return with how many canaries, of two answers in each arm, other words in a *share* of answers are found.
+
+    Answers to one canary are taken for alike, beside which other words stand out most. None: with no usual number.
+    """
+    labels = np.array([0.5, 0.5, -0.5, -0.5])
+    alike = SampledTexts(labels, np.ones((4, 4)))
+    rng = np.random.default_rng(0)
+    return next((count for count in USUAL_COUNTS if _finds_words([alike] * count, share, alarm, rng)), None)
+
+
+def _finds_words(texts: Sequence[SampledTexts], share: float, alarm: float, rng: np.random.Generator) -> bool:
+    missed = 0
+    for _ in range(REPEATED):
+        planted = [of_canary.with_other_words(share, rng) for of_canary in texts]
+        missed += Shuffles.of(planted, rng).chance >= alarm
+        if missed > 1:
+            return False
+    return True
+
+
+def sampled_answers(paired: PairedAnswers, kernel: Kernel = spectrum, alarm: float = ALARM) -> Estimate | Missing:
     """Return the p-value that both arms sample their answers from one distribution, by their texts alone.
 
-    The statistic is the squared maximum mean discrepancy, summed over canaries (Gretton 2012); labels are shuffled in
-    a canary, so the test is exact at any number of answers, and the observed order counts among the shuffles. It states
-    the share of greedy answers that it would have seen; where answers hardly differ, so that greedy ones are no other,
-    the share of answers with other words. Where even all of them stay unseen below *alarm*, it is open.
+    The statistic is the larger one of two sums over canaries, in standard deviations: the squared maximum mean
+    discrepancy (Gretton 2012), and by how much the draft's texts are more or less like all others. Labels are shuffled
+    in a canary, so the test is exact at any number of answers, and the observed order counts among the shuffles. It
+    states the share of greedy answers that it would have seen; where answers hardly differ, so that greedy ones are no
+    other, the share of answers with other words. Where neither is seen at `visible_harm`, it is open.
     """
     if paired.greedy:
         return Missing("at temperature 0 every answer to a canary is the same")
@@ -211,13 +259,17 @@ def sampled_answers(paired: PairedAnswers, kernel: Kernel = spectrum, alarm: flo
     for drafting, plain in compared.values():
         labels = np.repeat([1.0 / len(drafting), -1.0 / len(plain)], [len(drafting), len(plain)])
         sampled.append(SampledTexts(labels, kernel([*drafting, *plain])))
-    sums = shuffled_sums(sampled, rng)
-    chance, count = chance_of(sums), sum(len(of_canary.labels) for of_canary in sampled)
+    shuffles, count = Shuffles.of(sampled, rng), sum(len(of_canary.labels) for of_canary in sampled)
+    chance, most = shuffles.chance, paired.visible_harm
     counts = f"{count} whole answers to {len(compared)} canaries"
     if chance < alarm:
         return fact(chance, count, counts)
-    if (share := visible_greedy(sampled, float(np.quantile(sums[1:], 1 - alarm)), rng)) is not None:
+    shares = (*(share for share in PLANTED_SHARES if share < most), most)
+    if (share := visible_greedy(sampled, shuffles, alarm, shares, rng)) is not None:
         return fact(chance, count, f"{counts}; found if {percent(share, '.2g')} were greedy")
-    if (share := visible_words(sampled, alarm, rng)) is not None:
+    if (share := visible_words(sampled, alarm, shares, rng)) is not None:
         return fact(chance, count, f"{counts}; found if {percent(share, '.2g')} had other words")
-    return Missing(f"of {counts}, {BLIND}", count)
+    need = canaries_to_see(most, alarm)
+    advice = "more canaries, or answers to each, show that" if need is None else f"about {need} canaries show that"
+    because = f"of {counts}, greedy ones or other words would not be found in {percent(most, '.2g')}: {advice}"
+    return Missing(because, count)

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gatekeeper.analysis.metrics.words.harm import HARM_LEVEL, canaries_to_see, visible_share
+from gatekeeper.analysis.metrics.words.sampled_tokens import canaries_to_see as words_canaries
 from gatekeeper.analysis.plan.complaints.complaint import Complaint, about_objective
-from gatekeeper.analysis.plan.complaints.too_few_canaries import too_few_canaries
+from gatekeeper.analysis.plan.complaints.too_few_canaries import LEAST_PAIRS, WHOLE_ANSWERS, too_few_canaries
 from gatekeeper.analysis.plan.objectives import Implicit, Terms, all_objectives
 from gatekeeper.analysis.plan.settings import is_greedy, with_conditions
 from gatekeeper.core.canary import Canary
@@ -70,6 +71,7 @@ def complaints(
         hint = "certify on another host, or remove the objective"
         complaints.append(Complaint("not-here", f"objective {metric}", message, hint))
     complaints += [*odd_bound_complaints(slo), *_long_drafts(slo), *_weak_harm_test(slo, canaries, kind)]
+    complaints += _weak_text_test(slo, canaries, terms=Terms(sight=kind.sight))
     if slo.soak.duration < CERTIFICATION_S:
         message = f"a soak of {slo.soak.duration:g} s makes a demo; a certificate needs {CERTIFICATION_S:g} s"
         complaints.append(Complaint("weak", "soak.duration", message, 'set duration = "600 s" to certify'))
@@ -105,6 +107,22 @@ def _weak_harm_test(slo: Slo, canaries: Mapping[str, Sequence[Canary]], kind: Ba
     )
     hint = f"add canaries, to {canaries_to_see(slo.visible_harm, level)} in all workloads, or set visible_harm"
     return [Complaint("weak", "objective numerics_harm_p_value", message, hint)]
+
+
+def _weak_text_test(slo: Slo, canaries: Mapping[str, Sequence[Canary]], terms: Terms) -> Iterator[Complaint]:
+    """Warn of workloads whose canaries are too few to find other words, above temperature 0, in so many answers."""
+    for workload in slo.workload:
+        objectives = all_objectives(slo, workload.name, speculating=bool(slo.subject.drafts), terms=terms)
+        tested = [objective for objective in objectives if objective.metric == WHOLE_ANSWERS]
+        need = words_canaries(slo.visible_harm, tested[0].threshold) if tested else None
+        count = len(canaries[workload.name])
+        if need is not None and LEAST_PAIRS <= count < need:
+            message = (
+                f"with two answers to each of {count} canaries, other words are not surely found in "
+                f"{percent(slo.visible_harm, '.2g')} of the answers: the workload may stay unproven"
+            )
+            hint = f"add canaries, to about {need}, or set visible_harm"
+            yield Complaint("weak", about_objective(tested[0], workload), message, hint)
 
 
 def missing_capabilities(

@@ -1,6 +1,7 @@
 """Whether sampled tokens are drawn from the target: an e-process over tokens, and a test of whole answers."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.words.sampled_tokens import SHARES, e_value, sampled_answers, visible_share
+from gatekeeper.analysis.metrics.words.sampled_tokens import (
+    ALARM,
+    SHARES,
+    canaries_to_see,
+    e_value,
+    sampled_answers,
+    visible_share,
+)
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role, setting
 from gatekeeper.core.verdict import Estimate, Missing
-
-ALARM = 0.001
 
 
 def row(p: NDArray[np.float64], token: int) -> tuple[float, float, float, float]:
@@ -193,12 +199,34 @@ def test_where_answers_hardly_differ_other_words_are_what_would_be_found() -> No
 
 def test_a_check_that_could_see_nothing_is_open() -> None:
     """
-    Two answers to each of a few canaries would not even show that all are wrong: nothing is claimed.
+    Two answers to each of eight canaries would not show that 40 % of them have other words: nothing is claimed, and the
+    reason says how many canaries would; so many pass.
     """
-    alike = sampled_answers(evidence(lambda name: [name] * 2, lambda name: [name] * 2))
 
-    assert isinstance(alike, Missing)
-    assert "not even wrong answers" in alike.because
+    def alike(canaries: int) -> Estimate | Missing:
+        texts = evidence(lambda name: [name] * 2, lambda name: [name] * 2, canaries)
+        return sampled_answers(replace(texts, visible_harm=0.4))
+
+    few, need = alike(8), canaries_to_see(0.4)
+    assert isinstance(few, Missing)
+    assert f"about {need} canaries show that" in few.because
+    assert need is not None
+    assert isinstance(alike(2 * need), Estimate)
+
+
+def test_a_few_other_words_are_found_in_arms_of_unequal_size() -> None:
+    """
+    Eight drafted answers to each canary and three plain ones: a third with other words is found in most runs.
+    """
+    rng = np.random.default_rng(11)
+
+    def drafted(name: str) -> list[str]:
+        other = (" ".join(rng.choice(WORDS, size=12)) for _ in range(8))
+        return [text if rng.random() < 0.35 else f"the answer to {name}" for text in other]
+
+    runs = [sampled_answers(evidence(drafted, lambda name: [f"the answer to {name}"] * 3, 24)) for _ in range(8)]
+
+    assert 6 <= sum(isinstance(result, Estimate) and result.center < ALARM for result in runs)
 
 
 def test_single_answers_prove_nothing() -> None:

@@ -533,3 +533,20 @@ def test_canaries_that_give_a_harm_test_no_power_are_counted(count: int, wanted:
 
     assert [] == replayed
     assert [f"to {need} in all workloads" in complaint.hint for complaint in told] == ([True] if need else [])
+
+
+def test_canaries_that_give_the_test_of_whole_answers_no_power_are_counted() -> None:
+    """
+    Above temperature 0 and without replays eight canaries would not show other words in 40 % of the answers: the plan
+    says about how many do, and is content with as many.
+    """
+    text_alone = replace(SEES_ALL, sight=SEES_ALL.sight & ~Sight.REPLAY)
+    written = slo(sampling={"temperature": 0.7})
+
+    def told(count: int) -> list[str]:
+        return [complaint.hint for complaint in found(written, count, text_alone) if "sampled_" in complaint.about]
+
+    (hint,) = told(8)
+    need = int(hint.partition("to about ")[2].partition(",")[0])
+    assert 12 <= need <= 32
+    assert [] == told(need)
