@@ -16,7 +16,7 @@ from gatekeeper.backends.http.chat_request import ResolvedRequest, request_field
 from gatekeeper.backends.http.scores import Ask, Beginning, scored_from, with_scores
 from gatekeeper.backends.listening_process import HOST
 from gatekeeper.backends.lossy_options import Lossy, LossyOption, Written, find_lossy, in_command, in_variables
-from gatekeeper.core.canary import OPTIONS
+from gatekeeper.core.canary import OPTIONS, OWN_FORMATS
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer, Scored
@@ -25,6 +25,8 @@ from gatekeeper.core.slo.subject_table import Subject
 COMPLETIONS = "/v1/chat/completions"
 STREAMED = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT
 """What every server that streams its answers shows."""
+COMMON_OPTIONS = frozenset(OPTIONS) - frozenset(OWN_FORMATS)
+"""The options of a canary's request that the OpenAI protocol has a field for, or most servers."""
 CONDITIONS = frozenset({"temperature", "max_tokens", "concurrency"})
 """Knobs that every server takes with a request, or that do not concern it."""
 HARMLESS = (
@@ -248,7 +250,7 @@ class Dialect(BackendFacts):
     """Each request says whether its prompt cache is used."""
     greedy_only: bool = False
     """It decodes greedily, whatever temperature a request has."""
-    options: frozenset[str] = frozenset(OPTIONS) - {"grammar"}
+    options: frozenset[str] = COMMON_OPTIONS
     """The options of a canary's request that its API has a field for."""
 
     # Its answers.

@@ -218,7 +218,11 @@ def propose_expectation(request: LoggedRequest) -> Json | None:
 
 
 def _requested_schema(request: LoggedRequest) -> Json | None:
-    """Return the schema that the request's response_format names; of any object where it names none."""
+    """Return the schema that the request names in any server's field; of any object where it names none."""
+    outputs = request.options.get("structured_outputs", {})
+    for own in (request.options.get("json_schema"), request.options.get("guided_json"), outputs.get("json")):
+        if isinstance(own, dict):
+            return own
     form = request.options.get("response_format")
     if not isinstance(form, dict):
         return None

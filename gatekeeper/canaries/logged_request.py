@@ -8,7 +8,7 @@ from typing import IO, Any, TypeVar
 
 from pydantic import ValidationError
 
-from gatekeeper.core.canary import LIMITS, OPTIONS, ROLES, WITHOUT_EFFECT, Canary
+from gatekeeper.core.canary import LIMITS, OPTIONS, ROLES, SCHEMAS, WITHOUT_EFFECT, Canary
 from gatekeeper.core.canary.filler import CHARACTERS
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.parse import COUNTS, JSON_BYTES, ParseError, json_value
@@ -213,7 +213,7 @@ def _name_workload(record: Json, tools: Sequence[Json], options: Mapping[str, An
         return name
     if tools:
         return "tools"
-    return "json" if "response_format" in options else "chat"
+    return "json" if options.keys() & {*SCHEMAS} else "chat"
 
 
 def find_conversations(requests: Sequence[LoggedRequest]) -> list[list[LoggedRequest]]:

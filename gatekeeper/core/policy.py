@@ -63,6 +63,14 @@ class CertifiedRequest(InputTable):
     tools: bool = Field(default=False, description="it offered tools; which ones does not count")
     response_format: dict[str, Any] | None = Field(default=None, description="its type; schemas are left out")
     grammar: str | None = None
+    json_schema: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    regex: str | None = None
+    ebnf: str | None = None
+    guided_json: str | dict[str, Any] | None = None
+    guided_regex: str | None = None
+    guided_choice: tuple[str, ...] | None = None
+    guided_grammar: str | None = None
     tool_choice: str | dict[str, Any] | None = Field(default=None, description="a tool's name is left out")
     stop: str | tuple[str, ...] | None = None
     logit_bias: dict[str, float] | None = None
@@ -96,6 +104,8 @@ def shape_of(name: str, value: Any) -> Any:
         return None
     if name == "stop" and isinstance(value, str):
         return [value]
+    if name in {"json_schema", "guided_json"} and value is not None:  # the schema itself
+        return {}
     return _shape_of_table(name, value) if isinstance(value, Mapping) else value
 
 
@@ -105,6 +115,8 @@ def _shape_of_table(name: str, table: Mapping[str, Any]) -> Any:
         return {"type": table.get("type")}
     if name == "format":  # Ollama's: the schema itself
         return {}
+    if name == "structured_outputs":
+        return {key: {} if key == "json" else value for key, value in table.items()}
     if name == "response_format":
         schema: dict[str, Any] = {"json_schema": {"schema": {}}, "type": table.get("type")}
         shape = {key: schema.get(key, {}) for key in table}

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
 
-from gatekeeper.core.canary import PENALTIES
+from gatekeeper.core.canary import OWN_FORMATS, PENALTIES
 from gatekeeper.core.policy import RESPONSE_FORMATS, WORKLOAD_HEADER, Proxy, ProxyRule, digest
 from gatekeeper.live import request_fields
 from gatekeeper.live.live_conversations import CONVERSATION_HEADER, prefix_digests, session_of
@@ -133,15 +133,12 @@ def _properties(path: str, key_digest: str, body: Mapping[str, Any]) -> dict[str
     """Return the properties of a request that its body shows."""
     texts = [(str(message.get("role")), text_of(message.get("content"))) for message in messages_of(body)]
     system = next((text for role, text in texts if role in SYSTEM_ROLES), None)
-    response_format = body.get("response_format")
-    format_type = response_format.get("type") if isinstance(response_format, dict) else None
-    format_type = "grammar" if body.get("grammar") else format_type
     return {
         "model": str(body.get("model") or ""),
         "tools": bool(body.get("tools")),
         "thinking": _thinking(body),
         "penalties": _is_penalized(body),
-        "response_format": format_type if format_type in RESPONSE_FORMATS else "text",
+        "response_format": _format_type(body),
         "prompt_chars": sum(
             [len(text) for _, text in texts] + [len(text_of(body[key])) for key in PROMPTS if key in body]
         ),
@@ -159,6 +156,19 @@ def _thinking(body: Mapping[str, Any]) -> bool | None:
     values = [arguments.get("enable_thinking")] if isinstance(arguments, dict) else []
     values += [body.get(name) for name in ("enable_thinking", "think")]
     return next((value for value in values if isinstance(value, bool)), None)
+
+
+def _format_type(body: Mapping[str, Any]) -> str:
+    """Return to what form a request binds its answer, by the fields of the servers, as a rule names it."""
+    outputs = body.get("structured_outputs")
+    by_kind = outputs if isinstance(outputs, dict) else {}
+    if by_kind.get("json") or any(body.get(name) for name in ("json_schema", "guided_json")):
+        return "json_schema"
+    if by_kind or any(body.get(name) for name in OWN_FORMATS):
+        return "json_object" if by_kind.get("json_object") else "grammar"
+    response_format = body.get("response_format")
+    written = response_format.get("type") if isinstance(response_format, dict) else None
+    return written if isinstance(written, str) and written in RESPONSE_FORMATS else "text"
 
 
 def _is_penalized(body: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
-from gatekeeper.core.canary import LIMITS, WITHOUT_EFFECT
+from gatekeeper.core.canary import LIMITS, SCHEMAS, WITHOUT_EFFECT
 from gatekeeper.core.policy import digest, shape_of
 
 ANSWERS = ("n", "best_of", "n_cmpl", "num_return_sequences")
@@ -17,7 +17,7 @@ TABLES = ("options", "chat_template_kwargs")
 """Fields that hold fields of their own."""
 WITH_TEXT = ("tools", "tool_choice")
 """Fields that may differ from a canary's, and that a server writes into the prompt."""
-FORMATS = ("response_format", "format")
+FORMATS = (*SCHEMAS, "format")
 """Fields whose schema may differ from a canary's; only some servers write it into the prompt."""
 PROMPTS = ("prompt", "input", "system")
 KNOWN_OF_MESSAGES = frozenset(

@@ -339,11 +339,13 @@ def test_control_characters_of_a_log_steer_no_terminal(tmp_path: Path) -> None:
         ({"response_format": {"type": "json_object"}}, answered('{"a": 1}'), "json_schema"),
         ({"response_format": {"type": "json_object"}}, answered("no object"), "speed only"),
         ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "x"}}}}, None, "speed only"),
+        ({"structured_outputs": {"json": {"type": "object"}}}, answered('{"a": 1}'), "json_schema"),
+        ({"structured_outputs": {"regex": "a+"}}, answered("aaa"), "speed only"),
         ({}, answered("a text"), "speed only"),
         ({"tools": [{"function": {"name": "f"}}]}, {"f": {"a": 1}}, "tool_call"),
         ({"tools": [{"function": {"name": "f"}}]}, {"f": {"a": 1}, "g": {}}, "speed only"),
     ],
-    ids=["object", "broken object", "broken schema", "text", "call", "unknown tool"],
+    ids=["object", "broken object", "broken schema", "schema of vLLM", "expression", "text", "call", "unknown tool"],
 )
 def test_expectations_come_from_what_was_answered(
     tmp_path: Path, fields: dict[str, Any], reply: Any, kind: str

@@ -29,6 +29,8 @@ CERTIFIED = (
     CertifiedRequest(stop=("END",), frequency_penalty=0.5, logit_bias={"7": -100.0}),
     CertifiedRequest(thinking=False),
     CertifiedRequest(grammar="root ::= [0-9]+"),
+    CertifiedRequest(structured_outputs={"json": {}}),
+    CertifiedRequest(regex="[0-9]+"),
 )
 NOT_THINKING = {"chat_template_kwargs": {"enable_thinking": False}}
 CALLING = {"tools": [TOOL], "tool_choice": "auto"}
@@ -57,6 +59,8 @@ INSIDE: dict[str, dict[str, Any]] = {
     "an end in a list": {**PENALIZED, "stop": ["END"]},
     "without thinking": NOT_THINKING,
     "the grammar": {"grammar": "root ::= [0-9]+"},
+    "another schema of vLLM": {"structured_outputs": {"json": {"type": "array"}}},
+    "the expression": {"regex": "[0-9]+"},
     "a prompt that is as long in bytes": prompt("x" * (LONGEST - 8)),
     "sevens": prompt("7 " * ((LONGEST - 8) // 2)),
     "control characters": prompt("\x01" * (LONGEST - 8)),
@@ -79,6 +83,8 @@ OUTSIDE: dict[str, tuple[dict[str, Any], str]] = {
     "an effort": ({"reasoning_effort": "low"}, "had 'reasoning_effort'"),
     "a grammar": ({"grammar": 'root ::= "a"'}, "had 'grammar'"),
     "a regular expression": ({"guided_regex": "a+"}, "had 'guided_regex'"),
+    "another expression": ({"regex": "[a-z]+"}, "had 'regex'"),
+    "choices in place of a schema": ({"structured_outputs": {"choice": ["a"]}}, "had 'structured_outputs'"),
     "another response format": ({"response_format": {"type": "json_object"}}, "'response_format'"),
     "a response format with more": ({"response_format": {**SCHEMA, "schema": {}}}, "'response_format'"),
     "tools without the choice": ({"tools": [TOOL]}, "'tools'"),

@@ -37,6 +37,12 @@ def chat(**more: Any) -> bytes:
         ({"tools": True}, {"body": chat(tools=[{"type": "function"}])}, {}),
         ({"response_format": "json_object"}, {"body": chat(response_format={"type": "json_object"})}, {}),
         ({"response_format": "grammar"}, {"body": chat(grammar="root ::= x")}, {}),
+        ({"response_format": "grammar"}, {"body": chat(regex="a+")}, {"body": chat(guided_json={"type": "object"})}),
+        (
+            {"response_format": "json_schema"},
+            {"body": chat(structured_outputs={"json": {"type": "object"}})},
+            {"body": chat(structured_outputs={"choice": ["a", "b"]})},
+        ),
         ({"thinking": False}, {"body": chat(chat_template_kwargs={"enable_thinking": False})}, {}),
         ({"thinking": True}, {"body": chat(think=True)}, {"body": chat(think=False)}),
         ({"penalties": True}, {"body": chat(presence_penalty=0.5)}, {"body": chat(repetition_penalty=1.0)}),

@@ -14,6 +14,7 @@ from typing import Any
 from gatekeeper.backends import dialect
 from gatekeeper.backends.counters import claiming, count, seconds, spec_decode, with_all_rounds, within
 from gatekeeper.backends.dialect import (
+    COMMON_OPTIONS,
     STREAMED,
     Counters,
     Dialect,
@@ -31,7 +32,6 @@ from gatekeeper.backends.http.chat_request import request_fields
 from gatekeeper.backends.http.scores import LIKELIEST, Ask, Beginning, scored_from
 from gatekeeper.backends.lossy_options import INVENTS, LossyOption
 from gatekeeper.backends.models import gguf
-from gatekeeper.core.canary import OPTIONS
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
@@ -319,7 +319,7 @@ DIALECT = Dialect(
     slots=slots,
     aliases=ALIASES,
     model_options=MODEL_OPTIONS,
-    options=frozenset(OPTIONS),
+    options=COMMON_OPTIONS | {"grammar", "json_schema"},
     harmless=HARMLESS,
     version_path="/props",
     version_key="build_info",

@@ -10,7 +10,17 @@ from functools import partial
 from typing import Any
 
 from gatekeeper.backends.counters import claims_at
-from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, Start, StatedWindow, chat_body, option, scored
+from gatekeeper.backends.dialect import (
+    COMMON_OPTIONS,
+    STREAMED,
+    Dialect,
+    ServerRequest,
+    Start,
+    StatedWindow,
+    chat_body,
+    option,
+    scored,
+)
 from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.backends.http.scores import by_final_message
 from gatekeeper.backends.lossy_options import ACCEPTS, GREEDY, INVENTS, LossyOption
@@ -80,6 +90,7 @@ DIALECT = Dialect(
     body=body,
     read=read,
     model_name="listed",
+    options=COMMON_OPTIONS | {"regex", "ebnf"},
     packages=("sglang", "torch"),
     version_path="/server_info",
     version_key="version",

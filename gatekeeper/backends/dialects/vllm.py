@@ -18,7 +18,7 @@ from gatekeeper.backends.counters import (
     with_all_rounds,
     within,
 )
-from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, Start, StatedWindow, scored
+from gatekeeper.backends.dialect import COMMON_OPTIONS, STREAMED, Counters, Dialect, Get, Start, StatedWindow, scored
 from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.backends.http.scores import Ask, by_final_message
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
@@ -96,6 +96,7 @@ DIALECT = Dialect(
     counters=counters,
     corrected=with_all_rounds,  # it counts no step without a draft
     model_name="listed",
+    options=COMMON_OPTIONS | {"structured_outputs"},
     version_path="/version",
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     restart_knobs=("draft", "num_draft_tokens"),

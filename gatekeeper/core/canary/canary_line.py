@@ -14,8 +14,12 @@ from gatekeeper.core.records.answers import EMPTY, Answer
 from gatekeeper.core.toml_file import InputTable, reason_of
 
 Tier = Literal["short", "medium", "long"]
+SCHEMAS = ("response_format", "json_schema", "structured_outputs", "guided_json")
+"""Fields that hold a JSON schema which answers must match, by server: llama-server, vLLM, and vLLM below 0.12."""
+OWN_FORMATS = (*SCHEMAS[1:], "grammar", "regex", "ebnf", "guided_regex", "guided_choice", "guided_grammar")
+"""Fields that constrain the form of an answer and that only some servers have; `regex` and `ebnf` are SGLang's."""
 OPTIONS = (
-    "response_format", "grammar", "tool_choice", "stop", "logit_bias", "frequency_penalty", "presence_penalty",
+    "response_format", *OWN_FORMATS, "tool_choice", "stop", "logit_bias", "frequency_penalty", "presence_penalty",
     "repetition_penalty",
 )  # fmt: skip
 """Fields of a chat request that a canary may set, and that are sent as it has them."""
@@ -50,6 +54,14 @@ class Canary(InputTable):
     response_format: dict[str, Any] | None = None
     grammar: str | None = Field(default=None, min_length=1)
     """What the answer must match, in the server's own notation: GBNF of llama-server."""
+    json_schema: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    regex: str | None = Field(default=None, min_length=1)
+    ebnf: str | None = Field(default=None, min_length=1)
+    guided_json: str | dict[str, Any] | None = None
+    guided_regex: str | None = Field(default=None, min_length=1)
+    guided_choice: tuple[str, ...] | None = None
+    guided_grammar: str | None = Field(default=None, min_length=1)
     stop: str | tuple[str, ...] | None = None
     logit_bias: dict[str, float] | None = None
     frequency_penalty: float | None = None

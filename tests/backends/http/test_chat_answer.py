@@ -13,6 +13,7 @@ from gatekeeper.backends.http.chat_answer import ChatResponse, TokensOf, read_an
 from gatekeeper.backends.http.chat_request import request_fields, resolve
 from gatekeeper.backends.http.stream import RawResponse
 from gatekeeper.core.backend_registry import SERVERS
+from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer
 from tests.backends.conftest import DRAFTING, make_request
 
@@ -235,16 +236,28 @@ def test_options_of_a_canary_are_sent_as_they_are() -> None:
     assert (1.1, None) == (native["repeat_penalty"], native.get("repetition_penalty"))
 
 
-def test_a_grammar_is_sent_to_servers_that_have_a_field_for_it() -> None:
+@pytest.mark.parametrize(
+    ("field", "value", "servers"),
+    [
+        ("grammar", 'root ::= "a"', {"llama-server"}),
+        ("json_schema", {"type": "object"}, {"llama-server"}),
+        ("structured_outputs", {"choice": ["a", "b"]}, {"vllm"}),
+        ("regex", "a+", {"sglang"}),
+        ("ebnf", 'root ::= "a"', {"sglang"}),
+        ("guided_json", {"type": "object"}, set()),
+    ],
+)
+def test_a_form_is_sent_to_servers_that_have_a_field_for_it(field: str, value: Any, servers: set[str]) -> None:
     """
-    llama-server takes one with a request, and any server may; the others would ignore it, so that they are refused.
+    A server takes its own fields with a request, and any server may; the others would ignore them: they are refused.
     """
     request = make_request("json", DRAFTING)
-    resolved = resolve(replace(request, canary=request.canary.model_copy(update={"grammar": 'root ::= "a"'})))
+    canary = Canary.model_validate({"id": "a", "messages": [{"role": "user", "content": "hi"}], field: value})
 
-    assert 'root ::= "a"' == llama_server.body(ServerRequest(resolved, {}, None, None, cache=False))["grammar"]
-    takes = {name for name in SERVERS if "grammar" in dialect_of(name).options}
-    assert {"llama-server", "openai"} == takes
+    sent = request_fields(resolve(replace(request, canary=canary)))
+
+    assert value == sent[field]
+    assert servers | {"openai"} == {name for name in SERVERS if field in dialect_of(name).options}
 
 
 def test_lines_of_json_are_a_stream() -> None:

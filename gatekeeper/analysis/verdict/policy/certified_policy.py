@@ -14,7 +14,7 @@ from gatekeeper.analysis.plan.settings import defaults, speculates
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.analysis.verdict.policy.certified_guards import guards
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.canary import Canary
+from gatekeeper.core.canary import SCHEMAS, Canary
 from gatekeeper.core.document import document_of
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.manifest import Manifest
@@ -103,7 +103,7 @@ def _longest_prompt(workload: WorkloadVerdict) -> int | None:
 
 def longest_format(canaries: Iterable[Canary]) -> int | None:
     """Return the bytes of the longest response format: some servers write a schema into the prompt."""
-    formats = [canary.response_format for canary in canaries if canary.response_format is not None]
+    formats = [canary.options[name] for canary in canaries for name in SCHEMAS if name in canary.options]
     sizes = [len(json.dumps(written, ensure_ascii=False).encode("utf-8", "surrogatepass")) for written in formats]
     return max(sizes, default=None)
 
