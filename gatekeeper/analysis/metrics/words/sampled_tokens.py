@@ -136,7 +136,7 @@ class SampledTexts:
         are, and other words are less. It finds a few of them in arms of unequal size, where a discrepancy does not.
         """
         alike = (self.similar.sum(axis=1) - 1) / (len(self.similar) - 1)
-        return np.stack([np.einsum("ij,jk,ik->i", labels, self.similar, labels), labels @ alike])
+        return np.stack([((labels @ self.similar) * labels).sum(axis=1), labels @ alike])
 
     def planted(self, share: float, rng: np.random.Generator) -> Floats:
         """Return labels of runs in which a *share* of the draft's answers are one and the same, as greedy ones are.
