@@ -10,7 +10,7 @@ from tests.builders.scripted_slo import BOTH
 from tests.builders.waiting import until
 
 Scripted = Callable[..., ProjectFolder]
-SWEEP: dict[str, Any] = {"repeats": 2, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}}
+SWEEP: dict[str, Any] = {"repeats": 2, "budget": 48, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}}
 
 
 def larger(project: ProjectFolder) -> ProjectFolder:

@@ -50,7 +50,7 @@ class Sweep(InputTable):
     design: Literal["one-at-a-time", "grid"] = "one-at-a-time"
     repeats: int = Field(default=3, ge=1, le=1000)
     max_runs: int = Field(default=200, ge=1, le=10_000)
-    budget: int = Field(default=400, ge=1, le=100_000, description="answers per arm and workload, at most")
+    budget: int = Field(default=12, ge=1, le=100_000, description="answers per arm and workload, at most")
     prefer: Literal["speed", "energy"] = Field(
         default="speed",
         description="energy: of the settings that keep their bound of speed, the one with the fewest joules a token",

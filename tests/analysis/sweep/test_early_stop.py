@@ -43,7 +43,7 @@ def promised(bound: float = 1.0, subject: dict[str, Any] | None = None, **sweep:
     return slo(
         **({"subject": subject} if subject else {}),
         workload=[{"name": "work", "canaries": "work.jsonl"}],
-        sweep={"repeats": 3, "num_draft_tokens": LENGTHS, "default": {"num_draft_tokens": 4}, **sweep},
+        sweep={"repeats": 3, "budget": 72, "num_draft_tokens": LENGTHS, "default": {"num_draft_tokens": 4}, **sweep},
         objective=[{"metric": "throughput_ratio", "at_least": bound, "why": "it must pay"}],
     )
 
