@@ -11,7 +11,7 @@ from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
 from gatekeeper.analysis.sweep.choice import Choice
-from gatekeeper.analysis.sweep.routing_gain import Routing, routing
+from gatekeeper.analysis.sweep.routing_gain import routing
 from gatekeeper.analysis.verdict.answer_findings import cache_findings
 from gatekeeper.analysis.verdict.case import Case, damage_after_soak, is_due
 from gatekeeper.analysis.verdict.host_checks import DISQUALIFYING, host_checks
@@ -29,7 +29,7 @@ from gatekeeper.analysis.verdict.sweep_result import carried_in_sweep, negative_
 from gatekeeper.analysis.verdict.workload_verdict import judge_baseline, judge_workload, no_gain_proven
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import CERTIFICATION_S, Workload
-from gatekeeper.core.verdict import Doubt, Missing, Outcome
+from gatekeeper.core.verdict import Doubt, Outcome
 
 LEAST_PART = 0.25
 """A further part shorter than this share of the soak's duration would decide little."""
@@ -80,19 +80,10 @@ def conclude(case: Case) -> Conclusion:
     verdict = _verdict(state)
     routes = {} if due else state.routes(verdict.workloads)
     if routes:
-        verdict = replace(verdict, routing=_routing(case, verdict, routes))
+        soaked = (answer for soak in case.soaks.values() for answer in soak.records)
+        gain = routing(case.slo, case.plan, case.sweep_records, case.weights, routes, soaked=soaked)
+        verdict = replace(verdict, routing=gain)
     return Conclusion(verdict, due, routes)
-
-
-def _routing(case: Case, verdict: Verdict, routes: Mapping[str, Setting]) -> Routing | Missing:
-    """Return what the routes gain over one setting for all workloads."""
-    reasons = {workload.name: workload.because for workload in verdict.workloads}
-    for workload in verdict.workloads:
-        if workload.choice is not None and not workload.steps:
-            reasons[workload.name] = workload.choice.because
-    reasons |= {transition.workload: transition.because for transition in verdict.transitions}
-    soaked = (answer for soak in case.soaks.values() for answer in soak.records)
-    return routing(case.slo, case.plan, case.sweep_records, case.weights, routes, soaked=soaked, reasons=reasons)
 
 
 def _hopeless(case: Case, choices: Mapping[str, Choice]) -> dict[str, WorkloadVerdict]:

@@ -4,7 +4,6 @@ The soak measured each workload on its own route, the sweep on every setting; pl
 by how much the machine became faster or slower in between.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,8 +23,6 @@ from gatekeeper.core.verdict import Estimate, Missing, Rounded
 
 LEAST = 5
 """Canaries that every setting must have answered, per workload: fewer are too few to resample."""
-OTHERS = 3
-"""Settings that are no route and are compared where few canaries were answered at all: the best, by the sweep."""
 
 Records = Mapping[str, Sequence[Generation]]
 Answered = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]
@@ -137,27 +134,6 @@ class _Mix:
             return "each route by its soak, other settings by the sweep"
         return "by the sweep"
 
-    def contenders(self) -> list[Trial]:
-        """Return plain decoding, the routes that were swept, and the best of the other settings."""
-        contenders = [trial for trial in self.usual if trial.arm == "plain"][:1]
-        for route in self.routes.values():
-            trial = _served(self.usual, route)
-            contenders += [trial] if trial is not None and trial not in contenders else []
-        rest = [trial for trial in self.usual if trial not in contenders]
-        return contenders + sorted(rest, key=self._slowness)[:OTHERS]
-
-    def _slowness(self, trial: Trial) -> float:
-        """Return a setting's seconds over plain decoding's, each workload by the canaries that both answered."""
-        spent = 0.0
-        for name, weight in self.weights.items():
-            answers, plain = (self.swept.get((name, arm), {}) for arm in (trial.name, BASELINE))
-            shared = answers.keys() & plain.keys()
-            if not shared:
-                return math.inf
-            now, then = (sum(side[canary][1] for canary in sorted(shared)) for side in (answers, plain))
-            spent += weight * fmean(seconds for _, seconds in plain.values()) * now / then
-        return spent
-
 
 def routing(
     slo: Slo,
@@ -167,21 +143,17 @@ def routing(
     routes: Mapping[str, Setting],
     *,
     soaked: Iterable[Generation] = (),
-    reasons: Mapping[str, str] | None = None,
 ) -> Routing | Missing:
     """Return the policy's blended speed, the best single setting's and plain decoding's.
 
     Blended speed is all tokens over all time of the mix, from the sweep's *records* and from what was *soaked*.
     Canaries are resampled in all settings together, and every draw picks its own best single setting, so that the gain
-    is not biased by one lucky pick. *reasons* say by workload why it has its route.
+    is not biased by one lucky pick.
     """
     mix = _Mix.of(plan, records, soaked, weights, routes)
     if isinstance(mix, Missing):
         return mix
     trials, tables = mix.usual, mix.tables(mix.usual)
-    if min(map(len, tables)) < LEAST:  # a sweep that stops early leaves few canaries that every setting answered
-        trials = mix.contenders()
-        tables = mix.tables(trials)
     columns = []
     for name, route in mix.routes.items():
         trial = _served(trials, route)
@@ -199,7 +171,7 @@ def routing(
     plain = next(number for number, trial in enumerate(trials) if trial.arm == "plain")
     best, streams = int(static.argmax()), concurrency_of(slo, trials[plain].setting)
     gain = _interval(policy / static[best], policies / statics.max(axis=1), slo.confidence, few)
-    routed = [name for name, route in routes.items() if not _served([trials[best]], route)]
+    one_for_all = all(_served([trials[best]], route) for route in routes.values())
     return Routing(
         policy_throughput=float(policy) * streams,
         best=SingleSetting(trials[best].name, dict(trials[best].setting), float(static[best]) * streams),
@@ -207,7 +179,7 @@ def routing(
         gain=gain,
         against_plain=_interval(policy / static[plain], policies / statics[:, plain], slo.confidence, few),
         rests_on=mix.rests_on,
-        says=_describe_gain(gain, routed, reasons or {}),
+        says=_describe_gain(gain, one_for_all=one_for_all),
     )
 
 
@@ -266,13 +238,12 @@ def _interval(center: float, draws: intervals.Floats, level: float, n: int) -> E
     return Estimate(float(center), float(lo), float(hi), n).rounded()
 
 
-def _describe_gain(gain: Estimate, routed: Sequence[str], reasons: Mapping[str, str]) -> str:
-    """Say whether routing wins; where the best single setting is faster, say why *routed* workloads do not use it."""
-    if not routed:
+def _describe_gain(gain: Estimate, *, one_for_all: bool) -> str:
+    """Say whether routing wins."""
+    if one_for_all:
         return "the policy uses this one setting for all workloads"
     if gain.lo > 1:
         return "routing is faster than the best single setting"
     if gain.hi >= 1:
         return "routing is not proven faster than the best single setting"
-    reason = "; ".join(f"{name}: {reasons[name]}" for name in routed if reasons.get(name))
-    return f"the best single setting is faster{f', but not chosen: {reason}' if reason else ''}"
+    return "the best single setting is faster"
