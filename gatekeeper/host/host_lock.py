@@ -44,9 +44,10 @@ class Holder:
             return None
 
     def describe(self, now: datetime) -> str:
-        """Return the owner, the run and how long it has held the lock."""
+        """Return the owner, the run or the command, and how long it has held the lock."""
         seconds = max(0.0, (now - moment(self.since)).total_seconds())
-        return f"{self.who}, run {self.run} (process {self.pid}), for {show_seconds(seconds)}"
+        what = self.run if self.run.startswith("gatekeeper ") else f"run {self.run}"
+        return f"{self.who}, {what} (process {self.pid}), for {show_seconds(seconds)}"
 
 
 def this_owner() -> str:

@@ -129,7 +129,8 @@ def under_way(now: "Snapshot") -> str:
     """Write how far a run is: the stage, the answers, and the time that is left."""
     count = f"{now.answered} of {now.of} answers" if now.of else counted(now.answered, "answer")
     parts = [f"Running: {now.stage}", *([now.part] if now.part else []), count]
-    parts += [f"about {show_seconds(now.run_left)} left"] if now.run_left is not None else []
+    # Less than a second is a forecast that is used up, not a time.
+    parts += [f"about {show_seconds(now.run_left)} left"] if now.run_left is not None and now.run_left >= 1 else []
     parts += [counted(now.faults, "fault")] if now.faults else []
     return ", ".join(parts)
 

@@ -35,8 +35,8 @@ WAITING = (
     '<meta name="viewport" content="width=device-width, initial-scale=1"><title>gatekeeper</title>'
     "<style>body { margin: 3rem auto; max-width: 40rem; padding: 0 1.5rem; font: 1rem/1.55 system-ui, sans-serif; "
     "color-scheme: light dark; } h1 { font-size: 1.45rem; }</style>"
-    "<main><h1>The page of this run comes soon</h1><p>It is drawn at the lowest priority, so that it does not disturb "
-    "the run: on a busy machine that takes a minute. This page reloads by itself.</p></main></html>"
+    "<main><h1>The page of this run comes soon</h1><p>It is drawn when the models are checked and the run begins. This "
+    "page reloads by itself.</p></main></html>"
 )
 
 
@@ -99,6 +99,12 @@ class LivePage:
     def watched(self) -> bool:
         """Return whether a browser fetches it."""
         return time.monotonic() - self.requested_s < WATCHED_S
+
+    def render_first(self) -> None:
+        """Render it once as soon as there is a run, whose first answers are then to come."""
+        while self.run is None and not self.over.wait(0.1):
+            pass
+        self._show(self._rendered())
 
     def keep_rendered(self) -> None:
         """Render it again and again until the run has ended; then serve the report until every browser has it."""
@@ -174,11 +180,12 @@ class PageServer(SmallServer):
 
 def main(number: int, niceness: int) -> None:
     """Serve until stdin ends."""
-    os.nice(niceness)
     page = LivePage()
     server = PageServer(socket.socket(fileno=number), page)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     threading.Thread(target=_read_run, args=(page,), daemon=True).start()
+    page.render_first()  # before the lowest priority, at which a busy machine would never draw it
+    os.nice(niceness)
     page.keep_rendered()
 
 

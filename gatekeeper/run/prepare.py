@@ -258,9 +258,13 @@ def refuse_unprovable(inputs: Inputs) -> None:
     _refuse([complaint for complaint in problems if complaint.weight == "never"])
 
 
-def hold_host(inputs: Inputs, path: Path) -> AbstractContextManager[str | None]:
-    """Lock the host for the run at *path*, if it measures real time; the context yields a remark on it, or None."""
-    return host.hold_host(path.absolute().name) if measures_real_time(inputs) else nullcontext()
+def hold_host(inputs: Inputs, path: Path, command: str | None = None) -> AbstractContextManager[str | None]:
+    """Lock the host for the run at *path*, if it measures real time; the context yields a remark on it, or None.
+
+    A *command* whose folder has no name that a user knows is named instead.
+    """
+    name = path.absolute().name if command is None else f"gatekeeper {command}"
+    return host.hold_host(name) if measures_real_time(inputs) else nullcontext()
 
 
 def measures_real_time(inputs: Inputs) -> bool:

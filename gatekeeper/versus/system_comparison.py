@@ -66,7 +66,7 @@ def compare_systems(
         if (path / DOCUMENT).exists():
             raise InputError(f"{path} holds a finished comparison", hint="choose another --output")
         _check_begun(path, resume=resume, is_output_named=out is not None)
-        stack.enter_context(hold_host(first, path))
+        stack.enter_context(hold_host(first, path, "versus"))
         stack.enter_context(host.keep_awake())
         a = stack.enter_context(_open_side(first, path / "a", observers, "a", resume=resume))
         b = stack.enter_context(_open_side(second, path / "b", observers, "b", resume=resume))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,18 @@ def test_a_folder_in_the_locks_place_is_an_error(lock: Path) -> None:
         pass
 
     assert GATEKEEPER_HOST_LOCK in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("run", "says"), [("night-3", ", run night-3 (process"), ("gatekeeper try", ", gatekeeper try (process")]
+)
+def test_a_lock_says_what_holds_it_as_the_user_knows_it(lock: Path, run: str, says: str) -> None:
+    """
+    A run by the name of its folder, a command without a folder of its own by what was typed.
+    """
+    with hold_host(run):
+        owner = lock_holder()
+
+    assert lock.exists()
+    assert owner is not None
+    assert says in owner.describe(datetime.now(UTC))

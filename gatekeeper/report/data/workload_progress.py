@@ -44,14 +44,15 @@ class _Times:
         total, length, count = self.sums.get(canary, (0.0, 0, 0))
         self.sums[canary] = total + seconds, length + tokens, count + 1
 
-    def against(self, plain: "_Times") -> list[tuple[str, float, float]]:
-        """Return the seconds of plain decoding and of this trial for the same tokens of each canary of both."""
-        times = []
+    def against(self, plain: "_Times") -> tuple[list[tuple[str, float, float]], float]:
+        """Return the seconds of plain decoding and of this trial for the same tokens of each canary, and all tokens."""
+        times, tokens_of_all = [], 0.0
         for canary in sorted(self.sums.keys() & plain.sums.keys()):
             (seconds, length, count), (plain_seconds, plain_length, plain_count) = self.sums[canary], plain.sums[canary]
             tokens = (length / count + plain_length / plain_count) / 2
             times.append((canary, tokens * plain_seconds / plain_count, tokens * seconds / count))
-        return times
+            tokens_of_all += tokens
+        return times, tokens_of_all
 
 
 @dataclass(slots=True)
@@ -67,6 +68,8 @@ class WorkloadProgress:
     rates: dict[str | None, deque[float]] = field(default_factory=dict)
     times: dict[str | None, _Times] = field(default_factory=dict)
     ratio: tuple[float, float, float] | None = None
+    speeds_of_ratio: tuple[float, float] = (0.0, 0.0)
+    """Of plain decoding and of drafting, in the same answers as the ratio: beside it, others would contradict it."""
     read_at_once: int = 0
     stale: bool = False
     """More answers came since the ratio was computed."""
@@ -100,15 +103,22 @@ class WorkloadProgress:
         plain, drafting, acceptance = (median(values) if values else None for values in recent)
         if self.stale:
             self.ratio, self.stale = self._ratio(trial), False
+        if self.ratio is not None:
+            plain, drafting = self.speeds_of_ratio
         return WorkloadRow(
             name, self.setting, plain, drafting, acceptance, self.answered, self.ratio, self.read_at_once
         )
 
     def _ratio(self, trial: str) -> tuple[float, float, float] | None:
-        arms = self.times.get(trial), self.times.get(None)
-        times = arms[0].against(arms[1]) if arms[0] is not None and arms[1] is not None else []
+        drafting, plain = self.times.get(trial), self.times.get(None)
+        if drafting is None or plain is None:
+            return None
+        times, tokens = drafting.against(plain)
         if len(times) < LEAST_CANARIES:
             return None
+        plain_seconds = sum(of_canary for _, of_canary, _ in times)
+        seconds = sum(of_canary for _, _, of_canary in times)
+        self.speeds_of_ratio = tokens / plain_seconds, tokens / seconds
         from gatekeeper.analysis.stats import intervals, total_time  # noqa: PLC0415 (numpy, for a live ratio)
 
         logs = {canary: [log] for canary, log in total_time.linearised(times).logs}

@@ -157,7 +157,7 @@ def _sending(backend: str, folder: Path, *, target: Path | None = None) -> Itera
     little_backend = open_backend(subject, models={str(place): place}, base=folder, logs=folder)
     canaries = files.canaries[slo.workload[0].name]
     requests = [DecodeRequest(canary, plain, sampling_for(slo, canary, plain, 1)) for canary in canaries]
-    with hold_host(files, folder), little_backend.start(plain) as system:
+    with hold_host(files, folder, "selftest"), little_backend.start(plain) as system:
         yield system, requests
 
 

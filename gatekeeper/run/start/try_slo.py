@@ -59,7 +59,7 @@ def try_slo(
     small = replace(whole_inputs, slo=default_alone(whole_inputs.slo), canaries=canaries)
     with ExitStack() as stack:
         path = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
-        remark = stack.enter_context(hold_host(small, path))
+        remark = stack.enter_context(hold_host(small, path, "try"))
         prepared = prepare(small, path, measuring=False)
         for complaint in prepared.complaints:
             if complaint.weight == "never" and complaint.about.startswith(BLOCKING):

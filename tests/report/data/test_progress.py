@@ -192,6 +192,23 @@ def test_figures_are_those_of_the_arm_they_stand_under() -> None:
     assert (50.0, 100.0, 0.75, 2) == (row.plain, row.drafting, row.acceptance, row.answered)
 
 
+def test_speeds_beside_a_ratio_are_of_its_answers() -> None:
+    """
+    Long answers that only one arm has so far are in no ratio, and so in neither speed: 100 over 50 is 2x.
+    """
+    answers = [
+        replace(generation(arm=arm, speed=speed), canary=f"c{number}")
+        for number in range(5)
+        for arm, speed in (("plain", 50), ("candidate", 100))
+    ]
+    answers += [replace(generation(arm="plain", speed=400), canary=f"alone{number}") for number in range(9)]
+
+    row = told(begin(), *(event(1, "answer", generation=answer) for answer in answers)).rows[0]
+
+    assert row.ratio is not None
+    assert pytest.approx((50.0, 100.0, 2.0)) == (row.plain, row.drafting, row.ratio[0])
+
+
 def test_the_live_speed_is_that_of_decoding() -> None:
     """
     Ten tokens in a second after a first burst that took two: 10 tok/s, as the verdict counts, and not 5 of the answer.
