@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,6 +171,18 @@ def test_judging_again_gives_the_verdict_of_the_run(tmp_path: Path) -> None:
     assert "promoted" == run.verdict.outcome
     assert "promoted" != run.judge(tmp_path / "strict.toml").outcome
     assert isinstance(run.verdict.workloads[0].checks[0], gatekeeper.Check)
+
+
+def test_a_workload_is_found_by_its_name() -> None:
+    """
+    By its name as by its place; another name is a KeyError that says which there are.
+    """
+    workloads: Any = gatekeeper.load(PROMOTED).verdict.workloads
+
+    assert workloads[workloads[0].name] is workloads[0]
+    with pytest.raises(KeyError, match="allowed: "):
+        workloads["none of these"]
+    assert len(workloads) == len(workloads[:])
 
 
 def test_the_newest_run_is_called_latest(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, SupportsIndex, overload
 
 from pydantic import Field, PlainSerializer, PlainValidator, model_serializer, model_validator
 
@@ -14,6 +14,7 @@ from gatekeeper.analysis.sweep.routing_gain import Routing
 from gatekeeper.analysis.verdict.cached_contexts import CachedContext
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.document import IF_ANY, UNWRITTEN, WriteFields
+from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Knobs
@@ -161,6 +162,25 @@ class WorkloadVerdict:
     """The settings that were soaked before this one, in their order."""
 
 
+class WorkloadVerdicts(tuple[WorkloadVerdict, ...]):
+    """One verdict a workload, in the order of the SLO file; each also by its name."""
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, key: SupportsIndex | str, /) -> WorkloadVerdict: ...
+    @overload
+    def __getitem__(self, key: slice, /) -> tuple[WorkloadVerdict, ...]: ...
+    def __getitem__(self, key: SupportsIndex | slice | str, /) -> WorkloadVerdict | tuple[WorkloadVerdict, ...]:
+        """Return the verdict of a workload, by its place or its name; a KeyError says which names there are."""
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        by_name = {workload.name: workload for workload in self}
+        if key not in by_name:
+            raise KeyError(f"no workload {key!r}: {did_you_mean(key, by_name)}")
+        return by_name[key]
+
+
 @dataclass(frozen=True, slots=True)
 class Transition:
     """A step down the fallback ladder, with its time and reason."""
@@ -188,7 +208,7 @@ class Verdict:
     """certification | demo: a soak shorter than 600 s"""
     manifest_sha256: str
     workloads: tuple[WorkloadVerdict, ...]
-    """One verdict a workload."""
+    """One verdict a workload, in the order of the SLO file; each also by its name: `workloads["json"]`."""
     host_checks: tuple[Check, ...] = ()
     """Objectives on the machine."""
     findings: tuple[Finding, ...] = ()
@@ -200,6 +220,10 @@ class Verdict:
     """Why the records do not suffice, if they do not; then the exit code is never 0."""
     doubts: Annotated[tuple[Doubt, ...], UNWRITTEN] = ()
     """The same, each with what to do about it."""
+
+    def __post_init__(self) -> None:
+        """Give the workloads their names."""
+        object.__setattr__(self, "workloads", WorkloadVerdicts(self.workloads))
 
     @property
     def outcome(self) -> WorkloadOutcome:
