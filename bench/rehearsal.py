@@ -16,18 +16,19 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from bench.simulated_mac import FAULTS, MACHINES, Host, host_of, script_of
 from gatekeeper.analysis.conclude import conclude
+from gatekeeper.analysis.follow_ups import FOLLOW_UPS
 from gatekeeper.analysis.metrics.host.host_series import host_segment
-from gatekeeper.analysis.passes import PASSES, forced_check, log_probabilities, near_ties, numerics, plain_words, replay
 from gatekeeper.analysis.plan.objectives import Terms, forced_workloads
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
-from gatekeeper.analysis.verdict.case import Case, compared_in_sweep, needs_after
+from gatekeeper.analysis.verdict.case import Case, compared_in_sweep, needs_after, soaked
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend, readings
@@ -36,11 +37,10 @@ from gatekeeper.core.records import Generation, HostSample, Reading, StoredRecor
 from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.core.system import inputs
 from gatekeeper.core.verdict import Outcome
+from gatekeeper.run.follow_ups import send
 from gatekeeper.run.requests import Client, Recorder
-from gatekeeper.run.run_passes import sender_of
-from gatekeeper.run.stages.soak import soak
+from gatekeeper.run.stages.soak import SoakTask, soak
 from gatekeeper.run.stages.sweep import sweep
-from gatekeeper.run.stages.tasks import PassTask, SoakTask
 
 STEADY = Profile(schema_=1, name="steady")
 SAMPLE_S = 1.0
@@ -54,7 +54,7 @@ class Rehearsed:
     case: Case
     verdict: Verdict
     seconds: Mapping[str, float]
-    """The virtual time of each stage; the passes after all soaks are one each."""
+    """The virtual time of each stage; the follow-ups of all soaks are one each."""
 
     @property
     def answers(self) -> int:
@@ -122,7 +122,7 @@ def rehearse(
             if soak_plan.part > 1 or soak_plan.name not in case.soaks:
                 case = _with_soak(case, soak_plan, client, backend, profile, host)
             seconds[soak_plan.file.removesuffix(".jsonl")] += (backend.clock.now_ns() - begun_ns) / 1e9
-            case = _with_passes(case, soak_plan, backend, seconds)
+            case = _with_follow_ups(case, soak_plan, backend, seconds)
     return Rehearsed(case, concluded.verdict, seconds)
 
 
@@ -137,34 +137,26 @@ def _with_soak(
     return replace(case, soaks=soaks, looks=looks, host_samples=(*case.host_samples, *samples))
 
 
-def _with_passes(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend, seconds: dict[str, float]) -> Case:
-    """Return the case with what the passes after a soak record, where there is need of them; add to their *seconds*."""
+def _with_follow_ups(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend, seconds: dict[str, float]) -> Case:
+    """Return the case with what the follow-ups of a soak record, where any is due; add to their *seconds*."""
 
     def open_client(*, cache: bool = False) -> Client:
         return Client(case.slo, backend, _ignore, cache=cache)
 
-    for each in PASSES:
+    for each in FOLLOW_UPS:
         file = each.file(soak_plan.whole)
         earlier = case.after_soak.get(file, StoredRecords()).records
         needs = needs_after(case, soak_plan).get(each.file(soak_plan))
         if not needs or (earlier and not each.each_part):
             continue
         begun_ns, records = backend.clock.now_ns(), list(earlier)
-        part = replace(soak_plan, settings={name: soak_plan.settings[name] for name in needs})
-        task = _task(case, part)
-        sender_of(each)(
-            PassTask(
-                soak=task,
-                needs=needs,
-                recorded=earlier,
-                backend=backend,
-                open_client=open_client,
-                record=records.append,
-                observe=_ignore,
-            )
-        )
+        recorded = soaked(case.slo, case.plan, case.canaries, soak_plan, partial(_keep, case), soak_plan.part - 1)
+        send(
+            each, recorded, needs, earlier,
+            record=records.append, open_client=open_client, clock=backend.clock, observe=_ignore,
+        )  # fmt: skip
         case = replace(case, after_soak={**case.after_soak, file: StoredRecords(tuple(records))})
-        seconds[each.stage] += (backend.clock.now_ns() - begun_ns) / 1e9
+        seconds[each.name] += (backend.clock.now_ns() - begun_ns) / 1e9
     return case
 
 
@@ -235,22 +227,16 @@ def _samples(
     ]
 
 
+def _keep(case: Case) -> Case:
+    return case
+
+
 def _ignore(_kind: str, _detail: dict[str, object]) -> None:
     pass
 
 
-EXACTNESS = tuple(
-    each.stage
-    for each in (
-        forced_check.PASS,
-        plain_words.PASS,
-        near_ties.PASS,
-        replay.PASS,
-        log_probabilities.PASS,
-        numerics.PASS,
-    )
-)
-"""The stages that compare words."""
+EXACTNESS = ("forced_check", "plain_words", "near_ties", "replay", "log_probabilities", "numerics")
+"""The follow-ups that compare words."""
 TRUTHS = (None, 0.9, 1.0, 1.3, 1.6)
 """None: the machine's own rates."""
 

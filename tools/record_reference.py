@@ -5,7 +5,7 @@ import inspect
 import textwrap
 from collections.abc import Iterable
 
-from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.follow_ups import FOLLOW_UPS
 from gatekeeper.core import records as kinds
 from gatekeeper.core.records import arrivals
 from gatekeeper.core.slo import DRAFT_LENGTHS
@@ -215,11 +215,8 @@ def _files() -> Iterable[tuple[str, str, str]]:
     yield "`sweep-SETTING.jsonl`", "", "the sweep: a file a setting"
     yield "`baseline-again-N.jsonl`", "", "the baseline again, where it had no one speed"
     yield "`soak-N.jsonl`, `soak-N.part-M.jsonl`", "", "a soak and its parts, by fallback step"
-    after = [(f"{one.stem}-N.jsonl", one.stage, one.kind) for one in PASSES]
-    for kind in dict.fromkeys(kind for _, _, kind in after):
-        alike = [(name, stage) for name, stage, other in after if other is kind]
-        stages = ", ".join(stage for _, stage in alike)
-        yield ", ".join(f"`{name}`" for name, _ in alike), titles[kind], f"passes after soak N: {stages}"
+    for follow_up in FOLLOW_UPS:
+        yield f"`{follow_up.name}-N.jsonl`", titles[follow_up.kind], f"a follow-up of soak N: {follow_up.title}"
     yield "`host.jsonl`", titles[kinds.HostSample], "the machine while it measures"
     yield "`events.jsonl`", titles[kinds.Event], "what happened when"
     watch, proxy = "[an entry of a watch](#lines-of-watchjsonl)", "[a request](proxy.md#records)"

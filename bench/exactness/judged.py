@@ -3,19 +3,21 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from bench.exactness.evidence import DRAFTING, WORKLOADS, Run
+from gatekeeper.analysis.follow_ups import log_probabilities, numerics, replay
+from gatekeeper.analysis.follow_ups.follow_up import Needs, Soaked
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.metrics.words.scored_answers import Place, left_to_continue, read_whole, windows
-from gatekeeper.analysis.passes import log_probabilities, numerics, replay
-from gatekeeper.analysis.passes.soak_pass import Needs, Recorded, Soaked
 from gatekeeper.analysis.plan.objectives import Terms, all_objectives
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.workload_verdict import objective_estimate
 from gatekeeper.backends.dialects import llama_server, lmstudio, mlx_server
 from gatekeeper.backends.worker_backend.worker_backend import READS_TARGET, SEEN_IN_ANSWERS
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.records import Numerics, Scored
+from gatekeeper.core.records import Numerics, Scored, StoredRecords
 from gatekeeper.core.slo import Slo, parse
 from gatekeeper.core.verdict import Check, Outcome
 
@@ -111,15 +113,17 @@ def judge(run: Run, shown: Shown, slo: Slo, *, level: float = 0.95, everything: 
         others = (paired[other] for other in WORKLOADS if other != name)
         elsewhere = tuple(answer for answers in others for answer in (*answers.answers, *answers.plain))
         paired[name] = replace(paired[name], elsewhere=elsewhere)
-    soaked = Soaked(slo, settings, terms, paired.__getitem__, lambda name: (paired[name],))
-    for name, generations in replay.PASS.needs(soaked).items():
+    soaked = Soaked(
+        slo, SoakPlan("soak-1", settings, DRAFTING), terms, paired.__getitem__, lambda name: (paired[name],)
+    )
+    for name, generations in replay.FOLLOW_UP.needs(soaked).items():
         replays = run.replays(generations, everything=everything)
-        paired[name] = replay.PASS.add(paired[name], Recorded(replays))
-    scored = log_probabilities.PASS.needs(soaked)
+        paired[name] = _with_records(paired[name], replay.FOLLOW_UP.name, replays)
+    scored = log_probabilities.FOLLOW_UP.needs(soaked)
     records = tuple(_scored(run, shown, scored))
     for name in scored:
-        paired[name] = log_probabilities.PASS.add(paired[name], Recorded(records))
-    planned = numerics.PASS.needs(soaked)
+        paired[name] = _with_records(paired[name], log_probabilities.FOLLOW_UP.name, records)
+    planned = numerics.FOLLOW_UP.needs(soaked)
     read: tuple[Numerics, ...] = tuple(
         run.widths(name, place.canary, place.width)
         if place.width is not None
@@ -128,7 +132,7 @@ def judge(run: Run, shown: Shown, slo: Slo, *, level: float = 0.95, everything: 
         for place in places
     )
     for name in planned:
-        paired[name] = numerics.PASS.add(paired[name], Recorded(read))
+        paired[name] = _with_records(paired[name], numerics.FOLLOW_UP.name, read)
     logits = Sight.LOGITS in terms.sight
     return Judged(
         {
@@ -141,8 +145,12 @@ def judge(run: Run, shown: Shown, slo: Slo, *, level: float = 0.95, everything: 
     )
 
 
+def _with_records(answers: PairedAnswers, name: str, records: tuple[Any, ...]) -> PairedAnswers:
+    return replace(answers, followed={**answers.followed, name: StoredRecords(records)})
+
+
 def _scored(run: Run, shown: Shown, needs: Needs) -> Iterator[Scored]:
-    """Yield what the stage of the log-probabilities would record."""
+    """Yield what the follow-up of the log-probabilities would record."""
     own_pass, records = shown is Shown.PASSES, dict[Place, list[Scored]]()
     for name, canaries in needs.items():
         for canary in canaries:

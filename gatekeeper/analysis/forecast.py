@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.passes.soak_pass import Pass
+from gatekeeper.analysis.follow_ups import FOLLOW_UPS
+from gatekeeper.analysis.follow_ups.follow_up import FollowUp
 from gatekeeper.analysis.plan import soak_schedule
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.objectives import forced_workloads
@@ -57,7 +57,7 @@ class Forecast:
         return sum(self._answering(request) for block in looked for request in block.requests)
 
     def fallback(self) -> tuple[StageForecast, ...]:
-        """Return each step of the ladder: the soak and the passes it adds where every workload takes it."""
+        """Return each step of the ladder: the soak and the follow-ups it adds where every workload takes it."""
         settings, last, stages = dict(self._chosen()), None, []
         for turn in range(2, len(self.slo.fallback.ladder) + 2):
             down = {name: next_step(self.slo, knobs, last) for name, knobs in settings.items()}
@@ -66,13 +66,13 @@ class Forecast:
                 break
             last = min((step for step, _ in steps.values()), key=self.slo.fallback.ladder.index)
             settings = {name: knobs for name, (step, knobs) in steps.items() if step == last}
-            passes = self.soaks(soak_schedule.soak_plans(self.plan, settings, turn))
-            answers, seconds = sum(stage.answers for stage in passes), sum(stage.seconds for stage in passes)
+            soaks = self.soaks(soak_schedule.soak_plans(self.plan, settings, turn))
+            answers, seconds = sum(stage.answers for stage in soaks), sum(stage.seconds for stage in soaks)
             stages.append(StageForecast(last, answers, seconds))
         return tuple(stages)
 
     def soaks(self, soaks: Iterable[soak_schedule.SoakPlan]) -> tuple[StageForecast, ...]:
-        """Return the stages of *soaks*: the soaks themselves, and the passes outside of their duration."""
+        """Return the stages of *soaks*: the soaks themselves, and what follows outside of their duration."""
         total: dict[str, StageForecast] = {}
         for soak in soaks:
             plain = [
@@ -83,7 +83,7 @@ class Forecast:
                 StageForecast("rest", 0, 2 * soak_schedule.rest_s(self.slo, soak.settings)),
                 self._stage("plain_blocks", plain),
                 self._stage("closing", soak_schedule.closing_requests(soak.settings, self.canaries)),
-                *(self._pass(after, soak) for after in PASSES),
+                *(self._follow_up(follow_up, soak) for follow_up in FOLLOW_UPS),
             ):
                 before = total.get(stage.name, StageForecast(stage.name, 0, 0.0))
                 answers, seconds = before.answers + stage.answers, before.seconds + stage.seconds
@@ -167,6 +167,6 @@ class Forecast:
     def _stage(self, name: str, requests: Sequence[PlannedRequest]) -> StageForecast:
         return StageForecast(name, len(requests), sum(map(self._answering, requests)) / self.slo.soak.concurrency)
 
-    def _pass(self, after: Pass[Any], soak: soak_schedule.SoakPlan) -> StageForecast:
-        seconds = [*after.forecast(self.costs, soak.settings)]
-        return StageForecast(after.key, len(seconds), sum(seconds))
+    def _follow_up(self, follow_up: FollowUp[Any], soak: soak_schedule.SoakPlan) -> StageForecast:
+        seconds = [*follow_up.forecast(self.costs, soak.settings)]
+        return StageForecast(follow_up.name, len(seconds), sum(seconds))

@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.follow_ups import FOLLOW_UPS
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import MISSING, Generation, HostSample, StoredRecords
@@ -63,7 +63,7 @@ class LoadedRun:
 
     @cached_property
     def answers(self) -> tuple[AnswerRow, ...]:
-        """A row an answer: the sweep's, the soaks' and those of the passes, in this order."""
+        """A row an answer: the sweep's, the soaks' and those of the follow-ups, in this order."""
         return tuple(answer_rows(self.name, self.answer_files))
 
     @cached_property
@@ -126,7 +126,7 @@ class LoadedRun:
         for trial in RunDirectory(self.path).document(PLAN).get("trials", ()):
             yield str(trial["file"]), "sweep"
         stems = {"baseline-again": "baseline_again", "soak": "soak"}
-        stems |= {after.stem: after.name for after in PASSES if after.kind is Generation}
+        stems |= {each.name: each.name for each in FOLLOW_UPS if each.kind is Generation}
         for stem, phase in stems.items():
             for path in sorted(self.path.glob(f"{stem}-*.jsonl")):
                 yield path.name, phase

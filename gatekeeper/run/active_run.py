@@ -11,7 +11,6 @@ from pydantic import TypeAdapter
 
 from gatekeeper import host
 from gatekeeper.analysis.metrics.host.host_series import host_segment
-from gatekeeper.analysis.passes.soak_pass import Needs
 from gatekeeper.analysis.plan.objectives import forced_workloads
 from gatekeeper.analysis.plan.settings import PLAIN, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
@@ -33,7 +32,7 @@ from gatekeeper.run.plan import outlook
 from gatekeeper.run.prepare import Prepared
 from gatekeeper.run.requests import Client, Recorder
 from gatekeeper.run.stages.freeze import changed_models
-from gatekeeper.run.stages.tasks import OpenClient, PassTask, SoakTask
+from gatekeeper.run.stages.soak import SoakTask
 from gatekeeper.run.stored import tries
 from gatekeeper.run.stored.load import BUSY, FIRST, SWEEP, load_case, terms_of
 
@@ -127,24 +126,10 @@ class ActiveRun:
         return Recorder(record, self.observe, detail)
 
     def task(self, soak_plan: SoakPlan, **fields: Any) -> SoakTask:
-        """Return what the stages need of a soak; *fields* are those that only its own stage needs."""
+        """Return what is needed to send a soak."""
         canaries, seed = self.prepared.inputs.canaries, self.prepared.plan.seed
         forced = forced_workloads(self.slo, soak_plan.settings, terms_of(self.prepared.manifest))
         return SoakTask(self.slo, soak_plan, canaries, seed, self.segment, forced=forced, **fields)
-
-    def pass_task(
-        self,
-        soak: SoakTask,
-        needs: Needs,
-        recorded: Sequence[Kind],
-        record: Callable[[Kind], None],
-        open_client: OpenClient,
-    ) -> PassTask[Kind]:
-        """Return what the stage of a pass after a soak needs."""
-        return PassTask(
-            soak=soak, needs=needs, recorded=recorded, backend=self.backend, open_client=open_client, record=record,
-            observe=self.observe,
-        )  # fmt: skip
 
     @contextmanager
     def sampling(self, client: Client) -> Iterator[None]:

@@ -17,11 +17,12 @@ from gatekeeper.core.system.record_files import ANSWERS, RecordWriter
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.finished_run import open_extended, reopen, verify_finished
+from gatekeeper.run.follow_ups import follow_soak
 from gatekeeper.run.open_run import RunRequest, open_new, open_stored
 from gatekeeper.run.plan import soak_outlook
 from gatekeeper.run.publish import Finished, publish
 from gatekeeper.run.requests import Client
-from gatekeeper.run.run_passes import after_soak, run_sweep, sweep_once_more
+from gatekeeper.run.run_sweep import run_sweep, sweep_once_more
 from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stored.load import CONTINUED
 
@@ -99,7 +100,7 @@ def _measure(run: ActiveRun) -> None:
         while (due := _due(run)) or sweep_once_more(run, client):
             for due_soak in due:
                 _soak(run, due_soak, client)
-                after_soak(run, due_soak.plan, client)
+                follow_soak(run, due_soak.plan, client)
                 run.stage_done(due_soak.plan.name)
         client.close()
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from gatekeeper.analysis.follow_ups import FOLLOW_UPS
 from gatekeeper.analysis.forecast import Forecast
-from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.plan.complaints.complaint import Complaint
 from gatekeeper.analysis.plan.complaints.undecidable_bound import undecidable_bounds
 from gatekeeper.analysis.plan.request_costs import PREFILL, Assumptions, derive_speed
@@ -54,7 +54,7 @@ def forecast(slo_path: Path, speed: float | None = None, *, probing: bool = True
     stages, fallback = run.stages(), run.fallback()
     total = sum(stage.seconds for stage in stages)
     saved = next((stage.seconds for stage in stages if stage.name == "sweep"), 0.0) - run.shortest_sweep()
-    conditional = {after.key for after in PASSES if after.conditional}
+    conditional = {follow_up.name for follow_up in FOLLOW_UPS if follow_up.conditional}
     saved += sum(stage.seconds for stage in stages if stage.name in conditional)
     sizes = {name: len(canaries) for name, canaries in prepared.inputs.canaries.items()}
     complaints = [*undecidable_bounds(slo, run.pairs(), sizes), *prepared.complaints, *_compared(slo)]

@@ -86,6 +86,8 @@ class Client:
         if request.concurrency > 1:
             knobs.setdefault("concurrency", request.concurrency)
         setting, sampling = tuple(sorted(knobs.items())), request.sampled_by(self._slo)
+        if request.pause_s:
+            self._backend.clock.sleep(request.pause_s)
         answer = self._answer(DecodeRequest(request.canary, setting, sampling))
         return request.answered(answer, segment=self.segment, at=stamp(self._backend.clock.wall()))
 

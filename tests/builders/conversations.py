@@ -1,13 +1,19 @@
-"""Growing conversations sent to a real backend, as the warm-cache pass sends them."""
+"""Growing conversations sent to a real backend, as the warm-cache follow-up sends them."""
 
+from typing import Any
+
+import pytest
+
+from gatekeeper.analysis.follow_ups import warm_cache
+from gatekeeper.analysis.follow_ups.follow_up import Soaked
 from gatekeeper.analysis.metrics.cached_turns import conversation_of
+from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.records import Generation, Role, Setting
+from gatekeeper.run.follow_ups import send
 from gatekeeper.run.requests import Client
-from gatekeeper.run.stages import send_warm_cache
-from gatekeeper.run.stages.tasks import PassTask, SoakTask
 from tests.builders.slo import objective, slo
 
 TURNS = 3
@@ -25,18 +31,21 @@ def conversation(number: int) -> list[Canary]:
     return turns
 
 
+def _need_none(_workload: str) -> Any:
+    pytest.fail("which conversations are sent does not depend on the answers of the soak")
+
+
 def held(backend: Backend, knobs: Setting) -> list[Generation]:
     """Return the turns of a conversation in both arms, each on the prompt cache as deployed."""
     answers: list[Generation] = []
     fields = {"target": "t", "drafts": ["d"], "script": "truth.json", "prompt_cache": "as-deployed"}
     written = slo(objective("throughput_ratio", at_least=1.1), subject={"backend": "scripted"} | fields)
-    soak = SoakTask(written, SoakPlan("soak-1", {"talk": knobs}, knobs), {"talk": conversation(1)}, seed=3, segment=0)
-    send_warm_cache.send(
-        PassTask(
-            soak, {"talk": ()}, (), backend,
-            open_client=lambda *, cache=False: Client(written, backend, lambda *_: None, cache=cache),
-            record=answers.append, observe=lambda *_: None,
-        )
+    plan = SoakPlan("soak-1", {"talk": knobs}, knobs)
+    soak = Soaked(written, plan, Terms(), _need_none, _need_none, {"talk": conversation(1)}, seed=3)
+    send(
+        warm_cache.FOLLOW_UP, soak, {"talk": ()}, (), record=answers.append, clock=backend.clock,
+        open_client=lambda *, cache=False: Client(written, backend, lambda *_: None, cache=cache),
+        observe=lambda *_: None,
     )  # fmt: skip
     return [answer for answer in answers if answer.role is Role.WARM]
 

@@ -65,7 +65,7 @@ def live_page() -> str:
     """Return the page of a run that is in its sweep."""
     with TemporaryDirectory() as folder:
         run = Path(shutil.copytree(GOLDEN / "promoted", Path(folder) / "run"))
-        for path in (run / name for name in ("soak-1.jsonl", "warm-1.jsonl", "verdict.json")):
+        for path in (run / name for name in ("soak-1.jsonl", "warm_cache-1.jsonl", "verdict.json")):
             path.unlink(missing_ok=True)
         for path in run.glob("*.jsonl"):
             lines = path.read_text().splitlines(keepends=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import Answer, Claims, Generation, Role, Rounds, Setting, setting
+from gatekeeper.core.records import Answer, Claims, Generation, Role, Rounds, Setting, StoredRecords, setting
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing
@@ -122,6 +122,14 @@ def evidence(
     frozen = {prompt.id: prompt for prompt in known} or names
     bare = PairedAnswers("easy", frozen, tuple(answers), tuple(plain), level=0.95, seed=7, greedy=True)
     return pair_answers(replace(bare, **more))
+
+
+def followed(**records: Sequence[Any] | str) -> dict[str, StoredRecords[Any]]:
+    """Return what the follow-ups of a soak recorded, by their names; a text is the trouble of its file."""
+    return {
+        name: StoredRecords((), stored) if isinstance(stored, str) else StoredRecords(tuple(stored))
+        for name, stored in records.items()
+    }
 
 
 def grown(name: str, drafting: Answer | None = None, plain: Answer | None = None) -> list[Generation]:

@@ -70,7 +70,7 @@ def test_the_process_goes_on_through_all_parts_and_the_passes_between_them(
 
     project.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
 
-    assert [path.name for path in (project.path / "run").glob("ties-1*")]
+    assert [path.name for path in (project.path / "run").glob("near_ties-1*")]
     assert PARTS[1] in parts(project)
     assert started[-2:] == ["heavy", "heavy"], "one for the sweep, one for the soak"
     assert started.count("heavy") == 2

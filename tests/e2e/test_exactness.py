@@ -53,7 +53,7 @@ def test_other_tokens_at_a_near_tie_are_promoted(finished: Scripted) -> None:
     """
     project = finished(NEAR_TIES, workload=EASY, **SHOWN)
 
-    (first, *_) = records(project.path / "run" / "ties-1.jsonl")
+    (first, *_) = records(project.path / "run" / "near_ties-1.jsonl")
     assert "promoted" == outcome(project)
     assert all(word in because(project, "token_agreement") for word in ("near-tie", "gap at most 0.02", "0.125"))
     assert (len(first["shared"]), 0.02) == (first["position"], first["gap"])
@@ -94,7 +94,7 @@ def test_near_ties_are_read_only_where_they_matter(scripted: Scripted, demo: Pro
     )
     without.run("certify", "slo.toml", "--out", "run", code=0)
 
-    assert [] == [path for folder in (without, demo) for path in (folder.path / "run").glob("ties-*")]
+    assert [] == [path for folder in (without, demo) for path in (folder.path / "run").glob("near_ties-*")]
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,10 @@ def test_damaged_near_ties_never_help(finished: Scripted, damage: Callable[[Path
     """
     project = finished(NEAR_TIES, workload=EASY, **SHOWN)
 
-    judged = judged_with_new_checksums(project, "ties-1.jsonl", damage)
+    judged = judged_with_new_checksums(project, "near_ties-1.jsonl", damage)
 
     assert (3, "unproven") == (judged["exit_code"], judged["workloads"][0]["outcome"])
-    assert "ties-1.jsonl" in judged["incomplete"]
+    assert "near_ties-1.jsonl" in judged["incomplete"]
 
 
 @pytest.mark.nightly

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.records import Forced
-from gatekeeper.core.system.record_files import FORCED, read_records
+from gatekeeper.core.system.record_files import read_records, records_of
 from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.project_folder import ROOT, ProjectFolder, canary_lines
 
@@ -43,7 +43,7 @@ def checks(project: ProjectFolder) -> dict[str, tuple[str, float | None]]:
 
 
 def passes(project: ProjectFolder, run: str = "run") -> list[Forced]:
-    return list(read_records(project.path / run / "forced-1.jsonl", FORCED).records)
+    return list(read_records(project.path / run / "forced_check-1.jsonl", records_of(Forced)).records)
 
 
 def plain_answers(project: ProjectFolder) -> int:
@@ -68,7 +68,7 @@ def test_forced_passes_stand_in_for_plain_answers(finished: Scripted) -> None:
     assert fewer < 0.8 * plain_answers(plainly)
     assert not any(forced_pass.parted for forced_pass in forced_passes if forced_pass.altered is None)
     assert 3 == sum(forced_pass.altered is not None for forced_pass in forced_passes)
-    assert not (forced.path / "run" / "words-1.jsonl").exists()
+    assert not (forced.path / "run" / "plain_words-1.jsonl").exists()
 
 
 @pytest.mark.parametrize(("gap", "outcome"), [(0.01, "promoted"), (3.0, "graded_back")])
@@ -81,7 +81,7 @@ def test_answers_that_part_are_decoded_plainly(finished: Scripted, gap: float, o
     parted = {
         forced_pass.canary for forced_pass in passes(project) if forced_pass.parted and forced_pass.altered is None
     }
-    words = [json.loads(line) for line in (project.path / "run" / "words-1.jsonl").read_text().splitlines()]
+    words = [json.loads(line) for line in (project.path / "run" / "plain_words-1.jsonl").read_text().splitlines()]
     assert outcome == workload(project)["outcome"]
     assert parted
     assert parted == {word["canary"] for word in words[:-1]}
@@ -92,12 +92,12 @@ def test_a_run_without_its_forced_passes_proves_nothing(finished: Scripted) -> N
     Where the file with the passes is lost, the canaries that only they compared are not answered in both arms: code 3.
     """
     project = forcing(finished, {})
-    (project.path / "run" / "forced-1.jsonl").unlink()
+    (project.path / "run" / "forced_check-1.jsonl").unlink()
     RunDirectory(project.path / "run").write_checksums()
 
     judged = project.run("judge", "run", "--json", code=3).document
 
-    assert "forced-1.jsonl: missing" in judged["incomplete"]
+    assert "forced_check-1.jsonl: missing" in judged["incomplete"]
     assert "in both arms" in judged["workloads"][0]["because"]
 
 
@@ -108,11 +108,11 @@ def test_an_interrupted_check_continues(finished: Scripted) -> None:
     project = forcing(finished, {"agreement": 0.7, "gap": 0.01})
     before, passes_before = project.verdict(), passes(project)
     run = project.path / "run"
-    lines = (run / "forced-1.jsonl").read_bytes().splitlines(keepends=True)
-    (run / "forced-1.jsonl").write_bytes(b"".join(lines[:5]))
+    lines = (run / "forced_check-1.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "forced_check-1.jsonl").write_bytes(b"".join(lines[:5]))
     events = (run / "events.jsonl").read_bytes().splitlines(keepends=True)
     (run / "events.jsonl").write_bytes(b"".join(events[:-1]))
-    for name in ("words-1.jsonl", "ties-1.jsonl", "verdict.json", "SHA256SUMS"):
+    for name in ("plain_words-1.jsonl", "near_ties-1.jsonl", "verdict.json", "SHA256SUMS"):
         (run / name).unlink()
 
     project.run("certify", "slo.toml", "--out", "run", "--resume", code=0)

@@ -34,7 +34,7 @@ def test_each_canary_is_decoded_plainly_twice(scripted: Scripted) -> None:
     judged = project.run("judge", "run", "--json", code=0).out
 
     assert "plain answers again" in planned
-    lines = (project.path / "run" / "repeats-1.jsonl").read_text().splitlines()
+    lines = (project.path / "run" / "plain_repeats-1.jsonl").read_text().splitlines()
     sent = Counter(json.loads(line)["canary"] for line in lines if '"canary"' in line)
     assert sent
     assert max(sent.values()) <= 2
@@ -61,4 +61,4 @@ def test_above_temperature_0_nothing_is_sent(scripted: Scripted) -> None:
 
     project.run("certify", "slo.toml", "--out", "run", code=3)
 
-    assert not (project.path / "run" / "repeats-1.jsonl").exists()
+    assert not (project.path / "run" / "plain_repeats-1.jsonl").exists()

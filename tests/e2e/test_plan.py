@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.follow_ups import FOLLOW_UPS
 from gatekeeper.analysis.plan.request_costs import Assumptions
 from gatekeeper.analysis.plan.settings import sampling_for
 from gatekeeper.backends.scripted.scripted_answer import plan_answer
@@ -61,7 +61,7 @@ def forecast_by_script(slo_path: Path) -> tuple[float, float, list[float]]:
     canaries = {canary.id: canary for members in prepared.inputs.canaries.values() for canary in members}
     assumed = Assumptions(500.0, None, logits=False, answer_seconds=seconds_of)
     run = replace(run_forecast(prepared)[0], assumed=assumed)
-    conditional = {after.key for after in PASSES if after.conditional}
+    conditional = {each.name for each in FOLLOW_UPS if each.conditional}
     stages = {stage.name: stage.seconds for stage in run.stages()}
     saved = stages["sweep"] - run.shortest_sweep() + sum(stages.get(name, 0.0) for name in conditional)
     return sum(stages.values()) - saved, sum(stages.values()), [stage.seconds for stage in run.fallback()]

@@ -92,7 +92,7 @@ def test_conversations_that_grow_are_certified(project: ProjectFolder, backend: 
 
     talk = promoted(project)
 
-    turns = [record for record in records(project.path / "run" / "warm-1.jsonl") if record["role"] == "warm"]
+    turns = [record for record in records(project.path / "run" / "warm_cache-1.jsonl") if record["role"] == "warm"]
     read = {(turn["arm"], turn["canary"]): turn["answer"]["prompt_tokens"] for turn in turns}
     assert {"plain", "candidate"} == {turn["arm"] for turn in turns}
     for turn in turns:

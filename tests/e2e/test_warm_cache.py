@@ -167,7 +167,7 @@ def test_a_warm_cache_that_changes_nothing_is_promoted(finished: Scripted) -> No
 
     foreseen = project.run("plan", "slo.toml", "--json", code=0).document
 
-    answers = records(project.path / "run" / "warm-1.jsonl")
+    answers = records(project.path / "run" / "warm_cache-1.jsonl")
     turns = {
         arm: [answer["repeat"] for answer in answers if (answer["role"], answer["arm"]) == ("warm", arm)]
         for arm in ("candidate", "plain")
@@ -254,12 +254,12 @@ def test_a_missing_warm_file_never_helps(finished: Scripted) -> None:
     project = finished({"caches": True}, workload=EASY, subject=DEPLOYED)
 
     shutil.copytree(project.path / "run", project.path / "copy")
-    (project.path / "copy" / "warm-1.jsonl").unlink()
+    (project.path / "copy" / "warm_cache-1.jsonl").unlink()
     RunDirectory(project.path / "copy").write_checksums()
     judged = project.run("judge", "copy", "--json").document
 
     assert (3, "unproven") == (judged["exit_code"], judged["workloads"][0]["outcome"])
-    assert "warm-1.jsonl: missing" in judged["incomplete"]
+    assert "warm_cache-1.jsonl: missing" in judged["incomplete"]
 
 
 @pytest.mark.nightly
@@ -273,19 +273,19 @@ def test_a_resumed_run_asks_only_what_is_missing(scripted: Scripted) -> None:
     run = project.path / "run"
     soaked, warm_lines = (
         (run / "soak-1.jsonl").read_bytes(),
-        (run / "warm-1.jsonl").read_text().splitlines(keepends=True),
+        (run / "warm_cache-1.jsonl").read_text().splitlines(keepends=True),
     )
     for name in ("SHA256SUMS", "verdict.json", "policy.toml", "junit.xml"):
         (run / name).unlink()
     for name in ("events.jsonl", "host.jsonl"):
         (run / name).write_text("".join((run / name).read_text().splitlines(keepends=True)[:-1]))
-    (run / "warm-1.jsonl").write_text("".join(warm_lines[:42]))
+    (run / "warm_cache-1.jsonl").write_text("".join(warm_lines[:42]))
 
     project.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
-    again = records(run / "warm-1.jsonl")
+    again = records(run / "warm_cache-1.jsonl")
     assert soaked == (run / "soak-1.jsonl").read_bytes()
-    assert warm_lines[:42] == (run / "warm-1.jsonl").read_text().splitlines(keepends=True)[:42]
+    assert warm_lines[:42] == (run / "warm_cache-1.jsonl").read_text().splitlines(keepends=True)[:42]
     warmed = [record["key"] for record in again if record["role"] == "warmup"]
     assert len(warm_lines) - 1 + len(warmed) == len(again) == len({record["key"] for record in again})
     assert [f"warmup-1-plain-1:easy/{again[41]['canary']}"] == warmed

@@ -13,12 +13,14 @@ from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.text import quote
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
+WARM_CACHE = "warm_cache"
+"""The follow-up that sends the turns."""
 LEAST_ANSWERS = 2
 """Of a conversation in an arm: its first turn alone only fills the cache."""
 
 
 def conversation_of(turn: Generation) -> str:
-    """Return the name of the conversation that a record of this pass belongs to."""
+    """Return the name of the conversation that a turn belongs to."""
     return turn.pair.rpartition("#")[0]
 
 
@@ -27,12 +29,11 @@ def pair_timed_turns(paired: PairedAnswers) -> PairedAnswers | Missing:
 
     The conversation takes the place of the canary: its turns share their text, so they are not independent.
     """
-    if isinstance(paired.warm_cache, str):
-        return Missing(paired.warm_cache)
+    answers = paired.answers_of(WARM_CACHE)
+    if isinstance(answers, Missing):
+        return answers
     turns = [
-        replace(turn, canary=conversation_of(turn))
-        for turn in paired.warm_cache
-        if turn.role is Role.WARM and turn.repeat > 0
+        replace(turn, canary=conversation_of(turn)) for turn in answers if turn.role is Role.WARM and turn.repeat > 0
     ]
     opening = {canary.conversation or name: canary for name, canary in reversed([*paired.canaries.items()])}
     return pair_answers(
@@ -56,10 +57,11 @@ def pair_timed_turns(paired: PairedAnswers) -> PairedAnswers | Missing:
 
 def failed_share(paired: PairedAnswers) -> Estimate | Missing:
     """Return the share of the turns that failed, in both arms; of plain decoding's where that itself is judged."""
-    if isinstance(paired.warm_cache, str):
-        return Missing(paired.warm_cache)
+    answers = paired.answers_of(WARM_CACHE)
+    if isinstance(answers, Missing):
+        return answers
     arms = ("candidate", "plain") if paired.plain else ("plain",)
-    turns = [turn for turn in paired.warm_cache if turn.role is Role.WARM and turn.arm in arms]
+    turns = [turn for turn in answers if turn.role is Role.WARM and turn.arm in arms]
     if not turns:
         return Missing("no request was sent with the prompt cache on")
     failed = [turn for turn in turns if turn.answer.fault is not None]
@@ -84,13 +86,14 @@ def agreement(paired: PairedAnswers) -> Estimate | Missing:
     and every difference counts. Elsewhere a conversation counts that differs with the draft's cache alone, less those
     that differ with plain decoding's alone: proven by an exact sign test (McNemar 1947), else open.
     """
-    if isinstance(paired.warm_cache, str):
-        return Missing(paired.warm_cache)
+    answers = paired.answers_of(WARM_CACHE)
+    if isinstance(answers, Missing):
+        return answers
     without_cache = {
-        turn.canary: turn.answer for turn in paired.warm_cache if turn.role is Role.COLD and turn.answer.fault is None
+        turn.canary: turn.answer for turn in answers if turn.role is Role.COLD and turn.answer.fault is None
     }
-    names = dict.fromkeys(map(conversation_of, paired.warm_cache))
-    drafting, plain = (_compare_turns(paired.warm_cache, without_cache, arm) for arm in ("candidate", "plain"))
+    names = dict.fromkeys(map(conversation_of, answers))
+    drafting, plain = (_compare_turns(answers, without_cache, arm) for arm in ("candidate", "plain"))
     complete = [name for name in names if _is_complete(drafting.get(name, {}), plain.get(name, {}))]
     if not names or len(complete) < len(names):
         lacking = f"{len(names) - len(complete)} of {len(names)} conversations"

@@ -12,7 +12,7 @@ from gatekeeper.analysis.stats import fixed_canaries, intervals
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.analysis.stats.total_time import PairLogs
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import Answer, Generation, Numerics, Replayed, Role, Scored, Tie
+from gatekeeper.core.records import Answer, Generation, Kind, Role, StoredRecords
 from gatekeeper.core.verdict import Estimate, Missing
 
 BURST_SHARE = 0.10
@@ -74,22 +74,8 @@ class PairedAnswers:
     """Pairs of the sweep at the same setting, or the nearest one: with the soak's they show the noise of a canary."""
     elsewhere: tuple[Generation, ...] = ()
     """Answers of the same soak in other workloads that speculate, of both arms."""
-    ties: tuple[Tie, ...] = ()
-    """The gaps of the target's logits where the arms diverged, read after the soak."""
-    replays: tuple[Replayed, ...] = ()
-    """The candidate's answers read again round by round."""
-    numerics: tuple[Numerics, ...] = ()
-    """Plain answers at two kinds of passes."""
-    scored: tuple[Scored, ...] = ()
-    """Answers of both arms with the log-probabilities of their tokens."""
-    continued: tuple[Scored, ...] = ()
-    """Plain answers that go on from beginnings of drafted ones."""
-    scored_elsewhere: tuple[Scored, ...] = ()
-    """Both of the other workloads."""
-    warm_cache: tuple[Generation, ...] | str = "no request was sent with the prompt cache on"
-    """Answers of both arms with the candidate's prompt cache on, or why there are none."""
-    pauses: tuple[Generation, ...] | str = "no request was sent after a pause"
-    """Requests of both arms after a start, after a pause and right after another, or why there are none."""
+    followed: Mapping[str, StoredRecords[Any]] = field(default_factory=dict)
+    """What the follow-ups of the soak recorded, by their names; a trouble names the file."""
     powers: Callable[[], AnswerPowers | str] = lambda: "no power was sampled"
     """The power drawn during each answer, or why it is not known; a day of samples is read only where it counts."""
     cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -101,6 +87,19 @@ class PairedAnswers:
         swept, plain = self.swept
         plain = (*plain, *self.plain, *self.untimed)
         return replace(self, answers=(*swept, *self.answers), plain=plain, swept=((), ()), untimed=())
+
+    def readings(self, kind: type[Kind]) -> tuple[Kind, ...]:
+        """Return the records of one kind that the follow-ups made."""
+        return tuple(
+            record for recorded in self.followed.values() for record in recorded.records if isinstance(record, kind)
+        )
+
+    def answers_of(self, follow_up: str) -> tuple[Generation, ...] | Missing:
+        """Return the answers that a follow-up recorded; Missing where they cannot be trusted, or none was requested."""
+        recorded = self.followed.get(follow_up)
+        if recorded is None:
+            return Missing(f"no request of the {follow_up} follow-up was sent")
+        return tuple(recorded.records) if recorded.trouble is None else Missing(recorded.trouble)
 
     @property
     def plain_alone(self) -> "PairedAnswers":

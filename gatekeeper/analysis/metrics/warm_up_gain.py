@@ -20,9 +20,10 @@ def delta_after_pause(paired: PairedAnswers, drafting: Role) -> Estimate | Missi
 
     *drafting* says whether that is after a pause as well, or right after another request, as after a warm-up.
     """
-    if isinstance(paired.pauses, str):
-        return Missing(paired.pauses)
-    answers = successful(paired.pauses)
+    recorded = paired.answers_of("pauses")
+    if isinstance(recorded, Missing):
+        return recorded
+    answers = successful(recorded)
     times = {
         key: per_canary((answer for answer in answers if (answer.arm, answer.role) == key), ttft)
         for key in product(("plain", "candidate"), ROLES)

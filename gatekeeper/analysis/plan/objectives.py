@@ -177,13 +177,14 @@ def workloads_with(slo: Slo, settings: Mapping[str, Setting], metric: str, terms
     )
 
 
-def workloads_measured_by(after: str, slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
-    """Return the workloads with an objective, named or not, that the pass *after* a soak measures."""
+def workloads_measured_by(follow_up: str, slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
+    """Return the workloads with an objective, named or not, that a follow-up of the soak measures."""
     return tuple(
         name
         for name, knobs in settings.items()
         if any(
-            objective.of.measured_by == after for objective in all_objectives(slo, name, speculating=speculates(knobs))
+            objective.of.measured_by == follow_up
+            for objective in all_objectives(slo, name, speculating=speculates(knobs))
         )
     )
 
@@ -204,33 +205,6 @@ def forced_workloads(slo: Slo, settings: Mapping[str, Setting], terms: Terms) ->
         and is_greedy(slo, knobs)
         and any(map(needs_every_canary, slo.objectives_for(name, speculating=True)))
     )
-
-
-def replay_workloads(settings: Mapping[str, Setting], terms: Terms) -> tuple[str, ...]:
-    """Return the workloads whose answers the target reads again round by round."""
-    if (Sight.REPLAY | Sight.TOKEN_IDS | Sight.ROUNDS) & ~terms.sight:
-        return ()
-    return tuple(name for name, knobs in settings.items() if speculates(knobs))
-
-
-def width_workloads(slo: Slo, settings: Mapping[str, Setting], terms: Terms) -> tuple[str, ...]:
-    """Return the greedy workloads whose plain answers are read at two widths."""
-    if (Sight.WIDTHS | Sight.TOKEN_IDS) & ~terms.sight:
-        return ()
-    return tuple(name for name, knobs in settings.items() if speculates(knobs) and is_greedy(slo, knobs))
-
-
-def scored_workloads(slo: Slo, settings: Mapping[str, Setting], terms: Terms) -> tuple[str, ...]:
-    """Return the greedy workloads that are answered again with log-probabilities: where nothing can be replayed."""
-    tells = bool((Sight.LOGPROBS | Sight.VERIFIED) & terms.sight)
-    if Sight.REPLAY in terms.sight or not tells:
-        return ()
-    return tuple(name for name, knobs in settings.items() if speculates(knobs) and is_greedy(slo, knobs))
-
-
-def warm_cache_workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
-    """Return the workloads that are measured again with the prompt cache on."""
-    return workloads_measured_by("warm_cache", slo, settings) if slo.subject.prompt_cache == "as-deployed" else ()
 
 
 def least_ratio(slo: Slo, workload: str, metric: str) -> float:

@@ -34,6 +34,8 @@ class PlannedRequest:
     concurrency: int = 1
     sampling: Setting = ()
     """What replaces the SLO's sampling."""
+    pause_s: float = 0.0
+    """Seconds without a request before it is sent."""
 
     @property
     def key(self) -> str:

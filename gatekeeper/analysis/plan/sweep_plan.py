@@ -345,8 +345,8 @@ def _request(trial: Trial, unit: Unit, number: int, streams: int) -> PlannedRequ
     )
 
 
-def plan_document(slo: Slo, plan: SweepPlan, pass_files: Iterable[str]) -> dict[str, object]:
-    """Return the content of plan.json; *pass_files* are the record files of the passes."""
+def plan_document(slo: Slo, plan: SweepPlan, follow_ups: Iterable[str]) -> dict[str, object]:
+    """Return the content of plan.json; *follow_ups* are their record files."""
     answers = Counter(request.trial for request in plan.requests)
     return {
         "schema": 1,
@@ -380,5 +380,5 @@ def plan_document(slo: Slo, plan: SweepPlan, pass_files: Iterable[str]) -> dict[
             }
             for block in plan.blocks
         ],
-        "records": [*(trial.file for trial in plan.trials), "soak-1*.jsonl", *pass_files, "host.jsonl", "events.jsonl"],
+        "records": [*(trial.file for trial in plan.trials), "soak-1*.jsonl", *follow_ups, "host.jsonl", "events.jsonl"],
     }

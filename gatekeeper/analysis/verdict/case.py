@@ -5,14 +5,13 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
+from gatekeeper.analysis.follow_ups import FOLLOW_UPS
+from gatekeeper.analysis.follow_ups.follow_up import FollowUp, Needs, Soaked
 from gatekeeper.analysis.metrics.host.energy import answer_powers
 from gatekeeper.analysis.metrics.host.host_series import HostSamples, host_segment, run_segment
 from gatekeeper.analysis.metrics.lost_pairs import Pair
 from gatekeeper.analysis.metrics.paired_answers import AnswerPowers, PairedAnswers, pair_answers
-from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.ladder import bound_level, look_levels
-from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.settings import concurrency_of, is_greedy, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
@@ -46,7 +45,7 @@ class Case:
     extended: float = 0.0
     """Seconds that a soak may last beyond max_duration, all in all; 0 without `--extend`."""
     after_soak: Mapping[str, StoredRecords[Any]] = field(default_factory=dict)
-    """What the passes after the soaks recorded, by the name of the file, the records of all its parts together."""
+    """What the follow-ups of the soaks recorded, by the name of the file, the records of all its parts together."""
     host_samples: Sequence[HostSample] = ()
     host_trouble: str | None = None
     interval: float = 1.0
@@ -120,10 +119,11 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
             powers=lambda: _powers(case, soak, answers),
         )
     )
-    # The forced check, the first of the passes, weighs what those after it recorded.
-    for after in reversed(PASSES):
-        if speculating or after.of_plain:
-            paired = after.add(paired, _recorded(case, after, soak, workload))
+    due = [follow_up for follow_up in FOLLOW_UPS if speculating or follow_up.of_plain]
+    paired = replace(paired, followed={each.name: _recorded(case, each, soak, workload) for each in due})
+    # The forced check, the first of the follow-ups, weighs what those after it recorded.
+    for follow_up in reversed(due):
+        paired = follow_up.add(paired, paired.followed[follow_up.name])
     return paired
 
 
@@ -175,12 +175,12 @@ def _elsewhere(case: Case, soak: SoakPlan, workload: str, end: int | None) -> tu
     return tuple(record for record in records if record.workload in names and record.role is not Role.WARMUP)
 
 
-def _recorded(case: Case, after: Pass[Any], soak: SoakPlan, workload: str) -> Recorded[Any]:
-    file = after.file(soak.whole)
+def _recorded(case: Case, follow_up: FollowUp[Any], soak: SoakPlan, workload: str) -> StoredRecords[Any]:
+    file = follow_up.file(soak.whole)
     recorded = case.after_soak.get(file, StoredRecords((), MISSING))
     trouble = None if recorded.trouble is None else f"{file}: {recorded.trouble}"
-    records = (record for record in recorded.records if after.of_all_workloads or record.workload == workload)
-    return Recorded(tuple(records), trouble)
+    records = (record for record in recorded.records if follow_up.of_all_workloads or record.workload == workload)
+    return StoredRecords(tuple(records), trouble)
 
 
 def _pairs_before(case: Case, workload: str, knobs: Setting) -> tuple[Pair, ...]:
@@ -214,8 +214,15 @@ def compared_in_sweep(case: Case, soak: SoakPlan) -> dict[str, frozenset[str]]:
     }
 
 
-def soaked(slo: Slo, terms: Terms, soak: SoakPlan, load: Callable[[], Case]) -> Soaked:
-    """Return a soak that was recorded, as its passes read it; its answers are loaded where a pass depends on them."""
+def soaked(
+    slo: Slo,
+    sweep: SweepPlan,
+    canaries: Mapping[str, Sequence[Canary]],
+    soak: SoakPlan,
+    load: Callable[[], Case],
+    segment: int = 0,
+) -> Soaked:
+    """Return a soak that was recorded, as its follow-ups read it; *load* is called where one depends on its answers."""
 
     def answers(workload: str) -> PairedAnswers:
         return soak_answers(load(), soak, workload)
@@ -227,19 +234,19 @@ def soaked(slo: Slo, terms: Terms, soak: SoakPlan, load: Callable[[], Case]) -> 
             for look in looks_at(case, soak, workload)
         ]
 
-    return Soaked(slo, soak.settings, terms, answers, looks)
+    return Soaked(slo, soak, sweep.terms, answers, looks, canaries, sweep.seed, segment)
 
 
 def needs_after(case: Case, soak: SoakPlan) -> Mapping[str, Needs]:
-    """Return what each pass after *soak* still has to find out, by its file; nothing of those without need."""
+    """Return what each follow-up of *soak* still has to find out, by its file; nothing of those without need."""
     if soak.file not in case.needs:
-        recorded = soaked(case.slo, case.plan.terms, soak, lambda: case)
-        case.needs[soak.file] = {after.file(soak): needs for after in PASSES if (needs := after.needs(recorded))}
+        recorded = soaked(case.slo, case.plan, case.canaries, soak, lambda: case)
+        case.needs[soak.file] = {each.file(soak): needs for each in FOLLOW_UPS if (needs := each.needs(recorded))}
     return case.needs[soak.file]
 
 
 def is_due(case: Case, soak: SoakPlan) -> bool:
-    """Return whether a soak, or a pass after it, has not run yet."""
+    """Return whether a soak, or a follow-up of it, has not run yet."""
     if soak.name not in case.soaks:
         return True
     return any(file not in case.after_soak for file in needs_after(case, soak))
@@ -248,7 +255,8 @@ def is_due(case: Case, soak: SoakPlan) -> bool:
 def damage_after_soak(case: Case, soak: SoakPlan) -> list[str]:
     """Describe what is wrong with the files recorded after a soak that the verdict needs."""
     needed = needs_after(case, soak)
-    stored = {file: case.after_soak[file].trouble for after in PASSES if (file := after.file(soak)) in case.after_soak}
+    files = [follow_up.file(soak) for follow_up in FOLLOW_UPS]
+    stored = {file: case.after_soak[file].trouble for file in files if file in case.after_soak}
     return [
         f"{file}: {trouble}"
         for file, trouble in stored.items()

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from gatekeeper.analysis.follow_ups.pauses import or_warmed
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.comparability import voided_metrics
 from gatekeeper.analysis.metrics.consistency import contradictions
@@ -17,7 +18,6 @@ from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labell
 from gatekeeper.analysis.metrics.timing import acceptance_by_position
 from gatekeeper.analysis.metrics.words import exactness
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
-from gatekeeper.analysis.passes.warm_up import or_warmed
 from gatekeeper.analysis.plan.objectives import Implicit, all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan

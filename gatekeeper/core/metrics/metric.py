@@ -132,7 +132,7 @@ class Metric:
     watched: bool = False
     """A guard of `gatekeeper watch` may name it."""
     measured_by: str = ""
-    """The pass after a soak that an objective on it needs, where the soak itself does not show it."""
+    """The follow-up of a soak that an objective on it needs, where the soak itself does not show it."""
     samples: tuple[str, ...] = ()
     """The sampled values of the host it can be computed from; any one of several suffices."""
 

@@ -169,7 +169,7 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
         description="relative change of the time to first token after ten idle seconds",
         formula="exp(mean over canaries of log(drafting TTFT / plain TTFT)) - 1",
         remedy="keep the models in memory while the server idles, send a request before the pause ends, or allow more",
-        relative=True, measured_by="warm_up",
+        relative=True, measured_by="pauses",
     ),
     _median(
         "acceptance_rate", "1", Sight.ROUNDS,

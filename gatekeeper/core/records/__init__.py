@@ -30,6 +30,8 @@ from gatekeeper.core.records.run_events import Detail as Detail
 from gatekeeper.core.records.run_events import Event as Event
 
 Kind = TypeVar("Kind", Generation, HostSample, Event, Tie, Forced, Replayed, Numerics, Scored)
+FollowUpRecord = TypeVar("FollowUpRecord", Generation, Tie, Forced, Replayed, Numerics, Scored)
+"""The kinds that follow-ups of a soak record: each is of a canary of a workload."""
 
 MISSING = "missing"
 """The trouble of a record file that is not there."""

@@ -160,15 +160,15 @@ class Role(StrEnum):
     CLOSING = "closing"
     """A quality canary, requested again after the soak."""
     WARM = "warm"
-    """Warm-cache pass: a turn of a conversation, with the prompt cache on."""
+    """Follow-up `warm_cache`: a turn of a conversation, with the prompt cache on."""
     COLD = "cold"
-    """Warm-cache pass: the same turn, for plain decoding without a cache."""
+    """Follow-up `warm_cache`: the same turn, for plain decoding without a cache."""
     LOADED = "loaded"
-    """Warm-up pass: the first request after a start."""
+    """Follow-up `pauses`: the first request after a start."""
     IDLE = "idle"
-    """Warm-up pass: the first request after a pause."""
+    """Follow-up `pauses`: the first request after a pause."""
     FOLLOWING = "following"
-    """Warm-up pass: a request right after another one."""
+    """Follow-up `pauses`: a request right after another one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,19 +16,7 @@ from pydantic import TypeAdapter
 from gatekeeper.core.errors import RESTORE_HINT, GatekeeperError, NoProofError
 from gatekeeper.core.parse import ParseError, check_whole_numbers, json_object
 from gatekeeper.core.reasons import Reason
-from gatekeeper.core.records import (
-    MISSING,
-    Event,
-    Forced,
-    Generation,
-    HostSample,
-    Kind,
-    Numerics,
-    Replayed,
-    Scored,
-    StoredRecords,
-    Tie,
-)
+from gatekeeper.core.records import MISSING, Event, Generation, HostSample, Kind, StoredRecords
 from gatekeeper.core.records.host_columns import HostColumns, LineReader, ShortLines
 from gatekeeper.core.system.files import (
     NotRegularError,
@@ -47,13 +35,13 @@ MOST_LINE = 64 << 20
 ANSWERS: TypeAdapter[Generation] = TypeAdapter(Generation)
 SAMPLES: TypeAdapter[HostSample] = TypeAdapter(HostSample)
 EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
-TIES: TypeAdapter[Tie] = TypeAdapter(Tie)
-FORCED: TypeAdapter[Forced] = TypeAdapter(Forced)
-READINGS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter[Any](kind) for kind in (Replayed, Numerics, Scored)}
-KINDS: dict[type, TypeAdapter[Any]] = {Generation: ANSWERS, Tie: TIES, Forced: FORCED, **READINGS}
-"""By the type of the records that a pass after a soak makes."""
 DAMAGED = ".damaged"
 """Ends the name under which --resume keeps a damaged record file."""
+
+
+def records_of(kind: type) -> TypeAdapter[Any]:
+    """Return what reads and writes records of a *kind* that a follow-up makes."""
+    return ANSWERS if kind is Generation else TypeAdapter(kind)
 
 
 def read_records(path: Path, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:

@@ -19,9 +19,9 @@ STEPS = {"shrink-draft": "a shorter draft", "lighter-draft": "a lighter draft", 
 def plan_text(document: Document) -> str:
     """Return the trials, the expected time, and what the plan cannot prove."""
     # Here, because they bring numpy, which --version does without.
-    from gatekeeper.analysis.passes import PASSES  # noqa: PLC0415
+    from gatekeeper.analysis.follow_ups import FOLLOW_UPS  # noqa: PLC0415
 
-    titles = STAGES | {after.key: after.title for after in PASSES}
+    titles = STAGES | {follow_up.name: follow_up.title for follow_up in FOLLOW_UPS}
     trials = document["trials"]
     most = "at most " if document["stop"] == "early" else ""
     lines = [f"{document['slo']}: {len(trials)} trials, {most}{document['answers']} answers in the sweep"]
@@ -33,7 +33,7 @@ def plan_text(document: Document) -> str:
         for name, seconds in document["expected_seconds"].items()
     ]
     total, least = (show_seconds(document[f"{which}_total_seconds"]) for which in ("expected", "least"))
-    at_best = f", {least} if the sweep stops early and no pass with an 'if' is needed" if least != total else ""
+    at_best = f", {least} if the sweep stops early and no follow-up with an 'if' is needed" if least != total else ""
     lines += [
         f"expected for a fallback to {STEPS[name]}: about {show_seconds(seconds)} more, if every workload needs it"
         for name, seconds in document["expected_fallback_seconds"].items()

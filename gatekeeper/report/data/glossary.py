@@ -151,6 +151,7 @@ TERMS: dict[str, str] = {
     "fallback ladder, step": (
         "what is tried after an objective failed: a shorter draft, a lighter draft, plain decoding"
     ),
+    "follow-up": "a further measurement after a soak, such as a warm cache, near-ties or first tokens after pauses",
     "frozen, population": "the scope of an interval: these canaries, or prompts like them",
     "guard": "a bound that `watch` checks after the promotion",
     "inter-token latency (ITL)": ("the time between tokens: a burst of m tokens after a gap g counts m times g/m"),

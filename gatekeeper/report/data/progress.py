@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.follow_ups import FOLLOW_UPS
 from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.records import Detail, Event, Generation, Reading, Role
 from gatekeeper.core.text import describe_setting
@@ -18,16 +18,16 @@ from gatekeeper.report.data.workload_progress import WorkloadProgress, WorkloadR
 
 DONE = "done"
 PHASES = ("freeze", "sweep", "soak", "judge")
-"""The stages that a person is shown; passes after a soak belong to it."""
+"""The stages that a person is shown; follow-ups belong to the soak."""
 FEW = 3
 """With fewer answers than this no remaining time is estimated: the first ones are the slowest."""
 FORECAST_PARTS = {
     "sweep": ("sweep",),
     "soak": ("plain_blocks", "closing"),
-    **{after.stage: (after.key,) for after in PASSES},
+    **{follow_up.name: (follow_up.name,) for follow_up in FOLLOW_UPS},
 }
 """The stages in their order, each with the parts of its forecast that scale with the measured speed."""
-_PASS_STAGES = frozenset(after.stage for after in PASSES)
+_FOLLOW_UPS = frozenset(follow_up.name for follow_up in FOLLOW_UPS)
 SHOWN = ("memory_headroom", "memory_pressure_level", "swap_used", "subject_footprint", "thermal_level")
 """The readings of the host that are shown."""
 PRESSURE = {1: "normal", 2: "warning", 4: "critical"}
@@ -134,7 +134,7 @@ class Progress:
         """When the last answer came."""
         self._workloads: dict[str, WorkloadProgress] = {}
         self._measured: tuple[WorkloadRow, ...] = ()
-        """Rows of the last stage with answers: a pass shows them until it has its own."""
+        """Rows of the last stage with answers: a follow-up shows them until it has its own."""
         self._host: Mapping[str, Reading] | None = None
         """The newest readings that are shown: samples come more often than anyone looks."""
         self._faults = 0
@@ -199,7 +199,7 @@ class Progress:
         rows = tuple(workload.row(name) for name, workload in self._workloads.items())
         if any(row.answered for row in rows):
             self._measured = rows
-        return self._measured if self._stage in _PASS_STAGES and rows else rows
+        return self._measured if self._stage in _FOLLOW_UPS and rows else rows
 
     def _phases(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the stages that are over and those that follow; a stage that is run alone has neither."""
@@ -231,7 +231,7 @@ class Progress:
         named = {name: "" if chosen else workload.setting for name, workload in workloads.items()}
         named |= {name: describe_setting(knobs) for name, knobs in chosen.items() if name in workloads}
         self._workloads = {name: WorkloadProgress(setting) for name, setting in named.items()}
-        self._shown_stage = str(detail.get("soak", "")) if stage == "soak" else stage
+        self._shown_stage = str(detail.get("soak", "")) if stage == "soak" else stage.replace("_", " ")
         self._stage, self._stage_begun, self._soaked_s = stage, self._event_at, 0.0
         self._part = _Part("", self._event_at, _figure(detail, "seconds"))
 

@@ -30,7 +30,7 @@ class AnswerRow:
     key: str
     """Unique in that file."""
     phase: str
-    """`sweep`, `soak` or the pass: `warm_cache`, ..."""
+    """`sweep`, `soak` or the follow-up: `warm_cache`, ..."""
     trial: str
     """The trial, or the soak that it belongs to: `baseline`, `num_draft_tokens-4`, `soak-1`."""
     workload: str

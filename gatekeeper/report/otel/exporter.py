@@ -20,7 +20,7 @@ from opentelemetry.sdk.metrics import export as sdk
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 
-from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.follow_ups import FOLLOW_UPS
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Generation
@@ -126,7 +126,7 @@ def identity_of(path: Path) -> RunIdentity:
 def _answers(path: Path, part: RunPart) -> tuple[list[tuple[str, Generation]], tuple[str, ...]]:
     answers: list[tuple[str, Generation]] = []
     files = []
-    other_prefixes = tuple(f"{after.stem}-" for after in PASSES if after.kind is not Generation)
+    other_prefixes = tuple(f"{each.name}-" for each in FOLLOW_UPS if each.kind is not Generation)
     for file in sorted(path.glob("*.jsonl")):
         if file.name in part.without or file.name in NOT_ANSWERS or file.name.startswith(other_prefixes):
             continue

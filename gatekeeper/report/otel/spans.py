@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import Event as SpanEvent
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 
-from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.follow_ups import FOLLOW_UPS
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Event, Generation
 from gatekeeper.report.otel.answer_attributes import answer_attributes, error_type, shift_ns, span_of, wall_ns
@@ -23,7 +23,7 @@ INCIDENTS = frozenset({"subject_died", "subject_lost", "sampler_died", "load_die
 def stage_of(file: str) -> str:
     """Name the stage of a record file: all files of the sweep are one stage, each other file is its own."""
     stem = file.removesuffix(".jsonl")
-    is_own_stage = stem.startswith(("soak-", *(f"{after.stem}-" for after in PASSES)))
+    is_own_stage = stem.startswith(("soak-", *(f"{follow_up.name}-" for follow_up in FOLLOW_UPS)))
     return stem if is_own_stage else "sweep"
 
 

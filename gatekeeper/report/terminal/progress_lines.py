@@ -84,8 +84,8 @@ def _busy(detail: Detail) -> str:
 
 
 def _stage(detail: Detail) -> str:
-    """Name a stage: a soak by its own name, a pass after it with the soak's."""
-    stage, soak = str(detail["stage"]), str(detail.get("soak", ""))
+    """Name a stage: a soak by its own name, a follow-up with the soak's."""
+    stage, soak = str(detail["stage"]).replace("_", " "), str(detail.get("soak", ""))
     return soak if stage == "soak" and soak else f"{stage} {soak}".rstrip()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gatekeeper import __version__, host
-from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.follow_ups import FOLLOW_UPS
 from gatekeeper.analysis.plan.complaints.wrong_host import host_doubts
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, plan_document
 from gatekeeper.backends import stored_models
@@ -117,6 +117,6 @@ def frozen_files(
     yield from inputs.texts.items()
     if certified is not None:
         yield CERTIFIED_NAME, certified
-    pass_files = [f"{after.stem}-1*.jsonl" for after in PASSES]
-    yield PLAN, json_text(plan_document(inputs.slo, plan, pass_files))
+    later_files = [f"{follow_up.name}-1*.jsonl" for follow_up in FOLLOW_UPS]
+    yield PLAN, json_text(plan_document(inputs.slo, plan, later_files))
     yield MANIFEST, manifest

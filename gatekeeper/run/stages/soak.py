@@ -1,7 +1,7 @@
 """The soak: the chosen settings under load, long enough to judge them, compared with plain decoding."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gatekeeper.analysis.metrics.host.energy import REST
@@ -10,6 +10,7 @@ from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import (
     WARMUPS,
     Coverage,
+    SoakPlan,
     canaries_needed,
     closing_requests,
     plain_block,
@@ -19,11 +20,28 @@ from gatekeeper.analysis.plan.soak_schedule import (
     swept_canaries,
     warmup_requests,
 )
+from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock
 from gatekeeper.core.records import Generation, Role
-from gatekeeper.core.slo import Profile
+from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.run.requests import Client, Recorder
-from gatekeeper.run.stages.tasks import SoakTask
+
+
+@dataclass(frozen=True, slots=True)
+class SoakTask:
+    """One soak: the workloads that are served together, each with its setting."""
+
+    slo: Slo
+    plan: SoakPlan
+    canaries: Mapping[str, Sequence[Canary]]
+    seed: int
+    segment: int
+    before: tuple[Generation, ...] = ()
+    """What earlier parts, and interrupted segments, recorded."""
+    compared: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """By workload, the canaries that the sweep answered in both arms at this setting."""
+    forced: Collection[str] = ()
+    """The workloads whose words are compared by teacher forcing."""
 
 
 class Phase(Protocol):

@@ -5,8 +5,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.passes.soak_pass import Pass
+from gatekeeper.analysis.follow_ups import FOLLOW_UPS
+from gatekeeper.analysis.follow_ups.follow_up import FollowUp
 from gatekeeper.analysis.plan.complaints.wrong_host import OTHER_HOST
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.soak_schedule import PART
@@ -22,7 +22,7 @@ from gatekeeper.core.parse import json_object
 from gatekeeper.core.records import Event, Generation, Kind, Setting, StoredRecords
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.inputs import CERTIFIED_NAME, Inputs
-from gatekeeper.core.system.record_files import ANSWERS, DAMAGED, EVENTS, KINDS, SAMPLES, read_records
+from gatekeeper.core.system.record_files import ANSWERS, DAMAGED, EVENTS, SAMPLES, read_records, records_of
 from gatekeeper.core.system.run_directory import EVENTS_FILE, HOST_FILE, PLAN, RunDirectory
 from gatekeeper.core.verdict import Doubt, Finding, FindingKind
 
@@ -63,8 +63,7 @@ def terms_of(manifest: Manifest) -> Terms:
 def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text: str, *, live: bool = False) -> Case:
     """Read everything a verdict depends on from a run directory.
 
-    While the run is *live*, an unfinished soak and the passes after it, or at the end, count as not started, and open
-    files as complete.
+    While the run is *live*, an unfinished soak and its follow-ups count as not started, and open files as complete.
     """
 
     def answers(name: str) -> StoredRecords[Generation]:
@@ -78,8 +77,8 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
 
     after_soak = {
         file: recorded
-        for after in PASSES
-        for file, recorded in _after_soak(directory, after, parts if after.each_part else soaks).items()
+        for follow_up in FOLLOW_UPS
+        for file, recorded in _read_follow_up(directory, follow_up, parts if follow_up.each_part else soaks).items()
         if not (live and recorded.trouble)
     }
     damaged = directory.damaged_files()
@@ -120,13 +119,15 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
     )
 
 
-def _after_soak(directory: RunDirectory, after: Pass[Any], soaks: Iterable[str]) -> dict[str, StoredRecords[Any]]:
-    """Return what a pass recorded after each of *soaks*, or of their parts, by its file, its own parts joined."""
+def _read_follow_up(
+    directory: RunDirectory, follow_up: FollowUp[Any], soaks: Iterable[str]
+) -> dict[str, StoredRecords[Any]]:
+    """Return what a follow-up recorded of each of *soaks*, or of their parts, by its file, its own parts joined."""
     stored = {}
     for name in soaks:
-        file = after.file_of(name)
+        file = follow_up.file_of(name)
         if PART not in name or (directory.path / file).exists():
-            stored[file.removesuffix(".jsonl")] = read_records(directory.path / file, KINDS[after.kind])
+            stored[file.removesuffix(".jsonl")] = read_records(directory.path / file, records_of(follow_up.kind))
     return {f"{name}.jsonl": recorded for name, recorded in _join(stored)[0].items()}
 
 

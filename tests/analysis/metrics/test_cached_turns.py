@@ -10,7 +10,7 @@ from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.verdict import Estimate, Missing
-from tests.builders.slo import answer, because, evidence, grown, known, near, spread, steady
+from tests.builders.slo import answer, because, evidence, followed, grown, known, near, spread, steady
 
 NAMES = [f"c-{number:03}" for number in range(20)]
 SAME, OTHER = answer(text="x"), answer(text="y")
@@ -30,7 +30,7 @@ def judged(metric: str, warm: Sequence[Generation], *, flips: int = 0, frozen: b
     """Estimate a metric of the pass, where *flips* canaries get other words from the draft without a cache."""
     cold = spread(len(NAMES), lambda place: OTHER if place < flips else SAME)
     plain = [replace(turn, arm="plain") for turn in spread(len(NAMES), lambda _: SAME)]
-    return estimate(metric, evidence(cold, plain, warm_cache=tuple(warm), frozen=frozen))
+    return estimate(metric, evidence(cold, plain, followed=followed(warm_cache=warm), frozen=frozen))
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,11 @@ def test_plain_decoding_answers_for_itself_alone() -> None:
     Where plain decoding is judged, the turns of its own arm count, and none where it has none.
     """
     turns = records(control=5, odd=FAILED)
-    alone = evidence(spread(20, lambda _: SAME), warm_cache=tuple(turns))
+    alone = evidence(spread(20, lambda _: SAME), followed=followed(warm_cache=turns))
     drafted = tuple(turn for turn in turns if turn.arm == "candidate")
 
     assert 0.25 == known(estimate("warm_cache_error_rate", alone)).center
-    assert isinstance(estimate("warm_cache_error_rate", replace(alone, warm_cache=drafted)), Missing)
+    assert isinstance(estimate("warm_cache_error_rate", replace(alone, followed=followed(warm_cache=drafted))), Missing)
 
 
 def timed(*, drafting_s: float, plain_s: float) -> list[Generation]:
@@ -144,4 +144,6 @@ def test_too_few_conversations_and_lost_turns_have_no_ratio() -> None:
 
     assert "too few conversations in both arms: 4, need 5" == because(judged("warm_cache_turn_ratio", few))
     assert "12 of 60 pairs are lost to faults" in because(judged("warm_cache_turn_ratio", lost))
-    assert Missing("warm-1.jsonl: damaged") == pair_timed_turns(evidence([], warm_cache="warm-1.jsonl: damaged"))
+    assert Missing("warm_cache-1.jsonl: damaged") == pair_timed_turns(
+        evidence([], followed=followed(warm_cache="warm_cache-1.jsonl: damaged"))
+    )

@@ -25,6 +25,7 @@ from tests.builders.slo import (
     claimed,
     counted,
     evidence,
+    followed,
     generation,
     grown,
     known,
@@ -539,7 +540,9 @@ def test_agreement_carries_its_notes_and_its_excuses() -> None:
     tie = Tie("easy", "c-000", 2, (1, 2), 3, 9, 0.001)
 
     counted_, guessed = (
-        known(estimate("token_agreement", evidence(candidate, plain, ties=(tie,), frozen=frozen)))
+        known(
+            estimate("token_agreement", evidence(candidate, plain, followed=followed(near_ties=[tie]), frozen=frozen))
+        )
         for frozen in (True, False)
     )
 
@@ -660,7 +663,9 @@ def test_no_share_of_a_population_is_a_fact(metric: str, tries: int) -> None:
     plain = [replace(record, arm="plain", role=Role.BASELINE, setting=PLAIN) for record in twice]
     warm = [turn for prompt in prompts for turn in grown(prompt.id)]
 
-    share = known(estimate(metric, evidence(candidate, plain, prompts, warm_cache=tuple(warm), frozen=False)))
+    share = known(
+        estimate(metric, evidence(candidate, plain, prompts, followed=followed(warm_cache=warm), frozen=False))
+    )
 
     assert (12, True) == (share.n, 0.2 < share.hi - share.lo)
 

@@ -10,7 +10,7 @@ from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.verdict import Estimate, Missing
-from tests.builders.slo import answer, canaries, evidence, marked, spread, steady, twins
+from tests.builders.slo import answer, canaries, evidence, followed, marked, spread, steady, twins
 
 Found = Callable[[], Estimate | Missing]
 Value = TypeVar("Value")
@@ -147,8 +147,8 @@ UNGIVEN: dict[str, tuple[str, Callable[[], PairedAnswers], Missing]] = {
     ),
     "no warm pass": (
         "warm_cache_agreement",
-        lambda: evidence(spread(5, lambda _: answer()), warm_cache="warm-1.jsonl: damaged"),
-        Missing("warm-1.jsonl: damaged", 0),
+        lambda: evidence(spread(5, lambda _: answer()), followed=followed(warm_cache="warm_cache-1.jsonl: damaged")),
+        Missing("warm_cache-1.jsonl: damaged", 0),
     ),
     "no records": ("ttft", lambda: evidence([]), Missing("no answers were recorded", 0)),
     "no value": (

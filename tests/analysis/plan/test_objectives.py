@@ -2,6 +2,7 @@
 
 import pytest
 
+from gatekeeper.analysis.follow_ups import warm_cache
 from gatekeeper.analysis.plan.objectives import (
     AGREE_UNREAD,
     ALL_SHOWN,
@@ -9,7 +10,6 @@ from gatekeeper.analysis.plan.objectives import (
     Terms,
     all_objectives,
     implicit_objectives,
-    warm_cache_workloads,
 )
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.slo import Slo
@@ -118,7 +118,7 @@ def test_a_prompt_cache_brings_objectives_of_its_own() -> None:
     plain = all_objectives(bound, "easy", speculating=False)
     assert ["warm_cache_error_rate"] == [promise.metric for promise in plain]
     settings = {"easy": (("draft", "heavy"),), "hard": (("draft", None),)}
-    assert ("easy", "hard") == warm_cache_workloads(cached, settings)
+    assert ("easy", "hard") == warm_cache.workloads_of(cached, settings)
 
 
 def test_an_objective_relaxes_for_the_workloads_it_names() -> None:

@@ -230,7 +230,7 @@ def test_plan_json_names_trials_files_and_order() -> None:
     """
     written = slo(sweep={"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}})
 
-    document: Any = plan_document(written, laid(written), ["forced-1*.jsonl", "conversations.jsonl"])
+    document: Any = plan_document(written, laid(written), ["forced_check-1*.jsonl", "conversations.jsonl"])
 
     expected = [("baseline", "baseline.jsonl", 6), ("null", "null.jsonl", 6), ("default", "sweep-default.jsonl", 6)]
     assert expected == [(trial["name"], trial["file"], trial["answers"]) for trial in document["trials"][:3]]

@@ -279,7 +279,7 @@ def test_each_arm_of_a_pass_is_paced_alone() -> None:
     """
     Six slow plain answers, then four of eight quick ones: four seconds are left, and the run does not end before.
     """
-    events = [*swept(10), event(100, "stage", stage="warm-up", soak="soak-1")]
+    events = [*swept(10), event(100, "stage", stage="pauses", soak="soak-1")]
     events += [event(100 + 5 * n, "answer", generation=generation(), answered=n, of=6) for n in range(1, 7)]
     events += [event(130 + n, "answer", generation=generation(), answered=n, of=8) for n in range(1, 5)]
 

@@ -118,7 +118,7 @@ STORY: list[tuple[str, list[Event]]] = [
     ),
     ("past its shortest duration", [event(900, "sample", values=HOST)]),
     ("closing pass", [event(901, "closing", soak="soak-1", answers=16)]),
-    ("warm cache", [event(930, "stage", stage="warm cache", soak="soak-1")]),
+    ("warm cache", [event(930, "stage", stage="warm_cache", soak="soak-1")]),
     ("judge", [event(950, "stage", stage="judge")]),
 ]
 

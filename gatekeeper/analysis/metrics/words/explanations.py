@@ -14,13 +14,15 @@ from gatekeeper.analysis.metrics.words.exactness import (
     shared_tokens,
 )
 from gatekeeper.analysis.metrics.words.near_tie_rule import TIE_TOLERANCE, first_divergence, gap_at, token_column
-from gatekeeper.analysis.metrics.words.numerics_null import ComparedLeads, null_of
+from gatekeeper.analysis.metrics.words.numerics_null import ComparedLeads, null_of, numerics_of
 from gatekeeper.analysis.metrics.words.replayed_rounds import drafted_replays, is_exact
 from gatekeeper.analysis.metrics.words.scored_answers import (
     by_canary_and_arm,
+    continuations,
     is_of,
     later_leads,
     leads_of,
+    own_answers,
     parted,
     plain_lead,
     tells_its_passes,
@@ -54,30 +56,30 @@ def _explanations_of_readings(paired: PairedAnswers, *, unread: bool) -> Explana
     if drafted_replays(paired):
         means = "differ, and each of their tokens is the target's choice in its pass"
         return Explanations(_by_replay(paired), means, refutes=NOT_CORRECT)
-    if by_canary_and_arm(paired.scored):
-        null = null_of(paired.numerics, paired.level)
+    if by_canary_and_arm(own_answers(paired)):
+        null = null_of(numerics_of(paired), paired.level)
         if not isinstance(null, Missing):
             means = "diverge where numerics may turn the lead of plain decoding's token (at most {widest})"
             return Explanations(
                 _by_lead(paired, null.tolerance),
                 means,
                 null,
-                leads_of(paired.scored, paired.continued),
+                leads_of(own_answers(paired), continuations(paired)),
                 _leads_elsewhere(paired, null.tolerance),
                 NOT_CORRECT,
             )
-    if any(tells_its_passes(record) for record in paired.scored):
+    if any(tells_its_passes(record) for record in own_answers(paired)):
         means = "differ, and each of their tokens is the likeliest in its pass"
         return Explanations(_by_told_passes(paired), means, refutes=NOT_CORRECT)
     if unread:
         means = f"differ after their first {EARLY} tokens, which near-ties can do"
         refutes = "the words are others from the start"
         return Explanations(_by_place(paired), means, refutes=refutes, reads=False, open_means=_ONE_FLIP)
-    null = null_of(paired.numerics, paired.level)
+    null = null_of(numerics_of(paired), paired.level)
     if not isinstance(null, Missing):
-        leads = {record.canary: record.gaps for record in paired.numerics}
-        return replace(by_tie(paired.ties, null.tolerance), null=null, leads=leads, refutes=NOT_CORRECT)
-    explanations = by_tie(paired.ties)
+        leads = {record.canary: record.gaps for record in numerics_of(paired)}
+        return replace(by_tie(paired.readings(Tie), null.tolerance), null=null, leads=leads, refutes=NOT_CORRECT)
+    explanations = by_tie(paired.readings(Tie))
     return replace(explanations, means=f"{explanations.means}; the numerics of this run were not measured")
 
 
@@ -107,7 +109,7 @@ def _by_replay(paired: PairedAnswers) -> Explain:
 
 
 def _by_told_passes(paired: PairedAnswers) -> Explain:
-    scored = by_canary_and_arm(paired.scored)
+    scored = by_canary_and_arm(own_answers(paired))
 
     def explain(generation: Generation, _: Answer) -> Explanation:
         drafting = scored.get((generation.canary, "candidate"))
@@ -119,7 +121,7 @@ def _by_told_passes(paired: PairedAnswers) -> Explain:
 
 
 def _by_lead(paired: PairedAnswers, tolerance: float) -> Explain:
-    scored = by_canary_and_arm(paired.scored)
+    scored, continued = by_canary_and_arm(own_answers(paired)), continuations(paired)
 
     def explain(generation: Generation, baseline: Answer) -> Explanation:
         plain, drafting = (scored.get((generation.canary, arm)) for arm in ("plain", "candidate"))
@@ -127,7 +129,7 @@ def _by_lead(paired: PairedAnswers, tolerance: float) -> Explain:
             return Explanation(unread=True)
         if tells_its_passes(drafting) and parted(drafting):
             return Explanation(reason=_NOT_LIKELIEST)
-        leads = _leads_where_parted(scored, paired.continued, drafting.canary)
+        leads = _leads_where_parted(scored, continued, drafting.canary)
         if not leads:
             place = plain_lead(plain, drafting)[1]
             return Explanation(reason=f"{place} the lead of plain decoding's token is unknown")
@@ -144,9 +146,10 @@ def _by_lead(paired: PairedAnswers, tolerance: float) -> Explain:
 
 def _leads_elsewhere(paired: PairedAnswers, tolerance: float) -> ComparedLeads | None:
     """Return the leads of the other workloads, each compared as this one is; None where none was."""
+    answers_elsewhere = [record for record in paired.readings(Scored) if record.workload != paired.workload]
     total = None
-    for name in dict.fromkeys(record.workload for record in paired.scored_elsewhere):
-        records = [record for record in paired.scored_elsewhere if record.workload == name]
+    for name in dict.fromkeys(record.workload for record in answers_elsewhere):
+        records = [record for record in answers_elsewhere if record.workload == name]
         whole, continued = (
             tuple(record for record in records if bool(record.after) == later) for later in (False, True)
         )
@@ -210,7 +213,7 @@ def _by_place(paired: PairedAnswers) -> Explain:
     Answers of a workload may all begin with the same words. Where the target nearly ties there, a pass of several
     tokens turns the same token in all of them: text alone cannot tell it from a draft that writes other words.
     """
-    at_tie = _by_tie(paired.ties)
+    at_tie = _by_tie(paired.readings(Tie))
     first_with_flip: dict[tuple[object, object], str] = {}
 
     def explain(generation: Generation, baseline: Answer) -> Explanation:

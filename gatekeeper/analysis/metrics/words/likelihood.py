@@ -5,8 +5,9 @@ from math import sqrt
 from statistics import fmean, stdev
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.words.scored_answers import own_answers
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.core.records import Scored
+from gatekeeper.core.records import Replayed, Scored
 from gatekeeper.core.units import show_number
 from gatekeeper.core.verdict import Estimate, Missing
 
@@ -41,12 +42,12 @@ def _by_arm(paired: PairedAnswers, arm: str) -> Mapping[str, float]:
     """Return the nats a token of one arm's answers, by canary."""
     replayed = (
         (record.canary, record.nll / record.positions)
-        for record in paired.replays
+        for record in paired.readings(Replayed)
         if record.arm == arm and record.nll is not None and record.positions
     )
     scored = (
         (record.canary, -fmean(told))
-        for record in paired.scored
+        for record in own_answers(paired)
         if record.arm == arm and (told := _told(record)) and len(told) == len(record.tokens)
     )
     values: Iterable[tuple[str, float]] = (*replayed, *scored)

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.core.records import Generation, Numerics
+from gatekeeper.core.records import Generation, Numerics, Replayed
 from gatekeeper.core.verdict import Missing
 
 CONTENT = 0.999
@@ -143,10 +143,19 @@ def null_of(records: Iterable[Numerics], level: float) -> Null | Missing:
     return Null(tolerance, larger, reference)
 
 
+def numerics_of(paired: PairedAnswers) -> tuple[Numerics, ...]:
+    """Return the readings that are one null here: those at a width are each workload's own.
+
+    Over HTTP the places of all workloads are one null, because the kernels are the model's.
+    """
+    readings = paired.readings(Numerics)
+    return tuple(reading for reading in readings if reading.width is None or reading.workload == paired.workload)
+
+
 def answers_to_read(paired: PairedAnswers) -> tuple[Generation, ...]:
     """Return one plain answer a canary, until they have as many tokens as the null needs here."""
     plain = {generation.canary: generation for generation in reversed(successful(paired.plain))}
-    steady = all(replayed.steady is not False for replayed in paired.replays)
+    steady = all(replayed.steady is not False for replayed in paired.readings(Replayed))
     most, chosen, tokens = POSITIONS if steady else POSITIONS_UNSTEADY, [], 0
     for name in paired.canaries:
         if name in plain and tokens < most:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.words.exactness import NOT_CORRECT
 from gatekeeper.analysis.metrics.words.near_tie_rule import known_tokens
-from gatekeeper.analysis.metrics.words.numerics_null import null_of
-from gatekeeper.analysis.metrics.words.scored_answers import parted, tells_its_passes
+from gatekeeper.analysis.metrics.words.numerics_null import null_of, numerics_of
+from gatekeeper.analysis.metrics.words.scored_answers import own_answers, parted, tells_its_passes
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.interfaces import RoundPasses
 from gatekeeper.core.records import Answer, Generation, Parting, Replayed
@@ -98,7 +98,7 @@ def _until(most: int, answers: Iterable[Generation]) -> Iterator[Generation]:
 
 def drafted_replays(paired: PairedAnswers) -> list[Replayed]:
     """Return the replays of speculating answers."""
-    return [replayed for replayed in paired.replays if replayed.arm == "candidate"]
+    return [replayed for replayed in paired.readings(Replayed) if replayed.arm == "candidate"]
 
 
 def is_exact(replayed: Replayed) -> bool:
@@ -112,14 +112,14 @@ def replay_agreement(paired: PairedAnswers) -> Estimate | Missing:
         return Missing("at temperature above 0 the target has no one choice")
     replays = drafted_replays(paired)
     if not replays:
-        return _told_agreement(paired) if paired.scored else Missing("no answer was read again round by round")
+        return _told_agreement(paired) if own_answers(paired) else Missing("no answer was read again round by round")
     faults = [f"{replayed.canary}: {replayed.fault}" for replayed in replays if replayed.fault is not None]
     if faults:
         because = f"{len(faults)} of {len(replays)} answers could not be read again, first {faults[0]}"
         return Missing(because, len(replays) - len(faults))
     if all(replayed.steady is not False for replayed in replays):
         return _share(list(map(is_exact, replays)), *_notes(replays))
-    null = null_of(paired.numerics, paired.level)
+    null = null_of(numerics_of(paired), paired.level)
     if isinstance(null, Missing):
         return Missing(f"the same rounds read twice give other bits, and {null.because}", len(replays))
     within = [replace(replayed, parted=_beyond(replayed.parted, null.tolerance)) for replayed in replays]
@@ -133,7 +133,7 @@ def _share(right: Sequence[bool], *notes: str) -> Estimate:
 
 def _told_agreement(paired: PairedAnswers) -> Estimate | Missing:
     """Return the share of answers each token of which is the likeliest, by what the server tells of its own passes."""
-    drafted = [record for record in paired.scored if record.arm == "candidate"]
+    drafted = [record for record in own_answers(paired) if record.arm == "candidate"]
     told = [record for record in drafted if tells_its_passes(record)]
     if len(told) < len(drafted) or not told:
         return Missing(f"{len(told)} of {len(drafted)} drafted answers tell what their passes preferred", len(told))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import NamedTuple
 
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.core.records import Answer, Likely, Parting, Scored, token_number
 
 Place = tuple[str, str]
@@ -41,6 +42,18 @@ UNREADABLE = 12
 """Beginnings of an answer that are tried although the server could not read them."""
 TOLD = 0.9
 """The least share of places that tell their likeliest tokens."""
+
+
+def own_answers(paired: PairedAnswers) -> tuple[Scored, ...]:
+    """Return the whole answers of this workload, of both arms."""
+    return tuple(
+        record for record in paired.readings(Scored) if record.workload == paired.workload and not record.after
+    )
+
+
+def continuations(paired: PairedAnswers) -> tuple[Scored, ...]:
+    """Return what plain decoding wrote after beginnings of this workload's drafted answers."""
+    return tuple(record for record in paired.readings(Scored) if record.workload == paired.workload and record.after)
 
 
 def by_canary_and_arm(scored: tuple[Scored, ...]) -> Mapping[tuple[str, str], Scored]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from pydantic import ValidationError
 
-from gatekeeper.analysis.passes.warm_up import PAUSE_S, WARM_UP
+from gatekeeper.analysis.follow_ups.pauses import PAUSE_S, WARM_UP
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.settings import defaults, speculates
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan

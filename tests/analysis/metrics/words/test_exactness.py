@@ -21,7 +21,7 @@ from gatekeeper.analysis.metrics.words.near_tie_rule import TIE_TOLERANCE, Diver
 from gatekeeper.core.records import Answer, Generation, Numerics, Role, Tie, setting
 from gatekeeper.core.records.arrivals import Arrival
 from tests.builders.golden_words import says
-from tests.builders.slo import canary
+from tests.builders.slo import canary, followed
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 
@@ -203,7 +203,16 @@ def test_a_measured_tolerance_takes_the_place_of_the_fixed_one(shift: float, agr
         Numerics("w", "a", 4, tuple(range(400)), (lead,) * 400, (lead - shift,) * 400, unit=0.001) for _ in range(2)
     )
     answers, plain = [made("candidate", answer([1, 2, 4]))], [made("plain", answer([1, 2, 3]))]
-    paired = PairedAnswers("w", {}, tuple(answers), tuple(plain), 0.95, 1, greedy=True, ties=ties, numerics=numerics)
+    paired = PairedAnswers(
+        "w",
+        {},
+        tuple(answers),
+        tuple(plain),
+        0.95,
+        1,
+        greedy=True,
+        followed=followed(near_ties=ties, numerics=numerics),
+    )
 
     compared = compare(answers, plain, explanations_for(paired))
 
@@ -217,7 +226,9 @@ def test_what_was_read_explains_nothing_under_options(tokens: list[int], *, is_l
     """
     answers, plain = [made("candidate", answer(tokens))], [made("plain", answer([1, 2, 3]))]
     canaries = {"a": canary("a", presence_penalty=0.5)}
-    paired = PairedAnswers("w", canaries, tuple(answers), tuple(plain), 0.95, 1, greedy=True, ties=(tie(9.0),))
+    paired = PairedAnswers(
+        "w", canaries, tuple(answers), tuple(plain), 0.95, 1, greedy=True, followed=followed(near_ties=[tie(9.0)])
+    )
 
     compared = compare(answers, plain, explanations_for(paired))
 

@@ -21,6 +21,7 @@ from gatekeeper.analysis.metrics.words.harm import (
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Replayed, Role, setting
 from gatekeeper.core.verdict import Estimate, Missing
+from tests.builders.slo import followed
 
 FINE = "The quick brown fox jumps over the lazy dog while the band plays an old tune in the park."
 STUCK = "The quick brown fox jumps " + "over the dog " * 12
@@ -165,7 +166,7 @@ def test_words_that_are_known_to_be_the_targets_need_no_power() -> None:
     other = both_arms([OTHER] * 8, [FINE] * 8)
     replays = tuple(Replayed("w", answer.canary, answer.key) for answer in other.answers)
 
-    for evidence in (same, replace(other, replays=replays)):
+    for evidence in (same, replace(other, followed=followed(replay=replays))):
         assert 1.0 == chance(replace(evidence, visible_harm=0.4))
 
 

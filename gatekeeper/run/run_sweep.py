@@ -1,22 +1,12 @@
-"""The sweep, and the passes after a soak."""
+"""The sweep of a run: what it lacks is sent, and once more where its baseline had no one speed."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import replace
-from functools import cache, partial
-from importlib import import_module
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, after_slow_start, instability
 from gatekeeper.analysis.metrics.paired_answers import successful
-from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.passes.soak_pass import Pass
-from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, baseline_alone
-from gatekeeper.analysis.verdict.case import soaked
 from gatekeeper.core.records import Generation
-from gatekeeper.core.system import record_files
 from gatekeeper.core.system.record_files import ANSWERS, EVENTS
 from gatekeeper.core.system.run_directory import EVENTS_FILE
 from gatekeeper.run.active_run import ActiveRun
@@ -95,42 +85,3 @@ def _unsteadiness(plain: Sequence[Generation]) -> str | None:
 
 def _listed(reasons: Mapping[str, str | None]) -> str:
     return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-
-
-def sender_of(after: Pass[Any]) -> Callable[[Any], None]:
-    """Return what sends the requests of a pass: `send` of the stage `send_NAME`."""
-    send: Callable[[Any], None] = import_module(f"gatekeeper.run.stages.send_{after.name}").send
-    return send
-
-
-def after_soak(run: ActiveRun, soak_plan: SoakPlan, client: Client) -> None:
-    """Do the missing passes after the soak of *soak_plan*; a finished file stays as it is.
-
-    The process of *client* goes on, for a further part of the soak, where the passes do not need its memory.
-    """
-    for after in PASSES:
-        _run_pass(run, soak_plan, after, client)
-
-
-def _run_pass(run: ActiveRun, soak_plan: SoakPlan, after: Pass[Any], client: Client) -> None:
-    def open_client(*, cache: bool = False) -> AbstractContextManager[Client]:
-        if run.backend.shares_process and not (cache or after.fresh):
-            return nullcontext(client)  # it decodes plainly, too, and goes on
-        client.close()  # two copies of the models would not fit
-        return run.client(cache=cache)
-
-    load = cache(partial(run.case, live=True))
-    needs = after.needs(soaked(run.slo, run.prepared.plan.terms, soak_plan, load))
-    load.cache_clear()
-    if not needs:
-        return
-    kind = record_files.KINDS[after.kind]
-    with closing(run.writer(after.file(soak_plan), kind)) as file:
-        if file.finished:
-            return
-        run.observe("stage", {"stage": after.stage, "soak": soak_plan.name})
-        earlier = [after.file(part) for part in soak_plan.earlier if after.each_part]
-        recorded = (*run.recorded(earlier, kind), *file.release())
-        part = replace(soak_plan, settings={name: soak_plan.settings[name] for name in needs})
-        sender_of(after)(run.pass_task(run.task(part), needs, recorded, file, open_client))
-        file.finish()

@@ -1,25 +1,37 @@
 """The forced check: the target reads answers in one pass, which shows what plain decoding would write."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from gatekeeper.analysis.follow_ups.follow_up import FollowUp, Needs, PlannedReading, ReadingStep, Soaked
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.forced import CONTROLS, CROSS_CHECKS, passes_wanted, stand_ins
-from gatekeeper.analysis.passes.soak_pass import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.objectives import forced_workloads
 from gatekeeper.analysis.plan.request_costs import RequestCosts
-from gatekeeper.core.records import Forced, Setting
+from gatekeeper.core.interfaces import DecodeRequest, ForcesTokens, RunningSystem
+from gatekeeper.core.records import Forced, Setting, StoredRecords
 from gatekeeper.core.verdict import Missing
 
 
-def _needs(soak: Soaked) -> Needs:
+def _find_needs(soak: Soaked) -> Needs:
     """Return the passes of the target to make, without their results, by workload."""
     names = forced_workloads(soak.slo, soak.settings, soak.terms)
     passes_by_workload = {name: passes_wanted(replace(soak.answers(name), untimed=())) for name in names}
     return {name: passes for name, passes in passes_by_workload.items() if passes}
 
 
-def _add(answers: PairedAnswers, recorded: Recorded[Forced]) -> PairedAnswers:
+def _plan_steps(_soak: Soaked, needs: Needs, _records: Sequence[Forced]) -> Iterator[ReadingStep[Forced]]:
+    yield ReadingStep([PlannedReading(forced, _force) for passes in needs.values() for forced in passes])
+
+
+def _force(forced: Forced, subject: RunningSystem | None, request: DecodeRequest) -> Forced:
+    forced_pass = subject.force(request, forced.tokens, forced.width) if isinstance(subject, ForcesTokens) else None
+    if forced_pass is None:
+        return replace(forced, fault="the target could not read the tokens")
+    return replace(forced, parted=forced_pass.parted, ended=forced_pass.ended)
+
+
+def _add(answers: PairedAnswers, recorded: StoredRecords[Forced]) -> PairedAnswers:
     """Return *answers* with the plain ones that the records stand in for."""
     if not recorded.records or not answers.greedy:
         return answers
@@ -36,13 +48,13 @@ def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[
             yield costs.reading(canary) * (1 + (number < CROSS_CHECKS) + (number < CONTROLS))
 
 
-PASS = Pass(
+FOLLOW_UP = FollowUp(
     name="forced_check",
-    stem="forced",
     kind=Forced,
-    stage="forced check",
     title="forced passes of the target over answers",
-    needs=_needs,
+    needs=_find_needs,
+    steps=_plan_steps,
+    identity=lambda forced: (forced.workload, forced.canary, forced.tokens, forced.altered, forced.width),
     add=_add,
     forecast=_forecast,
 )
