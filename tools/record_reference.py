@@ -79,33 +79,6 @@ CLASSES = (
     ("A likely token", kinds.Likely, "A list of these two."),
 )
 """Every kind of record and its parts."""
-EVENTS = {
-    "artifact_changed": "`model` changed on disk",
-    "baseline_again": "the baseline was measured again: `attempt`; `set_aside`: without the sweep before it",
-    "begin": "a process begins its part: `segment`, `run`, `by`, `build` (its CI job), expected seconds",
-    "block": "a block begins: `block`, `resident` or `soak`, `answers`",
-    "busy": "other programs use `cores` `of` all, `before` or `during` a stage",
-    "closing": "quality canaries again after a soak: `soak`, `answers`",
-    "conditions": "`facts` of the host before and after a `soak`",
-    "continued": "a run goes on after its sweep",
-    "doubt": "nothing can be promoted",
-    "extended": "`--extend`: soaks of `soak_seconds` in all",
-    "interrupted": "",
-    "launch": "the `servers` of a `soak`, and what a `request` must carry",
-    "load_died": "the background load of `soak` ended",
-    "resting": "`seconds` of power at rest, before or after `soak`",
-    "sampler_died": "",
-    "soaking": "a `soak` begins: at least `seconds`, at most `most`",
-    "stage": "a `stage` begins: its `settings`; of a soak `expected` seconds",
-    "stopped": "`trial` of `workload` needs no more answers; `kind`, `look`",
-    "subject_died": "the system under test ended: `setting`, how often `in_a_row`",
-    "subject_lost": "it cannot be started any more",
-    "telemetry_failed": "the collector lacks `stage`",
-    "telemetry_sent": "the collector has: `spans`, `points`, `seconds`, `endpoint`",
-    "tries": "other runs of the same here: `finished`, `not_passed`; `at_least`: maybe more",
-    "warning": "to know `about` something",
-}
-"""Every kind of event, and the keys of its detail besides `because`, the reason in words; empty: as its name says."""
 WATCH_ENTRIES = {
     "answering": "`workload` answers again",
     "begun": "a watch begins: `policy_sha256`, `url`, `duty`, each route",
@@ -130,7 +103,7 @@ WATCH_ENTRIES = {
     "textfile_failed": "",
     "unreadable": "an earlier log or overlay is damaged",
 }
-"""Every kind of line in watch.jsonl, and its keys, in the same way."""
+"""Every kind of line in watch.jsonl, and the keys of it besides `because`; empty: as its name says."""
 LENGTHS = ("block_size", "window", "draft_n_min")
 UNIT_OF_NAME = {
     **dict.fromkeys(("drafted", "accepted", "position", "positions", "altered", "width", "after", *LENGTHS), "tokens"),
@@ -148,6 +121,7 @@ JSON_WORDS = {
     "Sequence[": "list[",
     "Setting": "list[list]",
     "Role": "str",
+    "EventKind": "str",
 }
 """How a type of Python is called in JSON."""
 
@@ -180,7 +154,9 @@ def records() -> str:
             parts.append(f"## Names of readings\n\n`gatekeeper doctor --samples 1` says what each is for: {names}.\n")
     roles = attribute_docs(kinds.Role)
     parts.append(f"## Roles\n\n{listing((f'`{role.value}`', '', roles[role.name]) for role in kinds.Role)}")
-    parts.append(f"## Kinds of events\n\nMany have `because`, the reason in words.\n\n{_kinds(EVENTS)}")
+    texts = attribute_docs(kinds.EventKind)
+    events = [(f"`{kind}`", "", texts[kind.name]) for kind in kinds.EventKind if kind not in kinds.RECORDED_ELSEWHERE]
+    parts.append(f"## Kinds of events\n\nMany have `because`, the reason in words.\n\n{listing(events)}")
     about = (
         "Each line has `at`, `kind`, and `crc`, the CRC-32 of the rest of it; many have `because`. No line counts them."
     )

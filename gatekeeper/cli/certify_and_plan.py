@@ -46,6 +46,7 @@ def observers(slo: Path | None = None, *, quiet: bool, serve: int | None = None)
 
     An interrupt of a run of *slo* says how to continue it.
     """
+    from gatekeeper.core.records import EventKind
     from gatekeeper.report.terminal import progress_lines
     from gatekeeper.run import live_page
 
@@ -53,7 +54,7 @@ def observers(slo: Path | None = None, *, quiet: bool, serve: int | None = None)
     served = ""
 
     def note_run(event: "Event") -> None:
-        if event.kind == "begin" and not run:
+        if event.kind == EventKind.BEGIN and not run:
             run.append(str(event.detail["run"]))
 
     try:

@@ -15,14 +15,12 @@ from gatekeeper.core.clock import stamp
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.manifest import Manifest, Model
 from gatekeeper.core.policy import Policy
-from gatekeeper.core.records import Event
+from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.system import environment_variables as variables
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
 
 CERTIFICATE = "certificate.intoto.json"
-TRIES = "tries"
-"""Kind of the event that says how many runs of the same ended on this host before the run."""
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 CHAIN = "chain.intoto.json"
@@ -77,7 +75,7 @@ def certificate_statement(
 
 def tries_before(events: Sequence[Event]) -> dict[str, int | bool] | None:
     """Return how many runs of the same ended on its host before a run; None where its events do not say it."""
-    details = [event.detail for event in events if event.kind == TRIES]
+    details = [event.detail for event in events if event.kind == EventKind.TRIES]
     if not details:
         return None
     counts = {name: details[-1].get(name) for name in ("finished", "not_passed")}
@@ -174,13 +172,13 @@ def build_url() -> str | None:
 
 def build_of(events: Iterable[Event]) -> str | None:
     """Return the page of the CI job that ended the run; None: there was none."""
-    urls = [event.detail.get("build") for event in events if event.kind == "begin"]
+    urls = [event.detail.get("build") for event in events if event.kind == EventKind.BEGIN]
     return str(urls[-1]) if urls and urls[-1] else None
 
 
 def chain_document(manifest: Manifest, events: Sequence[Event], digests: Mapping[str, str]) -> dict[str, object]:
     """Return the chain of a run with these files: freeze, measure, judge, promote."""
-    begun = [event for event in events if event.kind == "begin"]
+    begun = [event for event in events if event.kind == EventKind.BEGIN]
     records = [name for name in digests if name.endswith(RECORDS)]
     models = [model for model in (manifest.target, *manifest.drafts) if model is not None]
     inputs = {"slo": manifest.slo, "profile": manifest.profile, **manifest.canaries}

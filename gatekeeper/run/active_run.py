@@ -15,17 +15,16 @@ from gatekeeper.analysis.plan.objectives import forced_workloads
 from gatekeeper.analysis.plan.settings import PLAIN, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.policy.certified_policy import LAUNCH
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.errors import GatekeeperError, InputError, OutOfTimeError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer
-from gatekeeper.core.records import Generation, HostSample, Kind
+from gatekeeper.core.records import EventKind, Generation, HostSample, Kind
 from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.record_files import DAMAGED, RecordWriter
 from gatekeeper.core.system.run_directory import EVENTS_FILE, HOST_FILE
 from gatekeeper.core.text import counted
-from gatekeeper.report.attestation import TRIES, build_url
+from gatekeeper.report.attestation import build_url
 from gatekeeper.report.otel.live_export import LiveExport
 from gatekeeper.run.events import EventRecorder
 from gatekeeper.run.plan import outlook
@@ -34,7 +33,7 @@ from gatekeeper.run.requests import Client, Recorder
 from gatekeeper.run.stages.freeze import changed_models
 from gatekeeper.run.stages.soak import SoakTask
 from gatekeeper.run.stored import tries
-from gatekeeper.run.stored.load import BUSY, FIRST, SWEEP, load_case, terms_of
+from gatekeeper.run.stored.load import FIRST, SWEEP, load_case, terms_of
 
 
 class ActiveRun:
@@ -65,13 +64,13 @@ class ActiveRun:
         prepared = self.prepared
         forecast = outlook(prepared, alone)
         owner = {"by": host.this_owner(), "build": build_url()}
-        self.observe("begin", {"segment": self.segment, "run": str(self.directory.path), **owner} | forecast)
+        self.observe(EventKind.BEGIN, {"segment": self.segment, "run": str(self.directory.path), **owner} | forecast)
         for doubt in prepared.manifest.doubts:
-            self.observe("doubt", {"because": doubt})
+            self.observe(EventKind.DOUBT, {"because": doubt})
         if self.remark is not None:
-            self.observe("warning", {"about": "the host", "because": self.remark})
+            self.observe(EventKind.WARNING, {"about": "the host", "because": self.remark})
         for complaint in prepared.complaints:
-            self.observe("warning", {"about": complaint.about, "because": complaint.message})
+            self.observe(EventKind.WARNING, {"about": complaint.about, "because": complaint.message})
         self.note_other_programs(FIRST)
         self._warn_of_damage(EVENTS_FILE, self.events)
         self.telemetry.begin()
@@ -98,7 +97,7 @@ class ActiveRun:
             self._observe_busy(others, during=stage, busy=others.busy, because=others.in_words("used"))
 
     def _observe_busy(self, others: host.OtherPrograms, **detail: Any) -> None:
-        self.observe(BUSY, {**detail, "cores": round(others.cores, 2), "of": others.of})
+        self.observe(EventKind.BUSY, {**detail, "cores": round(others.cores, 2), "of": others.of})
 
     def case(self, *, live: bool = False) -> Case:
         """Read the records so far; *live*: an unfinished soak counts as not started."""
@@ -115,7 +114,7 @@ class ActiveRun:
     def _warn_of_damage(self, name: str, file: RecordWriter[Any]) -> None:
         if file.damage is not None:
             remedy = f"its {counted(file.count, 'intact record')} count, and the whole file is kept beside it"
-            self.observe("warning", {"about": name, "because": f"{file.damage}: {remedy} ({name}{DAMAGED})"})
+            self.observe(EventKind.WARNING, {"about": name, "because": f"{file.damage}: {remedy} ({name}{DAMAGED})"})
 
     def client(self, *, cache: bool = False) -> Client:
         """Return another client of the backend."""
@@ -141,7 +140,7 @@ class ActiveRun:
         def record(sample: HostSample) -> None:
             try:
                 samples(sample)
-                self.observe("sample", {"values": sample.values})
+                self.observe(EventKind.SAMPLE, {"values": sample.values})
             except GatekeeperError as error:  # a full disk is no fault of the host: the run ends, and can be continued
                 self.observe.trouble = error
                 raise
@@ -155,7 +154,7 @@ class ActiveRun:
         if self.observe.trouble is not None:
             raise self.observe.trouble
         if self._sampler.fault is not None:
-            self.observe("sampler_died", {"because": self._sampler.fault})
+            self.observe(EventKind.SAMPLER_DIED, {"because": self._sampler.fault})
         samples.finish()
 
     @contextmanager
@@ -168,10 +167,10 @@ class ActiveRun:
             with ending_after(seconds, message, hint):
                 yield
         except (KeyboardInterrupt, OutOfTimeError):
-            self.observe("interrupted", {"segment": self.segment})
+            self.observe(EventKind.INTERRUPTED, {"segment": self.segment})
             raise
         except (InputError, UnresponsiveError) as error:  # the inputs were read before: a start has failed
-            self.observe("subject_lost", {"because": error.message})
+            self.observe(EventKind.SUBJECT_LOST, {"because": error.message})
             hint = f"{error.hint}; then continue with --resume: what was recorded is kept"
             raise UnresponsiveError(f"the system under test cannot be started: {error.message}", hint=hint) from error
 
@@ -186,7 +185,7 @@ class ActiveRun:
             {"workloads": names, "speculation": speculates(knobs), **line} for knobs, names, line in lines if line
         ]
         detail = {"soak": soak_plan.name, "servers": servers, "request": self.backend.required_fields()}
-        self.observe(LAUNCH, detail)
+        self.observe(EventKind.LAUNCH, detail)
 
     @contextmanager
     def soaking(self, soak_plan: SoakPlan) -> Iterator[None]:
@@ -200,18 +199,18 @@ class ActiveRun:
                 self.phase("")
             self._observe_conditions(soak_plan)
             for fault in background.faults():
-                self.observe("load_died", {"soak": soak_plan.name, "because": fault})
+                self.observe(EventKind.LOAD_DIED, {"soak": soak_plan.name, "because": fault})
 
     def _observe_conditions(self, soak_plan: SoakPlan) -> None:
         facts = host.facts()
-        self.observe("conditions", {"soak": soak_plan.name, "segment": self.segment, "facts": facts})
+        self.observe(EventKind.CONDITIONS, {"soak": soak_plan.name, "segment": self.segment, "facts": facts})
 
     def end(self, verdict: Callable[[], Verdict]) -> None:
         """Record what is known once all is measured: models that changed, and earlier tries; then end the telemetry."""
-        self.observe("stage", {"stage": "judge"})
+        self.observe(EventKind.STAGE, {"stage": "judge"})
         for name in changed_models(self.prepared.inputs, self.prepared.manifest):
-            self.observe("artifact_changed", {"model": name})
-        self.observe(TRIES, tries.earlier_tries(self.directory, self.prepared.manifest, self.slo))
+            self.observe(EventKind.ARTIFACT_CHANGED, {"model": name})
+        self.observe(EventKind.TRIES, tries.earlier_tries(self.directory, self.prepared.manifest, self.slo))
         self.telemetry.close(verdict)
 
     def stage_done(self, name: str) -> None:

@@ -11,7 +11,7 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import compared_in_sweep
 from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.records import Generation
+from gatekeeper.core.records import EventKind, Generation
 from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.record_files import ANSWERS, RecordWriter
 from gatekeeper.core.system.run_directory import RunDirectory
@@ -24,7 +24,6 @@ from gatekeeper.run.publish import Finished, publish
 from gatekeeper.run.requests import Client
 from gatekeeper.run.run_sweep import run_sweep, sweep_once_more
 from gatekeeper.run.stages.soak import soak
-from gatekeeper.run.stored.load import CONTINUED
 
 
 def certify(request: RunRequest) -> Finished:
@@ -50,7 +49,7 @@ def resume(request: RunRequest) -> Finished:
     with ExitStack() as stack:
         run = open_stored(stack, inputs, out, request.observers)
         if run.directory.is_finished():
-            reopen(run, CONTINUED)
+            reopen(run, EventKind.CONTINUED)
         return _run_to_end(run)
 
 
@@ -139,7 +138,7 @@ def _soak(run: ActiveRun, due: DueSoak, client: Client) -> None:
         client.close()  # a soak begins with a fresh process: memory that the sweep left must not count
         run.note_other_programs(plan.name)
     settings = {name: dict(knobs) for name, knobs in plan.settings.items()}
-    run.observe("stage", {"stage": "soak", "soak": plan.name, "settings": settings, "expected": due.expected})
+    run.observe(EventKind.STAGE, {"stage": "soak", "soak": plan.name, "settings": settings, "expected": due.expected})
     run.observe_launch(plan)
     with run.noting_other_programs(plan.name), run.soaking(plan):
         soak(

@@ -6,7 +6,7 @@ from typing import Any
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.interfaces import Observer
-from gatekeeper.core.records import RECORDED_ELSEWHERE, Event
+from gatekeeper.core.records import RECORDED_ELSEWHERE, Event, EventKind
 
 
 class EventRecorder:
@@ -17,7 +17,7 @@ class EventRecorder:
         self.trouble: GatekeeperError | None = None
         """An error of ours in another thread; the next event of any thread raises it, and so ends the run."""
 
-    def __call__(self, kind: str, detail: dict[str, Any]) -> None:
+    def __call__(self, kind: EventKind, detail: dict[str, Any]) -> None:
         """Record an event of *kind* that happens now, and pass it to the observers."""
         if self.trouble is not None:
             raise self.trouble

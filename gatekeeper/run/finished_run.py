@@ -12,6 +12,7 @@ from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import InputError, NoProofError
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.reasons import Reason
+from gatekeeper.core.records import EventKind
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.run_directory import CHECKSUMS, POLICY, RunDirectory
@@ -83,11 +84,11 @@ def open_extended(stack: ExitStack, request: RunRequest, seconds: float) -> Acti
     if not any(soak.part > 1 for soak in conclude(replace(case, extended=allowed)).needs):
         hint = 'it helps where a required workload is open by an interval alone, unless until = "duration"'
         raise InputError(f"{out}: a longer soak would not decide this run", hint=hint)
-    reopen(run, "extended", soak_seconds=allowed)
+    reopen(run, EventKind.EXTENDED, soak_seconds=allowed)
     return run
 
 
-def reopen(run: ActiveRun, event: str, **detail: Any) -> None:
+def reopen(run: ActiveRun, event: EventKind, **detail: Any) -> None:
     """Make a finished run an unfinished one, with the *event* that says why."""
     run.directory.remove(CHECKSUMS)
     run.events.reopen()

@@ -11,7 +11,7 @@ from gatekeeper.analysis.follow_ups.follow_up import FollowUp, Needs, PlannedRea
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import soaked
 from gatekeeper.core.clock import Clock, stamp
-from gatekeeper.core.records import FollowUpRecord, Role
+from gatekeeper.core.records import EventKind, FollowUpRecord, Role
 from gatekeeper.core.system.record_files import records_of
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.requests import Client, Observe, Recorder
@@ -50,7 +50,7 @@ def _run_follow_up(run: ActiveRun, soak_plan: SoakPlan, follow_up: FollowUp[Any]
     with closing(run.writer(follow_up.file(soak_plan), kind)) as file:
         if file.finished:
             return
-        run.observe("stage", {"stage": follow_up.name, "soak": soak_plan.name})
+        run.observe(EventKind.STAGE, {"stage": follow_up.name, "soak": soak_plan.name})
         earlier = [follow_up.file(part) for part in soak_plan.earlier if follow_up.each_part]
         recorded = (*run.recorded(earlier, kind), *file.release())
         send(
@@ -91,7 +91,7 @@ def send(
             for number, reading in enumerate(missing, start=step.before + 1):
                 record_read = _read(reading, soak, reader)
                 keep(replace(record_read, segment=soak.segment, at=stamp(clock.wall())))
-                observe("reading", {"answered": number, "of": step.planned or len(missing)})
+                observe(EventKind.READING, {"answered": number, "of": step.planned or len(missing)})
 
 
 def _send_requests(

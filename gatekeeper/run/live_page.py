@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import Observer
-from gatekeeper.core.records import Event
+from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.system.host_names import HostNames
 from gatekeeper.core.system.run_directory import REPORT
 from gatekeeper.core.system.small_server import MOST, SmallHandler, SmallServer
@@ -65,7 +65,7 @@ def served(port: int, *, niceness: int = LOWEST) -> Iterator[tuple[Observer, str
     pipe = server.stdin
 
     def tell(event: Event) -> None:
-        if event.kind == "begin":
+        if event.kind == EventKind.BEGIN:
             with suppress(OSError):  # a page that cannot be served is no reason to end a run
                 pipe.write(f"{Path(event.detail['run']).absolute()}\n".encode())
                 pipe.flush()

@@ -8,7 +8,7 @@ from gatekeeper.analysis.verdict.policy.certified_policy import allows_policy, i
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.manifest import sha256
-from gatekeeper.core.records import Event
+from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.system import record_files
 from gatekeeper.core.system.run_directory import EVENTS_FILE, JUNIT, POLICY, REPORT, VERDICT
 from gatekeeper.core.text import json_text
@@ -66,5 +66,5 @@ def publish(run: ActiveRun) -> Finished:
     directory.write_checksums()
     gap = tries.add_run(directory, manifest, run.slo, verdict.exit_code)
     for observer in run.observers:
-        observer(Event(stamp(now), "verdict", {"outcome": verdict.outcome, "exit_code": verdict.exit_code}))
+        observer(Event(stamp(now), EventKind.VERDICT, {"outcome": verdict.outcome, "exit_code": verdict.exit_code}))
     return Finished(report.decision, text, directory.path, run.telemetry.trouble, gap)

@@ -10,11 +10,11 @@ from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem
-from gatekeeper.core.records import NO_CONNECTION, TIMEOUT, Answer, Generation, Role, Setting
+from gatekeeper.core.records import NO_CONNECTION, TIMEOUT, Answer, EventKind, Generation, Role, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.own_limits import check_own_limit
 
-Observe = Callable[[str, dict[str, Any]], None]
+Observe = Callable[[EventKind, dict[str, Any]], None]
 """Takes an event: its kind and its details."""
 
 DEATHS = 3
@@ -38,7 +38,7 @@ class Recorder:
         self.record(generation)
         self.answered += generation.role is not Role.WARMUP
         progress = {} if self.planned is None else {"answered": self.answered, "of": self.planned}
-        self.observe("answer", {"generation": generation, **self.detail, **progress})
+        self.observe(EventKind.ANSWER, {"generation": generation, **self.detail, **progress})
 
 
 class Client:
@@ -164,7 +164,7 @@ class Client:
                 return self.subject
             if self.subject is not None:
                 self._deaths += 1
-                self._observe("subject_died", {"setting": dict(self._setting), "in_a_row": self._deaths})
+                self._observe(EventKind.SUBJECT_DIED, {"setting": dict(self._setting), "in_a_row": self._deaths})
                 self.subject.close()
                 self.subject = None
             if self.gave_up:

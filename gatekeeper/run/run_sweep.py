@@ -6,13 +6,13 @@ from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, after_slow_start, instability
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, baseline_alone
-from gatekeeper.core.records import Generation
+from gatekeeper.core.records import EventKind, Generation
 from gatekeeper.core.system.record_files import ANSWERS, EVENTS
 from gatekeeper.core.system.run_directory import EVENTS_FILE
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.requests import Client
 from gatekeeper.run.stages.sweep import sweep
-from gatekeeper.run.stored.load import AGAIN, BASELINE_AGAIN, CONTINUED
+from gatekeeper.run.stored.load import AGAIN
 
 ASIDE = ".aside-"
 """Ends, with a number, the name of a record file of a sweep that was given up: it is kept, and counts for nothing."""
@@ -22,12 +22,12 @@ def run_sweep(run: ActiveRun, client: Client) -> None:
     """Send what the sweep lacks; the record files of one that was given up are set aside first."""
     plan = run.prepared.plan
     for event in run.recorded([EVENTS_FILE], EVENTS):
-        for trial in plan.trials if event.kind == BASELINE_AGAIN and event.detail["set_aside"] else ():
+        for trial in plan.trials if event.kind == EventKind.BASELINE_AGAIN and event.detail["set_aside"] else ():
             run.directory.set_aside(trial.file, f"{ASIDE}{int(event.detail['attempt'])}")
     files = {trial.name: run.writer(trial.file, ANSWERS) for trial in plan.trials}
     if all(file.finished for file in files.values()):
         return
-    run.observe("stage", {"stage": "sweep", "settings": len(plan.trials)})
+    run.observe(EventKind.STAGE, {"stage": "sweep", "settings": len(plan.trials)})
 
     def record(generation: Generation) -> None:
         files[generation.trial](generation)
@@ -48,7 +48,7 @@ def sweep_once_more(run: ActiveRun, client: Client) -> bool:
     if any(run.directory.path.glob("soak-*.jsonl")):
         return False
     verdict = conclude(run.case(live=True)).verdict
-    attempt = 1 + sum(event.kind == CONTINUED for event in run.recorded([EVENTS_FILE], EVENTS))
+    attempt = 1 + sum(event.kind == EventKind.CONTINUED for event in run.recorded([EVENTS_FILE], EVENTS))
     name = f"{BASELINE}-again-{attempt}.jsonl"
     if not verdict.ended_with_sweep or (file := run.writer(name, ANSWERS)).finished:
         return False
@@ -57,8 +57,10 @@ def sweep_once_more(run: ActiveRun, client: Client) -> bool:
         for workload in verdict.workloads
         if workload.choice is not None and workload.choice.doubt is not None
     }
-    run.observe("warning", {"about": "the sweep", "because": f"{_listed(doubts)}; the baseline is measured once more"})
-    run.observe("stage", {"stage": "sweep"})
+    run.observe(
+        EventKind.WARNING, {"about": "the sweep", "because": f"{_listed(doubts)}; the baseline is measured once more"}
+    )
+    run.observe(EventKind.STAGE, {"stage": "sweep"})
     before = {BASELINE: file.release()}
     with run.noting_other_programs(AGAIN):
         sweep(run.slo, baseline_alone(run.prepared.plan), client, run.recorder(file), before=before)
@@ -68,7 +70,7 @@ def sweep_once_more(run: ActiveRun, client: Client) -> bool:
     unsteady = {workload: reason for workload, plain in by_workload.items() if (reason := _unsteadiness(plain))}
     steady = len(unsteady) < len(doubts)
     because = _listed(doubts if steady else unsteady)
-    run.observe(BASELINE_AGAIN, {"attempt": attempt, "set_aside": steady, "because": because})
+    run.observe(EventKind.BASELINE_AGAIN, {"attempt": attempt, "set_aside": steady, "because": because})
     if steady:
         run.events.sync()
         run_sweep(run, client)

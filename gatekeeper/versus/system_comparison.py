@@ -20,7 +20,7 @@ from gatekeeper.core.errors import InputError, StartError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import differences
 from gatekeeper.core.metrics import PASS_RATES
-from gatekeeper.core.records import Role
+from gatekeeper.core.records import EventKind, Role
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.run_directory import MANIFEST
 from gatekeeper.core.verdict import Missing, fact
@@ -108,7 +108,7 @@ def _measure(a: SystemUnderTest, b: SystemUnderTest, seconds: float) -> tuple[fl
     begun = time.monotonic() - soaked_seconds(before)
     for side in (a, b):
         _check_first_request(side)
-    a.observe("stage", {"stage": "versus", "settings": {a.workload: dict(a.setting)}, "seconds": seconds})
+    a.observe(EventKind.STAGE, {"stage": "versus", "settings": {a.workload: dict(a.setting)}, "seconds": seconds})
     number = 0
     while number < rounds or (time.monotonic() - begun) * (number + 1) / number <= seconds:
         order = random.Random(f"{a.seed}|{number}").sample(a.canaries, len(a.canaries))
@@ -118,7 +118,7 @@ def _measure(a: SystemUnderTest, b: SystemUnderTest, seconds: float) -> tuple[fl
                     continue
                 generation = side.send(canary, str(number))
                 answered = {"answered": number * len(order) + position + 1, "of": 0}
-                a.observe("answer", {"generation": generation, **answered})
+                a.observe(EventKind.ANSWER, {"generation": generation, **answered})
         number += 1
     return time.monotonic() - begun, number
 

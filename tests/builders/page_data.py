@@ -19,7 +19,7 @@ from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.manifest import File, Manifest, Model
-from gatekeeper.core.records import Event, HostSample, Reading, setting
+from gatekeeper.core.records import Event, EventKind, HostSample, Reading, setting
 from gatekeeper.core.rules import RULES
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome
 from gatekeeper.report.data.decision import decide
@@ -103,7 +103,7 @@ def samples(phase: str, headroom: float = 14e9) -> tuple[HostSample, ...]:
 
 
 def event(second: int, kind: str, **detail: Any) -> Event:
-    return Event(f"2026-01-01T00:{second // 60:02}:{second % 60:02}.000000Z", kind, detail)
+    return Event(f"2026-01-01T00:{second // 60:02}:{second % 60:02}.000000Z", EventKind(kind), detail)
 
 
 HAPPENED = (

@@ -8,7 +8,7 @@ import pytest
 
 from gatekeeper import host
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.core.records import Event
+from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.system import run_directory
 from gatekeeper.core.system.record_files import EVENTS, RecordWriter, read_records
 from tests.builders.project_folder import ProjectFolder
@@ -152,7 +152,7 @@ def events(path: Path, *content: bytes) -> RecordWriter[Event]:
     return RecordWriter(path, EVENTS)
 
 
-LINE = b'{"at":"now","kind":"%d","detail":{}}\n'
+LINE = b'{"at":"now","kind":"warning","detail":{"number":%d}}\n'
 
 
 def test_setting_aside_can_be_repeated(tmp_path: Path) -> None:
@@ -178,11 +178,11 @@ def test_a_torn_last_line_is_no_damage(tmp_path: Path, tail: bytes) -> None:
     Half a line, or the zeros that a power failure leaves, at the end of a file: cut off, and nothing is set aside.
     """
     file = events(tmp_path / "a.jsonl", LINE % 1, tail)
-    file(Event("now", "2", {}))
+    file(Event("now", EventKind.WARNING, {"number": 2}))
     file.finish()
 
     assert file.damage is None
-    assert ["1", "2"] == [record.kind for record in read_records(tmp_path / "a.jsonl", EVENTS).records]
+    assert [1, 2] == [record.detail["number"] for record in read_records(tmp_path / "a.jsonl", EVENTS).records]
     assert [tmp_path / "a.jsonl"] == list(tmp_path.iterdir())
 
 
@@ -210,11 +210,11 @@ def test_a_folder_that_disappears_is_noticed_at_the_next_record(tmp_path: Path, 
     folder = tmp_path / "run"
     folder.mkdir()
     file = events(folder / "a.jsonl")
-    file(Event("now", "1", {}))
+    file(Event("now", EventKind.WARNING, {"number": 1}))
     way(folder)
 
     with pytest.raises(GatekeeperError, match=r"a\.jsonl: ") as error:
-        file(Event("now", "2", {}))
+        file(Event("now", EventKind.WARNING, {"number": 2}))
 
     file.close()
     assert 4 == error.value.exit_code

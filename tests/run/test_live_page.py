@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.records import Event
+from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.system.small_server import MOST
 from gatekeeper.run.live_page import LivePage, served
 from tests.builders.small_run import restored, small, stored, unfinished
@@ -35,7 +35,7 @@ def under_way(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def address(under_way: Path) -> Iterator[str]:
     with served(0, niceness=0) as (tell, address):
-        tell(Event(AT, "begin", {"run": str(under_way)}))
+        tell(Event(AT, EventKind.BEGIN, {"run": str(under_way)}))
         yield urlsplit(address).netloc
 
 
@@ -153,7 +153,7 @@ def test_the_end_of_the_run_ends_the_server(under_way: Path) -> None:
     report, pages = under_way / "report.html", [""]
     with served(0, niceness=0) as (tell, address):
         place = urlsplit(address).netloc
-        tell(Event(AT, "begin", {"run": str(under_way)}))
+        tell(Event(AT, EventKind.BEGIN, {"run": str(under_way)}))
         until(lambda: "Running:" in fetched(place)[1])
         report.write_text("the report")
         asking = threading.Thread(target=_ask_until_gone, args=(place, pages))
@@ -181,5 +181,5 @@ def test_a_dead_server_harms_nothing(under_way: Path, monkeypatch: pytest.Monkey
 
     with served(0, niceness=0) as (tell, _):
         for _ in range(20):
-            tell(Event(AT, "begin", {"run": str(under_way)}))
+            tell(Event(AT, EventKind.BEGIN, {"run": str(under_way)}))
             time.sleep(0.05)

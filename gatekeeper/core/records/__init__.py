@@ -28,6 +28,7 @@ from gatekeeper.core.records.readings import token_number as token_number
 from gatekeeper.core.records.run_events import RECORDED_ELSEWHERE as RECORDED_ELSEWHERE
 from gatekeeper.core.records.run_events import Detail as Detail
 from gatekeeper.core.records.run_events import Event as Event
+from gatekeeper.core.records.run_events import EventKind as EventKind
 
 Kind = TypeVar("Kind", Generation, HostSample, Event, Tie, Forced, Replayed, Numerics, Scored)
 FollowUpRecord = TypeVar("FollowUpRecord", Generation, Tie, Forced, Replayed, Numerics, Scored)

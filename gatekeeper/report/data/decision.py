@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, outcome_words
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.parse import ParseError, toml_table
-from gatekeeper.core.records import Event
+from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.text import counted, listed
 from gatekeeper.core.verdict import FindingKind, Outcome, rounded
 from gatekeeper.report.data.glossary import in_words
@@ -277,4 +277,4 @@ def reached(happened: Sequence[Event]) -> str:
     stages = [str(event.detail.get("soak") or event.detail["stage"]) for event in happened if "stage" in event.detail]
     during = f"during {stages[-1]}" if stages else "before its first answer"
     moment = f"{last.at[:19].replace('T', ' ')} UTC"
-    return f"{during}, at {moment}" if last.kind == "interrupted" else f"{during}, after {moment} ({last.kind})"
+    return f"{during}, at {moment}" if last.kind == EventKind.INTERRUPTED else f"{during}, after {moment} ({last.kind})"

@@ -7,7 +7,7 @@ from gatekeeper.analysis.remedies import Gap, extension, gaps
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.manifest import Manifest
-from gatekeeper.core.records import Event
+from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.slo import Slo
 from gatekeeper.report.data.decision import Decision, decide, reached
 from gatekeeper.report.data.distributions import Distributions, distributions
@@ -46,6 +46,7 @@ def page_data(
 ) -> PageData:
     """Compute what a page shows of a run; *finished*: its event log has a closing line."""
     unfinished = None if finished else reached(happened)
+    begun = (event for event in happened if event.kind == EventKind.BEGIN)
     return PageData(
         slo=case.slo,
         verdict=verdict,
@@ -63,7 +64,5 @@ def page_data(
             extend=extension(case, verdict),
             alone=case.plan.fixed is not None,
         ),
-        run=next(
-            (str(event.detail["run"]) for event in happened if event.kind == "begin" and "run" in event.detail), ""
-        ),
+        run=next((str(event.detail["run"]) for event in begun if "run" in event.detail), ""),
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gatekeeper.analysis.follow_ups import FOLLOW_UPS
 from gatekeeper.core.clock import wall_seconds
-from gatekeeper.core.records import Detail, Event, Generation, Reading, Role
+from gatekeeper.core.records import Detail, Event, EventKind, Generation, Reading, Role
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show_bytes
 from gatekeeper.report.data.workload_progress import WorkloadProgress, WorkloadRow
@@ -140,7 +140,7 @@ class Progress:
         self._faults = 0
 
     def update(self, event: Event) -> None:
-        """Take an event; one of an unknown kind only advances the clock."""
+        """Take an event; one that shows no progress only advances the clock."""
         detail = event.detail
         with self._lock:
             instant = wall_seconds(event.at)
@@ -148,24 +148,24 @@ class Progress:
             self._event_at = max(self._event_at, self._now() if instant is None else instant)
             self._arrived_at = self._clock()
             match event.kind:
-                case "begin":
+                case EventKind.BEGIN:
                     self._begin(detail)
-                case "stage":
+                case EventKind.STAGE:
                     self._enter(detail)
-                case "soaking":
+                case EventKind.SOAKING:
                     self._begin_part(self._soak_part(float(detail["seconds"]), _figure(detail, "most")))
-                case "block" if "soak" in detail:
+                case EventKind.BLOCK if "soak" in detail:
                     name = f"plain block {detail['block']}"
                     self._begin_part(_Part(name, self._event_at, of=_count(detail, "answers")))
-                case "closing":
+                case EventKind.CLOSING:
                     self._begin_part(_Part("closing pass", self._event_at, of=_count(detail, "answers")))
-                case "answer":
+                case EventKind.ANSWER:
                     self._answer(detail)
-                case "reading":
+                case EventKind.READING:
                     self._count(detail)
-                case "sample":
+                case EventKind.SAMPLE:
                     self._host = _shown_readings(detail["values"])
-                case "verdict":
+                case EventKind.VERDICT:
                     self._enter({"stage": DONE})
 
     def snapshot(self) -> Snapshot:

@@ -15,7 +15,7 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.analysis.verdict.run_verdict import Transition
 from gatekeeper.core.clock import wall_seconds
-from gatekeeper.core.records import Event, Generation, Role
+from gatekeeper.core.records import Event, EventKind, Generation, Role
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import rounded
 from gatekeeper.report.data.ratio_over_time import RatioStretch, ratio_stretches
@@ -38,19 +38,19 @@ MOST_ANSWERS = 1500
 PAUSE = 0.03
 """The largest share of the axis for the pause between two unbroken stretches."""
 INCIDENTS = {
-    "begin": "resumed",
-    "interrupted": "interrupted",
-    "subject_died": "the system under test died",
-    "subject_lost": "the system under test could not be started",
-    "sampler_died": "host sampling stopped",
-    "load_died": "the background load died",
-    "artifact_changed": "a model changed on disk",
-    "block": "plain block",
-    "closing": "closing pass",
+    EventKind.BEGIN: "resumed",
+    EventKind.INTERRUPTED: "interrupted",
+    EventKind.SUBJECT_DIED: "the system under test died",
+    EventKind.SUBJECT_LOST: "the system under test could not be started",
+    EventKind.SAMPLER_DIED: "host sampling stopped",
+    EventKind.LOAD_DIED: "the background load died",
+    EventKind.ARTIFACT_CHANGED: "a model changed on disk",
+    EventKind.BLOCK: "plain block",
+    EventKind.CLOSING: "closing pass",
 }
 """Events that are marked on the time axis, with their labels."""
-UNJUDGED = ("block", "closing")
-"""Passes around a soak during which the host is not judged."""
+UNJUDGED = (EventKind.BLOCK, EventKind.CLOSING)
+"""What comes around a soak during which the host is not judged."""
 GAP = 0.03
 """The smallest share of the axis without samples that is marked."""
 
@@ -253,7 +253,7 @@ def _lane(samples: HostColumns, places: Sequence[float], length: float, name: st
 
 
 def _gaps(places: Sequence[float], length: float, incidents: Sequence[Mark]) -> Iterator[Unsampled]:
-    """Return where the host was not sampled for this soak; a pass that begins there or just before is the reason."""
+    """Return where the host was not sampled for this soak; what begins there or just before is the reason."""
     if not places:
         return
     edges = list(pairwise([0.0, *sorted(places), length]))
@@ -261,7 +261,7 @@ def _gaps(places: Sequence[float], length: float, incidents: Sequence[Mark]) -> 
     for begin, end in edges:
         if end - begin > longest:
             begun = [mark for mark in incidents if mark.kind in UNJUDGED and mark.at <= end]
-            because = INCIDENTS[begun[-1].kind] if begun and begun[-1].at >= begin - GAP * length else "no samples"
+            because = begun[-1].text if begun and begun[-1].at >= begin - GAP * length else "no samples"
             yield Unsampled(begin, end, because)
 
 
@@ -272,9 +272,9 @@ def _incidents(happened: Sequence[Event], name: str, axis: _Axis) -> list[Mark]:
         at, detail = wall_seconds(event.at), event.detail
         if at is None or event.kind not in INCIDENTS or not axis.begin - 1 <= at <= axis.end + 1:
             continue
-        if (event.kind == "begin" and not detail.get("segment")) or detail.get("soak", name) != name:
+        if (event.kind == EventKind.BEGIN and not detail.get("segment")) or detail.get("soak", name) != name:
             continue
-        if event.kind == "block" and "soak" not in detail:
+        if event.kind == EventKind.BLOCK and "soak" not in detail:
             continue
         reason = detail.get("because") or detail.get("model") or detail.get("fault")
         text = INCIDENTS[event.kind] + (f": {reason}" if reason else "")

@@ -15,6 +15,7 @@ from typing import Any
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.hidden_keys import Address
+from gatekeeper.core.records import EventKind
 from gatekeeper.core.slo import Telemetry
 from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.core.text import QUOTED, one_line
@@ -31,7 +32,7 @@ class LiveExport:
     A collector that fails costs the run one time limit, and one more at its end; nothing is sent in between.
     """
 
-    def __init__(self, path: Path, config: Telemetry, observe: Callable[[str, dict[str, Any]], None]) -> None:
+    def __init__(self, path: Path, config: Telemetry, observe: Callable[[EventKind, dict[str, Any]], None]) -> None:
         self._path, self._observe = path, observe
         self._files: tuple[str, ...] = ()
         self._samples = 0
@@ -72,11 +73,11 @@ class LiveExport:
             return
         self._files, self._samples, self.trouble = (*self._files, *sent["files"]), sent["samples"], None
         counts = {"spans": sent["spans"], "points": sent["points"], "seconds": round(time.monotonic() - begun, 3)}
-        self._observe("telemetry_sent", {"stage": stage, "endpoint": to.endpoint, **counts})
+        self._observe(EventKind.TELEMETRY_SENT, {"stage": stage, "endpoint": to.endpoint, **counts})
 
     def _fail(self, stage: str, because: str) -> None:
         self.trouble = because
-        self._observe("telemetry_failed", {"stage": stage, "because": because})
+        self._observe(EventKind.TELEMETRY_FAILED, {"stage": stage, "because": because})
 
 
 def export_stored(path: Path, url: str | None = None) -> dict[str, Any]:

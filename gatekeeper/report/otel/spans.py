@@ -10,14 +10,21 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 
 from gatekeeper.analysis.follow_ups import FOLLOW_UPS
 from gatekeeper.core.manifest import sha256
-from gatekeeper.core.records import Event, Generation
+from gatekeeper.core.records import Event, EventKind, Generation
 from gatekeeper.report.otel.answer_attributes import answer_attributes, error_type, shift_ns, span_of, wall_ns
 from gatekeeper.report.otel.identity import SCOPE, RunIdentity, Value, context, known, resource
 
 RUN = "run"
 TRANSITION = "gatekeeper.transition"
-INCIDENTS = frozenset({"subject_died", "subject_lost", "sampler_died", "load_died", "artifact_changed", "interrupted"})
+INCIDENTS = frozenset(
+    {
+        EventKind.SUBJECT_DIED, EventKind.SUBJECT_LOST, EventKind.SAMPLER_DIED, EventKind.LOAD_DIED,
+        EventKind.ARTIFACT_CHANGED, EventKind.INTERRUPTED,
+    }
+)  # fmt: skip
 """Events of the run that its span has, with kind and time only: their details may quote the server."""
+TELEMETRY = frozenset({EventKind.TELEMETRY_SENT, EventKind.TELEMETRY_FAILED})
+"""Events of the telemetry itself, which no span has."""
 
 
 def stage_of(file: str) -> str:
@@ -77,7 +84,7 @@ def stage(identity: RunIdentity, name: str, requests: Sequence[ReadableSpan]) ->
 def run(identity: RunIdentity, events: Iterable[Event], outcome: Mapping[str, str | int | None]) -> ReadableSpan | None:
     """Return the root: from the freeze to the run's last event, with the verdict where there is one."""
     # Events of the export itself are left out: otherwise the root would grow when it is sent again.
-    run_events = [event for event in events if not event.kind.startswith("telemetry_")]
+    run_events = [event for event in events if event.kind not in TELEMETRY]
     instants = [(event.kind, at_ns) for event in run_events if (at_ns := wall_ns(event.at)) is not None]
     frozen = wall_ns(identity.manifest.frozen_at)
     times = span_of((at_ns, at_ns) for at_ns in (frozen, *(at_ns for _, at_ns in instants)) if at_ns is not None)

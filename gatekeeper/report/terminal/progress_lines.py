@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gatekeeper.backends.dialects.openai import AS_SERVED
 from gatekeeper.core.interfaces import Observer
-from gatekeeper.core.records import Detail, Event
+from gatekeeper.core.records import Detail, Event, EventKind
 from gatekeeper.core.text import counted, describe_setting, printable_error
 from gatekeeper.core.units import show_seconds
 from gatekeeper.report.data.progress import DONE, Progress, Snapshot
@@ -48,24 +48,24 @@ MINUTES_S, HOURS_MIN = 100.0, 120
 def _line(event: Event) -> str | None:
     """Return the line that an event leaves on the screen; None for an event without one."""
     detail = event.detail
-    lines: dict[str, Callable[[], str]] = {
-        "begin": lambda: f"run {detail['run']}" + (" (resumed)" if detail.get("segment") else ""),
-        "stage": lambda: _stage(detail) + _settings(detail),
-        "soaking": lambda: f"{detail['soak']}: at least {show_seconds(float(detail['seconds']))}",
-        "resting": lambda: f"{detail['soak']}: {show_seconds(float(detail['seconds']))} for the power at rest",
-        "stopped": lambda: f"{detail['workload']}: stopped testing {_trial(detail)} early: {detail['because']}",
-        "doubt": lambda: f"not comparable: {detail['because']}",
-        "warning": lambda: f"note: {detail['about']}: {detail['because']}",
-        "busy": lambda: _busy(detail),
-        "baseline_again": lambda: f"the baseline once more: {_once_more(detail)}",
-        "telemetry_failed": lambda: f"telemetry of {detail['stage']} was not delivered: {detail['because']}",
-        "subject_died": lambda: (
+    lines: dict[EventKind, Callable[[], str]] = {
+        EventKind.BEGIN: lambda: f"run {detail['run']}" + (" (resumed)" if detail.get("segment") else ""),
+        EventKind.STAGE: lambda: _stage(detail) + _settings(detail),
+        EventKind.SOAKING: lambda: f"{detail['soak']}: at least {show_seconds(float(detail['seconds']))}",
+        EventKind.RESTING: lambda: f"{detail['soak']}: {show_seconds(float(detail['seconds']))} for the power at rest",
+        EventKind.STOPPED: lambda: f"{detail['workload']}: stopped testing {_trial(detail)} early: {detail['because']}",
+        EventKind.DOUBT: lambda: f"not comparable: {detail['because']}",
+        EventKind.WARNING: lambda: f"note: {detail['about']}: {detail['because']}",
+        EventKind.BUSY: lambda: _busy(detail),
+        EventKind.BASELINE_AGAIN: lambda: f"the baseline once more: {_once_more(detail)}",
+        EventKind.TELEMETRY_FAILED: lambda: f"telemetry of {detail['stage']} was not delivered: {detail['because']}",
+        EventKind.SUBJECT_DIED: lambda: (
             f"the system under test died ({detail['in_a_row']} in a row): {describe_setting(detail['setting'])}"
         ),
-        "subject_lost": lambda: f"the system under test cannot be started: {detail['because']}",
-        "sampler_died": lambda: f"host sampling stopped: {detail['because']}",
-        "load_died": lambda: f"{detail['soak']}: the background load died: {detail['because']}",
-        "artifact_changed": lambda: f"{detail['model']} changed on disk during the run",
+        EventKind.SUBJECT_LOST: lambda: f"the system under test cannot be started: {detail['because']}",
+        EventKind.SAMPLER_DIED: lambda: f"host sampling stopped: {detail['because']}",
+        EventKind.LOAD_DIED: lambda: f"{detail['soak']}: the background load died: {detail['because']}",
+        EventKind.ARTIFACT_CHANGED: lambda: f"{detail['model']} changed on disk during the run",
     }
     line = lines[event.kind]() if event.kind in lines else ""
     return printable_error(line) if line else None
@@ -148,7 +148,7 @@ def plain_lines(state: Progress, file: TextIO, clock: Callable[[], float] = time
     def observe(event: Event) -> None:
         nonlocal last
         state.update(event)
-        if event.kind == "sample":  # sent by the sampler's thread, which must not wait
+        if event.kind == EventKind.SAMPLE:  # sent by the sampler's thread, which must not wait
             return
         line, now = _line(event), clock()
         if line is None and now - last >= (OFTEN_S if now - begun < SETTLED_S else SELDOM_S):

@@ -13,7 +13,7 @@ from gatekeeper.core.clock import SystemClock, stamp
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.parse import json_object
-from gatekeeper.core.records import RECORDED_ELSEWHERE, Event
+from gatekeeper.core.records import RECORDED_ELSEWHERE, Event, EventKind
 from gatekeeper.core.system.environment_variables import GATEKEEPER_OWNER
 from gatekeeper.core.system.record_files import EVENTS
 from gatekeeper.core.system.run_directory import RUNS, RunDirectory, is_taken, new_run_id
@@ -78,9 +78,9 @@ class RemoteRunner:
 
     def say(self, about: str, message: str) -> None:
         """Send a message to the observers."""
-        self._notify("warning", {"about": about, "because": message})
+        self._notify(EventKind.WARNING, {"about": about, "because": message})
 
-    def _notify(self, kind: str, detail: dict[str, Any]) -> None:
+    def _notify(self, kind: EventKind, detail: dict[str, Any]) -> None:
         event = Event(stamp(SystemClock().wall()), kind, detail)
         for observer in self.observers:
             observer(event)
@@ -150,7 +150,7 @@ class RemoteRunner:
             if job.state == "running":
                 raise occupied_error(self.host, job)
         refuse_unprovable(inputs.inputs)  # a model takes minutes to upload
-        self._notify("stage", {"stage": f"checking {self.host.name}"})
+        self._notify(EventKind.STAGE, {"stage": f"checking {self.host.name}"})
         installed = self.retry(lambda: look_at_host(self.host))
         check_installed(self.host.name, installed, self.say)
         if not request.resume:
@@ -214,7 +214,7 @@ class RemoteRunner:
         """Follow a run to its end, download it to *out* and judge it again."""
         self._run_started = True
         job, log = self.follow(run_id, str(out))
-        self._notify("stage", {"stage": "downloading the run"})
+        self._notify(EventKind.STAGE, {"stage": "downloading the run"})
         files = self.retry(lambda: download(self.host, run_id, out))
         result = judge_locally(out, job, log)
         if result.error is None and job.state == "died":
@@ -267,7 +267,7 @@ class RemoteRunner:
             event = EVENTS.validate_python(json_object(line))
             if event.kind in RECORDED_ELSEWHERE:
                 return
-            changed = {"run": shown_as, "workloads": ()} if event.kind == "begin" else {}
+            changed = {"run": shown_as, "workloads": ()} if event.kind == EventKind.BEGIN else {}
             for observer in self.observers:
                 observer(Event(event.at, event.kind, {**event.detail, **changed}))
 

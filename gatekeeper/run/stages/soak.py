@@ -22,7 +22,7 @@ from gatekeeper.analysis.plan.soak_schedule import (
 )
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock
-from gatekeeper.core.records import Generation, Role
+from gatekeeper.core.records import EventKind, Generation, Role
 from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.run.requests import Client, Recorder
 
@@ -95,7 +95,7 @@ def soak(
     run.rest(phase)
     phase("")
     last = closing_requests(task.plan.settings, task.canaries)
-    recorder.observe("closing", {"soak": task.plan.name, "answers": len(last)})
+    recorder.observe(EventKind.CLOSING, {"soak": task.plan.name, "answers": len(last)})
     run.send(client, last, "closing")
     if run.apart:
         client.close()
@@ -157,7 +157,7 @@ class _Soak:
             return
         phase("")
         detail = {"soak": self.task.plan.name, "block": number + 1, "answers": len(requests)}
-        self.recorder.observe("block", detail)
+        self.recorder.observe(EventKind.BLOCK, detail)
         with plain_client() as client:
             client.open(plain_of(self.task.plan.resident))
             for group in ([replace(request, role=Role.WARMUP) for request in requests[:WARMUPS]], requests):
@@ -168,7 +168,7 @@ class _Soak:
         """Let the host's power at rest be sampled, where an objective needs it."""
         if seconds := rest_s(self.task.slo, self.task.plan.settings):
             phase(REST)
-            self.recorder.observe("resting", {"soak": self.task.plan.name, "seconds": seconds})
+            self.recorder.observe(EventKind.RESTING, {"soak": self.task.plan.name, "seconds": seconds})
             self.clock.sleep(seconds)
             phase("")
 
@@ -191,7 +191,7 @@ class _Soak:
             return (answered - begun) / 1e9 < until_s or (counting and bool(self.coverage.lacking()))
 
         most = over if counting else until_s
-        self.recorder.observe("soaking", {"soak": task.plan.name, "seconds": until_s, "most": most})
+        self.recorder.observe(EventKind.SOAKING, {"soak": task.plan.name, "seconds": until_s, "most": most})
         requests = self.paced(self.turns(more, number))
         self.client.send_all(requests, task.slo.soak.concurrency, note, pause_s=self.profile.idle)
 

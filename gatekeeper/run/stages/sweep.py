@@ -8,7 +8,7 @@ from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.sweep_plan import Block, SweepPlan, Trial
 from gatekeeper.analysis.sweep.early_stop import early_stops, wants_answers
 from gatekeeper.analysis.sweep.sweep_answers import Stop, sweep_answers
-from gatekeeper.core.records import Generation, Role
+from gatekeeper.core.records import EventKind, Generation, Role
 from gatekeeper.core.slo import Slo
 from gatekeeper.run.requests import Client, Observe, Recorder
 
@@ -39,7 +39,7 @@ def sweep(
         if not missing:
             continue
         detail = {"block": block.name, "resident": dict(block.resident), "answers": len(missing)}
-        recorder.observe("block", detail)
+        recorder.observe(EventKind.BLOCK, detail)
         if client.open(block.resident):
             warm.clear()
         cold = [trial for trial in block.trials if trial.name not in warm]
@@ -81,7 +81,7 @@ def _report_stops(
         for name, stop in now.items():
             if name not in reported.get(workload, {}):
                 setting = dict(trials[name].setting)
-                observe("stopped", {"workload": workload, "trial": name, "setting": setting, **asdict(stop)})
+                observe(EventKind.STOPPED, {"workload": workload, "trial": name, "setting": setting, **asdict(stop)})
         reported[workload] = now
 
 

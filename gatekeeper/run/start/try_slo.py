@@ -20,7 +20,7 @@ from gatekeeper.analysis.sweep.try_result import TryResult, next_step_text, try_
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, UnprovableError
 from gatekeeper.core.interfaces import Observer
-from gatekeeper.core.records import Generation
+from gatekeeper.core.records import EventKind, Generation
 from gatekeeper.core.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Knobs, Slo, Workload
 from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.report.data.workload_progress import WorkloadProgress
@@ -155,9 +155,9 @@ class _Try:
     def run(self, remark: str | None) -> None:
         """Measure; *remark* is a warning about the host's lock."""
         if remark is not None:
-            self._observe("warning", {"about": "the host", "because": remark})
+            self._observe(EventKind.WARNING, {"about": "the host", "because": remark})
         settings = {"default": dict(self._setting)}
-        self._observe("stage", {"stage": "probe", "settings": settings, "seconds": self._seconds})
+        self._observe(EventKind.STAGE, {"stage": "probe", "settings": settings, "seconds": self._seconds})
         with Client(self._slo, self._backend, self._observe) as client, host.keep_awake():
             self._measure(client)
             self._took = self._elapsed()

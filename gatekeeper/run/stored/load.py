@@ -19,21 +19,15 @@ from gatekeeper.core.errors import RESTORE_HINT, GatekeeperError
 from gatekeeper.core.manifest import Manifest, seed_of, sha256
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import json_object
-from gatekeeper.core.records import Event, Generation, Kind, Setting, StoredRecords
+from gatekeeper.core.records import Event, EventKind, Generation, Kind, Setting, StoredRecords
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.inputs import CERTIFIED_NAME, Inputs
 from gatekeeper.core.system.record_files import ANSWERS, DAMAGED, EVENTS, SAMPLES, read_records, records_of
 from gatekeeper.core.system.run_directory import EVENTS_FILE, HOST_FILE, PLAN, RunDirectory
 from gatekeeper.core.verdict import Doubt, Finding, FindingKind
 
-BUSY = "busy"
-"""The event that says what other programs use of the processor before a stage, or used during it."""
-SWEEP, FIRST = "the sweep", "the first request"
-"""The names of the stage, and of the look before it, in that event; a soak has its own name in both."""
-AGAIN, BASELINE_AGAIN = "the baseline once more", "baseline_again"
-"""The name of that stage in that event, and the event of what it showed: whether the sweep is set aside for it."""
-CONTINUED = "continued"
-"""The event that a finished run, which ended with its sweep, goes on."""
+SWEEP, FIRST, AGAIN = "the sweep", "the first request", "the baseline once more"
+"""The names of stages, and of the look before the sweep, in events of a busy machine; a soak has its own name."""
 
 
 def fixed_setting_of(directory: RunDirectory) -> Setting | None:
@@ -86,7 +80,7 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
     lost = (f"{name}: events were lost" for name in damaged if name.startswith(EVENTS_FILE))
     samples = read_records(directory.path / HOST_FILE, SAMPLES)
     events = read_records(directory.path / EVENTS_FILE, EVENTS)
-    extended = (event.detail["soak_seconds"] for event in events.records if event.kind == "extended")
+    extended = (event.detail["soak_seconds"] for event in events.records if event.kind == EventKind.EXTENDED)
     slo = inputs.slo
     return Case(
         slo=slo,
@@ -170,7 +164,7 @@ def _host_conditions(events: Sequence[Event]) -> dict[str, list[dict[str, Any]]]
     """Return the host's facts before and after each soak, in its last segment."""
     by_soak: dict[str, tuple[int, list[dict[str, Any]]]] = {}
     for event in events:
-        if event.kind == "conditions":
+        if event.kind == EventKind.CONDITIONS:
             segment, soak, facts = (event.detail[key] for key in ("segment", "soak", "facts"))
             if not (isinstance(segment, int) and isinstance(soak, str) and isinstance(facts, dict)):
                 raise ValueError(f"events.jsonl: the conditions of {event.at} are not readable")
@@ -188,11 +182,11 @@ def busy_findings(events: Sequence[Event]) -> tuple[Finding, ...]:
     looks: dict[str, tuple[float, str]] = {}
     for event in events:
         detail = event.detail
-        if event.kind == CONTINUED:
+        if event.kind == EventKind.CONTINUED:
             looks.pop(f"during {AGAIN}", None)
-        if event.kind == BASELINE_AGAIN and detail["set_aside"]:
+        if event.kind == EventKind.BASELINE_AGAIN and detail["set_aside"]:
             looks.clear()
-        if event.kind != BUSY:
+        if event.kind != EventKind.BUSY:
             continue
         look = float(detail.get("cores", 0.0)), str(detail.get("because"))
         if "before" in detail:
@@ -209,7 +203,7 @@ def busy_findings(events: Sequence[Event]) -> tuple[Finding, ...]:
 def _given_up(events: Sequence[Event]) -> tuple[Finding, ...]:
     """Return a finding for a sweep that was given up, and for the baseline that was no better once more."""
     details: dict[str, str] = {}
-    for detail in (event.detail for event in events if event.kind == BASELINE_AGAIN):
+    for detail in (event.detail for event in events if event.kind == EventKind.BASELINE_AGAIN):
         if detail["set_aside"]:
             details = {"an earlier sweep": f"its answers are set aside: {detail['because']}"}
         else:
@@ -220,13 +214,13 @@ def _given_up(events: Sequence[Event]) -> tuple[Finding, ...]:
 def _doubts(events: Sequence[Event]) -> list[Doubt]:
     doubts = []
     for event in events:
-        if event.kind == "artifact_changed":
+        if event.kind == EventKind.ARTIFACT_CHANGED:
             because = f"'{event.detail.get('model')}' changed on disk during the run"
             doubts.append(Doubt(because, "leave the models alone during a run, and certify again"))
-        elif event.kind == "load_died":
+        elif event.kind == EventKind.LOAD_DIED:
             because = f"the background load of {event.detail.get('soak')}: {event.detail.get('because')}"
             doubts.append(Doubt(because, "correct [background] of the soak profile, or its memory, and certify again"))
-        elif event.kind == "sampler_died":
+        elif event.kind == EventKind.SAMPLER_DIED:
             because = f"host sampling stopped: {event.detail.get('because')}"
             doubts.append(Doubt(because, "see what `gatekeeper doctor` says of the sensors, and certify again"))
     return doubts

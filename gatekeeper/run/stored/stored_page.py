@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from gatekeeper.core.records import Event
+from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.report.data.page_data import PageData, page_data
 from gatekeeper.report.data.progress import Progress
@@ -27,8 +27,8 @@ def load_live_page(path: Path) -> PageData:
     happened = [*events.records]
     for generation in (generation for file in recorded for generation in file.records):
         total = {"of": planned} if generation.trial in case.sweep else {}
-        happened.append(Event(generation.at, "answer", {"generation": generation, **total}))
-    happened += [Event(sample.at, "sample", {"values": sample.values}) for sample in case.host_samples[-1:]]
+        happened.append(Event(generation.at, EventKind.ANSWER, {"generation": generation, **total}))
+    happened += [Event(sample.at, EventKind.SAMPLE, {"values": sample.values}) for sample in case.host_samples[-1:]]
     progress = Progress()
     for event in sorted(happened, key=lambda event: event.at):
         progress.update(event)

@@ -21,7 +21,7 @@ from gatekeeper.core.errors import RESTORE_HINT, GatekeeperError, InputError, No
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.reasons import Reason
-from gatekeeper.core.records import Event
+from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.inputs import PROFILE_NAME, SLO_NAME, Inputs, canary_name, load_manifest
@@ -129,7 +129,7 @@ def check_host(run: VerifiedRun) -> bool:
     """Refuse a run whose host is not the one of the SLO's [host]; return whether the SLO names one."""
     if "host" not in run.slo.model_fields_set:
         return False
-    states = [run.manifest.host, *(event.detail["facts"] for event in run.events if event.kind == "conditions")]
+    states = [run.manifest.host, *(event.detail["facts"] for event in run.events if event.kind == EventKind.CONDITIONS)]
     admission.right_host([doubt for facts in states for doubt in host_doubts(run.slo.host, facts)])
     return True
 

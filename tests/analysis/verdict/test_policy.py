@@ -16,7 +16,7 @@ from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Measured, Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.policy import Policy, parse
-from gatekeeper.core.records import Event
+from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Missing, Outcome
 from gatekeeper.report import plain_text
 from gatekeeper.report.policy_toml import render
@@ -376,13 +376,16 @@ def test_the_policy_holds_the_launch_lines_of_the_last_soaks() -> None:
 
     def launched(*servers: dict[str, Any]) -> Event:
         return Event(
-            "now", "launch", {"servers": [{**LINE, **server} for server in servers], "request": {"cache": False}}
+            "now",
+            EventKind.LAUNCH,
+            {"servers": [{**LINE, **server} for server in servers], "request": {"cache": False}},
         )
 
     first = {"workloads": ["easy"], "speculation": True, "command": ["server", "--draft-model", "heavy"]}
     last = {"workloads": ["easy"], "speculation": True, "command": ["server", "--draft-model", "light"]}
     plain = {"workloads": [], "speculation": False}
-    policy = conditions(launched(first, plain), launched(last, plain), Event("now", "launch", {"servers": ["?"]}))
+    unreadable = Event("now", EventKind.LAUNCH, {"servers": ["?"]})
+    policy = conditions(launched(first, plain), launched(last, plain), unreadable)
 
     assert [{**LINE, **last}, {**LINE, "speculation": False}] == policy["launch"]
     text = render(under_conditions(launched(first, plain)))

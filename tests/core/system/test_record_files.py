@@ -3,20 +3,34 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.core.records import Answer, Event, Generation, HostSample, Reading, Role, Rounds, setting
+from gatekeeper.core.records import Answer, Event, EventKind, Generation, HostSample, Reading, Role, Rounds, setting
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.system import record_files
+from gatekeeper.run.events import EventRecorder
 from tests.builders.disk import largest_file
 
 
 def event(number: int, text: str = "") -> Event:
-    return Event(f"2026-01-01T00:00:{number:02}.000000Z", "tick", {"number": number, "text": text})
+    return Event(f"2026-01-01T00:00:{number:02}.000000Z", EventKind.WARNING, {"number": number, "text": text})
+
+
+def test_an_event_has_one_of_the_kinds_that_are_listed(tmp_path: Path) -> None:
+    """
+    A kind cannot be written as a text, by its type; a line of an unknown one is damaged, and never a quiet event.
+    """
+    path = written(tmp_path / "events.jsonl", finish=False)
+    with path.open("ab") as file:
+        file.write(b'{"at":"now","kind":"comet","detail":{}}\n')
+
+    assert EventKind is get_type_hints(Event)["kind"] is get_type_hints(EventRecorder.__call__)["kind"]
+    assert "line 4 is damaged" == record_files.read_records(path, record_files.EVENTS).trouble
 
 
 def written(path: Path, count: int = 3, *, finish: bool = True) -> Path:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from gatekeeper import host
-from gatekeeper.core.records import Event
-from gatekeeper.run.stored.load import BUSY, FIRST, SWEEP, busy_findings
+from gatekeeper.core.records import Event, EventKind
+from gatekeeper.run.stored.load import FIRST, SWEEP, busy_findings
 from tests.builders.project_folder import ProjectFolder
 from tests.e2e.conftest import project, scripted
 
@@ -50,6 +50,6 @@ def test_what_was_used_during_a_stage_counts_and_not_the_look_before_it() -> Non
         {"before": "soak-2", "because": "f", "cores": 1.0},
     ]
 
-    findings = busy_findings([Event("2026-11-25T12:00:00.000000Z", BUSY, look) for look in looks])
+    findings = busy_findings([Event("2026-11-25T12:00:00.000000Z", EventKind.BUSY, look) for look in looks])
 
     assert [("during the sweep", "b"), ("before soak-2", "f")] == [(item.about, item.detail) for item in findings]

@@ -29,12 +29,9 @@ from gatekeeper.core.policy import (
     Policy,
     Route,
 )
-from gatekeeper.core.records import Event, Setting
+from gatekeeper.core.records import Event, EventKind, Setting
 from gatekeeper.core.slo import ChosenKnobs, Slo
 from gatekeeper.core.verdict import FindingKind, Missing, Outcome, rounded
-
-LAUNCH = "launch"
-"""The kind of the event that holds the launch lines of a soak's servers."""
 
 
 def allows_policy(plan: SweepPlan, verdict: Verdict) -> bool:
@@ -157,7 +154,9 @@ def conditions(slo: Slo, manifest: Manifest, verdict: Verdict, events: Iterable[
     base, measured = defaults(slo), [workload.measured for workload in verdict.workloads]
     longest = max((soak.longest_prompt or 0 for soak in measured), default=0)
     answers = [soak.longest_answer or 0 for soak in measured]
-    request = next((event.detail.get("request") for event in reversed([*events]) if event.kind == LAUNCH), None)
+    request = next(
+        (event.detail.get("request") for event in reversed([*events]) if event.kind == EventKind.LAUNCH), None
+    )
     fields = {
         "backend": manifest.backend,
         "target": slo.subject.target,
@@ -196,7 +195,7 @@ def launches(verdict: Verdict, events: Iterable[Event]) -> tuple[Launch, ...]:
     """Return `[[launch]]`: how the last soak of each workload started its servers, plain decoding's included."""
     latest: dict[str, Launch] = {}
     plain: Launch | None = None
-    for server in (server for event in events if event.kind == LAUNCH for server in _servers(event)):
+    for server in (server for event in events if event.kind == EventKind.LAUNCH for server in _servers(event)):
         latest |= dict.fromkeys(server.workloads, server)
         plain = plain if server.speculation else server
     on = {workload.name for workload in verdict.workloads if workload.outcome is WorkloadOutcome.PROMOTED}
