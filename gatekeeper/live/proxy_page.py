@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gatekeeper.core.policy import WORKLOAD_HEADER, Policy
 from gatekeeper.core.text import counted, describe_setting, listed
-from gatekeeper.core.units import percent, show_seconds
+from gatekeeper.core.units import percent, show, show_number, show_seconds
 from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.live.live_evidence import LEAST_CONVERSATIONS, STREAM, Benefit, whole_answers_count
 from gatekeeper.live.live_records import EndedRequest
@@ -14,7 +14,6 @@ from gatekeeper.live.overlay import OverlayRoute
 from gatekeeper.live.request_routes import RequestRoutes
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import readable_time
-from gatekeeper.report.data.workload_summary import rate
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Line, Scale
 from gatekeeper.report.html.document_page import page_head, pill, write_page
@@ -160,7 +159,7 @@ def _draw_speeds(name: str, placed: Placed, across: Scale) -> Markup:
     }
     up = charts.scale([speed for points in speeds.values() for _, speed in points], floor=0.0, log=False)
     dots = [
-        charts.dot(across.percent(at), SPEEDS * (1 - up.share(speed)), LINES[server], tip=f"{speed:.1f} tok/s")
+        charts.dot(across.percent(at), SPEEDS * (1 - up.share(speed)), LINES[server], tip=show(speed, "tok/s"))
         for server, points in speeds.items()
         for at, speed in points
     ]
@@ -330,7 +329,7 @@ def _untimed(day: LiveDay, now_ns: int) -> Markup | None:
 
 def _speed(route: _ShownRoute) -> Markup:
     plain, drafted = (sum_decoding(route.parts, server).tok_s for server in (PLAIN, DRAFTED))
-    rates = " → ".join(rate(speed) for speed in (plain, drafted) if speed is not None)
+    rates = " → ".join(show_number(speed) for speed in (plain, drafted) if speed is not None)
     words = f" {'plain ' if drafted is None else ''}{rates} tok/s" if rates else ""
     if isinstance(route.live, Missing):
         words = f" no proof yet{',' if words else ''}{words}"
@@ -406,4 +405,4 @@ def _unrouted(routes: RequestRoutes, day: LiveDay, now_ns: int) -> Markup | None
 
 def _plain_speed(parts: Sequence[DayPart]) -> str:
     speed = sum_decoding(parts, PLAIN).tok_s
-    return f"{rate(speed)} tok/s" if speed is not None else "not timed"
+    return show(speed, "tok/s") if speed is not None else "not timed"

@@ -14,7 +14,7 @@ from gatekeeper.core.units import percent, show, show_ratio, show_seconds
 from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Missing, rounded
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
-from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary, rate
+from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary
 from gatekeeper.report.outcome_signs import spaced
 
 if TYPE_CHECKING:  # so that a command which prints a line does without numpy
@@ -152,7 +152,7 @@ def checks_passed(workload: WorkloadSummary, of: str = "/", passed: str = "") ->
 
 def tokens_per_second(speed: float | None) -> str:
     """Write a speed; a dash where it was not measured."""
-    return "-" if speed is None else f"{rate(speed)} tok/s"
+    return "-" if speed is None else show(speed, "tok/s")
 
 
 def row_measured(row: ObjectiveRow) -> str:

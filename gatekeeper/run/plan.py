@@ -20,6 +20,7 @@ from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.inputs import read as read_inputs
+from gatekeeper.core.units import show
 from gatekeeper.run.prepare import Prepared, prepare
 
 
@@ -105,7 +106,7 @@ def run_forecast(prepared: Prepared, speed: float | None = None) -> tuple[Foreca
     """Return the forecast of a run before its first token, and what it assumes, in words; *speed* in tok/s."""
     inputs, backend, target = prepared.inputs, prepared.backend, prepared.manifest.target
     plain, source = (speed, "") if speed is not None else derive_speed(inputs.slo, target)
-    assumption = f"full-length answers at {plain:.0f} tok/s{source}, prompts read {PREFILL:.0f} times as fast"
+    assumption = f"full-length answers at {show(plain, 'tok/s')}{source}, prompts read {PREFILL:.0f} times as fast"
     vocabulary = target.vocabulary if target is not None else None
     assumed = Assumptions(plain, vocabulary, Sight.LOGITS in backend.sight)
     return Forecast(inputs.slo, prepared.plan, inputs.canaries, inputs.profile, assumed), assumption

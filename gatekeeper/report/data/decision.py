@@ -11,11 +11,12 @@ from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.parse import ParseError, toml_table
 from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.text import counted, listed
+from gatekeeper.core.units import show_number
 from gatekeeper.core.verdict import FindingKind, Outcome, rounded
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.next_step import advise_next
 from gatekeeper.report.data.objective_rows import ObjectiveRow, objective_rows, states
-from gatekeeper.report.data.workload_summary import WorkloadSummary, rate, short_ratio, summary_of
+from gatekeeper.report.data.workload_summary import WorkloadSummary, short_ratio, summary_of
 
 NO_CERTIFICATE = "a demo is not a certificate, and --grade certification requires one: soak for 600 s or more"
 NOT_DECIDED = frozenset({WorkloadOutcome.FAILED, WorkloadOutcome.UNPROVEN})
@@ -121,7 +122,7 @@ def _gain(workload: WorkloadSummary) -> str:
         return workload.name
     gain = short_ratio(workload.speed.center)
     if workload.plain is not None and workload.drafting is not None:
-        gain += f", median {rate(workload.plain)} → {rate(workload.drafting)} tok/s"
+        gain += f", median {show_number(workload.plain)} → {show_number(workload.drafting)} tok/s"
     return f"{workload.name} ({gain})"
 
 

@@ -10,8 +10,6 @@ from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Check, Estimate, Outcome
 
-TENTHS = 10.0
-"""Below this many tokens a second, a speed is written with a tenth."""
 TWO_DIGITS = 0.1
 """A ratio nearer to 1 than this is written with two decimals."""
 
@@ -185,8 +183,3 @@ def _agreement(workload: WorkloadVerdict) -> str | None:
 def short_ratio(center: float) -> str:
     """Write a ratio of speeds as a headline does: 1.9x, and 1.04x where one digit would hide the gain."""
     return f"{center:.2f}x" if abs(center - 1) < TWO_DIGITS else f"{center:.1f}x"
-
-
-def rate(speed: float) -> str:
-    """Write tokens per second as a person reads them: 302, and 7.3 where a tenth counts."""
-    return f"{speed:.0f}" if round(speed, 1) >= TENTHS else f"{speed:.1f}"

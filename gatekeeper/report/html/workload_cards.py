@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.text import describe_setting
-from gatekeeper.core.units import percent, show_ratio
+from gatekeeper.core.units import percent, show, show_number, show_ratio
 from gatekeeper.report import phrases
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.workload_progress import WorkloadRow
-from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary, rate
+from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Scale
 from gatekeeper.report.html.document_page import pill
@@ -81,7 +81,7 @@ def _best_try(summary: WorkloadSummary, judged: WorkloadVerdict, across: Scale) 
     if speed is None:
         return None
     drawn = charts.speedup(speed.center, speed.lo, speed.hi, across, "tried")
-    drafting = f"{rate(summary.drafting)} tok/s" if summary.drafting is not None else None
+    drafting = show(summary.drafting, "tok/s") if summary.drafting is not None else None
     tried: Facts = (("Speed", drafting), *_drafted(summary), ("Given up", speed.because))
     where = f"{describe_setting(speed.setting)}{', in the sweep' if speed.source == 'sweep' else ''}"
     about = note(f"{where}: {_as_fast(speed, judged)}")
@@ -138,7 +138,7 @@ def _big(figure: str, text: str) -> Markup:
 
 def _rates(plain: float | None, drafting: float | None) -> str:
     """Write both speeds, or the one that is known: plain 11 tok/s."""
-    rates = [rate(value) for value in (plain, drafting) if value is not None]
+    rates = [show_number(value) for value in (plain, drafting) if value is not None]
     if not rates:
         return ""
     return f"{'plain ' if drafting is None else ''}{' → '.join(rates)} tok/s"
