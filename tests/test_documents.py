@@ -11,6 +11,8 @@ import pytest
 
 from gatekeeper import __version__
 from gatekeeper.cli.main import gatekeeper
+from gatekeeper.cli.options import PAGE_PORT
+from gatekeeper.cli.watch_and_proxy import METRICS_PORT, PROXY_PORT
 from tools import write_experiment
 from tools.build_site import LLMS, llms, sidebar, stage
 from tools.record_reference import WATCH_ENTRIES
@@ -214,6 +216,15 @@ def test_the_reference_says_what_the_program_does() -> None:
     """
     for name, page in PAGES.items():
         assert (FOLDER / name).read_text() == HEAD + page(), "run python tools/write_reference.py"
+
+
+def test_documents_name_the_ports_that_the_program_takes_by_default() -> None:
+    """
+    A guide that kept an old port would lead nowhere: of the proxy, of the page of a run, and of the metrics of a watch.
+    """
+    assert f"http://127.0.0.1:{PROXY_PORT}/" in text_of("docs/proxy.md")
+    assert f"http://127.0.0.1:{PAGE_PORT}/" in text_of("docs/reading-the-report.md")
+    assert f"--listen 0.0.0.0:{METRICS_PORT}" in text_of("docs/alerts.md")
 
 
 def test_every_field_of_a_record_has_a_meaning() -> None:

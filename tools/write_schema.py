@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a script, Python looks in tools/ alone
 
 from gatekeeper.core.metrics import ALL  # noqa: E402
+from gatekeeper.core.reasons import CERTIFICATION  # noqa: E402
 from gatekeeper.core.slo import Slo  # noqa: E402
 
 SCHEMA = ROOT / "slos" / "slo.schema.json"
@@ -84,7 +85,7 @@ SAYS: dict[str, dict[str, str]] = {
         "default": "each knob's value while another is moved; else its first",
     },
     "Soak": {
-        "duration": "a minimum; under 600 s the verdict is a demo",
+        "duration": f"a minimum; under {CERTIFICATION} the verdict is a demo",
         "max_duration": "end even if some objective still lacks answers",
         "profile": "a file in soak/profiles, by its name, or a path that ends in .toml",
         "concurrency": "answers under way at once, in both arms",

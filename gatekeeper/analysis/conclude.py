@@ -27,8 +27,9 @@ from gatekeeper.analysis.verdict.run_verdict import (
 from gatekeeper.analysis.verdict.soak_time import clock_ran_backwards, soaked_seconds, too_short
 from gatekeeper.analysis.verdict.sweep_result import carried_in_sweep, negative_controls, sweep_choices, sweep_lies
 from gatekeeper.analysis.verdict.workload_verdict import judge_baseline, judge_workload, no_gain_proven
+from gatekeeper.core.reasons import CERTIFICATION_S
 from gatekeeper.core.records import Setting
-from gatekeeper.core.slo import CERTIFICATION_S, Workload
+from gatekeeper.core.slo import Workload
 from gatekeeper.core.verdict import Doubt, Outcome
 
 LEAST_PART = 0.25

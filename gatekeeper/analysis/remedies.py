@@ -10,6 +10,7 @@ from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric, Per
+from gatekeeper.core.reasons import CERTIFICATION
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Check, Outcome
@@ -66,7 +67,7 @@ def gaps(slo: Slo, verdict: Verdict, *, resumable: bool) -> tuple[Gap, ...]:
     unproven += [_open(f"host: {_named(check)}", check, resumable=resumable) for check in open_host]
     if verdict.grade == "demo":
         because = f"the soak of {show_seconds(slo.soak.duration)} makes a demo, not a certificate"
-        unproven.append(Gap("the grade", because, 'set soak.duration = "600 s" or more'))
+        unproven.append(Gap("the grade", because, f'set soak.duration = "{CERTIFICATION}" or more'))
     return tuple(unproven)
 
 

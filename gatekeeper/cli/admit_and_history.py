@@ -20,6 +20,7 @@ from gatekeeper.cli.options import (
     with_own_commands,
 )
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.reasons import CERTIFICATION
 
 
 @click.command()
@@ -30,7 +31,7 @@ from gatekeeper.core.errors import InputError
 @click.option("--max-age", metavar="7d", help="Refuse a run older than this; never extends its validity.")
 @click.option(
     "--grade", type=click.Choice(["certification", "demo"]), default="certification", show_default=True,
-    help="The lowest grade to admit; a demo has a soak under 600 s.",
+    help=f"The lowest grade to admit; a demo has a soak under {CERTIFICATION}.",
 )  # fmt: skip
 @click.option(
     "--signed-by", metavar="FILE|IDENTITY",

@@ -14,6 +14,7 @@ from gatekeeper.cli.common_options import AS_JSON, QUIET, VERBOSE
 from gatekeeper.cli.options import (
     LOG,
     OUT,
+    PAGE_PORT,
     SLO,
     Port,
     SloPath,
@@ -104,8 +105,8 @@ def _show_finished(finished: "Finished", slo: Path, *, as_json: bool, verbose: b
     "--set", "knobs", multiple=True, metavar="KNOB=VALUE", help="A knob of what --only soak soaks; repeatable."
 )
 @click.option(
-    "--serve", type=Port(), is_flag=False, flag_value=8765, metavar="[PORT]",
-    help="Show the page of the run on 127.0.0.1 [default port: 8765; 0: any].",
+    "--serve", type=Port(), is_flag=False, flag_value=PAGE_PORT, metavar="[PORT]",
+    help=f"Show the page of the run on 127.0.0.1 [default port: {PAGE_PORT}; 0: any].",
 )  # fmt: skip
 @graded
 @AS_JSON

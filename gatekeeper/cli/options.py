@@ -13,6 +13,7 @@ import click
 from gatekeeper.cli.common_options import add_common, unknown_command_hint
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.exit_codes import ExitCode
+from gatekeeper.core.reasons import CERTIFICATION
 from gatekeeper.core.system.environment_variables import GITHUB_ACTIONS
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def graded(command: Callable[..., Any]) -> Callable[..., Any]:
     )  # fmt: skip
     grade = click.option(
         "--grade", type=click.Choice(["demo", "certification"]), default="demo", show_default=True,
-        help="The lowest grade that may exit 0; a demo has a soak under 600 s.",
+        help=f"The lowest grade that may exit 0; a demo has a soak under {CERTIFICATION}.",
     )  # fmt: skip
     return baseline(grade(command))
 
@@ -227,6 +228,10 @@ def parse_quantity(text: str | None, option: str, unit: str, example: str) -> fl
     return value
 
 
+PAGE_PORT = 8765
+"""The port of the page of a run, where `--serve` names none."""
+
+
 class Port(click.IntRange):
     """A port of this machine; 0 takes any that is free."""
 
@@ -238,7 +243,7 @@ class Port(click.IntRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the port."""
         if not str(value).isdecimal() or int(value) > 65535:
-            self.fail(f"{value!r} is no port: a number from 0 to 65535, as in --serve 8765", param, ctx)
+            self.fail(f"{value!r} is no port: a number from 0 to 65535, as in --serve {PAGE_PORT}", param, ctx)
         return int(value)
 
 

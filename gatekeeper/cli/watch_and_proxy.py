@@ -15,6 +15,8 @@ from gatekeeper.core.errors import InputError
 AFTER_INTERRUPT = {
     "watch": "the overlay is valid until its next_look_before; the same command continues from watch.jsonl"
 }
+METRICS_PORT, PROXY_PORT = 9477, 8089
+"""The port of an example of `watch --listen`, and the one that a proxy serves on by default."""
 MISSING = "gatekeeper proxy needs the extra `proxy`"
 
 
@@ -79,7 +81,7 @@ def watch(policy: Path, *, rounds: int | None, as_json: bool, quiet: bool, **opt
 
     options["interval"] = parse_duration(options["interval"], "--interval", "60s")
     options["commands"] = tuple(_argv(command) for command in options["commands"])
-    options["listen"] = None if options["listen"] is None else parse_address(options["listen"], 9477)
+    options["listen"] = None if options["listen"] is None else parse_address(options["listen"], METRICS_PORT)
 
     def write(entry: Mapping[str, Any]) -> None:
         if as_json:
@@ -99,7 +101,9 @@ def watch(policy: Path, *, rounds: int | None, as_json: bool, quiet: bool, **opt
     help="Address of the same server without a draft; needed unless requests switch drafting.",
 )
 @watching
-@click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:8089", show_default=True, help="Address to serve on.")
+@click.option(
+    "--listen", metavar="HOST:PORT", default=f"127.0.0.1:{PROXY_PORT}", show_default=True, help="Address to serve on."
+)
 @click.option(
     "--host-name", "hosts", multiple=True, metavar="NAME", help="Accept this name in Host and Origin too; repeatable."
 )
@@ -142,7 +146,7 @@ def proxy(
 
     options["interval"] = parse_duration(options["interval"], "--interval", "60s")
     drain_s = parse_duration(drain, "--drain", "60s") or 0.0
-    host, port = parse_address(listen, 8089)
+    host, port = parse_address(listen, PROXY_PORT)
 
     def listening(address: str) -> None:
         click.echo(f"proxy: listening on {address} (page: {address}/, metrics: {address}/metrics)", err=True)

@@ -2,6 +2,11 @@
 
 from enum import StrEnum
 
+CERTIFICATION_S = 600.0
+"""Seconds; a shorter soak makes a demo."""
+CERTIFICATION = f"{CERTIFICATION_S:g} s"
+"""The same time as texts name it."""
+
 
 class Reason(StrEnum):
     """What `admit` answers, and why a stored run proves nothing: words that scripts rely on."""
@@ -26,7 +31,7 @@ class Reason(StrEnum):
     NOT_YET_VALID = "not_yet_valid"
     """The certificate was issued in the future: a clock is wrong."""
     DEMO = "demo"
-    """The soak was shorter than 600 s; `--grade demo` accepts it."""
+    """The soak was shorter than a certificate needs; `--grade demo` accepts it."""
     OTHER_RULES = "other_rules"
     """The run was planned by other rules than this gatekeeper judges by."""
     OTHER_SLO = "other_slo"

@@ -7,7 +7,7 @@ import pytest
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.plan.complaints.unprovable_objectives import BackendTraits, complaints, latency_complaints
-from gatekeeper.core.metrics import ALL, BY_NAME, ENERGY_RATIO, MEASURED, workload_metrics
+from gatekeeper.core.metrics import ALL, BY_NAME, ENERGY_RATIO, MEASURED, SPEED_RATIOS, workload_metrics
 from gatekeeper.core.metrics.metric import Per, Sight
 from gatekeeper.core.verdict import Outcome
 from tests.builders.golden_words import says
@@ -25,6 +25,13 @@ def test_every_metric_is_documented(metric: Any) -> None:
     assert metric.host == (metric.per is Per.HOST)
     assert metric.host or metric.samples == () or metric.name == ENERGY_RATIO
     assert metric.name == metric.name.lower()
+
+
+def test_every_speed_ratio_of_a_soak_has_a_name_in_the_code() -> None:
+    """
+    They are used by their names, so that the order of rows means nothing; a further row needs a name, and its place.
+    """
+    assert set(SPEED_RATIOS) == {metric.name for metric in ALL if metric.speed_ratio and not metric.measured_by}
 
 
 def test_names_are_unique() -> None:

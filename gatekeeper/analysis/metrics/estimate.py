@@ -38,10 +38,9 @@ from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.records.arrivals import UNKNOWN
+from gatekeeper.core.slo import CONFIDENCE
 from gatekeeper.core.verdict import Estimate, Missing, StillChanging
 
-LEAST_CONFIDENCE = 0.95
-"""With fewer canaries than a bound of this confidence needs for prompts like them, a quantile is not bounded at all."""
 CHUNKS_PER_TOKEN = 0.9
 """With fewer chunks a token a server joins tokens, and a chunk says nothing of one token's time."""
 
@@ -238,7 +237,7 @@ def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> 
 
 def _too_few(population: Estimate | Missing, canaries: int, quantile: float) -> bool:
     """Return whether a quantile is not bounded for prompts like these, and has too few canaries for these alone."""
-    return isinstance(population, Missing) and canaries < intervals.frozen_samples_needed(quantile, LEAST_CONFIDENCE)
+    return isinstance(population, Missing) and canaries < intervals.frozen_samples_needed(quantile, CONFIDENCE)
 
 
 def _one_token_a_chunk(answer: Answer) -> Answer:

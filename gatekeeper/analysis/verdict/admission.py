@@ -12,7 +12,7 @@ from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import NoProofError
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.manifest import File, Manifest, Model, sha256
-from gatekeeper.core.reasons import Reason
+from gatekeeper.core.reasons import CERTIFICATION, Reason
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Outcome
@@ -143,8 +143,8 @@ def long_enough(verdict: Verdict, *, demo: bool) -> None:
     if verdict.grade != "certification" and not demo:
         raise NoProofError(
             Reason.DEMO,
-            "the soak was shorter than 600 s, so the run is a demo",
-            hint='set soak.duration = "600 s" or more and certify again, or accept it with --grade demo',
+            f"the soak was shorter than {CERTIFICATION}, so the run is a demo",
+            hint=f'set soak.duration = "{CERTIFICATION}" or more and certify again, or accept it with --grade demo',
         )
 
 

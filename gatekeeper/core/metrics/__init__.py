@@ -36,26 +36,29 @@ def shown_as(metric: Metric, against: str | None) -> Metric:
     """
     if against is None or metric.relative or metric.pass_rate:
         return metric
-    return replace(BY_NAME["throughput_ratio"], higher_is_better=metric.higher_is_better)
+    return replace(BY_NAME[DECODE_RATIO], higher_is_better=metric.higher_is_better)
 
 
 PASS_RATES: dict[str, PassRate] = {metric.name: metric.pass_rate for metric in ALL if metric.pass_rate}
 """The pass rate that each difference of pass rates compares."""
 
-MEASURED = (
-    "throughput_ratio", "answer_throughput_ratio", "acceptance_rate", "ttft_delta", "decode_throughput", "ttft",
-    "itl_p50", "itl_p95", "itl_p99", "plain_decode_throughput",
-)  # fmt: skip
-"""Metrics that every workload's verdict shows, objective or not, where there are enough answers to bound them."""
-
+DECODE_RATIO = "throughput_ratio"
+"""The speed of decoding against plain decoding's."""
+ANSWER_RATIO = "answer_throughput_ratio"
+"""The speed of whole answers, which counts where these come in one piece."""
+SYSTEM_RATIO = "system_throughput_ratio"
+"""The speed of all streams together, where several run at once."""
+SPEED_RATIOS = (DECODE_RATIO, ANSWER_RATIO, SYSTEM_RATIO)
+"""The speeds of a soak against plain decoding; the one that counts comes first."""
 PLAIN_SPEED = "plain_decode_throughput"
 """The decode throughput of the plain arm, beside the one of the speculating arm."""
 RUN_TO_RUN = tuple(metric.name for metric in ALL if metric.run_to_run)
 """Metrics that two runs can be compared in."""
-SPEED_RATIOS = tuple(metric.name for metric in ALL if metric.speed_ratio and not metric.measured_by)
-"""The speed of a soak against plain decoding, the one that counts first."""
-DECODE_RATIO, ANSWER_RATIO, SYSTEM_RATIO = SPEED_RATIOS
-"""Of decoding; of whole answers, where these come in one piece; of all streams together, where several run at once."""
+MEASURED = (
+    DECODE_RATIO, ANSWER_RATIO, "acceptance_rate", "ttft_delta", "decode_throughput", "ttft",
+    "itl_p50", "itl_p95", "itl_p99", PLAIN_SPEED,
+)  # fmt: skip
+"""Metrics that every workload's verdict shows, objective or not, where there are enough answers to bound them."""
 ENERGY_RATIO = "energy_ratio"
 """It needs the power at rest, which a soak measures only for it."""
 

@@ -2,7 +2,7 @@
 
 from gatekeeper.core.slo.objective import MetricBound, Objective
 from gatekeeper.core.slo.slo_file import CONFIDENCE, Host, Slo, Step, Telemetry, Workload, parse
-from gatekeeper.core.slo.soak_table import CERTIFICATION_S, Profile, Soak
+from gatekeeper.core.slo.soak_table import Profile, Soak
 from gatekeeper.core.slo.sweep_table import (
     CHOSEN,
     CONDITIONS,
@@ -14,7 +14,7 @@ from gatekeeper.core.slo.sweep_table import (
 )
 
 __all__ = [
-    "CERTIFICATION_S", "CHOSEN", "CONDITIONS", "CONFIDENCE", "DRAFT_LENGTHS", "MOST_TOKENS",
+    "CHOSEN", "CONDITIONS", "CONFIDENCE", "DRAFT_LENGTHS", "MOST_TOKENS",
     "ChosenKnobs", "Host", "Knobs", "MetricBound", "Objective", "Profile", "Slo", "Soak", "Step",
     "Telemetry", "Workload", "parse", "process_name",
 ]  # fmt: skip

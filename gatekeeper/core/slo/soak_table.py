@@ -4,10 +4,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from gatekeeper.core.reasons import CERTIFICATION, CERTIFICATION_S
 from gatekeeper.core.toml_file import ByteRate, Bytes, EventRate, InputTable, Seconds
 
-CERTIFICATION_S = 600.0
-"""Seconds; a shorter soak is a demo."""
 LONGEST_S = 30 * 86400.0
 """Seconds of the longest soak, and of the longest time inside one."""
 TIER_PREFIX = "tier:"
@@ -17,11 +16,12 @@ TIER_PREFIX = "tier:"
 class Soak(InputTable):
     """How long and under which load the choice is proven."""
 
-    duration: Seconds = Field(default=600.0, gt=0, le=LONGEST_S)
+    duration: Seconds = Field(default=CERTIFICATION_S, gt=0, le=LONGEST_S)
     max_duration: Seconds = Field(default=3600.0, gt=0, le=LONGEST_S)
     until: Literal["decided", "duration"] | None = Field(
         default=None,
-        description="decided: continue up to max_duration while a required workload is open (default from 600 s)",
+        description="decided: continue up to max_duration while a required workload is open "
+        f"(default from {CERTIFICATION})",
     )
     window: Seconds | None = Field(
         default=None, ge=0.001, le=LONGEST_S, description="acceptance windows; default duration / 5"

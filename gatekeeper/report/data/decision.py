@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, outcome_words
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.parse import ParseError, toml_table
+from gatekeeper.core.reasons import CERTIFICATION
 from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.text import counted, listed
 from gatekeeper.core.units import show_number
@@ -18,7 +19,9 @@ from gatekeeper.report.data.next_step import advise_next
 from gatekeeper.report.data.objective_rows import ObjectiveRow, objective_rows, states
 from gatekeeper.report.data.workload_summary import WorkloadSummary, short_ratio, summary_of
 
-NO_CERTIFICATE = "a demo is not a certificate, and --grade certification requires one: soak for 600 s or more"
+NO_CERTIFICATE = (
+    f"a demo is not a certificate, and --grade certification requires one: soak for {CERTIFICATION} or more"
+)
 NOT_DECIDED = frozenset({WorkloadOutcome.FAILED, WorkloadOutcome.UNPROVEN})
 MOST_NAMED = 3
 """Objectives that a headline names; of more it gives the number."""

@@ -12,7 +12,7 @@ from pydantic import Field
 from gatekeeper.core.document import IF_ANY, UNWRITTEN
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.metrics import ALL
-from gatekeeper.core.reasons import Reason
+from gatekeeper.core.reasons import CERTIFICATION, Reason
 from gatekeeper.core.verdict import FindingKind
 
 
@@ -91,8 +91,8 @@ OUTCOMES: dict[str, tuple[str, str]] = {
         'see which objective was not met, or set speculation = "optional"',
     ),
     "failed": ("even the last setting misses an objective", "change the setting, the model or the bound"),
-    "demo": ("a soak under 600 s: not a certificate", 'soak.duration = "600 s"'),
-    "certification": ("a soak of 600 s or more", ""),
+    "demo": (f"a soak under {CERTIFICATION}: not a certificate", f'soak.duration = "{CERTIFICATION}"'),
+    "certification": (f"a soak of {CERTIFICATION} or more", ""),
 }
 """Words of checks, workloads, runs and grades: the meaning, and what to do."""
 
@@ -112,7 +112,10 @@ REASONS: dict[Reason, tuple[str, str]] = {
         "the certificate was issued in the future",
         "set the clock",
     ),
-    Reason.DEMO: ("the soak was shorter than 600 s", "certify with a longer soak, or accept it with --grade demo"),
+    Reason.DEMO: (
+        f"the soak was shorter than {CERTIFICATION}",
+        "certify with a longer soak, or accept it with --grade demo",
+    ),
     Reason.OTHER_RULES: ("the run was planned by other rules than these", "gatekeeper certify SLO"),
     Reason.OTHER_SLO: ("the run is of another SLO or version of it", "gatekeeper certify SLO"),
     Reason.OTHER_INPUTS: ("canaries or profile changed since the run", "gatekeeper certify SLO"),

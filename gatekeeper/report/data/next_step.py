@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from gatekeeper.analysis.verdict.host_checks import DISQUALIFYING
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.core.metrics import ALL
+from gatekeeper.core.reasons import CERTIFICATION
 from gatekeeper.core.text import listed
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import FindingKind, Outcome
@@ -57,7 +58,7 @@ def _advise_promoted(verdict: Verdict) -> tuple[str, str]:
         return "", "gatekeeper admit {slo} --run {run}"
     if verdict.slo in LITTLE_DEMOS:
         return "this was the little pair; write an SLO for your own models", "gatekeeper init"
-    return 'for a certificate, set duration = "600 s" or more in [soak]', AGAIN
+    return f'for a certificate, set duration = "{CERTIFICATION}" or more in [soak]', AGAIN
 
 
 def _advise_unproven(verdict: Verdict, rows: Sequence[ObjectiveRow], extend: float | None) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from gatekeeper.core.records import Generation, Role
+from gatekeeper.core.slo import CONFIDENCE
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.verdict import Estimate
 
@@ -12,8 +13,6 @@ RECENT = 20
 """Answers over which the median of speed and acceptance is shown."""
 LEAST_CANARIES = 5
 """With fewer canaries than this in both arms no ratio is shown."""
-LIVE_LEVEL = 0.95
-"""Confidence of each bound of the ratio."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,5 +121,5 @@ class WorkloadProgress:
         from gatekeeper.analysis.stats import intervals, total_time  # noqa: PLC0415 (numpy, for a live ratio)
 
         logs = {canary: [log] for canary, log in total_time.linearised(times).logs}
-        estimate = intervals.mean_of_logs(logs, LIVE_LEVEL)
+        estimate = intervals.mean_of_logs(logs, CONFIDENCE)
         return (estimate.center, estimate.lo, estimate.hi) if isinstance(estimate, Estimate) else None

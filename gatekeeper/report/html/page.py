@@ -1,6 +1,6 @@
 """The page: one HTML file that works offline, on a phone and in print; the decision comes first."""
 
-from gatekeeper.core.slo import CERTIFICATION_S
+from gatekeeper.core.reasons import CERTIFICATION_S
 from gatekeeper.core.text import last_part, listed, one_line
 from gatekeeper.core.units import percent, show_memory, show_seconds
 from gatekeeper.report import phrases

@@ -23,6 +23,7 @@ from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.manifest import Model
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Sight
+from gatekeeper.core.reasons import CERTIFICATION
 from gatekeeper.core.system import inputs
 from gatekeeper.core.text import one_line
 from gatekeeper.core.units import show_bytes, sold_gigabytes
@@ -152,7 +153,9 @@ class SloWriter:
         if pair.lighter:
             yield f"# draft = [{', '.join(map(self._model, (*pair.drafts, *pair.lighter)))}]"
         yield from ("", "[sweep.default]", "num_draft_tokens = 4", "", "[soak]")
-        yield _commented('duration = "600 s"', "less is graded demo; the soak continues until it has enough answers")
+        yield _commented(
+            f'duration = "{CERTIFICATION}"', "less is graded demo; the soak continues until it has enough answers"
+        )
         yield 'max_duration = "2 h"'
         yield _commented('profile = "steady"', '"desktop" holds memory as a browser and an IDE do')
         yield _commented("baseline_share = 0.5", "each speculative request is paired with a plain one")

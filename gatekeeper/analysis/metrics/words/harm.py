@@ -35,7 +35,7 @@ LEAST_WORDS = 10
 CUT_SHORT = 0.5
 """An answer under half of the length of the other arm's, on the same canary, ends early."""
 POWER = 0.95
-"""The chance with which the share of degenerate answers that a note names would have been found."""
+"""The chance with which the share of wrong answers that a note names would have been found."""
 
 
 @lru_cache(maxsize=4096)

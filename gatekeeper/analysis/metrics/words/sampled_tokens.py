@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.words.harm import POWER
 from gatekeeper.analysis.metrics.words.replayed_rounds import drafted_replays
 from gatekeeper.core.text import counted
 from gatekeeper.core.units import percent
@@ -95,8 +96,6 @@ USUAL_COUNTS = (8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192)
 """Numbers of canaries that are tried, to state how many show a share."""
 PLANTED = 400
 """Runs with each."""
-POWER = 0.95
-"""The share of them that must be found."""
 ROUNDED = 1e-9
 """Texts that are all alike differ by nothing, which sums in another order round to something."""
 REPEATED = 20

@@ -13,7 +13,8 @@ from gatekeeper.analysis.plan.settings import is_greedy, with_conditions
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import DECODE_RATIO, ENERGY_RATIO, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Metric, Per, Sight
-from gatekeeper.core.slo import CERTIFICATION_S, CHOSEN, CONDITIONS, Objective, Slo, Workload
+from gatekeeper.core.reasons import CERTIFICATION, CERTIFICATION_S
+from gatekeeper.core.slo import CHOSEN, CONDITIONS, Objective, Slo, Workload
 from gatekeeper.core.units import percent, show, show_number, show_seconds
 
 EXPLAINS_WORDS = Sight.REPLAY | Sight.VERIFIED | Sight.LOGPROBS | Sight.LOGITS
@@ -73,8 +74,8 @@ def complaints(
     complaints += [*odd_bound_complaints(slo), *_long_drafts(slo), *_weak_harm_test(slo, canaries, kind)]
     complaints += _weak_text_test(slo, canaries, terms=Terms(sight=kind.sight))
     if slo.soak.duration < CERTIFICATION_S:
-        message = f"a soak of {slo.soak.duration:g} s makes a demo; a certificate needs {CERTIFICATION_S:g} s"
-        complaints.append(Complaint("weak", "soak.duration", message, 'set duration = "600 s" to certify'))
+        message = f"a soak of {slo.soak.duration:g} s makes a demo; a certificate needs {CERTIFICATION}"
+        complaints.append(Complaint("weak", "soak.duration", message, f'set duration = "{CERTIFICATION}" to certify'))
     if (valid_for := slo.promote.valid_for) < SHORT_LIVED_S:
         message = f"the certificate expires {show_seconds(valid_for)} after the run; a number without a unit is seconds"
         complaints.append(Complaint("weak", "promote.valid_for", message, 'write the unit: valid_for = "30 d"'))
