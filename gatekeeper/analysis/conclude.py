@@ -205,7 +205,7 @@ def _can_be_decided(case: Case, verdict: WorkloadVerdict) -> bool:
     on_population = {objective.metric for objective in objectives if objective.scope == "population"}
     return verdict.outcome is WorkloadOutcome.UNPROVEN and all(
         check.outcome is Outcome.PASS
-        or check.settles
+        or check.still_changing
         or (check.center is not None and check.metric not in on_population)
         for check in verdict.checks
     )

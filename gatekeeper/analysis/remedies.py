@@ -77,7 +77,7 @@ def _open(about: str, check: Check, *, resumable: bool) -> Gap:
 
 def remedy(check: Check) -> str:
     """Return what to do about an unproven objective."""
-    if check.settles:
+    if check.still_changing:
         return "soak longer, until the ratio no longer changes"
     if check.lo is not None and check.hi is not None and check.center is not None:
         return _narrower(check)
@@ -135,7 +135,7 @@ def _narrower(check: Check) -> str:
 
 def times_as_long(check: Check) -> float | None:
     """Return how many times as many answers decide an open check, either way; None if too many, or not measured."""
-    if check.settles:
+    if check.still_changing:
         return 2.0  # its last half is then as long as the whole of it was
     if check.center is None or check.lo is None or check.hi is None:
         return None

@@ -171,7 +171,7 @@ class Check:
     """What the system needs in operation for this check to pass: `warm-up`; None where it needs nothing."""
     against: Annotated[str | None, IF_ANY] = None
     """`certified`: the bound is on this run over the certified run; None: on this run alone."""
-    settles: Annotated[bool, UNWRITTEN] = False
+    still_changing: Annotated[bool, UNWRITTEN] = False
     """What was measured still changed at the end of the soak."""
 
     @property

@@ -18,8 +18,8 @@ def check_bound(metric: Metric, bound: str, threshold: float, estimate: Estimate
     threshold = rounded(threshold)
     judged = partial(Check, metric.name, bound, threshold, unit=metric.unit, why=why)
     if isinstance(estimate, Missing):
-        settles = isinstance(estimate, StillChanging)
-        return judged(outcome=Outcome.UNPROVEN, because=estimate.because, n=estimate.n, settles=settles)
+        changing = isinstance(estimate, StillChanging)
+        return judged(outcome=Outcome.UNPROVEN, because=estimate.because, n=estimate.n, still_changing=changing)
     near = estimate.rounded()
     outcome, because = _compare(metric, near, bound, threshold)
     if outcome is Outcome.FAIL and near.shows:
