@@ -29,6 +29,8 @@ LEAST_CARRIED = 0.15
 LEAST_CARRIED_DEGREES = 6
 """Acceptance is a share, not a time: no busy host makes an outlier of it, so that fewer repeats do than for speeds.
 A sweep of eight canaries with two repeats has seven degrees."""
+CARRIED_ERROR = 0.001
+"""Allowed chance a side that acceptance is said to depend on the request before, of a workload in a sweep or a soak."""
 ERROR = 0.0025
 """Allowed chance a side that a soak without such an effect is called one with it: one soak in 200."""
 
@@ -95,15 +97,20 @@ def carried_over(records: Iterable[Generation], workload: str, about: str) -> tu
         f"of {name}": partial(_is_of_workload, name) for name in elsewhere
     }
     kinds["with a longer prompt"] = _is_longer
+    kind_by_marks: dict[tuple[bool, ...], str] = {}
     for kind, follows in kinds.items():
+        marks = tuple(follows(before, generation) for before, generation, _ in followed)
+        if len({*marks}) > 1:
+            kind_by_marks.setdefault(marks, kind)  # two kinds may be the same requests
+    for marks, kind in kind_by_marks.items():
         by_canary: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
-        for before, generation, rate in followed:
-            by_canary[generation.trial, generation.canary].append((float(follows(before, generation)), rate))
-        effect = _slope_within(by_canary.values(), LEAST_CARRIED_DEGREES, ERROR / len(kinds))
+        for mark, (_, generation, rate) in zip(marks, followed, strict=True):
+            by_canary[generation.trial, generation.canary].append((float(mark), rate))
+        effect = _slope_within(by_canary.values(), LEAST_CARRIED_DEGREES, CARRIED_ERROR / len(kind_by_marks))
         if effect is None or abs(effect.center) < LEAST_CARRIED or effect.lo <= 0 <= effect.hi:
             continue
-        marked = [row for group in by_canary.values() for row in group]
-        after, otherwise = (fmean(rate for mark, rate in marked if mark == which) for which in (1.0, 0.0))
+        rates = [(mark, rate) for mark, (_, _, rate) in zip(marks, followed, strict=True)]
+        after, otherwise = (fmean(rate for mark, rate in rates if mark is which) for which in (True, False))
         detail = (
             f"acceptance is {show_number(after)} right after a request {kind}, and {show_number(otherwise)} otherwise, "
             "for the same prompts: the gain depends on the request before"
