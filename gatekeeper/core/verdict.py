@@ -204,7 +204,7 @@ class FindingKind(StrEnum):
         "acceptance_collapsed", "from some answer on the draft's tokens are hardly accepted any more",
         "find out what the drafter loses over time; a restart of the server may restore it",
     )
-    ALL_DRAFTED_FAILED = ("all_drafted_failed", "every answer with the draft failed", _FAILS)
+    DRAFTED_FAILED = ("drafted_failed", "all answers with the draft failed, or most of the sweep's", _FAILS)
     ANSWERS_DIFFER = ("answers_differ", "greedy answers have other words than plain decoding's", _WRONG)
     BACKGROUND_BUSY = (
         "background_busy", "background jobs of the system used the processor", "wait until they have finished",

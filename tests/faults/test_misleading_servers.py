@@ -115,7 +115,7 @@ def test_a_server_that_refuses_every_draft_is_quoted(project: ProjectFolder, sta
     done = certify_served(project, refusing, GAINS, **({} if required else {"workload": OPTIONAL}))
 
     assert 3 == done.code
-    assert "all_drafted_failed" in {finding["kind"] for finding in project.verdict()["findings"]}
+    assert "drafted_failed" in {finding["kind"] for finding in project.verdict()["findings"]}
     junit = (project.path / "run" / "junit.xml").read_text()
     annotations = "".join(line for line in done.err.splitlines() if line.startswith("::error"))
     assert all(REFUSAL in text and "no gain" not in text for text in (done.out, junit, annotations))

@@ -45,13 +45,18 @@ def unstable_plain_arm(plain: Iterable[Generation], about: str) -> tuple[Finding
     return (Finding(FindingKind.UNSTABLE_ARM, about, detail, advice, voids=_RATIOS),)
 
 
-def total_failure(answers: Sequence[Generation], about: str) -> tuple[Finding, ...]:
-    """Return a finding with the server's own words if every answer with the draft failed: no ratio is known."""
-    if not answers or successful(answers):
+def total_failure(answers: Sequence[Generation], about: str, *, least: float = 1.0) -> tuple[Finding, ...]:
+    """Return a finding with the server's own words if all answers with the draft failed, or a share of *least*.
+
+    No ratio is known of what is left.
+    """
+    failed = len(answers) - len(successful(answers))
+    if not failed or failed < least * len(answers):
         return ()
-    detail = f"all answers with the draft failed, {commonest_fault(answers)}"
+    which = "all" if failed == len(answers) else f"{failed} of {len(answers)}"
+    detail = f"{which} answers with the draft failed, {commonest_fault(answers)}"
     advice = "send one such request by hand, and read the server's log"
-    return (Finding(FindingKind.ALL_DRAFTED_FAILED, about, detail, advice, voids=_RATIOS),)
+    return (Finding(FindingKind.DRAFTED_FAILED, about, detail, advice, voids=_RATIOS),)
 
 
 def length_mismatches(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:

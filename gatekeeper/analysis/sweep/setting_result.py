@@ -28,6 +28,9 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.verdict import Estimate, Finding, FindingKind, Missing, figures, known, rounded
 
+BROKEN = 0.5
+"""A draft that fails so many answers of a sweep is broken; a soak counts what fails by `error_rate`."""
+
 
 @dataclass(frozen=True, slots=True)
 class SettingResult:
@@ -130,7 +133,7 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
         pairs, name = sweep.paired(trial), trial.name
         findings = (
             *unstable(trial.baseline),
-            *total_failure(pairs.answers, about),
+            *total_failure(pairs.answers, about, least=BROKEN),
             *contradictions(pairs, f"{about} of {name}", speeds=False),
             *length_mismatches(pairs, f"{about} of {name}"),
             *((silent[name],) if name in silent else ()),

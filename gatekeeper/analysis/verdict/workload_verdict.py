@@ -78,7 +78,7 @@ def judge_workload(
     if speculating:
         findings = (*findings, *differing_answers(evidence, checks, about))
     outcome, because = _outcome(checks, choice, speculating=speculating, answered=bool(evidence.answers))
-    if any(finding.kind == FindingKind.ALL_DRAFTED_FAILED for finding in findings):
+    if any(finding.kind == FindingKind.DRAFTED_FAILED for finding in findings):
         # Nothing is known of the draft but that it did not answer: that is no proof for plain decoding either.
         outcome, because = WorkloadOutcome.UNPROVEN, findings[0].detail
     required = next(workload.speculation == "required" for workload in case.slo.workload if workload.name == name)

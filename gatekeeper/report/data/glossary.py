@@ -38,7 +38,7 @@ class GlossaryEntry:
 
 
 TITLES = {
-    FindingKind.ALL_DRAFTED_FAILED: "every drafted answer failed",
+    FindingKind.DRAFTED_FAILED: "drafted answers that failed",
     FindingKind.ANSWERS_DIFFER: "answers differ from plain decoding",
     FindingKind.BACKGROUND_BUSY: "background jobs",
     FindingKind.CARRIED_OVER: "acceptance that depends on the request before",

@@ -19,7 +19,7 @@ LITTLE_DEMOS = frozenset({"quickstart", "quickstart-warm-cache", "smoke"})
 """Names of the shipped SLOs of the little pair, which say nothing of a user's own models."""
 FASTER_DRAFT = 'use a faster draft, or set speculation = "optional"'
 """Where the sweep found no setting faster than plain decoding, and the SLO requires drafting."""
-SERVER_FAULTS = frozenset({FindingKind.ALL_DRAFTED_FAILED, FindingKind.CONTRADICTION})
+SERVER_FAULTS = frozenset({FindingKind.DRAFTED_FAILED, FindingKind.CONTRADICTION})
 """Findings about the server alone, whose advice comes before any about the machine."""
 TIMES = frozenset(
     metric.name
