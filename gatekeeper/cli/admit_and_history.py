@@ -145,7 +145,7 @@ def sign(
 )  # fmt: skip
 @AS_JSON
 def history(runs_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG001 (--json sets the format)
-    """List the runs of a folder by SLO, oldest first, with the trends of speeds, acceptance and memory.
+    """List the runs of a folder by SLO, newest first, with the trends of speeds, acceptance and memory.
 
     Stored verdicts are shown if the run's checksums match.
 
@@ -153,15 +153,18 @@ def history(runs_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG00
     gatekeeper history runs --format html -o history.html
     """
     from gatekeeper.deploy import history as stored
-    from gatekeeper.report.commands.history_text import history_text
+    from gatekeeper.report.commands.history_document import history_document
 
     runs = stored.history(runs_dir)
+    document = history_document(runs)
     if form == "html":
-        from gatekeeper.report.html import history_page
+        from gatekeeper.report.html.document_page import render_page
 
-        click.echo(history_page.render(runs), nl=False)
+        click.echo(render_page(document), nl=False)
         return
-    show(runs, history_text(runs), as_json=form == "json")
+    from gatekeeper.report.document_text import render_text
+
+    show(runs, render_text(document), as_json=form == "json")
 
 
 @click.command()

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from gatekeeper.core.text import aligned
-from gatekeeper.report.outcome_signs import spaced
 from gatekeeper.report.shown_document import (
+    Chart,
     Command,
     Document,
     Facts,
@@ -19,6 +19,7 @@ from gatekeeper.report.shown_document import (
     Table,
     join_pieces,
 )
+from gatekeeper.report.outcome_signs import spaced
 
 
 def render_text(document: Document) -> str:
@@ -35,8 +36,9 @@ def render_nodes(nodes: Sequence[Node]) -> list[str]:
             case Facts(pairs):
                 lines += [f"{name}: {_write(value)}" for name, value in pairs]
             case Table(heads, rows) if rows:
-                cells = [[_write(cell) for cell in row] for row in rows]
-                lines += aligned([heads, *cells] if any(heads) else cells)
+                lines += _write_table(heads, rows)
+            case Chart(text=text) if text:
+                lines.append(text)
             case Listing(items, ordered):
                 lines += [
                     f"{number}. {_write(item)}" if ordered else _write(item) for number, item in enumerate(items, 1)
@@ -48,6 +50,18 @@ def render_nodes(nodes: Sequence[Node]) -> list[str]:
             case Section(title, children) | Fold(title, children):
                 inside = (f"  {line}".rstrip() for line in render_nodes(children))
                 lines += [*([""] if lines else []), title, *inside]
+    return lines
+
+
+def _write_table(heads: Sequence[str], rows: Sequence[Sequence[Line]]) -> list[str]:
+    """Return the rows with aligned columns; remarks, which are long, stand below their row."""
+    long = {number for row in rows for number, cell in enumerate(row) if isinstance(cell, Remarks)}
+    short = [[_write(cell) for number, cell in enumerate(row) if number not in long] for row in rows]
+    first, *begun = aligned([[head for number, head in enumerate(heads) if number not in long], *short])
+    lines = [first]
+    for row, begin in zip(rows, begun, strict=True):
+        remarks = ((heads[number], _write(row[number])) for number in sorted(long))
+        lines += [begin, *(f"    {head.lower()}: {remark}" for head, remark in remarks if remark)]
     return lines
 
 

@@ -89,9 +89,11 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A drawing, made when a page is; text and Markdown leave it out, because a table or a list has its figures."""
+    """A drawing, made when a page is; Markdown leaves it out, because a table or a list has its figures."""
 
     draw: Callable[[], str]
+    text: str = ""
+    """Its place in a text: a row of bars; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)

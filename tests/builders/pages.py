@@ -27,7 +27,8 @@ from gatekeeper.live.overlay import OverlayRoute
 from gatekeeper.live.proxy_page import LiveDay
 from gatekeeper.live.request_routes import RequestDecision, RequestRoutes
 from gatekeeper.report.commands.compare_document import compared_document
-from gatekeeper.report.html import history_page, page
+from gatekeeper.report.commands.history_document import history_document
+from gatekeeper.report.html import page
 from gatekeeper.report.html.document_page import render_page
 from gatekeeper.run.stored.stored_page import load_live_page, load_page_data
 from gatekeeper.run.stored.stored_policy import stored_policy
@@ -135,7 +136,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
         "live": live_page,
         "proxy": lambda: proxy_page.render(*proxied()),
         "fleet": lambda: render_page(fleet_document(fleet())),
-        "history": lambda: history_page.render(history.history(GOLDEN)),
+        "history": lambda: render_page(history_document(history.history(GOLDEN))),
         "comparison": lambda: render_page(
             compared_document(compare.compare([GOLDEN / "promoted", GOLDEN / "promoted"]))
         ),

@@ -61,7 +61,10 @@ def render_node(node: Node) -> Markup:
         case Command(text, about):
             markup = el("p", el("b", f"{about[:1].upper()}{about[1:]}: "), el("code", text), class_="next")
         case Section(title, children, about, name):
-            markup = section(title, *map(render_node, children), about=about, name=name)
+            drawings = [render_node(child) for child in children if isinstance(child, Chart)]
+            beside = el("div", *drawings, class_="columns few") if drawings else None
+            rest = (render_node(child) for child in children if not isinstance(child, Chart))
+            markup = section(title, beside, *rest, about=about, name=name)
         case Fold(title, children):
             markup = el("details", el("summary", title), *map(render_node, children))
     return markup

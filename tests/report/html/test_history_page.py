@@ -3,9 +3,10 @@
 import re
 from dataclasses import replace
 
+from gatekeeper.report.commands.history_document import history_document
 from gatekeeper.report.data.compared_runs import ComparedFigure
 from gatekeeper.report.data.run_history import HistoryRun, HistoryWorkload, RunHistory, SloHistory
-from gatekeeper.report.html import history_page
+from gatekeeper.report.html.document_page import render_page
 from tests.builders.page_data import DRAFTED
 
 FAST = HistoryWorkload("promoted", DRAFTED, {}, ComparedFigure(1.31, 1.22, 1.38), 1.16)
@@ -26,7 +27,7 @@ OPEN = replace(
 
 
 def page(*runs: HistoryRun) -> str:
-    return history_page.render(RunHistory((SloHistory("made", runs, None),)))
+    return render_page(history_document(RunHistory((SloHistory("made", runs, None),))))
 
 
 def test_a_run_without_a_speed_is_on_the_axis() -> None:
