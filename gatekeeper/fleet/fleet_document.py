@@ -9,19 +9,8 @@ from gatekeeper.core.text import counted
 from gatekeeper.core.units import show_ratio
 from gatekeeper.fleet.fleet_record import NO_VERDICT, WORST_FIRST, FleetCell, FleetRecord
 from gatekeeper.report.data.decision import readable_time
+from gatekeeper.report.shown_document import Content, Document, Facts, Listing, Remarks, RunLink, Section, Sign, Strong, Table
 from gatekeeper.report.outcome_signs import spaced
-from gatekeeper.report.shown_document import (
-    Document,
-    Facts,
-    Line,
-    Listing,
-    Remarks,
-    RunLink,
-    Section,
-    Sign,
-    Strong,
-    Table,
-)
 
 HEADS = ("Run", "Outcome", "Speed against plain decoding", "Failed or open")
 KINDS = {ExitCode.OK: "promoted", ExitCode.UNPROVEN: "unproven"}
@@ -60,7 +49,7 @@ def _order(cell: FleetCell) -> tuple[bool, int]:
     return bool(cell.excluded), WORST_FIRST.index(ExitCode(cell.exit_code))
 
 
-def _row(cell: FleetCell) -> tuple[Line, ...]:
+def _row(cell: FleetCell) -> tuple[Content, ...]:
     name = f"{cell.slo} on {cell.host}"
     run = PurePath(cell.result.run).name if cell.result is not None else ""
     ended = "not run" if cell.excluded else outcome_words(cell.outcome, [work.outcome for work in cell.workloads])

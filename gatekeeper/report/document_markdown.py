@@ -5,14 +5,15 @@ from collections.abc import Sequence
 
 from gatekeeper.core.text import one_line
 from gatekeeper.report.data.glossary import in_words
-from gatekeeper.report.outcome_signs import glyph_of, spaced
 from gatekeeper.report.shown_document import (
+    Beside,
+    Chart,
     Code,
     Command,
+    Content,
     Document,
     Facts,
     Fold,
-    Line,
     Listing,
     Node,
     Note,
@@ -23,6 +24,7 @@ from gatekeeper.report.shown_document import (
     Table,
     join_pieces,
 )
+from gatekeeper.report.outcome_signs import glyph_of, spaced
 
 LONGEST = 600
 """Characters of one cell."""
@@ -52,6 +54,8 @@ def render_nodes(nodes: Sequence[Node], level: int = 3) -> list[str]:
                 blocks.append(_write(text))
             case Command(text, about):
                 blocks.append(f"{about[:1].upper()}{about[1:]}: {escape(text)}")
+            case Beside(children):
+                blocks += render_nodes(children, level)
             case Section(title, children):
                 blocks += [f"{'#' * level} {escape(title)}", *render_nodes(children, level + 1)]
             case Fold(title, children):
@@ -60,7 +64,7 @@ def render_nodes(nodes: Sequence[Node], level: int = 3) -> list[str]:
     return blocks
 
 
-def _write(line: Line) -> str:
+def _write(line: Content) -> str:
     match line:
         case str():
             written = escape(line)
@@ -72,6 +76,8 @@ def _write(line: Line) -> str:
             written = f"**{escape(text)}**"
         case Sign(outcome, words):
             written = f"{glyph_of(outcome)} {escape(words or spaced(outcome))}"
+        case Chart(text=text):
+            written = escape(text)
         case Remarks(parts):
             written = "; ".join(map(escape, parts))
         case _:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from gatekeeper.core.text import aligned
 from gatekeeper.report.shown_document import (
+    Beside,
     Chart,
     Command,
+    Content,
     Document,
     Facts,
     Fold,
-    Line,
     Listing,
     Node,
     Note,
@@ -47,13 +48,15 @@ def render_nodes(nodes: Sequence[Node]) -> list[str]:
                 lines.append(_write(text))
             case Command(text, about):
                 lines.append(f"{about}: {text}")
+            case Beside(children):
+                lines += render_nodes(children)
             case Section(title, children) | Fold(title, children):
                 inside = (f"  {line}".rstrip() for line in render_nodes(children))
                 lines += [*([""] if lines else []), title, *inside]
     return lines
 
 
-def _write_table(heads: Sequence[str], rows: Sequence[Sequence[Line]]) -> list[str]:
+def _write_table(heads: Sequence[str], rows: Sequence[Sequence[Content]]) -> list[str]:
     """Return the rows with aligned columns; remarks, which are long, stand below their row."""
     long = {number for row in rows for number, cell in enumerate(row) if isinstance(cell, Remarks)}
     short = [[_write(cell) for number, cell in enumerate(row) if number not in long] for row in rows]
@@ -65,7 +68,7 @@ def _write_table(heads: Sequence[str], rows: Sequence[Sequence[Line]]) -> list[s
     return lines
 
 
-def _write(line: Line) -> str:
+def _write(line: Content) -> str:
     match line:
         case str():
             return line

@@ -14,9 +14,9 @@ from gatekeeper.report.data.workload_summary import WorkloadSummary
 from gatekeeper.report.shown_document import (
     Code,
     Command,
+    Content,
     Document,
     Fold,
-    Line,
     Listing,
     Node,
     Note,
@@ -27,7 +27,7 @@ from gatekeeper.report.shown_document import (
     Table,
 )
 
-Row = tuple[Line, ...]
+Row = tuple[Content, ...]
 
 
 def run_document(page: PageData, *, with_passed: bool = True) -> Document:
@@ -139,7 +139,7 @@ def gaps_section(page: PageData, *, with_grade: bool = False) -> Section | None:
 
 def steps_section(page: PageData) -> Section | None:
     """Return the steps down the fallback ladder; none of a run under way that has judged nothing yet."""
-    steps: list[Line] = [
+    steps: list[Content] = [
         (
             Strong(f"{step.workload}:"),
             phrases.step(step),
@@ -153,7 +153,7 @@ def steps_section(page: PageData) -> Section | None:
 
 def findings_section(page: PageData) -> Section | None:
     """Return what was found, each with its advice."""
-    findings: list[Line] = [
+    findings: list[Content] = [
         (
             Strong(f"{finding_title(finding.kind)}, {finding.about}:"),
             finding.detail,

@@ -47,8 +47,17 @@ class Remarks:
     parts: Sequence[str]
 
 
-Piece: TypeAlias = str | Code | Strong | Sign | RunLink | Remarks
-Line: TypeAlias = Piece | tuple[Piece, ...]
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A drawing, made when a page is; Markdown leaves it out, because a table or a list has its figures."""
+
+    draw: Callable[[], str]
+    text: str = ""
+    """Its place in a text: a row of bars; empty for none."""
+
+
+Piece: TypeAlias = str | Code | Strong | Sign | RunLink | Remarks | Chart
+Content: TypeAlias = Piece | tuple[Piece, ...]
 """What stands in a cell, or on a line: one piece or several."""
 
 
@@ -66,7 +75,9 @@ def join_pieces(pieces: tuple[Piece, ...], write: Callable[[Piece], str]) -> str
 class Facts:
     """Names with their values."""
 
-    pairs: Sequence[tuple[str, Line]]
+    pairs: Sequence[tuple[str, Content]]
+    kind: str = "facts"
+    """How they are laid out on a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +85,7 @@ class Table:
     """Rows under their heads."""
 
     heads: Sequence[str]
-    rows: Sequence[Sequence[Line]]
+    rows: Sequence[Sequence[Content]]
     kind: str = "plainly"
     """The widths of its columns on a page."""
 
@@ -83,24 +94,15 @@ class Table:
 class Listing:
     """One thing a line; *ordered* where they follow each other."""
 
-    items: Sequence[Line]
+    items: Sequence[Content]
     ordered: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A drawing, made when a page is; Markdown leaves it out, because a table or a list has its figures."""
-
-    draw: Callable[[], str]
-    text: str = ""
-    """Its place in a text: a row of bars; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
     """A paragraph that explains, or says less than the rest."""
 
-    text: Line
+    text: Content
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part with a title, and an introduction *about* it."""
+    """A part with a title, and on a page an introduction *about* it; inside of another one it is a lesser part."""
 
     title: str
     nodes: Sequence["Node"]
@@ -127,10 +129,19 @@ class Fold:
     """What is closed until it is clicked."""
 
     title: str
+    nodes: Sequence["Node"] = ()
+    file: str = ""
+    """The text of a file, as it is; on a page only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Parts that stand beside each other where there is room."""
+
     nodes: Sequence["Node"]
 
 
-Node: TypeAlias = Facts | Table | Listing | Chart | Note | Command | Section | Fold
+Node: TypeAlias = Facts | Table | Listing | Chart | Note | Command | Section | Fold | Beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +152,7 @@ class Document:
     """What it is, in a word or two."""
     headline: str
     nodes: Sequence[Node]
-    more: Sequence[Line] = ()
+    more: Sequence[Content] = ()
     """Further sentences of the answer."""
     outcome: str = ""
     """The sign and colour of the headline; empty for none."""

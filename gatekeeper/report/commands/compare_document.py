@@ -15,9 +15,9 @@ from gatekeeper.report.data.compared_runs import (
     RunComparison,
     WorkloadResult,
 )
+from gatekeeper.report.shown_document import Code, Content, Document, Listing, Note, Section, Strong, Table
 from gatekeeper.report.outcome_signs import spaced
 from gatekeeper.report.phrases import interval
-from gatekeeper.report.shown_document import Code, Document, Line, Listing, Note, Section, Strong, Table
 
 MARKER = "<!-- gatekeeper -->"
 """By this first line a job finds its own comment of an earlier push."""
@@ -28,7 +28,7 @@ SIGNS = {"better": "▲", "worse": "▼"}
 def compared_document(comparisons: Sequence[RunComparison]) -> Document:
     """Return what is proven better or worse, the runs, what is not comparable, and each workload's figures."""
     first, *more = headlines(comparisons)
-    rows: list[tuple[Line, ...]] = [(Strong(letter), *cells, Code(run)) for letter, *cells, run in runs(comparisons)]
+    rows: list[tuple[Content, ...]] = [(Strong(letter), *cells, Code(run)) for letter, *cells, run in runs(comparisons)]
     about_runs = Section("Runs", (Table(("Side", *RUN_HEADS, "Run"), rows), Listing(remarks(comparisons))))
     return Document("runs compared", first, (about_runs, *_workloads(comparisons)), more)
 
@@ -56,7 +56,7 @@ def _workloads(comparisons: Sequence[RunComparison]) -> Iterator[Section]:
     for name in names:
         parts = [workloads.get(name) for workloads in by_run]
         refusals = [Note(f"not compared: {refusal}") for refusal in _refusals(parts)]
-        rows: list[tuple[Line, ...]] = [(Code(metric), *cells) for metric, *cells in _rows(parts)]
+        rows: list[tuple[Content, ...]] = [(Code(metric), *cells) for metric, *cells in _rows(parts)]
         heads = tuple(_settings(parts))
         # Without a figure the heads are no table, and still say how each run ended.
         figures = Table(("Metric", *heads), rows) if rows else Listing(heads)

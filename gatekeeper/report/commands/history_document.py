@@ -13,9 +13,10 @@ from gatekeeper.report.data.compared_runs import Contrast
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.run_history import HistoryRun, HistoryWorkload, NoTrend, RunHistory, SloHistory, Trend
 from gatekeeper.report.shown_document import (
+    Beside,
     Chart,
+    Content,
     Document,
-    Line,
     Listing,
     Node,
     Note,
@@ -65,7 +66,7 @@ def _of_host(slo: SloHistory, host: str, runs: Sequence[HistoryRun]) -> Section:
     passed = sum(run.outcome == "promoted" for run in runs)
     about = f"{counted(len(runs), 'run')}, {passed} promoted. {ABOUT}"
     name = f"{slo.slo}-{host}".lower().replace(" ", "-")
-    return Section(f"{slo.slo} on {host}", (*charts, Table(HEADS, rows, "nights"), *trend), about, name)
+    return Section(f"{slo.slo} on {host}", (Beside(charts), Table(HEADS, rows, "nights"), *trend), about, name)
 
 
 def _draw(name: str, runs: Sequence[HistoryRun]) -> str:
@@ -86,7 +87,7 @@ def _bars(name: str, runs: Sequence[HistoryRun]) -> str:
     return "  ".join(filter(None, (name, _sparkline(speeds), latest, bound, count)))
 
 
-def _row(run: HistoryRun, *, is_first: bool) -> tuple[Line, ...]:
+def _row(run: HistoryRun, *, is_first: bool) -> tuple[Content, ...]:
     ended = outcome_words(run.outcome, [workload.outcome for workload in run.workloads.values()])
     memory = [f"footprint {show_bytes(run.footprint_peak)}"] if run.footprint_peak else []
     return (
@@ -136,7 +137,7 @@ def _trend(trend: Trend | NoTrend | None) -> tuple[Node, ...]:
         return (Note("trend: needs two complete runs"),)
     if isinstance(trend, NoTrend):
         return (Note(f"trend: {trend.because}"),)
-    lines: list[Line] = []
+    lines: list[Content] = []
     for name, contrasts in trend.workloads.items():
         measured = (contrast for contrast in contrasts if contrast.a is not None and contrast.b is not None)
         lines += [(Strong(f"{name}:"), _contrast(contrast)) for contrast in measured]

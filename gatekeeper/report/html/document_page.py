@@ -9,16 +9,15 @@ from importlib.resources import files
 from pathlib import PurePath
 
 from gatekeeper.core.system.run_directory import REPORT
-from gatekeeper.report.html.markup import NONE, Markup, el, facts, join, note, section, table
-from gatekeeper.report.outcome_signs import glyph_of, spaced
 from gatekeeper.report.shown_document import (
+    Beside,
     Chart,
     Code,
     Command,
+    Content,
     Document,
     Facts,
     Fold,
-    Line,
     Listing,
     Node,
     Note,
@@ -29,6 +28,8 @@ from gatekeeper.report.shown_document import (
     Strong,
     Table,
 )
+from gatekeeper.report.html.markup import NONE, Markup, el, facts, join, note, section, table
+from gatekeeper.report.outcome_signs import glyph_of, spaced
 
 
 def render_page(document: Document) -> str:
@@ -47,8 +48,8 @@ def render_sections(nodes: Sequence[Node]) -> list[Markup]:
 def render_node(node: Node) -> Markup:
     """Return a part as HTML."""
     match node:
-        case Facts(pairs):
-            markup = facts([(name, _write(value)) for name, value in pairs], "facts")
+        case Facts(pairs, kind):
+            markup = facts([(name, _write(value)) for name, value in pairs], kind)
         case Table(heads, rows, kind):
             markup = table(heads, [[_write(cell) for cell in row] for row in rows], kind) if rows else Markup("")
         case Listing(items, ordered):
@@ -61,16 +62,25 @@ def render_node(node: Node) -> Markup:
         case Command(text, about):
             markup = el("p", el("b", f"{about[:1].upper()}{about[1:]}: "), el("code", text), class_="next")
         case Section(title, children, about, name):
-            drawings = [render_node(child) for child in children if isinstance(child, Chart)]
-            beside = el("div", *drawings, class_="columns few") if drawings else None
-            rest = (render_node(child) for child in children if not isinstance(child, Chart))
-            markup = section(title, beside, *rest, about=about, name=name)
-        case Fold(title, children):
-            markup = el("details", el("summary", title), *map(render_node, children))
+            markup = section(title, *map(_render_inner, children), about=about, name=name)
+        case Fold(title, children, file):
+            parts = [el("pre", file, tabindex="0")] if file else map(render_node, children)
+            markup = el("details", el("summary", title), *parts)
+        case Beside(children):
+            few = " few" if all(isinstance(child, Chart) for child in children) else ""
+            markup = el("div", *map(_render_inner, children), class_=f"columns{few}") if children else Markup("")
     return markup
 
 
-def _write(line: Line) -> Markup:
+def _render_inner(node: Node) -> Markup:
+    """Return a part of a section, where a section is a lesser one."""
+    if not isinstance(node, Section):
+        return render_node(node)
+    about = el("p", node.about, class_="dim") if node.about else None
+    return el("div", el("h3", node.title), about, *map(render_node, node.nodes))
+
+
+def _write(line: Content) -> Markup:
     match line:
         case str():
             markup = join(line)
@@ -84,12 +94,14 @@ def _write(line: Line) -> Markup:
             markup = pill(outcome, words, kind=kind)
         case RunLink(text, run):
             markup = el("strong", el("a", text, href=(PurePath(run) / REPORT).as_posix()))
+        case Chart():
+            markup = render_node(line)
         case Remarks(parts):
             markup = join(*map(note, parts)) or NONE
     return markup
 
 
-def _spread(pieces: tuple[Line, ...]) -> Iterator[str]:
+def _spread(pieces: tuple[Content, ...]) -> Iterator[str]:
     """Yield the pieces of a line with a space between those that follow each other on it."""
     for number, piece in enumerate(pieces):
         yield " " if number and not isinstance(piece, Remarks) else ""

@@ -1,23 +1,25 @@
 """The sections of a page below its objectives, in their order: from the warm cache to the manifest."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 
 from gatekeeper.analysis.verdict.cached_contexts import CachedContext
-from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadVerdict
+from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.manifest import Model
 from gatekeeper.core.metrics import ENERGY_RATIO
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import percent, show
-from gatekeeper.core.verdict import Check, Estimate, Outcome
+from gatekeeper.core.verdict import Estimate, Outcome
 from gatekeeper.report import phrases
 from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve
 from gatekeeper.report.data.objective_rows import measured
 from gatekeeper.report.data.page_data import PageData
+from gatekeeper.report.shown_document import Beside, Chart, Content, Facts, Fold, Node, Note, Section, Strong, Table
 from gatekeeper.report.html import charts, soak_charts
 from gatekeeper.report.html.charts import Line, Scale
 from gatekeeper.report.html.document_page import render_node
-from gatekeeper.report.html.markup import Markup, el, facts, join, section, table
+from gatekeeper.report.html.markup import Markup, el
 from gatekeeper.report.html.sweep_section import sweep_section
 from gatekeeper.report.run_document import findings_section, steps_section
 
@@ -32,42 +34,46 @@ ABOUT_ENERGY = (
     "Joules a token above the power at rest, of the same work in both arms: by readings of the sensor that lie wholly "
     "inside an answer. Rest was sampled before and after the soak; the interval holds for either."
 )
+ABOUT_LATENCY = (
+    "The share of answers (time to first token) or tokens (time per token) that arrived within a time. Further left is "
+    "faster. Where the curves cross, one arm is faster for most and slower for some. A percentile is given only where "
+    "there are enough answers."
+)
 CURVE_TITLES = {"ttft": "Time to first token", "itl": "Time per token after it"}
 
 
 def sections(page: PageData) -> list[Markup]:
     """Return the sections that follow the objectives; those with nothing to show are left out."""
-    verdict = page.verdict
+    measured = (contexts_section(page.verdict), energy_section(page.verdict))
+    listed = (steps_section(page), findings_section(page), manifest_section(page))
     parts = (
-        contexts_section(verdict),
-        energy_section(verdict),
+        *(render_node(part) for part in measured if part is not None),
         sweep_section(page),
         latency_section(page),
         soak_charts.soaks(page),
-        *(render_node(part) for part in (steps_section(page), findings_section(page)) if part is not None),
-        manifest_section(page),
+        *(render_node(part) for part in listed if part is not None),
     )
     return [part for part in parts if part]
 
 
-def contexts_section(verdict: Verdict) -> Markup | None:
+def contexts_section(verdict: Verdict) -> Section | None:
     """Return turns on a warm cache by the length of their prompts; None where no workload has any."""
     measured = {work.name: work.measured.contexts for work in verdict.workloads if work.measured.contexts}
     ratios = (context.ratio for contexts in measured.values() for context in contexts)
     ends = [end for ratio in ratios if isinstance(ratio, Estimate) for end in (ratio.lo, ratio.hi)]
     across = charts.scale(ends, floor=1.0)
-    blocks = [
-        join(el("h3", name), table(CONTEXT_HEADS, [_context_row(context, across) for context in contexts], "plainly"))
+    parts = [
+        Section(name, (Table(CONTEXT_HEADS, [_context_row(context, across) for context in contexts]),))
         for name, contexts in measured.items()
     ]
-    return section("Warm cache", *blocks, about=ABOUT_CONTEXTS) if blocks else None
+    return Section("Warm cache", parts, about=ABOUT_CONTEXTS) if parts else None
 
 
-def _context_row(context: CachedContext, across: Scale) -> tuple[str, ...]:
+def _context_row(context: CachedContext, across: Scale) -> tuple[Content, ...]:
     ratio, kind = context.ratio, CONTEXT_KINDS[context.outcome]
-    drawn = "-"
+    drawn: Content = "-"
     if isinstance(ratio, Estimate):
-        drawn = charts.speedup(ratio.center, ratio.lo, ratio.hi, across, kind)
+        drawn = Chart(partial(charts.speedup, ratio.center, ratio.lo, ratio.hi, across, kind), phrases.ratio(ratio))
     return (
         f"{context.least} to {context.most}",
         drawn,
@@ -78,56 +84,40 @@ def _context_row(context: CachedContext, across: Scale) -> tuple[str, ...]:
     )
 
 
-def energy_section(verdict: Verdict) -> Markup | None:
+def energy_section(verdict: Verdict) -> Section | None:
     """Return the section; None where no objective compares the energy of the arms, or none was measured."""
-    blocks = [
-        _energy_of(workload, check)
-        for workload in verdict.workloads
-        for check in workload.checks
-        if check.metric == ENERGY_RATIO and workload.measured.energy is not None
-    ]
-    return section("Energy", *blocks, about=ABOUT_ENERGY) if blocks else None
-
-
-def _energy_of(workload: WorkloadVerdict, check: Check) -> Markup:
-    energy = workload.measured.energy
-    arms = {} if energy is None else {"plain": energy.plain, "draft": energy.drafting}
-    basis = "" if energy is None else f"; {energy.basis}"
-    said = f"{measured(check)} times the joules a token of plain decoding{basis}"
-    return join(el("h3", workload.name), charts.bars(dict(_name_bars(arms)), f"joules a token: {said}"), el("p", said))
-
-
-def _name_bars(arms: dict[str, float]) -> Iterator[tuple[str, float]]:
-    """Name each bar with its value."""
-    for arm, joules in arms.items():
-        yield f"{arm} {show(joules, 'J')}", joules
+    parts = []
+    for workload in verdict.workloads:
+        energy = workload.measured.energy
+        for check in workload.checks:
+            if check.metric == ENERGY_RATIO and energy is not None:
+                result = f"{measured(check)} times the joules a token of plain decoding; {energy.basis}"
+                bars = {f"plain {show(energy.plain, 'J')}": energy.plain}
+                bars[f"draft {show(energy.drafting, 'J')}"] = energy.drafting
+                drawn = Chart(partial(charts.bars, bars, f"joules a token: {result}"))
+                parts.append(Section(workload.name, (drawn, Note(result))))
+    return Section("Energy", parts, about=ABOUT_ENERGY) if parts else None
 
 
 def latency_section(page: PageData) -> Markup | None:
     """Return medians as a table, and the curves behind it; None where nothing was timed."""
     if not page.distributions:
         return None
-    columns, rows = [], []
+    columns: list[Node] = []
+    rows: list[tuple[Content, ...]] = []
     for distributions in page.distributions:
-        source = f"{distributions.source}, {describe_setting(distributions.setting)}"
-        figures = [_draw_curves(CURVE_TITLES[metric], arms) for metric, arms in distributions.curves.items()]
-        columns.append(el("div", el("h3", distributions.workload), *figures))
+        curves = [partial(_draw_curves, CURVE_TITLES[metric], arms) for metric, arms in distributions.curves.items()]
+        columns.append(Section(distributions.workload, [Chart(draw) for draw in curves]))
         quantiles = [
             _show_arms(distributions.curves.get(metric, {}), place)
             for metric in CURVE_TITLES
             for place in ((0, 1, 2) if metric == "itl" else (0,))
         ]
-        rows.append((el("strong", distributions.workload), *quantiles, el("span", source, class_="dim")))
-    about = (
-        "The share of answers (time to first token) or tokens (time per token) that arrived within a time. Further "
-        "left is faster. Where the curves cross, one arm is faster for most and slower for some. A percentile is "
-        "given only where there are enough answers."
-    )
-    drawings = el("div", *columns, class_="columns")
+        source = f"{distributions.source}, {describe_setting(distributions.setting)}"
+        rows.append((Strong(distributions.workload), *quantiles, source))
     heads = ("Workload", *(f"{title}, median" for title in CURVE_TITLES.values()), "p95", "p99", "Measured in")
-    return section(
-        "Latency", table(heads, rows, "plainly"), el("p", about, class_="dim"), soak_charts.legend(), drawings
-    )
+    parts = (Table(heads, rows), Note(ABOUT_LATENCY), Chart(soak_charts.legend), Beside(columns))
+    return render_node(Section("Latency", parts))
 
 
 def _show_arms(arms: Mapping[str, Curve], place: int) -> str:
@@ -163,10 +153,10 @@ def _show_quantiles(curve: Curve) -> str:
     )
 
 
-def manifest_section(page: PageData) -> Markup:
+def manifest_section(page: PageData) -> Section:
     """Return the policy, and what was fixed before the first token."""
     frozen = page.manifest
-    rows = [
+    rows: list[tuple[str, Content]] = [
         ("manifest", page.verdict.manifest_sha256),
         ("SLO", f"{frozen.slo.name} {frozen.slo.sha256[:16]}"),
         *([("target", _describe_model(frozen.target))] if frozen.target is not None else []),
@@ -180,20 +170,16 @@ def manifest_section(page: PageData) -> Markup:
         ("versions", ", ".join(f"{name} {version}" for name, version in frozen.versions.items())),
     ]
     manifest_json = json.dumps(frozen.document(), indent=1, sort_keys=True, ensure_ascii=False)
-    policy = el("p", "No policy was written: an unproven or unfinished run changes nothing.")
-    if page.policy is not None:
-        policy = _fold("policy.toml: what to deploy, with its guards", page.policy)
-    return section(
-        "Policy and manifest" if page.progress is None else "Manifest",
-        policy if page.progress is None else None,
-        el("details", el("summary", "Models, canaries and versions"), facts(rows, "rows")),
-        _fold("manifest.json: what was fixed before the first token", manifest_json),
-        name="files",
+    files: tuple[Node, ...] = (
+        Fold("Models, canaries and versions", (Facts(rows, "rows"),)),
+        Fold("manifest.json: what was fixed before the first token", file=manifest_json),
     )
-
-
-def _fold(title: str, text: str) -> Markup:
-    return el("details", el("summary", title), el("pre", text, tabindex="0"))
+    if page.progress is not None:
+        return Section("Manifest", files, name="files")
+    policy: Node = Note("No policy was written: an unproven or unfinished run changes nothing.")
+    if page.policy is not None:
+        policy = Fold("policy.toml: what to deploy, with its guards", file=page.policy)
+    return Section("Policy and manifest", (policy, *files), name="files")
 
 
 def _describe_model(model: Model) -> str:
