@@ -53,8 +53,9 @@ def versus(
     \b
     gatekeeper versus http://127.0.0.1:8080/v1 http://127.0.0.1:8081/v1
     """
+    from gatekeeper.report.document_text import render_text
     from gatekeeper.versus.system_comparison import compare_systems
-    from gatekeeper.versus.versus_text import versus_text
+    from gatekeeper.versus.versus_document import versus_document
 
     if slo is None:
         a, b = (side if "://" in side else str(SloPath().convert(side, None, None)) for side in (a, b))
@@ -65,7 +66,7 @@ def versus(
             (a, b), slo, workload, out,
             seconds=seconds, resume=resume, observers=watching, canaries=canaries, target=target,
         )  # fmt: skip
-    show(result, versus_text(result), as_json=as_json)
+    show(result.document(), render_text(versus_document(result)), as_json=as_json)
     return 1 if fail_on and result.is_worse else 0
 
 

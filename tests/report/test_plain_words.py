@@ -11,9 +11,10 @@ from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.report.commands.admit_text import admit_text
 from gatekeeper.report.data.progress import Progress
 from gatekeeper.report.data.workload_summary import summary_of
+from gatekeeper.report.document_text import render_text
 from gatekeeper.report.terminal.progress_lines import plain_lines
+from gatekeeper.versus.versus_document import versus_document
 from gatekeeper.versus.versus_result import ComparedSide, MetricComparison, VersusResult
-from gatekeeper.versus.versus_text import versus_text
 from tests.builders.page_data import PAGE, event
 from tests.builders.slo import generation, steady
 
@@ -63,12 +64,11 @@ def test_acceptance_of_one_side_is_not_called_unmeasured() -> None:
     drafting_side = replace(plain_side, label="B", name="B", measured=accepted)
     missing = MetricComparison("acceptance_rate", Missing("no answer has a value for it"), "not measured")
 
-    lines = versus_text(
-        VersusResult("s", "w", 0.95, plain_side, drafting_side, (), (missing,), None, (), 20.0, 1, None)
-    ).splitlines()
+    result = VersusResult("s", "w", 0.95, plain_side, drafting_side, (), (missing,), None, (), 20.0, 1, None)
+    lines = [" ".join(line.split()) for line in render_text(versus_document(result)).splitlines()]
 
     assert "B: B: 78.9 % of drafted tokens accepted" in lines
-    assert "acceptance_rate: only B shows that it drafts, so there is nothing to compare" in lines
+    assert "acceptance_rate - only B shows that it drafts, so there is nothing to compare" in lines
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
-"""What `versus` prints."""
+"""What `versus` shows."""
 
 from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO, PASS_RATES
 from gatekeeper.core.text import listed
 from gatekeeper.core.units import percent, show, show_interval, show_seconds
 from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.report.shown_document import Document, Facts, Listing, Table
 from gatekeeper.versus.answer_comparison import WordComparison
 from gatekeeper.versus.versus_result import ComparedSide, MetricComparison, VersusResult
 
@@ -12,18 +13,16 @@ ACCEPTANCE = "acceptance_rate"
 _RIGHT = {None: "right", "json": "of JSON right", "tool": "of tool calls right"}
 
 
-def versus_text(result: VersusResult) -> str:
+def versus_document(result: VersusResult) -> Document:
     """Return B over A, metric by metric, with what differs between them."""
-    lines = [f"{result.slo}, {result.workload}: {show_seconds(result.seconds)}, B over A"]
-    lines += [f"{side.label}: {_side(side)}" for side in (result.a, result.b)]
-    lines += [f"warning: {warning}" for warning in result.warnings]
-    lines += [f"{comparison.metric}: {_comparison(comparison, result)}" for comparison in result.metrics]
-    lines += _words(result.words) if result.words is not None else []
-    if result.differences:
-        lines.append(f"differs: {', '.join(result.differences)}")
-    if result.run:
-        lines.append(f"run: {result.run}")
-    return "\n".join(lines) + "\n"
+    sides = [(side.label, _side(side)) for side in (result.a, result.b)]
+    rows = [_comparison(comparison, result) for comparison in result.metrics]
+    remarks = _words(result.words) if result.words is not None else []
+    remarks += [f"differs: {', '.join(result.differences)}"] if result.differences else []
+    remarks += [f"run: {result.run}"] if result.run else []
+    warnings = [f"warning: {warning}" for warning in result.warnings]
+    nodes = (Facts(sides), Listing(warnings), Table(("Metric", "B over A", ""), rows), Listing(remarks))
+    return Document("versus", f"{result.slo}, {result.workload}: {show_seconds(result.seconds)}, B over A", nodes)
 
 
 def _side(side: ComparedSide) -> str:
@@ -58,17 +57,19 @@ def _words(words: WordComparison) -> list[str]:
     return lines
 
 
-def _comparison(comparison: MetricComparison, result: VersusResult) -> str:
-    value, says = comparison.value, comparison.says
+def _comparison(comparison: MetricComparison, result: VersusResult) -> tuple[str, str, str]:
+    """Return the metric, its change, and what that says."""
+    value, says, metric = comparison.value, comparison.says, BY_NAME[comparison.metric]
     drafting = [side.label for side in (result.a, result.b) if isinstance(side.measured.get(ACCEPTANCE), Estimate)]
-    if isinstance(value, Missing) and BY_NAME[comparison.metric].from_rounds and len(drafting) == 1:
-        return f"only {drafting[0]} shows that it drafts, so there is nothing to compare"
     if isinstance(value, Missing):
-        return f"{says}: {value.because}"
+        says = f"{says}: {value.because}"
+        if metric.from_rounds and len(drafting) == 1:
+            says = f"only {drafting[0]} shows that it drafts, so there is nothing to compare"
+        return comparison.metric, "-", says
     if not says:
-        return f"{percent(value.center, '.3g')} of the canaries have equal answers"
-    metric = BY_NAME[comparison.metric]
+        return comparison.metric, percent(value.center, ".3g"), "of the canaries have equal answers"
     if metric.pass_rate:
-        return f"{show_interval(*(percent(end, '+.3g') for end in (value.center, value.lo, value.hi)))}: {says}"
-    notes = "".join(f"; {note}" for note in value.notes)
-    return f"{(metric if metric.relative else _RATIO).show_interval(value.center, value.lo, value.hi)}: {says}{notes}"
+        change = show_interval(*(percent(end, "+.3g") for end in (value.center, value.lo, value.hi)))
+    else:
+        change = (metric if metric.relative else _RATIO).show_interval(value.center, value.lo, value.hi)
+    return comparison.metric, change, "; ".join((says, *(value.notes if not metric.pass_rate else ())))
