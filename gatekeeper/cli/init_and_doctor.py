@@ -79,7 +79,8 @@ def doctor(
     if interval is not None or platform is not None:
         option = "--as" if interval is None else "--interval"
         raise InputError(f"{option} goes with --samples", hint="for example: gatekeeper doctor --samples 10")
-    from gatekeeper.report.commands.doctor_text import doctor_text
+    from gatekeeper.report.commands.doctor_document import doctor_document
+    from gatekeeper.report.document_text import render_text
     from gatekeeper.run.start.doctor import examine
 
     if remote_host is None:
@@ -89,7 +90,7 @@ def doctor(
         from gatekeeper.run.remote.ssh import RemoteHost
 
         document = examine_host(RemoteHost(remote_host), slo)
-    show(document, doctor_text(document), as_json=as_json)
+    show(document, render_text(doctor_document(document)), as_json=as_json)
     if not document["ready"]:
         return ExitCode.UNPROVEN
     lossy = any(item["kind"] == "variable" for item in document["items"])

@@ -17,7 +17,7 @@ def _show_versions(context: click.Context, _option: click.Parameter, requested: 
     """Print the versions a bug report needs and exit."""
     if not requested or context.resilient_parsing:
         return
-    from gatekeeper.report.commands.doctor_text import versions_text
+    from gatekeeper.report.commands.doctor_document import versions_text
     from gatekeeper.run.start.versions import versions
 
     sys.stdout.write(versions_text(versions()))

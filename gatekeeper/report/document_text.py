@@ -22,6 +22,8 @@ from gatekeeper.report.shown_document import (
 )
 from gatekeeper.report.outcome_signs import spaced
 
+TITLED = Section | Fold
+
 
 def render_text(document: Document) -> str:
     """Return the text: the headline, and then the parts."""
@@ -30,29 +32,35 @@ def render_text(document: Document) -> str:
 
 
 def render_nodes(nodes: Sequence[Node]) -> list[str]:
-    """Return the lines of the parts; a section has an empty line before it."""
+    """Return the lines of the parts; a section has an empty line before and behind it."""
     lines: list[str] = []
-    for node in nodes:
-        match node:
-            case Facts(pairs):
-                lines += [f"{name}: {_write(value)}" for name, value in pairs]
-            case Table(heads, rows) if rows:
-                lines += _write_table(heads, rows)
-            case Chart(text=text) if text:
-                lines.append(text)
-            case Listing(items, ordered):
-                lines += [
-                    f"{number}. {_write(item)}" if ordered else _write(item) for number, item in enumerate(items, 1)
-                ]
-            case Note(text):
-                lines.append(_write(text))
-            case Command(text, about):
-                lines.append(f"{about}: {text}")
-            case Beside(children):
-                lines += render_nodes(children)
-            case Section(title, children) | Fold(title, children):
-                inside = (f"  {line}".rstrip() for line in render_nodes(children))
-                lines += [*([""] if lines else []), title, *inside]
+    for before, node in zip((None, *nodes), nodes, strict=False):
+        block = _render_node(node)
+        if lines and block and (isinstance(node, TITLED) or isinstance(before, TITLED)):
+            lines.append("")
+        lines += block
+    return lines
+
+
+def _render_node(node: Node) -> list[str]:
+    lines: list[str] = []
+    match node:
+        case Facts(pairs):
+            lines = [f"{name}: {_write(value)}" for name, value in pairs]
+        case Table(heads, rows) if rows:
+            lines = _write_table(heads, rows)
+        case Chart(text=text) if text:
+            lines = [text]
+        case Listing(items, ordered):
+            lines = [f"{number}. {_write(item)}" if ordered else _write(item) for number, item in enumerate(items, 1)]
+        case Note(text):
+            lines = [_write(text)]
+        case Command(text, about):
+            lines = [f"{about}: {text}"]
+        case Beside(children):
+            lines = render_nodes(children)
+        case Section(title, children) | Fold(title, children):
+            lines = [title, *(f"  {line}".rstrip() for line in render_nodes(children))]
     return lines
 
 
@@ -61,7 +69,7 @@ def _write_table(heads: Sequence[str], rows: Sequence[Sequence[Content]]) -> lis
     long = {number for row in rows for number, cell in enumerate(row) if isinstance(cell, Remarks)}
     short = [[_write(cell) for number, cell in enumerate(row) if number not in long] for row in rows]
     first, *begun = aligned([[head for number, head in enumerate(heads) if number not in long], *short])
-    lines = [first]
+    lines = [first] if any(heads) else []
     for row, begin in zip(rows, begun, strict=True):
         remarks = ((heads[number], _write(row[number])) for number in sorted(long))
         lines += [begin, *(f"    {head.lower()}: {remark}" for head, remark in remarks if remark)]

@@ -166,8 +166,3 @@ def pill(outcome: str, word: str = "", *, kind: str = "", title: str | None = No
     """Return the sign and the *word* of an outcome in its colour, or in that of *kind*."""
     text = join(sign(glyph_of(outcome)), f" {word or spaced(outcome)}")
     return el("span", text, class_=f"pill {kind or outcome}", title=title)
-
-
-def run_link(run: str, text: str) -> Markup:
-    """Return a link to the report of a run, which a page beside the folder of runs finds."""
-    return el("a", text, href=(PurePath(run) / REPORT).as_posix())
