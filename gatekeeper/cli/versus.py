@@ -66,7 +66,7 @@ def versus(
             (a, b), slo, workload, out,
             seconds=seconds, resume=resume, observers=watching, canaries=canaries, target=target,
         )  # fmt: skip
-    show(result.document(), render_text(versus_document(result)), as_json=as_json)
+    show(result, render_text(versus_document(result)), as_json=as_json)
     return 1 if fail_on and result.is_worse else 0
 
 

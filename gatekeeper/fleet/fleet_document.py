@@ -9,8 +9,19 @@ from gatekeeper.core.text import counted
 from gatekeeper.core.units import show_ratio
 from gatekeeper.fleet.fleet_record import NO_VERDICT, WORST_FIRST, FleetCell, FleetRecord
 from gatekeeper.report.data.decision import readable_time
-from gatekeeper.report.shown_document import Content, Document, Facts, Listing, Remarks, RunLink, Section, Sign, Strong, Table
 from gatekeeper.report.outcome_signs import spaced
+from gatekeeper.report.shown_document import (
+    Content,
+    Document,
+    Facts,
+    Listing,
+    Remarks,
+    RunLink,
+    Section,
+    Sign,
+    Strong,
+    Table,
+)
 
 HEADS = ("Run", "Outcome", "Speed against plain decoding", "Failed or open")
 KINDS = {ExitCode.OK: "promoted", ExitCode.UNPROVEN: "unproven"}

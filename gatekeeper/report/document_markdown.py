@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from gatekeeper.core.text import one_line
 from gatekeeper.report.data.glossary import in_words
+from gatekeeper.report.outcome_signs import glyph_of, spaced
 from gatekeeper.report.shown_document import (
     Beside,
     Chart,
@@ -24,7 +25,6 @@ from gatekeeper.report.shown_document import (
     Table,
     join_pieces,
 )
-from gatekeeper.report.outcome_signs import glyph_of, spaced
 
 LONGEST = 600
 """Characters of one cell."""

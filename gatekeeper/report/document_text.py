@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gatekeeper.core.text import aligned
+from gatekeeper.report.outcome_signs import spaced
 from gatekeeper.report.shown_document import (
     Beside,
     Chart,
@@ -20,7 +21,6 @@ from gatekeeper.report.shown_document import (
     Table,
     join_pieces,
 )
-from gatekeeper.report.outcome_signs import spaced
 
 TITLED = Section | Fold
 

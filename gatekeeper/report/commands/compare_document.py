@@ -15,9 +15,9 @@ from gatekeeper.report.data.compared_runs import (
     RunComparison,
     WorkloadResult,
 )
-from gatekeeper.report.shown_document import Code, Content, Document, Listing, Note, Section, Strong, Table
 from gatekeeper.report.outcome_signs import spaced
 from gatekeeper.report.phrases import interval
+from gatekeeper.report.shown_document import Code, Content, Document, Listing, Note, Section, Strong, Table
 
 MARKER = "<!-- gatekeeper -->"
 """By this first line a job finds its own comment of an earlier push."""

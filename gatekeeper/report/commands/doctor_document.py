@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gatekeeper.report.document import Command, Document, Facts, Listing, Node, Section, Table
+from gatekeeper.report.shown_document import Command, Document, Facts, Listing, Node, Section, Table
 
 HEADS = {
     "remote": "the remote host",

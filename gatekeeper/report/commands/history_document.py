@@ -12,6 +12,8 @@ from gatekeeper.report.commands.compare_document import change, figure
 from gatekeeper.report.data.compared_runs import Contrast
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.run_history import HistoryRun, HistoryWorkload, NoTrend, RunHistory, SloHistory, Trend
+from gatekeeper.report.outcome_signs import spaced
+from gatekeeper.report.phrases import ratio
 from gatekeeper.report.shown_document import (
     Beside,
     Chart,
@@ -27,8 +29,6 @@ from gatekeeper.report.shown_document import (
     Strong,
     Table,
 )
-from gatekeeper.report.outcome_signs import spaced
-from gatekeeper.report.phrases import ratio
 
 BARS = "▁▂▃▄▅▆▇█"
 NIGHTS = 30

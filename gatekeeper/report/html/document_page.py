@@ -9,6 +9,8 @@ from importlib.resources import files
 from pathlib import PurePath
 
 from gatekeeper.core.system.run_directory import REPORT
+from gatekeeper.report.html.markup import NONE, Markup, el, facts, join, note, section, table
+from gatekeeper.report.outcome_signs import glyph_of, spaced
 from gatekeeper.report.shown_document import (
     Beside,
     Chart,
@@ -28,8 +30,6 @@ from gatekeeper.report.shown_document import (
     Strong,
     Table,
 )
-from gatekeeper.report.html.markup import NONE, Markup, el, facts, join, note, section, table
-from gatekeeper.report.outcome_signs import glyph_of, spaced
 
 
 def render_page(document: Document) -> str:

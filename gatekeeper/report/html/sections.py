@@ -15,13 +15,13 @@ from gatekeeper.report import phrases
 from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve
 from gatekeeper.report.data.objective_rows import measured
 from gatekeeper.report.data.page_data import PageData
-from gatekeeper.report.shown_document import Beside, Chart, Content, Facts, Fold, Node, Note, Section, Strong, Table
 from gatekeeper.report.html import charts, soak_charts
 from gatekeeper.report.html.charts import Line, Scale
 from gatekeeper.report.html.document_page import render_node
 from gatekeeper.report.html.markup import Markup, el
 from gatekeeper.report.html.sweep_section import sweep_section
 from gatekeeper.report.run_document import findings_section, steps_section
+from gatekeeper.report.shown_document import Beside, Chart, Content, Facts, Fold, Node, Note, Section, Strong, Table
 
 CONTEXT_HEADS = ("Prompt, tokens", "Whole turn", "First token", "Acceptance", "Failed", "Evidence")
 CONTEXT_KINDS = {Outcome.PASS: "promoted", Outcome.FAIL: "failed", Outcome.UNPROVEN: "unproven"}
