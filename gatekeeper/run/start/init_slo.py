@@ -98,7 +98,7 @@ def propose(
         "pair": {"backend": pair.backend, "target": pair.target, "drafts": list(pair.drafts)},
         "here": here is not None,
         "why_not_here": reason if here is None else None,
-        "elsewhere": f"{tight}: gatekeeper remote certify {output} --on HOST runs it there" if tight else None,
+        "elsewhere": tight,
         "memory": fit.document() if fit is not None else None,
         "certifies_nothing": next((f"{each.message}; {each.hint}" for each in virtual_mac(facts)), None),
         "short_of_memory": f"{short.message}: {short.hint}" if short is not None else None,
@@ -168,10 +168,12 @@ def _choose(
             if facts_of(backend).loads != facts_of(pair.backend).loads:
                 continue
             names = PairNames(backend, pair.target.name, (heaviest.name,), tuple(draft.name for draft in lighter))
-            proposal, needs = _fitted(writer, names, pair, missing, available)
+            proposal, needs = _fitted(
+                writer, names, pair, missing, available, rewrite="write it into the file for a larger Mac: "
+            )
             if needs is None:
                 return proposal, None
-            tight = tight or f"{needs}; write it into the file for a larger Mac"
+            tight = tight or needs
     return None, tight
 
 
@@ -222,18 +224,33 @@ def _without_pair(models: Sequence[InspectedModel], backend: str | None, tight: 
 
 
 def _fitted(
-    writer: SloWriter, names: PairNames, pair: ModelPair, missing: Mapping[str, str], available: float | None
+    writer: SloWriter,
+    names: PairNames,
+    pair: ModelPair,
+    missing: Mapping[str, str],
+    available: float | None,
+    *,
+    rewrite: str = "",
 ) -> tuple[_Proposal, str | None]:
-    """Return the file of a pair, and in words what it needs where that is more than is *available*."""
+    """Return the file of a pair, and in words what it needs where that is more than is *available*, and what to do.
+
+    *rewrite* asks for the pair in the file, where that is another one's.
+    """
     commands = (missing[names.backend],) if names.backend in missing else ()
     text = writer.text(names, commands)
     fit = writer.fit(text, pair.target, pair.drafts[:1], available)
     needs, name = None, f"{names.target} with {names.drafts[0]}"
+    elsewhere = f"{rewrite}gatekeeper remote certify {writer.output} --on HOST runs it there"
     if fit is not None and fit.host_bytes is not None and fit.needed_now > fit.host_bytes:
         needs = f"{name} needs {show_bytes(fit.needed_now)} of memory, and {show_bytes(fit.host_bytes)} is available "
-        needs += "here until other programs are closed"
+        needs += "here until other programs are closed; "
+        closing_helps = fit.needed <= (writer.facts.get("memory_bytes") or 0)
+        needs += "close them, then run gatekeeper init again with --force" if closing_helps else elsewhere
     elif fit is not None and fit.wired_limit_is_known and fit.wired_limit is not None and fit.wired > fit.wired_limit:
-        needs = f"{name} needs {show_bytes(fit.wired)} on the GPU, and {show_bytes(fit.wired_limit)} may be wired here"
+        needs = (
+            f"{name} needs {show_bytes(fit.wired)} on the GPU, and {show_bytes(fit.wired_limit)} may be wired here; "
+        )
+        needs += elsewhere
     return _Proposal(text, names, fit, commands), needs
 
 

@@ -241,8 +241,8 @@ def short_now(
     if free is None or max(needed, floor + held) <= free:
         return []
     if floor > 0 and floor + held > free:
-        message = f"{show_bytes(free)} can be had now; weights and background load take {show_bytes(held)} of it, "
-        message += f"which leaves less than the {show_bytes(floor)} of memory_headroom"
+        taken = f"; weights and background load take {show_bytes(held)} of it, which leaves" if held else ","
+        message = f"{show_bytes(free)} can be had now{taken} less than the {show_bytes(floor)} of memory_headroom"
         possible_floor = _rounded_down(free - held)
         line = f'write at_least = "{show_bytes(possible_floor)}" for memory_headroom in the SLO'
         way_on = easier() or (line if possible_floor > 0 else "use a smaller pair, or a lighter profile in [soak]")

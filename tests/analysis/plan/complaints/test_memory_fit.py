@@ -100,6 +100,8 @@ def test_a_floor_that_cannot_be_kept_ends_the_run() -> None:
     assert held == fit.held
     assert ("not-here", "weak") == (short(held + 10e9 - 1).weight, short(held + 10e9).weight)
     assert "Xcode 2 GB" in short(held + 4.7e9).hint
+    (without_models,) = memory_fit.short_now(11e9, 9e9, str, floor=10e9)
+    assert "9 GB can be had now, less than the 10 GB of memory_headroom" == without_models.message
     assert 'at_least = "4.5 GB" for memory_headroom' in short(held + 4.7e9).hint
     assert short(held + 4.7e9, "gatekeeper certify b.toml").hint.endswith("all the same: gatekeeper certify b.toml")
     assert short(held).hint.endswith("use a smaller pair, or a lighter profile in [soak]")
