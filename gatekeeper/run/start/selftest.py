@@ -43,7 +43,7 @@ class SelftestPart:
 
     measure: Measure
     limit: float
-    """Seconds after which it is ended: twice what it takes on two slow cores that do nothing else, or more.
+    """Seconds after which it is ended: more than it takes on two slow cores that do nothing else.
 
     All limits together are five minutes.
     """
@@ -53,11 +53,11 @@ WORKER, SERVER = PROBED
 SECTIONS: Mapping[str, SelftestPart] = {
     "versions": SelftestPart(lambda _: versions(), 5),
     "conditions": SelftestPart(lambda _: host.facts(), 5),
-    "telemetry": SelftestPart(lambda _: raw_readings(), 20),
+    "telemetry": SelftestPart(lambda _: raw_readings(), 15),
     "device": SelftestPart(lambda _: device(), 25),
     "doctor": SelftestPart(lambda _: installed(), 10),
-    f"certify {WORKER}": SelftestPart(partial(selftest_runs.certify_little, WORKER), 50),
-    f"certify {SERVER}": SelftestPart(partial(selftest_runs.certify_little, SERVER), 65),
+    f"certify {WORKER}": SelftestPart(partial(selftest_runs.certify_little, WORKER), 60),
+    f"certify {SERVER}": SelftestPart(partial(selftest_runs.certify_little, SERVER), 60),
     "sampling": SelftestPart(partial(selftest_runs.time_tokens, SERVER), 45),
     f"pause {WORKER}": SelftestPart(partial(selftest_runs.time_after_pause, WORKER), 20),
     f"pause {SERVER}": SelftestPart(partial(selftest_runs.time_after_pause, SERVER), 20),
