@@ -143,8 +143,8 @@ def certify(
         from gatekeeper.report.commands.certify_text import sweep_text
 
         with observers(slo, quiet=quiet, serve=serve) as watching:
-            document = run.sweep_alone(RunRequest(slo, out, watching, **options))
-        show(document, sweep_text(document), as_json=as_json)
+            conclusion = run.sweep_alone(RunRequest(slo, out, watching, **options))
+        show(conclusion, sweep_text(conclusion), as_json=as_json)
         return ExitCode.OK
     out = run_folder(out) if out is not None and (resume or extend) else out
     with observers(slo, quiet=quiet, serve=serve) as watching:

@@ -9,7 +9,7 @@ from gatekeeper import host
 from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import compared_in_sweep
-from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
+from gatekeeper.analysis.verdict.sweep_result import SweepConclusion, sweep_conclusion
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import EventKind, Generation
 from gatekeeper.core.system.inputs import read as read_inputs
@@ -65,7 +65,7 @@ def soak_alone(request: RunRequest, *, knobs: Mapping[str, Any]) -> Finished:
         return _run_to_end(open_new(stack, request, knobs=knobs))
 
 
-def sweep_alone(request: RunRequest) -> dict[str, Any]:
+def sweep_alone(request: RunRequest) -> SweepConclusion:
     """Make the sweep in a run directory and return what it would choose, per workload."""
     with ExitStack() as stack:
         run = open_new(stack, request)
@@ -75,7 +75,7 @@ def sweep_alone(request: RunRequest) -> dict[str, Any]:
             run_sweep(run, client)
         run.telemetry.close()
         run.events.finish()
-        return sweep_conclusion(run.case(live=True)) | {"run": str(run.directory.path)}
+        return sweep_conclusion(run.case(live=True), run.directory.path)
 
 
 def _run_to_end(run: ActiveRun) -> Finished:

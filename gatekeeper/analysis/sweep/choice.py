@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import Field, PlainSerializer
 
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.lost_pairs import MAX_LOST_SHARE
@@ -9,45 +12,37 @@ from gatekeeper.analysis.plan.objectives import least_ratio
 from gatekeeper.analysis.plan.settings import PLAIN, concurrency_of, defaults, setting_document
 from gatekeeper.analysis.sweep.setting_result import SettingResult, measure_of
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
+from gatekeeper.core.document import IF_ANY, UNWRITTEN
 from gatekeeper.core.metrics import SYSTEM_RATIO
 from gatekeeper.core.records import Setting, setting
 from gatekeeper.core.slo import CHOSEN, Slo
 from gatekeeper.core.text import knob_name
 from gatekeeper.core.units import show_ratio
-from gatekeeper.core.verdict import Estimate, Finding, Missing, figures, known
+from gatekeeper.core.verdict import Estimate, Finding, Missing, figures
+
+_BY_STREAMS = (
+    Field(alias="by_concurrency"),
+    PlainSerializer(lambda ratios: [{"concurrency": streams, **figures("ratio", ratio)} for streams, ratio in ratios]),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The setting to soak."""
 
-    setting: Setting
+    setting: Annotated[Setting, PlainSerializer(setting_document)]
     because: str
-    results: tuple[SettingResult, ...] = ()
+    results: Annotated[tuple[SettingResult, ...], Field(alias="settings")] = ()
     """Of every candidate setting, the default one first."""
-    by_streams: tuple[tuple[int, Estimate | Missing], ...] = ()
+    by_streams: Annotated[tuple[tuple[int, Estimate | Missing], ...], IF_ANY, *_BY_STREAMS] = ()
     """The throughput of all streams over plain decoding's, by concurrency, where several were swept."""
-    doubt: str | None = None
+    doubt: Annotated[str | None, UNWRITTEN] = None
     """Why the sweep could not compare with plain decoding, so that plain decoding is not proven the better choice."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Return the findings of the sweep, each once."""
         return tuple(dict.fromkeys(finding for result in self.results for finding in result.findings))
-
-    def document(self) -> dict[str, object]:
-        """Return it as verdict.json writes it."""
-        return {
-            "setting": setting_document(self.setting),
-            "because": self.because,
-            "settings": [result.document() for result in self.results],
-            **known(
-                by_concurrency=[
-                    {"concurrency": streams, **figures("ratio", ratio)} for streams, ratio in self.by_streams
-                ]
-                or None,
-            ),
-        }
 
 
 def choose(slo: Slo, results: Sequence[SettingResult], workload: str, *, required: bool = False) -> Choice:

@@ -4,6 +4,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from statistics import median
 
+from pydantic import model_serializer
+
 from gatekeeper.analysis.metrics import paired_answers
 from gatekeeper.analysis.metrics.comparability import (
     after_slow_start,
@@ -88,8 +90,8 @@ class SettingResult:
         """Return whether a gain is proven: the interval over canaries lies above 1."""
         return isinstance(self.ratio, Estimate) and self.ratio.lo > 1
 
-    def document(self) -> dict[str, object]:
-        """Return it as verdict.json writes it."""
+    @model_serializer
+    def _write(self) -> dict[str, object]:
         ratio = figures("ratio", self.ratio)
         because = ratio.pop("because", None)
         return {
@@ -102,13 +104,13 @@ class SettingResult:
             **known(
                 acceptance_from="claims" if self.claimed and self.acceptance is not None else None,
                 because=because,
-                energy_ratio=self.energy and interval_document(self.energy),
+                energy_ratio=self.energy and _write_ratio(self.energy),
                 stopped=self.stop and asdict(self.stop),
             ),
         }
 
 
-def interval_document(ratio: Estimate | Missing) -> dict[str, object]:
+def _write_ratio(ratio: Estimate | Missing) -> dict[str, object]:
     """Return a ratio as verdict.json writes one that may be missing."""
     return figures("ratio", ratio) if isinstance(ratio, Estimate) else {"n": ratio.n, "because": ratio.because}
 

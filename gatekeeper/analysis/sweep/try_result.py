@@ -8,6 +8,7 @@ from gatekeeper.analysis.metrics.lost_pairs import MAX_LOST_SHARE
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.setting_result import SettingResult, setting_results
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
+from gatekeeper.core.document import document_of
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.units import show_comparison, show_ratio
 from gatekeeper.core.verdict import Estimate, Missing, rounded
@@ -34,7 +35,7 @@ class TryResult:
 
     def document(self) -> dict[str, object]:
         """Return it as `try --json` prints it."""
-        document = self.result.document()
+        document = document_of(self.result)
         figures = {key: document[key] for key in ("measure", "ratio", "lo", "hi", "n", "acceptance_rate")}
         return {
             "answer": self.word,

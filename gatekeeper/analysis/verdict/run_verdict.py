@@ -13,7 +13,7 @@ from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing_gain import Routing
 from gatekeeper.analysis.verdict.cached_contexts import CachedContext
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.document import IF_ANY, UNWRITTEN, WriteFields
+from gatekeeper.core.document import IF_ANY, UNWRITTEN, WriteFields, document_of
 from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.metrics import BY_NAME
@@ -35,7 +35,7 @@ _REQUIRED = (
     PlainSerializer(lambda required: "required" if required else "optional"),
     PlainValidator(_is_required),
 )
-_CHOICE = (PlainSerializer(lambda choice: choice.document() if choice else {}), PlainValidator(lambda _: None))
+_CHOICE = (PlainSerializer(lambda choice: document_of(choice) if choice else {}), PlainValidator(lambda _: None))
 """A stored verdict is read without the sweep's choice, which rests on more than is written of it."""
 
 GAP_TAILS = ("itl_p95", "itl_p99")

@@ -1,6 +1,11 @@
 """The result of a sweep: the setting it chooses for each workload, and findings about the system under test."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import model_serializer
 
 from gatekeeper.analysis.metrics.order_effect import carried_over
 from gatekeeper.analysis.metrics.paired_answers import successful
@@ -10,7 +15,7 @@ from gatekeeper.analysis.sweep.setting_result import setting_results
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.soak_time import clock_ran_backwards
 from gatekeeper.analysis.verdict.wrong_counters import counter_lie, impossible_counts, negative_control
-from gatekeeper.core.document import document_of
+from gatekeeper.core.document import WriteFields
 from gatekeeper.core.records import Role, Setting
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.verdict import Finding
@@ -61,17 +66,26 @@ def carried_in_sweep(case: Case) -> tuple[Finding, ...]:
     return tuple(finding for name in names for finding in carried_over(records, name, f"{name}, sweep"))
 
 
-def sweep_conclusion(case: Case) -> dict[str, object]:
-    """Return what a sweep alone would choose for each workload, and what is wrong with the system under test."""
+@dataclass(frozen=True, slots=True)
+class SweepConclusion:
+    """What a sweep alone would choose for each workload, and what is wrong with the system under test."""
+
+    slo: str
+    workloads: Mapping[str, Choice]
+    findings: tuple[Finding, ...]
+    run: str
+
+    @model_serializer(mode="wrap")
+    def _write(self, write: WriteFields) -> dict[str, Any]:
+        return {"schema": 1} | write(self)
+
+
+def sweep_conclusion(case: Case, run: Path) -> SweepConclusion:
+    """Return what the sweep of a run chooses by itself."""
     choices, _ = sweep_choices(case)
     findings = dict.fromkeys(finding for choice in choices.values() for finding in choice.findings)
     findings |= dict.fromkeys((*sweep_lies(case).values(), *negative_controls(case), *carried_in_sweep(case)))
-    return {
-        "schema": 1,
-        "slo": case.slo.name,
-        "workloads": {name: choice.document() for name, choice in choices.items()},
-        "findings": [document_of(finding) for finding in findings],
-    }
+    return SweepConclusion(case.slo.name, choices, tuple(findings), str(run))
 
 
 def sweep_lies(case: Case) -> dict[str, Finding]:

@@ -2,13 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.remedies import extension
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict
-from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
 from gatekeeper.core.errors import RESTORE_HINT, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.reasons import Reason
@@ -52,17 +50,6 @@ def load_decision(path: Path, slo_path: Path | None = None) -> Decision:
 def policy_text(directory: RunDirectory) -> str | None:
     """Return the policy file of a stored run; None where it has none."""
     return directory.read(POLICY).decode(errors="replace") if (directory.path / POLICY).is_file() else None
-
-
-def sweep_document(path: Path) -> dict[str, Any]:
-    """Return what the sweep of a stored run would choose, per workload, as `certify --only sweep` does."""
-    directory = RunDirectory(path)
-    with unreadable_as_no_proof(path):
-        text = directory.text(MANIFEST)
-        manifest = load_manifest(text.encode())
-        inputs, _ = stored_inputs(directory, manifest)
-        conclusion = sweep_conclusion(load_case(directory, inputs, manifest, text, live=True))
-    return conclusion | {"run": str(path)}
 
 
 def load_run(directory: RunDirectory, slo_path: Path | None = None) -> tuple[Case, Manifest, StoredRecords[Event]]:

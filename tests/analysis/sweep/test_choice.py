@@ -13,6 +13,7 @@ from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.sweep.choice import Choice, choose
 from gatekeeper.analysis.sweep.setting_result import SettingResult, measure_of, setting_results
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
+from gatekeeper.core.document import document_of
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing
@@ -296,7 +297,7 @@ def test_what_the_sweep_saw_is_reported() -> None:
     """
     Every setting is listed with its ratio, interval, count and acceptance, also the losers.
     """
-    document: Any = chosen(slo(sweep=LENGTHS), {"default": 1.5, "num_draft_tokens-6": 0.8}).document()
+    document: Any = document_of(chosen(slo(sweep=LENGTHS), {"default": 1.5, "num_draft_tokens-6": 0.8}))
 
     by_name = {setting["trial"]: setting for setting in document["settings"]}
     assert {"default", "num_draft_tokens-2", "num_draft_tokens-3", "num_draft_tokens-6"} == by_name.keys()
@@ -341,7 +342,7 @@ def test_a_missing_ratio_is_written_with_its_reason() -> None:
     """
     trial = laid(slo(sweep=LENGTHS)).trials[1]
 
-    document = SettingResult(trial, Missing("too few canaries", 3), "throughput_ratio", None).document()
+    document = document_of(SettingResult(trial, Missing("too few canaries", 3), "throughput_ratio", None))
 
     assert (None, None, None, 3, "too few canaries") == (
         document["ratio"],

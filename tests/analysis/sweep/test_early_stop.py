@@ -14,6 +14,7 @@ from gatekeeper.analysis.sweep.setting_result import setting_results
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend
+from gatekeeper.core.document import document_of
 from gatekeeper.core.records import Generation, Role, setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.run.requests import Client, Recorder
@@ -193,7 +194,7 @@ def test_every_stop_is_an_event_and_in_the_account() -> None:
     plan, records = run(written, STEEP, events=events)
 
     reasons = {detail["trial"]: detail["because"] for kind, detail in events if kind == "stopped"}
-    document: Any = chosen(written, plan, records).document()
+    document: Any = document_of(chosen(written, plan, records))
     written_down = {entry["trial"]: entry["stopped"]["because"] for entry in document["settings"] if "stopped" in entry}
     assert reasons == written_down
     assert " draft length 2: 0." in str(reasons["num_draft_tokens-6"])
