@@ -15,8 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE
-from gatekeeper.analysis.metrics.timing import decode_rate
+from gatekeeper.analysis.metrics.answer_table import BURST_SHARE, tabulate
 from gatekeeper.analysis.plan.settings import PLAIN, sampling_for
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.scripted.expected_texts import text_for
@@ -29,6 +28,7 @@ from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Setting, setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import UNITS_OF, parse
+from tests.builders.slo import generation
 
 MACHINES = Path(__file__).parent / "machines"
 ACCEPTANCE = 0.7
@@ -155,7 +155,8 @@ def _measured_ratio(slo: Slo, rates: Mapping[str, Any], canaries: Mapping[str, S
 
     def rate(canary: Canary, draft: str, knobs: Setting) -> float | None:
         request = DecodeRequest(canary, knobs, sampling_for(slo, canary, knobs, 1))
-        return decode_rate(resident[draft].answer(request), burst_gap)
+        answer = resident[draft].answer(request)
+        return tabulate(([generation(answer)], burst_gap)).read("decode_rate")(answer)
 
     plain_rates = {
         id(one): rate(one, slo.subject.drafts[0], PLAIN) for some in canaries.values() for one in some[:CALIBRATED]

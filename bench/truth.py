@@ -35,13 +35,14 @@ from typing import Any
 
 from bench import coverage
 from bench.rehearsal import STEADY, Rehearsed, canaries, rehearse, slo
-from gatekeeper.analysis.metrics.timing import decode_rate
+from gatekeeper.analysis.metrics.answer_table import burst_gap, tabulate
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
 from gatekeeper.core.records import Answer, Role, setting
 from gatekeeper.core.slo import Slo
+from tests.builders.slo import generation
 
 EFFECTS = (-0.10, -0.03, 0.05, 0.10)
 LATE_EFFECTS = (-0.10, -0.05, -0.03, 0.05, 0.10)
@@ -252,7 +253,7 @@ def truths(script: Mapping[str, Any]) -> dict[int, float]:
     plain = answers(draft=None)
 
     def total_time(every: Sequence[Answer]) -> float:
-        return math.fsum(1 / rate for one in every if (rate := decode_rate(one)))
+        return math.fsum(1 / rate for rate in _rates([generation(answer) for answer in every]))
 
     slower = expected_time(script, "plain") / expected_time(script, "candidate")
     return {
@@ -342,6 +343,7 @@ def _naive_of_memory(ran: Rehearsed) -> tuple[Outcome, Outcome]:
 
 def _rates(answers: Sequence[Any], repeat: int | None = None) -> list[float]:
     kept = [one for one in answers if one.role == "measured" and repeat in {None, one.repeat}]
+    decode_rate = tabulate((kept, burst_gap(kept))).read("decode_rate")
     return [rate for one in kept if (rate := decode_rate(one.answer)) is not None]
 
 

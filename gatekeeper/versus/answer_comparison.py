@@ -1,20 +1,18 @@
-"""What the answers of two systems to the same canaries show beside their speed: words, prompts, caches, bursts."""
+"""What the answers of two systems to the same canaries show beside their speed: words, prompts, caches."""
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from statistics import median
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import model_serializer
 
-from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, successful
+from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.metrics.words.exactness import distinct_outputs, same_output
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.document import WriteFields
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer, Generation
-from gatekeeper.core.records.arrivals import Arrivals
 
 EXCERPT = 24
 """Characters of each answer that are shown from the first difference on."""
@@ -127,29 +125,3 @@ def cache_doubt(label: str, answers: Iterable[Generation], *, uncached: bool) ->
     if not uncached and None in cached:
         return f"{label} does not report whether its prompts came from a cache"
     return None
-
-
-def with_own_bursts(answers: Sequence[Generation]) -> tuple[Generation, ...]:
-    """Return the answers of one system with its bursts marked: each piece that the same burst goes on from.
-
-    Neither of two systems need decode plainly, so that the gaps of the one say nothing of the other's bursts: pieces
-    closer together than a share of the system's own mean gap are one burst. Pieces that it marked itself stay.
-    """
-    spans = (generation.answer.columns for generation in successful(answers))
-    means = [
-        (arrivals.last_ns - arrivals.first_ns) / (len(arrivals) - 1)
-        for arrivals in spans
-        if len(arrivals) > 1 and arrivals.first_ns is not None and arrivals.last_ns is not None
-    ]
-    gap_ns = BURST_SHARE * median(means) if means else 0.0
-    return tuple(
-        replace(generation, answer=replace(generation.answer, arrivals=_marked(generation.answer.columns, gap_ns)))
-        for generation in answers
-    )
-
-
-def _marked(arrivals: Arrivals, gap_ns: float) -> Arrivals:
-    if arrivals.drafted or not len(arrivals):
-        return arrivals
-    goes_on = [*(gap < gap_ns for gap in arrivals.gaps_ns()), False]
-    return Arrivals(arrival._replace(drafted=follows) for arrival, follows in zip(arrivals, goes_on, strict=True))

@@ -2,18 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from statistics import fmean
 
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.pass_rates import pass_change, pass_marks
 from gatekeeper.analysis.metrics.readers import PAIR_RATIOS
-from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.analysis.stats.intervals import by_canary, proportion_bounds
 from gatekeeper.analysis.verdict.against_certified import values
 from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO, PASS_RATES, RUN_TO_RUN
-from gatekeeper.core.records import Generation
 from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.versus.versus_result import MetricComparison
 
@@ -105,17 +104,18 @@ def _decode_ratio(answers: PairedAnswers) -> Estimate | Missing:
 
     Some servers send a tool call in one piece, which has no decode speed; it is left out beside others that have one.
     """
-    in_one_piece = {pair[0].canary for pair in answers.pairs if any(_is_whole_call(generation) for generation in pair)}
+    decode_rate = answers.table.read("decode_rate")
+    in_one_piece = {
+        generation.canary
+        for generation in chain.from_iterable(answers.pairs)
+        if generation.answer.tool_calls and decode_rate(generation.answer) is None
+    }
     pairs = tuple(pair for pair in answers.pairs if pair[0].canary not in in_one_piece)
     if not in_one_piece or not pairs:
         return estimate(DECODE_RATIO, replace(answers, greedy=False))
     ratio = estimate(DECODE_RATIO, replace(answers, greedy=False, pairs=pairs))
     note = f"without {len(in_one_piece)} canaries whose tool calls come in one piece"
     return replace(ratio, notes=(*ratio.notes, note)) if isinstance(ratio, Estimate) else ratio
-
-
-def _is_whole_call(generation: Generation) -> bool:
-    return bool(generation.answer.tool_calls) and decode_rate(generation.answer) is None
 
 
 def _comparison(metric: str, value: Estimate | Missing) -> MetricComparison:

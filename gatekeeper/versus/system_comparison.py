@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gatekeeper import host
+from gatekeeper.analysis.metrics.answer_table import burst_gap, tabulate
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.pass_rates import pass_rate
@@ -26,7 +27,7 @@ from gatekeeper.core.system.run_directory import MANIFEST
 from gatekeeper.core.verdict import Missing, fact
 from gatekeeper.run.prepare import hold_host
 from gatekeeper.run.start.try_slo import CANARIES
-from gatekeeper.versus.answer_comparison import cache_doubt, compare_words, unequal_prompts, with_own_bursts
+from gatekeeper.versus.answer_comparison import cache_doubt, compare_words, unequal_prompts
 from gatekeeper.versus.metric_comparison import compare_metrics, graded_metrics
 from gatekeeper.versus.sides import SystemUnderTest, check_alike, read_side, write_slo_of_servers
 from gatekeeper.versus.versus_result import ComparedSide, MetricComparison, VersusResult
@@ -140,8 +141,10 @@ def _compare(
     a: SystemUnderTest, b: SystemUnderTest, names: tuple[str, str], seconds: float, rounds: int, run: str | None
 ) -> VersusResult:
     """Return each metric of B over A, the two sides with what each shows alone, and their words."""
-    a_answers, b_answers = (with_own_bursts(side.measured()) for side in (a, b))
-    answers = replace(a.pair(b_answers, a_answers), bursts_marked=True)
+    a_answers, b_answers = a.measured(), b.measured()
+    # Neither of two systems need decode plainly, so that the gaps of the one say nothing of the other's bursts.
+    table = tabulate(*((of_side, burst_gap(of_side)) for of_side in (a_answers, b_answers)))
+    answers = replace(a.pair(b_answers, a_answers), recorded=lambda: table)
     alone = [
         replace(answers, answers=counted_or_claimed(of_side)[0], plain=(), pairs=())
         for of_side in (a_answers, b_answers)

@@ -6,8 +6,8 @@ import pytest
 
 from gatekeeper.analysis.metrics.checks import check_bound
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.pair_speeds import speeds_of
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.readers import speeds_of
 from gatekeeper.analysis.metrics.timing import output_tokens
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import soak_answers

@@ -1,19 +1,13 @@
-"""What the answers of two systems show beside their speed: words, prompts, caches, bursts."""
+"""What the answers of two systems show beside their speed: words, prompts, caches."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.core.document import document_of
-from gatekeeper.core.records import Answer, Claims, Generation
-from gatekeeper.versus.answer_comparison import cache_doubt, compare_words, unequal_prompts, with_own_bursts
-from tests.builders.slo import answer, generation, near
-
-ROUND_S = 0.040
-"""One round of a draft."""
+from gatekeeper.core.records import Claims, Generation
+from gatekeeper.versus.answer_comparison import cache_doubt, compare_words, unequal_prompts
+from tests.builders.slo import answer, generation
 
 
 def written(*texts: str, name: str = "c", **more: Any) -> list[Generation]:
@@ -95,39 +89,3 @@ def test_a_prompt_that_may_come_from_a_cache_is_no_first_token(
     answers = written("ok", claims=Claims(cached_tokens=cached))
 
     assert is_doubtful == (cache_doubt("B", answers, uncached=uncached) is not None)
-
-
-def in_rounds(sizes: Sequence[int]) -> Answer:
-    """Return an answer whose rounds come each in one burst: the pieces 50 us apart, as a socket delivers them."""
-    return answer([ROUND_S * (turn + 1) + 5e-5 * piece for turn, size in enumerate(sizes) for piece in range(size)])
-
-
-def test_each_system_has_bursts_of_its_own() -> None:
-    """
-    Four tokens a round at 40 ms are 100 tok/s, less none of the first round's; so are single tokens at 10 ms and at
-    0.1 ms, which another system's gaps would take for one burst.
-    """
-    drafting, plain, fast = (
-        with_own_bursts([generation(arm_answer)])[0].answer
-        for arm_answer in (
-            in_rounds([4] * 8),
-            answer([0.01 * n for n in range(1, 33)]),
-            answer([1e-4 * n for n in range(1, 33)]),
-        )
-    )
-
-    assert 28 / (7 * ROUND_S + 3 * 5e-5) == near(decode_rate(drafting) or 0)
-    assert 100 == near(decode_rate(plain) or 0)
-    assert 10_000 == near(decode_rate(fast) or 0)
-
-
-def test_bursts_that_a_system_marked_stay() -> None:
-    """
-    A worker says which tokens were drafted: its marks are not replaced.
-    """
-    marked = in_rounds([4] * 8)
-    marked = replace(marked, arrivals=[piece._replace(drafted=False) for piece in marked.arrivals])
-
-    (burst,) = with_own_bursts([generation(marked)])
-
-    assert marked.arrivals == burst.answer.arrivals

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from gatekeeper.analysis.metrics.answer_table import burst_gap, tabulate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import PASS_RATES
 from gatekeeper.core.records import Generation
 from gatekeeper.core.verdict import Estimate, Missing
-from gatekeeper.versus.answer_comparison import with_own_bursts
 from gatekeeper.versus.metric_comparison import compare_metrics
 from gatekeeper.versus.versus_result import MetricComparison
 from tests.builders.slo import canary, counted, evidence, generation, known, marked, near, steady
@@ -35,8 +35,8 @@ def compared(a: Sequence[Generation], b: Sequence[Generation], **more: Any) -> d
 
 
 def rows(a: Sequence[Generation], b: Sequence[Generation], **more: Any) -> tuple[MetricComparison, ...]:
-    a, b = with_own_bursts(a), with_own_bursts(b)
-    paired = replace(evidence(b, a, **more), drift_limit=math.inf, lost_limit=0.25, bursts_marked=True)
+    table = tabulate((a, burst_gap(a)), (b, burst_gap(b)))
+    paired = replace(evidence(b, a, **more), drift_limit=math.inf, lost_limit=0.25, recorded=lambda: table)
     sides: tuple[PairedAnswers, PairedAnswers] = (
         replace(paired, answers=tuple(a), plain=(), pairs=()),
         replace(paired, plain=(), pairs=()),

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from statistics import fmean, median, median_low, variance
 
+from gatekeeper.analysis.metrics.answer_table import Read, burst_gap, tabulate
 from gatekeeper.analysis.metrics.lost_pairs import commonest_fault, similar_lengths
 from gatekeeper.analysis.metrics.pair_speeds import pair_speed
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary, successful
-from gatekeeper.analysis.metrics.timing import FASTEST, answer_rate, decode_or_answer_rate, decode_rate
+from gatekeeper.analysis.metrics.timing import FASTEST, answer_rate
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.stats.total_time import ratio
 from gatekeeper.core.metrics import ALL
@@ -127,9 +128,10 @@ def voided_metrics(findings: Iterable[Finding]) -> Mapping[str, str]:
 def instability(plain: Iterable[Generation]) -> str | None:
     """Return why plain decoding is too variable or bimodal to compare with; None where it is not."""
     measured = [generation for generation in successful(plain) if generation.role is not Role.WARMUP]
-    if (apart := _apart_from_others(measured)) is not None:
+    table = tabulate((measured, burst_gap(measured)))
+    if (apart := _apart_from_others(measured, table.read("decode_rate"))) is not None:
         return apart
-    rates = per_canary(measured, decode_or_answer_rate).values()
+    rates = per_canary(measured, table.read("speed")).values()
     groups = [[math.log(rate) for rate in repeats] for repeats in rates if len(repeats) > 1]
     n = sum(map(len, groups))
     if n < MIN_ANSWERS:
@@ -154,6 +156,7 @@ def after_slow_start(plain: Iterable[Generation]) -> list[Generation]:
     sweep, which only chooses; slow answers that come and go are left, and at least half of all.
     """
     ordered = sorted(successful(plain), key=lambda generation: generation.answer.sent_ns)
+    decode_rate = tabulate((ordered, burst_gap(ordered))).read("decode_rate")
     later: dict[int, list[float]] = defaultdict(list)
     for generation in ordered[len(ordered) // 2 :]:
         if rate := decode_rate(generation.answer):
@@ -169,7 +172,7 @@ def _length_class(generation: Generation) -> int:
     return (generation.answer.prompt_tokens or 0).bit_length()
 
 
-def _apart_from_others(measured: Iterable[Generation]) -> str | None:
+def _apart_from_others(measured: Iterable[Generation], decode_rate: Read) -> str | None:
     """Return how many answers differ from those to prompts of about their length; None where few do.
 
     A soak may ask each canary for one plain answer: then nothing shows how its own speed varies.

@@ -7,7 +7,6 @@ margin wide enough that all of them together refuse less than one sound run in a
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from statistics import fmean, median
 
 from gatekeeper.analysis.metrics.estimate import estimate
@@ -15,7 +14,6 @@ from gatekeeper.analysis.metrics.lost_pairs import MAX_LOST_SHARE
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
-from gatekeeper.analysis.metrics.timing import decode_rate, share_from, tokens_from
 from gatekeeper.analysis.metrics.words.harm import is_repetitive
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.stats.intervals import by_canary
@@ -85,7 +83,7 @@ def bundled_first_pieces(paired: PairedAnswers, about: str) -> tuple[Finding, ..
     """
     arms = {"with the draft": successful(paired.answers), "of plain decoding": successful(paired.plain)}
     shares = [
-        median(1 - share_from(generation.answer.columns, 1) for generation in answers if generation.answer.arrivals)
+        median(1 - generation.answer.columns.share_from(1) for generation in answers if generation.answer.arrivals)
         for answers in arms.values()
         if any(generation.answer.arrivals for generation in answers)
     ]
@@ -146,7 +144,7 @@ def _timings_differ(answer: Answer) -> str | None:
 
 
 def _chunks_differ(answer: Answer) -> str | None:
-    usage, chunks = answer.output_tokens, tokens_from(answer.columns.tokens, 0)
+    usage, chunks = answer.output_tokens, answer.columns.count_tokens()
     if usage is None or chunks is None:
         return None
     # Where a chunk tells how many tokens there are so far, those of reasoning that is not shown are among them.
@@ -244,7 +242,7 @@ def _faster_than_whole_answers(paired: PairedAnswers) -> str | None:
 
     The first piece of a draft is a whole round, so that time shrinks by more than the decode ratio, not by less.
     """
-    by_pieces, decoding, after_first = partial(decode_rate, together_s=paired.burst_gap), [], []
+    by_pieces, decoding, after_first = paired.table.read("decode_rate"), [], []
     for drafting, plain in _sound_pairs(paired):
         by_rate, by_time = (_log_ratio(drafting, plain, read) for read in (by_pieces, _rate_after_first))
         if by_rate is not None and by_time is not None:

@@ -3,17 +3,18 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from statistics import median
 
 import numpy as np
 
+from gatekeeper.analysis.metrics.answer_table import Read
 from gatekeeper.analysis.metrics.cached_turns import pair_timed_turns
-from gatekeeper.analysis.metrics.lost_pairs import Pair, pair_values
+from gatekeeper.analysis.metrics.lost_pairs import Pair
 from gatekeeper.analysis.metrics.over_time import settled
-from gatekeeper.analysis.metrics.pair_speeds import pair_logs, speeds_of
+from gatekeeper.analysis.metrics.pair_speeds import pair_logs, pair_speeds
 from gatekeeper.analysis.metrics.paired_answers import (
     PairedAnswers,
     in_order_of_time,
@@ -27,22 +28,25 @@ from gatekeeper.analysis.metrics.readers import (
     OfEvidence,
     OfGaps,
     OfWarmCache,
-    Read,
     answer_reader,
     reader_of,
+    speeds_of,
 )
-from gatekeeper.analysis.metrics.timing import arrived_at_once, gather_bursts, tokens_from
+from gatekeeper.analysis.metrics.timing import output_tokens
 from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting_noise
 from gatekeeper.analysis.stats.total_time import PairLogs
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric
-from gatekeeper.core.records import Answer, Generation, Role
-from gatekeeper.core.records.arrivals import UNKNOWN
+from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import CONFIDENCE
+from gatekeeper.core.text import counted
+from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Estimate, Missing, StillChanging
 
-CHUNKS_PER_TOKEN = 0.9
-"""With fewer chunks a token a server joins tokens, and a chunk says nothing of one token's time."""
+LATE_SHARE = 0.25
+"""Of the answers up to a length at most this share is read late; a server that holds back one arm holds back half."""
+HELD_BACK_S = 0.1
+"""Seconds: the beginning of an answer that took longer was not delayed on the way, but kept by its server."""
 
 
 def estimate(name: str, paired: PairedAnswers) -> Estimate | Missing:
@@ -103,11 +107,34 @@ def logs_of_pairs(metric: Metric, paired: PairedAnswers, *, limited: bool) -> Pa
 
 
 def _arrived_at_once(reader: OfAnswer, paired: PairedAnswers, generations: Iterable[Generation]) -> str:
-    """Return which answers have no speed by *reader* because they arrived at once; empty where that is not why."""
-    if not reader.needs_arrivals:
-        return ""
+    """Return how many answers have no speed by *reader* because they arrived at once, and what would show one.
+
+    Empty where that is not why. A server's own time is no speed of ours: it shows whether the answer was held back
+    until its end. Otherwise one delay on the way covered all of it, and an answer of twice the tokens cannot come in
+    that. A few among many that came in pieces, and are no longer, were held back by no server: a busy machine read
+    them late.
+    """
+    longest_gap = paired.table.read("longest_gap")
     answers = [generation.answer for generation in successful(generations)]
-    return arrived_at_once(answers, paired.burst_gap if reader.by_bursts else 0.0)
+    came = [answer for answer in answers if answer.arrivals]
+    whole = [answer for answer in came if not longest_gap(answer)]
+    if not whole or not reader.needs_arrivals:
+        return ""
+    tokens = max(map(output_tokens, whole))
+    no_longer = sum(output_tokens(answer) <= tokens for answer in came)
+    claimed = max((answer.claims.decode_seconds or 0.0 for answer in whole), default=0.0)
+    text = f"{len(whole)} of {len(answers)} answers arrived at once, the longest of {counted(tokens, 'token')}"
+    text += f", decoded in up to {show_seconds(claimed)} by the server's own timings" if claimed else ""
+    if all(answer.tool_calls for answer in whole):
+        return f"{text}: a tool call comes whole, use answer_throughput_ratio"
+    if len(whole) <= LATE_SHARE * no_longer:
+        in_pieces = f"{no_longer - len(whole)} others of at most this length came in pieces"
+        return f"{text}; {in_pieces}, so these were read late: close other programs, or measure later"
+    if claimed > HELD_BACK_S:
+        return f"{text}: the server holds them back, use answer_throughput_ratio"
+    if all(answer.finish == "length" for answer in whole):
+        return f"{text}: set max_tokens to {2 * tokens} or more"
+    return f"{text}: use prompts with answers of {2 * tokens} tokens or more"
 
 
 def _widened(estimated: Estimate | Missing, added: Callable[[], float], paired: PairedAnswers) -> Estimate | Missing:
@@ -121,8 +148,7 @@ def _widened(estimated: Estimate | Missing, added: Callable[[], float], paired: 
 
 
 def _ratio_noise(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> float:
-    read, least = reader.on(paired), None if reader.any_length else paired.least_length
-    added = partial(_noise_of_pairs, paired, read, least)
+    added = partial(_noise_of_pairs, paired, reader.on(paired), reader.least_length(paired))
     return paired.once(f"noise of {metric.name}", added, paired.pairs, paired.before)
 
 
@@ -133,8 +159,8 @@ def _noise_of_pairs(paired: PairedAnswers, read: Read, least: float | None) -> f
     """
 
     def logs(pairs: Iterable[Pair]) -> list[tuple[str, float]]:
-        values, _ = pair_values(pairs, read, least=least)
-        return [(name, math.log(drafting / plain)) for name, drafting, plain in values if min(drafting, plain) > 0]
+        speeds, _ = pair_speeds(pairs, read, least)
+        return [(speed.canary, speed.log_ratio) for speed in speeds if math.isfinite(speed.log_ratio)]
 
     if paired.interleaved:
         return lasting_noise.added_variance(logs(in_order_of_time(paired.pairs)), logs(in_order_of_time(paired.before)))
@@ -174,40 +200,11 @@ def _over_canaries(reader: OfAnswer, paired: PairedAnswers, quantile: float) -> 
     return _widened(with_population(population, frozen), noise, paired)
 
 
-@dataclass(frozen=True, slots=True)
-class PooledGaps:
-    """The gaps of the answers without a fault, pooled."""
-
-    gaps: intervals.WeightedValues
-    answers: int
-    uncounted: int
-    """Answers in which some tokens came without a chunk."""
-
-
-def pool_gaps(paired: PairedAnswers, *, per_token: bool) -> PooledGaps | Missing:
-    """Return the gaps between the bursts of the answers that are judged, weighted by their tokens where *per_token*."""
-    generations = _in_order_of_time(paired)
-    answers = [_one_token_a_chunk(generation.answer) if per_token else generation.answer for generation in generations]
-    uncounted = sum(answer is not generation.answer for answer, generation in zip(answers, generations, strict=True))
-    all_bursts = gather_bursts(answers, paired.burst_gap)
-    sizes, values, weights = all_bursts.sizes, all_bursts.gaps, np.ones(len(all_bursts.gaps))
-    if per_token:
-        if UNKNOWN in all_bursts.tokens:
-            return Missing("this server does not report how many tokens each piece of an answer has")
-        gaps = all_bursts.per_token()
-        sizes, values, weights = gaps.sizes, gaps.values, gaps.tokens
-    del all_bursts  # of a day it has tens of megabytes
-    canaries = [generation.canary for generation, size in zip(generations, sizes, strict=True) if size]
-    pooled = intervals.WeightedValues(canaries, sizes[sizes > 0], values, weights)
-    return PooledGaps(pooled, len(generations), uncounted)
-
-
 def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> Estimate | Missing:
-    name = f"gaps per {'token' if per_token else 'burst'}, joined below {paired.burst_gap}"
-    recorded = paired.once(name, lambda: pool_gaps(paired, per_token=per_token), paired.answers)
-    if isinstance(recorded, Missing):
-        return recorded
-    pooled, canaries = recorded.gaps, recorded.gaps.canaries
+    pooled = paired.table.pool_gaps(_in_order_of_time(paired), per_token=per_token)
+    if pooled is None:
+        return Missing("this server does not report how many tokens each piece of an answer has")
+    canaries = pooled.canaries
     population = intervals.pooled_quantile(pooled, quantile, paired.level)
     estimated = population
     if paired.frozen and not _too_few(population, len(set(canaries)), quantile):
@@ -219,35 +216,21 @@ def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> 
             enough = len(set(canaries)) >= intervals.frozen_samples_needed(quantile, paired.level)
             repeats = f"{len(canaries)} answers to {len(set(canaries))} canaries repeat too few of them to bound it"
             estimated = frozen or (Missing(repeats, len(set(canaries))) if enough else population)
-    counted = pooled.sums()
+    weights = pooled.sums()
     means = (
-        np.add.reduceat(pooled.values * pooled.weights, np.cumsum(pooled.sizes) - pooled.sizes) / counted
+        np.add.reduceat(pooled.values * pooled.weights, np.cumsum(pooled.sizes) - pooled.sizes) / weights
         if canaries
-        else counted
+        else weights
     )
     estimated = _widened(estimated, lambda: _value_noise(zip(canaries, means.tolist(), strict=True)), paired)
-    if isinstance(estimated, Missing) or not recorded.uncounted:
+    answers = successful(paired.answers)
+    uncounted = int(paired.table.joined[paired.table.rows(answers)].sum()) if per_token else 0
+    if isinstance(estimated, Missing) or not uncounted:
         return estimated
-    about = (
-        f"in {recorded.uncounted} of {recorded.answers} answers some tokens came without a chunk: "
-        "there a chunk counts as one"
-    )
+    about = f"in {uncounted} of {len(answers)} answers some tokens came without a chunk: there a chunk counts as one"
     return replace(estimated, notes=(about,))
 
 
 def _too_few(population: Estimate | Missing, canaries: int, quantile: float) -> bool:
     """Return whether a quantile is not bounded for prompts like these, and has too few canaries for these alone."""
     return isinstance(population, Missing) and canaries < intervals.frozen_samples_needed(quantile, CONFIDENCE)
-
-
-def _one_token_a_chunk(answer: Answer) -> Answer:
-    """Return the answer with one token a chunk, where it has hardly more tokens than chunks.
-
-    A server holds back the token that ends inside a character, so one such character would leave the gaps of a whole
-    workload unproven. Counting fewer tokens than there were makes gaps per token longer, never shorter.
-    """
-    chunks, columns = len(answer.arrivals), answer.columns
-    counted = tokens_from(columns.tokens, 0) is not None
-    if counted or answer.output_tokens is None or chunks < CHUNKS_PER_TOKEN * answer.output_tokens:
-        return answer
-    return replace(answer, arrivals=tuple(arrival._replace(tokens=1) for arrival in answer.arrivals))

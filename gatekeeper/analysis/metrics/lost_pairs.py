@@ -1,9 +1,9 @@
 """Lost pairs: two answers that cannot be compared, by a fault, their lengths or a missing value."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from gatekeeper.core.records import Answer, Generation
+from gatekeeper.core.records import Generation
 from gatekeeper.core.text import counted, quote
 from gatekeeper.core.units import percent
 
@@ -26,34 +26,6 @@ def similar_lengths(pair: Pair, least: float) -> bool:
     if length is None or other_length is None:
         return True
     return min(length, other_length) >= least * max(length, other_length)
-
-
-def pair_ratios(
-    pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, least: float | None
-) -> tuple[list[tuple[str, float]], int]:
-    """Return the canary and candidate over plain of each pair, and how many are lost to faults or missing values.
-
-    Pairs of different lengths are lost as well, unless *least* is None: then lengths do not matter.
-    """
-    values, lost = pair_values(pairs, read, least=least)
-    return [(name, drafting / plain) for name, drafting, plain in values], lost
-
-
-def pair_values(
-    pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, least: float | None
-) -> tuple[list[tuple[str, float, float]], int]:
-    """Return the canary and both values of each pair, and how many pairs are lost, as `pair_ratios` does."""
-    rows: list[tuple[str, float, float]] = []
-    lost = 0
-    for pair in pairs:
-        candidate, baseline = pair[0].answer, pair[1].answer
-        drafting = read(candidate) if candidate.fault is None else None
-        plain = read(baseline) if baseline.fault is None else None
-        if drafting is None or not plain or (least is not None and not similar_lengths(pair, least)):
-            lost += 1
-        else:
-            rows.append((pair[0].canary, drafting, plain))
-    return rows, lost
 
 
 def too_many_lost(lost: int, pairs: int, limit: float) -> str | None:

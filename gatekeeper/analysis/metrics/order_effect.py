@@ -15,7 +15,7 @@ from statistics import fmean
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
-from gatekeeper.analysis.metrics.timing import acceptance_rate, decode_or_answer_rate
+from gatekeeper.analysis.metrics.timing import acceptance_rate
 from gatekeeper.analysis.stats.fixed_canaries import LEAST_DEGREES
 from gatekeeper.analysis.stats.intervals import student_quantile
 from gatekeeper.core.records import Generation
@@ -63,11 +63,12 @@ def order_bias(paired: PairedAnswers) -> Estimate | None:
     Least squares of the sums of log speeds with a height for each canary: canaries that were answered in one order
     alone say nothing. The effect of the order on a random half of the pairs is half of the difference.
     """
+    speed = paired.table.read("speed")
     by_canary: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for drafting, plain in paired.pairs:
         if drafting.answer.fault is not None or plain.answer.fault is not None:
             continue
-        rates = [decode_or_answer_rate(generation.answer) or 0.0 for generation in (drafting, plain)]
+        rates = [speed(generation.answer) or 0.0 for generation in (drafting, plain)]
         if min(rates) > 0:
             came_second = 0.5 if drafting.answer.sent_ns > plain.answer.sent_ns else -0.5
             by_canary[drafting.canary].append((came_second, math.fsum(map(math.log, rates))))

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 
-from gatekeeper.analysis.metrics.lost_pairs import Pair, pair_ratios
+from gatekeeper.analysis.metrics.answer_table import AnswerTable
+from gatekeeper.analysis.metrics.lost_pairs import Pair
+from gatekeeper.analysis.metrics.pair_speeds import pair_speed
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, in_order_of_time, successful
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
-from gatekeeper.analysis.metrics.timing import acceptance_rate, decode_or_answer_rate
+from gatekeeper.analysis.metrics.timing import acceptance_rate
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.analysis.stats.series_change import (
     ERROR,
@@ -45,26 +47,28 @@ def plain_drift(paired: PairedAnswers) -> Change | None:
 
     A canary is compared with itself, along a straight line.
     """
-    return paired.once("drift of plain decoding", lambda: _plain_drift(paired.plain), paired.plain)
+    return paired.once("drift of plain decoding", lambda: _plain_drift(paired.plain, paired.table), paired.plain)
 
 
-def _plain_drift(plain: Sequence[Generation]) -> Change | None:
+def _plain_drift(plain: Sequence[Generation], table: AnswerTable) -> Change | None:
     last = max((generation.segment for generation in plain), default=0)  # clocks of two segments do not compare
     timed = sorted(successful(plain), key=lambda generation: generation.answer.sent_ns)
+    speed = table.read("speed")
     rates = [
         (generation.canary, math.log(rate))
         for generation in timed
-        if generation.segment == last and (rate := decode_or_answer_rate(generation.answer))
+        if generation.segment == last and (rate := speed(generation.answer))
     ]
     return straight_change(fit_changes([name for name, _ in rates], [log for _, log in rates]))
 
 
 def _logs(paired: PairedAnswers) -> Mapping[int, float | None]:
     """Return the log ratio of each pair by its identity, read once for all that need it; None where it has none."""
+    speed = paired.table.read("speed")
 
     def read(pair: Pair) -> float | None:
-        ratios, _ = pair_ratios((pair,), decode_or_answer_rate, least=paired.least_length)
-        return math.log(ratios[0][1]) if ratios and 0 < ratios[0][1] < math.inf else None
+        compared = pair_speed(pair, speed, paired.least_length)
+        return compared.log_ratio if compared is not None and math.isfinite(compared.log_ratio) else None
 
     pairs = (*paired.pairs, *paired.before)
     return paired.once("log ratios", lambda: {id(pair): read(pair) for pair in pairs}, paired.pairs, paired.before)
@@ -171,14 +175,14 @@ def _centred(part: Sequence[_Row]) -> list[tuple[float, float]]:
 
 def _with_tokens_a_round(pairs: Iterable[Pair], paired: PairedAnswers) -> list[_Row]:
     """Return what is known of each pair; NaN for its tokens where its rounds are not known."""
-    logs, rows = _logs(paired), []
+    logs, speed, rows = _logs(paired), paired.table.read("speed"), []
     for pair in pairs:
         if (log := logs[id(pair)]) is None:
             continue
         answer = pair[0].answer
         rounds, tokens = answer.rounds.rounds if answer.rounds is not None else 0, answer.output_tokens or 0
         a_round = math.log(tokens / rounds) if min(tokens, rounds) > 0 else math.nan
-        rows.append((pair[0].canary, log, a_round, math.log(decode_or_answer_rate(pair[1].answer) or 1.0)))
+        rows.append((pair[0].canary, log, a_round, math.log(speed(pair[1].answer) or 1.0)))
     return rows
 
 
@@ -271,10 +275,11 @@ def plain_swings(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
 
     Pairs swing together, so that a ratio may hold; a speed of its own, such as decode_throughput, is of no one time.
     """
+    speed = paired.table.read("speed")
     rates = [
         (generation.canary, generation.answer.sent_ns, rate)
         for generation in sorted(successful(paired.plain), key=_when)
-        if (rate := decode_or_answer_rate(generation.answer))
+        if (rate := speed(generation.answer))
     ]
     usual = {name: median(values) for name, values in by_canary((name, rate) for name, _, rate in rates).items()}
     repeated = {name for name, times in Counter(name for name, _, _ in rates).items() if times > 1}

@@ -8,12 +8,10 @@ of the pairs' ratios rewards a spread of ratios: with a third of the prompts at 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import fmean
 
+from gatekeeper.analysis.metrics.answer_table import Read
 from gatekeeper.analysis.metrics.lost_pairs import Pair, similar_lengths
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.readers import Read, answer_reader
 from gatekeeper.analysis.metrics.timing import output_tokens
 from gatekeeper.analysis.stats.total_time import PairLogs, linearised
 from gatekeeper.core.records import Generation
@@ -76,20 +74,6 @@ def pair_speeds(pairs: Iterable[Pair], read: Read, least: float | None) -> tuple
     speeds = [pair_speed(pair, read, least) for pair in pairs]
     kept = [speed for speed in speeds if speed is not None]
     return kept, len(speeds) - len(kept)
-
-
-def speeds_of(metric: str, paired: PairedAnswers) -> tuple[list[PairSpeed], list[PairSpeed], int]:
-    """Return the speeds of the pairs by a *metric*, those of the pairs before the soak, and how many pairs are lost.
-
-    They are read once for all that need them.
-    """
-    reader = answer_reader(metric)
-    read, least = reader.on(paired), None if reader.any_length else paired.least_length
-    parts = (paired.pairs, paired.before)
-    (speeds, lost), (before, _) = (
-        paired.once(f"speeds by {metric}", partial(pair_speeds, pairs, read, least), pairs) for pairs in parts
-    )
-    return speeds, before, lost
 
 
 def pair_logs(speeds: Sequence[PairSpeed], before: Sequence[PairSpeed] = (), *, total: bool) -> PairLogs:

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, TypeVar
 
 from gatekeeper.analysis.metrics import lost_pairs
+from gatekeeper.analysis.metrics.answer_table import AnswerTable, burst_gap, tabulate
 from gatekeeper.analysis.metrics.lost_pairs import MAX_LOST_SHARE, Pair
-from gatekeeper.analysis.metrics.timing import decode_rate, gaps_of
 from gatekeeper.analysis.stats import fixed_canaries, intervals
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.analysis.stats.total_time import PairLogs
@@ -15,8 +16,6 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Kind, Role, StoredRecords
 from gatekeeper.core.verdict import Estimate, Missing
 
-BURST_SHARE = 0.10
-"""Arrivals closer together than this share of plain decoding's median gap are one burst."""
 T = TypeVar("T")
 
 
@@ -59,8 +58,6 @@ class PairedAnswers:
     """The share of answers at which a test for harm must have found it to prove that there is none."""
     frozen: bool = True
     """False for an objective on the population of prompts that the canaries stand for."""
-    bursts_marked: bool = False
-    """Each answer's arrivals mark its bursts, so that no gap has to tell them."""
     interleaved: bool = True
     """The two answers of a pair follow each other, so that noise of the host which lasts longer hits both."""
     swept: "tuple[tuple[Generation, ...], tuple[Generation, ...]]" = ((), ())
@@ -76,6 +73,8 @@ class PairedAnswers:
     """Answers of the same soak in other workloads that speculate, of both arms."""
     followed: Mapping[str, StoredRecords[Any]] = field(default_factory=dict)
     """What the follow-ups of the soak recorded, by their names; a trouble names the file."""
+    recorded: Callable[[], AnswerTable] | None = None
+    """Returns the answers of the record files in columns, these among them; None: they are from no record file."""
     powers: Callable[[], AnswerPowers | str] = lambda: "no power was sampled"
     """The power drawn during each answer, or why it is not known; a day of samples is read only where it counts."""
     cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -116,12 +115,16 @@ class PairedAnswers:
         return lost_pairs.too_many_lost(lost, len(self.pairs), self.lost_limit)
 
     @property
-    def burst_gap(self) -> float:
-        """Return the seconds below which two arrivals are one burst."""
-        if self.bursts_marked:
-            return 0.0
-        answers = self.plain or self.answers
-        return self.once("burst gap", lambda: burst_gap(answers), answers)
+    def table(self) -> AnswerTable:
+        """Return the table that has these answers, and those of all pairs."""
+        return self.once("table", self._find_table, self.answers, self.plain, self.pairs, self.before)
+
+    def _find_table(self) -> AnswerTable:
+        answers = (*self.answers, *self.plain, *chain.from_iterable((*self.pairs, *self.before)))
+        if self.recorded is not None and (table := self.recorded()).has(answers):
+            return table
+        plain = self.plain or [generation for generation in self.answers if not generation.answer.rounds]
+        return tabulate((answers, burst_gap(plain)))
 
     def once(self, name: str, read: Callable[[], T], *answers: object) -> T:
         """Return what *read* makes of *answers*, computed once for every copy of this evidence."""
@@ -175,22 +178,11 @@ def values_of(answers: Iterable[Generation], read: Callable[[Answer], T | None])
     return [(canary, value) for canary, value in values if value is not None]
 
 
-def burst_gap(plain: Iterable[Generation]) -> float:
-    """Return the seconds below which arrivals are one burst: a share of plain decoding's median gap, 0 if unknown."""
-    gaps = gaps_of([generation.answer.columns for generation in successful(plain) if not generation.answer.rounds])
-    if not len(gaps):
-        return 0.0
-    middle = [(len(gaps) - 1) // 2, len(gaps) // 2]
-    gaps.partition(middle)
-    lower, upper = gaps[middle] / 1e9
-    return BURST_SHARE * float((lower + upper) / 2)
-
-
 def has_no_decode_speed(paired: PairedAnswers) -> bool:
     """Return whether answers come whole, such as tool calls, so that only the speed of whole answers exists."""
-    together = paired.burst_gap
+    decode_rate = paired.table.read("decode_rate")
     sound = [pair for pair in paired.pairs if all(generation.answer.fault is None for generation in pair)]
-    without = sum(any(decode_rate(generation.answer, together) is None for generation in pair) for pair in sound)
+    without = sum(any(decode_rate(generation.answer) is None for generation in pair) for pair in sound)
     return without > paired.lost_limit * len(sound)
 
 

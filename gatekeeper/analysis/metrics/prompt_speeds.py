@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import model_serializer
 
 from gatekeeper.analysis.metrics.over_time import settled
-from gatekeeper.analysis.metrics.pair_speeds import pair_logs, speeds_of
+from gatekeeper.analysis.metrics.pair_speeds import pair_logs
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, mean_ratio
+from gatekeeper.analysis.metrics.readers import speeds_of
 from gatekeeper.analysis.stats import fixed_canaries
 from gatekeeper.core.document import WriteFields
 from gatekeeper.core.verdict import Estimate, StillChanging

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from gatekeeper.analysis.metrics import cached_turns, pass_rates, shares, timing
+from gatekeeper.analysis.metrics.answer_table import Column, Read
 from gatekeeper.analysis.metrics.host.energy import energy_ratio
 from gatekeeper.analysis.metrics.over_time import acceptance_window_min
+from gatekeeper.analysis.metrics.pair_speeds import PairSpeed, pair_speeds
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.warm_up_gain import delta_after_pause
 from gatekeeper.analysis.metrics.words.harm import harm
@@ -14,19 +16,16 @@ from gatekeeper.analysis.metrics.words.likelihood import nll_delta
 from gatekeeper.analysis.metrics.words.replayed_rounds import replay_agreement
 from gatekeeper.analysis.metrics.words.sampled_tokens import sampled_answers, sampled_tokens
 from gatekeeper.core.metrics import ALL, BY_NAME, ENERGY_RATIO, PASS_RATES, SYSTEM_RATIO
-from gatekeeper.core.records import Answer, Role
+from gatekeeper.core.records import Role
 from gatekeeper.core.verdict import Estimate, Missing
-
-Read = Callable[[Answer], float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class OfAnswer:
     """One value an answer: the metric is a quantile of it over canaries, or its ratio to plain decoding's."""
 
-    read: Callable[..., float | None]
-    by_bursts: bool = False
-    """*read* takes the seconds below which two arrivals are one burst."""
+    read: Read | Column
+    """A function of one answer, or the column of the table that has its value."""
     needs_arrivals: bool = False
     """An answer that arrived at once has no value."""
     any_length: bool = False
@@ -34,13 +33,13 @@ class OfAnswer:
     unread: str = "no answer has a value for it"
     """Why there is no estimate where no answer has a value."""
 
-    def at(self, burst_gap: float) -> Read:
-        """Return the function of one answer, where arrivals closer together than *burst_gap* seconds are one burst."""
-        return partial(self.read, together_s=burst_gap) if self.by_bursts else self.read
-
     def on(self, paired: PairedAnswers) -> Read:
         """Return the function of one answer of this evidence."""
-        return self.at(paired.burst_gap if self.by_bursts else 0.0)
+        return paired.table.read(self.read) if isinstance(self.read, str) else self.read
+
+    def least_length(self, paired: PairedAnswers) -> float | None:
+        """Return the least ratio of two lengths at which answers are compared; None: whatever their lengths are."""
+        return None if self.any_length else paired.least_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +67,11 @@ class OfWarmCache:
 Reader = OfAnswer | OfGaps | OfEvidence | OfWarmCache
 
 READERS: Mapping[str, Reader] = {
-    "throughput_ratio": OfAnswer(timing.decode_rate, by_bursts=True, needs_arrivals=True),
+    "throughput_ratio": OfAnswer("decode_rate", needs_arrivals=True),
     "answer_throughput_ratio": OfAnswer(timing.answer_rate),
     "system_throughput_ratio": OfAnswer(timing.answer_rate),
-    "decode_throughput": OfAnswer(timing.decode_rate, needs_arrivals=True),
-    "plain_decode_throughput": OfAnswer(timing.decode_rate, needs_arrivals=True),
+    "decode_throughput": OfAnswer("decode_rate", needs_arrivals=True),
+    "plain_decode_throughput": OfAnswer("decode_rate", needs_arrivals=True),
     "prefill_throughput": OfAnswer(
         timing.prefill_rate,
         unread="no answer says how long its prompt was read, and the time to first token holds more than that",
@@ -85,8 +84,8 @@ READERS: Mapping[str, Reader] = {
     "acceptance_window_min": OfEvidence(acceptance_window_min),
     "itl": OfGaps(per_token=True),
     "round_gap": OfGaps(per_token=False),
-    "stall": OfAnswer(timing.longest_gap, by_bursts=True),
-    "tpot": OfAnswer(timing.seconds_per_token, needs_arrivals=True),
+    "stall": OfAnswer("longest_gap"),
+    "tpot": OfAnswer("seconds_per_token", needs_arrivals=True),
     "answer_latency": OfAnswer(lambda answer: answer.seconds),
     **{name: OfEvidence(partial(pass_rates.pass_delta, kind=rate.kind)) for name, rate in PASS_RATES.items()},
     ENERGY_RATIO: OfEvidence(energy_ratio),
@@ -118,6 +117,20 @@ def answer_reader(name: str) -> OfAnswer:
     reader = reader_of(name)
     assert isinstance(reader, OfAnswer), name
     return reader
+
+
+def speeds_of(metric: str, paired: PairedAnswers) -> tuple[list[PairSpeed], list[PairSpeed], int]:
+    """Return the speeds of the pairs by a *metric*, those of the pairs before the soak, and how many pairs are lost.
+
+    They are read once for all that need them.
+    """
+    reader = answer_reader(metric)
+    read, least = reader.on(paired), reader.least_length(paired)
+    parts = (paired.pairs, paired.before)
+    (speeds, lost), (before, _) = (
+        paired.once(f"speeds by {metric}", partial(pair_speeds, pairs, read, least), pairs) for pairs in parts
+    )
+    return speeds, before, lost
 
 
 PAIR_RATIOS = tuple(

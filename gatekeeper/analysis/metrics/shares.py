@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from gatekeeper.analysis.metrics.lost_pairs import commonest_fault
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary, successful
-from gatekeeper.analysis.metrics.timing import came_in_bursts
 from gatekeeper.analysis.metrics.words import exactness
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
 from gatekeeper.analysis.metrics.words.harm import CUT_SHORT
@@ -17,6 +16,8 @@ from gatekeeper.core.verdict import Estimate, Missing, fact
 
 BURSTY_LENGTH = 16
 """Shorter answers have too few bursts to tell drafting from a stall."""
+BURSTY = 1.2
+"""More tokens a burst than this are not one token at a time; a stop token without text adds no burst."""
 BURSTS_SHOWN, BURSTS_STRAY = 0.2, 0.05
 """At least this share of the drafting arm's answers must come in bursts, and at most this share of the plain arm's."""
 COMPLETE = frozenset({"stop", "tool_calls"})
@@ -94,12 +95,12 @@ def _show_by_bursts(paired: PairedAnswers) -> Estimate | Missing:
 
     That shows whether the draft was used at all, not how often.
     """
-    together = paired.burst_gap
+    table = paired.table
     drafting, plain = (
         [
-            came_in_bursts(generation.answer, together)
+            tokens > BURSTY * table.count_bursts(generation.answer)
             for generation in successful(arm)
-            if (generation.answer.output_tokens or 0) >= BURSTY_LENGTH
+            if (tokens := generation.answer.output_tokens or 0) >= BURSTY_LENGTH
         ]
         for arm in (paired.answers, paired.plain)
     )

@@ -7,6 +7,7 @@ from itertools import chain
 from statistics import fmean
 from typing import Literal
 
+from gatekeeper.analysis.metrics.answer_table import AnswerTable, burst_gap, tabulate
 from gatekeeper.analysis.metrics.pair_speeds import pair_logs, pair_speed
 from gatekeeper.analysis.metrics.paired_answers import AnswerPowers, PairedAnswers, pair_answers
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS, answer_reader
@@ -43,6 +44,10 @@ class SweepAnswers:
     canaries: Mapping[str, Canary]
     """By id."""
     by_trial: Mapping[str, tuple[Generation, ...]]
+    parts: tuple[tuple[Sequence[Generation], float], ...]
+    """The answers of each trial, with the gap that tells their bursts."""
+    table: AnswerTable
+    """All of these answers in columns."""
     powers: Callable[[], AnswerPowers | str] = lambda: "no power was sampled"
     """The power drawn during each answer, rest included, or why it is not known."""
 
@@ -85,6 +90,7 @@ class SweepAnswers:
                 drift_limit=math.inf,
                 lost_limit=MOST_LOST,
                 interleaved=self.plan.shares_process,
+                recorded=lambda: self.table,
                 powers=self.powers,
             )
         )
@@ -135,9 +141,14 @@ def sweep_answers(
     workload: str,
     canaries: Sequence[Canary] = (),
 ) -> SweepAnswers:
-    """Gather the answers of *workload* from the records of a sweep by trial."""
+    """Gather the answers of *workload* from the records of a sweep by trial; a trial's baseline tells its bursts."""
     by_trial = {
         name: tuple(generation for generation in generations if generation.workload == workload)
         for name, generations in records.items()
     }
-    return SweepAnswers(slo, plan, workload, {canary.id: canary for canary in canaries}, by_trial)
+    baselines = {trial.name: trial.baseline for trial in plan.trials}
+    parts = tuple(
+        (answers, burst_gap(by_trial.get(baselines.get(name, name), ()))) for name, answers in by_trial.items()
+    )
+    named = {canary.id: canary for canary in canaries}
+    return SweepAnswers(slo, plan, workload, named, by_trial, parts, tabulate(*parts))

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
 from gatekeeper.analysis.follow_ups import FOLLOW_UPS
 from gatekeeper.analysis.follow_ups.follow_up import FollowUp, Needs, Soaked
+from gatekeeper.analysis.metrics.answer_table import AnswerTable, burst_gap, tabulate
 from gatekeeper.analysis.metrics.host.energy import answer_powers
 from gatekeeper.analysis.metrics.host.host_series import HostSamples, host_segment, run_segment
 from gatekeeper.analysis.metrics.lost_pairs import Pair
@@ -61,6 +63,10 @@ class Case:
     """Findings of the freeze stage."""
     doubts: tuple[Doubt, ...] = ()
     """Why nothing can be promoted, whatever the records show: a host other than the SLO's, a damaged record."""
+    sweeps: dict[str, SweepAnswers] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What `sweep_answers` read, by workload; a changed copy of this case reads it again."""
+    tables: dict[str, AnswerTable] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The table that `table_of` read last: one workload is judged at once, and a day has tens of megabytes of them."""
     needs: dict[str, Mapping[str, Needs]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What `needs_after` found of each soak, by its file; a changed copy of this case finds it again."""
 
@@ -69,10 +75,27 @@ class Case:
         """Return the answers of the sweep by the name of the trial."""
         return {name: recorded.records for name, recorded in self.sweep.items()}
 
+    def table_of(self, workload: str) -> AnswerTable:
+        """Return every answer of the sweep and the soaks to *workload* in columns, which are computed once.
+
+        The plain answers of a soak tell its bursts.
+        """
+        if workload not in self.tables:
+            parts = [*self.sweep_answers(workload).parts]
+            for recorded in self.soaks.values():
+                answers = [answer for answer in recorded.records if answer.workload == workload]
+                parts.append((answers, burst_gap([answer for answer in answers if answer.arm == "plain"])))
+            self.tables.clear()
+            self.tables[workload] = tabulate(*parts)
+        return self.tables[workload]
+
     def sweep_answers(self, workload: str) -> SweepAnswers:
         """Return what the sweep recorded of *workload*."""
-        answers = sweep_answers(self.slo, self.plan, self.sweep_records, workload, self.canaries[workload])
-        return replace(answers, powers=lambda: _sweep_powers(self))
+        if workload not in self.sweeps:
+            answers = sweep_answers(self.slo, self.plan, self.sweep_records, workload, self.canaries[workload])
+            self.sweeps[workload] = answers
+        # Not kept with a reference to this case: in a cycle, a day's records would outlive their last use.
+        return replace(self.sweeps[workload], powers=lambda: _sweep_powers(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +139,7 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
             before=_pairs_before(case, workload, knobs) if speculating else (),
             swept=_swept(case, workload, knobs) if speculating else ((), ()),
             elsewhere=_elsewhere(case, soak, workload, end) if speculating else (),
+            recorded=partial(case.table_of, workload),
             powers=lambda: _powers(case, soak, answers),
         )
     )

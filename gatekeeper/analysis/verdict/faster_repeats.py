@@ -6,17 +6,17 @@ compared with itself within each arm, over the whole run.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from gatekeeper.analysis.metrics.answer_table import Read
 from gatekeeper.analysis.metrics.lost_pairs import Pair
 from gatekeeper.analysis.metrics.over_time import running_seconds
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
 from gatekeeper.analysis.stats.intervals import Floats, student_quantile
 from gatekeeper.analysis.verdict.case import Case
@@ -41,7 +41,6 @@ _TIMED = frozenset(metric.name for metric in ALL if metric.speed_ratio or Sight.
 _PAIRED = frozenset(metric.name for metric in ALL if metric.name in _TIMED and metric.against_plain)
 
 Arm = Literal["plain", "candidate"]
-Read = Callable[[Answer], float | None]
 
 
 class Repeat(NamedTuple):
@@ -79,6 +78,8 @@ class History:
     answers: tuple[Generation, ...]
     ages: tuple[float, ...]
     """Of the process, by answer: seconds since the sweep began, or the soak."""
+    speed: Read
+    """Of an answer: its decode rate, else the rate of the whole."""
     cache: dict[tuple[Arm, Read], tuple[dict[str, Generation], Gains]] = field(default_factory=dict, compare=False)
     """What was computed of an arm: its first answers and its gains, which are read several times."""
 
@@ -145,7 +146,7 @@ def history(case: Case, soak: SoakPlan, workload: str) -> History:
         generations.sort(key=lambda generation: (generation.segment, generation.answer.sent_ns))
         answers += generations
         ages += running_seconds(generations)
-    return History(tuple(answers), tuple(ages))
+    return History(tuple(answers), tuple(ages), case.table_of(workload).read("speed"))
 
 
 def examine_repeats(past: History, evidence: PairedAnswers, about: str) -> tuple[PairedAnswers, tuple[Finding, ...]]:
@@ -163,7 +164,7 @@ def examine_repeats(past: History, evidence: PairedAnswers, about: str) -> tuple
 
 def _seen_in(past: History, arm: Arm, other_arm: Arm, *, alone: bool) -> str | None:
     """Describe how repeats of *arm* differ from its first answers, where those of the *other* arm do not."""
-    reads: tuple[Read, Read] = (_pieces_per_token, decode_or_answer_rate)
+    reads: tuple[Read, Read] = (_pieces_per_token, past.speed)
     pieces, speeds = ((past.gains(arm, read, alone=alone), past.gains(other_arm, read)) for read in reads)
     return _fewer_pieces(*pieces) or _faster(*speeds)
 

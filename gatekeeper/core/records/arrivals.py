@@ -130,6 +130,26 @@ class Arrivals(Sequence[Arrival]):
         """Yield when the pieces arrived, in monotonic nanoseconds; their gaps are faster."""
         return iter(()) if self.first_ns is None else accumulate(self.gaps_ns(), initial=self.first_ns)
 
+    def seconds(self) -> float:
+        """Return the time from the first piece to the last."""
+        return (self.last_ns - self.first_ns) / 1e9 if self.first_ns is not None and self.last_ns is not None else 0.0
+
+    def count_tokens(self) -> int | None:
+        """Return the tokens of all pieces; None where one has no count, or there is none."""
+        counts = memoryview(self.tokens).cast("q").tolist()
+        return sum(counts) if counts and UNKNOWN not in counts else None
+
+    def share_from(self, first: int) -> float:
+        """Return the share of the tokens that the pieces from the *first* on stand for: their share of the text.
+
+        A server that sends the beginning at once, and the rest piece by piece, decoded the pieces alone in the time
+        between them. Where no text is known, each piece stands for as many.
+        """
+        if not self.characters:
+            return (len(self) - first) / len(self)
+        sizes = memoryview(self.characters).cast("q").tolist()
+        return float(sum(sizes[first:]) / (sum(sizes) or 1))
+
     def in_order(self) -> bool:
         """Return whether no piece arrived before the one before it."""
         return self._gap_type == "I" or min(self.gaps_ns()) >= 0

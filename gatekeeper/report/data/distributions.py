@@ -1,13 +1,13 @@
 """The distributions of time to first token and of token gaps, by workload and arm."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
-from gatekeeper.analysis.metrics.timing import gather_bursts, ttft
+from gatekeeper.analysis.metrics.timing import ttft
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.stats.intervals import Floats, samples_needed
@@ -89,8 +89,7 @@ def _of_workload(case: Case, workload: WorkloadVerdict) -> Distributions:
     if measurement is None:
         return Distributions(workload.name, "", {})
     source, setting, evidence = measurement
-    # Where both arms were measured, plain decoding's burst gap counts for both, as in the metrics.
-    arms = {"candidate": evidence, "plain": replace(evidence, answers=evidence.plain, pairs=())}
+    arms = {"candidate": evidence, "plain": evidence.plain_alone}
     if not any(speculates(generation.setting) for generation in evidence.answers):
         arms = {"plain": evidence}
     curves: dict[str, dict[str, Curve]] = {}
@@ -98,7 +97,7 @@ def _of_workload(case: Case, workload: WorkloadVerdict) -> Distributions:
         enough = partial(_enough, len(successful(arm_evidence.answers)), evidence.level)
         for metric, arm_curve in (
             ("ttft", _ttft(arm_evidence, enough)),
-            ("itl", _itl(arm_evidence, evidence.burst_gap, enough)),
+            ("itl", _itl(arm_evidence, enough)),
         ):
             if arm_curve is not None:
                 curves.setdefault(metric, {})[arm] = arm_curve
@@ -127,7 +126,7 @@ def _ttft(evidence: PairedAnswers, enough: Callable[[float], bool]) -> Curve | N
     return curve(np.array(values), np.ones(len(values)), enough)
 
 
-def _itl(evidence: PairedAnswers, together_s: float, enough: Callable[[float], bool]) -> Curve | None:
+def _itl(evidence: PairedAnswers, enough: Callable[[float], bool]) -> Curve | None:
     """Return the token-normalised gaps: a burst of m tokens after a gap g counts m times g/m."""
-    gaps = gather_bursts([generation.answer for generation in successful(evidence.answers)], together_s).per_token()
-    return curve(gaps.values, gaps.tokens, enough)
+    gaps = evidence.table.pool_gaps(successful(evidence.answers), per_token=True)
+    return None if gaps is None else curve(gaps.values, gaps.weights.copy(), enough)

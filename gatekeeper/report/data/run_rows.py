@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gatekeeper.analysis.metrics.paired_answers import burst_gap
-from gatekeeper.analysis.metrics.timing import answer_rate, decode_rate, prefill_rate, ttft
+from gatekeeper.analysis.metrics.answer_table import Read, burst_gap, tabulate
+from gatekeeper.analysis.metrics.timing import answer_rate, prefill_rate, ttft
 from gatekeeper.core.records import Generation, HostSample, Reading, Role
 
 OF_GENERATION = ("key", "trial", "workload", "canary", "arm", "repeat", "segment", "concurrency")
@@ -131,8 +131,10 @@ def answer_rows(run: str, files: Iterable[AnswerFile]) -> Iterator[AnswerRow]:
     baseline = _burst_gaps(file for file in files if file.phase == "sweep")
     for file in files:
         gaps = {**baseline, **_burst_gaps(part for part in files if part.soak == file.soak is not None)}
+        table = tabulate(*(([generation], gaps.get(generation.workload, 0.0)) for generation in file.records))
+        decode_rate = table.read("decode_rate")
         for generation in file.records:
-            yield _row(run, file, generation, gaps.get(generation.workload, 0.0))
+            yield _row(run, file, generation, decode_rate)
 
 
 def _burst_gaps(files: Iterable[AnswerFile]) -> Mapping[str, float]:
@@ -145,7 +147,7 @@ def _burst_gaps(files: Iterable[AnswerFile]) -> Mapping[str, float]:
     return {workload: burst_gap(answers) for workload, answers in plain.items()}
 
 
-def _row(run: str, file: AnswerFile, generation: Generation, together_s: float) -> AnswerRow:
+def _row(run: str, file: AnswerFile, generation: Generation, decode_rate: Read) -> AnswerRow:
     answer, knobs = generation.answer, dict(generation.setting)
     knobs_named: dict[str, Any] = {name: knobs.get(name) for name in OF_SETTING}
     rounds, claims, until_first_s = answer.rounds, answer.claims, ttft(answer)
@@ -158,7 +160,7 @@ def _row(run: str, file: AnswerFile, generation: Generation, together_s: float) 
         ended_at=generation.at or None,
         ttft_ms=None if until_first_s is None else until_first_s * 1e3,
         answer_ms=answer.seconds * 1e3,
-        decode_tok_per_s=decode_rate(answer, together_s),
+        decode_tok_per_s=decode_rate(answer),
         answer_tok_per_s=answer_rate(answer),
         prefill_tok_per_s=prefill_rate(answer),
         rounds=rounds.rounds if rounds else None,

@@ -1,13 +1,15 @@
 """The sweep, answer by answer, for a chart that is filtered by workload, knob and metric."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from gatekeeper.analysis.metrics.answer_table import Read
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.lost_pairs import pair_ratios
+from gatekeeper.analysis.metrics.pair_speeds import pair_speed
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.readers import PAIR_RATIOS, PAIR_SPEEDS, Read, answer_reader
+from gatekeeper.analysis.metrics.readers import PAIR_RATIOS, PAIR_SPEEDS, answer_reader
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.plan.sweep_plan import Trial
 from gatekeeper.analysis.verdict.case import Case
@@ -119,8 +121,8 @@ def _answers(trial: Trial, evidence: PairedAnswers) -> Iterator[SweepAnswer]:
     def ratio(generation: Generation, read: Read) -> float | None:
         if id(generation) not in pairs:
             return None
-        ratios, _ = pair_ratios([pairs[id(generation)]], read, least=evidence.least_length)
-        return ratios[0][1] if ratios else None
+        speed = pair_speed(pairs[id(generation)], read, evidence.least_length)
+        return math.exp(speed.log_ratio) if speed is not None else None
 
     for generation in evidence.answers:
         answer = generation.answer

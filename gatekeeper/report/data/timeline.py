@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from gatekeeper.analysis.metrics.answer_table import Read
 from gatekeeper.analysis.metrics.host.host_series import missing_status, readings
 from gatekeeper.analysis.metrics.over_time import acceptance_windows
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
-from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, soak_answers
@@ -200,7 +200,7 @@ def _timeline(
         min(generation.at for _, generation in answers),
         seconds=rounded(axis.length),
         settings={workload: setting_document(knobs) for workload, knobs in settings.items()},
-        dots=_dots(answers, axis, {name: evidence.burst_gap for name, evidence in gathered.items()}),
+        dots=_dots(answers, axis, {name: case.table_of(name).read("decode_rate") for name in gathered}),
         windows=_windows(gathered, axis),
         ratios=tuple(ratio_stretches(gathered, axis.place)),
         lanes=tuple(_lane(samples, places, axis.length, *lane) for lane in LANES),
@@ -210,11 +210,13 @@ def _timeline(
     )
 
 
-def _dots(answers: Sequence[tuple[float, Generation]], axis: _Axis, together_s: Mapping[str, float]) -> tuple[Dot, ...]:
+def _dots(
+    answers: Sequence[tuple[float, Generation]], axis: _Axis, decode_rates: Mapping[str, Read]
+) -> tuple[Dot, ...]:
     dots = []
     for ended, generation in every_nth(answers, MOST_ANSWERS, lambda pair: pair[1].answer.fault):
         answer, workload = generation.answer, generation.workload
-        speed = decode_rate(answer, together_s[workload]) if answer.fault is None else None
+        speed = decode_rates[workload](answer) if answer.fault is None else None
         near, tokens = rounded(speed) if speed is not None else None, answer.output_tokens
         dots.append(
             Dot(axis.place(ended), near, workload, generation.arm, generation.canary, tokens, fault=answer.fault)

@@ -4,6 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
+from gatekeeper.analysis.metrics.timing import FASTEST, output_tokens
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import CONFIDENCE
 from gatekeeper.core.text import describe_setting
@@ -13,6 +14,29 @@ RECENT = 20
 """Answers over which the median of speed and acceptance is shown."""
 LEAST_CANARIES = 5
 """With fewer canaries than this in both arms no ratio is shown."""
+
+
+LEAST_READS = 4
+"""Fewer reads than this say nothing of the speed at which an answer was decoded."""
+READ_TOGETHER_S = 100e-6
+"""Pieces closer together than this were read together."""
+
+
+def live_speed(generation: Generation) -> float | None:
+    """Return the decode rate, or that of the whole answer; None where its pieces were read together.
+
+    On a busy machine a stream is read long after it arrived, all at once: its gaps are then those of reading. Pieces
+    that carry what was drafted were timed where they were decoded.
+    """
+    from gatekeeper.analysis.metrics.answer_table import tabulate  # noqa: PLC0415 (numpy, once it measures)
+
+    answer = generation.answer
+    timed, pieces = bool(answer.columns.drafted), len(answer.columns)
+    table = tabulate(([generation], 0.0 if timed else READ_TOGETHER_S))
+    if pieces > 1 and not timed and table.count_bursts(answer) < min(LEAST_READS, pieces):
+        return None
+    speed = table.read("speed")(answer)
+    return speed if speed is not None and speed < FASTEST else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +106,11 @@ class WorkloadProgress:
         if generation.role is Role.WARMUP:
             return
         self.answered += 1
-        from gatekeeper.analysis.metrics import timing  # noqa: PLC0415 (numpy, once it measures)
-
-        speed = timing.live_rate(answer)
-        self.read_at_once += speed is None and timing.decode_rate(answer) is not None
+        speed = live_speed(generation)
+        self.read_at_once += speed is None and len(answer.columns) > 1 and output_tokens(answer) > 0
         if speed is not None:
             self.speeds.setdefault(trial, deque(maxlen=RECENT)).append(speed)
-            tokens = timing.output_tokens(answer)
-            self.times.setdefault(trial, _Times()).add(generation.canary, 1 / speed, tokens)
+            self.times.setdefault(trial, _Times()).add(generation.canary, 1 / speed, output_tokens(answer))
             self.stale = True
         counts = answer.rounds or answer.claims
         if counts.drafted and counts.accepted is not None:

@@ -10,7 +10,6 @@ import pytest
 from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.metrics.consistency import bundled_first_pieces, contradictions
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.analysis.metrics.words.harm import harm
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.records import Answer, Claims, Generation, Rounds, StoredRecords
@@ -203,8 +202,7 @@ def test_a_bundle_counts_by_its_text() -> None:
     """
     Twenty of 32 tokens come at once: the other twelve are what was decoded after them, at 100 tokens a second.
     """
-    assert near(100.0) == decode_rate(bundled(20).answer)
-    assert near(100.0) == decode_rate(bundled(1).answer)
+    assert [near(100.0), near(100.0)] == evidence([bundled(20), bundled(1)]).table.decode_rate.tolist()
 
 
 def test_a_bundle_is_named() -> None:

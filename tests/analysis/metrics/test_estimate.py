@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE
 from gatekeeper.analysis.metrics.pass_rates import pass_rate
-from gatekeeper.analysis.metrics.timing import bursts
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.metrics import ALL, SPEED_RATIOS
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Tie
@@ -204,15 +202,15 @@ def test_itl_tail_sees_the_gap_a_mean_would_hide() -> None:
 
 def test_itl_merges_what_arrives_within_a_tenth_of_plain_decodings_gap() -> None:
     """
-    Plain decoding's median gap is 0.1 s, so that chunks 5 ms apart are one burst and chunks 20 ms apart are two.
+    Plain decoding's mean gap is 0.1 s, so that chunks 5 ms apart are one burst and chunks 20 ms apart are two.
     """
     candidate, plain = twins(6, lambda _: answer([0.1, 0.3, 0.305, 0.6, 0.62]), lambda _: steady(0.1))
-    paired = evidence(candidate, plain)
 
-    assert pytest.approx(0.1 * BURST_SHARE) == paired.burst_gap
-    merged_bursts = bursts(candidate[0].answer, paired.burst_gap)
-    assert [pytest.approx(0.2), pytest.approx(0.3), pytest.approx(0.02)] == [gap for gap, _ in merged_bursts]
-    assert [2, 1, 1] == [tokens for _, tokens in merged_bursts]
+    pooled = evidence(candidate, plain).table.pool_gaps(candidate[:1], per_token=True)
+
+    assert pooled is not None
+    assert [near(0.1), near(0.3), near(0.02)] == pooled.values.tolist()
+    assert [2, 1, 1] == pooled.weights.tolist()
 
 
 def test_itl_of_uncounted_chunks_is_unknown() -> None:

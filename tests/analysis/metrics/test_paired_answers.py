@@ -1,20 +1,15 @@
 """The evidence: which answers are compared with which."""
 
+import math
+
 import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.lost_pairs import (
-    MIN_LENGTH_RATIO,
-    MIN_LENGTH_RATIO_SAMPLED,
-    pair_ratios,
-    similar_lengths,
-)
-from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE
-from gatekeeper.analysis.metrics.timing import decode_rate
-from gatekeeper.analysis.stats.intervals import by_canary
+from gatekeeper.analysis.metrics.lost_pairs import MIN_LENGTH_RATIO, MIN_LENGTH_RATIO_SAMPLED, similar_lengths
+from gatekeeper.analysis.metrics.readers import speeds_of
 from gatekeeper.core.records import Role
 from gatekeeper.core.verdict import Estimate
-from tests.builders.slo import answer, because, counted, evidence, generation, known, steady, twins
+from tests.builders.slo import answer, because, evidence, generation, known, near, steady, twins
 
 
 def test_pairs_by_their_pair() -> None:
@@ -111,12 +106,11 @@ def test_every_pair_is_either_read_or_lost() -> None:
     """
     candidate, plain = twins(7, lambda at: steady(0.05, count=4 if at in {1, 3} else 8), lambda _: steady(0.1))
     candidate[5] = generation(steady(0.05, fault="died"), "c-005", pair="p5")
-    pairs = evidence(candidate, plain).pairs
 
-    ratios, lost = pair_ratios(pairs, decode_rate, least=MIN_LENGTH_RATIO)
+    speeds, _, lost = speeds_of("throughput_ratio", evidence(candidate, plain))
 
-    assert (3, {"c-000", "c-002", "c-004", "c-006"}) == (lost, set(by_canary(ratios)))
-    assert [2.0] == [pytest.approx(ratio) for ratio in by_canary(ratios)["c-006"]]
+    assert (3, ["c-000", "c-002", "c-004", "c-006"]) == (lost, [speed.canary for speed in speeds])
+    assert [near(2.0)] * 4 == [math.exp(speed.log_ratio) for speed in speeds]
 
 
 @pytest.mark.parametrize("metric", ["throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio"])
@@ -128,19 +122,6 @@ def test_half_an_answer_is_no_speed_where_lengths_are_not_drawn(metric: str) -> 
 
     assert "6 of 6 pairs are lost" in because(estimate(metric, evidence(candidate, plain)))
     assert isinstance(estimate(metric, evidence(candidate, plain, greedy=False)), Estimate)
-
-
-def test_the_plain_gap_is_read_off_plain_answers() -> None:
-    """
-    The gap is plain decoding's, between arrivals in seconds: its own where it is judged itself, never a round's.
-    """
-    candidate, plain = twins(3, lambda _: steady(0.5), lambda _: steady(0.25, sent_s=7))
-    drafting = [generation(steady(0.5, rounds=counted(2, 8, 6)))]
-
-    assert 0.25 * BURST_SHARE == evidence(candidate, plain).burst_gap
-    assert 0.25 * BURST_SHARE == evidence(plain).burst_gap
-    assert evidence(drafting).burst_gap == 0.0
-    assert evidence([generation(answer([0.1]))]).burst_gap == 0.0
 
 
 def test_one_pair_too_many_is_too_many() -> None:

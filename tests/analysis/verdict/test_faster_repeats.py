@@ -6,8 +6,8 @@ import random
 import numpy as np
 import pytest
 
+from gatekeeper.analysis.metrics.answer_table import tabulate
 from gatekeeper.analysis.metrics.over_time import running_seconds
-from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.verdict.faster_repeats import History, Repeat, _gains, examine_repeats
 from gatekeeper.core.records import Generation, setting
 from tests.builders.slo import evidence, generation, steady
@@ -32,7 +32,8 @@ def asked(speeds: list[tuple[str, str, float]], length: int = 4) -> list[Generat
 
 
 def told(answers: list[Generation]) -> History:
-    return History(tuple(answers), tuple(running_seconds(answers)))
+    speed = tabulate((answers, 0.0)).read("speed")
+    return History(tuple(answers), tuple(running_seconds(answers)), speed)
 
 
 def kinds(answers: list[Generation]) -> list[str]:
@@ -129,7 +130,9 @@ def test_a_faster_setting_is_no_replay() -> None:
         [(arm, f"c-{at}", {"candidate": 2.0}.get(arm, 1.0)) for at in range(COUNT) for arm in ("candidate", "plain")]
     )
 
-    assert {} == told([*slow, *fast]).gains("candidate", decode_or_answer_rate).by_canary
+    past = told([*slow, *fast])
+
+    assert {} == past.gains("candidate", past.speed).by_canary
 
 
 @pytest.mark.parametrize("compared", [2, COUNT])

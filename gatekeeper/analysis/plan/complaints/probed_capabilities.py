@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gatekeeper.analysis.metrics.estimate import CHUNKS_PER_TOKEN
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
-from gatekeeper.analysis.metrics.timing import tokens_from
+from gatekeeper.analysis.metrics.timing import CHUNKS_PER_TOKEN
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.manifest import ArrivalTimes
 from gatekeeper.core.metrics.metric import Sight
@@ -100,7 +99,7 @@ def _counts_pieces(answer: Answer) -> bool:
 
     Of a short answer a few tokens inside characters may be held back, which are few in a whole answer.
     """
-    counted = tokens_from(answer.columns.tokens, 0) is not None
+    counted = answer.columns.count_tokens() is not None
     return counted or len(answer.arrivals) + WHOLE_TOKENS >= CHUNKS_PER_TOKEN * (answer.output_tokens or 0)
 
 
