@@ -5,7 +5,6 @@ from collections.abc import Iterable
 
 from gatekeeper.core.records import Answer, Generation
 
-
 CHUNKS_PER_TOKEN = 0.9
 """With fewer chunks a token a server joins tokens, and a chunk says nothing of one token's time."""
 FASTEST = 5000.0

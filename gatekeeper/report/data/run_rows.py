@@ -1,12 +1,13 @@
 """A run as rows of two tables: an answer and a host sample, with what is unknown as None and never as 0."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gatekeeper.analysis.metrics.answer_table import Read, burst_gap, tabulate
 from gatekeeper.analysis.metrics.timing import answer_rate, prefill_rate, ttft
-from gatekeeper.core.records import Generation, HostSample, Reading, Role
+from gatekeeper.core.records import Generation, HostSample, Reading
 
 OF_GENERATION = ("key", "trial", "workload", "canary", "arm", "repeat", "segment", "concurrency")
 OF_ANSWER = ("sent_ns", "ended_ns", "prompt_tokens", "output_tokens", "finish", "fault")
@@ -126,25 +127,21 @@ class AnswerFile:
 
 
 def answer_rows(run: str, files: Iterable[AnswerFile]) -> Iterator[AnswerRow]:
-    """Yield a row an answer, file by file; decode speeds take arrivals as bursts as the verdict of the run does."""
+    """Yield a row an answer, file by file; plain answers of a soak tell its bursts, those of the sweep all others."""
     files = list(files)
-    baseline = _burst_gaps(file for file in files if file.phase == "sweep")
+    plain: dict[tuple[str | None, str], list[Generation]] = defaultdict(list)
     for file in files:
-        gaps = {**baseline, **_burst_gaps(part for part in files if part.soak == file.soak is not None)}
-        table = tabulate(*(([generation], gaps.get(generation.workload, 0.0)) for generation in file.records))
+        for generation in file.records:
+            if generation.arm == "plain" and file.phase in {"sweep", "soak"}:
+                plain[file.soak, generation.workload].append(generation)
+    gaps = {stage: burst_gap(answers) for stage, answers in plain.items()}
+    for file in files:
+        of_sweep = {workload: gap for (soak, workload), gap in gaps.items() if soak is None}
+        of_file = of_sweep | {workload: gap for (soak, workload), gap in gaps.items() if soak == file.soak}
+        table = tabulate(*(([generation], of_file.get(generation.workload, 0.0)) for generation in file.records))
         decode_rate = table.read("decode_rate")
         for generation in file.records:
             yield _row(run, file, generation, decode_rate)
-
-
-def _burst_gaps(files: Iterable[AnswerFile]) -> Mapping[str, float]:
-    """Return, by workload, the seconds below which two arrivals are one burst, from the plain answers of *files*."""
-    plain: dict[str, list[Generation]] = {}
-    for file in files:
-        for generation in file.records:
-            if generation.arm == "plain" and generation.role is not Role.WARMUP:
-                plain.setdefault(generation.workload, []).append(generation)
-    return {workload: burst_gap(answers) for workload, answers in plain.items()}
 
 
 def _row(run: str, file: AnswerFile, generation: Generation, decode_rate: Read) -> AnswerRow:

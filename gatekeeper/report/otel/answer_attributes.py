@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
+from gatekeeper.analysis.metrics.timing import ttft
 from gatekeeper.analysis.verdict.soak_time import clock_ran_backwards
 from gatekeeper.backends import facts_of
 from gatekeeper.core.records import Generation
@@ -16,7 +17,6 @@ _CLASS = re.compile(r"[A-Za-z]+(?: [A-Za-z]+){0,3}")
 def answer_attributes(identity: RunIdentity, generation: Generation) -> dict[str, Value]:
     """Return the attributes of an answer's span: the conventions of OpenTelemetry, then gatekeeper's own."""
     answer = generation.answer
-    first = (answer.arrivals[0].at_ns - answer.sent_ns) / 1e9 if answer.arrivals else None
     return {
         **identity.model,
         **identity.server(generation.arm),
@@ -24,7 +24,7 @@ def answer_attributes(identity: RunIdentity, generation: Generation) -> dict[str
         "gen_ai.request.stream": True,
         "gen_ai.response.model": answer.claims.model,
         "gen_ai.response.finish_reasons": [answer.finish] if answer.finish is not None else None,
-        "gen_ai.response.time_to_first_chunk": first,
+        "gen_ai.response.time_to_first_chunk": ttft(answer),
         "gen_ai.usage.input_tokens": answer.prompt_tokens,
         "gen_ai.usage.output_tokens": answer.generated_tokens,
         "gen_ai.usage.cache_read.input_tokens": answer.claims.cached_tokens,

@@ -6,10 +6,10 @@ it again changes nothing.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 
 from opentelemetry.sdk.metrics import export as sdk
 
+from gatekeeper.analysis.metrics.timing import ttft
 from gatekeeper.core.records import Generation, HostSample
 from gatekeeper.report.otel import metric_names
 from gatekeeper.report.otel.answer_attributes import error_type, shift_ns, span_of, speculation, wall_ns
@@ -78,16 +78,14 @@ def _measured(
     }
     failed: dict[str, Value] = {} if answer.fault is None else {"error.type": error_type(answer.fault)}
     yield names.duration, shared | failed, [answer.seconds]
-    times = [piece.at_ns for piece in answer.arrivals]
-    if times:
-        first = (times[0] - answer.sent_ns) / 1e9
+    if (first := ttft(answer)) is not None:
         yield names.first_chunk, shared, [first]
-        if len(times) > 1:
-            yield names.output_chunk, shared, [(after - before) / 1e9 for before, after in pairwise(times)]
+        if gaps := [gap / 1e9 for gap in answer.columns.gaps_ns()]:
+            yield names.output_chunk, shared, gaps
         if identity.in_process and answer.fault is None:
             yield names.first_token, shared, [first]
             if answer.output_tokens is not None and answer.output_tokens > 1:
-                yield names.output_token, shared, [(times[-1] - times[0]) / 1e9 / (answer.output_tokens - 1)]
+                yield names.output_token, shared, [answer.columns.seconds() / (answer.output_tokens - 1)]
     for tokens, count in ((names.input_tokens, answer.prompt_tokens), (names.output_tokens, answer.output_tokens)):
         if count is not None:
             yield tokens.histogram, {**shared, **dict(tokens.attributes)}, [count]
