@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from statistics import median
 
 import numpy as np
@@ -173,11 +174,7 @@ def _noise_of_pairs(paired: PairedAnswers, read: Read, least: float | None) -> f
 
 def _in_order_of_time(paired: PairedAnswers) -> list[Generation]:
     """Return the judged answers without a fault in the order of their requests, by which noise that lasts shows."""
-
-    def sent(generation: Generation) -> tuple[int, int, str, str]:
-        return generation.segment, generation.answer.sent_ns, generation.canary, generation.key
-
-    return sorted(successful(paired.answers), key=sent)
+    return sorted(successful(paired.answers), key=attrgetter("moment"))
 
 
 def _value_noise(values: Iterable[tuple[str, float]]) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from statistics import fmean
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
@@ -85,7 +86,7 @@ def carried_over(records: Iterable[Generation], workload: str, about: str) -> tu
     setting, as `order_bias` does.
     """
     answers, _ = counted_or_claimed(tuple(record for record in records if record.arm == "candidate"))
-    ordered = sorted(answers, key=lambda generation: (generation.segment, generation.answer.sent_ns))
+    ordered = sorted(answers, key=attrgetter("moment"))
     followed = [
         (before, generation, rate)
         for before, generation in pairwise(ordered)

@@ -4,6 +4,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from statistics import fmean, median
 
 from gatekeeper.analysis.metrics.answer_table import AnswerTable
@@ -207,7 +208,7 @@ def acceptance_windows(paired: PairedAnswers) -> dict[tuple[int, int], float | N
     window_ns = round(paired.window_s * 1e9)
     drafted: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
     begun: dict[int, int] = {}
-    for one in sorted(successful(paired.answers), key=lambda one: (one.segment, one.answer.sent_ns)):
+    for one in sorted(successful(paired.answers), key=attrgetter("moment")):
         start = begun.setdefault(one.segment, one.answer.sent_ns)
         number = (one.answer.ended_ns - start) // window_ns
         if one.answer.rounds is not None:
@@ -245,7 +246,7 @@ def acceptance_collapse(paired: PairedAnswers, about: str) -> tuple[Finding, ...
     best: dict[str, float] = {}
     fallen: list[tuple[float, float]] = []
     known = 0
-    for generation in sorted(earlier, key=_when) + sorted(answers, key=_when):
+    for generation in sorted(earlier, key=attrgetter("moment")) + sorted(answers, key=attrgetter("moment")):
         rate = acceptance_rate(generation.answer)
         if rate is None:
             continue
@@ -266,10 +267,6 @@ def acceptance_collapse(paired: PairedAnswers, about: str) -> tuple[Finding, ...
     return (Finding(FindingKind.ACCEPTANCE_COLLAPSED, about, detail, advice, frozenset(SPEED_RATIOS)),)
 
 
-def _when(generation: Generation) -> tuple[int, int]:
-    return generation.segment, generation.answer.sent_ns
-
-
 def plain_swings(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
     """Return a finding if plain decoding was at times a quarter faster than at others, each canary against itself.
 
@@ -278,7 +275,7 @@ def plain_swings(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
     speed = paired.table.read("speed")
     rates = [
         (generation.canary, generation.answer.sent_ns, rate)
-        for generation in sorted(successful(paired.plain), key=_when)
+        for generation in sorted(successful(paired.plain), key=attrgetter("moment"))
         if (rate := speed(generation.answer))
     ]
     usual = {name: median(values) for name, values in by_canary((name, rate) for name, _, rate in rates).items()}

@@ -155,11 +155,7 @@ def pair_answers(paired: PairedAnswers) -> PairedAnswers:
 
 def in_order_of_time(pairs: Iterable[Pair]) -> list[Pair]:
     """Return the pairs in the order in which their candidate's requests were sent."""
-
-    def sent(pair: Pair) -> tuple[int, int, str, str]:
-        return pair[0].segment, pair[0].answer.sent_ns, pair[0].canary, pair[0].key
-
-    return sorted(pairs, key=sent)
+    return sorted(pairs, key=lambda pair: pair[0].moment)
 
 
 def successful(answers: Iterable[Generation]) -> list[Generation]:

@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple
 
@@ -143,7 +144,7 @@ def history(case: Case, soak: SoakPlan, workload: str) -> History:
     ages: list[float] = []
     for stage in stages:
         generations = [answer for answer in stage if answer.workload == workload]
-        generations.sort(key=lambda generation: (generation.segment, generation.answer.sent_ns))
+        generations.sort(key=attrgetter("moment"))
         answers += generations
         ages += running_seconds(generations)
     return History(tuple(answers), tuple(ages), case.table_of(workload).read("speed"))

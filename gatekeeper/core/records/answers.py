@@ -209,6 +209,11 @@ class Generation:
         except TypeError:  # a list as a knob's value, which no run writes
             return
 
+    @property
+    def moment(self) -> tuple[int, int, str, str]:
+        """Return what sorts answers by when they were sent: each uninterrupted part of a run has a clock of its own."""
+        return self.segment, self.answer.sent_ns, self.canary, self.key
+
 
 @lru_cache(maxsize=256)
 def _first_setting(setting: Setting, _written: str) -> Setting:
