@@ -23,6 +23,7 @@ NEEDED = {
     "were counted": "report the counts of this server to its developers; else remove the objective",
     "does not report": "use a server that reports it; else remove the objective",
     "too few canaries": "add canaries, or soak longer; else remove the objective",
+    "answers to each, show that": "add canaries, or soak longer; else raise visible_harm",
     "canaries show that": "add so many distinct canaries, or raise visible_harm",
 }
 """What it takes, by the reason why no longer soak helps."""

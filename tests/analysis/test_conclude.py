@@ -502,7 +502,7 @@ def test_a_draft_that_loses_after_another_workload_is_named_by_the_sweep() -> No
     A draft that accepts a tenth right after a longer request loses on short prompts, so that no soak drafts there: the
     sweep alone, of eight canaries twice, says what the loss depends on; with the same acceptance throughout nothing is.
     """
-    case = bare({"short": LOSING, "long": WINNING}, optional=("short", "long"), sweep={"repeats": 2})
+    case = bare({"short": LOSING, "long": WINNING}, optional=("short", "long"), sweep={"repeats": 2, "budget": 16})
 
     def recorded(after_long: int) -> Case:
         sweep = {}

@@ -65,7 +65,10 @@ def test_a_new_quantile_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     row = workload_metrics._itl(0.999)
     monkeypatch.setitem(BY_NAME, row.name, row)
-    written = slo(objective("itl_p99.9", at_most=0.1), subject={"backend": "mlx", "target": "t", "drafts": ["d"]})
+    written = slo(
+        objective("itl_p99.9", at_most=0.1, scope="population"),
+        subject={"backend": "mlx", "target": "t", "drafts": ["d"]},
+    )
     kind = BackendTraits(
         "mlx", Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.PLAIN, 1, frozenset({"draft", "num_draft_tokens"})
     )

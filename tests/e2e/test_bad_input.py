@@ -209,14 +209,14 @@ def test_an_output_that_cannot_be_written_is_ours(scripted: Scripted) -> None:
 
 def test_a_used_directory_is_not_overwritten(scripted: Scripted) -> None:
     """
-    --out on a folder that holds something is exit code 2 and points to --resume.
+    --out on a finished run is exit code 2, and says how to look at it.
     """
     project = scripted()
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
     refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
-    assert "--resume" in refused.err
+    assert "gatekeeper report run" in refused.err
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ SAMPLED: dict[str, Any] = {
     "sampling": {"temperature": 0.7, "max_tokens": 48},
     "workload": [{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}],
     "objective": [{"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"}],
-    "soak": {"duration": "400 s"},
+    "soak": {"duration": "600 s"},
 }
 OPEN = {"canaries": {"easy-": {"acceptance": 0.9}}, "sight": AS_A_SERVER}
 

@@ -29,7 +29,7 @@ OURS = {flag.name.lower() for flag in Sight if flag.name} | {*FindingKind} | {*R
 OTHERS = {
     *("host_statistics64", "oom_kill", "weight_map", "huggingface_hub", "device_info", "kex_exchange_identification"),
     *("dflash_enabled", "mtp_enabled", "mtp_fixed_draft_depth", "speculative_algorithm", "speculative_config"),
-    "capable_python",
+    *("capable_python", "adaptive_policy_effective"),
 }
 """Names of other programs, their settings and counters, which a person finds there."""
 

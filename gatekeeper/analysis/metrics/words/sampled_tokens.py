@@ -269,6 +269,7 @@ def sampled_answers(paired: PairedAnswers, kernel: Kernel = spectrum, alarm: flo
     if (share := visible_words(sampled, alarm, shares, rng)) is not None:
         return fact(chance, count, f"{counts}; found if {percent(share, '.2g')} had other words")
     need = canaries_to_see(most, alarm)
-    advice = "more canaries, or answers to each, show that" if need is None else f"about {need} canaries show that"
+    enough = need is None or need <= len(compared)  # each with too few answers in one of the arms
+    advice = "more canaries, or answers to each, show that" if enough else f"about {need} canaries show that"
     because = f"of {counts}, greedy ones or other words would not be found in {percent(most, '.2g')}: {advice}"
     return Missing(because, count)

@@ -147,7 +147,7 @@ def missing_capabilities(
                 complaints.append(Complaint("not-here", about, message, hint))
             elif objective.of.base == "itl" and counts_pieces is False:
                 message = f"this {kind.name} did not show how many tokens each piece of two short answers has"
-                hint = "use a server that counts them or sends one token a piece, or an objective on answer_latency"
+                hint = "use a server that counts them or sends one token a piece, or an objective on answer_latency_p95"
                 complaints.append(Complaint("not-here", about, message, hint))
     return complaints
 
