@@ -7,7 +7,7 @@
 Simulated are answers of a route that was certified with an acceptance of 0.80 and has a guard at 0.60. Each answer has
 its own acceptance (a beta distribution around the truth) and length. Counters are read once a minute and cost nothing;
 canaries cost the server's time, of which the duty is the share. What decides is the package's own
-(`analysis/stats/fall_detection.py`, with the error of a policy of 30 days); `tests/live/test_watch_bench.py`
+(`live/guards/fall_detection.py`, with the error of a policy of 30 days); `tests/live/test_watch_bench.py`
 holds the bench's run of it against the package's.
 """
 
@@ -21,9 +21,9 @@ from statistics import median
 
 import numpy as np
 
-from gatekeeper.analysis.stats import fall_detection
-from gatekeeper.analysis.stats.fall_detection import WeightedValue
 from gatekeeper.core.policy import Watch
+from gatekeeper.live.guards import fall_detection
+from gatekeeper.live.guards.fall_detection import WeightedValue
 from gatekeeper.live.guards.guard_values import LEAST_SPREAD, counter_units
 from gatekeeper.live.running.deployed_server import CounterGain
 

@@ -11,11 +11,11 @@ from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
 from gatekeeper.analysis.sweep.choice import Choice
-from gatekeeper.analysis.sweep.routing_gain import routing
 from gatekeeper.analysis.verdict.answer_findings import cache_findings
 from gatekeeper.analysis.verdict.case import Case, damage_after_soak, is_due
 from gatekeeper.analysis.verdict.host_checks import DISQUALIFYING, host_checks
 from gatekeeper.analysis.verdict.ladder_state import LadderState
+from gatekeeper.analysis.verdict.routing_gain import routing
 from gatekeeper.analysis.verdict.run_verdict import (
     SETTLED,
     AbandonedStep,

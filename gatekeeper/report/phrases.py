@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from gatekeeper.analysis.metrics.prompt_speeds import EACH
 from gatekeeper.analysis.sweep.choice import Choice
-from gatekeeper.analysis.sweep.routing_gain import Routing
 from gatekeeper.analysis.sweep.setting_result import SettingResult
+from gatekeeper.analysis.verdict.routing_gain import Routing
 from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdict
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.text import counted, describe_setting, listed

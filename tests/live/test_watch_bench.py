@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from bench import watch, watch_falls
-from gatekeeper.analysis.stats import fall_detection, sequential
+from gatekeeper.analysis.stats import sequential
 from gatekeeper.core.verdict import Outcome
+from gatekeeper.live.guards import fall_detection
 from gatekeeper.live.guards.guard_judgement import judge_series
 from gatekeeper.live.guards.guard_values import (
     LEAST_SPREAD,

@@ -10,8 +10,8 @@ from pydantic import Field, PlainSerializer, PlainValidator, model_serializer, m
 from gatekeeper.analysis.metrics.host.energy import EnergyUse
 from gatekeeper.analysis.metrics.prompt_speeds import PromptSpeeds
 from gatekeeper.analysis.sweep.choice import Choice
-from gatekeeper.analysis.sweep.routing_gain import Routing
 from gatekeeper.analysis.verdict.cached_contexts import CachedContext
+from gatekeeper.analysis.verdict.routing_gain import Routing
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.document import IF_ANY, UNWRITTEN, WriteFields, document_of
 from gatekeeper.core.errors import did_you_mean

@@ -16,7 +16,6 @@ from gatekeeper.analysis.metrics.host.host_series import HostSamples
 from gatekeeper.analysis.metrics.host.host_throttling import throttle_time_by_sensors
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.plan.settings import setting_document, speculates
-from gatekeeper.analysis.stats import fall_detection
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import PASS_RATE, PASS_RATES
 from gatekeeper.core.metrics.metric import PassRate
@@ -25,7 +24,7 @@ from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import CONFIDENCE
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, fact
-from gatekeeper.live.guards import guard_values
+from gatekeeper.live.guards import fall_detection, guard_values
 from gatekeeper.live.guards.guard_values import GuardSeries, acceptance_spread
 from gatekeeper.live.guards.recent_samples import GuardEvidence
 
@@ -310,7 +309,7 @@ def _judge_whole_set(guard: Guard, measured: MeasuredRoute, evidence: PairedAnsw
 def answers_until_seen(policy: Policy, route: Route, guard: Guard) -> int | None:
     """Return the answers after which *guard* sees acceptance at half of what was certified; None: it never would.
 
-    This is the mean of the evidence of an answer (`analysis/stats/fall_detection.py`) against what the policy's life
+    This is the mean of the evidence of an answer (`live/guards/fall_detection.py`) against what the policy's life
     needs.
     """
     certified = route.measured.acceptance_rate

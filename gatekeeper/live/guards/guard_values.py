@@ -12,7 +12,6 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.readers import answer_reader
 from gatekeeper.analysis.metrics.server_claims import CLAIMS_NOTE, counted_or_claimed
 from gatekeeper.analysis.stats import intervals, sequential
-from gatekeeper.analysis.stats.fall_detection import WeightedValue
 from gatekeeper.analysis.stats.total_time import linearised
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO
@@ -21,6 +20,7 @@ from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.slo import CONFIDENCE
 from gatekeeper.core.text import quote
 from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.live.guards.fall_detection import WeightedValue
 from gatekeeper.live.running.deployed_server import CounterGain
 
 T = TypeVar("T")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gatekeeper.analysis.stats import fall_detection
 from gatekeeper.live import terminal_lines
+from gatekeeper.live.guards import fall_detection
 from gatekeeper.live.guards.guard_judgement import answers_until_seen, fall_error, server_seconds
 from gatekeeper.live.guards.guard_values import acceptance_spread
 from tests.builders.watch import DAY_S, MEASURED, figure, guard, policy

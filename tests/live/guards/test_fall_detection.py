@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from gatekeeper.analysis.stats import fall_detection
-from gatekeeper.analysis.stats.fall_detection import WeightedValue
+from gatekeeper.live.guards import fall_detection
+from gatekeeper.live.guards.fall_detection import WeightedValue
 
 BOUND, SPREAD, NEED = 0.6, 0.15, fall_detection.needed(43_200, 0.01)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.stats.anytime_bounds import MOST_WAITING, Moments
+from gatekeeper.live.anytime_bounds import MOST_WAITING, Moments
 
 ROWS = st.lists(st.tuples(*[st.floats(-20, 20)] * 3), min_size=2, max_size=3 * MOST_WAITING)
 

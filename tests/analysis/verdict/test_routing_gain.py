@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, Trial
-from gatekeeper.analysis.sweep.routing_gain import Routing, routing
+from gatekeeper.analysis.verdict.routing_gain import Routing, routing
 from gatekeeper.core.records import Answer, Generation, Role, setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Missing
