@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting_noise
 from gatekeeper.analysis.stats.total_time import linearised
-from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.core.judgement import Estimate, Missing
 
 Floats = NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int], tuple[Floats, Floats]]

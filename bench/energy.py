@@ -14,9 +14,9 @@ from gatekeeper.analysis.metrics.host.host_series import Floats, HostSamples
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.plan.soak_schedule import REST_S
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.records import Generation, HostSample, Reading
 from gatekeeper.core.records.host_columns import HostColumns
-from gatekeeper.core.verdict import Estimate, Missing
 
 CANARIES, TOKENS, SOAK_S = 12, 200, 600.0
 PLAIN_S = 6.0

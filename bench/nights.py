@@ -19,7 +19,7 @@ from bench.rehearsal import slo
 from bench.world_table import print_table
 from gatekeeper.analysis.plan.ladder import look_levels
 from gatekeeper.analysis.stats import run_to_run
-from gatekeeper.core.verdict import Estimate
+from gatekeeper.core.judgement import Estimate
 from gatekeeper.run.stored.certified_baseline import MOST_POOLED
 
 CANARIES, NIGHTS = 24, 14

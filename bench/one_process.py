@@ -29,9 +29,9 @@ from gatekeeper.backends.server_requests import Server
 from gatekeeper.core import canary
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.records import Answer, Setting
 from gatekeeper.core.slo.subject_table import Subject
-from gatekeeper.core.verdict import Estimate, Missing
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKLOADS = ("json", "math", "list", "prose")

@@ -23,7 +23,7 @@ from bench.rehearsal import slo
 from gatekeeper.analysis.plan.ladder import look_levels
 from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting_noise
 from gatekeeper.analysis.stats.total_time import linearised
-from gatekeeper.core.verdict import Estimate
+from gatekeeper.core.judgement import Estimate
 
 NOISES = (0.02, 0.05, 0.10, 0.15)
 CANARIES = (24, 96)

@@ -33,10 +33,10 @@ from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend, readings
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import Outcome
 from gatekeeper.core.records import Generation, HostSample, Reading, StoredRecords
 from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.core.system import inputs
-from gatekeeper.core.verdict import Outcome
 from gatekeeper.run.follow_ups import send
 from gatekeeper.run.requests import Client, Recorder
 from gatekeeper.run.stages.soak import SoakTask, soak

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from bench.rehearsal import Rehearsed, rehearse
 from bench.simulated_mac import host_of, script_of
+from gatekeeper.core.judgement import Outcome
 from gatekeeper.core.system import inputs
-from gatekeeper.core.verdict import Outcome
 
 ROOT = Path(__file__).resolve().parents[1]
 SLOS = ROOT / "slos"

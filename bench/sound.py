@@ -26,10 +26,10 @@ from typing import Any
 from bench.rehearsal import Rehearsed, canaries, rehearse, slo
 from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.core.judgement import FindingKind, Outcome
 from gatekeeper.core.records import Answer, Generation, StoredRecords
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import FindingKind, Outcome
 
 WORKLOADS = ("chat", "code")
 CANARIES = 33

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gatekeeper.analysis.stats import intervals, sequential
+from gatekeeper.core.judgement import Estimate
 from gatekeeper.core.policy import Guard, Policy
-from gatekeeper.core.verdict import Estimate
 from gatekeeper.live.guards.guard_judgement import STRETCHES, GuardContext, round_error
 from gatekeeper.live.guards.guard_values import MIN_SHARE_VALUES, median_bounds, median_min_values, share_bounds
 

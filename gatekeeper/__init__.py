@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadVerdict
     from gatekeeper.core.errors import GatekeeperError
-    from gatekeeper.core.verdict import Check
+    from gatekeeper.core.judgement import Check
     from gatekeeper.deploy.loaded_run import LoadedRun
     from gatekeeper.report.data.run_rows import AnswerRow, SampleRow
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))  # run as a script, Python looks in tools/ alone
 
 from gatekeeper.analysis.verdict import run_verdict  # noqa: E402
 from gatekeeper.backends.dialect import Dialect  # noqa: E402
-from gatekeeper.core import manifest, verdict  # noqa: E402
+from gatekeeper.core import judgement, manifest  # noqa: E402
 from gatekeeper.core.backend_registry import SERVERS, backend_names  # noqa: E402
 from gatekeeper.core.document import document_of  # noqa: E402
 from gatekeeper.core.exit_codes import ExitCode  # noqa: E402
@@ -221,17 +221,17 @@ def environment() -> str:
 
 
 FAILED = run_verdict.WorkloadOutcome.FAILED
-CHECK = verdict.Check(
-    "", "", 0.0, verdict.Outcome.PASS, unit="", because="", why="",
-    scope="-", population=verdict.Bounds(0.0, 0.0), passed_with="-",
+CHECK = judgement.Check(
+    "", "", 0.0, judgement.Outcome.PASS, unit="", because="", why="",
+    scope="-", population=judgement.Bounds(0.0, 0.0), passed_with="-",
 )  # fmt: skip
 VERDICT: tuple[tuple[str, Any, dict[str, str]], ...] = (
-    ("verdict.json", run_verdict.Verdict("", "", "", (), incomplete="-", routing=verdict.Missing("")), {}),
+    ("verdict.json", run_verdict.Verdict("", "", "", (), incomplete="-", routing=judgement.Missing("")), {}),
     ("A workload", run_verdict.WorkloadVerdict("", FAILED, {}, True, "", ()), {"speculation": "required"}),
     ("A check", CHECK, {}),
     ("An abandoned step", run_verdict.AbandonedStep("", {}, FAILED, "", ()), {}),
     ("A transition", run_verdict.Transition("", "", {}, {}, ""), {"from": "before", "to": "after"}),
-    ("A finding", verdict.Finding("", "", ""), {}),
+    ("A finding", judgement.Finding("", "", ""), {}),
 )
 """The objects of verdict.json, each with one that has every key, and the attributes that other keys show."""
 FURTHER = {

@@ -16,10 +16,10 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.workload_verdict import objective_estimate
 from gatekeeper.backends.dialects import llama_server, lmstudio, mlx_server
 from gatekeeper.backends.worker_backend.worker_backend import READS_TARGET, SEEN_IN_ANSWERS
+from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Numerics, Scored, StoredRecords
 from gatekeeper.core.slo import Slo, parse
-from gatekeeper.core.verdict import Check, Outcome
 
 
 class Shown(StrEnum):

@@ -29,7 +29,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gatekeeper.analysis.stats.intervals import geometric_mean_ratio
-from gatekeeper.core.verdict import Estimate
+from gatekeeper.core.judgement import Estimate
 from tests.builders.proxy_process import ASKED, CHAT, ProxiedPair, proxied, served_pair
 from tests.builders.real_pair import END_OF_ANSWER, promoted_run
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from bench.proxy.worlds import BASE, DAY_S, OWN_SERVER, STICKY, STICKY_LONG, WORLDS, Day, World
-from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.live import anytime_bounds
 from gatekeeper.live.anytime_bounds import Moments
 from gatekeeper.live.live_evidence import LEAST_CONVERSATIONS

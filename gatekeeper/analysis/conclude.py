@@ -27,10 +27,10 @@ from gatekeeper.analysis.verdict.run_verdict import (
 from gatekeeper.analysis.verdict.soak_time import clock_ran_backwards, soaked_seconds, too_short
 from gatekeeper.analysis.verdict.sweep_result import carried_in_sweep, negative_controls, sweep_choices, sweep_lies
 from gatekeeper.analysis.verdict.workload_verdict import judge_baseline, judge_workload, no_gain_proven
+from gatekeeper.core.judgement import Doubt, Outcome
 from gatekeeper.core.reasons import CERTIFICATION_S
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Workload
-from gatekeeper.core.verdict import Doubt, Outcome
 
 LEAST_PART = 0.25
 """A further part shorter than this share of the soak's duration would decide little."""

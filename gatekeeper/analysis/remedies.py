@@ -8,12 +8,12 @@ from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.exit_codes import ExitCode
+from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric, Per
 from gatekeeper.core.reasons import CERTIFICATION
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import Check, Outcome
 
 MOST_CANARIES = 100
 """Advice to multiply the canaries by more than this is no use."""

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gatekeeper.core.backend_registry import SCRIPTED
+from gatekeeper.core.judgement import Finding
 from gatekeeper.core.rules import RULES
-from gatekeeper.core.verdict import Finding
 
 ArrivalTimes = Literal["kernel", "process"]
 """Who takes the time of arrivals: the kernel that receives them, or the process that reads or makes them."""

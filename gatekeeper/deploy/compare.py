@@ -13,12 +13,12 @@ from gatekeeper.core import slo as slo_file
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.exit_codes import ExitCode
+from gatekeeper.core.judgement import rounded
 from gatekeeper.core.manifest import Manifest, Model
 from gatekeeper.core.metrics import BY_NAME, MEASURED
 from gatekeeper.core.slo import CONFIDENCE, Slo
 from gatekeeper.core.system import inputs
 from gatekeeper.core.system.run_directory import RunDirectory
-from gatekeeper.core.verdict import rounded
 from gatekeeper.report.data.compared_runs import (
     ComparedFigure,
     ComparedRun,

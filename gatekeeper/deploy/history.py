@@ -10,6 +10,7 @@ from gatekeeper.analysis.verdict.against_certified import compare_inputs
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, WorkloadVerdict
 from gatekeeper.core.document import read_document
 from gatekeeper.core.errors import RESTORE_HINT, GatekeeperError, InputError, NoProofError
+from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.metrics import DECODE_RATIO, PLAIN_SPEED
 from gatekeeper.core.records.host_columns import HostColumns
@@ -18,7 +19,6 @@ from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.run_directory import VERDICT, RunDirectory
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import sold_gigabytes
-from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.deploy.compare import contrast, read_inputs
 from gatekeeper.report.data import run_history
 from gatekeeper.report.data.compared_runs import ComparedFigure, figure_of

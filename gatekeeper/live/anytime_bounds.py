@@ -17,7 +17,7 @@ import numpy as np
 
 from gatekeeper.analysis.stats.intervals import Floats
 from gatekeeper.analysis.stats.root_finding import root
-from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.core.judgement import Estimate, Missing
 
 MIXTURE = 6.0
 """Precision of the mixture: the interval is narrowest once the smaller arm has about 60 answers."""

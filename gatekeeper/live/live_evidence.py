@@ -10,10 +10,10 @@ from operator import add
 from typing import Any, NamedTuple
 
 from gatekeeper.core.clock import Instant
+from gatekeeper.core.judgement import Check, Estimate, Missing, Outcome, figures
 from gatekeeper.core.metrics import ANSWER_RATIO, BY_NAME, DECODE_RATIO, WATCHED
 from gatekeeper.core.policy import Guard, Policy
 from gatekeeper.core.units import show_ratio, show_seconds
-from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, figures
 from gatekeeper.live import anytime_bounds
 from gatekeeper.live.anytime_bounds import Moments
 from gatekeeper.live.guards.guard_judgement import GuardResult

@@ -4,10 +4,10 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.policy import WORKLOAD_HEADER, Policy
 from gatekeeper.core.text import counted, describe_setting, listed
 from gatekeeper.core.units import percent, show, show_number, show_seconds
-from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.live.live_evidence import LEAST_CONVERSATIONS, STREAM, Benefit, whole_answers_count
 from gatekeeper.live.live_records import EndedRequest
 from gatekeeper.live.overlay import OverlayRoute

@@ -14,10 +14,10 @@ from gatekeeper.analysis.plan.settings import setting_document, speculates
 from gatekeeper.core.clock import Instant, stamp
 from gatekeeper.core.document import document_of
 from gatekeeper.core.exit_codes import ExitCode
+from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.core.policy import Policy, Watch
 from gatekeeper.core.records import Generation, Setting
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.live.canary_round import PAIRED_METRICS, RoundRequest
 from gatekeeper.live.guards import guard_judgement
 from gatekeeper.live.guards.guard_judgement import GuardContext, GuardResult

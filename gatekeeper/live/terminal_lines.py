@@ -4,10 +4,10 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from gatekeeper.core.judgement import Outcome
 from gatekeeper.core.policy import Route
 from gatekeeper.core.text import counted, describe_setting
 from gatekeeper.core.units import percent, show, show_seconds
-from gatekeeper.core.verdict import Outcome
 from gatekeeper.live.guards.guard_judgement import GuardResult
 from gatekeeper.live.routes import RouteChange, RouteRules, Standing
 

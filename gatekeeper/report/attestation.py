@@ -13,11 +13,11 @@ from typing import Any
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.exit_codes import ExitCode
+from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.core.manifest import Manifest, Model
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.system import environment_variables as variables
-from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
 
 CERTIFICATE = "certificate.intoto.json"

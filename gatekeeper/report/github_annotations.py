@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome
 from gatekeeper.core import toml_file
+from gatekeeper.core.judgement import Check, Outcome, rounded
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.text import describe_setting, printable_error
-from gatekeeper.core.verdict import Check, Outcome, rounded
 from gatekeeper.report.data.decision import Decision
 from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow

@@ -10,9 +10,9 @@ from decimal import Decimal
 from xml.etree import ElementTree as ET
 
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.core.text import describe_setting, without_commands
 from gatekeeper.core.units import show
-from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.objective_rows import ObjectiveRow

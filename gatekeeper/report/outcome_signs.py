@@ -1,6 +1,6 @@
 """How outcomes are written: the sign and the colour of each, and their words."""
 
-from gatekeeper.core.verdict import Outcome
+from gatekeeper.core.judgement import Outcome
 
 GLYPHS = {
     "pass": "✓",

@@ -8,10 +8,10 @@ from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.analysis.verdict.routing_gain import Routing
 from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdict
+from gatekeeper.core.judgement import Check, Estimate, Finding, FindingKind, Missing, rounded
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.text import counted, describe_setting, listed
 from gatekeeper.core.units import percent, show, show_ratio, show_seconds
-from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Missing, rounded
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
 from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.core.text import counted, describe_setting
-from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.data.glossary import finding_title, in_words

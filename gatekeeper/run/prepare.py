@@ -26,6 +26,7 @@ from gatekeeper.core.backend_registry import SCRIPTED
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError, UnprovableError
 from gatekeeper.core.interfaces import Backend
+from gatekeeper.core.judgement import Finding
 from gatekeeper.core.manifest import ArrivalTimes, Manifest, differences
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Setting
@@ -33,7 +34,6 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.inputs import Inputs, load_manifest
 from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.run_directory import LOGS, MANIFEST, RunDirectory
-from gatekeeper.core.verdict import Finding
 from gatekeeper.run.requests import Client
 from gatekeeper.run.stages.capability_probe import request_both_arms
 from gatekeeper.run.stages.freeze import FrozenModels, find_models, freeze, freeze_models

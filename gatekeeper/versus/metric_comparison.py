@@ -12,8 +12,8 @@ from gatekeeper.analysis.metrics.readers import PAIR_RATIOS
 from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.analysis.stats.intervals import by_canary, proportion_bounds
 from gatekeeper.analysis.verdict.against_certified import values
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO, PASS_RATES, RUN_TO_RUN
-from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.versus.versus_result import MetricComparison
 
 NOTHING: Mapping[str, str] = {}

@@ -19,12 +19,12 @@ from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.document import document_of
 from gatekeeper.core.errors import InputError, StartError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer
+from gatekeeper.core.judgement import Missing, fact
 from gatekeeper.core.manifest import differences
 from gatekeeper.core.metrics import PASS_RATES
 from gatekeeper.core.records import EventKind, Role
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.run_directory import MANIFEST
-from gatekeeper.core.verdict import Missing, fact
 from gatekeeper.run.prepare import hold_host
 from gatekeeper.run.start.try_slo import CANARIES
 from gatekeeper.versus.answer_comparison import cache_doubt, compare_words, unequal_prompts

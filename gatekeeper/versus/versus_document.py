@@ -1,9 +1,9 @@
 """What `versus` shows."""
 
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO, PASS_RATES
 from gatekeeper.core.text import listed
 from gatekeeper.core.units import percent, show, show_interval, show_seconds
-from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.report.shown_document import Document, Facts, Listing, Table
 from gatekeeper.versus.answer_comparison import WordComparison
 from gatekeeper.versus.versus_result import ComparedSide, MetricComparison, VersusResult

@@ -9,8 +9,8 @@ from pydantic import Field, PlainSerializer, model_serializer
 
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.core.document import WriteFields
+from gatekeeper.core.judgement import Estimate, Missing, figures, known
 from gatekeeper.core.records import Setting
-from gatekeeper.core.verdict import Estimate, Missing, figures, known
 from gatekeeper.versus.answer_comparison import WordComparison
 
 

@@ -10,8 +10,8 @@ from gatekeeper.analysis.conclude import Conclusion, conclude
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.core.document import document_of
+from gatekeeper.core.judgement import Doubt, Finding, Outcome
 from gatekeeper.core.records import Generation, Role, Setting, StoredRecords, setting
-from gatekeeper.core.verdict import Doubt, Finding, Outcome
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, concluded, sample, soaked, with_soak
 from tests.builders.golden_words import says
 from tests.builders.slo import FAST, PLAIN, counted, objective

@@ -6,7 +6,7 @@ import pytest
 
 from gatekeeper.analysis.remedies import gaps, passes_at, remedy, times_as_long
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.verdict import Check, Doubt, Outcome
+from gatekeeper.core.judgement import Check, Doubt, Outcome
 from tests.builders.slo import slo
 
 

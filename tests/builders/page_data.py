@@ -18,10 +18,10 @@ from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.judgement import Check, Estimate, Finding, Missing, Outcome
 from gatekeeper.core.manifest import File, Manifest, Model
 from gatekeeper.core.records import Event, EventKind, HostSample, Reading, setting
 from gatekeeper.core.rules import RULES
-from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.distributions import STEPS, Curve, Distributions
 from gatekeeper.report.data.page_data import PageData, page_data

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from gatekeeper.analysis.verdict.cached_contexts import CachedContext
 from gatekeeper.backends.dialects import dialect_of
-from gatekeeper.core.verdict import Estimate, Missing, Outcome
+from gatekeeper.core.judgement import Estimate, Missing, Outcome
 from gatekeeper.deploy import compare, history
 from gatekeeper.fleet.cell_task import CellResult, CellWorkload
 from gatekeeper.fleet.fleet_document import fleet_document

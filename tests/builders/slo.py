@@ -6,10 +6,10 @@ from typing import Any
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Rounds, Setting, StoredRecords, setting
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Estimate, Missing
 
 SECOND = 1_000_000_000
 FAST = setting(draft="heavy", num_draft_tokens=4)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from gatekeeper.core.document import IF_ANY, UNWRITTEN, document_of, read_document
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.verdict import Check, Outcome
+from gatekeeper.core.judgement import Check, Outcome
 
 
 @dataclass(frozen=True, slots=True)

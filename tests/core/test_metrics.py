@@ -7,9 +7,9 @@ import pytest
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.plan.complaints.unprovable_objectives import BackendTraits, complaints, latency_complaints
+from gatekeeper.core.judgement import Outcome
 from gatekeeper.core.metrics import ALL, BY_NAME, ENERGY_RATIO, MEASURED, SPEED_RATIOS, workload_metrics
 from gatekeeper.core.metrics.metric import Per, Sight
-from gatekeeper.core.verdict import Outcome
 from tests.builders.golden_words import says
 from tests.builders.slo import canaries, evidence, objective, slo, spread, steady
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.core.verdict import AGAINST_CERTIFIED
+from gatekeeper.core.judgement import AGAINST_CERTIFIED
 from tests.builders.project_folder import ProjectFolder, project_folder
 from tests.builders.scripted_slo import EASY, write_scripted
 

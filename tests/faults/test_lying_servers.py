@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bench.rehearsal import Rehearsed, canaries, rehearse, slo
+from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.core.records import Scored
-from gatekeeper.core.verdict import Check, Outcome
 from tests.builders.project_folder import ProjectFolder
 from tests.builders.servers import CHAT, DONE, Pieces, Protocol, Request, certify_served, delta, event, finish, usage
 

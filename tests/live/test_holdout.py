@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.live.live_evidence import STREAM
 from gatekeeper.report import phrases
 from tests.builders.live_server import LiveServer, listening, live_policy, proxied, published

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gatekeeper.core.clock import Instant
-from gatekeeper.core.verdict import Missing, Outcome
+from gatekeeper.core.judgement import Missing, Outcome
 from gatekeeper.live import routes
 from gatekeeper.live.live_evidence import LiveEvidence, Observation
 from gatekeeper.live.routes import RouteRules, Standing

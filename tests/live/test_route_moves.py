@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from gatekeeper.analysis.metrics.checks import check_bound
 from gatekeeper.core.clock import Instant
 from gatekeeper.core.document import document_of
+from gatekeeper.core.judgement import Missing, Outcome, fact
 from gatekeeper.core.policy import Guard, Watch
 from gatekeeper.core.records import Generation, Setting
-from gatekeeper.core.verdict import Missing, Outcome, fact
 from gatekeeper.live import routes
 from gatekeeper.live.guards.guard_judgement import GuardResult, judge_guards
 from gatekeeper.live.routes import RouteChange, RouteRules, RouteState, Standing

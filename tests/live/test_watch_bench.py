@@ -8,7 +8,7 @@ import pytest
 
 from bench import watch, watch_falls
 from gatekeeper.analysis.stats import sequential
-from gatekeeper.core.verdict import Outcome
+from gatekeeper.core.judgement import Outcome
 from gatekeeper.live.guards import fall_detection
 from gatekeeper.live.guards.guard_judgement import judge_series
 from gatekeeper.live.guards.guard_values import (

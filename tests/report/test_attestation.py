@@ -11,8 +11,8 @@ import pytest
 
 from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.core.manifest import digest_of, sha256
-from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import attestation
 from tests.builders.manifest import FILES, manifest
 from tests.builders.slo import slo

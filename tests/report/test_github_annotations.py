@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.judgement import Check, Finding, Outcome
 from gatekeeper.core.text import printable_error
-from gatekeeper.core.verdict import Check, Finding, Outcome
 from gatekeeper.report import github_annotations
 from gatekeeper.report.data.decision import decide
 from tests.builders.golden_words import lines_with, says

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Measured, Verdict, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.verdict import Check, Outcome
+from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.report import junit
 from tests.builders.page_data import VERDICT, like_golden
 

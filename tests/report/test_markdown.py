@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.core.verdict import Finding
+from gatekeeper.core.judgement import Finding
 from gatekeeper.report import markdown
 from gatekeeper.report.document_markdown import escape
 from tests.builders.golden_words import says

@@ -10,9 +10,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from gatekeeper.analysis.metrics.timing import FASTEST
+from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.core.slo import parse
 from gatekeeper.core.system.inputs import find_slo_file
-from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import github_annotations, junit, markdown, plain_text, verdict_json
 from gatekeeper.report.data.objective_rows import measured
 from gatekeeper.report.data.page_data import PageData

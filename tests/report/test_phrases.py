@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from gatekeeper.analysis.verdict.run_verdict import Measured, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.verdict import Bounds, Check, Estimate, Missing, Outcome
+from gatekeeper.core.judgement import Bounds, Check, Estimate, Missing, Outcome
 from gatekeeper.report.data.objective_rows import measured
 from gatekeeper.report.data.workload_summary import speed_up
 from gatekeeper.report.phrases import about, against_plain, swept_settings, swept_speed

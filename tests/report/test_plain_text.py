@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdict, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.verdict import Check, Finding, Outcome
+from gatekeeper.core.judgement import Check, Finding, Outcome
 from gatekeeper.report import plain_text
 from gatekeeper.report.data.decision import decide
 from tests.builders.golden_words import lines_with, says

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.records import setting
-from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.report.commands.admit_text import admit_text
 from gatekeeper.report.data.progress import Progress
 from gatekeeper.report.data.workload_summary import summary_of

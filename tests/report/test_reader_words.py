@@ -12,10 +12,10 @@ import pytest
 
 import gatekeeper
 from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome
+from gatekeeper.core.judgement import FindingKind
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.reasons import Reason
-from gatekeeper.core.verdict import FindingKind
 from gatekeeper.report import FORMATS, RenderedFrom
 from gatekeeper.run.stored.stored_page import load_page_data
 from tests.builders.project_folder import ROOT

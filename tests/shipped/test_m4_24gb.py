@@ -13,9 +13,9 @@ from bench.simulated_mac import host_of, script_of
 from gatekeeper.analysis.plan.complaints.unprovable_objectives import BackendTraits, complaints
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.backends import open_backend
+from gatekeeper.core.judgement import Outcome
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.system import inputs
-from gatekeeper.core.verdict import Outcome
 from gatekeeper.run.plan import forecast
 from tests.builders.github import document
 

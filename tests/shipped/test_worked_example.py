@@ -11,10 +11,10 @@ from gatekeeper.analysis.metrics.readers import speeds_of
 from gatekeeper.analysis.metrics.timing import output_tokens
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import soak_answers
+from gatekeeper.core.judgement import Estimate, Outcome
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.system.inputs import load_manifest, stored_inputs
 from gatekeeper.core.system.run_directory import MANIFEST, RunDirectory
-from gatekeeper.core.verdict import Estimate, Outcome
 from gatekeeper.run.stored.load import load_case
 
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,9 @@ from typing import Any
 from gatekeeper.analysis.metrics.answer_table import burst_gap, tabulate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.metrics import PASS_RATES
 from gatekeeper.core.records import Generation
-from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.versus.metric_comparison import compare_metrics
 from gatekeeper.versus.versus_result import MetricComparison
 from tests.builders.slo import canary, counted, evidence, generation, known, marked, near, steady

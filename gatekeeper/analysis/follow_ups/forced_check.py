@@ -9,8 +9,8 @@ from gatekeeper.analysis.metrics.words.forced import CONTROLS, CROSS_CHECKS, pas
 from gatekeeper.analysis.plan.objectives import forced_workloads
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.core.interfaces import DecodeRequest, ForcesTokens, RunningSystem
+from gatekeeper.core.judgement import Missing
 from gatekeeper.core.records import Forced, Setting, StoredRecords
-from gatekeeper.core.verdict import Missing
 
 
 def _find_needs(soak: Soaked) -> Needs:

@@ -24,9 +24,9 @@ from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import Check, Missing, Outcome
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Objective
-from gatekeeper.core.verdict import Check, Missing, Outcome
 
 WARM_UP = "warm-up"
 CANARIES = 10

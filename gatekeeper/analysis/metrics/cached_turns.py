@@ -9,9 +9,9 @@ from typing import NamedTuple
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers, successful
 from gatekeeper.analysis.metrics.words.exactness import same_output
 from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.judgement import Estimate, Missing, fact
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.text import quote
-from gatekeeper.core.verdict import Estimate, Missing, fact
 
 WARM_CACHE = "warm_cache"
 """The follow-up that sends the turns."""

@@ -3,9 +3,9 @@
 import math
 from functools import partial
 
+from gatekeeper.core.judgement import Bounds, Check, Estimate, Missing, Outcome, StillChanging, rounded
 from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.slo import Objective
-from gatekeeper.core.verdict import Bounds, Check, Estimate, Missing, Outcome, StillChanging, rounded
 
 
 def check(objective: Objective, estimate: Estimate | Missing) -> Check:

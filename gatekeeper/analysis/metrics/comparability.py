@@ -13,10 +13,10 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary
 from gatekeeper.analysis.metrics.timing import FASTEST, answer_rate
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.stats.total_time import ratio
+from gatekeeper.core.judgement import Finding, FindingKind, Missing
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.units import percent, show_interval, show_number
-from gatekeeper.core.verdict import Finding, FindingKind, Missing
 
 OUTLIER_FACTOR = 2.0
 """A plain answer this many times faster or slower than its canary's median is an outlier; scheduling changes less."""

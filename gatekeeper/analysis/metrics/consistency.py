@@ -17,11 +17,11 @@ from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.words.harm import is_repetitive
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.stats.intervals import by_canary
+from gatekeeper.core.judgement import Finding, FindingKind, Missing
 from gatekeeper.core.metrics import ALL, DECODE_RATIO
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.units import show_number, show_times
-from gatekeeper.core.verdict import Finding, FindingKind, Missing
 
 STOP_TOKENS = 2
 """Two counts of one answer may differ by so many tokens: a server may count the token that ends it, or not."""

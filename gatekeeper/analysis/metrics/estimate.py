@@ -36,13 +36,13 @@ from gatekeeper.analysis.metrics.readers import (
 from gatekeeper.analysis.metrics.timing import output_tokens
 from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting_noise
 from gatekeeper.analysis.stats.total_time import PairLogs
+from gatekeeper.core.judgement import Estimate, Missing, StillChanging
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import CONFIDENCE
 from gatekeeper.core.text import counted
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import Estimate, Missing, StillChanging
 
 LATE_SHARE = 0.25
 """Of the answers up to a length at most this share is read late; a server that holds back one arm holds back half."""

@@ -19,9 +19,9 @@ from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate
 from gatekeeper.analysis.stats.fixed_canaries import LEAST_DEGREES
 from gatekeeper.analysis.stats.intervals import student_quantile
+from gatekeeper.core.judgement import Estimate, Finding, FindingKind
 from gatekeeper.core.records import Generation
 from gatekeeper.core.units import percent, show_interval, show_number
-from gatekeeper.core.verdict import Estimate, Finding, FindingKind
 
 LEAST_BIAS = 0.02
 """A smaller one is no finding: it is less than the noise of a soak."""

@@ -24,10 +24,10 @@ from gatekeeper.analysis.stats.series_change import (
     largest_change,
     straight_change,
 )
+from gatekeeper.core.judgement import Estimate, Finding, FindingKind, Missing, StillChanging, fact
 from gatekeeper.core.metrics import SPEED_RATIOS
 from gatekeeper.core.records import Generation
 from gatekeeper.core.units import percent, show_number
-from gatekeeper.core.verdict import Estimate, Finding, FindingKind, Missing, StillChanging, fact
 
 _Row = tuple[str, float, float, float]
 """Of a pair its canary, the log of its ratio, of its tokens a round and of plain decoding's speed."""

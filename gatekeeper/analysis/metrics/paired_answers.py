@@ -13,8 +13,8 @@ from gatekeeper.analysis.stats import fixed_canaries, intervals
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.analysis.stats.total_time import PairLogs
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.records import Answer, Generation, Kind, Role, StoredRecords
-from gatekeeper.core.verdict import Estimate, Missing
 
 T = TypeVar("T")
 

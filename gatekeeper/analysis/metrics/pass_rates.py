@@ -12,8 +12,8 @@ from gatekeeper.analysis.metrics.words import exactness
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
 from gatekeeper.analysis.metrics.words.harm import HARMS
 from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.judgement import Estimate, Missing, fact
 from gatekeeper.core.records import Generation
-from gatekeeper.core.verdict import Estimate, Missing, fact
 
 Marks = Mapping[str, Sequence[bool]]
 """Whether the answers of a canary were right."""

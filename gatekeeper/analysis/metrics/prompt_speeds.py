@@ -15,7 +15,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, mean_ratio
 from gatekeeper.analysis.metrics.readers import speeds_of
 from gatekeeper.analysis.stats import fixed_canaries
 from gatekeeper.core.document import WriteFields
-from gatekeeper.core.verdict import Estimate, StillChanging
+from gatekeeper.core.judgement import Estimate, StillChanging
 
 EACH = 0.99
 """Confidence by which each canary is called slower: of 24 that are as fast as plain decoding, one is called so by

@@ -15,9 +15,9 @@ from gatekeeper.analysis.metrics.words.harm import harm
 from gatekeeper.analysis.metrics.words.likelihood import nll_delta
 from gatekeeper.analysis.metrics.words.replayed_rounds import replay_agreement
 from gatekeeper.analysis.metrics.words.sampled_tokens import sampled_answers, sampled_tokens
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.metrics import ALL, BY_NAME, ENERGY_RATIO, PASS_RATES, SYSTEM_RATIO
 from gatekeeper.core.records import Role
-from gatekeeper.core.verdict import Estimate, Missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from gatekeeper.core.judgement import Estimate
 from gatekeeper.core.records import Answer, Generation, Rounds
-from gatekeeper.core.verdict import Estimate
 
 CLAIMS_NOTE = "as the server reports"
 

@@ -11,8 +11,8 @@ from gatekeeper.analysis.metrics.words import exactness
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
 from gatekeeper.analysis.metrics.words.harm import CUT_SHORT
 from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.judgement import Estimate, Missing, fact
 from gatekeeper.core.records import Answer, Generation
-from gatekeeper.core.verdict import Estimate, Missing, fact
 
 BURSTY_LENGTH = 16
 """Shorter answers have too few bursts to tell drafting from a stall."""

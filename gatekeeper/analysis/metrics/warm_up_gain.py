@@ -7,9 +7,9 @@ from statistics import median
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary, successful
 from gatekeeper.analysis.metrics.timing import ttft
 from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.records import Role
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import Estimate, Missing
 
 ROLES = (Role.LOADED, Role.IDLE, Role.FOLLOWING)
 """Of its requests: after a start, after a pause, right after another."""

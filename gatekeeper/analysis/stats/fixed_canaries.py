@@ -23,7 +23,7 @@ from gatekeeper.analysis.stats.intervals import (
     student_quantile,
     woodruff,
 )
-from gatekeeper.core.verdict import Estimate
+from gatekeeper.core.judgement import Estimate
 
 LEAST_DEGREES = 8
 """Degrees of freedom below which repeats do not show the noise: Student's bounds are then 18 % too wide and more."""

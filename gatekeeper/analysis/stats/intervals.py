@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gatekeeper.analysis.stats.root_finding import root
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.units import percent
-from gatekeeper.core.verdict import Estimate, Missing
 
 RESAMPLES = 2000
 """Of a bootstrap: the Monte-Carlo error of a 98.3 % bound is then about 0.3 % of coverage."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from gatekeeper.analysis.stats.intervals import student_quantile
 from gatekeeper.analysis.stats.series_change import noise_of, variance_inflation
-from gatekeeper.core.verdict import Estimate
+from gatekeeper.core.judgement import Estimate
 
 MARGIN = 0.5
 """Standard errors that are taken off the correlation of neighbours: independent noise shows some by chance."""

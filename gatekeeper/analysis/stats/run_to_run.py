@@ -10,7 +10,7 @@ import numpy as np
 
 from gatekeeper.analysis.stats import fixed_canaries, lasting_noise
 from gatekeeper.analysis.stats.intervals import by_canary, numbered, student_quantile
-from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.core.judgement import Estimate, Missing
 
 LEAST_CANARIES = 5
 """Fewer canaries in common are too few to compare."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.stats.root_finding import root
-from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.core.judgement import Estimate, Missing
 
 MIN_CANARIES = 8
 """With fewer canaries nothing is decided: their spread is too uncertain for heavy tails."""

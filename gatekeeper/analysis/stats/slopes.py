@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from gatekeeper.analysis.stats.intervals import Floats, student_quantile
-from gatekeeper.core.verdict import Estimate
+from gatekeeper.core.judgement import Estimate
 
 MIN_READINGS = 20
 """Readings below which no slope is given."""

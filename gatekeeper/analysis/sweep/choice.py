@@ -13,12 +13,12 @@ from gatekeeper.analysis.plan.settings import PLAIN, concurrency_of, defaults, s
 from gatekeeper.analysis.sweep.setting_result import SettingResult, measure_of
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.document import IF_ANY, UNWRITTEN
+from gatekeeper.core.judgement import Estimate, Finding, Missing, figures
 from gatekeeper.core.metrics import SYSTEM_RATIO
 from gatekeeper.core.records import Setting, setting
 from gatekeeper.core.slo import CHOSEN, Slo
 from gatekeeper.core.text import knob_name
 from gatekeeper.core.units import show_ratio
-from gatekeeper.core.verdict import Estimate, Finding, Missing, figures
 
 _BY_STREAMS = (
     Field(alias="by_concurrency"),

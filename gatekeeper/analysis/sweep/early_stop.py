@@ -14,10 +14,10 @@ from gatekeeper.analysis.plan.settings import concurrency_of, conditions_of
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Block, SweepPlan, Trial
 from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.analysis.sweep.sweep_answers import Stop, StopKind, SweepAnswers
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.text import knob_name, last_part
 from gatekeeper.core.units import show_comparison
-from gatekeeper.core.verdict import Estimate, Missing
 
 WARM_UP_GAIN, WARM_UP_S = 1.6, 600.0
 """How many times as fast as at its start a process may become, and within how many seconds: one that begins 35 % slower

@@ -24,11 +24,11 @@ from gatekeeper.analysis.plan.settings import chosen_of, concurrency_of, conditi
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Trial
 from gatekeeper.analysis.sweep.early_stop import early_stops, least_speed
 from gatekeeper.analysis.sweep.sweep_answers import Stop, SweepAnswers
+from gatekeeper.core.judgement import Estimate, Finding, FindingKind, Missing, figures, known, rounded
 from gatekeeper.core.metrics import DECODE_RATIO, SYSTEM_RATIO
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.text import describe_setting
-from gatekeeper.core.verdict import Estimate, Finding, FindingKind, Missing, figures, known, rounded
 
 BROKEN = 0.5
 """A draft that fails so many answers of a sweep is broken; a soak counts what fails by `error_rate`."""

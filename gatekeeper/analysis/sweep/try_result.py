@@ -9,9 +9,9 @@ from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.setting_result import SettingResult, setting_results
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.document import document_of
+from gatekeeper.core.judgement import Estimate, Missing, rounded
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.units import show_comparison, show_ratio
-from gatekeeper.core.verdict import Estimate, Missing, rounded
 
 LEAST_CANARIES = sequential.MIN_CANARIES
 MOST_LOOKS = 5

@@ -11,11 +11,11 @@ from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import NoProofError
 from gatekeeper.core.exit_codes import ExitCode
+from gatekeeper.core.judgement import Outcome
 from gatekeeper.core.manifest import File, Manifest, Model, sha256
 from gatekeeper.core.reasons import CERTIFICATION, Reason
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import Outcome
 
 CLOCKS_APART_S = 300.0
 """Clocks of two machines differ by far less; a run issued further in the future was stamped by a wrong clock."""

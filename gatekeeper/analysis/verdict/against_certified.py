@@ -14,12 +14,12 @@ from gatekeeper.analysis.metrics.server_claims import labelled_as_claims, with_c
 from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.document import IF_ANY
+from gatekeeper.core.judgement import AGAINST_CERTIFIED, Check, Estimate, Missing, Outcome, rounded
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.metrics import BY_NAME, PASS_RATES, PLAIN_SPEED, RUN_TO_RUN, shown_as
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.slo import parse as parse_slo
 from gatekeeper.core.text import listed
-from gatekeeper.core.verdict import AGAINST_CERTIFIED, Check, Estimate, Missing, Outcome, rounded
 
 CAUSES = ("drafts", "slo", "versions.", "host.os", "host.os_build", "host.kernel")
 """Differences that may explain a change and still allow a comparison; any other makes the runs not comparable."""

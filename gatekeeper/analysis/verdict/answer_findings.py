@@ -12,10 +12,10 @@ from gatekeeper.analysis.metrics.words import exactness
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
 from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
 from gatekeeper.analysis.verdict.wrong_counters import counter_lie, counter_lies
+from gatekeeper.core.judgement import Check, Finding, FindingKind, Outcome
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Generation, Role, Setting
-from gatekeeper.core.verdict import Check, Finding, FindingKind, Outcome
 
 PREFILLED = frozenset(metric.name for metric in ALL if Sight.COLD in metric.needs)
 """Metrics that need a prompt without cached tokens."""

@@ -16,9 +16,9 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, values_of
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import ttft
 from gatekeeper.core.document import IF_ANY
+from gatekeeper.core.judgement import Estimate, Missing, OutcomeWord, Rounded
 from gatekeeper.core.metrics import ANSWER_RATIO
 from gatekeeper.core.slo import Objective
-from gatekeeper.core.verdict import Estimate, Missing, OutcomeWord, Rounded
 
 CONTEXTS = (*(512 * 2**power for power in range(12)), math.inf)
 """The longest prompts that each bin may have, in tokens."""

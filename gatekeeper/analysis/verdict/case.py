@@ -21,10 +21,10 @@ from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers, sweep_answers
 from gatekeeper.analysis.verdict.against_certified import Certified
 from gatekeeper.analysis.verdict.soak_time import SOAK_ROLES, soaked_seconds, spans_by
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import Doubt, Finding
 from gatekeeper.core.records import MISSING, Generation, HostSample, Role, Setting, StoredRecords
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Doubt, Finding
 
 LIVE_LAG = 2
 """Intervals by which a sample of the host may be written late."""

@@ -21,11 +21,11 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
 from gatekeeper.analysis.stats.intervals import Floats, student_quantile
 from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.core.judgement import Finding, FindingKind
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.units import percent
-from gatekeeper.core.verdict import Finding, FindingKind
 
 FASTER = math.log(1.05)
 """Log of how much faster repeats must be in one arm than in the other: less changes no verdict."""

@@ -17,8 +17,8 @@ from gatekeeper.analysis.stats.series_change import Change
 from gatekeeper.analysis.verdict.case import Case, host_during, soak_answers
 from gatekeeper.analysis.verdict.soak_time import SOAK_ROLES
 from gatekeeper.core.backend_registry import SCRIPTED
+from gatekeeper.core.judgement import Check, Estimate, Finding, FindingKind, Missing
 from gatekeeper.core.records.host_columns import HostColumns
-from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Missing
 
 DISQUALIFYING = frozenset(
     {

@@ -10,8 +10,8 @@ from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Transition, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.analysis.verdict.workload_verdict import no_gain_proven
+from gatekeeper.core.judgement import Check, Doubt, Finding, Outcome
 from gatekeeper.core.records import Setting
-from gatekeeper.core.verdict import Check, Doubt, Finding, Outcome
 
 STEP_WORDS = {
     "shrink-draft": "shorter draft",

@@ -17,9 +17,9 @@ from pydantic import Field
 from gatekeeper.analysis.plan.settings import chosen_of, concurrency_of, conditions_of, speculates
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
 from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.judgement import Estimate, Missing, Rounded
 from gatekeeper.core.records import Generation, Knobs, Role, Setting
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Estimate, Missing, Rounded
 
 LEAST = 5
 """Canaries that every setting must have answered, per workload: fewer are too few to resample."""

@@ -16,9 +16,9 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.document import IF_ANY, UNWRITTEN, WriteFields, document_of
 from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.exit_codes import ExitCode
+from gatekeeper.core.judgement import Check, Doubt, Estimate, Finding, Missing, Outcome, figures, known, worst
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Knobs
-from gatekeeper.core.verdict import Check, Doubt, Estimate, Finding, Missing, Outcome, figures, known, worst
 
 _COUNTS = ("soak_seconds", "answers", "plain_answers", "longest_prompt", "longest_answer")
 """What stands before the metrics in a document."""

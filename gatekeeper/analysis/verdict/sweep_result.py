@@ -16,9 +16,9 @@ from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.soak_time import clock_ran_backwards
 from gatekeeper.analysis.verdict.wrong_counters import counter_lie, impossible_counts, negative_control
 from gatekeeper.core.document import WriteFields
+from gatekeeper.core.judgement import Finding
 from gatekeeper.core.records import Role, Setting
 from gatekeeper.core.text import describe_setting
-from gatekeeper.core.verdict import Finding
 
 
 def sweep_choices(case: Case) -> tuple[dict[str, Choice], list[str]]:

@@ -30,6 +30,17 @@ from gatekeeper.analysis.verdict.faster_repeats import examine_repeats, history
 from gatekeeper.analysis.verdict.run_verdict import GAP_TAILS, Measured, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import (
+    Check,
+    Estimate,
+    Finding,
+    FindingKind,
+    Missing,
+    Outcome,
+    StillChanging,
+    rounded,
+    worst,
+)
 from gatekeeper.core.metrics import (
     ANSWER_RATIO,
     BY_NAME,
@@ -42,17 +53,6 @@ from gatekeeper.core.metrics import (
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Generation
 from gatekeeper.core.slo import Objective
-from gatekeeper.core.verdict import (
-    Check,
-    Estimate,
-    Finding,
-    FindingKind,
-    Missing,
-    Outcome,
-    StillChanging,
-    rounded,
-    worst,
-)
 
 MODEL_NAME_LENGTH = 256
 """Characters of a model's name in policy.toml, at most: a longer one is no name that a client would send."""

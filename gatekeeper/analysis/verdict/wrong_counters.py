@@ -9,11 +9,11 @@ from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.server_claims import tallies
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import Estimate, Finding, FindingKind
 from gatekeeper.core.metrics import ALL, DECODE_RATIO
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import DRAFT_LENGTHS
 from gatekeeper.core.units import percent
-from gatekeeper.core.verdict import Estimate, Finding, FindingKind
 
 SAME_COUNT = 0.10
 """A server's counts of its rounds may differ from ours by this share: it may end its last round elsewhere."""

@@ -12,13 +12,13 @@ from gatekeeper.backends.backend_facts import ModelStore
 from gatekeeper.backends.models import gguf, model_stores
 from gatekeeper.backends.models.safetensors import INDEX, MOST_BYTES, SUFFIX, check_safetensors, check_shards
 from gatekeeper.core.errors import InputError, nearest_word
+from gatekeeper.core.judgement import Finding, FindingKind
 from gatekeeper.core.manifest import Model, Shape, digest_of, sha256
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.system.files import read_input
 from gatekeeper.core.system.inputs import read_text
 from gatekeeper.core.system.own_command import hub_command
 from gatekeeper.core.text import listed
-from gatekeeper.core.verdict import Finding, FindingKind
 
 _LOADED = ("model", "draft", "projector", "adapter")
 """Layers of an Ollama model that take memory."""

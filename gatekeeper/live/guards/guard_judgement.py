@@ -17,13 +17,13 @@ from gatekeeper.analysis.metrics.host.host_throttling import throttle_time_by_se
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.plan.settings import setting_document, speculates
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import Check, Estimate, Missing, Outcome, fact
 from gatekeeper.core.metrics import PASS_RATE, PASS_RATES
 from gatekeeper.core.metrics.metric import PassRate
 from gatekeeper.core.policy import Guard, MeasuredRoute, MeasuredValue, Policy, Route
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import CONFIDENCE
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, fact
 from gatekeeper.live.guards import fall_detection, guard_values
 from gatekeeper.live.guards.guard_values import GuardSeries, acceptance_spread
 from gatekeeper.live.guards.recent_samples import GuardEvidence

@@ -14,12 +14,12 @@ from gatekeeper.analysis.metrics.server_claims import CLAIMS_NOTE, counted_or_cl
 from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.analysis.stats.total_time import linearised
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO
 from gatekeeper.core.policy import MeasuredRoute, MeasuredValue
 from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.slo import CONFIDENCE
 from gatekeeper.core.text import quote
-from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.live.guards.fall_detection import WeightedValue
 from gatekeeper.live.running.deployed_server import CounterGain
 

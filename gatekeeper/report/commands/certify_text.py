@@ -2,8 +2,8 @@
 
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.verdict.sweep_result import SweepConclusion
+from gatekeeper.core.judgement import Missing
 from gatekeeper.core.text import describe_setting
-from gatekeeper.core.verdict import Missing
 from gatekeeper.report.data.glossary import finding_title
 from gatekeeper.report.phrases import ratio
 

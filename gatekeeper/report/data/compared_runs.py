@@ -8,8 +8,8 @@ from pydantic import Field, model_serializer
 
 from gatekeeper.analysis.verdict.run_verdict import Measured
 from gatekeeper.core.document import IF_ANY, WriteFields, document_of
+from gatekeeper.core.judgement import Estimate
 from gatekeeper.core.records import Knobs
-from gatekeeper.core.verdict import Estimate
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, outcome_words
 from gatekeeper.core.exit_codes import ExitCode
+from gatekeeper.core.judgement import FindingKind, Outcome, rounded
 from gatekeeper.core.parse import ParseError, toml_table
 from gatekeeper.core.reasons import CERTIFICATION
 from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.text import counted, listed
 from gatekeeper.core.units import show_number
-from gatekeeper.core.verdict import FindingKind, Outcome, rounded
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.next_step import advise_next
 from gatekeeper.report.data.objective_rows import ObjectiveRow, objective_rows, states

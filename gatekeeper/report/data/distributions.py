@@ -13,7 +13,7 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.stats.intervals import Floats, samples_needed
 from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
-from gatekeeper.core.verdict import rounded
+from gatekeeper.core.judgement import rounded
 
 QUANTILES = (0.5, 0.95, 0.99)
 """The ones that objectives are set for."""

@@ -11,9 +11,9 @@ from pydantic import Field
 
 from gatekeeper.core.document import IF_ANY, UNWRITTEN
 from gatekeeper.core.exit_codes import ExitCode
+from gatekeeper.core.judgement import FindingKind
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.reasons import CERTIFICATION, Reason
-from gatekeeper.core.verdict import FindingKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 
 from gatekeeper.analysis.verdict.host_checks import DISQUALIFYING
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
+from gatekeeper.core.judgement import FindingKind, Outcome
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.reasons import CERTIFICATION
 from gatekeeper.core.text import listed
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import FindingKind, Outcome
 from gatekeeper.report.data.objective_rows import ObjectiveRow
 
 AGAIN = "gatekeeper certify {slo}"

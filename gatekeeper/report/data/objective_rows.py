@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from gatekeeper.analysis.remedies import drafts_in_the_end, failed_remedy, passes_at, remedy
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, WorkloadOutcome
+from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.units import show, show_interval
-from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report.data.workload_summary import best_first
 
 

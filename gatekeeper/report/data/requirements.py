@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.verdict import Outcome
+from gatekeeper.core.judgement import Outcome
 
 CERTIFY_AGAIN = "certify again"
 DRAFTING = {Outcome.PASS: "drafting is on", Outcome.FAIL: "drafting is off", Outcome.UNPROVEN: "not decided"}

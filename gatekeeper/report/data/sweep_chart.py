@@ -14,9 +14,9 @@ from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.plan.sweep_plan import Trial
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
+from gatekeeper.core.judgement import Estimate, rounded
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Generation, Knobs
-from gatekeeper.core.verdict import Estimate, rounded
 
 Thinned = TypeVar("Thinned")
 METRICS = (*PAIR_SPEEDS, "decode_throughput", "ttft", "stall_p95", "acceptance_rate")

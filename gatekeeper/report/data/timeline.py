@@ -15,9 +15,9 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.analysis.verdict.run_verdict import Transition
 from gatekeeper.core.clock import wall_seconds
+from gatekeeper.core.judgement import rounded
 from gatekeeper.core.records import Event, EventKind, Generation, Role
 from gatekeeper.core.records.host_columns import HostColumns
-from gatekeeper.core.verdict import rounded
 from gatekeeper.report.data.ratio_over_time import RatioStretch, ratio_stretches
 from gatekeeper.report.data.sweep_chart import every_nth
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from gatekeeper.analysis.metrics.timing import FASTEST, output_tokens
+from gatekeeper.core.judgement import Estimate
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import CONFIDENCE
 from gatekeeper.core.text import describe_setting
-from gatekeeper.core.verdict import Estimate
 
 RECENT = 20
 """Answers over which the median of speed and acceptance is shown."""

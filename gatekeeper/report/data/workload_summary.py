@@ -4,11 +4,11 @@ import math
 from dataclasses import dataclass
 
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.judgement import Check, Estimate, Outcome
 from gatekeeper.core.metrics import PLAIN_SPEED, SPEED_RATIOS
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import percent
-from gatekeeper.core.verdict import Check, Estimate, Outcome
 
 TWO_DIGITS = 0.1
 """A ratio nearer to 1 than this is written with two decimals."""

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gatekeeper.core.judgement import Check
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.units import show
-from gatekeeper.core.verdict import Check
 from gatekeeper.report.data.objective_rows import measured
 from gatekeeper.report.html.markup import Markup, el, join
 from gatekeeper.report.phrases import bound

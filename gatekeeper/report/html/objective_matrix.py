@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.text import describe_setting, one_line
 from gatekeeper.core.units import show
-from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow, measured, states

@@ -6,11 +6,11 @@ from functools import partial
 
 from gatekeeper.analysis.verdict.cached_contexts import CachedContext
 from gatekeeper.analysis.verdict.run_verdict import Verdict
+from gatekeeper.core.judgement import Estimate, Outcome
 from gatekeeper.core.manifest import Model
 from gatekeeper.core.metrics import ENERGY_RATIO
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import percent, show
-from gatekeeper.core.verdict import Estimate, Outcome
 from gatekeeper.report import phrases
 from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve
 from gatekeeper.report.data.objective_rows import measured

@@ -11,10 +11,10 @@ from rich.text import Text
 
 from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome
 from gatekeeper.core.exit_codes import ExitCode
+from gatekeeper.core.judgement import Outcome
 from gatekeeper.core.system.own_command import as_typed
 from gatekeeper.core.system.run_directory import RUNS
 from gatekeeper.core.text import counted, printable_error
-from gatekeeper.core.verdict import Outcome
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import Decision, readable_time
 from gatekeeper.report.data.glossary import finding_title, in_words

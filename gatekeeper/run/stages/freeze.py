@@ -17,6 +17,7 @@ from gatekeeper.backends.models import artifacts
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import Backend
+from gatekeeper.core.judgement import Finding
 from gatekeeper.core.manifest import ArrivalTimes, Manifest, Model
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.rules import RULES
@@ -24,7 +25,6 @@ from gatekeeper.core.system.files import HashCache, user_hash_cache
 from gatekeeper.core.system.inputs import CERTIFIED_NAME, Inputs
 from gatekeeper.core.system.run_directory import MANIFEST, PLAN
 from gatekeeper.core.text import json_text
-from gatekeeper.core.verdict import Finding
 
 
 @dataclass(frozen=True, slots=True)

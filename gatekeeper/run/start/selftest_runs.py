@@ -19,9 +19,9 @@ from gatekeeper.backends import open_backend
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.interfaces import DecodeRequest, ReplaysRounds, RunningSystem
+from gatekeeper.core.judgement import FindingKind
 from gatekeeper.core.records import Answer, HostSample, setting
 from gatekeeper.core.system import inputs
-from gatekeeper.core.verdict import FindingKind
 from gatekeeper.host.tool_commands import run_for
 from gatekeeper.run.certify import certify
 from gatekeeper.run.open_run import RunRequest

@@ -8,6 +8,7 @@ from gatekeeper.analysis.remedies import extension
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.errors import RESTORE_HINT, InputError, NoProofError
+from gatekeeper.core.judgement import Doubt
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event, StoredRecords
@@ -24,7 +25,6 @@ from gatekeeper.core.system.run_directory import (
     RunDirectory,
     unreadable_as_no_proof,
 )
-from gatekeeper.core.verdict import Doubt
 from gatekeeper.report.data.decision import Decision, decide, reached
 from gatekeeper.run.stored.load import load_case
 

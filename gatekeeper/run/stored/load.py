@@ -16,6 +16,7 @@ from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.backends.dialects import cache_off_advice
 from gatekeeper.core.document import read_document
 from gatekeeper.core.errors import RESTORE_HINT, GatekeeperError
+from gatekeeper.core.judgement import Doubt, Finding, FindingKind
 from gatekeeper.core.manifest import Manifest, seed_of, sha256
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import json_object
@@ -24,7 +25,6 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.inputs import CERTIFIED_NAME, Inputs
 from gatekeeper.core.system.record_files import ANSWERS, DAMAGED, EVENTS, SAMPLES, read_records, records_of
 from gatekeeper.core.system.run_directory import EVENTS_FILE, HOST_FILE, PLAN, RunDirectory
-from gatekeeper.core.verdict import Doubt, Finding, FindingKind
 
 SWEEP, FIRST, AGAIN = "the sweep", "the first request", "the baseline once more"
 """The names of stages, and of the look before the sweep, in events of a busy machine; a soak has its own name."""

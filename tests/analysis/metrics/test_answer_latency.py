@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.records import Answer
-from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.golden_words import says
 from tests.builders.slo import answer, evidence, spread
 

@@ -8,8 +8,8 @@ import pytest
 from gatekeeper.analysis.metrics.cached_turns import pair_timed_turns
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.records import Answer, Generation, Role
-from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.slo import answer, because, evidence, followed, grown, known, near, spread, steady
 
 NAMES = [f"c-{number:03}" for number in range(20)]

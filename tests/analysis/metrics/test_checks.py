@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.metrics.checks import check
+from gatekeeper.core.judgement import Estimate, Missing, Outcome, fact, worst
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.slo import Objective
-from gatekeeper.core.verdict import Estimate, Missing, Outcome, fact, worst
 from tests.builders.slo import objective
 
 FIGURES = st.floats(-1e6, 1e6)

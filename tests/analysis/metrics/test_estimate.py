@@ -9,9 +9,9 @@ import pytest
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.pass_rates import pass_rate
 from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.metrics import ALL, SPEED_RATIOS
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Tie
-from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.golden_words import says
 from tests.builders.slo import (
     PLAIN,

@@ -7,8 +7,8 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.pass_rates import Causes, pass_change
 from gatekeeper.analysis.metrics.words.harm import HARMS
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import Estimate, Outcome
 from gatekeeper.core.metrics import BY_NAME
-from gatekeeper.core.verdict import Estimate, Outcome
 from tests.builders.golden_words import says
 
 COUNT = 40

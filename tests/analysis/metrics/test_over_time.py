@@ -11,10 +11,10 @@ import pytest
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.over_time import likely_end, plain_drift, settled
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
+from gatekeeper.core.judgement import Estimate, StillChanging
 from gatekeeper.core.metrics import SPEED_RATIOS
 from gatekeeper.core.records import Answer, Generation, Role, Rounds
 from gatekeeper.core.slo import Soak
-from gatekeeper.core.verdict import Estimate, StillChanging
 from tests.builders.golden_words import says
 from tests.builders.slo import SECOND, Twins, answer, because, counted, evidence, generation, known, steady
 

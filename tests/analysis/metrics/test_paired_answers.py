@@ -7,8 +7,8 @@ import pytest
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.lost_pairs import MIN_LENGTH_RATIO, MIN_LENGTH_RATIO_SAMPLED, similar_lengths
 from gatekeeper.analysis.metrics.readers import speeds_of
+from gatekeeper.core.judgement import Estimate
 from gatekeeper.core.records import Role
-from gatekeeper.core.verdict import Estimate
 from tests.builders.slo import answer, because, evidence, generation, known, near, steady, twins
 
 

@@ -9,7 +9,7 @@ import pytest
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.core.judgement import Estimate, Missing
 from tests.builders.slo import answer, canaries, evidence, followed, marked, spread, steady, twins
 
 Found = Callable[[], Estimate | Missing]

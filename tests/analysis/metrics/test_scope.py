@@ -13,8 +13,8 @@ from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.remedies import remedy
 from gatekeeper.core.document import document_of
+from gatekeeper.core.judgement import Estimate, Outcome
 from gatekeeper.core.records import Role, StoredRecords
-from gatekeeper.core.verdict import Estimate, Outcome
 from tests.builders.golden_words import says
 from tests.builders.slo import Twins, answer, evidence, known, objective, slo, steady, twins
 

@@ -16,9 +16,9 @@ from gatekeeper.analysis.metrics.server_claims import (
     with_claimed_rounds,
 )
 from gatekeeper.analysis.verdict.answer_findings import examine
+from gatekeeper.core.judgement import Estimate, fact
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Rounds, setting
 from gatekeeper.core.records.arrivals import Arrival
-from gatekeeper.core.verdict import Estimate, fact
 from tests.builders.golden_words import says
 
 HEAVY = setting(draft="heavy", num_draft_tokens=4)

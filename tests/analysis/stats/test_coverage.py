@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.core.judgement import Estimate, Missing
 from tests.builders.slo import known
 
 LEVEL = 0.95

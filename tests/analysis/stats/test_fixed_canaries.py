@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats as oracle
 
 from gatekeeper.analysis.stats import fixed_canaries, intervals
-from gatekeeper.core.verdict import Estimate
+from gatekeeper.core.judgement import Estimate
 
 few = settings(max_examples=15, deadline=None)
 SEEDS = st.integers(0, 2**32 - 1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats as oracle
 
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.core.judgement import Estimate, Missing
 from tests.builders.slo import known
 
 SEEDS = st.integers(0, 2**40)

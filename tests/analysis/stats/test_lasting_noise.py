@@ -7,7 +7,7 @@ import pytest
 from scipy.signal import lfilter
 
 from gatekeeper.analysis.stats.lasting_noise import Series, added_by_blocks, added_variance, widened
-from gatekeeper.core.verdict import Estimate
+from gatekeeper.core.judgement import Estimate
 
 PLAIN = Estimate(1.0, math.exp(-0.02), math.exp(0.02), 24, confidence=0.95, scope="frozen")
 

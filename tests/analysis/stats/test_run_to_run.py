@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from gatekeeper.analysis.stats import run_to_run
-from gatekeeper.core.verdict import Estimate, Missing, fact
+from gatekeeper.core.judgement import Estimate, Missing, fact
 
 
 def simulated(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats as oracle
 
 from gatekeeper.analysis.stats import sequential
-from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.core.judgement import Estimate, Missing
 
 FINITE = st.floats(-2.0, 2.0)
 

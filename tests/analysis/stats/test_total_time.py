@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gatekeeper.analysis.stats import fixed_canaries, intervals
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.analysis.stats.total_time import linearised
-from gatekeeper.core.verdict import Missing
+from gatekeeper.core.judgement import Missing
 
 SECONDS = st.floats(0.1, 100)
 TIMES = st.lists(st.tuples(st.sampled_from("abcdef"), SECONDS, SECONDS), min_size=1, max_size=20)

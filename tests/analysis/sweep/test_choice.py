@@ -14,9 +14,9 @@ from gatekeeper.analysis.sweep.choice import Choice, choose
 from gatekeeper.analysis.sweep.setting_result import SettingResult, measure_of, setting_results
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.core.document import document_of
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.slo import answer, canaries, canary, counted, generation, known, slo, steady
 
 LENGTHS = {"repeats": 1, "budget": 16, "num_draft_tokens": [2, 3, 4, 6], "default": {"num_draft_tokens": 4}}

@@ -5,8 +5,8 @@ import pytest
 from gatekeeper.analysis.plan.sweep_plan import Trial
 from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.analysis.sweep.try_result import TryResult, next_step_text
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.records import setting
-from gatekeeper.core.verdict import Estimate, Missing
 
 TRIAL = Trial("default", "candidate", setting(draft="heavy"))
 

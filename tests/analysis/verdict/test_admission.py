@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.errors import NoProofError
-from gatekeeper.core.verdict import Check, Outcome
+from gatekeeper.core.judgement import Check, Outcome
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 DAY = 86400.0

@@ -9,10 +9,10 @@ import pytest
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.verdict.against_certified import Certified, CertifiedFigures, check_against, summary
+from gatekeeper.core.judgement import AGAINST_CERTIFIED, Check, Outcome
 from gatekeeper.core.metrics import RUN_TO_RUN
 from gatekeeper.core.records import Role
 from gatekeeper.core.slo import Objective
-from gatekeeper.core.verdict import AGAINST_CERTIFIED, Check, Outcome
 from tests.builders.golden_words import says
 from tests.builders.slo import canary, claimed, counted, evidence, generation, steady
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict
+from gatekeeper.core.judgement import Doubt
 from gatekeeper.core.records import Generation, StoredRecords
-from gatekeeper.core.verdict import Doubt
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, sample, with_soak
 from tests.builders.slo import objective
 

@@ -15,9 +15,9 @@ from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Measured, Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import Check, Estimate, Finding, FindingKind, Missing, Outcome
 from gatekeeper.core.policy import Policy, parse
 from gatekeeper.core.records import Event, EventKind
-from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Missing, Outcome
 from gatekeeper.report import plain_text
 from gatekeeper.report.policy_toml import render
 from tests.builders.golden_words import lines_with, says

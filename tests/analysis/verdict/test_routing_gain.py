@@ -7,9 +7,9 @@ from dataclasses import replace
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, Trial
 from gatekeeper.analysis.verdict.routing_gain import Routing, routing
+from gatekeeper.core.judgement import Missing
 from gatekeeper.core.records import Answer, Generation, Role, setting
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Missing
 from tests.builders.golden_words import says
 
 HEAVY = setting(draft="heavy", num_draft_tokens=4)

@@ -18,8 +18,8 @@ from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend, readi
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import VirtualClock
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
+from gatekeeper.core.judgement import Estimate
 from gatekeeper.core.records import Answer, Generation, Role, setting
-from gatekeeper.core.verdict import Estimate
 
 PLAIN = setting(draft=None)
 DRAFTING = setting(draft="d", num_draft_tokens=4)

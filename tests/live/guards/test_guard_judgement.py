@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gatekeeper.core.judgement import Outcome
 from gatekeeper.core.policy import MeasuredValue
 from gatekeeper.core.records import Claims, Reading
-from gatekeeper.core.verdict import Outcome
 from gatekeeper.live.guards.guard_judgement import STRETCHES, judge_guards, round_error
 from gatekeeper.live.guards.guard_values import certified_spread
 from gatekeeper.live.guards.recent_samples import GuardEvidence

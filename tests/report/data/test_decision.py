@@ -9,8 +9,8 @@ from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.remedies import PLAIN_REMEDY, extension
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.judgement import Finding, FindingKind, Outcome
 from gatekeeper.core.metrics import BY_NAME
-from gatekeeper.core.verdict import Finding, FindingKind, Outcome
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.workload_summary import short_ratio
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, concluded, with_soak

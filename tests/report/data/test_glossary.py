@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from gatekeeper.core.judgement import FindingKind
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.reasons import Reason
-from gatekeeper.core.verdict import FindingKind
 from gatekeeper.report.data import glossary
 
 PACKAGE = Path(glossary.__file__).parents[2]

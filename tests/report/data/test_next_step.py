@@ -7,7 +7,7 @@ import pytest
 
 from gatekeeper.analysis.remedies import HOST_REMEDY, PLAIN_REMEDY
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.verdict import Check, Doubt, Finding, FindingKind, Outcome
+from gatekeeper.core.judgement import Check, Doubt, Finding, FindingKind, Outcome
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.next_step import FASTER_DRAFT, LITTLE_DEMOS
 from tests.builders.project_folder import ROOT

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gatekeeper.core.verdict import Check, Outcome
+from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Line, Scale
 

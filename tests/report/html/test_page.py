@@ -11,9 +11,9 @@ from html.parser import HTMLParser
 import pytest
 
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, WorkloadOutcome
+from gatekeeper.core.judgement import Finding, Outcome
 from gatekeeper.core.records import Generation, Reading, StoredRecords
 from gatekeeper.core.slo import Host
-from gatekeeper.core.verdict import Finding, Outcome
 from gatekeeper.report import markdown
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.page_data import PageData

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Measured, Verdict, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.verdict import Check, Estimate, Outcome
+from gatekeeper.core.judgement import Check, Estimate, Outcome
 from gatekeeper.report import plain_text
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.terminal import summary

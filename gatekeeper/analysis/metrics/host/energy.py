@@ -17,10 +17,10 @@ from gatekeeper.analysis.metrics.lost_pairs import Pair, similar_lengths
 from gatekeeper.analysis.metrics.paired_answers import AnswerPowers, PairedAnswers, mean_ratio
 from gatekeeper.analysis.metrics.timing import output_tokens
 from gatekeeper.analysis.stats.total_time import linearised
+from gatekeeper.core.judgement import Estimate, Missing, Rounded
 from gatekeeper.core.records import Generation
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.units import show
-from gatekeeper.core.verdict import Estimate, Missing, Rounded
 
 REST = "rest"
 """The phase of host samples in which the system under test runs and has nothing to do."""

@@ -20,10 +20,10 @@ from gatekeeper.analysis.metrics.host.host_series import (
     stuck,
 )
 from gatekeeper.analysis.stats.slopes import slope
+from gatekeeper.core.judgement import Estimate, Missing, fact
 from gatekeeper.core.metrics import ALL, BY_NAME
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.units import show
-from gatekeeper.core.verdict import Estimate, Missing, fact
 
 SWAPPED = ("swapin_bytes", "swapout_bytes")
 CRITICAL = 4.0

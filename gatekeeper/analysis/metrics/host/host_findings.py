@@ -15,9 +15,9 @@ from gatekeeper.analysis.metrics.host.host_estimates import (
 from gatekeeper.analysis.metrics.host.host_series import Floats, HostSamples, decrease, medians, moved
 from gatekeeper.analysis.metrics.host.host_throttling import LEAST_SHARE, contradictions, throttled_from
 from gatekeeper.analysis.stats.slopes import slope
+from gatekeeper.core.judgement import Estimate, Finding, FindingKind
 from gatekeeper.core.parse import ParseError, moment
 from gatekeeper.core.units import percent, show, show_interval
-from gatekeeper.core.verdict import Estimate, Finding, FindingKind
 
 COUNTERS = ("swapin_bytes", "swapout_bytes", "throttle_total", "throttle_events", "gpu_resets", "oom_kills")
 """Values that only grow while the host runs."""

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from gatekeeper.core.judgement import Estimate, Missing, fact
 from gatekeeper.core.records import HostSample
 from gatekeeper.core.records.host_columns import HostColumns, Slot
 from gatekeeper.core.units import percent
-from gatekeeper.core.verdict import Estimate, Missing, fact
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]

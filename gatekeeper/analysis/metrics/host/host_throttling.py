@@ -18,8 +18,8 @@ from gatekeeper.analysis.metrics.host.host_series import (
     readings,
     stuck,
 )
+from gatekeeper.core.judgement import Estimate, Missing, fact
 from gatekeeper.core.records.host_columns import HostColumns
-from gatekeeper.core.verdict import Estimate, Missing, fact
 
 NOMINAL = "the thermal sensors report no throttling"
 FANLESS = frozenset({

@@ -8,10 +8,10 @@ from itertools import chain
 
 from gatekeeper.analysis.metrics.words.near_tie_rule import Divergence, first_divergence, token_column
 from gatekeeper.analysis.metrics.words.numerics_null import ComparedLeads, Null
+from gatekeeper.core.judgement import Estimate, fact
 from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.text import counted
 from gatekeeper.core.units import show_number
-from gatekeeper.core.verdict import Estimate, fact
 
 CHARACTERS = 4
 """Of a token, where no token ids are seen."""

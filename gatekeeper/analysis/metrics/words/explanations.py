@@ -27,9 +27,9 @@ from gatekeeper.analysis.metrics.words.scored_answers import (
     plain_lead,
     tells_its_passes,
 )
+from gatekeeper.core.judgement import Missing
 from gatekeeper.core.records import Answer, Generation, Scored, Tie
 from gatekeeper.core.units import show_number
-from gatekeeper.core.verdict import Missing
 
 EARLY = 2
 """Tokens that must be alike before a difference may be numerics where nothing shows the target's logits.

@@ -8,9 +8,9 @@ from gatekeeper.analysis.metrics.words.exactness import distinct_outputs
 from gatekeeper.analysis.metrics.words.near_tie_rule import known_tokens
 from gatekeeper.analysis.metrics.words.numerics_null import widest_pass
 from gatekeeper.analysis.stats.intervals import by_canary
+from gatekeeper.core.judgement import Missing
 from gatekeeper.core.records import Forced, Generation
 from gatekeeper.core.text import counted
-from gatekeeper.core.verdict import Missing
 
 CROSS_CHECKS = 12
 """Canaries of a workload whose plain answers are forced as well: the pass must not contradict plain decoding."""

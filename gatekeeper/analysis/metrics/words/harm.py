@@ -12,9 +12,9 @@ from gatekeeper.analysis.metrics.words.exactness import divergent_canaries
 from gatekeeper.analysis.metrics.words.near_tie_rule import token_column
 from gatekeeper.analysis.metrics.words.replayed_rounds import drafted_replays, is_exact
 from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.units import percent
-from gatekeeper.core.verdict import Estimate, Missing
 
 HARM_LEVEL = 0.01
 """A draft that harms as often as it helps fails with at most this chance; most have no degenerate answer at all."""

@@ -7,9 +7,9 @@ from statistics import fmean, stdev
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.scored_answers import own_answers
 from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.records import Replayed, Scored
 from gatekeeper.core.units import show_number
-from gatekeeper.core.verdict import Estimate, Missing
 
 LEAST = 5
 """Canaries for an interval."""

@@ -7,8 +7,8 @@ from itertools import accumulate
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.judgement import Missing
 from gatekeeper.core.records import Generation, Numerics, Replayed
-from gatekeeper.core.verdict import Missing
 
 CONTENT = 0.999
 """The share of positions whose change the tolerance is to cover."""

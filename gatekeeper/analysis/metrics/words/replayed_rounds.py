@@ -10,10 +10,10 @@ from gatekeeper.analysis.metrics.words.numerics_null import null_of, numerics_of
 from gatekeeper.analysis.metrics.words.scored_answers import own_answers, parted, tells_its_passes
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.interfaces import RoundPasses
+from gatekeeper.core.judgement import Estimate, Missing, fact
 from gatekeeper.core.records import Answer, Generation, Parting, Replayed
 from gatekeeper.core.text import counted
 from gatekeeper.core.units import show_number
-from gatekeeper.core.verdict import Estimate, Missing, fact
 
 GREEDY_POSITIONS = 6000
 """Tokens of a workload's greedy answers that are read again: every canary once, at some hundred tokens an answer."""

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.harm import POWER
 from gatekeeper.analysis.metrics.words.replayed_rounds import drafted_replays
+from gatekeeper.core.judgement import Estimate, Missing, fact
 from gatekeeper.core.text import counted
 from gatekeeper.core.units import percent
-from gatekeeper.core.verdict import Estimate, Missing, fact
 
 SHARES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Shares of tokens that an alternative draws otherwise."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.analysis.metrics.timing import CHUNKS_PER_TOKEN
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import Finding, FindingKind
 from gatekeeper.core.manifest import ArrivalTimes
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
-from gatekeeper.core.verdict import Finding, FindingKind
 
 ANSWER_TOKENS = 32
 """Tokens of each answer: enough for several rounds, and quick."""

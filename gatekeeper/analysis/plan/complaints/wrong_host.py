@@ -5,9 +5,9 @@ from typing import Any
 
 from gatekeeper.analysis.metrics.host.host_findings import is_virtual_mac
 from gatekeeper.analysis.plan.complaints.complaint import Complaint
+from gatekeeper.core.judgement import FindingKind
 from gatekeeper.core.slo import Host
 from gatekeeper.core.units import show_number, sold_gigabytes
-from gatekeeper.core.verdict import FindingKind
 
 MEMORY_TOLERANCE = 0.07
 """The kernel and the firmware reserve a few percent of a machine's memory."""

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.judgement import Estimate, rounded
 from gatekeeper.core.metrics import DECODE_RATIO, PASS_RATE, WATCHED
 from gatekeeper.core.policy import Guard, Watch
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.units import percent, show
-from gatekeeper.core.verdict import Estimate, rounded
 
 GUARDED = {name: name for name in WATCHED} | {"acceptance_window_min": "acceptance_rate"}
 """Metrics of objectives that can be watched in production, each with the metric that is watched for it."""

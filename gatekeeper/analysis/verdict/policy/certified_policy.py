@@ -17,6 +17,7 @@ from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, Wo
 from gatekeeper.core.canary import SCHEMAS, Canary
 from gatekeeper.core.document import document_of
 from gatekeeper.core.exit_codes import ExitCode
+from gatekeeper.core.judgement import FindingKind, Missing, Outcome, rounded
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.policy import (
@@ -31,7 +32,6 @@ from gatekeeper.core.policy import (
 )
 from gatekeeper.core.records import Event, EventKind, Setting
 from gatekeeper.core.slo import ChosenKnobs, Slo
-from gatekeeper.core.verdict import FindingKind, Missing, Outcome, rounded
 
 
 def allows_policy(plan: SweepPlan, verdict: Verdict) -> bool:

@@ -9,9 +9,9 @@ from bench.simulated_answers import simulated_answer
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.host.energy import answer_powers, energy_ratio
 from gatekeeper.analysis.metrics.host.host_series import STRETCHES, HostSamples, host_segment
+from gatekeeper.core.judgement import Estimate
 from gatekeeper.core.records import HostSample, Reading
 from gatekeeper.core.records.host_columns import HostColumns
-from gatekeeper.core.verdict import Estimate
 from tests.builders.golden_words import says
 from tests.builders.slo import because, known
 

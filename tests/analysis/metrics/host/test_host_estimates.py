@@ -18,9 +18,9 @@ from gatekeeper.analysis.metrics.host.host_throttling import is_fanless
 from gatekeeper.analysis.stats.slopes import slope
 from gatekeeper.analysis.verdict.host_checks import DISQUALIFYING
 from gatekeeper.core.clock import stamp
+from gatekeeper.core.judgement import Estimate, Finding, Missing
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import HostSample, Reading
-from gatekeeper.core.verdict import Estimate, Finding, Missing
 from tests.builders.golden_words import says
 
 SECOND = 10**9

@@ -9,9 +9,9 @@ import pytest
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.forced import CROSS_CHECKS, passes_wanted, stand_ins
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import Missing
 from gatekeeper.core.records import Answer, Forced, Generation, Parting, Role, setting
 from gatekeeper.core.records.arrivals import Arrival
-from gatekeeper.core.verdict import Missing
 from tests.builders.golden_words import says
 
 WRITTEN = (7, 8, 9, 10)

@@ -19,8 +19,8 @@ from gatekeeper.analysis.metrics.words.harm import (
     visible_share,
 )
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.records import Answer, Generation, Replayed, Role, setting
-from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.slo import followed
 
 FINE = "The quick brown fox jumps over the lazy dog while the band plays an old tune in the park."

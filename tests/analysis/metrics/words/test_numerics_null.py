@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest, poisson
 
 from gatekeeper.analysis.metrics.words.numerics_null import CONTENT, FALSE_ALARM, UNITS, ComparedLeads, Null, null_of
+from gatekeeper.core.judgement import Missing
 from gatekeeper.core.records import Numerics
-from gatekeeper.core.verdict import Missing
 
 
 def read(gaps: list[float], wide_gaps: list[float | None], unit: float = 0.0, fault: str | None = None) -> Numerics:

@@ -20,8 +20,8 @@ from gatekeeper.analysis.metrics.words.sampled_tokens import (
     visible_share,
 )
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.records import Answer, Generation, Role, setting
-from gatekeeper.core.verdict import Estimate, Missing
 
 
 def row(p: NDArray[np.float64], token: int) -> tuple[float, float, float, float]:

@@ -10,8 +10,8 @@ from gatekeeper.analysis.plan.complaints.complaint import Complaint
 from gatekeeper.analysis.plan.complaints.undecidable_bound import undecidable_bounds
 from gatekeeper.analysis.plan.ladder import look_levels
 from gatekeeper.analysis.stats import run_to_run
+from gatekeeper.core.judgement import Estimate
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Estimate
 from tests.builders.slo import objective, slo
 
 CANARIES, PAIRS = 24, 50

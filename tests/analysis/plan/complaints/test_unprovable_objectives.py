@@ -11,10 +11,10 @@ from gatekeeper.analysis.plan.complaints.complaint import Complaint
 from gatekeeper.analysis.plan.complaints.unprovable_objectives import BackendTraits, complaints
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.judgement import Outcome
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.slo import CHOSEN, CONDITIONS, Objective, Slo
-from gatekeeper.core.verdict import Outcome
 from tests.builders.golden_words import says
 from tests.builders.slo import canaries, objective, slo
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.verdict import Check, Estimate, Outcome, rounded
+from gatekeeper.core.judgement import Check, Estimate, Outcome, rounded
 
 
 @pytest.mark.parametrize(
