@@ -215,7 +215,7 @@ def test_the_reference_says_what_the_program_does() -> None:
     Each page of docs/reference/ is what tools/write_reference.py writes of this version.
     """
     for name, page in PAGES.items():
-        assert (FOLDER / name).read_text() == HEAD + page(), "run python tools/write_reference.py"
+        assert (FOLDER / name).read_text() == HEAD + page(), "run ./run generate"
 
 
 def test_documents_name_the_ports_that_the_program_takes_by_default() -> None:
