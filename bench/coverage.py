@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting_noise
-from gatekeeper.analysis.stats.total_time import linearised
+from gatekeeper.analysis.stats.total_time import linearise_times
 from gatekeeper.core.judgement import Estimate, Missing
 
 Floats = NDArray[np.float64]
@@ -179,7 +179,7 @@ def ratios(noise: str, canaries: int, pairs: int, swept: int, runs: int, seed: i
         arms = heights[order] + mine, plain
         early = [np.concatenate(parts) for parts in zip(*(draw(random, canaries) for _ in range(swept)), strict=True)]
         earlier = (heights[everywhere] + early[0] + SHIFT, early[1]) if early else (np.empty(0), np.empty(0))
-        seen = linearised(_times(lengths, order, arms), _times(lengths, everywhere, earlier))
+        seen = linearise_times(_times(lengths, order, arms), _times(lengths, everywhere, earlier))
         added = lasting_noise.added_variance(
             _named(order, arms[0] - arms[1]), _named(everywhere, earlier[0] - earlier[1])
         )
@@ -209,7 +209,7 @@ def _times(lengths: Floats, order: NDArray[np.int64], arms: tuple[Floats, Floats
 
 
 def _widened(found: Estimate | Missing | None, added: float) -> Estimate | Missing | None:
-    return lasting_noise.widened(found, added) if isinstance(found, Estimate) else found
+    return lasting_noise.widen_bounds(found, added) if isinstance(found, Estimate) else found
 
 
 def chosen(canaries: int, runs: int, seed: int) -> list[Misses]:

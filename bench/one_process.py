@@ -21,7 +21,7 @@ from urllib.request import Request, urlopen
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs as a script, from anywhere
 
 from gatekeeper.analysis.stats.intervals import by_canary, mean_of_logs
-from gatekeeper.analysis.stats.total_time import linearised
+from gatekeeper.analysis.stats.total_time import linearise_times
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.dialect import Counters
 from gatekeeper.backends.server_backend import ServerBackend
@@ -97,7 +97,7 @@ def speeds(plain: Server, pair: Server, prompts: Sequence[Canary], repeats: int)
                 for name, of_canary in answers[arm].items()
             ]
             times = [(name, before, after) for name, before, after in totals if min(before, after) > 0]
-            estimate = mean_of_logs(by_canary(linearised(times).logs), 0.95)
+            estimate = mean_of_logs(by_canary(linearise_times(times).logs), 0.95)
             yield f"{title}, {arm} against {reference}: {shown(estimate)}, {len(times)} canaries"
     equal = sum(answers["switched"][prompt.id][0].text == answers["alone"][prompt.id][0].text for prompt in prompts)
     yield f"the same words, switched and alone: {equal} of {len(prompts)} canaries"

@@ -22,7 +22,7 @@ from bench.coverage import DIFFER, SHIFT
 from bench.rehearsal import slo
 from gatekeeper.analysis.plan.ladder import look_levels
 from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting_noise
-from gatekeeper.analysis.stats.total_time import linearised
+from gatekeeper.analysis.stats.total_time import linearise_times
 from gatekeeper.core.judgement import Estimate
 
 NOISES = (0.02, 0.05, 0.10, 0.15)
@@ -53,13 +53,13 @@ def proven(gain: float, noise: float, canaries: int, random: np.random.Generator
     earlier = list(enumerate((swept[0] - swept[1]).tolist()))
     levels = look_levels(PROMISED, LOOKS)
     for look, ((_, pairs), level) in enumerate(zip(LOOKS, levels, strict=True), start=1):
-        times = linearised(seen[:pairs], before)
+        times = linearise_times(seen[:pairs], before)
         found: Any = fixed_canaries.mean_of_logs(times.logs, level, canaries, times.before, times.weights)
         if found is None:
             found = intervals.mean_log(times.pseudovalues(), level)
         if not isinstance(found, Estimate) or found.lo < 1:
             continue  # allowing for noise that lasts, it would lie lower still
-        if lasting_noise.widened(found, lasting_noise.added_variance(ratios[:pairs], earlier)).lo >= 1:
+        if lasting_noise.widen_bounds(found, lasting_noise.added_variance(ratios[:pairs], earlier)).lo >= 1:
             return look
     return 0
 

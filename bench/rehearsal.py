@@ -28,7 +28,7 @@ from gatekeeper.analysis.metrics.host.host_series import host_segment
 from gatekeeper.analysis.plan.objectives import Terms, forced_workloads
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
-from gatekeeper.analysis.verdict.case import Case, compared_in_sweep, needs_after, soaked
+from gatekeeper.analysis.verdict.case import Case, compared_in_sweep, needs_after, rebuild_soak
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend, readings
@@ -150,7 +150,7 @@ def _with_follow_ups(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend, 
         if not needs or (earlier and not each.each_part):
             continue
         begun_ns, records = backend.clock.now_ns(), list(earlier)
-        recorded = soaked(case.slo, case.plan, case.canaries, soak_plan, partial(_keep, case), soak_plan.part - 1)
+        recorded = rebuild_soak(case.slo, case.plan, case.canaries, soak_plan, partial(_keep, case), soak_plan.part - 1)
         send(
             each, recorded, needs, earlier,
             record=records.append, open_client=open_client, clock=backend.clock, observe=_ignore,

@@ -47,7 +47,7 @@ class Forecast:
     def stages(self) -> tuple[StageForecast, ...]:
         """Return the stages in their order, if the sweep sends all its requests and chooses the default everywhere."""
         sweep = [self._answering(request) for request in self.plan.requests]
-        soaks = self.soaks(soak_schedule.soak_plans(self.plan, self._chosen(), 1))
+        soaks = self.soaks(soak_schedule.soak_plans(self.plan, self._assume_settings(), 1))
         stages = (StageForecast("sweep", len(sweep), sum(sweep)), *soaks)
         return tuple(stage for stage in stages if stage.seconds > 0)
 
@@ -58,7 +58,7 @@ class Forecast:
 
     def fallback(self) -> tuple[StageForecast, ...]:
         """Return each step of the ladder: the soak and the follow-ups it adds where every workload takes it."""
-        settings, last, stages = dict(self._chosen()), None, []
+        settings, last, stages = dict(self._assume_settings()), None, []
         for turn in range(2, len(self.slo.fallback.ladder) + 2):
             down = {name: next_step(self.slo, knobs, last) for name, knobs in settings.items()}
             steps = {name: step for name, step in down.items() if step is not None}
@@ -94,7 +94,7 @@ class Forecast:
         """Return how many pairs of both arms the soaks have in their duration, by workload."""
         pairs: dict[str, float] = {}
         tiers = {workload.name: workload.tier for workload in self.slo.workload}
-        for soak in soak_schedule.soak_plans(self.plan, self._chosen(), 1):
+        for soak in soak_schedule.soak_plans(self.plan, self._assume_settings(), 1):
             if not self._woven:
                 blocks = [request.workload for block in self._plain_blocks(soak) for request in block]
                 pairs |= {name: float(blocks.count(name)) for name in soak.settings}
@@ -105,7 +105,7 @@ class Forecast:
             pairs |= {name: plain * weight / sum(weights.values()) for name, weight in weights.items()}
         return pairs
 
-    def _chosen(self) -> Mapping[str, Setting]:
+    def _assume_settings(self) -> Mapping[str, Setting]:
         default = self.plan.candidates[0].setting if self.plan.candidates else PLAIN
         return dict.fromkeys((workload.name for workload in self.slo.workload), self.plan.fixed or default)
 

@@ -61,18 +61,23 @@ def gaps(slo: Slo, verdict: Verdict, *, resumable: bool) -> tuple[Gap, ...]:
         unproven.append(Gap("the run", verdict.incomplete or "it was interrupted", again))
     for workload in verdict.workloads:
         open_checks = [check for check in workload.checks if check.outcome is Outcome.UNPROVEN]
-        unproven += [_open(f"{workload.name}: {_named(check)}", check, resumable=resumable) for check in open_checks]
+        unproven += [
+            _describe_gap(f"{workload.name}: {_describe_objective(check)}", check, resumable=resumable)
+            for check in open_checks
+        ]
         if workload.outcome is WorkloadOutcome.UNPROVEN and not open_checks and not verdict.incomplete:
             unproven.append(Gap(f"{workload.name}: its outcome", workload.because, again))
     open_host = [check for check in verdict.host_checks if check.outcome is Outcome.UNPROVEN]
-    unproven += [_open(f"host: {_named(check)}", check, resumable=resumable) for check in open_host]
+    unproven += [
+        _describe_gap(f"host: {_describe_objective(check)}", check, resumable=resumable) for check in open_host
+    ]
     if verdict.grade == "demo":
         because = f"the soak of {show_seconds(slo.soak.duration)} makes a demo, not a certificate"
         unproven.append(Gap("the grade", because, f'set soak.duration = "{CERTIFICATION}" or more'))
     return tuple(unproven)
 
 
-def _open(about: str, check: Check, *, resumable: bool) -> Gap:
+def _describe_gap(about: str, check: Check, *, resumable: bool) -> Gap:
     return Gap(about, check.because, "continue the run" if resumable else remedy(check))
 
 
@@ -82,7 +87,7 @@ def remedy(check: Check) -> str:
         return "soak longer, until the ratio no longer changes"
     if check.lo is not None and check.hi is not None and check.center is not None:
         return _narrower(check)
-    return _measured(check, BY_NAME[check.metric])
+    return _advise_measurement(check, BY_NAME[check.metric])
 
 
 def failed_remedy(check: Check, *, drafting: bool = True) -> str:
@@ -96,7 +101,7 @@ def failed_remedy(check: Check, *, drafting: bool = True) -> str:
     return HOST_REMEDY if metric is not None and metric.host else PLAIN_REMEDY
 
 
-def _measured(check: Check, metric: Metric) -> str:
+def _advise_measurement(check: Check, metric: Metric) -> str:
     """Return what it takes to measure an objective that has no estimate."""
     for reason, needed in NEEDED.items():
         if reason in check.because:
@@ -159,7 +164,7 @@ def passes_at(check: Check) -> float | None:
     return (near if abs(end * scale - near) < 1e-6 else turn(end * scale)) / scale
 
 
-def _named(check: Check) -> str:
+def _describe_objective(check: Check) -> str:
     sign = "≥" if check.bound == "at_least" else "≤"
     return f"{check.metric} {sign} {BY_NAME[check.metric].show(check.threshold)}"
 

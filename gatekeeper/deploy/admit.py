@@ -207,7 +207,7 @@ def _examine(
     passed(("verdict", f"{run.verdict.outcome}, derived again from the records"))
     if verify.check_host(run):
         passed(("host", "matches [host] of the SLO"))
-    admission.proven(run.verdict)
+    admission.require_proof(run.verdict)
     published = verify.check_published(run)
     if decision.tries is not None:
         passes = run.verdict.exit_code == ExitCode.OK
@@ -226,7 +226,7 @@ def _examine(
     passed(("time", f"expires at {stamp(until)}"))
     admission.long_enough(run.verdict, demo=required.demo)
     passed(("grade", run.verdict.grade))
-    broken = admission.broken(run.verdict)
+    broken = admission.describe_failure(run.verdict)
     if broken is not None:
         decision.exit_code, decision.reason, decision.because = (
             ExitCode.OBJECTIVE_FAILED,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from gatekeeper.analysis.follow_ups import FOLLOW_UPS
 from gatekeeper.analysis.follow_ups.follow_up import FollowUp, Needs, PlannedReading, RequestStep, Soaked
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.verdict.case import soaked
+from gatekeeper.analysis.verdict.case import rebuild_soak
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.records import EventKind, FollowUpRecord, Role
 from gatekeeper.core.system.record_files import records_of
@@ -41,7 +41,7 @@ def _run_follow_up(run: ActiveRun, soak_plan: SoakPlan, follow_up: FollowUp[Any]
         return run.client(cache=cache)
 
     load = cache(partial(run.case, live=True))
-    soak = soaked(run.slo, run.prepared.plan, run.prepared.inputs.canaries, soak_plan, load, run.segment)
+    soak = rebuild_soak(run.slo, run.prepared.plan, run.prepared.inputs.canaries, soak_plan, load, run.segment)
     needs = follow_up.needs(soak)
     load.cache_clear()
     if not needs:

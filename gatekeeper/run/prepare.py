@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gatekeeper import host
 from gatekeeper.analysis.plan.complaints import memory_fit
-from gatekeeper.analysis.plan.complaints.complaint import Complaint, merged
+from gatekeeper.analysis.plan.complaints.complaint import Complaint, merge_complaints
 from gatekeeper.analysis.plan.complaints.probed_capabilities import MAY_SHOW, confirmed_sight, probe_findings
 from gatekeeper.analysis.plan.complaints.unprovable_objectives import (
     BackendTraits,
@@ -293,7 +293,7 @@ def _traits(backend: Backend) -> BackendTraits:
 
 def _refuse(problems: Sequence[Complaint]) -> None:
     for weight, error in (("never", UnprovableError), ("not-here", HostLacksError)):
-        grave = merged(complaint for complaint in problems if complaint.weight == weight)
+        grave = merge_complaints(complaint for complaint in problems if complaint.weight == weight)
         if len(grave) == 1:
             raise error(f"{grave[0].about}: {grave[0].message}", hint=grave[0].hint)
         if grave:

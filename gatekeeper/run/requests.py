@@ -89,7 +89,7 @@ class Client:
         if request.pause_s:
             self._backend.clock.sleep(request.pause_s)
         answer = self._answer(DecodeRequest(request.canary, setting, sampling))
-        return request.answered(answer, segment=self.segment, at=stamp(self._backend.clock.wall()))
+        return request.record_answer(answer, segment=self.segment, at=stamp(self._backend.clock.wall()))
 
     def send_all(
         self,

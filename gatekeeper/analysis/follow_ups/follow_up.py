@@ -16,7 +16,7 @@ from gatekeeper.core.records import FollowUpRecord, Generation, Role, Setting, S
 from gatekeeper.core.slo import Slo
 
 Needs = Mapping[str, Sequence[Any]]
-"""By workload, what a follow-up still has to find out there; workloads without need of it are left out."""
+"""What a follow-up still has to find out, by workload; workloads without need of it are left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ DIFFERING = 18
 """For each workload, where so many answers differ: a defect that few of them have hides among those that numerics turn.
 """
 LEAST = 4
-"""Of each workload."""
+"""Canaries of each workload that are always read."""
 TAIL = 0.5
 """The share of a plain answer that is read once more where a drafted one differs, in the forecast."""
 

@@ -35,7 +35,7 @@ PAUSE_S = 10.0
 """Before a request that counts as one after a pause. macOS unwires the weights of an idle process after about a second
 (llama.cpp's pull requests 11427 and 17766), and a reader pauses for longer than ten."""
 ANSWER_TOKENS = 32
-"""Of an answer here, at most: only its first token is judged, and the first round must draft in full."""
+"""Tokens of an answer, at most: only its first one is judged, and the first round must draft in full."""
 WITHOUT = frozenset({"max_tokens", "concurrency"})
 """Knobs that do not apply: the answers are short, and come one at a time."""
 

@@ -15,7 +15,7 @@ from gatekeeper.analysis.follow_ups.follow_up import (
     warm_first,
 )
 from gatekeeper.analysis.plan.objectives import workloads_measured_by
-from gatekeeper.analysis.plan.planned_request import PlannedRequest, shuffled
+from gatekeeper.analysis.plan.planned_request import PlannedRequest, shuffle_items
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.core.canary import Canary
@@ -26,7 +26,7 @@ SENT = 3
 """Times that a canary without turns is sent before the next turn: an error stored by the first request shows at the
 second, one stored by the second at the third."""
 MOST_CONVERSATIONS = 24
-"""Of the conversations in a canary file no more are sent: more add little to what they differ by."""
+"""Conversations of a canary file that are sent at most: more add little to what they differ by."""
 WITHOUT = frozenset({"temperature", "concurrency"})
 GREEDY = (("temperature", 0.0), ("seed", None))
 """It overrides the SLO's sampling: only greedy answers, one at a time, can be compared token by token."""
@@ -101,7 +101,7 @@ def _plan_steps(soak: Soaked, needs: Needs, records: Sequence[Generation]) -> It
     for _ in range(2):  # the second time with the turns that follow an answer of the first
         yield RequestStep(plain, [*_plan_prompts(soak, _grow_all(soak, needs, records))])
     conversations = _grow_all(soak, needs, records)
-    order = shuffled(conversations, random.Random(f"{soak.seed}|{soak.plan.name}|warm cache"))
+    order = shuffle_items(conversations, random.Random(f"{soak.seed}|{soak.plan.name}|warm cache"))
     half = (len(order) + 1) // 2
     for arm, part in (("plain", order[:half]), ("candidate", order), ("plain", order[half:])):
         turns = list(_plan_turns(soak, arm, part))

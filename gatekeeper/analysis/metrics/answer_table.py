@@ -21,7 +21,7 @@ BURST_SHARE = 0.10
 AT_ONCE = 256
 """Answers that are read together: a hundred thousand tokens in a few megabytes."""
 UNCOUNTED = -1
-"""In the column of tokens: a chunk of the burst has no count."""
+"""A count of tokens that is not known: a chunk of the burst has none."""
 _UNKNOWN = np.int64(UNKNOWN).tobytes()
 
 Column = Literal["decode_rate", "seconds_per_token", "speed", "longest_gap"]
@@ -38,7 +38,7 @@ class AnswerTable:
 
     arrivals: tuple[Arrivals, ...]
     row: Mapping[int, int]
-    """By the identity of its arrivals, which an answer shares with its copies that have a server's counters."""
+    """The row by the identity of an answer's arrivals, which its copies that have a server's counters share."""
     burst_gap: Floats
     """Seconds."""
     decode_rate: Floats
@@ -62,7 +62,7 @@ class AnswerTable:
     gaps_ns: Ints
     """From the start of the burst before to that of each burst; the first of an answer has none."""
     tokens: Ints
-    """Of each burst but the first of an answer, or UNCOUNTED."""
+    """The tokens of each burst but the first of an answer, or UNCOUNTED."""
 
     @property
     def seconds_per_token(self) -> Floats:

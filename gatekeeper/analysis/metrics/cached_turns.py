@@ -16,7 +16,7 @@ from gatekeeper.core.text import quote
 WARM_CACHE = "warm_cache"
 """The follow-up that sends the turns."""
 LEAST_ANSWERS = 2
-"""Of a conversation in an arm: its first turn alone only fills the cache."""
+"""Answers of a conversation in an arm: its first turn alone only fills the cache."""
 
 
 def conversation_of(turn: Generation) -> str:

@@ -208,11 +208,11 @@ def _bimodal(values: Sequence[float]) -> bool:
     # Exact sums of the values below each cut: adding up the slices would take time with the square of their number.
     below = list(accumulate(_exact(value) for value in ordered))
 
-    def between(cut: int) -> float:
+    def measure_separation(cut: int) -> float:
         low, high = below[cut - 1] / _SCALE / cut, (below[-1] - below[cut - 1]) / _SCALE / (n - cut)
         return cut * (n - cut) * (high - low) ** 2
 
-    cut = max(range(least, n - least + 1), key=between)
+    cut = max(range(least, n - least + 1), key=measure_separation)
     modes = (ordered[:cut], ordered[cut:])
     low, high = (math.fsum(mode) / len(mode) for mode in modes)
     spread = math.sqrt(sum(variance(mode) for mode in modes))

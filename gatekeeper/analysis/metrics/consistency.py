@@ -65,7 +65,7 @@ def contradictions(paired: PairedAnswers, about: str, *, speeds: bool = True) ->
     Without *speeds* counts alone are compared: answers of a sweep may be fast because a server replays them.
     """
     arms = (("with the draft", paired.answers), ("of plain decoding", paired.plain))
-    details = [detail for arm, answers in arms for detail in _miscounted(successful(answers), arm)]
+    details = [detail for arm, answers in arms for detail in _find_miscounts(successful(answers), arm)]
     compared = (_other_token_size(paired), *(_impossible_speeds(paired) if speeds else ()))
     details += [detail for detail in compared if detail is not None]
     if not details:
@@ -122,11 +122,11 @@ def _text_bytes(answer: Answer) -> int:
 # Counts of one answer
 
 
-def _miscounted(answers: Sequence[Generation], arm: str) -> list[str]:
+def _find_miscounts(answers: Sequence[Generation], arm: str) -> list[str]:
     """Return each way in which more of an arm's answers contradict their own counts than may be lost to faults."""
     rules: list[Callable[[Answer], str | None]] = [_timings_differ, _chunks_differ]
     if any(_text_bytes(generation.answer) for generation in answers):  # else this backend shows no text
-        rules.append(_untold)
+        rules.append(_tokens_exceed_bytes)
     details = []
     for rule in rules:
         by_answer = [(generation.canary, detail) for generation in answers if (detail := rule(generation.answer))]
@@ -154,7 +154,7 @@ def _chunks_differ(answer: Answer) -> str | None:
     return f"the usage counts {usage} tokens and the pieces of the answer {chunks}"
 
 
-def _untold(answer: Answer) -> str | None:
+def _tokens_exceed_bytes(answer: Answer) -> str | None:
     """Each token has a byte at least, but for those that mark channels and ends."""
     tokens, size = answer.output_tokens or 0, _text_bytes(answer)
     return f"{tokens} tokens are counted and {size} bytes of text came" if tokens > size + UNSENT else None
@@ -162,7 +162,7 @@ def _untold(answer: Answer) -> str | None:
 
 def _reasons_unseen(answers: Sequence[Generation]) -> bool:
     """Return whether most answers with tokens that no text carries begin late, as those after hidden reasoning do."""
-    untold = [generation.answer for generation in successful(answers) if _untold(generation.answer)]
+    untold = [generation.answer for generation in successful(answers) if _tokens_exceed_bytes(generation.answer)]
     late = [
         (first_ns - answer.sent_ns) > UNSEEN_SHARE * (answer.ended_ns - answer.sent_ns)
         for answer in untold

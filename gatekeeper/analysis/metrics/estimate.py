@@ -14,7 +14,7 @@ import numpy as np
 from gatekeeper.analysis.metrics.answer_table import Read
 from gatekeeper.analysis.metrics.cached_turns import pair_timed_turns
 from gatekeeper.analysis.metrics.lost_pairs import Pair
-from gatekeeper.analysis.metrics.over_time import settled
+from gatekeeper.analysis.metrics.over_time import keep_settled_pairs
 from gatekeeper.analysis.metrics.pair_speeds import pair_logs, pair_speeds
 from gatekeeper.analysis.metrics.paired_answers import (
     PairedAnswers,
@@ -45,7 +45,7 @@ from gatekeeper.core.text import counted
 from gatekeeper.core.units import show_seconds
 
 LATE_SHARE = 0.25
-"""Of the answers up to a length at most this share is read late; a server that holds back one arm holds back half."""
+"""At most this share of the answers up to a length is read late; a server that holds back one arm holds back half."""
 HELD_BACK_S = 0.1
 """Seconds: the beginning of an answer that took longer was not delayed on the way, but kept by its server."""
 
@@ -58,7 +58,7 @@ def estimate(name: str, paired: PairedAnswers) -> Estimate | Missing:
     paired = paired.plain_alone if metric.of_plain else paired
     if not paired.answers:
         return Missing("no answers were recorded")
-    stretch = settled(paired) if metric.speed_ratio else paired
+    stretch = keep_settled_pairs(paired) if metric.speed_ratio else paired
     if isinstance(stretch, StillChanging):
         return stretch
     value = _read(metric, reader, stretch)
@@ -91,7 +91,7 @@ def _pair_ratio(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> Esti
     logs = logs_of_pairs(metric, paired, limited=metric.speed_ratio)
     ratio = mean_ratio(logs, paired) if isinstance(logs, PairLogs) else logs
     if isinstance(ratio, Estimate):
-        ratio = lasting_noise.widened(ratio, _ratio_noise(metric, reader, paired))
+        ratio = lasting_noise.widen_bounds(ratio, _ratio_noise(metric, reader, paired))
     return ratio.as_change() if metric.relative and isinstance(ratio, Estimate) else ratio
 
 
@@ -138,14 +138,16 @@ def _arrived_at_once(reader: OfAnswer, paired: PairedAnswers, generations: Itera
     return f"{text}: use prompts with answers of {2 * tokens} tokens or more"
 
 
-def _widened(estimated: Estimate | Missing, added: Callable[[], float], paired: PairedAnswers) -> Estimate | Missing:
+def _allow_for_noise(
+    estimated: Estimate | Missing, added: Callable[[], float], paired: PairedAnswers
+) -> Estimate | Missing:
     """Return the estimate whose bounds allow for the *added* variance of noise that lasts.
 
     Where the arms ran apart, each plain block has noise of its own, which nothing shows.
     """
     if isinstance(estimated, Missing) or not paired.interleaved:
         return estimated
-    return lasting_noise.widened(estimated, added())
+    return lasting_noise.widen_bounds(estimated, added())
 
 
 def _ratio_noise(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> float:
@@ -189,12 +191,12 @@ def _over_canaries(reader: OfAnswer, paired: PairedAnswers, quantile: float) -> 
     medians = [median(canary_values) for canary_values in intervals.by_canary(values).values()]
     population = intervals.quantile(medians, quantile, paired.level)
     if not paired.frozen or _too_few(population, len(medians), quantile):
-        return _widened(population, noise, paired)
+        return _allow_for_noise(population, noise, paired)
     answers = [(canary, [(value, 1.0)]) for canary, value in values]
     frozen = fixed_canaries.quantile(answers, quantile, paired.level, len(paired.canaries))
     if isinstance(population, Missing):  # of a look whose bounds are further out than the plan counted with
-        return _widened(frozen or population, noise, paired)
-    return _widened(with_population(population, frozen), noise, paired)
+        return _allow_for_noise(frozen or population, noise, paired)
+    return _allow_for_noise(with_population(population, frozen), noise, paired)
 
 
 def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> Estimate | Missing:
@@ -219,7 +221,7 @@ def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> 
         if canaries
         else weights
     )
-    estimated = _widened(estimated, lambda: _value_noise(zip(canaries, means.tolist(), strict=True)), paired)
+    estimated = _allow_for_noise(estimated, lambda: _value_noise(zip(canaries, means.tolist(), strict=True)), paired)
     answers = successful(paired.answers)
     uncounted = int(paired.table.joined[paired.table.rows(answers)].sum()) if per_token else 0
     if isinstance(estimated, Missing) or not uncounted:

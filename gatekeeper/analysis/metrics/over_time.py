@@ -30,7 +30,7 @@ from gatekeeper.core.records import Generation
 from gatekeeper.core.units import percent, show_number
 
 _Row = tuple[str, float, float, float]
-"""Of a pair its canary, the log of its ratio, of its tokens a round and of plain decoding's speed."""
+"""A pair's canary, the log of its ratio, of its tokens a round and of plain decoding's speed."""
 ENOUGH_OF_SOAK = 0.95
 """Share of the soak's duration that a settled stretch has at least: the first pair is sent after it began."""
 COLLAPSED, LEAST_FALLEN = 0.35, 4
@@ -75,7 +75,7 @@ def _logs(paired: PairedAnswers) -> Mapping[int, float | None]:
     return paired.once("log ratios", lambda: {id(pair): read(pair) for pair in pairs}, paired.pairs, paired.before)
 
 
-def settled(paired: PairedAnswers) -> PairedAnswers | StillChanging:
+def keep_settled_pairs(paired: PairedAnswers) -> PairedAnswers | StillChanging:
     """Return the evidence with the pairs of the longest stretch up to the end in which the ratio does not change.
 
     That is the whole soak, else its last half, its last quarter and so on, as long as the stretch has the duration that
@@ -83,11 +83,11 @@ def settled(paired: PairedAnswers) -> PairedAnswers | StillChanging:
     """
     if paired.settled_s is None or math.isinf(paired.drift_limit):
         return paired
-    found = paired.once("settled", lambda: _settled(paired), paired.pairs, paired.before)
+    found = paired.once("settled", lambda: _find_settled_pairs(paired), paired.pairs, paired.before)
     return found if isinstance(found, StillChanging) else paired if found is None else replace(paired, pairs=found)
 
 
-def _settled(paired: PairedAnswers) -> tuple[Pair, ...] | StillChanging | None:
+def _find_settled_pairs(paired: PairedAnswers) -> tuple[Pair, ...] | StillChanging | None:
     """Return the pairs of the settled stretch; None for all of them."""
     timed = _running_times(paired.pairs)
     whole = timed[-1][0] if timed else 0.0
@@ -152,21 +152,21 @@ def _fits(pairs: Iterable[Pair], paired: PairedAnswers) -> list[Fits | None]:
     """
     soak, before = (_with_tokens_a_round(part, paired) for part in (pairs, paired.before))
 
-    def fitted(value: Callable[[_Row], float]) -> Fits | None:
+    def fit_value(value: Callable[[_Row], float]) -> Fits | None:
         return fit_changes([row[0] for row in soak], [*map(value, soak)], [(row[0], value(row)) for row in before])
 
-    fits = [fitted(lambda row: row[1])]
-    rows = [row for part in (soak, before) for row in _centred(part)]
+    fits = [fit_value(lambda row: row[1])]
+    rows = [row for part in (soak, before) for row in _subtract_means(part)]
     squares = math.fsum(tokens * tokens for tokens, _ in rows)
     if math.isfinite(squares) and squares > 0:
         slope = math.fsum(tokens * log for tokens, log in rows) / squares
-        plain = fitted(lambda row: row[3])
+        plain = fit_value(lambda row: row[3])
         steady = plain is not None and not plain.beyond_chance(SUSPICION).any()
-        fits.append(fitted(lambda row: row[1] - slope * row[2] + (row[3] if steady else 0.0)))
+        fits.append(fit_value(lambda row: row[1] - slope * row[2] + (row[3] if steady else 0.0)))
     return fits
 
 
-def _centred(part: Sequence[_Row]) -> list[tuple[float, float]]:
+def _subtract_means(part: Sequence[_Row]) -> list[tuple[float, float]]:
     if not part:
         return []
     _, logs, tokens, _ = zip(*part, strict=True)

@@ -13,7 +13,7 @@ from statistics import fmean
 from gatekeeper.analysis.metrics.answer_table import Read
 from gatekeeper.analysis.metrics.lost_pairs import Pair, similar_lengths
 from gatekeeper.analysis.metrics.timing import output_tokens
-from gatekeeper.analysis.stats.total_time import PairLogs, linearised
+from gatekeeper.analysis.stats.total_time import PairLogs, linearise_times
 from gatekeeper.core.records import Generation
 
 
@@ -23,7 +23,7 @@ class PairSpeed:
 
     canary: str
     log_ratio: float
-    """Of the candidate's value over plain decoding's; -inf where one of them is not positive."""
+    """The log of the candidate's value over plain decoding's; -inf where one of them is not positive."""
     plain_s: float
     """Seconds that plain decoding takes for the tokens of the pair: the mean of both lengths, so that a sampled answer
     that ended early favours neither arm."""
@@ -79,6 +79,6 @@ def pair_speeds(pairs: Iterable[Pair], read: Read, least: float | None) -> tuple
 def pair_logs(speeds: Sequence[PairSpeed], before: Sequence[PairSpeed] = (), *, total: bool) -> PairLogs:
     """Return the logs whose mean is that of the ratio: of *total* times, else the geometric mean of the pairs."""
     if total:
-        return linearised([speed.times for speed in speeds], [speed.times for speed in before])
+        return linearise_times([speed.times for speed in speeds], [speed.times for speed in before])
     logs, earlier = ([(speed.canary, speed.log_ratio) for speed in part] for part in (speeds, before))
     return PairLogs(logs, earlier)

@@ -26,7 +26,7 @@ class AnswerPowers:
     basis: str
     """Whose power it is, and which tool read it."""
     watts: Mapping[tuple[str, str], float]
-    """By the trial and the key of the answer; those without a reading that began and ended inside them are left out."""
+    """Watts by the trial and the key of the answer; one without a reading that began and ended inside is left out."""
     rest: tuple[float, float]
     """The lowest and the highest power at rest, each the median of one time of rest."""
 

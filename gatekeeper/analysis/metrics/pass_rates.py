@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
-from gatekeeper.analysis.metrics.shares import add_notes, unanswered
+from gatekeeper.analysis.metrics.shares import add_notes, check_all_answered
 from gatekeeper.analysis.metrics.words import exactness
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
 from gatekeeper.analysis.metrics.words.harm import HARMS
@@ -66,7 +66,7 @@ def pass_change(
     names, marks = _with_expectation(paired, kind), (now, reference)
     if not names:
         return Missing("no canary of this workload has an expectation of this kind")
-    if (missing := unanswered(names, now.keys() & reference.keys(), paired, where)) is not None:
+    if (missing := check_all_answered(names, now.keys() & reference.keys(), paired, where)) is not None:
         return missing
     all_rates = {name: (fmean(now[name]), fmean(reference[name])) for name in names}
     rates, notes, shows = _without_numerics(all_rates, causes, paired.level) if causes else (all_rates, (), "")

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import model_serializer
 
-from gatekeeper.analysis.metrics.over_time import settled
+from gatekeeper.analysis.metrics.over_time import keep_settled_pairs
 from gatekeeper.analysis.metrics.pair_speeds import pair_logs
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, mean_ratio
 from gatekeeper.analysis.metrics.readers import speeds_of
@@ -38,7 +38,7 @@ class PromptSpeeds:
 
 def prompt_speeds(metric: str, evidence: PairedAnswers) -> PromptSpeeds | None:
     """Return how the ratio *metric* is spread over prompts; None where it is not known."""
-    stretch = settled(evidence)
+    stretch = keep_settled_pairs(evidence)
     if isinstance(stretch, StillChanging):
         return None
     speeds, before, _ = speeds_of(metric, stretch)

@@ -47,7 +47,7 @@ def add_notes(share: Estimate | Missing, *notes: str) -> Estimate | Missing:
     return replace(share, notes=(*share.notes, *notes)) if isinstance(share, Estimate) else share
 
 
-def unanswered(
+def check_all_answered(
     names: Collection[str], answered: Collection[str], paired: PairedAnswers, where: str = "both arms"
 ) -> Missing | None:
     """Return how many of *names* were not answered; None where all were."""
@@ -130,7 +130,7 @@ def truncation(paired: PairedAnswers) -> Estimate | Missing:
     }
     if not cut:
         return Missing("no canary was answered in both arms")
-    if not paired.frozen and (missing := unanswered(paired.canaries, cut, paired)) is not None:
+    if not paired.frozen and (missing := check_all_answered(paired.canaries, cut, paired)) is not None:
         return missing
     return share_of_canaries(cut, paired)
 
@@ -172,7 +172,7 @@ def agreement(paired: PairedAnswers) -> Estimate | Missing:
     paired = paired.words
     explanations = explanations_for(paired)
     compared = exactness.compare(paired.answers, paired.plain, explanations)
-    if (missing := unanswered(paired.canaries, compared.agree, paired)) is not None:
+    if (missing := check_all_answered(paired.canaries, compared.agree, paired)) is not None:
         return missing
     agreed = share_of_canaries(compared.agree, paired, *compared.notes())
     return replace(agreed, shows=explanations.refutes) if isinstance(agreed, Estimate) else agreed

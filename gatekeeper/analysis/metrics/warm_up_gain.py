@@ -12,7 +12,7 @@ from gatekeeper.core.records import Role
 from gatekeeper.core.units import show_seconds
 
 ROLES = (Role.LOADED, Role.IDLE, Role.FOLLOWING)
-"""Of its requests: after a start, after a pause, right after another."""
+"""The roles of its requests: after a start, after a pause, right after another."""
 
 
 def delta_after_pause(paired: PairedAnswers, drafting: Role) -> Estimate | Missing:

@@ -8,7 +8,7 @@ from gatekeeper.core.records import Setting, setting
 from gatekeeper.core.slo import DRAFT_LENGTHS, Slo
 
 LEAST_ERROR = 1e-9
-"""Of a look that has nothing to spend: its bounds then lie so far out that it decides next to nothing."""
+"""The error of a look that has nothing to spend: its bounds lie so far out that it decides next to nothing."""
 
 
 def shorter_draft(slo: Slo, knobs: Setting) -> Setting | None:

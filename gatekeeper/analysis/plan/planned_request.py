@@ -51,7 +51,7 @@ class PlannedRequest:
         sampling = sampling_for(slo, self.canary, self.setting, self.concurrency, self.key)
         return replace(sampling, **dict(self.sampling))
 
-    def answered(self, answer: Answer, *, segment: int, at: str) -> Generation:
+    def record_answer(self, answer: Answer, *, segment: int, at: str) -> Generation:
         """Return its record: the *answer* ended at the wall time *at*, in this *segment* of the run."""
         return Generation(
             trial=self.trial,
@@ -70,7 +70,7 @@ class PlannedRequest:
         )
 
 
-def shuffled(items: Iterable[Item], shuffle: random.Random) -> list[Item]:
+def shuffle_items(items: Iterable[Item], shuffle: random.Random) -> list[Item]:
     """Return *items* in random order.
 
     Canary files are often sorted: in file order, eight hard canaries in a row would look like a loss in every round.
@@ -83,10 +83,10 @@ def shuffled(items: Iterable[Item], shuffle: random.Random) -> list[Item]:
 def endless_rounds(items: Sequence[Item], shuffle: random.Random) -> Iterator[Item]:
     """Yield *items* without end; each round is shuffled when it begins."""
     while items:
-        yield from reversed(shuffled(items, shuffle))
+        yield from reversed(shuffle_items(items, shuffle))
 
 
 def in_shuffled_rounds(items: Sequence[Item], number: int, seed: str) -> Item:
     """Return item *number*, counted from 0 over all rounds; it depends only on the arguments."""
     rounds, place = divmod(number, len(items))
-    return shuffled(items, random.Random(f"{seed}/{rounds}"))[place]
+    return shuffle_items(items, random.Random(f"{seed}/{rounds}"))[place]

@@ -9,7 +9,7 @@ from itertools import chain
 from gatekeeper.analysis.metrics.host.host_series import STRETCHES
 from gatekeeper.analysis.plan.ladder import bound_level, first_look_level
 from gatekeeper.analysis.plan.objectives import all_objectives, needs_every_canary
-from gatekeeper.analysis.plan.planned_request import PlannedRequest, endless_rounds, shuffled
+from gatekeeper.analysis.plan.planned_request import PlannedRequest, endless_rounds, shuffle_items
 from gatekeeper.analysis.plan.settings import PLAIN, is_greedy, plain_of, speculates
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, share_of_budget, sweep_canaries
 from gatekeeper.analysis.stats import intervals
@@ -199,12 +199,12 @@ def soak_requests(
                 PlannedRequest(name, canary, "candidate", settings[name], pair=pair),
                 PlannedRequest(name, canary, "plain", plain_of(settings[name]), role=Role.BASELINE, pair=pair),
             )
-            yield shuffled(requests, shuffle)
+            yield shuffle_items(requests, shuffle)
         else:
-            yield (_judged(name, next(alone[name]), settings[name], Role.MEASURED),)
+            yield (_plan_judged_request(name, next(alone[name]), settings[name], Role.MEASURED),)
 
 
-def _judged(workload: str, canary: Canary, setting: Setting, role: Role) -> PlannedRequest:
+def _plan_judged_request(workload: str, canary: Canary, setting: Setting, role: Role) -> PlannedRequest:
     """Return a request in the arm that is judged: the speculating one, if there is one."""
     speculating = speculates(setting)
     knobs = setting if speculating else plain_of(setting)
@@ -219,7 +219,7 @@ def rest_s(slo: Slo, settings: Mapping[str, Setting]) -> float:
 
 def warmup_requests(workload: str, setting: Setting, canaries: Sequence[Canary]) -> list[PlannedRequest]:
     """Return the requests of a workload that warm the process of a soak up."""
-    return [_judged(workload, canary, setting, Role.WARMUP) for canary in canaries[:WARMUPS]]
+    return [_plan_judged_request(workload, canary, setting, Role.WARMUP) for canary in canaries[:WARMUPS]]
 
 
 def swept_canaries(slo: Slo, canaries: Mapping[str, Sequence[Canary]]) -> dict[str, frozenset[str]]:
@@ -235,7 +235,7 @@ def _fresh_first(canaries: Sequence[Canary], swept: Collection[str], shuffle: ra
     fresh, repeated = (
         [canary for canary in canaries if (canary.id in swept) is in_sweep] for in_sweep in (False, True)
     )
-    return [*shuffled(fresh, shuffle), *shuffled(repeated, shuffle)]
+    return [*shuffle_items(fresh, shuffle), *shuffle_items(repeated, shuffle)]
 
 
 def stretches(seconds: float) -> int:
@@ -265,5 +265,5 @@ def closing_requests(settings: Mapping[str, Setting], canaries: Mapping[str, Seq
     for name, knobs in settings.items():
         marked = [canary for canary in canaries[name] if canary.expect is not None]
         stride = max(1, -(-len(marked) // CLOSING_CANARIES))
-        requests += [_judged(name, canary, knobs, Role.CLOSING) for canary in marked[::stride]]
+        requests += [_plan_judged_request(name, canary, knobs, Role.CLOSING) for canary in marked[::stride]]
     return requests

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from gatekeeper.analysis.plan.objectives import ALL_SHOWN, Terms
-from gatekeeper.analysis.plan.planned_request import PlannedRequest, shuffled
+from gatekeeper.analysis.plan.planned_request import PlannedRequest, shuffle_items
 from gatekeeper.analysis.plan.settings import (
     candidate_settings,
     concurrency_of,
@@ -291,7 +291,7 @@ def shuffled_units(slo: Slo, canaries: Mapping[str, Sequence[Canary]], shuffle: 
             if repeat < repeats
             for canary in canaries[name][:count]
         )
-        units += shuffled(once, shuffle)
+        units += shuffle_items(once, shuffle)
     return units
 
 
@@ -327,7 +327,7 @@ def _in_order(
     """Return the trials of each unit; of concurrent answers, which slow each other down, the units of each trial."""
     if streams > 1:
         return [(trial, unit) for trial in trials for unit in units]
-    return [(trial, unit) for unit in units for trial in shuffled(trials, shuffle)]
+    return [(trial, unit) for unit in units for trial in shuffle_items(trials, shuffle)]
 
 
 def _request(trial: Trial, unit: Unit, number: int, streams: int) -> PlannedRequest:

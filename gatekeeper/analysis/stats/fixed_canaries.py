@@ -19,7 +19,7 @@ from gatekeeper.analysis.stats.intervals import (
     Ints,
     WeightedValues,
     by_canary,
-    numbered,
+    number_names,
     student_quantile,
     woodruff,
 )
@@ -99,7 +99,7 @@ def mean_of_logs(
     `before` holds the logs of each canary in the sweep, and *weights* its share of the whole, for their noise. None
     where repeats are too few for bounds.
     """
-    names, owner = numbered([name for name, _ in logs])
+    names, owner = number_names([name for name, _ in logs])
     values, earlier = _values(logs), _before(names, before)
     shares = np.array([weights[name] for name in names]) if weights else None
     noise = standard_error(owner, values, size, earlier, shares)
@@ -119,7 +119,7 @@ def proven_below(
 
     `logs` and `before` are as in `mean_of_logs`; all canaries have the same noise.
     """
-    names, owner = numbered([name for name, _ in logs])
+    names, owner = number_names([name for name, _ in logs])
     values = _values(logs)
     noise = _noise(owner, values, _before(names, before))
     if noise is None:
@@ -149,7 +149,7 @@ def quantile(
     or a bound lies beyond all values.
     """
     columns = answers if isinstance(answers, WeightedValues) else WeightedValues.of(answers)
-    names, owner = numbered(columns.canaries)
+    names, owner = number_names(columns.canaries)
     count, m = np.bincount(owner), len(names)
     if len(owner) - m < LEAST_DEGREES:
         return None

@@ -15,7 +15,7 @@ from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.units import percent
 
 RESAMPLES = 2000
-"""Of a bootstrap: the Monte-Carlo error of a 98.3 % bound is then about 0.3 % of coverage."""
+"""Draws of a bootstrap: the Monte-Carlo error of a 98.3 % bound is then about 0.3 % of coverage."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -23,7 +23,7 @@ Name = TypeVar("Name", bound=Hashable)
 Value = TypeVar("Value")
 
 
-def numbered(names: Iterable[Name]) -> tuple[list[Name], Ints]:
+def number_names(names: Iterable[Name]) -> tuple[list[Name], Ints]:
     """Return the distinct names, in their order, and the number of each of *names* among them."""
     numbers: dict[Name, int] = {}
     owner = [numbers.setdefault(name, len(numbers)) for name in names]
@@ -188,7 +188,7 @@ class WeightedValues:
     """Weighted values of answers, in the order of the answers, in columns: a day has millions."""
 
     canaries: Sequence[str]
-    """Of each answer that has a value."""
+    """The canary of each answer that has a value."""
     sizes: Ints
     """How many values each of these has."""
     values: Floats
@@ -218,7 +218,7 @@ def pooled_quantile(
     one value of each bounds the quantile, so the outermost values do.
     """
     columns = clusters if isinstance(clusters, WeightedValues) else WeightedValues.of(clusters.items())
-    names, owner = numbered(columns.canaries)
+    names, owner = number_names(columns.canaries)
     n, need = len(names), samples_needed(q, level)
     if n < need:
         return _too_few_answers(n, need, level)

@@ -56,12 +56,12 @@ def added_by_blocks(blocks: Sequence[Series]) -> float:
     return max(0.0, between) / len(blocks) * wider**2
 
 
-def widened(estimate: Estimate, variance: float) -> Estimate:
+def widen_bounds(estimate: Estimate, variance: float) -> Estimate:
     """Return the estimate whose bounds, those for prompts like them too, allow for the added *variance* of its log.
 
     Lasting noise makes all answers faster or slower alike, so that it moves a mean and a quantile by the same factor.
     """
-    population = estimate.population and widened(estimate.population, variance)
+    population = estimate.population and widen_bounds(estimate.population, variance)
     if estimate.confidence is None or not 0 < estimate.center < math.inf or variance <= 0:
         return replace(estimate, population=population)
     added, lo, hi = NormalDist().inv_cdf(estimate.confidence) * math.sqrt(variance), estimate.lo, estimate.hi

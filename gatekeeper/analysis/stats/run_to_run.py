@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from gatekeeper.analysis.stats import fixed_canaries, lasting_noise
-from gatekeeper.analysis.stats.intervals import by_canary, numbered, student_quantile
+from gatekeeper.analysis.stats.intervals import by_canary, number_names, student_quantile
 from gatekeeper.core.judgement import Estimate, Missing
 
 LEAST_CANARIES = 5
@@ -62,7 +62,7 @@ def ratio(now: Values, then: Values, level: float, size: int, *, logs: bool) -> 
         lasting_noise.added_variance([(name, value / mean) for name, value in values if name in then_by_canary])
         for values, mean in zip((then, now), scale, strict=True)
     )
-    estimate = lasting_noise.widened(estimate, added)
+    estimate = lasting_noise.widen_bounds(estimate, added)
     notes = () if n == size else (f"on the {n} of {size} canaries that both runs answered",)
     return replace(estimate, notes=notes)
 
@@ -128,5 +128,5 @@ def better_or_worse(lo: float, hi: float, *, unchanged: float, higher_is_better:
 def _error(values: Values, common: Collection[str], size: int) -> tuple[float, int] | None:
     """Return the standard error of one run's mean over the *common* canaries; None where repeats are too few."""
     shared = [(name, value) for name, value in values if name in common]
-    _, owner = numbered(name for name, _ in shared)
+    _, owner = number_names(name for name, _ in shared)
     return fixed_canaries.standard_error(owner, np.array([value for _, value in shared]), max(size, len(common)))

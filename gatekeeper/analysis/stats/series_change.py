@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gatekeeper.analysis.stats.intervals import Floats, Ints, numbered
+from gatekeeper.analysis.stats.intervals import Floats, Ints, number_names
 
 ERROR = 0.01
 """The chance that a series without any change shows one."""
@@ -123,8 +123,8 @@ def fit_changes(
         return None
     shapes = _shapes(count)
     rows, lost = _without_heights(owners, values, before, shapes)
-    rows[0] = _clipped(rows[0])
-    rows = _averaged(rows)
+    rows[0] = _clip_outliers(rows[0])
+    rows = _average_blocks(rows)
     left, rows = rows[0], rows[1:]
     lengths = np.maximum(np.sqrt((rows**2).sum(axis=1)), TINY)
     directions = rows / lengths[:, None]
@@ -172,7 +172,7 @@ def _without_heights(
     """Return *values* and then the *shapes*, each less the heights of owners and the level, and the lost degrees."""
     count, present = len(values), set(owners)
     earlier = [pair for pair in before if pair[0] in present]
-    _, owner = numbered((*owners, *(name for name, _ in earlier)))
+    _, owner = number_names((*owners, *(name for name, _ in earlier)))
     series = np.array([*values, *(value for _, value in earlier)], dtype=np.float64)
     inside = np.arange(len(series)) < count
     levels = np.stack([np.ones(len(series)), ~inside]) if earlier else np.ones((1, len(series)))
@@ -218,13 +218,13 @@ def _less(owner: Ints, share: Floats, rows: Floats) -> Floats:
     return np.array([row - (share * np.bincount(owner, row) / counts)[owner] for row in rows])
 
 
-def _clipped(values: Floats) -> Floats:
+def _clip_outliers(values: Floats) -> Floats:
     middle = float(np.median(values))
     spread = OUTLIER * 1.4826 * float(np.median(np.abs(values - middle)))
     return np.clip(values, middle - spread, middle + spread) if spread > 0 else values
 
 
-def _averaged(rows: Floats) -> Floats:
+def _average_blocks(rows: Floats) -> Floats:
     """Return the rows, longer ones as the means of so many parts."""
     count = rows.shape[1]
     if count <= BLOCKS:

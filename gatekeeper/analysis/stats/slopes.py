@@ -15,7 +15,7 @@ BLOCKS = 8
 """Memory changes in steps and waves, so that neighbouring readings are alike: what so many blocks add to a slope hardly
 is."""
 DEGREES = 4
-"""Of Student's t: two parameters are fitted to the blocks, and those in the middle say little."""
+"""Degrees of freedom of Student's t: two parameters are fitted to the blocks, and those in the middle say little."""
 
 
 def slope(times: Floats, values: Floats, *, level: float) -> Estimate | None:

@@ -15,9 +15,9 @@ from gatekeeper.analysis.stats.intervals import by_canary
 ARMS = (0, 1)
 """Plain decoding, and the candidate."""
 Times = Sequence[tuple[str, float, float]]
-"""Of each pair its canary, and the seconds of plain decoding and of the candidate for the same tokens."""
+"""Each pair's canary, and the seconds of plain decoding and of the candidate for the same tokens."""
 Logs = list[tuple[str, float]]
-"""Of each pair its canary, and a log of plain decoding's time over the candidate's."""
+"""Each pair's canary, and a log of plain decoding's time over the candidate's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class PairLogs:
 
     logs: Logs
     before: Logs = field(default_factory=list)
-    """Of pairs before these, which show the noise of a canary."""
+    """The logs of pairs before these, which show the noise of a canary."""
     weights: Mapping[str, float] | None = None
     """The plain time of each canary, 1 on average; None where each pair's ratio counts alike."""
 
@@ -63,7 +63,7 @@ def ratio(times: Times) -> float:
     return plain / candidate
 
 
-def linearised(times: Times, before: Times = ()) -> PairLogs:
+def linearise_times(times: Times, before: Times = ()) -> PairLogs:
     """Return the logs of the pairs for total plain time over total candidate time; a canary weighs by its time.
 
     Pairs *before* may have run at other speeds: each arm is scaled to the time that it takes now for the canaries of

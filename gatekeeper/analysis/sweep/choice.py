@@ -33,7 +33,7 @@ class Choice:
     setting: Annotated[Setting, PlainSerializer(setting_document)]
     because: str
     results: Annotated[tuple[SettingResult, ...], Field(alias="settings")] = ()
-    """Of every candidate setting, the default one first."""
+    """The result of every candidate setting, the default one first."""
     by_streams: Annotated[tuple[tuple[int, Estimate | Missing], ...], IF_ANY, *_BY_STREAMS] = ()
     """The throughput of all streams over plain decoding's, by concurrency, where several were swept."""
     doubt: Annotated[str | None, UNWRITTEN] = None
@@ -74,7 +74,10 @@ def choose(slo: Slo, results: Sequence[SettingResult], workload: str, *, require
         winner, combined = _combine(measured, default, best)
         because += combined
     if slo.sweep.prefer == "energy":
-        winner, because = _fewest_joules(slo, measured, workload) or (winner, f"{because}; {_unweighed(measured)}")
+        winner, because = _fewest_joules(slo, measured, workload) or (
+            winner,
+            f"{because}; {_explain_unknown_energy(measured)}",
+        )
     return Choice(winner, because + stopped, tuple(results))
 
 
@@ -129,7 +132,7 @@ def _fewest_joules(slo: Slo, results: Sequence[SettingResult], workload: str) ->
     return fewest.chosen, f"{reason}, of {len(weighed)} settings that keep their bound; {_ratio(fewest)}"
 
 
-def _unweighed(results: Sequence[SettingResult]) -> str:
+def _explain_unknown_energy(results: Sequence[SettingResult]) -> str:
     """Say why the setting with the fewest joules is not known."""
     reasons = (result.energy.because for result in results if isinstance(result.energy, Missing))
     return f"by speed, as the energy is not known: {next(reasons, 'no setting is proven to keep its bound')}"
@@ -147,7 +150,7 @@ def ratios_by_streams(sweep: SweepAnswers) -> tuple[tuple[int, Estimate | Missin
     for trial in sweep.plan.candidates:
         if compared.items() <= dict(trial.setting).items():
             # A policy rests on it, so as few answers may be lost as in a soak.
-            pairs = replace(sweep.paired(trial), greedy=False, lost_limit=MAX_LOST_SHARE)
+            pairs = replace(sweep.pair_trial(trial), greedy=False, lost_limit=MAX_LOST_SHARE)
             ratios[concurrency_of(sweep.slo, trial.setting)] = estimate(SYSTEM_RATIO, pairs)
     return tuple(sorted(ratios.items()))
 

@@ -85,7 +85,7 @@ class _Compared:
 
     @classmethod
     def of(cls, answers: SweepAnswers, trial: Trial) -> "_Compared":
-        measure, pairs, few = answers.compared(trial)
+        measure, pairs, few = answers.compare_trial(trial)
         return cls(measure, {} if few else pairs.means())
 
     def over(self, rival: "_Compared", level: float) -> Estimate | Missing:

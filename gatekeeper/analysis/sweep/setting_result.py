@@ -132,7 +132,7 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
     results = []
     silent = _silent_drafts(sweep, about)
     for trial in sweep.plan.candidates:
-        pairs, name = sweep.paired(trial), trial.name
+        pairs, name = sweep.pair_trial(trial), trial.name
         findings = (
             *unstable(trial.baseline),
             *total_failure(pairs.answers, about, least=BROKEN),
@@ -140,7 +140,7 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
             *length_mismatches(pairs, f"{about} of {name}"),
             *((silent[name],) if name in silent else ()),
         )
-        measure, by_pair, few = sweep.compared(trial)
+        measure, by_pair, few = sweep.compare_trial(trial)
         ratio = mean_ratio(by_pair, pairs) if few is None else Missing(few, len(pairs.pairs))
         if measure_of(sweep.slo, trial) == SYSTEM_RATIO:
             measure, ratio = SYSTEM_RATIO, estimate(SYSTEM_RATIO, pairs)

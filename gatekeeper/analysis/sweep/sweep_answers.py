@@ -42,7 +42,7 @@ class SweepAnswers:
     plan: SweepPlan
     workload: str
     canaries: Mapping[str, Canary]
-    """By id."""
+    """The workload's canaries by id."""
     by_trial: Mapping[str, tuple[Generation, ...]]
     parts: tuple[tuple[Sequence[Generation], float], ...]
     """The answers of each trial, with the gap that tells their bursts."""
@@ -76,7 +76,7 @@ class SweepAnswers:
         """Return the answers of the trial with this name."""
         return self.by_trial.get(trial, ())
 
-    def paired(self, trial: Trial) -> PairedAnswers:
+    def pair_trial(self, trial: Trial) -> PairedAnswers:
         """Pair the answers of a trial with those of its baseline; a baseline's own answers stay unpaired."""
         return pair_answers(
             PairedAnswers(
@@ -95,13 +95,13 @@ class SweepAnswers:
             )
         )
 
-    def compared(self, trial: Trial) -> tuple[str, PairLogs, str | None]:
+    def compare_trial(self, trial: Trial) -> tuple[str, PairLogs, str | None]:
         """Return by which measure a trial is compared with plain decoding, the logs of its pairs, and why they are few.
 
         Plain decoding is the mean of the baseline and the null arm, where the null arm has an answer. Answers that
         arrive whole, such as tool calls, have no decode speed, and neither has one of many streams.
         """
-        paired, null = self.paired(trial), self.null_answers(trial)
+        paired, null = self.pair_trial(trial), self.null_answers(trial)
         for measure in PAIR_SPEEDS if concurrency_of(self.slo, trial.setting) == 1 else (ANSWER_RATIO,):
             read = answer_reader(measure).on(paired)
             speeds = [

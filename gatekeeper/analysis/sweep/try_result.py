@@ -55,7 +55,7 @@ def try_result(sweep: SweepAnswers, answered: int, before: TryResult | None) -> 
     results = setting_results(sweep)
     trial, ratio = results[0].trial, results[0].ratio
     if isinstance(ratio, Estimate):
-        _, pairs, _ = sweep.compared(trial)
+        _, pairs, _ = sweep.compare_trial(trial)
         ratio = sequential.interval([*pairs.means().values()], (1 - sweep.slo.confidence) / MOST_LOOKS)
     word, reason = _word(ratio)
     if (failing := _failing(sweep.of(trial.name))) is not None:

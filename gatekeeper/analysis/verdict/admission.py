@@ -98,7 +98,7 @@ def right_host(doubts: Sequence[str]) -> None:
         raise NoProofError(Reason.OTHER_HOST, "; ".join(dict.fromkeys(doubts)), hint=OTHER_HOST)
 
 
-def proven(verdict: Verdict) -> None:
+def require_proof(verdict: Verdict) -> None:
     """Refuse a run that ended unproven."""
     if verdict.exit_code == ExitCode.UNPROVEN:
         open_workloads = [
@@ -148,7 +148,7 @@ def long_enough(verdict: Verdict, *, demo: bool) -> None:
         )
 
 
-def broken(verdict: Verdict) -> str | None:
+def describe_failure(verdict: Verdict) -> str | None:
     """Return which objectives a run failed; None where it may be deployed."""
     if verdict.exit_code == ExitCode.OK:
         return None

@@ -47,7 +47,7 @@ class CertifiedFigures:
     slo: str
     """The text of its SLO file."""
     workloads: Mapping[str, Mapping[str, run_to_run.Values]]
-    """By workload that it promoted, by metric: its values, each with its canary, in the order of time."""
+    """The values by promoted workload and by metric, each with its canary, in the order of time."""
 
     def count_runs(self, workload: str) -> int:
         """Return of how many certified runs the values of a workload are."""
@@ -69,14 +69,14 @@ class Certified:
     """Differences that may explain a change."""
 
 
-def compared(figures: CertifiedFigures, manifest: Manifest, slo: Slo) -> Certified:
+def compare_certified(figures: CertifiedFigures, manifest: Manifest, slo: Slo) -> Certified:
     """Return the certified run with its differences from the run of *manifest* and *slo*."""
     void, causes = compare_inputs(figures.manifest, manifest, parse_slo(figures.slo, figures.run), slo)
-    explanations = [_described(cause, figures.manifest, manifest) for cause in causes if cause != "slo"]
+    explanations = [_describe_difference(cause, figures.manifest, manifest) for cause in causes if cause != "slo"]
     return Certified(figures, void=tuple(void), explanations=tuple(explanations))
 
 
-def _described(name: str, then: Manifest, now: Manifest) -> str:
+def _describe_difference(name: str, then: Manifest, now: Manifest) -> str:
     """Name a difference with both values, where they are short."""
     part, _, key = name.partition(".")
     if part not in {"versions", "host"}:
@@ -107,7 +107,7 @@ def values(metric: str, evidence: PairedAnswers) -> run_to_run.Values | Missing:
 
 def summary(evidence: PairedAnswers) -> dict[str, run_to_run.Values]:
     """Return the figures of one workload that a later run is compared with; what was not measured is left out."""
-    claimed = _claimed(evidence)
+    claimed = _use_claimed_rounds(evidence)
     values_by_metric = {metric: values(metric, evidence) for metric in RUN_TO_RUN}
     values_by_metric |= {_CLAIMED.format(metric): values(metric, claimed) for metric in _COUNTED}
     return {
@@ -138,8 +138,8 @@ def _estimate(
     name, claimed = objective.metric, objective.source == "claims"
     if name in lost:
         return Missing(lost[name], len(evidence.answers))
-    then = _then(_CLAIMED.format(name) if claimed else name, evidence.workload, certified)
-    now = values(name, _claimed(evidence) if claimed else evidence)
+    then = _find_certified_values(_CLAIMED.format(name) if claimed else name, evidence.workload, certified)
+    now = values(name, _use_claimed_rounds(evidence) if claimed else evidence)
     if isinstance(then, Missing):
         return then
     if isinstance(now, Missing):
@@ -155,7 +155,7 @@ def _estimate(
 
 def _slower_plain(evidence: PairedAnswers, certified: Certified) -> str:
     """Say how much slower plain decoding is than in the certified run, where that is proven: a ratio hides it."""
-    then, now = _then(PLAIN_SPEED, evidence.workload, certified), values(PLAIN_SPEED, evidence)
+    then, now = _find_certified_values(PLAIN_SPEED, evidence.workload, certified), values(PLAIN_SPEED, evidence)
     if isinstance(then, Missing) or isinstance(now, Missing):
         return ""
     change = run_to_run.ratio(now, then, evidence.level, len(evidence.canaries), logs=True)
@@ -181,11 +181,11 @@ def _change(
     return estimate.as_change() if objective.of.relative and isinstance(estimate, Estimate) else estimate
 
 
-def _claimed(evidence: PairedAnswers) -> PairedAnswers:
+def _use_claimed_rounds(evidence: PairedAnswers) -> PairedAnswers:
     return replace(evidence, answers=with_claimed_rounds(evidence.answers))
 
 
-def _then(metric: str, workload: str, certified: Certified) -> run_to_run.Values | Missing:
+def _find_certified_values(metric: str, workload: str, certified: Certified) -> run_to_run.Values | Missing:
     """Return what the certified run showed; Missing where that cannot be compared with."""
     figures = certified.figures
     if figures is None:

@@ -39,13 +39,13 @@ class CachedContext:
     most: int
     """The same of the longest."""
     conversations: int
-    """Of which they are turns."""
+    """The conversations that the turns belong to."""
     turns: int
     """Compared in both arms."""
     failed: int
-    """Of them, in either arm."""
+    """Turns that failed in either arm."""
     outcome: OutcomeWord
-    """Of the bound on the ratio; the bounds of all lengths hold together."""
+    """The outcome of the bound on the ratio; the bounds of all lengths hold together."""
     ratio: Annotated[Estimate | Missing, Field(alias=TURN_RATIO, exclude_if=_is_missing)] = _UNMEASURED
     """Time of whole turns, plain decoding over drafting."""
     first_token: Annotated[Estimate | Missing, Field(alias="warm_cache_ttft_delta", exclude_if=_is_missing)] = (

@@ -39,11 +39,11 @@ class Case:
     plan: SweepPlan
     manifest_sha256: str
     sweep: Mapping[str, StoredRecords[Generation]]
-    """By the name of the trial."""
+    """The records by the name of the trial."""
     soaks: Mapping[str, StoredRecords[Generation]]
-    """By the name of the soak, the records of all its parts together."""
+    """The records of all parts of a soak together, by its name."""
     looks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """By the name of a soak of several parts: how many records it had after each part."""
+    """How many records a soak of several parts had after each part, by its name."""
     extended: float = 0.0
     """Seconds that a soak may last beyond max_duration, all in all; 0 without `--extend`."""
     after_soak: Mapping[str, StoredRecords[Any]] = field(default_factory=dict)
@@ -144,7 +144,7 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
         )
     )
     due = [follow_up for follow_up in FOLLOW_UPS if speculating or follow_up.of_plain]
-    paired = replace(paired, followed={each.name: _recorded(case, each, soak, workload) for each in due})
+    paired = replace(paired, followed={each.name: _select_records(case, each, soak, workload) for each in due})
     # The forced check, the first of the follow-ups, weighs what those after it recorded.
     for follow_up in reversed(due):
         paired = follow_up.add(paired, paired.followed[follow_up.name])
@@ -199,7 +199,7 @@ def _elsewhere(case: Case, soak: SoakPlan, workload: str, end: int | None) -> tu
     return tuple(record for record in records if record.workload in names and record.role is not Role.WARMUP)
 
 
-def _recorded(case: Case, follow_up: FollowUp[Any], soak: SoakPlan, workload: str) -> StoredRecords[Any]:
+def _select_records(case: Case, follow_up: FollowUp[Any], soak: SoakPlan, workload: str) -> StoredRecords[Any]:
     file = follow_up.file(soak.whole)
     recorded = case.after_soak.get(file, StoredRecords((), MISSING))
     trouble = None if recorded.trouble is None else f"{file}: {recorded.trouble}"
@@ -213,7 +213,7 @@ def _pairs_before(case: Case, workload: str, knobs: Setting) -> tuple[Pair, ...]
     if not trials or not case.plan.shares_process:
         return ()
     nearest = max(trials, key=lambda trial: len(set(trial.setting) & set(knobs)))
-    return case.sweep_answers(workload).paired(nearest).pairs
+    return case.sweep_answers(workload).pair_trial(nearest).pairs
 
 
 def _swept(case: Case, workload: str, knobs: Setting) -> tuple[tuple[Generation, ...], tuple[Generation, ...]]:
@@ -221,7 +221,7 @@ def _swept(case: Case, workload: str, knobs: Setting) -> tuple[tuple[Generation,
     trial = next((trial for trial in case.plan.candidates if trial.setting == knobs), None)
     if trial is None:
         return (), ()
-    evidence = case.sweep_answers(workload).paired(trial)
+    evidence = case.sweep_answers(workload).pair_trial(trial)
     shared = {answer.canary for answer in evidence.answers} & {answer.canary for answer in evidence.plain}
     answers, plain = (
         tuple(answer for answer in arm if answer.canary in shared) for arm in (evidence.answers, evidence.plain)
@@ -238,7 +238,7 @@ def compared_in_sweep(case: Case, soak: SoakPlan) -> dict[str, frozenset[str]]:
     }
 
 
-def soaked(
+def rebuild_soak(
     slo: Slo,
     sweep: SweepPlan,
     canaries: Mapping[str, Sequence[Canary]],
@@ -264,7 +264,7 @@ def soaked(
 def needs_after(case: Case, soak: SoakPlan) -> Mapping[str, Needs]:
     """Return what each follow-up of *soak* still has to find out, by its file; nothing of those without need."""
     if soak.file not in case.needs:
-        recorded = soaked(case.slo, case.plan, case.canaries, soak, lambda: case)
+        recorded = rebuild_soak(case.slo, case.plan, case.canaries, soak, lambda: case)
         case.needs[soak.file] = {each.file(soak): needs for each in FOLLOW_UPS if (needs := each.needs(recorded))}
     return case.needs[soak.file]
 

@@ -56,7 +56,7 @@ class Repeat(NamedTuple):
     later_in_either: bool
     """Either arm had."""
     age: float
-    """Of the process, in seconds."""
+    """The age of the process, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class Gains:
 
     by_canary: Mapping[str, float]
     variance: float = 0.0
-    """Of the gain that least squares give to all canaries together: what settings differ by is uncertain as well, and
-    that error is the same in every canary."""
+    """The variance of the gain that least squares give to all canaries together: what settings differ by is uncertain
+    as well, and that error is the same in every canary."""
     degrees: int = 1
     warms_up: bool = False
     """The age of the process explains the answers better than their being repeats does."""
@@ -78,9 +78,9 @@ class History:
 
     answers: tuple[Generation, ...]
     ages: tuple[float, ...]
-    """Of the process, by answer: seconds since the sweep began, or the soak."""
+    """The age of the process, by answer: seconds since the sweep began, or the soak."""
     speed: Read
-    """Of an answer: its decode rate, else the rate of the whole."""
+    """The speed of an answer: its decode rate, else the rate of the whole."""
     cache: dict[tuple[Arm, Read], tuple[dict[str, Generation], Gains]] = field(default_factory=dict, compare=False)
     """What was computed of an arm: its first answers and its gains, which are read several times."""
 

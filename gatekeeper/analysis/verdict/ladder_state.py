@@ -30,7 +30,7 @@ class LadderState:
     controls: tuple[Finding, ...]
     """Findings of the sweep about the system under test as a whole."""
     lies: Mapping[str, Finding]
-    """By workload: counters in the sweep that cannot be true."""
+    """Counters in the sweep that cannot be true, by workload."""
     doubts: list[Doubt]
     findings: list[Finding]
     last_step: dict[str, str] = field(default_factory=dict)

@@ -26,7 +26,7 @@ LEAST = 5
 
 Records = Mapping[str, Sequence[Generation]]
 Answered = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]
-"""By workload and trial, and by canary: the mean tokens and seconds of an answer."""
+"""The mean tokens and seconds of an answer, by workload and trial, and by canary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class _Mix:
     routes: Mapping[str, Setting]
     swept: Answered
     soaked: Answered
-    """Of each workload plain decoding and its route, by the names that they have in the sweep."""
+    """Plain decoding and the route of each workload, by the names that they have in the sweep."""
     usual: list[Trial]
     """Plain decoding and the candidates under the default conditions whose answers are all without fault."""
 
@@ -92,8 +92,8 @@ class _Mix:
             return Missing(
                 "the sweep has no pair of plain and speculating settings whose answers are all without fault"
             )
-        swept = _answered(chain.from_iterable(records.values()))
-        on_routes = _answered(_named_as_swept(soaked, routed, usual))
+        swept = _average_answers(chain.from_iterable(records.values()))
+        on_routes = _average_answers(_named_as_swept(soaked, routed, usual))
         return cls(plan, {name: weights[name] for name in routed}, routed, swept, on_routes, usual)
 
     def tables(self, trials: Sequence[Trial]) -> list[intervals.Floats]:
@@ -156,7 +156,7 @@ def routing(
     trials, tables = mix.usual, mix.tables(mix.usual)
     columns = []
     for name, route in mix.routes.items():
-        trial = _served(trials, route)
+        trial = _find_trial(trials, route)
         if trial is None:
             return Missing(f"the sweep did not measure the setting of the route of {name}")
         columns.append(trials.index(trial))
@@ -165,13 +165,13 @@ def routing(
         return Missing(f"only {few} canaries were answered at every setting, {LEAST} are needed")
 
     random, weighed = np.random.default_rng(plan.seed), [*mix.weights.values()]
-    (policy,), (static,) = _blended([table[None] for table in tables], weighed, columns)
+    (policy,), (static,) = _blend_routes([table[None] for table in tables], weighed, columns)
     drawn = [table[random.integers(0, len(table), size=(intervals.RESAMPLES, len(table)))] for table in tables]
-    policies, statics = _blended(drawn, weighed, columns)
+    policies, statics = _blend_routes(drawn, weighed, columns)
     plain = next(number for number, trial in enumerate(trials) if trial.arm == "plain")
     best, streams = int(static.argmax()), concurrency_of(slo, trials[plain].setting)
     gain = _interval(policy / static[best], policies / statics.max(axis=1), slo.confidence, few)
-    one_for_all = all(_served([trials[best]], route) for route in routes.values())
+    one_for_all = all(_find_trial([trials[best]], route) for route in routes.values())
     return Routing(
         policy_throughput=float(policy) * streams,
         best=SingleSetting(trials[best].name, dict(trials[best].setting), float(static[best]) * streams),
@@ -183,7 +183,7 @@ def routing(
     )
 
 
-def _served(trials: Sequence[Trial], route: Setting) -> Trial | None:
+def _find_trial(trials: Sequence[Trial], route: Setting) -> Trial | None:
     """Return the trial that measured a route."""
     for trial in trials:
         if not speculates(route):
@@ -198,7 +198,7 @@ def _named_as_swept(
     soaked: Iterable[Generation], routes: Mapping[str, Setting], trials: Sequence[Trial]
 ) -> Iterator[Generation]:
     """Yield the soak's answers of each workload, plainly and on its route, by the sweep's names of these settings."""
-    names = {name: trial.name for name, route in routes.items() if (trial := _served(trials, route)) is not None}
+    names = {name: trial.name for name, route in routes.items() if (trial := _find_trial(trials, route)) is not None}
     for generation in soaked:
         workload = generation.workload
         if generation.arm == "plain":
@@ -207,7 +207,7 @@ def _named_as_swept(
             yield replace(generation, trial=names[workload])
 
 
-def _answered(records: Iterable[Generation]) -> Answered:
+def _average_answers(records: Iterable[Generation]) -> Answered:
     timed: dict[tuple[str, str], dict[str, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
     for generation in records:
         answer = generation.answer
@@ -223,7 +223,7 @@ def _answered(records: Iterable[Generation]) -> Answered:
     }
 
 
-def _blended(
+def _blend_routes(
     drawn: Sequence[intervals.Floats], weights: Sequence[float], columns: Sequence[int]
 ) -> tuple[intervals.Floats, intervals.Floats]:
     """Return, by draw, the policy's tokens per second, and those of each setting used for all workloads."""

@@ -47,12 +47,12 @@ class Measured:
     """Figures of a soak that a person wants to see beside the checks; an empty one where nothing was soaked."""
 
     figures: Annotated[Mapping[str, Estimate], UNWRITTEN] = field(default_factory=dict)
-    """By metric, as they are shown: six significant digits."""
+    """Estimates by metric, as they are shown: six significant digits."""
     soak_seconds: Annotated[float | None, IF_ANY] = None
     answers: Annotated[int | None, IF_ANY] = None
     plain_answers: Annotated[int | None, IF_ANY] = None
     longest_prompt: Annotated[int | None, IF_ANY] = None
-    """In tokens; None where they are not counted."""
+    """The prompt's tokens; None where they are not counted."""
     canaries: Annotated[tuple[Canary, ...], UNWRITTEN] = ()
     """Those with an answer that did not fail: what they asked for is certified. Only policy.toml tells of it."""
     models: Annotated[tuple[str, ...], UNWRITTEN] = ()

@@ -10,7 +10,7 @@ from gatekeeper.analysis.metrics.consistency import contradictions
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.host.energy import energy_use
 from gatekeeper.analysis.metrics.order_effect import carried_over
-from gatekeeper.analysis.metrics.over_time import likely_end, settled
+from gatekeeper.analysis.metrics.over_time import keep_settled_pairs, likely_end
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_decode_speed, successful
 from gatekeeper.analysis.metrics.pass_rates import pass_rate
 from gatekeeper.analysis.metrics.prompt_speeds import prompt_speeds
@@ -86,7 +86,7 @@ def judge_workload(
     seconds = rounded(soaked_seconds(case.soaks[soak.name].records))
     objectives = all_objectives(case.slo, name, speculating=speculating, terms=case.plan.terms)
     contexts = measure_contexts(evidence, objectives)
-    measured = replace(_measured(evidence, lost), soak_seconds=seconds, energy=energy, contexts=contexts)
+    measured = replace(_collect_figures(evidence, lost), soak_seconds=seconds, energy=energy, contexts=contexts)
     setting = setting_document(knobs)
     verdict = WorkloadVerdict(name, outcome, setting, required, because, checks, measured=measured, choice=choice)
     return verdict, findings
@@ -96,7 +96,7 @@ def _checks(case: Case, evidence: PairedAnswers, lost: Mapping[str, str], *, spe
     """Check every objective that applies; metrics that are *lost* are open."""
     terms, name = case.plan.terms, evidence.workload
     logits = Sight.LOGITS in terms.sight
-    on_unseen = _unseen(case, evidence) if speculating else evidence
+    on_unseen = _keep_unseen_canaries(case, evidence) if speculating else evidence
     objectives = all_objectives(case.slo, name, speculating=speculating, terms=terms)
     if has_no_decode_speed(evidence):  # then whole answers alone have a speed
         objectives = tuple(
@@ -143,7 +143,7 @@ def _outcome(
     return WorkloadOutcome.GRADED_BACK, choice.because
 
 
-def _unseen(case: Case, evidence: PairedAnswers) -> PairedAnswers:
+def _keep_unseen_canaries(case: Case, evidence: PairedAnswers) -> PairedAnswers:
     """Return what the soak recorded of canaries that the sweep never sent, so that they had no part in the choice."""
     swept = {
         answer.canary
@@ -183,7 +183,7 @@ def judge_baseline(case: Case, soak: SoakPlan, name: str, choice: Choice, becaus
     evidence = replace(soak_answers(case, soak, name), level=looks_at(case, soak, name)[-1].level)
     plain = replace(evidence, answers=evidence.plain, plain=(), pairs=(), before=())
     objectives = all_objectives(case.slo, name, speculating=False)
-    on_unseen = _unseen(case, plain)
+    on_unseen = _keep_unseen_canaries(case, plain)
     estimates = (
         objective_estimate(objective, on_unseen if objective.beyond_canaries else plain, {}, logits=False)
         for objective in objectives
@@ -191,7 +191,7 @@ def judge_baseline(case: Case, soak: SoakPlan, name: str, choice: Choice, becaus
     checks = tuple(map(check, objectives, estimates))
     if not plain.answers or any(check.outcome is not Outcome.PASS for check in checks):
         return None
-    outcome, setting, measured = WorkloadOutcome.GRADED_BACK, setting_document(PLAIN), _measured(plain, {})
+    outcome, setting, measured = WorkloadOutcome.GRADED_BACK, setting_document(PLAIN), _collect_figures(plain, {})
     return WorkloadVerdict(
         name, outcome, setting, checks=checks, required=False, because=because, measured=measured, choice=choice
     )
@@ -224,7 +224,7 @@ def _unless_it_may_fall(
     if objective.metric not in SPEED_RATIOS or objective.bound != "at_least":
         return over_soak
     if isinstance(over_soak, Estimate) and over_soak.lo >= objective.threshold:
-        stretch = settled(evidence)
+        stretch = keep_settled_pairs(evidence)
         end = over_soak.center * (likely_end(stretch) if isinstance(stretch, PairedAnswers) else 1.0)
         if end < objective.threshold:
             because = f"the last answers of the soak may be at {end:.2f}x: it must last until that is known"
@@ -244,7 +244,7 @@ def _implied_agreement(evidence: PairedAnswers, *, logits: bool) -> Estimate | M
     return replace(compared.share(*part), shows=explanations.refutes)
 
 
-def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> Measured:
+def _collect_figures(evidence: PairedAnswers, lost: Mapping[str, str]) -> Measured:
     prompts = (generation.answer.prompt_tokens or 0 for generation in evidence.answers)
     outputs = (generation.answer.output_tokens or 0 for generation in evidence.answers)
     answers, claimed = counted_or_claimed(evidence.answers)

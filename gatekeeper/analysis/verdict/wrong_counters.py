@@ -42,7 +42,12 @@ def impossible_counts(answers: Sequence[Generation], knobs: Setting) -> list[str
     """Return what is wrong with the counters by arithmetic alone, however few the answers."""
     lengths = [value for knob, value in knobs if knob in DRAFT_LENGTHS]
     draft_tokens = max((length for length in lengths if isinstance(length, int)), default=0)
-    lies = (_above_one(answers), _does_not_add_up(answers, draft_tokens), _frozen(answers), _disagrees(answers))
+    lies = (
+        _above_one(answers),
+        _does_not_add_up(answers, draft_tokens),
+        _counters_stay_same(answers),
+        _disagrees(answers),
+    )
     return [lie for lie in lies if lie is not None]
 
 
@@ -74,7 +79,7 @@ def _does_not_add_up(answers: Sequence[Generation], draft_tokens: int) -> str | 
     return None
 
 
-def _frozen(answers: Sequence[Generation]) -> str | None:
+def _counters_stay_same(answers: Sequence[Generation]) -> str | None:
     for whose, word in (("counted", "the counters"), ("claimed", "the server's counters")):
         counts = [
             (generation, count) for generation in answers for count in tallies(generation.answer) if count[0] == whose

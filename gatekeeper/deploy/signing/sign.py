@@ -79,7 +79,7 @@ def sign(path: Path, method: SigningMethod) -> dict[str, Any]:
     try:
         verify.check_sums(directory)
         run = verify.judge_again(directory, verify.read_manifest(directory))
-        admission.proven(run.verdict)
+        admission.require_proof(run.verdict)
         published = verify.check_published(run)
         verify.check_chain(run)
         name, content = method.make(published)

@@ -12,7 +12,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.readers import answer_reader
 from gatekeeper.analysis.metrics.server_claims import CLAIMS_NOTE, counted_or_claimed
 from gatekeeper.analysis.stats import intervals, sequential
-from gatekeeper.analysis.stats.total_time import linearised
+from gatekeeper.analysis.stats.total_time import linearise_times
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO
@@ -206,7 +206,7 @@ def _in_time_order(values: Iterable[tuple[int, T]]) -> tuple[tuple[T, ...], int 
 
 def total_time_bounds(times: Sequence[tuple[float, float]], error: float, least_spread: float) -> Estimate | Missing:
     """Bound the total plain time over the total time of the candidate, each side with *error*; a pair is a unit."""
-    logs = linearised([(str(number), *seconds) for number, seconds in enumerate(times)]).logs
+    logs = linearise_times([(str(number), *seconds) for number, seconds in enumerate(times)]).logs
     return sequential.interval([log for _, log in logs], error, least_spread)
 
 

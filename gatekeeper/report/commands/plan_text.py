@@ -1,6 +1,6 @@
 """What `gatekeeper plan` prints: the trials, the expected time and what cannot be proven; with --lint what is wrong."""
 
-from gatekeeper.analysis.plan.complaints.complaint import Complaint, merged
+from gatekeeper.analysis.plan.complaints.complaint import Complaint, merge_complaints
 from gatekeeper.core.text import counted, describe_setting
 from gatekeeper.core.units import show_bytes, show_memory, show_seconds
 from gatekeeper.report.commands import Document
@@ -42,7 +42,7 @@ def plan_text(document: Document) -> str:
     if memory := document.get("memory"):
         lines += [_memory(memory)]
     lines += [f"not comparable: {doubt}; for this machine: gatekeeper init" for doubt in document["doubts"]]
-    complaints = merged(Complaint(**complaint) for complaint in document["complaints"])
+    complaints = merge_complaints(Complaint(**complaint) for complaint in document["complaints"])
     lines += [f"expected in total: about {total}{at_best}"]
     # The worst is read first: it stands where the terminal ends.
     for weight in reversed(WEIGHTS):

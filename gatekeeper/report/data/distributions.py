@@ -110,7 +110,7 @@ def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[s
     trials = sorted(case.plan.trials, key=lambda trial: (trial.arm == "candidate", ratios.get(trial.name, -1.0)))
     sweep = case.sweep_answers(workload.name)
     for trial in reversed(trials):
-        evidence = sweep.paired(trial)
+        evidence = sweep.pair_trial(trial)
         if evidence.answers:
             return "sweep", dict(trial.setting), evidence
     return None

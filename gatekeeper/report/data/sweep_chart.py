@@ -76,7 +76,7 @@ def sweep_data(case: Case, workloads: Sequence[WorkloadVerdict]) -> SweepData:
             if (ratio := result.shown) is not None
         }
         for trial in case.plan.trials:
-            evidence = sweep.paired(trial)
+            evidence = sweep.pair_trial(trial)
             rows += _answers(trial, evidence)
             for metric in METRICS:
                 interval = of_choice.get((trial.name, metric)) or estimate_of(metric, evidence)

@@ -249,7 +249,7 @@ def _lane(samples: HostColumns, places: Sequence[float], length: float, name: st
         (rounded(median(at for at, _ in bucket)), rounded(worst([value for _, value in bucket])))
         for _, bucket in sorted(buckets.items())
     )
-    lost = lane_readings.counted(missing_status, finite=False)
+    lost = lane_readings.count_by_label(missing_status, finite=False)
     missing = ", ".join(f"{status} in {count} of {len(samples)} samples" for status, count in lost.most_common())
     return HostLane(name, unit, points, missing if samples else "no samples")
 

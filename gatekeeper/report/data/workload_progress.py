@@ -141,6 +141,6 @@ class WorkloadProgress:
         self.speeds_of_ratio = tokens / plain_seconds, tokens / seconds
         from gatekeeper.analysis.stats import intervals, total_time  # noqa: PLC0415 (numpy, for a live ratio)
 
-        logs = {canary: [log] for canary, log in total_time.linearised(times).logs}
+        logs = {canary: [log] for canary, log in total_time.linearise_times(times).logs}
         estimate = intervals.mean_of_logs(logs, CONFIDENCE)
         return (estimate.center, estimate.lo, estimate.hi) if isinstance(estimate, Estimate) else None

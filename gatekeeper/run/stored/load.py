@@ -11,7 +11,7 @@ from gatekeeper.analysis.plan.complaints.wrong_host import OTHER_HOST
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.soak_schedule import PART
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
-from gatekeeper.analysis.verdict.against_certified import Certified, CertifiedFigures, compared
+from gatekeeper.analysis.verdict.against_certified import Certified, CertifiedFigures, compare_certified
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.backends.dialects import cache_off_advice
 from gatekeeper.core.document import read_document
@@ -238,6 +238,6 @@ def _certified_figures(directory: RunDirectory, manifest: Manifest, slo: Slo) ->
         if sha256(content) != frozen.sha256:
             return Certified(because=f"{CERTIFIED_NAME} was changed after the run was frozen")
         figures = read_document(CertifiedFigures, json_object(content), f"run {frozen.run}", hint=RESTORE_HINT)
-        return compared(figures, manifest, slo)
+        return compare_certified(figures, manifest, slo)
     except (GatekeeperError, ValueError) as error:
         return Certified(because=f"{CERTIFIED_NAME} cannot be read: {error}")

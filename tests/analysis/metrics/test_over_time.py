@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.over_time import likely_end, plain_drift, settled
+from gatekeeper.analysis.metrics.over_time import keep_settled_pairs, likely_end, plain_drift
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.core.judgement import Estimate, StillChanging
 from gatekeeper.core.metrics import SPEED_RATIOS
@@ -238,7 +238,7 @@ def changing(
 
 def changes(paired: PairedAnswers) -> str | None:
     """Return why the ratio of the pairs is open, if it is."""
-    stretch = settled(paired)
+    stretch = keep_settled_pairs(paired)
     return stretch.because if isinstance(stretch, StillChanging) else None
 
 
@@ -271,7 +271,7 @@ def test_a_change_of_any_shape_is_found_and_a_later_stretch_is_judged(shape: str
     """
     ten, twenty = changing(SHAPES[shape]), changing(SHAPES[shape], repeats=6, lasts=1200)
 
-    last = settled(twenty)
+    last = keep_settled_pairs(twenty)
 
     assert changes(ten) is not None
     assert isinstance(last, PairedAnswers)
@@ -287,7 +287,7 @@ def test_open_limits_judge_the_whole_soak() -> None:
     paired = losing(0.3)
 
     for judged in (replace(paired, drift_limit=math.inf), replace(paired, settled_s=None)):
-        assert settled(judged) is judged
+        assert keep_settled_pairs(judged) is judged
         assert likely_end(judged) == 1.0
 
 

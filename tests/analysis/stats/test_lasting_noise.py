@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from gatekeeper.analysis.stats.lasting_noise import Series, added_by_blocks, added_variance, widened
+from gatekeeper.analysis.stats.lasting_noise import Series, added_by_blocks, added_variance, widen_bounds
 from gatekeeper.core.judgement import Estimate
 
 PLAIN = Estimate(1.0, math.exp(-0.02), math.exp(0.02), 24, confidence=0.95, scope="frozen")
@@ -48,7 +48,9 @@ def test_independent_noise_hardly_widens_a_bound(answers: int) -> None:
     """
     half = 0.2 / math.sqrt(answers)
     interval = Estimate(1.0, math.exp(-half), math.exp(half), 24, confidence=0.975)
-    bounds = [widened(interval, added_variance(series(noise(seed, answers, 1), seed=seed))).hi for seed in range(16)]
+    bounds = [
+        widen_bounds(interval, added_variance(series(noise(seed, answers, 1), seed=seed))).hi for seed in range(16)
+    ]
 
     wider = [math.log(bound) / half for bound in bounds]
     assert 1 - 1e-9 <= min(wider)
@@ -81,14 +83,14 @@ def test_bounds_for_prompts_like_them_are_widened_too() -> None:
     wide = Estimate(1.0, 0.9, math.inf, 24, confidence=0.95, scope="frozen", population=PLAIN)
     fact = Estimate(1.0, 1.0, 1.0, 24)
 
-    interval = widened(wide, 0.01)
+    interval = widen_bounds(wide, 0.01)
 
     assert interval.population is not None
     assert interval.population.lo < PLAIN.lo
     assert interval.lo < 0.9
     assert math.inf == interval.hi
-    assert fact == widened(fact, 0.01)
-    assert wide == widened(wide, 0.0)
+    assert fact == widen_bounds(fact, 0.01)
+    assert wide == widen_bounds(wide, 0.0)
 
 
 @pytest.mark.parametrize(("answers", "value", "canaries"), [(2, 0.5, 2), (16, 0.3, 8), (24, 0.7, 12)])

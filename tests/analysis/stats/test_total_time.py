@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gatekeeper.analysis.stats import fixed_canaries, intervals
 from gatekeeper.analysis.stats.intervals import by_canary
-from gatekeeper.analysis.stats.total_time import linearised
+from gatekeeper.analysis.stats.total_time import linearise_times
 from gatekeeper.core.judgement import Missing
 
 SECONDS = st.floats(0.1, 100)
@@ -28,7 +28,7 @@ def test_the_mean_log_is_the_log_of_total_over_total(times: list[tuple[str, floa
         math.fsum(fmean(seconds[arm] for seconds in each) for each in by_name.values()) for arm in (0, 1)
     )
 
-    log_times = linearised(times)
+    log_times = linearise_times(times)
 
     means = [fmean(logs) for logs in by_canary(log_times.logs).values()]
     assert pytest.approx(math.log(plain / candidate), abs=1e-9) == fmean(means)
@@ -45,7 +45,7 @@ def test_the_interval_for_prompts_like_them_is_the_jackknifes(canaries: int) -> 
     lengths, noise = np.exp(0.7 * random.standard_normal(canaries)), np.exp(0.2 * random.standard_normal((2, canaries)))
     times = [(f"c-{at:03}", *seconds) for at, seconds in enumerate((lengths * noise).T.tolist())]
 
-    interval = intervals.mean_log(linearised(times).pseudovalues(), 0.95)
+    interval = intervals.mean_log(linearise_times(times).pseudovalues(), 0.95)
 
     sums = (lengths * noise).sum(axis=1)
     left_one_out = np.log((sums[0] - lengths * noise[0]) / (sums[1] - lengths * noise[1]))
@@ -63,7 +63,7 @@ def test_pairs_before_show_noise_alone() -> None:
     times = [(f"c-{at}", 1.0 + at, (1.0 + at) / 1.5 * (1 + 0.01 * (-1) ** at)) for at in range(10)]
     before = [(name, 2 * plain, 3 * candidate) for name, plain, candidate in times]
 
-    log_times = linearised(times, [*before, ("unknown", 1.0, 1.0)])
+    log_times = linearise_times(times, [*before, ("unknown", 1.0, 1.0)])
 
     assert [name for name, _ in log_times.logs] == [name for name, _ in log_times.before]
     assert pytest.approx([log for _, log in log_times.logs]) == [log for _, log in log_times.before]
@@ -73,7 +73,7 @@ def test_no_pairs_have_no_logs() -> None:
     """
     Without any pair there is nothing to bound, and none of the sweep to compare with.
     """
-    assert ([], []) == (linearised([]).logs, linearised([], [("a", 1.0, 1.0)]).before)
+    assert ([], []) == (linearise_times([]).logs, linearise_times([], [("a", 1.0, 1.0)]).before)
 
 
 def test_noise_that_grows_with_the_length_of_a_canary_is_not_understated() -> None:
@@ -85,7 +85,7 @@ def test_noise_that_grows_with_the_length_of_a_canary_is_not_understated() -> No
         (name, length, length * (1.0 if name == "long" else 1 + 0.1 * (-1) ** turn))
         for turn, (name, length) in product(range(2), lengths.items())
     ]
-    log_times = linearised(times)
+    log_times = linearise_times(times)
 
     alike, weighed = (
         fixed_canaries.mean_of_logs(log_times.logs, 0.95, len(lengths), (), weights)

@@ -92,7 +92,7 @@ def test_broken_promises_are_named(ended: Verdict, reason: str | None) -> None:
     """
     A run that may not be deployed names the objectives it failed, the host's included.
     """
-    assert reason == admission.broken(ended)
+    assert reason == admission.describe_failure(ended)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_unproven_is_no_proof(ended: Verdict, expected: str | None) -> None:
     """
     Whatever leaves a verdict unproven, nothing at all included, refuses it.
     """
-    assert expected == refused(admission.proven, ended)
+    assert expected == refused(admission.require_proof, ended)
 
 
 def test_a_demo_is_told_from_a_certification() -> None:

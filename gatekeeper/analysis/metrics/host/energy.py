@@ -11,12 +11,12 @@ from statistics import fmean
 
 import numpy as np
 
-from gatekeeper.analysis.metrics.host.host_estimates import power_note, unpowered
+from gatekeeper.analysis.metrics.host.host_estimates import check_power, power_note
 from gatekeeper.analysis.metrics.host.host_series import Floats, HostSamples, readings, run_segment
 from gatekeeper.analysis.metrics.lost_pairs import Pair, similar_lengths
 from gatekeeper.analysis.metrics.paired_answers import AnswerPowers, PairedAnswers, mean_ratio
 from gatekeeper.analysis.metrics.timing import output_tokens
-from gatekeeper.analysis.stats.total_time import linearised
+from gatekeeper.analysis.stats.total_time import linearise_times
 from gatekeeper.core.judgement import Estimate, Missing, Rounded
 from gatekeeper.core.records import Generation
 from gatekeeper.core.records.host_columns import HostColumns
@@ -108,7 +108,7 @@ def _at_rest(pairs: list[Pair], paired: PairedAnswers, powers: AnswerPowers, res
             return Missing(f"{powers.basis}: no more during an answer than at rest", len(pairs))
         totals.append((pair[0].canary, drafting, plain))
     # It bounds the first total over the second.
-    return mean_ratio(linearised(totals), paired)
+    return mean_ratio(linearise_times(totals), paired)
 
 
 def _hull(middle: Estimate, ends: list[Estimate]) -> Estimate:
@@ -134,7 +134,7 @@ def answer_powers(
     reasons = []
     for name in BASES:
         power = host.series(name)
-        if (missing := unpowered(host, power)) is None:
+        if (missing := check_power(host, power)) is None:
             break
         reasons.append(missing.because)
     else:

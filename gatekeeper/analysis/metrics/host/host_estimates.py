@@ -66,27 +66,27 @@ def estimate(name: str, host: HostSamples) -> Estimate | Missing:
 def _headroom(headroom: Series) -> Estimate | Missing:
     """Return the lowest median of ten seconds, over all segments."""
     lows = [median for part in headroom.segments for median in medians(part, HEADROOM_WINDOW)]
-    return headroom.uncovered() or fact(min(lows), headroom.count)
+    return headroom.check_coverage() or fact(min(lows), headroom.count)
 
 
 def _pressure(level: Series) -> Estimate | Missing:
     """Return the longest continuous time of critical pressure in seconds."""
-    return level.uncovered() or fact(max(longest(part, at_least=CRITICAL) for part in level.segments), level.count)
+    return level.check_coverage() or fact(max(longest(part, at_least=CRITICAL) for part in level.segments), level.count)
 
 
 def _swap_growth(swap: Series) -> Estimate | Missing:
     """Return the sum of last minus first of each segment; 0 if swap ever fell, because then it is not a leak."""
-    fell = not swap.uncovered() and decrease(swap)
+    fell = not swap.check_coverage() and decrease(swap)
     return fact(0.0, swap.count, "swap fell at least once") if fell else increase(swap)
 
 
 def _peak(footprint: Series) -> Estimate | Missing:
-    return footprint.uncovered() or fact(float(footprint.values.max()), footprint.count)
+    return footprint.check_coverage() or fact(float(footprint.values.max()), footprint.count)
 
 
 def _slope(footprint: Series, level: float) -> Estimate | Missing:
     """Return the Theil-Sen slope over the last process: a resumed run has a new one, stretches of a soak share one."""
-    if missing := footprint.uncovered():
+    if missing := footprint.check_coverage():
         return missing
     last = footprint.join_stretches()
     footprint_slope = slope(last.at, last.values, level=level)
@@ -94,13 +94,13 @@ def _slope(footprint: Series, level: float) -> Estimate | Missing:
 
 
 def _range(fan: Series) -> Estimate | Missing:
-    return fan.uncovered() or fact(float(fan.values.max() - fan.values.min()), fan.count)
+    return fan.check_coverage() or fact(float(fan.values.max() - fan.values.min()), fan.count)
 
 
 def _power(host: HostSamples, name: str) -> Estimate | Missing:
     """Return the mean over time: each reading counts for the seconds until the next one."""
     power = host.series(name)
-    if missing := unpowered(host, power):
+    if missing := check_power(host, power):
         return missing
     seconds = sum(power.lasts.tolist())
     if seconds <= 0:
@@ -110,16 +110,16 @@ def _power(host: HostSamples, name: str) -> Estimate | Missing:
 
 def _energy(host: HostSamples, name: str, tokens: int | None) -> Estimate | Missing:
     power = host.series(name)
-    if missing := unpowered(host, power):
+    if missing := check_power(host, power):
         return missing
     if not tokens:
         return Missing("the number of output tokens is unknown" if tokens is None else "no tokens were generated")
     return fact(_joules(power) / tokens, power.count, power_note(power))
 
 
-def unpowered(host: HostSamples, power: Series) -> Missing | None:
+def check_power(host: HostSamples, power: Series) -> Missing | None:
     """Return why the power is not known; None where it is. A machine that takes samples draws more than 0 W."""
-    if missing := power.uncovered():
+    if missing := power.check_coverage():
         sources = " and ".join(_other_powers(host)) if power.name == "package_power" else ""
         counters = f": {sources} reads other powers, but one of the package's is missing, or 0 W under load"
         return Missing(f"{missing.because}{counters if sources else ''}", missing.n)
@@ -214,14 +214,14 @@ def under_pressure(name: str, host: HostSamples) -> Estimate | Missing:
     whole = increase(counter)
     if isinstance(whole, Missing) or whole.center == 0:
         return whole
-    pressed = sum(_pressed(name, host))
+    pressed = sum(_sum_pressed_rises(name, host))
     if pressed == whole.center:
         return whole
     rest = f"{show(whole.center - pressed, 'B')} more without any pressure, with memory to spare"
     return replace(whole, center=pressed, lo=pressed, hi=pressed, notes=(*whole.notes, rest))
 
 
-def _pressed(name: str, host: HostSamples) -> list[float]:
+def _sum_pressed_rises(name: str, host: HostSamples) -> list[float]:
     """Return, by segment, the sum of the rises between two samples of which one shows pressure, or does not tell."""
     columns = host.columns
     counts, level = readings(columns, name).numbers, readings(columns, "memory_pressure_level").numbers

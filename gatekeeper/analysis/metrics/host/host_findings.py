@@ -12,7 +12,7 @@ from gatekeeper.analysis.metrics.host.host_estimates import (
     SWAPPED,
     under_pressure,
 )
-from gatekeeper.analysis.metrics.host.host_series import Floats, HostSamples, decrease, medians, moved
+from gatekeeper.analysis.metrics.host.host_series import Floats, HostSamples, decrease, medians, sum_changes
 from gatekeeper.analysis.metrics.host.host_throttling import LEAST_SHARE, contradictions, throttled_from
 from gatekeeper.analysis.stats.slopes import slope
 from gatekeeper.core.judgement import Estimate, Finding, FindingKind
@@ -72,7 +72,7 @@ def _machine(conditions: Conditions) -> Iterator[Finding]:
         if facts.get("translated"):
             detail = "gatekeeper runs under Rosetta, which reports wrong page sizes and speeds"
             yield Finding(FindingKind.TRANSLATED, "host", detail, "install a native Python")
-    if any(restarted(before, after) for before, after in pairwise(conditions)):
+    if any(detect_restart(before, after) for before, after in pairwise(conditions)):
         detail = "the host was restarted or updated during the soak"
         yield Finding(FindingKind.HOST_RESTARTED, "host", detail, "run the soak again")
 
@@ -129,7 +129,7 @@ def _counters(host: HostSamples) -> Iterator[Finding]:
         counter = host.series(name)
         if fell := decrease(counter):
             yield Finding(FindingKind.COUNTER_BACKWARDS, name, f"{name} {fell}", "run the soak again")
-        rose[name] = 0.0 if fell else moved(counter)
+        rose[name] = 0.0 if fell else sum_changes(counter)
     for name in SWAPPED:
         pressed = under_pressure(name, host)
         rose[name] = pressed.center if isinstance(pressed, Estimate) else rose[name]
@@ -189,7 +189,7 @@ def _memory_forecast(host: HostSamples, level: float, horizon: float) -> Iterato
         return
     for name, words in GROWING.items():
         values = sampled.series(name)
-        if not values.segments or values.uncovered():
+        if not values.segments or values.check_coverage():
             continue
         last = values.join_stretches()
         growth = slope(last.at, last.values, level=level)
@@ -205,7 +205,7 @@ def _memory_forecast(host: HostSamples, level: float, horizon: float) -> Iterato
         yield Finding(FindingKind.MEMORY_EXHAUSTION, name, detail, "find and fix the leak before you deploy")
 
 
-def restarted(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+def detect_restart(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Tell whether the host was updated or started again between two readings of its facts."""
     builds = before.get("os_build"), after.get("os_build")
     boots = _instant(before.get("booted_at")), _instant(after.get("booted_at"))

@@ -96,7 +96,7 @@ class Series:
         values, lasts = (np.concatenate(columns) for columns in zip(*((p.values, p.lasts) for p in parts), strict=True))
         return Part(at, values, lasts, last.number)
 
-    def uncovered(self) -> Missing | None:
+    def check_coverage(self) -> Missing | None:
         """Return why too little of the soak was measured; None where enough was."""
         if self.count and self.count >= COVERAGE * self.expected:
             return None
@@ -122,7 +122,7 @@ class Readings:
         from_it = np.array([slot is not None and slot.source == source for slot in self.slots], dtype=bool)
         return np.where(from_it[self.layout], self.numbers, np.nan) if len(from_it) else self.numbers
 
-    def counted(self, label: Callable[[Any], str], *, finite: bool) -> Counter[str]:
+    def count_by_label(self, label: Callable[[Any], str], *, finite: bool) -> Counter[str]:
         """Count the samples with a finite number, or those without, by the *label* of their slot, first seen first."""
         chosen = self.layout[np.isfinite(self.numbers) == finite]
         layouts, first, sizes = np.unique(chosen, return_index=True, return_counts=True)
@@ -165,9 +165,9 @@ class HostSamples:
     spans: Spans | None = None
     """When each segment began and ended, so that a sampler that died early leaves a gap; None: the samples' extent."""
     earlier: Sequence[HostSample] = ()
-    """Of the same run, from before this time span."""
+    """Samples of the same run, from before this time span."""
     outside: Sequence[HostSample] = ()
-    """Of the same run, from outside this time span, of every segment: their times are not comparable."""
+    """Samples of every segment of the same run, from outside this time span: their times are not comparable."""
     baseline_held: bool | None = None
     """Whether plain decoding kept its speed throughout; None if unknown."""
     fanless: bool = False
@@ -226,7 +226,7 @@ class HostSamples:
 
     def _series(self, name: str) -> Series:
         all_readings = readings(self.columns, name)
-        sources = all_readings.counted(lambda slot: slot.source, finite=True)
+        sources = all_readings.count_by_label(lambda slot: slot.source, finite=True)
         source = sources.most_common(1)[0][0] if sources else ""
         numbers = all_readings.of_source(source)
         at_ns = np.array(self.columns.at_ns, dtype=np.int64)
@@ -256,7 +256,7 @@ class HostSamples:
 
 
 def _cause(all_readings: Readings, sources: Counter[str]) -> str:
-    statuses = all_readings.counted(missing_status, finite=False)
+    statuses = all_readings.count_by_label(missing_status, finite=False)
     parts = [f"{status} in {count}" for status, count in statuses.most_common()]
     if len(sources) > 1:
         parts.append("the source changed: " + ", ".join(sorted(sources)))
@@ -270,14 +270,14 @@ def missing_status(slot: Slot | None) -> str:
 
 def increase(counter: Series) -> Estimate | Missing:
     """Return how far a cumulative counter rose within the segments of the soak."""
-    if missing := counter.uncovered():
+    if missing := counter.check_coverage():
         return missing
     if fell := decrease(counter):
         return Missing(f"{counter.name} {fell}", counter.count)
-    return fact(moved(counter), counter.count)
+    return fact(sum_changes(counter), counter.count)
 
 
-def moved(counter: Series) -> float:
+def sum_changes(counter: Series) -> float:
     """Return the sum, over the segments, of the last minus the first reading."""
     return sum(float(part.values[-1] - part.values[0]) for part in counter.segments)
 

@@ -102,7 +102,7 @@ def _by_sensors(host: HostSamples) -> Estimate | Missing:
     level, events = host.series("thermal_level"), host.series("throttle_events")
     if events.segments and not level.segments:
         return _by_counter(host.series("throttle_total"), events)
-    if missing := level.uncovered():
+    if missing := level.check_coverage():
         return missing
     throttled = level.values >= throttled_from(fanless=host.fanless)
     return fact(float(sum(level.lasts[throttled].tolist())), level.count)

@@ -14,7 +14,7 @@ from gatekeeper.core.text import counted
 from gatekeeper.core.units import show_number
 
 CHARACTERS = 4
-"""Of a token, where no token ids are seen."""
+"""The length of a token in characters, where no token ids are seen."""
 NOT_CORRECT = "the speculation is not correct"
 """What differences show that nothing explains where it would be seen."""
 
@@ -101,7 +101,7 @@ class Explanation:
     """What is known of a difference between a greedy answer and plain decoding's."""
 
     gap: float | None = None
-    """By how much plain decoding preferred its own token there, where that is numerics."""
+    """How much plain decoding preferred its own token there, where that is numerics."""
     reason: str = ""
     """Why it is not explained; empty where it is."""
     beyond: tuple[float, ...] = ()
@@ -125,7 +125,7 @@ class Explanations:
     null: Null | None = None
     """What unexplained ones are held against, where leads are compared with the numerics of this run."""
     leads: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """By canary: plain decoding's leads at each place that was compared, up to the first difference."""
+    """Plain decoding's leads at each place that was compared, up to the first difference, by canary."""
     elsewhere: ComparedLeads | None = None
     """Those of the other workloads, where they are compared in the same way."""
     refutes: str = ""
@@ -147,7 +147,7 @@ class Comparison:
     unexplained: dict[str, str] = field(default_factory=dict)
     """Why a canary does not agree."""
     beyond: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    """By canary of those: the leads that are larger than numerics are known to turn."""
+    """The leads of those canaries that are larger than numerics are known to turn."""
     unread: set[str] = field(default_factory=set)
     """Canaries that differ and of which nothing was read: they are open."""
     by_place: set[str] = field(default_factory=set)

@@ -19,11 +19,11 @@ from gatekeeper.analysis.metrics.words.replayed_rounds import drafted_replays, i
 from gatekeeper.analysis.metrics.words.scored_answers import (
     by_canary_and_arm,
     continuations,
+    find_partings,
     is_of,
     later_leads,
     leads_of,
     own_answers,
-    parted,
     plain_lead,
     tells_its_passes,
 )
@@ -115,7 +115,7 @@ def _by_told_passes(paired: PairedAnswers) -> Explain:
         drafting = scored.get((generation.canary, "candidate"))
         if drafting is None or not is_of(drafting, generation.answer):
             return Explanation(unread=True)
-        return Explanation(reason=_NOT_LIKELIEST) if parted(drafting) else Explanation()
+        return Explanation(reason=_NOT_LIKELIEST) if find_partings(drafting) else Explanation()
 
     return explain
 
@@ -127,7 +127,7 @@ def _by_lead(paired: PairedAnswers, tolerance: float) -> Explain:
         plain, drafting = (scored.get((generation.canary, arm)) for arm in ("plain", "candidate"))
         if plain is None or drafting is None or not is_of(plain, baseline) or not is_of(drafting, generation.answer):
             return Explanation(unread=True)
-        if tells_its_passes(drafting) and parted(drafting):
+        if tells_its_passes(drafting) and find_partings(drafting):
             return Explanation(reason=_NOT_LIKELIEST)
         leads = _leads_where_parted(scored, continued, drafting.canary)
         if not leads:

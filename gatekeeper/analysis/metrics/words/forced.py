@@ -36,7 +36,7 @@ def passes_wanted(paired: PairedAnswers) -> tuple[Forced, ...]:
     checks = [forced for forced in checks if forced.tokens]
     first = list(dict.fromkeys(forced.canary for forced in checks))[:CROSS_CHECKS]
     checks = [forced for forced in checks if forced.canary in first]
-    passes = (*needed, *checks, *(_altered(forced) for forced in checks[:CONTROLS]))
+    passes = (*needed, *checks, *(_replace_middle_token(forced) for forced in checks[:CONTROLS]))
     return tuple(forced for forced in passes if forced.tokens)
 
 
@@ -48,7 +48,7 @@ def stand_ins(paired: PairedAnswers, passes: Sequence[Forced]) -> tuple[Generati
     by_output = {(forced.canary, forced.tokens): forced for forced in passes if forced.altered is None}
     plain = _by_canary(paired.words.plain)
     controls = [forced for forced in passes if forced.altered is not None]
-    if (reason := _untrusted(plain, by_output, controls, paired)) is not None:
+    if (reason := _find_pass_defect(plain, by_output, controls, paired)) is not None:
         return Missing(reason)
     return tuple(
         replace(generation, arm="plain")
@@ -59,7 +59,7 @@ def stand_ins(paired: PairedAnswers, passes: Sequence[Forced]) -> tuple[Generati
     )
 
 
-def _untrusted(
+def _find_pass_defect(
     plain: Mapping[str, Sequence[Generation]],
     by_output: Mapping[tuple[str, tuple[int, ...]], Forced],
     controls: Sequence[Forced],
@@ -104,7 +104,7 @@ def _forced_pass(generation: Generation, width: int) -> Forced:
     return Forced(generation.workload, generation.canary, known_tokens(generation.answer), width)
 
 
-def _altered(forced: Forced) -> Forced:
+def _replace_middle_token(forced: Forced) -> Forced:
     """Return a control: the middle token replaced by the one before it in the vocabulary."""
     middle = len(forced.tokens) // 2
     replacement = forced.tokens[middle] - 1 if forced.tokens[middle] > 0 else 1

@@ -69,12 +69,17 @@ class Null:
         the other workloads, which share the engine: half of the counts' error is for that. There a workload without a
         divergence of its own beyond such a lead is not refuted.
         """
-        if own.unexplained and self._one_or_more(self._expected(own.places, max(own.unexplained))) < FALSE_ALARM / 2:
+        if (
+            own.unexplained
+            and self._one_or_more(self._expect_divergences(own.places, max(own.unexplained))) < FALSE_ALARM / 2
+        ):
             return True
         counted = (own,) if elsewhere is None else (own, own + elsewhere)
         reached = [bound for bound in self._bounds if any(lead > bound for lead in own.unexplained)]
         chances = [
-            _chance_of_so_many(sum(lead > bound for lead in leads.unexplained), self._expected(leads.places, bound))
+            _chance_of_so_many(
+                sum(lead > bound for lead in leads.unexplained), self._expect_divergences(leads.places, bound)
+            )
             for leads in counted
             for bound in reached
         ]
@@ -90,7 +95,7 @@ class Null:
             return 1, alone[-1]
         seen = []
         for bound in self._bounds:
-            room, events = sum(lead > bound for lead in leads), self._expected(leads, bound)
+            room, events = sum(lead > bound for lead in leads), self._expect_divergences(leads, bound)
             counts = range(1, min(room, MOST_NAMED) + 1)
             fewest = next((n for n in counts if _chance_of_so_many(n, events) < FALSE_ALARM / (4 * DOUBLINGS)), None)
             seen += [] if fewest is None else [(fewest, bound)]
@@ -100,7 +105,7 @@ class Null:
     def _bounds(self) -> list[float]:
         return [self.tolerance * 2**doubling for doubling in range(DOUBLINGS)]
 
-    def _expected(self, places: Sequence[float], least: float) -> float:
+    def _expect_divergences(self, places: Sequence[float], least: float) -> float:
         """Return how many divergences numerics cause at leads of *least* and more."""
         return sum(self._chance(lead) for lead in places if lead >= least)
 

@@ -7,7 +7,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.words.exactness import NOT_CORRECT
 from gatekeeper.analysis.metrics.words.near_tie_rule import known_tokens
 from gatekeeper.analysis.metrics.words.numerics_null import null_of, numerics_of
-from gatekeeper.analysis.metrics.words.scored_answers import own_answers, parted, tells_its_passes
+from gatekeeper.analysis.metrics.words.scored_answers import find_partings, own_answers, tells_its_passes
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.interfaces import RoundPasses
 from gatekeeper.core.judgement import Estimate, Missing, fact
@@ -137,7 +137,7 @@ def _told_agreement(paired: PairedAnswers) -> Estimate | Missing:
     told = [record for record in drafted if tells_its_passes(record)]
     if len(told) < len(drafted) or not told:
         return Missing(f"{len(told)} of {len(drafted)} drafted answers tell what their passes preferred", len(told))
-    wrong = {record.canary: parted(record) for record in told if parted(record)}
+    wrong = {record.canary: find_partings(record) for record in told if find_partings(record)}
     tokens = sum(len(record.tokens) for record in told)
     notes = [f"{tokens} tokens of {counted(len(told), 'answer')}, by what the server tells of its passes"]
     if wrong:

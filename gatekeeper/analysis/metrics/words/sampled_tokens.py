@@ -22,7 +22,7 @@ LEAST_TOKENS = 200
 SAME = 1e-5
 """Log-probabilities this near are the same token's: rows have six decimals."""
 POWER_Z = 1.645
-"""Of 95 %."""
+"""The normal quantile of 95 %."""
 
 Floats = NDArray[np.float64]
 
@@ -124,11 +124,11 @@ class SampledTexts:
     similar: Floats
     """[text, text]"""
 
-    def shuffled(self, runs: int, rng: np.random.Generator) -> Floats:
+    def shuffle_labels(self, runs: int, rng: np.random.Generator) -> Floats:
         """Return labels in *runs* random orders, [run, text]: which arm wrote which text makes no difference."""
         return rng.permuted(np.tile(self.labels, (runs, 1)), axis=1)
 
-    def compared(self, labels: Floats) -> Floats:
+    def compare_arms(self, labels: Floats) -> Floats:
         """Return for each row of labels, [2, run], the squared mean discrepancy of both arms, and their lean.
 
         The lean is by how much the draft's texts are more like all the others than plain decoding's are: greedy ones
@@ -137,12 +137,12 @@ class SampledTexts:
         alike = (self.similar.sum(axis=1) - 1) / (len(self.similar) - 1)
         return np.stack([((labels @ self.similar) * labels).sum(axis=1), labels @ alike])
 
-    def planted(self, share: float, rng: np.random.Generator) -> Floats:
+    def plant_greedy_answers(self, share: float, rng: np.random.Generator) -> Floats:
         """Return labels of runs in which a *share* of the draft's answers are one and the same, as greedy ones are.
 
         The text that is most like all others stands in for the greedy one, which nothing shows.
         """
-        labels = self.shuffled(PLANTED, rng)
+        labels = self.shuffle_labels(PLANTED, rng)
         greedy = (labels > 0) & (rng.random(labels.shape) < share)
         planted = np.where(greedy, 0.0, labels)
         planted[:, self.similar.sum(axis=0).argmax()] += np.where(greedy, labels, 0.0).sum(axis=1)
@@ -161,19 +161,19 @@ class Shuffles:
     """What the answers to all canaries differ by together: as they were written, then in random orders."""
 
     sums: Floats
-    """[2, order]: discrepancy and lean, see `SampledTexts.compared`."""
+    """[2, order]: discrepancy and lean, see `SampledTexts.compare_arms`."""
 
     @classmethod
     def of(cls, texts: Sequence[SampledTexts], rng: np.random.Generator) -> "Shuffles":
         """Shuffle the labels in each canary."""
         sums = np.zeros((2, SHUFFLES + 1))
         for of_canary in texts:
-            rows = of_canary.shuffled(SHUFFLES + 1, rng)
+            rows = of_canary.shuffle_labels(SHUFFLES + 1, rng)
             rows[0] = of_canary.labels
-            sums += of_canary.compared(rows)
+            sums += of_canary.compare_arms(rows)
         return cls(sums)
 
-    def standardised(self, sums: Floats) -> Floats:
+    def standardise_sums(self, sums: Floats) -> Floats:
         """Return the larger of both sums, [order], each in standard deviations of the random orders."""
         mean = self.sums.mean(axis=1, keepdims=True)
         deviation = np.maximum(self.sums.std(axis=1, keepdims=True), ROUNDED)
@@ -184,22 +184,24 @@ class Shuffles:
     @property
     def chance(self) -> float:
         """Return the share of orders that differ by at least as much as the first one, up to rounding."""
-        differences = self.standardised(self.sums)
+        differences = self.standardise_sums(self.sums)
         return float(np.mean(differences >= differences[0] - SAME))
 
-    def needed(self, alarm: float) -> float:
+    def find_threshold(self, alarm: float) -> float:
         """Return the difference that chance exceeds in a share *alarm* of orders."""
-        return float(np.quantile(self.standardised(self.sums)[1:], 1 - alarm))
+        return float(np.quantile(self.standardise_sums(self.sums)[1:], 1 - alarm))
 
 
 def visible_greedy(
     texts: Sequence[SampledTexts], shuffles: Shuffles, alarm: float, shares: Sequence[float], rng: np.random.Generator
 ) -> float | None:
     """Return the least of the *shares* of greedy answers whose difference is found in 95 % of runs, if any."""
-    needed = shuffles.needed(alarm)
+    needed = shuffles.find_threshold(alarm)
     for share in shares:
-        sums: Floats = np.sum([of_canary.compared(of_canary.planted(share, rng)) for of_canary in texts], axis=0)
-        if float(np.mean(shuffles.standardised(sums) > needed + SAME)) >= POWER:
+        sums: Floats = np.sum(
+            [of_canary.compare_arms(of_canary.plant_greedy_answers(share, rng)) for of_canary in texts], axis=0
+        )
+        if float(np.mean(shuffles.standardise_sums(sums) > needed + SAME)) >= POWER:
             return share
     return None
 

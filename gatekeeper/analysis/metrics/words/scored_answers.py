@@ -78,7 +78,7 @@ def plain_lead(plain: Scored, drafting: Scored) -> tuple[float | None, str]:
     It is at least so much: a token that the server does not name is less likely than the last one that it names. None
     where neither answer has another token, or the server shows nothing of the place.
     """
-    shared = _shared(plain, drafting)
+    shared = _count_shared_tokens(plain, drafting)
     parting = plain.after + shared
     place = f"at token {parting + 1}"
     if shared >= len(plain.tokens) or parting >= len(drafting.tokens) or not plain.likeliest[shared]:
@@ -114,10 +114,12 @@ def left_to_continue(records: Sequence[Scored]) -> Continuation | None:
         if record.after <= read:
             last, read = record, max(read, _compared_to(record, drafting))
     spent = sum(READING + len(record.tokens) for record in continued)
-    differences = sum(_shared(record, drafting) < len(record.tokens) for record in plainly if record.after < read)
+    differences = sum(
+        _count_shared_tokens(record, drafting) < len(record.tokens) for record in plainly if record.after < read
+    )
     end = next((record.after for record in plainly if record.after > read), len(drafting.tokens))
     piece = min(end - read, _piece(read, differences))
-    if last.fault is None and _shared(last, drafting) == len(last.tokens):
+    if last.fault is None and _count_shared_tokens(last, drafting) == len(last.tokens):
         begun = last.after
         is_window = any(window.after == begun for window in windows(drafting))
         requested = min(end - begun, WINDOW if is_window else _piece(begun, differences))
@@ -176,7 +178,7 @@ def _moved_lead(plain: Scored, drafting: Scored) -> float:
     It decides no check: numerics move some leads far, too. A window that could not be read shows nothing.
     """
     passes = zip(drafting.tokens[plain.after :], drafting.likeliest[plain.after :], plain.likeliest, strict=False)
-    compared = islice(passes, _shared(plain, drafting) + 1)
+    compared = islice(passes, _count_shared_tokens(plain, drafting) + 1)
     leads = (tuple(_lead_of(token, likely) for likely in likely_in_both) for token, *likely_in_both in compared)
     known = ((passed, plainly) for passed, plainly in leads if passed is not None and plainly is not None)
     return max((abs(passed - plainly) for passed, plainly in known), default=0.0)
@@ -190,7 +192,7 @@ def _lead_of(token: str, told: Sequence[Likely]) -> float | None:
 
 def _compared_to(record: Scored, drafting: Scored) -> int:
     """Return up to which token of a drafted answer it is compared behind a plain record."""
-    shared = _shared(record, drafting)
+    shared = _count_shared_tokens(record, drafting)
     return record.after + shared + (record.fault is not None or shared < len(record.tokens))
 
 
@@ -213,19 +215,19 @@ def leads_of(scored: tuple[Scored, ...], continued: tuple[Scored, ...]) -> Mappi
 def _compared_leads(plain: Scored, drafting: Scored) -> tuple[float, ...]:
     places = zip(plain.tokens, plain.logprobs, plain.likeliest, strict=True)
     leads = []
-    for token, logprob, likeliest in islice(places, _shared(plain, drafting) + 1):
+    for token, logprob, likeliest in islice(places, _count_shared_tokens(plain, drafting) + 1):
         others = [likely.logprob for likely in likeliest if likely.name != token]
         leads += [logprob - max(others)] if others else []
     return tuple(leads)
 
 
-def _shared(plain: Scored, drafting: Scored) -> int:
+def _count_shared_tokens(plain: Scored, drafting: Scored) -> int:
     """Return how many tokens of a plain answer are the drafted one's at the same places."""
     pairs = zip(plain.tokens, drafting.tokens[plain.after :], strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def parted(drafting: Scored) -> tuple[Parting, ...]:
+def find_partings(drafting: Scored) -> tuple[Parting, ...]:
     """Return where another token than the written one is the likeliest, by what the server tells of its own pass.
 
     Equal log-probabilities are no difference, because a server rounds them; a place that tells nothing is left out.

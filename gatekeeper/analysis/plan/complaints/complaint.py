@@ -21,7 +21,7 @@ class Complaint:
     hint: str
 
 
-def merged(complaints: Iterable[Complaint]) -> list[Complaint]:
+def merge_complaints(complaints: Iterable[Complaint]) -> list[Complaint]:
     """Return the complaints, one for all workloads that have the same."""
     alike: dict[Complaint, list[str]] = {}
     for complaint in complaints:

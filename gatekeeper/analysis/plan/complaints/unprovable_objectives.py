@@ -139,7 +139,9 @@ def missing_capabilities(
     for workload in slo.workload:
         for objective in all_objectives(slo, workload.name, speculating=drafts, terms=terms):
             about = about_objective(objective, workload)
-            if lacking := _unseen(objective, shown) & ~_unseen(objective, kind.sight | kind.may_show):
+            if lacking := _find_lacking_sight(objective, shown) & ~_find_lacking_sight(
+                objective, kind.sight | kind.may_show
+            ):
                 message = f"this {kind.name} did not show {lacking.words} in two short answers"
                 hint = (
                     draft_hint if lacking & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS) else "check its settings and version"
@@ -152,7 +154,7 @@ def missing_capabilities(
     return complaints
 
 
-def _unseen(objective: Objective, sight: Sight) -> Sight:
+def _find_lacking_sight(objective: Objective, sight: Sight) -> Sight:
     """Return what *objective* needs and *sight* lacks, by where its count of rounds comes from."""
     unseen = objective.of.unseen(sight)
     if Sight.ROUNDS in objective.of.needs and objective.source == "claims":
@@ -160,7 +162,7 @@ def _unseen(objective: Objective, sight: Sight) -> Sight:
     return unseen
 
 
-def _sampled(slo: Slo, kind: BackendTraits) -> list[Complaint]:
+def _complain_of_sampling(slo: Slo, kind: BackendTraits) -> list[Complaint]:
     """Complain of temperatures above 0 with a backend that would answer greedily all the same."""
     written = {
         "sampling.temperature": (slo.sampling.temperature,),
@@ -186,7 +188,7 @@ def _missing_knobs(slo: Slo, kind: BackendTraits) -> Iterator[Complaint]:
 
 
 def _backend(slo: Slo, kind: BackendTraits) -> list[Complaint]:
-    complaints = [*_missing_knobs(slo, kind), *_sampled(slo, kind)]
+    complaints = [*_missing_knobs(slo, kind), *_complain_of_sampling(slo, kind)]
     for streams in {slo.soak.concurrency, *slo.sweep.concurrency}:
         if streams > kind.streams:
             message = f"backend {kind.name} serves {kind.streams} at once, the SLO sets concurrency = {streams}"
@@ -251,7 +253,7 @@ def _objective(
 ) -> list[Complaint]:
     metric, about = objective.of, about_objective(objective, workload)
     counts = kind.sight & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS)
-    if unseen := _unseen(objective, kind.sight | kind.may_show):
+    if unseen := _find_lacking_sight(objective, kind.sight | kind.may_show):
         hint = _unseen_hint(unseen, kind.sight)
         return [Complaint("never", about, f"backend {kind.name} does not show {unseen.words}", hint)]
     if metric.per is Per.WINDOW and 3 * slo.soak.window_s > slo.soak.duration:
@@ -270,7 +272,7 @@ def _objective(
         )
         return [Complaint("never", about, message, hint)]
     complaints = [*_wrong_conditions(slo, metric, about), *too_few_canaries(slo, workload, objective, canaries)]
-    if unknown := _unseen(objective, kind.sight):
+    if unknown := _find_lacking_sight(objective, kind.sight):
         message = f"not every {kind.name} shows {unknown.words}"
         complaints.append(Complaint("weak", about, message, "the first two answers of the run decide"))
     return complaints
@@ -311,14 +313,14 @@ def latency_complaints(slo: Slo) -> list[Complaint]:
     """Note what each bound on latency or decode speed implies, in case that is not what was meant."""
     complaints = []
     for number, objective in enumerate(slo.objective, start=1):
-        implied = _implied(objective)
+        implied = _explain_bound(objective)
         if implied is not None:
             message, hint = implied
             complaints.append(Complaint("weak", f"objective[{number}] {objective.metric}", message, hint))
     return complaints
 
 
-def _implied(objective: Objective) -> tuple[str, str] | None:
+def _explain_bound(objective: Objective) -> tuple[str, str] | None:
     base, bound, share = objective.of.base, objective.threshold, percent(objective.of.quantile or 0.0)
     if bound <= 0 or objective.against is not None:
         return None

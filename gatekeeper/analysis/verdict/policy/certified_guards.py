@@ -39,7 +39,7 @@ def guards(slo: Slo, verdict: Verdict) -> tuple[Guard, ...]:
     return (
         *from_objectives,
         *_errors(slo, promoted, from_objectives),
-        *(guard for workload in promoted for guard in _shown(slo, workload, from_objectives)),
+        *(guard for workload in promoted for guard in _guard_shown_figures(slo, workload, from_objectives)),
     )
 
 
@@ -82,7 +82,7 @@ def _guard(slo: Slo, metric: str, bound: str, threshold: float, why: str, worklo
 
 def _errors(slo: Slo, promoted: list[WorkloadVerdict], from_objectives: Sequence[Guard]) -> Iterator[Guard]:
     """Yield a guard on failed answers at the bound that the soak could show, for workloads without an own one."""
-    bare = [workload for workload in promoted if not _watched(from_objectives, "error_rate", workload.name)]
+    bare = [workload for workload in promoted if not _has_guard(from_objectives, "error_rate", workload.name)]
     if not bare:
         return
     answers = min(workload.measured.answers or 0 for workload in bare)
@@ -92,11 +92,11 @@ def _errors(slo: Slo, promoted: list[WorkloadVerdict], from_objectives: Sequence
     yield _guard(slo, "error_rate", "at_most", max(most, ERRORS), why, names)
 
 
-def _watched(guards: Sequence[Guard], metric: str, workload: str) -> bool:
+def _has_guard(guards: Sequence[Guard], metric: str, workload: str) -> bool:
     return any(guard.metric == metric and guard.applies_to(workload) for guard in guards)
 
 
-def _shown(slo: Slo, workload: WorkloadVerdict, from_objectives: Sequence[Guard]) -> Iterator[Guard]:
+def _guard_shown_figures(slo: Slo, workload: WorkloadVerdict, from_objectives: Sequence[Guard]) -> Iterator[Guard]:
     """Yield guards on what has no objective, at what the workload's soak showed with a margin."""
     margins: tuple[tuple[str, Callable[[Estimate], float], str], ...] = (
         (
@@ -117,5 +117,5 @@ def _shown(slo: Slo, workload: WorkloadVerdict, from_objectives: Sequence[Guard]
     )
     for metric, floor, why in margins:
         figure = workload.measured.figures.get(metric)
-        if figure is not None and not _watched(from_objectives, metric, workload.name):
+        if figure is not None and not _has_guard(from_objectives, metric, workload.name):
             yield _guard(slo, metric, "at_least", floor(figure), why, (workload.name,))

@@ -11,10 +11,10 @@ from gatekeeper.analysis.metrics.words.scored_answers import (
     READING,
     WHOLE,
     WINDOW,
+    find_partings,
     later_leads,
     leads_of,
     left_to_continue,
-    parted,
     plain_lead,
     read_whole,
     windows,
@@ -41,7 +41,7 @@ def test_a_token_that_is_not_the_likeliest_is_seen(name: str, number: int) -> No
     likeliest = ((Likely(name, -0.1), Likely("a", -2.5)), (Likely("b", -0.2),), ())
     scored = Scored("w", "c", "candidate", tokens=("a", "b", "c"), logprobs=(-2.5, -0.2, 0.0), likeliest=likeliest)
 
-    (place,) = parted(scored)
+    (place,) = find_partings(scored)
 
     assert (0, number) == place[:2]
     assert place.gap == pytest.approx(2.4)
