@@ -152,16 +152,16 @@ def _keep_unseen_canaries(case: Case, evidence: PairedAnswers) -> PairedAnswers:
         if answer.workload == evidence.workload
     }
 
-    def kept(answers: Iterable[Generation]) -> tuple[Generation, ...]:
+    def drop_swept(answers: Iterable[Generation]) -> tuple[Generation, ...]:
         return tuple(answer for answer in answers if answer.canary not in swept)
 
     return replace(
         evidence,
         canaries={name: canary for name, canary in evidence.canaries.items() if name not in swept},
-        answers=kept(evidence.answers),
-        plain=kept(evidence.plain),
+        answers=drop_swept(evidence.answers),
+        plain=drop_swept(evidence.plain),
         pairs=tuple(pair for pair in evidence.pairs if pair[0].canary not in swept),
-        untimed=kept(evidence.untimed),
+        untimed=drop_swept(evidence.untimed),
         swept=((), ()),
     )
 

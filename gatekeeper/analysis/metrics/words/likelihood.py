@@ -33,7 +33,7 @@ def nll_delta(paired: PairedAnswers) -> Estimate | Missing:
     return Estimate(center, center - half, center + half, len(differences), notes, paired.level, "population")
 
 
-def _told(record: Scored) -> list[float]:
+def _list_log_probabilities(record: Scored) -> list[float]:
     """Return the log-probabilities that the server tells: a place without likely tokens has none."""
     return [logprob for logprob, likely in zip(record.logprobs, record.likeliest, strict=True) if likely]
 
@@ -46,9 +46,9 @@ def _by_arm(paired: PairedAnswers, arm: str) -> Mapping[str, float]:
         if record.arm == arm and record.nll is not None and record.positions
     )
     scored = (
-        (record.canary, -fmean(told))
+        (record.canary, -fmean(logprobs))
         for record in own_answers(paired)
-        if record.arm == arm and (told := _told(record)) and len(told) == len(record.tokens)
+        if record.arm == arm and (logprobs := _list_log_probabilities(record)) and len(logprobs) == len(record.tokens)
     )
     values: Iterable[tuple[str, float]] = (*replayed, *scored)
     return {name: fmean(of_canary) for name, of_canary in intervals.by_canary(values).items()}
