@@ -178,9 +178,7 @@ def main() -> int:
         return 0
     same = SCHEMA.is_file() and SCHEMA.read_text(encoding="utf-8") == text()
     if not same:
-        print(
-            f"{SCHEMA.relative_to(ROOT)} is not what the model says; run: ./run generate", file=sys.stderr
-        )
+        print(f"{SCHEMA.relative_to(ROOT)} is not what the model says; run: ./run generate", file=sys.stderr)
     return 0 if same else 1
 
 
