@@ -311,7 +311,7 @@ def _start_guarded(
         guards_end, our_end = os.pipe()
         try:
             guard = subprocess.Popen(
-                child_process.guarded([*command], pipe=guards_end, grace=grace),
+                child_process.add_guard([*command], pipe=guards_end, grace=grace),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=file,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.canaries.import_log import NOT_SET, PROFILE
-from gatekeeper.core.text import counted
+from gatekeeper.core.text import show_count
 
 MOST_LISTED = 30
 """Problems of a set that are listed; --json has all."""
@@ -14,7 +14,7 @@ MOST_LISTED = 30
 def import_text(document: dict[str, Any]) -> str:
     """Return what was imported, what was not kept, and the lines for an SLO file."""
     total = sum(workload["canaries"] for workload in document["workloads"])
-    requests, repeats = counted(document["requests"], "request"), counted(document["repeated"], "exact repeat")
+    requests, repeats = show_count(document["requests"], "request"), show_count(document["repeated"], "exact repeat")
     lines = [f"{requests}, {repeats} left out; canaries in {document['output']}: {total}"]
     lines += [
         f"  left out {group['count']}: {group['why']} (first: {group['first']})" for group in document["unusable"]
@@ -27,13 +27,13 @@ def import_text(document: dict[str, Any]) -> str:
         )
         if kept := workload.get("conversations"):
             lines.append(
-                f"  {kept['file']:<24} {counted(kept['count'], 'conversation')}, {counted(kept['turns'], 'turn')}"
+                f"  {kept['file']:<24} {show_count(kept['count'], 'conversation')}, {show_count(kept['turns'], 'turn')}"
             )
     if document["lost"]:
-        lost = ", ".join(f"{name} ({counted(count, 'request')})" for name, count in document["lost"].items())
+        lost = ", ".join(f"{name} ({show_count(count, 'request')})" for name, count in document["lost"].items())
         lines.append(f"not kept, as canaries have no key for it: {lost}")
     for name, counts in document["sampling"].items():
-        values = ", ".join(f"{value} ({counted(count, 'request')})" for value, count in counts.items())
+        values = ", ".join(f"{value} ({show_count(count, 'request')})" for value, count in counts.items())
         lines.append(f"{name}: {values}; an SLO has one for all of its canaries")
     if document["redacted_with"] is None:
         lines.append("nothing is removed: whatever is personal or secret in the log is in the canaries, too")
@@ -73,5 +73,5 @@ def check_text(document: dict[str, Any]) -> str:
     ]
     if len(problems) > MOST_LISTED:
         lines.append(f"and {len(problems) - MOST_LISTED} more: see --json")
-    lines.append(f"{counted(document['errors'], 'error')}, {counted(len(problems) - document['errors'], 'note')}")
+    lines.append(f"{show_count(document['errors'], 'error')}, {show_count(len(problems) - document['errors'], 'note')}")
     return "\n".join(lines) + "\n"

@@ -92,7 +92,7 @@ def _problems(
     yield from _repeats(file, canaries)
     for canary in canaries:
         where = f"{file.name} {canary.id}"
-        if (reason := _contaminated(canary)) is not None:
+        if (reason := _find_given_answer(canary)) is not None:
             yield SetProblem("error", "contaminated", where, reason)
         tokens, about = count(canary) + (canary.max_tokens or 0), "about " if count is _about else ""
         if tokens > limit:
@@ -130,7 +130,7 @@ def _repeats(file: Path, canaries: Sequence[Canary]) -> Iterator[SetProblem]:
             yield SetProblem("note", "same begin", f"{file.name} {names[0]}", message)
 
 
-def _contaminated(canary: Canary) -> str | None:
+def _find_given_answer(canary: Canary) -> str | None:
     """Return where the prompt itself shows an answer that passes; None where it does not."""
     if canary.expect is None:
         return None

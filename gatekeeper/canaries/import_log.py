@@ -85,7 +85,7 @@ def import_logs(
     summaries = []
     for name, workload in sorted(workloads.items()):
         canaries = [
-            _write_canary(_redacted(request, redactor), f"{name}-{number:03d}", name)
+            _write_canary(_redact_request(request, redactor), f"{name}-{number:03d}", name)
             for number, request in enumerate(workload.choose(most), start=1)
         ]
         sets[f"{name}.jsonl"] = canaries
@@ -93,7 +93,7 @@ def import_logs(
         if conversations := find_conversations(workload.requests)[:conversations_most]:
             turns: list[Json] = []
             for number, conversation in enumerate(conversations, start=1):
-                last = _redacted(conversation[-1], redactor)
+                last = _redact_request(conversation[-1], redactor)
                 turns += _write_turns(conversation, last, f"{name}-conversation-{number:03d}", name)
             file = f"{name}{CONVERSATIONS}.jsonl"
             sets[file] = turns
@@ -152,7 +152,7 @@ def _read_workloads(logs: Sequence[Path]) -> tuple[dict[str, _Workload], list[tu
     return workloads, sorted(unusable.items(), key=lambda reason: -reason[1][0])
 
 
-def _redacted(request: LoggedRequest, redactor: Redactor | None) -> LoggedRequest:
+def _redact_request(request: LoggedRequest, redactor: Redactor | None) -> LoggedRequest:
     return request if redactor is None else redactor.redact_request(request)
 
 

@@ -18,9 +18,9 @@ from gatekeeper.cli.options import (
     SLO,
     Port,
     SloPath,
+    add_grade_options,
     annotate,
     ends_with,
-    graded,
     parse_duration,
     parse_quantity,
     run_folder,
@@ -108,7 +108,7 @@ def _show_finished(finished: "Finished", slo: Path, *, as_json: bool, verbose: b
     "--serve", type=Port(), is_flag=False, flag_value=PAGE_PORT, metavar="[PORT]",
     help=f"Show the page of the run on 127.0.0.1 [default port: {PAGE_PORT}; 0: any].",
 )  # fmt: skip
-@graded
+@add_grade_options
 @AS_JSON
 @QUIET
 @VERBOSE

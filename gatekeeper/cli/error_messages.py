@@ -11,7 +11,7 @@ from contextlib import suppress
 import click
 
 from gatekeeper.cli.common_options import wants_json
-from gatekeeper.cli.options import LazyCommand, with_own_commands, wrapped
+from gatekeeper.cli.options import LazyCommand, with_own_commands, wrap_text
 from gatekeeper.core.errors import GatekeeperError, nearest_word
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.system.own_limits import own_limit
@@ -23,7 +23,7 @@ def report_error(error: BaseException, arguments: Sequence[str], root: click.Gro
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return ExitCode.BAD_INPUT
-    described = _described(error, arguments, root)
+    described = _describe_error(error, arguments, root)
     message, code = printable_error(described[0]), described[2]
     hint = printable_error(described[1])
     if wants_json(arguments) and not (isinstance(error, GatekeeperError) and error.after_document):
@@ -31,7 +31,7 @@ def report_error(error: BaseException, arguments: Sequence[str], root: click.Gro
             sys.stdout.write(json.dumps({"error": message, "hint": hint, "exit_code": int(code)}) + "\n")
             sys.stdout.flush()
     shown, advice = (
-        with_own_commands(wrapped(text, sys.stderr, columns), root)
+        with_own_commands(wrap_text(text, sys.stderr, columns), root)
         for text, columns in ((message, len("gatekeeper: ")), (hint, len("  hint: ")))
     )
     click.echo(f"{click.style('gatekeeper:', fg='red', bold=True)} {shown}", err=True, color=color)
@@ -40,7 +40,7 @@ def report_error(error: BaseException, arguments: Sequence[str], root: click.Gro
     return code
 
 
-def _described(error: BaseException, arguments: Sequence[str], root: click.Group) -> tuple[str, str, int]:
+def _describe_error(error: BaseException, arguments: Sequence[str], root: click.Group) -> tuple[str, str, int]:
     """Return the message of an error, what to do next, and the exit code."""
     if isinstance(error, GatekeeperError):
         return error.message, error.hint, error.exit_code

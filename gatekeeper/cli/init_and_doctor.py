@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from gatekeeper.cli.common_options import AS_JSON, QUIET
-from gatekeeper.cli.options import PATH, CommandGroup, SecondsRange, SloPath, ends_with, show, styled_printer, wrapped
+from gatekeeper.cli.options import PATH, CommandGroup, SecondsRange, SloPath, ends_with, show, styled_printer, wrap_text
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.exit_codes import ExitCode
 
@@ -171,7 +171,7 @@ def check(command: Sequence[str], target: str, draft: str, timeout: float, *, as
     if len(command) == 1 and " " in command[0] and not Path(command[0]).is_file():
         command = shlex.split(command[0])  # the whole of it in quotes
     check = check_worker(command, target=target, draft=draft, timeout=timeout, start_timeout=timeout)
-    show(check, wrapped(worker_check_text(check), sys.stdout), as_json=as_json)
+    show(check, wrap_text(worker_check_text(check), sys.stdout), as_json=as_json)
     return ExitCode.OBJECTIVE_FAILED if check.to_repair else ExitCode.OK
 
 

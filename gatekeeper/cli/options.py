@@ -85,7 +85,7 @@ MOST = 1e9
 """The largest quantity of an option: thirty years, or a speed that no machine has."""
 
 
-def graded(command: Callable[..., Any]) -> Callable[..., Any]:
+def add_grade_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a command that graded one SLO."""
     baseline = click.option(
         "--baseline", metavar="RUN",
@@ -108,7 +108,7 @@ def show(result: object, text: str, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(inert_json(json.dumps(document_of(result), indent=1, ensure_ascii=False)) + "\n")
     else:
-        sys.stdout.write(with_own_commands(wrapped(printable_error(text), sys.stdout)))
+        sys.stdout.write(with_own_commands(wrap_text(printable_error(text), sys.stdout)))
 
 
 def with_own_commands(text: str, root: click.Command | None = None) -> str:
@@ -119,7 +119,7 @@ def with_own_commands(text: str, root: click.Command | None = None) -> str:
     return own_command.with_own_commands(text, root.commands if isinstance(root, click.Group) else ())
 
 
-def wrapped(text: str, stream: TextIO | None, begun: int = 0) -> str:
+def wrap_text(text: str, stream: TextIO | None, begun: int = 0) -> str:
     """Return *text* broken between words where *stream* is a terminal; *begun* columns of its first line are in use.
 
     A command at the end of a line stays whole: it is pasted.
@@ -170,7 +170,7 @@ def styled_printer(*, quiet: bool) -> Callable[[str, Mapping[str, Any]], None]:
 
     def say(text: str, style: Mapping[str, Any]) -> None:
         if style or not quiet:
-            line = wrapped(printable_error(text.replace("\n", " ")), sys.stderr)
+            line = wrap_text(printable_error(text.replace("\n", " ")), sys.stderr)
             click.echo(click.style(line, **style), err=True)
 
     return say

@@ -15,8 +15,8 @@ from gatekeeper.cli.options import (
     SLO,
     CommandGroup,
     SecondsRange,
+    add_grade_options,
     annotate,
-    graded,
     parse_duration,
     show,
     show_decision,
@@ -66,7 +66,7 @@ def remote() -> None:
 @click.option("--resume", is_flag=True, help="Continue the unfinished run of this command on the remote host.")
 @click.option("--send-env", metavar="NAME", multiple=True, help="An environment variable to pass on; repeatable.")
 @PATIENCE
-@graded
+@add_grade_options
 @AS_JSON
 @QUIET
 @VERBOSE

@@ -45,7 +45,7 @@ class Address(str):
         """Hide what may be a key in *text*; an address that is hidden already stays what it is."""
         if isinstance(text, cls):
             return text
-        address = super().__new__(cls, _shown(text))
+        address = super().__new__(cls, _hide_keys(text))
         address._given = text
         return address
 
@@ -85,7 +85,7 @@ def address_of(option: str, text: str) -> Address:
     return address
 
 
-def _shown(text: str) -> str:
+def _hide_keys(text: str) -> str:
     scheme, rest = _PARTS.findall(text)[0]
     try:
         parts = urlsplit(f"//{rest}")

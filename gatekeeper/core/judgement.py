@@ -46,12 +46,12 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome:
     return max(outcomes, default=Outcome.UNPROVEN)
 
 
-def rounded(value: float) -> float:
+def round_figure(value: float) -> float:
     """Round to six significant digits, so that a bound compares and prints alike on every machine."""
     return float(f"{value:.6g}") if math.isfinite(value) else value
 
 
-Rounded = Annotated[float, PlainSerializer(rounded)]
+Rounded = Annotated[float, PlainSerializer(round_figure)]
 """A number that a document has with six significant digits."""
 
 
@@ -73,11 +73,15 @@ class Estimate:
     shows: str = ""
     """What it shows where it misses its bound, in plain words, which lead the reason; empty: its figures say it."""
 
-    def rounded(self) -> "Estimate":
+    def round_figures(self) -> "Estimate":
         """Return the estimate at the precision it is compared and written with."""
-        population = self.population.rounded() if self.population is not None else None
+        population = self.population.round_figures() if self.population is not None else None
         return replace(
-            self, center=rounded(self.center), lo=rounded(self.lo), hi=rounded(self.hi), population=population
+            self,
+            center=round_figure(self.center),
+            lo=round_figure(self.lo),
+            hi=round_figure(self.hi),
+            population=population,
         )
 
     def as_change(self) -> "Estimate":
@@ -118,7 +122,7 @@ class Doubt:
     """The next command; `{slo}` stands for the path of the SLO file."""
 
 
-def known(**values: object) -> dict[str, object]:
+def omit_none(**values: object) -> dict[str, object]:
     """Return those of the *values* that are not None: the keys that a document has only where there is something."""
     return {name: value for name, value in values.items() if value is not None}
 
@@ -127,7 +131,7 @@ def figures(name: str, estimate: Estimate | Missing) -> dict[str, object]:
     """Return an estimate as verdict.json writes it, its centre under *name*; of a missing one, the reason."""
     if isinstance(estimate, Missing):
         return {name: None, "lo": None, "hi": None, "n": estimate.n, "because": estimate.because}
-    near = estimate.rounded()
+    near = estimate.round_figures()
     return {name: near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
 
 

@@ -183,7 +183,7 @@ def integer(text: str) -> int:
     """Return the whole number that *text* is, in decimal ASCII digits with a sign or none; raise ParseError."""
     digits = text.strip()  # also of separators that int() does not take
     if not _INTEGER.fullmatch(digits) or not -WHOLE < int(digits) < WHOLE:
-        raise ParseError(f"{_shown(text)} is not a whole number of up to 64 bits")
+        raise ParseError(f"{_quote_start(text)} is not a whole number of up to 64 bits")
     return int(digits)
 
 
@@ -192,7 +192,7 @@ def number(text: str) -> float:
     digits = text.strip()
     value = float(digits) if _NUMBER.fullmatch(digits) else math.inf
     if not math.isfinite(value):
-        raise ParseError(f"{_shown(text)} is not a finite number")
+        raise ParseError(f"{_quote_start(text)} is not a finite number")
     return value
 
 
@@ -201,12 +201,12 @@ def moment(text: str) -> datetime:
     try:
         instant = datetime.fromisoformat(text)
     except (ValueError, TypeError) as error:
-        raise ParseError(f"{_shown(text)} is not a date and time") from error
+        raise ParseError(f"{_quote_start(text)} is not a date and time") from error
     if instant.tzinfo is None or instant.year not in YEARS:
         requirement = f"a year between {YEARS[0]} and {YEARS[-1]}" if instant.tzinfo is not None else "a time zone"
-        raise ParseError(f"{_shown(text)} has not {requirement}")
+        raise ParseError(f"{_quote_start(text)} has not {requirement}")
     return instant.astimezone(UTC)
 
 
-def _shown(text: object) -> str:
+def _quote_start(text: object) -> str:
     return ascii(text if len(str(text)) <= 40 else f"{str(text)[:40]}…")

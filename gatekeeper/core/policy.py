@@ -233,7 +233,7 @@ class Watch(InputTable):
         return commands
 
     @model_validator(mode="after")
-    def _ordered(self) -> "Watch":
+    def _check_order(self) -> "Watch":
         if self.quiet_most < self.quiet_for:
             raise ValueError("quiet_most is shorter than quiet_for")
         if self.missing_for < self.interval:
@@ -402,7 +402,7 @@ class Policy(InputTable):
         """Return up to how many requests in flight a workload may speculate: its own figure, else the certified one."""
         return self.route_of(workload).max_concurrency or self.conditions.concurrency
 
-    def expired(self, now: datetime) -> bool:
+    def has_expired(self, now: datetime) -> bool:
         """Return whether the policy has expired."""
         return now >= self.expires
 

@@ -84,12 +84,12 @@ def last_part(name: Any) -> str:
     return str(name).rsplit("/", 1)[-1]
 
 
-def counted(count: int, noun: str) -> str:
+def show_count(count: int, noun: str) -> str:
     """Write a number of things."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Write names as a sentence does: a, b and c."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
@@ -110,7 +110,7 @@ def inert_json(text: str) -> str:
     return _JSON_UNSAFE.sub(lambda char: f"\\u{ord(char[0]):04x}", text)
 
 
-def aligned(rows: Sequence[Sequence[str]], right: int | None = None) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]], right: int | None = None) -> list[str]:
     """Write rows with aligned columns; the column *right* is right-aligned, the last one is not padded."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

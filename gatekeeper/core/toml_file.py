@@ -86,7 +86,7 @@ def _follows(details: ErrorDetails, error: ValidationError) -> bool:
     )
 
 
-def located(path: Path, message: str) -> PydanticCustomError:
+def locate_error(path: Path, message: str) -> PydanticCustomError:
     """Return the error of a validator about another key than its own, at *path* of the whole file."""
     return PydanticCustomError("located", "{text}", {"text": message, "path": tuple(path)})
 

@@ -13,7 +13,7 @@ from gatekeeper.core import slo as slo_file
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.exit_codes import ExitCode
-from gatekeeper.core.judgement import rounded
+from gatekeeper.core.judgement import round_figure
 from gatekeeper.core.manifest import Manifest, Model
 from gatekeeper.core.metrics import BY_NAME, MEASURED
 from gatekeeper.core.slo import CONFIDENCE, Slo
@@ -81,9 +81,9 @@ def contrast(
         return Contrast(metric, before, after, says=f"not measured in {lacking}")
     row, change = BY_NAME[metric], None
     if row.relative:
-        change = rounded(after.center - before.center)
+        change = round_figure(after.center - before.center)
     elif before.center:
-        change = rounded(after.center / before.center - 1)
+        change = round_figure(after.center / before.center - 1)
     then, now = (figure.estimate(level) for figure, level in zip((before, after), confidences, strict=True))
     logs = not row.relative and min(then.lo, now.lo) > 0
     apart = run_to_run.apart(then, now, count, math.log if logs else float)
@@ -159,7 +159,7 @@ def _compare(first: _Side, second: _Side) -> RunComparison:
     for name in names:
         refusals = [*incomplete, *(difference for difference in matter if concerns(difference, name))]
         refusals += [f"{side.head.run} has no such workload" for side in sides if name not in side.workloads]
-        rows = [_called(contrasts[name, metric], called=not refusals, across=across) for metric in MEASURED]
+        rows = [_withhold_result(contrasts[name, metric], called=not refusals, across=across) for metric in MEASURED]
         workloads.append(ComparedWorkload(name, tuple(refusals), first.result(name), second.result(name), tuple(rows)))
     return RunComparison(
         a=first.head, b=second.head, not_comparable=(*incomplete, *matter), differences=tuple(causes),
@@ -177,7 +177,7 @@ def _contrasts(first: _Side, second: _Side, rows: Sequence[tuple[str, str]]) -> 
     }
 
 
-def _called(contrasted: Contrast, *, called: bool, across: bool) -> Contrast:
+def _withhold_result(contrasted: Contrast, *, called: bool, across: bool) -> Contrast:
     """Return the contrast, without its result where the two figures cannot be compared."""
     reason = _unlike(contrasted) if called and across else None
     if called and reason is None:

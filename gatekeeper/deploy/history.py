@@ -71,7 +71,7 @@ def _read(path: Path) -> _RecordedRun:
     entry = run_history.HistoryRun(
         run=str(path), at=manifest.frozen_at, outcome=verdict.outcome if verdict else "unfinished",
         grade=verdict.grade if verdict else None, trouble=trouble, footprint_peak=_footprint(path),
-        host=_host(manifest), failed=tuple(_failed(verdict)) if verdict else (),
+        host=_host(manifest), failed=tuple(_list_failed_checks(verdict)) if verdict else (),
         workloads={workload.name: _workload(workload) for workload in verdict.workloads} if verdict else {},
     )  # fmt: skip
     return _RecordedRun(manifest, slo, entry)
@@ -101,7 +101,7 @@ def _speed(workload: WorkloadVerdict) -> tuple[ComparedFigure | None, float | No
     return next(filter(None, (figure_of(part.measured, DECODE_RATIO) for part in parts)), None), None
 
 
-def _failed(verdict: Verdict) -> Iterator[run_history.StandingCheck]:
+def _list_failed_checks(verdict: Verdict) -> Iterator[run_history.StandingCheck]:
     """Yield the checks that failed or are open; those of the last setting that was given up only where they failed."""
     for workload in verdict.workloads:
         yield from _standing(workload.name, workload.checks)

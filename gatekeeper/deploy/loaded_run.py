@@ -119,10 +119,10 @@ class LoadedRun:
     def _phases(self) -> dict[str, str]:
         """By the name of each record file of answers that is there, the phase in which they were requested."""
         with unreadable_as_no_proof(self.path):
-            phases = dict(self._planned())
+            phases = dict(self._list_record_files())
         return {name: phase for name, phase in phases.items() if "/" not in name and (self.path / name).exists()}
 
-    def _planned(self) -> Iterator[tuple[str, str]]:
+    def _list_record_files(self) -> Iterator[tuple[str, str]]:
         for trial in RunDirectory(self.path).document(PLAN).get("trials", ()):
             yield str(trial["file"]), "sweep"
         stems = {"baseline-again": "baseline_again", "soak": "soak"}

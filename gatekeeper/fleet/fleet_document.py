@@ -5,7 +5,7 @@ from pathlib import PurePath
 
 from gatekeeper.analysis.verdict.run_verdict import outcome_words
 from gatekeeper.core.exit_codes import ExitCode
-from gatekeeper.core.text import counted
+from gatekeeper.core.text import show_count
 from gatekeeper.core.units import show_ratio
 from gatekeeper.fleet.fleet_record import NO_VERDICT, WORST_FIRST, FleetCell, FleetRecord
 from gatekeeper.report.data.decision import readable_time
@@ -35,7 +35,7 @@ def fleet_document(record: FleetRecord) -> Document:
         (
             ("Started", readable_time(record.started)),
             ("Ended", readable_time(record.ended) if record.ended else "not yet"),
-            ("Covers", f"{counted(len(slos), 'SLO')} on {counted(len(hosts), 'host')}"),
+            ("Covers", f"{show_count(len(slos), 'SLO')} on {show_count(len(hosts), 'host')}"),
             ("Exit code", f"{record.exit_code:d}"),
         )
     )
@@ -52,7 +52,7 @@ def _headline(record: FleetRecord) -> str:
     """Return the answer in one sentence."""
     outcomes = [cell.outcome for cell in record.included]
     parts = [f"{outcomes.count(word)} {spaced(word)}" for word in dict.fromkeys(outcomes)]
-    return f"{counted(len(outcomes), 'run')}: {', '.join(parts)} (exit code {record.exit_code:d})"
+    return f"{show_count(len(outcomes), 'run')}: {', '.join(parts)} (exit code {record.exit_code:d})"
 
 
 def _order(cell: FleetCell) -> tuple[bool, int]:

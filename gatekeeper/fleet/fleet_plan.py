@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatekeeper.core.exit_codes import ExitCode
-from gatekeeper.core.text import aligned, counted
+from gatekeeper.core.text import align_columns, show_count
 from gatekeeper.core.units import show_bytes, show_seconds
 from gatekeeper.fleet.cells import Cell, HostLook
 
@@ -60,10 +60,10 @@ class FleetPlan:
         rows += [
             (cell.slo, cell.host, show_seconds(round(cell.expected_seconds)), ", ".join(cell.needs)) for cell in runs
         ]
-        lines = [*aligned(hosts), "", *(aligned(rows) if runs else ["no run can begin"]), ""]
+        lines = [*align_columns(hosts), "", *(align_columns(rows) if runs else ["no run can begin"]), ""]
         lines += [f"not on {cell.host}: {cell.slo}: {'; '.join(cell.excluded)}" for cell in self.cells if cell.excluded]
         longest, total = (show_seconds(round(seconds(expected_s.values()))) for seconds in (max, sum))
-        lines.append(f"{counted(len(runs), 'run')}, about {longest} with all hosts at once, {total} of host time")
+        lines.append(f"{show_count(len(runs), 'run')}, about {longest} with all hosts at once, {total} of host time")
         if silent:
             answer = f"no answer from {', '.join(silent)}: each SLO stays unproven there"
             lines.append(f"{answer}; reach {'it' if len(silent) == 1 else 'them'}, or name the other hosts with --only")

@@ -8,7 +8,7 @@ from gatekeeper.core.clock import SystemClock, stamp
 from gatekeeper.core.errors import HostLacksError
 from gatekeeper.core.system.file_lock import FileLock, LockHeldError
 from gatekeeper.core.system.files import write_atomically
-from gatekeeper.core.text import counted
+from gatekeeper.core.text import show_count
 from gatekeeper.fleet import dispatch
 from gatekeeper.fleet.cell_task import PAUSE_S, CellResult, CellTask
 from gatekeeper.fleet.cells import Cell, cells_to_run, find_cells
@@ -49,7 +49,7 @@ def certify_fleet(
         for cell in cells:
             if cell.excluded:
                 say(f"{cell.name}: not run: {'; '.join(cell.excluded)}")
-        say(f"{counted(len(included), 'run')} on {counted(len(looks), 'host')}")
+        say(f"{show_count(len(included), 'run')} on {show_count(len(looks), 'host')}")
         record = FleetRecord(started=_find_start(runs, cells, resume=resume), cells=_with_results(cells, {}))
         write_record(runs, record)
         pause_s = PAUSE_S if retries else 0.0

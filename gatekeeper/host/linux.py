@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gatekeeper.core.parse import ParseError, integer
 from gatekeeper.host.process_tree import ProcessTree
-from gatekeeper.host.sources import DirectSource, Status, Values, number, scaled
+from gatekeeper.host.sources import DirectSource, Status, Values, number, scale_value
 
 PROC = Path("/proc")
 SYS = Path("/sys")
@@ -78,8 +78,8 @@ class Vmstat(DirectSource):
         """Return the cumulative counters."""
         row = fields(self._path.read_text("ascii"), _COUNTED)
         return {
-            "swapin_bytes": scaled(_sum(row, "pswpin"), self._page),
-            "swapout_bytes": scaled(_sum(row, "pswpout"), self._page),
+            "swapin_bytes": scale_value(_sum(row, "pswpin"), self._page),
+            "swapout_bytes": scale_value(_sum(row, "pswpout"), self._page),
             "oom_kills": float(row["oom_kill"]) if "oom_kill" in row else Status.ABSENT,
         }
 

@@ -60,7 +60,7 @@ def number(value: object, *, most: float = MOST) -> float | Status:
     return finite if math.isfinite(finite) and 0.0 <= finite <= most else Status.PARSE_ERROR
 
 
-def written(text: str | None, *, most: float = MOST) -> float | Status:
+def parse_number(text: str | None, *, most: float = MOST) -> float | Status:
     """Return the number between 0 and *most* that a tool wrote as *text*; a parse error for anything else."""
     try:
         return number(parse.number(text or ""), most=most)
@@ -68,12 +68,12 @@ def written(text: str | None, *, most: float = MOST) -> float | Status:
         return Status.PARSE_ERROR
 
 
-def scaled(value: float | Status, factor: float, *, most: float = MOST) -> float | Status:
+def scale_value(value: float | Status, factor: float, *, most: float = MOST) -> float | Status:
     """Return *value* in another unit; a missing one stays missing, and one larger than *most* is none."""
     return value if isinstance(value, Status) else number(value * factor, most=most)
 
 
-def agreed(texts: Iterable[str]) -> str | None:
+def find_agreed_text(texts: Iterable[str]) -> str | None:
     """Return the text that all of several printed lines hold; None where there is none, or two contradict."""
     distinct = set(texts)
     return distinct.pop() if len(distinct) == 1 else None
@@ -146,7 +146,7 @@ _REFUSED = (
 )  # fmt: skip
 
 
-def refused(message: str) -> bool:
+def reports_denial(message: str) -> bool:
     """Return whether a tool's error message means that permission is missing."""
     return any(phrase in message.lower() for phrase in _REFUSED)
 
@@ -154,5 +154,5 @@ def refused(message: str) -> bool:
 def failure(output: Output) -> Status | None:
     """Return why a tool's output is unusable, from its exit code and encoding; None where it exited with 0 and text."""
     if output.code != 0:
-        return Status.DENIED if refused(output.messages) else Status.ABSENT
+        return Status.DENIED if reports_denial(output.messages) else Status.ABSENT
     return Status.PARSE_ERROR if output.text is None else None

@@ -20,7 +20,7 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.policy import Conditions, Route
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import inputs
-from gatekeeper.core.text import counted
+from gatekeeper.core.text import show_count
 from gatekeeper.core.units import percent
 from gatekeeper.live.certified_point import PROMPT, CertifiedPoint
 from gatekeeper.live.live_request import LiveRequest, read_request
@@ -118,7 +118,9 @@ def _request(body: Json, slo: Slo, point: CertifiedPoint) -> LiveRequest:
 
 def coverage_text(document: Json) -> str:
     """Return in one sentence what share of a log a certificate would cover; then as what, and why not the rest."""
-    requests = f"{document['covered']} of {counted(document['requests'], 'request')} in {', '.join(document['logs'])}"
+    requests = (
+        f"{document['covered']} of {show_count(document['requests'], 'request')} in {', '.join(document['logs'])}"
+    )
     sentence = f"a certificate would cover {requests} ({percent(document['share'])})"
     if document["covered"]:
         sentence += f", at most {document['streams']} at once"
@@ -128,5 +130,5 @@ def coverage_text(document: Json) -> str:
     reasons = [*document["outside"].items()]
     lines += [f"  {count} decoded plainly: {reason}" for reason, count in reasons[:MOST_REASONS]]
     if len(reasons) > MOST_REASONS:
-        lines.append(f"  and {counted(len(reasons) - MOST_REASONS, 'reason')} more: see --json")
+        lines.append(f"  and {show_count(len(reasons) - MOST_REASONS, 'reason')} more: see --json")
     return "\n".join(lines) + "\n"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.policy import WORKLOAD_HEADER, Policy
-from gatekeeper.core.text import counted, describe_setting, listed
+from gatekeeper.core.text import describe_setting, join_names, show_count
 from gatekeeper.core.units import percent, show, show_number, show_seconds
 from gatekeeper.live.live_evidence import LEAST_CONVERSATIONS, STREAM, Benefit, whole_answers_count
 from gatekeeper.live.live_records import EndedRequest
@@ -186,7 +186,7 @@ def _draw_requests(name: str, placed: Placed, across: Scale) -> Markup:
             y=f"{COUNTS * (1 - up.share(part.requests)):.1f}",
             width=f"{max(0.3, 90 * (across.share(end) - across.share(begin))):.2f}%",
             height=f"{COUNTS * up.share(part.requests):.1f}",
-            data_tip=f"{counted(part.requests, 'request')} in {show_seconds(PART_S)}",
+            data_tip=f"{show_count(part.requests, 'request')} in {show_seconds(PART_S)}",
         )
         for begin, end, part in placed
     ]
@@ -200,7 +200,7 @@ def _draw_requests(name: str, placed: Placed, across: Scale) -> Markup:
         over=bars,
         y_ticks=(0.0, max(part.requests for *_, part in placed)),
         clock=True,
-        label=f"{name}: {counted(total, 'request')} over the last {show_seconds(-across.lo)}",
+        label=f"{name}: {show_count(total, 'request')} over the last {show_seconds(-across.lo)}",
     )
 
 
@@ -274,11 +274,11 @@ def _head(routes: RequestRoutes, shown_routes: Sequence[_ShownRoute], day: LiveD
     else:
         on = [route.name for route in shown_routes if route.speculates]
         off = [route.name for route in shown_routes if not route.speculates]
-        states = [f"on for {listed(on)}"] * bool(on) + [f"off for {listed(off)}"] * bool(off)
+        states = [f"on for {join_names(on)}"] * bool(on) + [f"off for {join_names(off)}"] * bool(off)
         kind, title = "promoted" if on else "graded_back", f"Drafting is {', '.join(states)}"
     total = sum(count_requests(day.of(name, now_ns)) for name in day.workloads)
     about = [
-        ("In flight", counted(routes.in_flight, "request")),
+        ("In flight", show_count(routes.in_flight, "request")),
         ("Requests", f"{total} in the last {_span(day, now_ns)}"),
     ]
     if policy is not None:
@@ -319,8 +319,8 @@ def _untimed(day: LiveDay, now_ns: int) -> Markup | None:
         return None
     return el(
         "p",
-        f"{uncounted} of {counted(total, 'answer')} came without token counts, so that their tokens per second are not "
-        "known. A client that streams gets them with ",
+        f"{uncounted} of {show_count(total, 'answer')} came without token counts, so that their tokens per second are "
+        "not known. A client that streams gets them with ",
         el("code", 'stream_options = {"include_usage": true}'),
         ".",
         class_="dim",
@@ -353,8 +353,8 @@ def _ratios(route: _ShownRoute, across: Scale, conversations: int) -> Iterator[M
         yield note(f"live, whole answers: {phrases.ratio(whole)}{worth}")
     if untimed:
         yield note(
-            f"{untimed} of {counted(sum(route.benefit.answers.values()), 'answer')} showed no decode speed: a client "
-            f"that sends {STREAM} shows it"
+            f"{untimed} of {show_count(sum(route.benefit.answers.values()), 'answer')} showed no decode speed: a "
+            f"client that sends {STREAM} shows it"
         )
 
 

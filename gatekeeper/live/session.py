@@ -332,7 +332,7 @@ class Session:
 
 def policy_fault(policy: Policy, now: datetime) -> str | None:
     """Return why *policy* is not valid at *now*; None if it is."""
-    if policy.expired(now):
+    if policy.has_expired(now):
         return f"the policy expired at {stamp(policy.expires)[:19]}Z"
     if now < policy.issued - UNISSUED:
         return (

@@ -6,7 +6,7 @@ from typing import Any
 
 from gatekeeper.core.judgement import Outcome
 from gatekeeper.core.policy import Route
-from gatekeeper.core.text import counted, describe_setting
+from gatekeeper.core.text import describe_setting, show_count
 from gatekeeper.core.units import percent, show, show_seconds
 from gatekeeper.live.guards.guard_judgement import GuardResult
 from gatekeeper.live.routes import RouteChange, RouteRules, Standing
@@ -116,7 +116,7 @@ def _not_kept(results: Sequence[GuardResult]) -> Iterator[str]:
     unseen = sum(result.fresh_ns is None for result in waiting)
     for count, word in ((len(waiting) - unseen, "undecided"), (unseen, "without evidence yet")):
         if count:
-            yield f"{counted(count, 'guard')} {word}"
+            yield f"{show_count(count, 'guard')} {word}"
 
 
 def _violated(result: GuardResult) -> str:

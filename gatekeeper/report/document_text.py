@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gatekeeper.core.text import aligned
+from gatekeeper.core.text import align_columns
 from gatekeeper.report.outcome_signs import spaced
 from gatekeeper.report.shown_document import (
     Beside,
@@ -68,7 +68,7 @@ def _write_table(heads: Sequence[str], rows: Sequence[Sequence[Content]]) -> lis
     """Return the rows with aligned columns; remarks, which are long, stand below their row."""
     long = {number for row in rows for number, cell in enumerate(row) if isinstance(cell, Remarks)}
     short = [[_write(cell) for number, cell in enumerate(row) if number not in long] for row in rows]
-    first, *begun = aligned([[head for number, head in enumerate(heads) if number not in long], *short])
+    first, *begun = align_columns([[head for number, head in enumerate(heads) if number not in long], *short])
     lines = [first] if any(heads) else []
     for row, begin in zip(rows, begun, strict=True):
         remarks = ((heads[number], _write(row[number])) for number in sorted(long))

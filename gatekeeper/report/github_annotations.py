@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome
 from gatekeeper.core import toml_file
-from gatekeeper.core.judgement import Check, Outcome, rounded
+from gatekeeper.core.judgement import Check, Outcome, round_figure
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.text import describe_setting, printable_error
 from gatekeeper.report.data.decision import Decision
@@ -97,9 +97,9 @@ def _rank(row: ObjectiveRow) -> int:
 
 
 def _line(check: Check, part: str, slo: Slo, text: str) -> int:
-    key = (check.metric, check.bound, rounded(check.threshold))
+    key = (check.metric, check.bound, round_figure(check.threshold))
     for number, objective in enumerate(slo.objective):
-        if (objective.metric, objective.bound, rounded(objective.threshold)) == key and (
+        if (objective.metric, objective.bound, round_figure(objective.threshold)) == key and (
             objective.of.host or objective.applies_to(part)
         ):
             return toml_file.line_of(text, ("objective", number, "metric"))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gatekeeper.core.records import HostSample, Reading
-from gatekeeper.core.text import aligned
+from gatekeeper.core.text import align_columns
 from gatekeeper.core.units import show
 
 USES = {
@@ -67,4 +67,4 @@ def table(sample: HostSample, lacks: Mapping[str, str]) -> str:
         for name, reading in sample.values.items()
     ]
     cost = f"sampled {sample.at}, {sample.took_ns / 1e6:.1f} ms of CPU, {sample.late_ns / 1e6:.1f} ms late"
-    return "\n".join([*aligned([head, *rows], right=1), cost])
+    return "\n".join([*align_columns([head, *rows], right=1), cost])

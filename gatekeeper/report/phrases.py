@@ -8,9 +8,9 @@ from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.analysis.verdict.routing_gain import Routing
 from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdict
-from gatekeeper.core.judgement import Check, Estimate, Finding, FindingKind, Missing, rounded
+from gatekeeper.core.judgement import Check, Estimate, Finding, FindingKind, Missing, round_figure
 from gatekeeper.core.metrics import BY_NAME, shown_as
-from gatekeeper.core.text import counted, describe_setting, listed
+from gatekeeper.core.text import describe_setting, join_names, show_count
 from gatekeeper.core.units import percent, show, show_ratio, show_seconds
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
@@ -107,7 +107,7 @@ def merged(verdict: Verdict) -> list[Finding]:
     merged_findings = []
     for findings in alike.values():
         soaks, last = [soak for soak, _ in findings if soak], findings[-1][1]
-        merged_findings.append(replace(last, about=f"{last.about}, {listed(soaks)}") if soaks else last)
+        merged_findings.append(replace(last, about=f"{last.about}, {join_names(soaks)}") if soaks else last)
     return merged_findings
 
 
@@ -127,11 +127,11 @@ def state(page: "PageData") -> str:
 
 def under_way(now: "Snapshot") -> str:
     """Write how far a run is: the stage, the answers, and the time that is left."""
-    count = f"{now.answered} of {now.of} answers" if now.of else counted(now.answered, "answer")
+    count = f"{now.answered} of {now.of} answers" if now.of else show_count(now.answered, "answer")
     parts = [f"Running: {now.stage}", *([now.part] if now.part else []), count]
     # Less than a second is a forecast that is used up, not a time.
     parts += [f"about {show_seconds(now.run_left)} left"] if now.run_left is not None and now.run_left >= 1 else []
-    parts += [counted(now.faults, "fault")] if now.faults else []
+    parts += [show_count(now.faults, "fault")] if now.faults else []
     return ", ".join(parts)
 
 
@@ -174,7 +174,7 @@ def swept_speed(result: SettingResult) -> str:
     """Write whether a setting of the sweep is faster than plain decoding, and its ratio or why there is none."""
     if isinstance(result.ratio, Missing):
         return f"not measured, {result.ratio.because}"
-    figure = result.ratio.rounded()
+    figure = result.ratio.round_figures()
     if result.beats_plain:
         return f"faster, {ratio(figure)}"
     if figure.hi < 1:
@@ -187,7 +187,7 @@ def routing(verdict: Verdict) -> str:
     compared = verdict.routing
     if not isinstance(compared, Routing):
         return f"routing: {compared.because}" if compared is not None else ""
-    mix, single = show(rounded(compared.policy_throughput), "tok/s"), describe_setting(compared.best.setting)
+    mix, single = show(round_figure(compared.policy_throughput), "tok/s"), describe_setting(compared.best.setting)
     evidence = f"{compared.rests_on}, {compared.gain.n} canaries a workload"
     gain = f"{ratio(compared.gain)} as fast as {single} for all workloads ({evidence})"
     return f"routing: {mix} over the mix of workloads, {gain}; {compared.says}"
@@ -232,6 +232,6 @@ def cached_context(context: "CachedContext") -> str:
         f"whole turn {figure(context.ratio, 'warm_cache_turn_ratio')}",
         f"first token {first_tokens(context)}",
         f"acceptance {figure(context.acceptance, 'acceptance_rate')}",
-        f"{counted(context.failed, 'failed answer')} in {counted(context.turns, 'turn')}",
+        f"{show_count(context.failed, 'failed answer')} in {show_count(context.turns, 'turn')}",
     )
-    return f"warm cache, prompts of {context.least} to {counted(context.most, 'token')}: {'; '.join(parts)}"
+    return f"warm cache, prompts of {context.least} to {show_count(context.most, 'token')}: {'; '.join(parts)}"

@@ -8,7 +8,7 @@ from gatekeeper.analysis.remedies import remedy
 from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.core.policy import Policy
-from gatekeeper.core.text import counted, describe_setting, one_line, printable_error
+from gatekeeper.core.text import describe_setting, one_line, printable_error, show_count
 from gatekeeper.core.units import show_number
 from gatekeeper.report.data.decision import Decision, readable_time
 from gatekeeper.report.data.glossary import finding_title, in_words
@@ -125,7 +125,7 @@ def conditions(policy: Policy) -> list[str]:
         ("server", f"{certified.backend} with {certified.target}{f' at {certified.url}' if certified.url else ''}"),
         ("sampling", ", ".join(f"{name} {show_number(value, 6)}" for name, value in sampled.items())),
         ("context", f"{context}answers of at most {certified.max_tokens} tokens"),
-        ("load", f"at most {counted(certified.concurrency, 'request')} at once"),
+        ("load", f"at most {show_count(certified.concurrency, 'request')} at once"),
         ("cache", f"prompt cache {certified.prompt_cache}"),
         *([("requests", f"carry {json.dumps(certified.request)}")] if certified.request else []),
     ]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gatekeeper.core.judgement import Check, Outcome
-from gatekeeper.core.text import counted, describe_setting
+from gatekeeper.core.text import describe_setting, show_count
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.data.glossary import finding_title, in_words
@@ -112,7 +112,7 @@ def _passed(page: PageData) -> Node | None:
     passed = [(name, check) for name, checks in groups for check in checks if check.outcome is Outcome.PASS]
     heads = ("", "Workload", "Objective", "Measured", "n", "Because")
     rows = [_passed_row(name, check) for name, check in passed]
-    return Fold(f"{counted(len(passed), 'check')} passed", (Table(heads, rows),)) if rows else None
+    return Fold(f"{show_count(len(passed), 'check')} passed", (Table(heads, rows),)) if rows else None
 
 
 def _passed_row(name: str, check: Check) -> Row:

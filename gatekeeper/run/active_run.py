@@ -23,7 +23,7 @@ from gatekeeper.core.records import EventKind, Generation, HostSample, Kind
 from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.record_files import DAMAGED, RecordWriter
 from gatekeeper.core.system.run_directory import EVENTS_FILE, HOST_FILE
-from gatekeeper.core.text import counted
+from gatekeeper.core.text import show_count
 from gatekeeper.report.attestation import build_url
 from gatekeeper.report.otel.live_export import LiveExport
 from gatekeeper.run.events import EventRecorder
@@ -113,7 +113,7 @@ class ActiveRun:
 
     def _warn_of_damage(self, name: str, file: RecordWriter[Any]) -> None:
         if file.damage is not None:
-            remedy = f"its {counted(file.count, 'intact record')} count, and the whole file is kept beside it"
+            remedy = f"its {show_count(file.count, 'intact record')} count, and the whole file is kept beside it"
             self.observe(EventKind.WARNING, {"about": name, "because": f"{file.damage}: {remedy} ({name}{DAMAGED})"})
 
     def client(self, *, cache: bool = False) -> Client:

@@ -39,13 +39,13 @@ def compare_metrics(
         def at(level: float) -> Estimate:
             change = _change(metric, answers, alone, level)
             assert isinstance(change, Estimate), metric  # what is missing is so at every level
-            return change.rounded()
+            return change.round_figures()
 
         return at
 
     bounded = run_to_run.together_at(
         {metric: bounds(metric) for metric in measured},
-        {metric: _unchanged(metric) for metric in measured},
+        {metric: _find_neutral_value(metric) for metric in measured},
         1 - answers.level,
     )
     return tuple(_comparison(metric, bounded.get(metric, change)) for metric, change in changes.items())
@@ -122,12 +122,12 @@ def _comparison(metric: str, value: Estimate | Missing) -> MetricComparison:
     """Return one metric of B over A: better or worse where its interval says so."""
     if isinstance(value, Missing):
         return MetricComparison(metric, value, "not measured")
-    value, higher = value.rounded(), BY_NAME[metric].higher_is_better
-    unchanged = _unchanged(metric)
+    value, higher = value.round_figures(), BY_NAME[metric].higher_is_better
+    unchanged = _find_neutral_value(metric)
     says = run_to_run.better_or_worse(value.lo, value.hi, unchanged=unchanged, higher_is_better=higher)
     return MetricComparison(metric, value, says)
 
 
-def _unchanged(metric: str) -> float:
+def _find_neutral_value(metric: str) -> float:
     """Return the value of a metric where nothing changed: of a difference 0, of a ratio 1."""
     return 0.0 if BY_NAME[metric].relative or metric in PASS_RATES else 1.0

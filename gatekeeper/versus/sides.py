@@ -207,7 +207,7 @@ class SystemUnderTest:
                 resident += sum(process.memory_info().rss for process in processes)
         self.peak = max(self.peak or 0, resident) or None
 
-    def measured(self) -> tuple[Generation, ...]:
+    def select_measured(self) -> tuple[Generation, ...]:
         """Return the measured answers so far."""
         return tuple(generation for generation in self.answers if generation.role is Role.MEASURED)
 

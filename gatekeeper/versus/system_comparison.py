@@ -103,8 +103,10 @@ def _measure(a: SystemUnderTest, b: SystemUnderTest, seconds: float) -> tuple[fl
     It ends by the clock alone, never by what was measured, so each interval keeps its confidence. What was recorded
     before an interrupt counts, with its time.
     """
-    before = [*a.measured(), *b.measured()]
-    done = {side.label: {(generation.pair, generation.canary) for generation in side.measured()} for side in (a, b)}
+    before = [*a.select_measured(), *b.select_measured()]
+    done = {
+        side.label: {(generation.pair, generation.canary) for generation in side.select_measured()} for side in (a, b)
+    }
     rounds = max([LEAST_ROUNDS, *(1 + int(generation.pair) for generation in before)])
     begun = time.monotonic() - soaked_seconds(before)
     for side in (a, b):
@@ -141,7 +143,7 @@ def _compare(
     a: SystemUnderTest, b: SystemUnderTest, names: tuple[str, str], seconds: float, rounds: int, run: str | None
 ) -> VersusResult:
     """Return each metric of B over A, the two sides with what each shows alone, and their words."""
-    a_answers, b_answers = a.measured(), b.measured()
+    a_answers, b_answers = a.select_measured(), b.select_measured()
     # Neither of two systems need decode plainly, so that the gaps of the one say nothing of the other's bursts.
     table = tabulate(*((of_side, burst_gap(of_side)) for of_side in (a_answers, b_answers)))
     answers = replace(a.pair(b_answers, a_answers), recorded=lambda: table)
@@ -150,21 +152,21 @@ def _compare(
         for of_side in (a_answers, b_answers)
     ]
     doubts = [
-        cache_doubt(label, side.measured(), uncached=side.backend.uncached)
+        cache_doubt(label, side.select_measured(), uncached=side.backend.uncached)
         for label, side in zip("AB", (a, b), strict=True)
     ]
     lost = dict.fromkeys(("ttft_delta",), "; ".join(filter(None, doubts))) if any(doubts) else {}
     metrics = compare_metrics(answers, (alone[0], alone[1]), lost)
-    words = compare_words(a.measured(), b.measured()) if answers.greedy else None
+    words = compare_words(a.select_measured(), b.select_measured()) if answers.greedy else None
     if words is not None and words.canaries:
-        equal_share = fact(1 - len(words.differences) / words.canaries, words.canaries).rounded()
+        equal_share = fact(1 - len(words.differences) / words.canaries, words.canaries).round_figures()
         metrics += (MetricComparison("token_agreement", equal_share, ""),)
     sides = [
         _compared_side(label, name, side, of_side, doubt)
         for label, name, side, of_side, doubt in zip("AB", names, (a, b), alone, doubts, strict=True)
     ]
     parts = differences(a.prepared.manifest, b.prepared.manifest)
-    unlike = unequal_prompts(a.measured(), b.measured())
+    unlike = unequal_prompts(a.select_measured(), b.select_measured())
     return VersusResult(
         slo=a.slo.name, workload=a.workload, confidence=a.slo.confidence, a=sides[0], b=sides[1],
         differences=tuple(part for part in parts if part not in {"slo", "versions.url"}),
@@ -182,5 +184,5 @@ def _compared_side(
         figures["ttft"] = Missing(doubt)
     for rate in (PASS_RATES[metric] for metric in graded_metrics(answers)):
         figures[rate.figure] = pass_rate(answers, rate.kind) or Missing("no answer was checked for it")
-    model = next(filter(None, (generation.answer.claims.model for generation in side.measured())), None)
+    model = next(filter(None, (generation.answer.claims.model for generation in side.select_measured())), None)
     return ComparedSide(label, name, side.versions(), model, side.setting, figures, side.peak)

@@ -2,7 +2,7 @@
 
 from gatekeeper.core.judgement import Estimate, Missing
 from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO, PASS_RATES
-from gatekeeper.core.text import listed
+from gatekeeper.core.text import join_names
 from gatekeeper.core.units import percent, show, show_interval, show_seconds
 from gatekeeper.report.shown_document import Document, Facts, Listing, Table
 from gatekeeper.versus.answer_comparison import WordComparison
@@ -49,7 +49,9 @@ def _words(words: WordComparison) -> list[str]:
     """Return the first difference of the answers, and which side does not repeat its own."""
     lines = []
     if words.unsteady:
-        lines.append(f"repeats differ: {listed(words.unsteady)} answered a canary in other words when it came again")
+        lines.append(
+            f"repeats differ: {join_names(words.unsteady)} answered a canary in other words when it came again"
+        )
     if words.differences:
         place = words.differences[0]
         parts = f"A {place.a!r}, B {place.b!r}"

@@ -9,7 +9,7 @@ from pydantic import Field, PlainSerializer, model_serializer
 
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.core.document import WriteFields
-from gatekeeper.core.judgement import Estimate, Missing, figures, known
+from gatekeeper.core.judgement import Estimate, Missing, figures, omit_none
 from gatekeeper.core.records import Setting
 from gatekeeper.versus.answer_comparison import WordComparison
 
@@ -25,7 +25,7 @@ class MetricComparison:
 
     @model_serializer
     def _write(self) -> dict[str, Any]:
-        level = {} if isinstance(self.value, Missing) else known(confidence=self.value.confidence)
+        level = {} if isinstance(self.value, Missing) else omit_none(confidence=self.value.confidence)
         return {"metric": self.metric, **figures("center", self.value), **level, "says": self.says}
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.judgement import Check, Estimate, Outcome, rounded
+from gatekeeper.core.judgement import Check, Estimate, Outcome, round_figure
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_rounding_is_stable_and_close(value: float) -> None:
     """
     Six significant digits, once and for all.
     """
-    assert rounded(value) == rounded(rounded(value))
-    assert pytest.approx(value, rel=1e-5) == rounded(value)
+    assert round_figure(value) == round_figure(round_figure(value))
+    assert pytest.approx(value, rel=1e-5) == round_figure(value)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3))
@@ -56,6 +56,6 @@ def test_rounding_keeps_the_order(values: list[float]) -> None:
     """
     lo, center, hi = sorted(values)
 
-    near = Estimate(center, lo, hi, 1).rounded()
+    near = Estimate(center, lo, hi, 1).round_figures()
 
     assert near.lo <= near.center <= near.hi

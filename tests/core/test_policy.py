@@ -116,7 +116,7 @@ def test_its_time_ends_with_its_date() -> None:
     policy = parse(GOOD, "policy.toml")
 
     assert 30 * 86400.0 == policy.lifetime
-    assert [False, True] == [policy.expired(datetime(2026, 1, day, 23, tzinfo=UTC)) for day in (30, 31)]
+    assert [False, True] == [policy.has_expired(datetime(2026, 1, day, 23, tzinfo=UTC)) for day in (30, 31)]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.core.text import QUOTED, counted, describe_setting, listed, one_line, printable, quote
+from gatekeeper.core.text import QUOTED, describe_setting, join_names, one_line, printable, quote, show_count
 from tests.builders.golden_words import says
 
 PAIR = {"draft": "org/heavy", "num_draft_tokens": 4}
@@ -38,5 +38,5 @@ def test_names_and_numbers_read_as_in_a_sentence(names: list[str], written: str)
     """
     The last name follows an `and`; only one thing is singular.
     """
-    assert written == listed(names)
-    assert ("0 runs", "1 run", "2 runs") == tuple(counted(count, "run") for count in range(3))
+    assert written == join_names(names)
+    assert ("0 runs", "1 run", "2 runs") == tuple(show_count(count, "run") for count in range(3))

@@ -3,7 +3,7 @@
 import math
 from functools import partial
 
-from gatekeeper.core.judgement import Bounds, Check, Estimate, Missing, Outcome, StillChanging, rounded
+from gatekeeper.core.judgement import Bounds, Check, Estimate, Missing, Outcome, StillChanging, round_figure
 from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.slo import Objective
 
@@ -15,12 +15,12 @@ def check(objective: Objective, estimate: Estimate | Missing) -> Check:
 
 def check_bound(metric: Metric, bound: str, threshold: float, estimate: Estimate | Missing, *, why: str) -> Check:
     """Judge one bound on *metric*, from an objective or a guard."""
-    threshold = rounded(threshold)
+    threshold = round_figure(threshold)
     judged = partial(Check, metric.name, bound, threshold, unit=metric.unit, why=why)
     if isinstance(estimate, Missing):
         changing = isinstance(estimate, StillChanging)
         return judged(outcome=Outcome.UNPROVEN, because=estimate.because, n=estimate.n, still_changing=changing)
-    near = estimate.rounded()
+    near = estimate.round_figures()
     outcome, because = _compare(metric, near, bound, threshold)
     if outcome is Outcome.FAIL and near.shows:
         because = f"{near.shows}: {because}"

@@ -41,7 +41,7 @@ from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import CONFIDENCE
-from gatekeeper.core.text import counted
+from gatekeeper.core.text import show_count
 from gatekeeper.core.units import show_seconds
 
 LATE_SHARE = 0.25
@@ -124,7 +124,7 @@ def _arrived_at_once(reader: OfAnswer, paired: PairedAnswers, generations: Itera
     tokens = max(map(output_tokens, whole))
     no_longer = sum(output_tokens(answer) <= tokens for answer in came)
     claimed = max((answer.claims.decode_seconds or 0.0 for answer in whole), default=0.0)
-    text = f"{len(whole)} of {len(answers)} answers arrived at once, the longest of {counted(tokens, 'token')}"
+    text = f"{len(whole)} of {len(answers)} answers arrived at once, the longest of {show_count(tokens, 'token')}"
     text += f", decoded in up to {show_seconds(claimed)} by the server's own timings" if claimed else ""
     if all(answer.tool_calls for answer in whole):
         return f"{text}: a tool call comes whole, use answer_throughput_ratio"

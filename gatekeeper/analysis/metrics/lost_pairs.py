@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from gatekeeper.core.records import Generation
-from gatekeeper.core.text import counted, quote
+from gatekeeper.core.text import quote, show_count
 from gatekeeper.core.units import percent
 
 MAX_LOST_SHARE = 0.05
@@ -45,4 +45,4 @@ def commonest_fault(answers: Iterable[Generation]) -> str:
         return ""
     kind, count = Counter(fault.partition(":")[0] for fault in faults).most_common(1)[0]
     wording = Counter(fault for fault in faults if fault.partition(":")[0] == kind).most_common(1)[0][0]
-    return f"most often {quote(wording)} ({count} of {counted(len(faults), 'failed answer')})"
+    return f"most often {quote(wording)} ({count} of {show_count(len(faults), 'failed answer')})"

@@ -47,4 +47,4 @@ def prompt_speeds(metric: str, evidence: PairedAnswers) -> PromptSpeeds | None:
     if not isinstance(typical, Estimate):
         return None
     slower = fixed_canaries.proven_below(logs.logs, EACH, logs.before) if stretch.interleaved else None
-    return PromptSpeeds(replace(typical.rounded(), population=None), slower)
+    return PromptSpeeds(replace(typical.round_figures(), population=None), slower)

@@ -39,7 +39,7 @@ class Terms:
 
     def show(self, metric: str) -> bool:
         """Return whether the backend shows what *metric* needs."""
-        return not BY_NAME[metric].unseen(self.sight)
+        return not BY_NAME[metric].find_missing_sight(self.sight)
 
 
 ALL_SHOWN = Terms()

@@ -24,7 +24,7 @@ from gatekeeper.analysis.plan.settings import chosen_of, concurrency_of, conditi
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Trial
 from gatekeeper.analysis.sweep.early_stop import early_stops, least_speed
 from gatekeeper.analysis.sweep.sweep_answers import Stop, SweepAnswers
-from gatekeeper.core.judgement import Estimate, Finding, FindingKind, Missing, figures, known, rounded
+from gatekeeper.core.judgement import Estimate, Finding, FindingKind, Missing, figures, omit_none, round_figure
 from gatekeeper.core.metrics import DECODE_RATIO, SYSTEM_RATIO
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Slo
@@ -66,7 +66,7 @@ class SettingResult:
     @property
     def shown(self) -> Estimate | None:
         """Return the ratio as reports show it; None where it was not measured."""
-        return self.ratio.rounded() if isinstance(self.ratio, Estimate) else None
+        return self.ratio.round_figures() if isinstance(self.ratio, Estimate) else None
 
     @property
     def center(self) -> float:
@@ -100,8 +100,8 @@ class SettingResult:
             "changed": self.trial.changed,
             "measure": self.measure,
             **ratio,
-            "acceptance_rate": rounded(self.acceptance) if self.acceptance is not None else None,
-            **known(
+            "acceptance_rate": round_figure(self.acceptance) if self.acceptance is not None else None,
+            **omit_none(
                 acceptance_from="claims" if self.claimed and self.acceptance is not None else None,
                 because=because,
                 energy_ratio=self.energy and _write_ratio(self.energy),

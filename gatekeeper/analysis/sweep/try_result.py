@@ -9,7 +9,7 @@ from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.setting_result import SettingResult, setting_results
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.document import document_of
-from gatekeeper.core.judgement import Estimate, Missing, rounded
+from gatekeeper.core.judgement import Estimate, Missing, round_figure
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.units import show_comparison, show_ratio
 
@@ -77,9 +77,9 @@ def _word(ratio: Estimate | Missing) -> tuple[Literal["helps", "hurts", "unclear
         return "unclear", ratio.because
     measured = show_ratio(ratio.center, ratio.lo, ratio.hi)
     text = f"{show_comparison(ratio.center, ratio.lo, ratio.hi, 'plain decoding')} on {ratio.n} canaries"
-    if rounded(ratio.lo) > 1:
+    if round_figure(ratio.lo) > 1:
         return "helps", text
-    if rounded(ratio.hi) < 1:
+    if round_figure(ratio.hi) < 1:
         return "hurts", text
     return "unclear", f"{measured} on {ratio.n} canaries: it may be faster or slower than plain decoding"
 

@@ -14,12 +14,12 @@ from gatekeeper.analysis.metrics.server_claims import labelled_as_claims, with_c
 from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.document import IF_ANY
-from gatekeeper.core.judgement import AGAINST_CERTIFIED, Check, Estimate, Missing, Outcome, rounded
+from gatekeeper.core.judgement import AGAINST_CERTIFIED, Check, Estimate, Missing, Outcome, round_figure
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.metrics import BY_NAME, PASS_RATES, PLAIN_SPEED, RUN_TO_RUN, shown_as
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.slo import parse as parse_slo
-from gatekeeper.core.text import listed
+from gatekeeper.core.text import join_names
 
 CAUSES = ("drafts", "slo", "versions.", "host.os", "host.os_build", "host.kernel")
 """Differences that may explain a change and still allow a comparison; any other makes the runs not comparable."""
@@ -111,7 +111,7 @@ def summary(evidence: PairedAnswers) -> dict[str, run_to_run.Values]:
     values_by_metric = {metric: values(metric, evidence) for metric in RUN_TO_RUN}
     values_by_metric |= {_CLAIMED.format(metric): values(metric, claimed) for metric in _COUNTED}
     return {
-        metric: [(canary, rounded(value)) for canary, value in metric_values]
+        metric: [(canary, round_figure(value)) for canary, value in metric_values]
         for metric, metric_values in values_by_metric.items()
         if not isinstance(metric_values, Missing)
     }
@@ -128,7 +128,7 @@ def check_against(
     )
     because = AGAINST_CERTIFIED + check.because
     if certified.explanations and check.outcome is not Outcome.PASS:
-        because += f"; what differs: {listed(certified.explanations)}"
+        because += f"; what differs: {join_names(certified.explanations)}"
     return replace(check, metric=metric.name, unit="1", because=because, against="certified")
 
 
@@ -191,7 +191,7 @@ def _find_certified_values(metric: str, workload: str, certified: Certified) -> 
     if figures is None:
         return Missing(certified.because)
     if void := [difference for difference in certified.void if concerns(difference, workload)]:
-        return Missing(f"{figures.run} is not comparable: {listed(void)} differ")
+        return Missing(f"{figures.run} is not comparable: {join_names(void)} differ")
     if (then := figures.workloads.get(workload)) is None:
         return Missing(f"{figures.run} did not promote a draft for this workload")
     return then.get(metric) or Missing(f"{figures.run} did not measure {metric}")

@@ -235,7 +235,7 @@ def _blend_routes(
 
 def _interval(center: float, draws: intervals.Floats, level: float, n: int) -> Estimate:
     lo, hi = np.exp(intervals.bootstrap_bounds(np.log(draws), level, n))
-    return Estimate(float(center), float(lo), float(hi), n).rounded()
+    return Estimate(float(center), float(lo), float(hi), n).round_figures()
 
 
 def _describe_gain(gain: Estimate, *, one_for_all: bool) -> str:

@@ -16,7 +16,7 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.document import IF_ANY, UNWRITTEN, WriteFields, document_of
 from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.exit_codes import ExitCode
-from gatekeeper.core.judgement import Check, Doubt, Estimate, Finding, Missing, Outcome, figures, known, worst
+from gatekeeper.core.judgement import Check, Doubt, Estimate, Finding, Missing, Outcome, figures, omit_none, worst
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Knobs
 
@@ -84,7 +84,7 @@ class Measured:
         counts = {name: written.pop(name) for name in _COUNTS if name in written}
         metrics = {
             metric: figures("center", figure)
-            | known(**{"scope": figure.scope, "from": "claims" if self.claims(metric) else None})
+            | omit_none(**{"scope": figure.scope, "from": "claims" if self.claims(metric) else None})
             for metric, figure in self.figures.items()
         }
         return counts | metrics | written

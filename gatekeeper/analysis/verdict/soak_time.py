@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 
 from gatekeeper.core.records import Answer, Generation, Role
-from gatekeeper.core.text import counted
+from gatekeeper.core.text import show_count
 
 SOAK_ROLES = frozenset({Role.MEASURED, Role.BASELINE})
 """Roles of answers given while the soak's clock runs; blocks and the closing pass are outside of it."""
@@ -14,7 +14,7 @@ SOAK_ROLES = frozenset({Role.MEASURED, Role.BASELINE})
 def clock_ran_backwards(answers: Iterable[Generation]) -> str | None:
     """Describe answers that ended before they began: then no time near them can be trusted; None if there are none."""
     wrong = [generation.key for generation in answers if not _in_order(generation.answer)]
-    return f"the clock ran backwards in {counted(len(wrong), 'answer')}, first in {wrong[0]}" if wrong else None
+    return f"the clock ran backwards in {show_count(len(wrong), 'answer')}, first in {wrong[0]}" if wrong else None
 
 
 def _in_order(answer: Answer) -> bool:

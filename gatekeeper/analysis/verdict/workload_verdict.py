@@ -38,7 +38,7 @@ from gatekeeper.core.judgement import (
     Missing,
     Outcome,
     StillChanging,
-    rounded,
+    round_figure,
     worst,
 )
 from gatekeeper.core.metrics import (
@@ -83,7 +83,7 @@ def judge_workload(
         outcome, because = WorkloadOutcome.UNPROVEN, findings[0].detail
     required = next(workload.speculation == "required" for workload in case.slo.workload if workload.name == name)
     energy = energy_use(evidence) if any(check.metric == ENERGY_RATIO for check in checks) else None
-    seconds = rounded(soaked_seconds(case.soaks[soak.name].records))
+    seconds = round_figure(soaked_seconds(case.soaks[soak.name].records))
     objectives = all_objectives(case.slo, name, speculating=speculating, terms=case.plan.terms)
     contexts = measure_contexts(evidence, objectives)
     measured = replace(_collect_figures(evidence, lost), soak_seconds=seconds, energy=energy, contexts=contexts)
@@ -255,12 +255,12 @@ def _collect_figures(evidence: PairedAnswers, lost: Mapping[str, str]) -> Measur
             continue
         estimated = estimate(metric, evidence)
         if isinstance(estimated, Estimate):
-            figure_by_metric[metric] = estimated.rounded()
+            figure_by_metric[metric] = estimated.round_figures()
     arms = {"": evidence} | ({"plain_": evidence.plain_alone} if evidence.plain else {})
     figure_by_metric |= _gap_tails(arms, {*figure_by_metric, *lost})
     for rate in PASS_RATES.values():
         if (share := pass_rate(evidence, rate.kind)) is not None:
-            figure_by_metric[rate.figure] = share.rounded()
+            figure_by_metric[rate.figure] = share.round_figures()
     speed = next((metric for metric in (DECODE_RATIO, ANSWER_RATIO) if metric in figure_by_metric), None)
     return Measured(
         figure_by_metric,
@@ -271,7 +271,7 @@ def _collect_figures(evidence: PairedAnswers, lost: Mapping[str, str]) -> Measur
         canaries=_answered_canaries(evidence),
         models=_reported_models(evidence),
         longest_answer=max(outputs, default=0) or None,
-        acceptance_by_position=tuple(map(rounded, acceptance_by_position(successful(evidence.answers)))),
+        acceptance_by_position=tuple(map(round_figure, acceptance_by_position(successful(evidence.answers)))),
         claimed=claimed,
     )
 
@@ -287,7 +287,7 @@ def _gap_tails(arms: Mapping[str, PairedAnswers], known: Collection[str]) -> dic
             if prefix + metric not in known:
                 tail = estimate(metric, replace(arm, frozen=True))
                 if isinstance(tail, Estimate):
-                    tails[prefix + metric] = tail.rounded()
+                    tails[prefix + metric] = tail.round_figures()
     return tails
 
 

@@ -18,7 +18,7 @@ from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.system.files import read_input
 from gatekeeper.core.system.inputs import read_text
 from gatekeeper.core.system.own_command import hub_command
-from gatekeeper.core.text import listed
+from gatekeeper.core.text import join_names
 
 _LOADED = ("model", "draft", "projector", "adapter")
 """Layers of an Ollama model that take memory."""
@@ -84,7 +84,7 @@ def check_found(places: Mapping[str, Path | InputError]) -> dict[str, Path]:
     errors = [place for place in places.values() if isinstance(place, InputError)]
     missing = [error for error in errors if isinstance(error, MissingModelError)]
     if len(missing) > 1 and missing == errors:
-        names = listed([f"'{error.name}'" for error in missing])
+        names = join_names([f"'{error.name}'" for error in missing])
         commands = " && ".join(error.download for error in missing)  # `hf download` takes one repository
         raise InputError(f"models {names} are not on this machine", hint=f"download them: {commands}")
     if errors:

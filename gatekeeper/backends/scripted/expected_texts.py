@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from gatekeeper.core.canary import Canary, ToolCall
-from gatekeeper.core.canary.pattern import compiled
+from gatekeeper.core.canary.pattern import compile_pattern
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.parse import ParseError
 
@@ -157,7 +157,7 @@ def match_for(pattern: str) -> str | None:
     # The parser behind `re` is private, so a search checks the result.
     try:
         text = _sequence(import_module("re._parser").parse(pattern), {})
-        return text if compiled(pattern)(text) else None
+        return text if compile_pattern(pattern)(text) else None
     except (LookupError, ParseError):
         return None
 

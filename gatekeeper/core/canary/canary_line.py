@@ -133,7 +133,7 @@ def _problem(error: ErrorDetails) -> str:
     return f"{where}: {reason_of(error).replace('a table', 'an object in braces')}"
 
 
-def _misplaced(canary: Canary, before: Canary | None, ended: Collection[str]) -> str | None:
+def _find_turn_error(canary: Canary, before: Canary | None, ended: Collection[str]) -> str | None:
     """Return why a turn cannot follow the canary *before* it; None where it can, or is no turn."""
     if canary.conversation is None:
         return None
@@ -176,7 +176,7 @@ def _lines(text: str, name: str, context: dict[str, bool]) -> Iterator[Canary]:
         if canary.id in line_by_id:
             hint = "give each canary an id of its own: records name canaries by it"
             raise InputError(f"{where}: id '{canary.id}' is already used in line {line_by_id[canary.id]}", hint=hint)
-        if (trouble := _misplaced(canary, before, ended)) is not None:
+        if (trouble := _find_turn_error(canary, before, ended)) is not None:
             hint = "the turns of a conversation follow each other, each with the messages of the one before and more"
             raise InputError(f"{where}: {trouble}", hint=hint)
         line_by_id[canary.id] = number

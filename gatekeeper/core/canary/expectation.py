@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from gatekeeper.core.canary.pattern import compiled
+from gatekeeper.core.canary.pattern import compile_pattern
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.toml_file import InputTable
 
@@ -33,7 +33,7 @@ class Expect(InputTable):
     def _compiles(cls, pattern: str | None) -> str | None:
         if pattern is not None:
             try:
-                compiled(pattern)
+                compile_pattern(pattern)
             except ParseError as error:
                 raise ValueError(f"not a regular expression: {error}") from error
         return pattern
@@ -87,7 +87,7 @@ def _valid(text: str, schema: str) -> bool:
 
 def _matches(pattern: str, text: str) -> bool:
     try:
-        return compiled(pattern)(text)
+        return compile_pattern(pattern)(text)
     except ParseError:  # an answer that takes too long to search is no match
         return False
 

@@ -36,10 +36,10 @@ _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 
 def with_context(canaries: Sequence[Canary], tokens: int | None) -> tuple[Canary, ...]:
     """Return the *canaries* with prompts of about *tokens* tokens each; longer ones, and all without a number, stay."""
-    return tuple(canaries) if tokens is None else tuple(_lengthened(canary, tokens) for canary in canaries)
+    return tuple(canaries) if tokens is None else tuple(_lengthen_canary(canary, tokens) for canary in canaries)
 
 
-def _lengthened(canary: Canary, tokens: int) -> Canary:
+def _lengthen_canary(canary: Canary, tokens: int) -> Canary:
     size = sum(len(str(message.get("content") or "")) for message in canary.messages) + len(str(canary.tools or ""))
     first = next((at for at, message in enumerate(canary.messages) if message["role"] == "user"), None)
     missing = tokens * CHARACTERS - size

@@ -73,7 +73,7 @@ def _check_parts(schema: dict[str, Any]) -> None:
         keywords |= keys.keys()
         for text in (*keys.get("patternProperties", ()), *([keys["pattern"]] if "pattern" in keys else ())):
             try:
-                pattern.compiled(text)
+                pattern.compile_pattern(text)
             except ParseError as error:
                 raise ParseError(f"pattern {text[:80]!r}: {error}") from error
         try:
@@ -98,7 +98,7 @@ def _reference(validator: Any, target: str, instance: Any, schema: Any) -> _Erro
 
 
 def _pattern(_validator: Any, text: str, instance: Any, _schema: Any) -> _Errors:
-    if isinstance(instance, str) and not pattern.compiled(text)(instance):
+    if isinstance(instance, str) and not pattern.compile_pattern(text)(instance):
         yield jsonschema.ValidationError("does not match")
 
 
@@ -106,13 +106,13 @@ def _pattern_properties(validator: Any, schemas: Mapping[str, Any], instance: An
     if isinstance(instance, dict):
         for text, schema in schemas.items():
             for key, value in instance.items():
-                if pattern.compiled(text)(key):
+                if pattern.compile_pattern(text)(key):
                     yield from validator.descend(value, schema, path=key, schema_path=text)
 
 
 def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Mapping[str, Any]) -> _Errors:
     if isinstance(instance, dict):
-        patterns = [pattern.compiled(text) for text in schema.get("patternProperties", ())]
+        patterns = [pattern.compile_pattern(text) for text in schema.get("patternProperties", ())]
         for key, value in instance.items():
             if key not in schema.get("properties", {}) and not any(found_in(key) for found_in in patterns):
                 yield from validator.descend(value, allowed, path=key)

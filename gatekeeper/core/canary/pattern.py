@@ -45,7 +45,7 @@ _Key = tuple[Any, Any, int]
 
 
 @lru_cache(maxsize=4096)
-def compiled(pattern: str) -> Callable[[str], bool]:
+def compile_pattern(pattern: str) -> Callable[[str], bool]:
     """Return the function that tells whether a text holds a match of *pattern*; raise ParseError for a bad pattern.
 
     The function raises ParseError where the search would cost more than EFFORT.
@@ -166,7 +166,7 @@ class _Search:
         if name in _CHARACTERS:
             return (ends & self._matching((step, argument), flags)) << 1
         if name in _REPEATS:
-            return self._repeated(argument, ends, flags)
+            return self._match_repeat(argument, ends, flags)
         if name == "BRANCH":
             return self._any(argument[1], ends, flags)
         if name == "SUBPATTERN":
@@ -180,7 +180,7 @@ class _Search:
             places |= self._begins(branch, ends, flags)
         return places
 
-    def _repeated(self, argument: Any, ends: int, flags: int) -> int:
+    def _match_repeat(self, argument: Any, ends: int, flags: int) -> int:
         least, most, inner = argument
         while len(inner) == 1 and str(inner[0][0]) == "SUBPATTERN":
             _, added, removed, inner = inner[0][1]

@@ -136,7 +136,7 @@ class Metric:
     samples: tuple[str, ...] = ()
     """The sampled values of the host it can be computed from; any one of several suffices."""
 
-    def unseen(self, sight: Sight) -> Sight:
+    def find_missing_sight(self, sight: Sight) -> Sight:
         """Return what a backend lacks to show it; nothing where it shows it in one of two ways."""
         shown = self.or_needs is not None and not self.or_needs & ~sight
         return Sight.NOTHING if shown else self.needs & ~sight

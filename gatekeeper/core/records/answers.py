@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any
 
-from gatekeeper.core.records.arrivals import Arrival, Arrivals, shared
+from gatekeeper.core.records.arrivals import Arrival, Arrivals, share_equal
 
 Setting = tuple[tuple[str, Any], ...]
 """Sorted (knob, value) pairs; `draft` is None for plain decoding."""
@@ -42,8 +42,8 @@ class Rounds:
 
     def __post_init__(self) -> None:
         """Keep equal texts once."""
-        object.__setattr__(self, "proposals", shared(self.proposals))
-        object.__setattr__(self, "chosen", shared(self.chosen))
+        object.__setattr__(self, "proposals", share_equal(self.proposals))
+        object.__setattr__(self, "chosen", share_equal(self.chosen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Answer:
 
     def __post_init__(self) -> None:
         """Keep the arrivals in columns, and equal texts once."""
-        object.__setattr__(self, "text", shared(self.text))
+        object.__setattr__(self, "text", share_equal(self.text))
         if self.claims == _NO_CLAIMS:
             object.__setattr__(self, "claims", _NO_CLAIMS)
         if not isinstance(self.arrivals, Arrivals):

@@ -34,7 +34,7 @@ SHARED_BYTES = 8192
 Shared = TypeVar("Shared", str, bytes)
 
 
-def shared(value: Shared) -> Shared:
+def share_equal(value: Shared) -> Shared:
     """Return the first of equal ones: greedy answers to one canary have the same tokens and text, again and again."""
     return _first(value) if len(value) <= SHARED_BYTES else value
 
@@ -77,10 +77,10 @@ class Arrivals(Sequence[Arrival]):
         self.first_ns = first_ns
         self.last_ns = None if first_ns is None else array("q", (first_ns, first_ns + sum(gaps_ns)))[1]
         self._gap_type, self._gaps = _narrow(gaps_ns)
-        self.tokens = shared(tokens)
-        self.drafted = shared(drafted)
-        self.token_ids = shared(_whole(ids))
-        self.characters = shared(_whole(characters))
+        self.tokens = share_equal(tokens)
+        self.drafted = share_equal(drafted)
+        self.token_ids = share_equal(_whole(ids))
+        self.characters = share_equal(_whole(characters))
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, Any]) -> "Arrivals":
@@ -112,13 +112,13 @@ class Arrivals(Sequence[Arrival]):
         if self.first_ns is None:
             return ()
         columns: dict[str, Any] = {"at_ns": self.first_ns, "gaps_ns": self.gaps_ns().tolist()}
-        if tokens := _known(self.tokens):
+        if tokens := _read_numbers(self.tokens):
             columns["tokens"] = tokens[0] if tokens[0] is not None and len({*tokens}) == 1 else tokens
         if self.drafted:
             columns["drafted"] = self.drafted.translate(_LETTER_OF_FLAG).decode()
-        if ids := _known(self.token_ids):
+        if ids := _read_numbers(self.token_ids):
             columns["token_ids"] = ids
-        if characters := _known(self.characters):
+        if characters := _read_numbers(self.characters):
             columns["characters"] = characters
         return columns
 
@@ -161,7 +161,7 @@ class Arrivals(Sequence[Arrival]):
         """Yield the arrivals one by one; columns are faster."""
         nothing = [None] * len(self)
         tokens, ids, characters = (
-            _known(column) or nothing for column in (self.tokens, self.token_ids, self.characters)
+            _read_numbers(column) or nothing for column in (self.tokens, self.token_ids, self.characters)
         )
         drafted = [_FLAGS[flag] for flag in self.drafted] or nothing
         return map(Arrival, self.times(), tokens, drafted, ids, characters)
@@ -235,5 +235,5 @@ def _narrow(gaps: Sequence[int]) -> tuple[Literal["I", "q"], bytes]:
         return "q", array("q", gaps).tobytes()
 
 
-def _known(column: bytes) -> list[int | None]:
+def _read_numbers(column: bytes) -> list[int | None]:
     return [None if number == UNKNOWN else number for number in memoryview(column).cast("q")]

@@ -31,7 +31,7 @@ class MetricBound(InputTable):
 
     @field_validator("metric")
     @classmethod
-    def _known(cls, metric: str) -> str:
+    def _check_metric(cls, metric: str) -> str:
         if metric not in cls.METRICS:
             raise ValueError(f"{cls.UNKNOWN} '{metric}'\n{suggest_metric(metric, cls.METRICS)}")
         return metric

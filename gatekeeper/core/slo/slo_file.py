@@ -12,7 +12,7 @@ from gatekeeper.core.slo.objective import Objective
 from gatekeeper.core.slo.soak_table import Soak
 from gatekeeper.core.slo.subject_table import Subject
 from gatekeeper.core.slo.sweep_table import MOST_TOKENS, Sweep
-from gatekeeper.core.toml_file import InputTable, Seconds, located
+from gatekeeper.core.toml_file import InputTable, Seconds, locate_error
 from gatekeeper.core.toml_file import parse as parse_toml
 
 CONFIDENCE = 0.95
@@ -150,7 +150,7 @@ class Slo(InputTable):
             if (earlier := first.setdefault(workload.name, number)) != number:
                 clash = f"'{workload.name}' is the name of workload[{earlier + 1}] already"
                 message = f"{clash}: two workloads have the same name"
-                raise located(("workload", number, "name"), f"{message}\ngive each workload a name of its own")
+                raise locate_error(("workload", number, "name"), f"{message}\ngive each workload a name of its own")
         return workloads
 
     @model_validator(mode="after")
@@ -160,7 +160,7 @@ class Slo(InputTable):
             for name in objective.workloads:
                 if name not in names:
                     message = f"unknown workload '{name}'\n{did_you_mean(name, names)}"
-                    raise located(("objective", number, "workloads"), message)
+                    raise locate_error(("objective", number, "workloads"), message)
         default = [self.sweep.default.draft] if self.sweep.default.draft else []
         drafts_by_place = [(["draft"], self.sweep.draft), (["default", "draft"], default)]
         for where, drafts in drafts_by_place:
@@ -169,7 +169,7 @@ class Slo(InputTable):
                     hint = (
                         did_you_mean(draft, self.subject.drafts) if self.subject.drafts else "add it to subject.drafts"
                     )
-                    raise located(["sweep", *where], f"'{draft}' is not one of subject.drafts\n{hint}")
+                    raise locate_error(["sweep", *where], f"'{draft}' is not one of subject.drafts\n{hint}")
         return self
 
     def objectives_for(self, workload: str, *, speculating: bool) -> tuple[Objective, ...]:

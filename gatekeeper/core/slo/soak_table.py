@@ -32,7 +32,7 @@ class Soak(InputTable):
     baseline_drift: float = Field(default=0.05, gt=0, lt=1)
 
     @model_validator(mode="after")
-    def _ordered(self) -> "Soak":
+    def _check_order(self) -> "Soak":
         if "max_duration" not in self.model_fields_set and self.max_duration < self.duration:
             object.__setattr__(self, "max_duration", self.duration)
         if self.max_duration < self.duration:

@@ -72,7 +72,7 @@ class Subject(InputTable):
 
     @field_validator("backend", mode="before")
     @classmethod
-    def _known(cls, backend: object) -> object:
+    def _check_backend(cls, backend: object) -> object:
         if backend not in backend_names():
             name = str(backend).casefold()
             hint = f"did you mean '{ALIASES[name]}'?" if name in ALIASES else did_you_mean(name, backend_names())
@@ -97,7 +97,7 @@ class Subject(InputTable):
         return self
 
     @model_validator(mode="after")
-    def _attached(self) -> "Subject":
+    def _check_addresses(self) -> "Subject":
         for key, address in (("url", self.url), ("plain_url", self.plain_url)):
             if address is not None and not address.is_http:
                 raise ValueError(f'{key} is not an http address\nfor example {key} = "{EXAMPLE_URL}"')

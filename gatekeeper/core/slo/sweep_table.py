@@ -73,7 +73,7 @@ class Sweep(InputTable):
 
     @field_validator(*CHOSEN, *CONDITIONS, mode="before")
     @classmethod
-    def _listed(cls, values: object) -> object:
+    def _wrap_in_tuple(cls, values: object) -> object:
         """Take one value for a list of it."""
         return values if isinstance(values, tuple | list | dict) else (values,)
 

@@ -47,7 +47,7 @@ def exit_reason(status: int) -> str:
     return f"exit code {status}"
 
 
-def guarded(command: list[str], *, pipe: int, grace: float) -> list[str]:
+def add_guard(command: list[str], *, pipe: int, grace: float) -> list[str]:
     """Return the command line that runs *command* under the guard, which must inherit *pipe*."""
     return [sys.executable, "-I", "-S", __file__, str(pipe), str(grace), *command]
 

@@ -36,7 +36,7 @@ def open_folder(folder: Path, *, inside: Path | None = None) -> Iterator[int]:
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts:
-            with _named(folder):
+            with _name_file_in_errors(folder):
                 below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = below
@@ -51,7 +51,7 @@ def open_regular(path: Path, flags: int, *, inside: Path | None = None, mode: in
     A link is not followed, and a pipe or a device is not waited for: both raise NotRegularError. With *inside*, no
     folder between that one and the file may be a link either. Raise OSError.
     """
-    with open_folder(path.parent, inside=inside) as folder, _named(path):
+    with open_folder(path.parent, inside=inside) as folder, _name_file_in_errors(path):
         # Without O_NONBLOCK, opening a pipe waits for its other end.
         flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(path.name, flags, mode, dir_fd=folder)
@@ -62,7 +62,7 @@ def open_regular(path: Path, flags: int, *, inside: Path | None = None, mode: in
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _name_file_in_errors(path: Path) -> Iterator[None]:
     """Say which file an error is about, and where it is a link, that links are not followed."""
     try:
         yield

@@ -84,24 +84,24 @@ def _read_lines(file: BinaryIO, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:
     gathered, read = _gather(kind)
     complete_bytes = 0
 
-    def stored(trouble: str | None, *, damaged: bool = False) -> StoredRecords[Kind]:
+    def collect_records(trouble: str | None, *, damaged: bool = False) -> StoredRecords[Kind]:
         records = tuple(gathered) if isinstance(gathered, list) else gathered
         return StoredRecords(records, trouble, complete_bytes, damaged)
 
     for number, line in enumerate(iter(lambda: file.readline(MOST_LINE), b""), start=1):
         if len(line) == MOST_LINE:
-            return stored(f"line {number} is longer than {MOST_LINE} bytes", damaged=True)
+            return collect_records(f"line {number} is longer than {MOST_LINE} bytes", damaged=True)
         if not line.endswith(b"\n"):
-            return stored(f"cut off inside line {number}")
+            return collect_records(f"cut off inside line {number}")
         if line.startswith(b'{"end":'):
             trouble = _closing_trouble(line, len(gathered), file.read(1))
-            return stored(trouble, damaged=trouble is not None)
+            return collect_records(trouble, damaged=trouble is not None)
         try:
             read(line)
         except ValueError:
-            return stored(f"line {number} is damaged", damaged=True)
+            return collect_records(f"line {number} is damaged", damaged=True)
         complete_bytes += len(line)
-    return stored("cut off: the closing line is missing")
+    return collect_records("cut off: the closing line is missing")
 
 
 def _gather(kind: TypeAdapter[Any]) -> tuple[Sequence[Any], Callable[[bytes], None]]:

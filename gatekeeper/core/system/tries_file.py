@@ -73,7 +73,7 @@ def read() -> Record:
     try:
         return _read(_path())
     except (OSError, ParseError) as error:
-        return Record({}, _described(error))
+        return Record({}, _describe_error(error))
 
 
 def add(new: Try) -> str | None:
@@ -84,12 +84,12 @@ def add(new: Try) -> str | None:
     try:
         path = _path()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _locked(path):
+        with _hold_lock(path):
             before = _read(path)
             if before.tries.get(new.run) != new:
                 _write(path, before, new)
     except (OSError, ParseError) as error:
-        return _described(error)
+        return _describe_error(error)
     return DAMAGED if before.gap == DAMAGED else None
 
 
@@ -97,14 +97,14 @@ def _path() -> Path:
     return user_state_folder() / NAME
 
 
-def _described(error: OSError | ParseError) -> str:
+def _describe_error(error: OSError | ParseError) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or 'its folder'}: {error.strerror or error}"
     return str(error)
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _hold_lock(path: Path) -> Iterator[None]:
     """Hold the record's lock, waiting for another process; raise OSError after LOCK_WAIT_S."""
     lock = FileLock(
         path.with_suffix(".lock"), opener=lambda name: open_regular(name, os.O_RDWR | os.O_CREAT, mode=0o600)

@@ -8,7 +8,7 @@ from typing import Any
 from gatekeeper.core.system.system_names import is_real_mac
 from gatekeeper.host.macos import pmset, ps
 from gatekeeper.host.macos.system_calls import value_of
-from gatekeeper.host.sources import Status, agreed
+from gatekeeper.host.sources import Status, find_agreed_text
 from gatekeeper.host.tool_commands import Output, run
 
 KEYS = (
@@ -69,7 +69,7 @@ def read_keys(output: Output | None) -> dict[str, str]:
     """Return what sysctl printed of each key; a last line without its end may be cut off, and is left out."""
     *lines, _ = ((output.text if output is not None else None) or "").split("\n")
     pairs = [match.groups() for match in map(_LINE.fullmatch, lines) if match]
-    by_key = {name: agreed(value for key, value in pairs if key == name) for name in KEYS}
+    by_key = {name: find_agreed_text(value for key, value in pairs if key == name) for name in KEYS}
     return {name: value for name, value in by_key.items() if value is not None}
 
 

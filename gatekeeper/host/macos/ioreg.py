@@ -2,7 +2,7 @@
 
 import re
 
-from gatekeeper.host.sources import MOST_MEMORY, Status, Tool, Values, agreed, failure, written
+from gatekeeper.host.sources import MOST_MEMORY, Status, Tool, Values, failure, find_agreed_text, parse_number
 from gatekeeper.host.tool_commands import Output
 
 PROVIDES = ("gpu_active", "gpu_memory", "gpu_memory_allocated", "gpu_resets")
@@ -11,7 +11,7 @@ PROVIDES = ("gpu_active", "gpu_memory", "gpu_memory_allocated", "gpu_resets")
 def _field(text: str, key: str, most: float) -> float | Status:
     # The quotes make it exact: `In use system memory (driver)` is another field, `=4` may be a cut 41, `=4,1` a 4.1.
     values = re.findall(rf'"{re.escape(key)}"=(\d+)(?=,"|}})', text)
-    return written(agreed(values), most=most) if values else Status.ABSENT
+    return parse_number(find_agreed_text(values), most=most) if values else Status.ABSENT
 
 
 def parse(output: Output) -> Values:

@@ -15,8 +15,8 @@ from gatekeeper.host.sources import (
     Stream,
     Values,
     number,
-    refused,
-    scaled,
+    reports_denial,
+    scale_value,
 )
 from gatekeeper.host.tool_commands import Output
 
@@ -72,7 +72,7 @@ def _gpu(document: Mapping[str, Any]) -> Values:
     frequency = document.get("gpu_freq_mhz", frequency)
     active = document.get("gpu_active_ratio", active)
     return {
-        "gpu_frequency": scaled(number(frequency), 1e6, most=MOST_FREQUENCY)
+        "gpu_frequency": scale_value(number(frequency), 1e6, most=MOST_FREQUENCY)
         if frequency is not None
         else Status.ABSENT,
         "gpu_active": number(active, most=1.0) if active is not None else Status.ABSENT,
@@ -92,7 +92,7 @@ def _fans(document: Mapping[str, Any]) -> float | Status:
 
 def permanent_failure(output: Output) -> Status | None:
     """Return why it can never work: no permission, or unknown arguments; None where it may be restarted."""
-    if refused(output.messages):
+    if reports_denial(output.messages):
         return Status.DENIED
     return Status.ABSENT if output.code != 0 and "unrecognized" in output.messages else None
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 from gatekeeper.core.system.system_names import this_platform
-from gatekeeper.host.sources import Status, Tool, Values, agreed, failure
+from gatekeeper.host.sources import Status, Tool, Values, failure, find_agreed_text
 from gatekeeper.host.tool_commands import Output, run, running
 
 _SUPPLIES = {"AC Power": "ac", "Battery Power": "battery", "UPS Power": "battery"}
@@ -18,7 +18,7 @@ def parse_battery(output: Output) -> Values:
     """Return the power source; a UPS in use counts as a battery."""
     if status := failure(output):
         return dict.fromkeys(("power_source",), status)
-    supply = agreed(re.findall(r"^Now drawing from '([A-Za-z ]+)'", output.text or "", re.MULTILINE))
+    supply = find_agreed_text(re.findall(r"^Now drawing from '([A-Za-z ]+)'", output.text or "", re.MULTILINE))
     return {"power_source": _SUPPLIES.get(supply or "", Status.PARSE_ERROR)}
 
 
@@ -30,13 +30,13 @@ def parse_mode(output: Output) -> Values:
     newer = [mode for key, mode in rows if key == "powermode"]
     if not rows:
         return {"power_mode": Status.ABSENT}
-    return {"power_mode": _MODES.get(agreed(newer or [mode for _, mode in rows]) or "", Status.PARSE_ERROR)}
+    return {"power_mode": _MODES.get(find_agreed_text(newer or [mode for _, mode in rows]) or "", Status.PARSE_ERROR)}
 
 
 def parse_sleep(output: Output) -> float | None:
     """Return the idle seconds after which the system sleeps; 0 for never, None where the output has no such row."""
     text = output.text if failure(output) is None else None
-    minutes = agreed(re.findall(r"^\s*sleep[ \t]+(\d{1,5})(?:[ \t]+\(.*)?[ \t]*\n", text or "", re.MULTILINE))
+    minutes = find_agreed_text(re.findall(r"^\s*sleep[ \t]+(\d{1,5})(?:[ \t]+\(.*)?[ \t]*\n", text or "", re.MULTILINE))
     return float(minutes) * 60 if minutes is not None else None
 
 

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from gatekeeper.host.sources import MOST_FREQUENCY, MOST_POWER, Status, Stream, Values, number, refused
+from gatekeeper.host.sources import MOST_FREQUENCY, MOST_POWER, Status, Stream, Values, number, reports_denial
 from gatekeeper.host.tool_commands import Output
 
 PROVIDES = (
@@ -149,7 +149,7 @@ def permanent_failure(output: Output) -> Status | None:
     """
     if output.code == 0:
         return None
-    if refused(output.messages) or (output.code == 1 and re.search(r"\bsudo|/powermetrics\b", output.messages)):
+    if reports_denial(output.messages) or (output.code == 1 and re.search(r"\bsudo|/powermetrics\b", output.messages)):
         return Status.DENIED
     return Status.ABSENT if re.search(r"unrecognized|usage:|illegal option", output.messages) else None
 

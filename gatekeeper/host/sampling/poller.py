@@ -306,7 +306,7 @@ class Poller:
         """Wait until each tool, and with *streams* each stream, has had its first reading, error or timeout."""
         self._start()
         end = time.monotonic() + limit
-        for reader in (*filter(self._needed, self._tools), *(self._streams if streams else ())):
+        for reader in (*filter(self._needs_tool, self._tools), *(self._streams if streams else ())):
             reader.settled.wait(max(0.0, end - time.monotonic()))
 
     def refresh(self, grace: float) -> None:
@@ -325,13 +325,13 @@ class Poller:
             ended.result()  # raises again what a parser with a bug raised
         self._runs = [run for run in self._runs if not run.done()]
         now = time.monotonic_ns()
-        needed = filter(self._needed, self._tools)
+        needed = filter(self._needs_tool, self._tools)
         due = [(tool, argv) for tool in needed if (argv := tool.due_command(now)) is not None]
         if due:
             self._runs.append(self._executor.submit(self._run, due))
         return self._runs
 
-    def _needed(self, tool: ToolReader) -> bool:
+    def _needs_tool(self, tool: ToolReader) -> bool:
         """Return whether a tool is to run: a fallback only while the sources before it lack one of its values."""
         return not tool.fallback or not all(
             any(reader.gives(name) for reader in takewhile(lambda reader: reader is not tool, self._providers[name]))

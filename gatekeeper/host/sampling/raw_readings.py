@@ -61,10 +61,10 @@ def _read(source: Source, reading: dict[str, Any]) -> Values:
     out, err = (stream.decode("utf-8", "replace") for stream in (output.out, output.err))
     out = _system_jobs(out) if source is ps.TOOL else out
     reading |= {"argv": list(argv), "code": output.code, "out": _cut(out), "err": _cut(err)}
-    return _parsed(source, output)
+    return _parse_output(source, output)
 
 
-def _parsed(source: Tool | Stream, output: Output) -> Values:
+def _parse_output(source: Tool | Stream, output: Output) -> Values:
     if isinstance(source, Tool):
         return source.parse(output)
     samples = source.decoder().feed(output.out)

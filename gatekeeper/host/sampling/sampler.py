@@ -71,7 +71,9 @@ class Sampler:
         every: Any = getattr(self._clock, "every", None)
         if every is None:
             self._poller = self._real_poller()
-            self._thread = threading.Thread(target=self._guarded, args=(self._run,), name="host sampler", daemon=True)
+            self._thread = threading.Thread(
+                target=self._catch_fault, args=(self._run,), name="host sampler", daemon=True
+            )
             self._thread.start()
         else:
             self._poller = poller = Poller(self._sources, interval=self._interval, gap=self._interval)
@@ -97,7 +99,7 @@ class Sampler:
 
     def _tick(self) -> None:
         if self._fault is None:
-            self._guarded(self._take_virtual)
+            self._catch_fault(self._take_virtual)
 
     def _take_virtual(self) -> None:
         """Take a sample of what was read last, which grows old in real time.
@@ -110,7 +112,7 @@ class Sampler:
         at, values = stamp(self._clock.wall()), self._poller.readings()
         self._record(HostSample(at, self._clock.now_ns(), values, self.phase, self.segment))
 
-    def _guarded(self, sample: Callable[[], None]) -> None:
+    def _catch_fault(self, sample: Callable[[], None]) -> None:
         try:
             sample()
         except Exception as error:  # noqa: BLE001  any error that ends the sampling is the fault, which the soak reports

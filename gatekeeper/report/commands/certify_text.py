@@ -14,7 +14,7 @@ def sweep_text(conclusion: SweepConclusion) -> str:
     for name, choice in conclusion.workloads.items():
         lines.append(f"{name}: {describe_setting(setting_document(choice.setting))}; {choice.because}")
         for result in choice.results:
-            speed = result.ratio.because if isinstance(result.ratio, Missing) else ratio(result.ratio.rounded())
+            speed = result.ratio.because if isinstance(result.ratio, Missing) else ratio(result.ratio.round_figures())
             rate = "" if result.acceptance is None else f", acceptance {result.acceptance:.2f}"
             lines.append(f"    {result.trial.name:<28} {speed}{rate}, {result.ratio.n} canaries")
     lines += [

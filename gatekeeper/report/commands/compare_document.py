@@ -5,7 +5,7 @@ from string import ascii_uppercase
 
 from gatekeeper.analysis.verdict.run_verdict import outcome_words
 from gatekeeper.core.metrics import BY_NAME
-from gatekeeper.core.text import counted, describe_setting, listed
+from gatekeeper.core.text import describe_setting, join_names, show_count
 from gatekeeper.core.units import show
 from gatekeeper.report.data.compared_runs import (
     ComparedFigure,
@@ -83,7 +83,7 @@ def headlines(comparisons: Sequence[RunComparison]) -> list[str]:
                     changes[row.says].append(f"{workload.name} {row.metric} {change(row)}")
         parts = [f"{says} (proven): {', '.join(changes[says])}" for says in ("worse", "better") if changes[says]]
         unchanged = changes["no difference shown"]
-        parts += [f"no difference shown in {counted(len(unchanged), 'figure')}"] if unchanged or not parts else []
+        parts += [f"no difference shown in {show_count(len(unchanged), 'figure')}"] if unchanged or not parts else []
         parts += _unlike(comparison.workloads, _letter(number))
         lines.append(f"{name}: {'; '.join(parts)}")
     return lines
@@ -97,7 +97,7 @@ def _unlike(workloads: Sequence[ComparedWorkload], letter: str) -> list[str]:
             drafts = [result.setting.get("draft") is not None for result in (workload.a, workload.b)]
             if drafts[0] != drafts[1]:
                 plain.setdefault(letter if drafts[0] else "A", []).append(workload.name)
-    return [f"{run} decodes {listed(names)} plainly, the other drafts" for run, names in plain.items()]
+    return [f"{run} decodes {join_names(names)} plainly, the other drafts" for run, names in plain.items()]
 
 
 def change(row: Contrast) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from gatekeeper.core.metrics import ALL, BY_NAME
 from gatekeeper.core.metrics.metric import Metric, Sight
 from gatekeeper.core.system.inputs import shipped_folder
-from gatekeeper.core.text import aligned
+from gatekeeper.core.text import align_columns
 from gatekeeper.report.data.glossary import GlossaryEntry
 
 
@@ -34,7 +34,7 @@ def list_text(entries: Sequence[GlossaryEntry]) -> str:
     lines = []
     for kind in dict.fromkeys(entry.kind for entry in entries):
         rows = [(entry.word, entry.means) for entry in entries if entry.kind == kind]
-        lines += [f"{kind}s", *(f"  {row}" for row in aligned(rows)), ""]
+        lines += [f"{kind}s", *(f"  {row}" for row in align_columns(rows)), ""]
     return "\n".join(lines)
 
 

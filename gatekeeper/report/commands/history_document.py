@@ -6,7 +6,7 @@ from functools import partial
 
 from gatekeeper.analysis.verdict.run_verdict import outcome_words
 from gatekeeper.core.metrics import PLAIN_SPEED
-from gatekeeper.core.text import counted, describe_setting, listed
+from gatekeeper.core.text import describe_setting, join_names, show_count
 from gatekeeper.core.units import show_bytes
 from gatekeeper.report.commands.compare_document import change, figure
 from gatekeeper.report.data.compared_runs import Contrast
@@ -46,7 +46,7 @@ def history_document(history: RunHistory) -> Document:
     total = sum(len(slo.runs) for slo in history.slos)
     if not total and not history.unreadable:
         return Document("history", "no runs found: gatekeeper certify SLO.toml makes one", ())
-    return Document("history", f"{counted(total, 'run')} of {counted(len(history.slos), 'SLO')}", sections)
+    return Document("history", f"{show_count(total, 'run')} of {show_count(len(history.slos), 'SLO')}", sections)
 
 
 def runs_by_host(runs: Sequence[HistoryRun]) -> dict[str, list[HistoryRun]]:
@@ -64,7 +64,7 @@ def _of_host(slo: SloHistory, host: str, runs: Sequence[HistoryRun]) -> Section:
     # The trend is that of the newest run, on whichever host it was made.
     trend = _trend(slo.trend) if runs[-1] is slo.runs[-1] else ()
     passed = sum(run.outcome == "promoted" for run in runs)
-    about = f"{counted(len(runs), 'run')}, {passed} promoted. {ABOUT}"
+    about = f"{show_count(len(runs), 'run')}, {passed} promoted. {ABOUT}"
     name = f"{slo.slo}-{host}".lower().replace(" ", "-")
     return Section(f"{slo.slo} on {host}", (Beside(charts), Table(HEADS, rows, "nights"), *trend), about, name)
 
@@ -120,7 +120,7 @@ def _reasons(run: HistoryRun) -> Iterator[str]:
     for check in run.failed:
         metrics[check.about, in_words(check.because)].append(check.metric)
     for (about, because), names in metrics.items():
-        yield f"{about}: {listed(names)}: {because}"
+        yield f"{about}: {join_names(names)}: {because}"
 
 
 def _sparkline(values: Sequence[float | None]) -> str:

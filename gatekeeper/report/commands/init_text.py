@@ -1,7 +1,7 @@
 """What `gatekeeper init` prints."""
 
 from gatekeeper.analysis.plan.complaints.memory_fit import SYSTEM
-from gatekeeper.core.text import aligned
+from gatekeeper.core.text import align_columns
 from gatekeeper.core.units import show_bytes, show_memory
 from gatekeeper.report.commands import Document
 from gatekeeper.report.commands.plan_text import coverage_hint
@@ -17,7 +17,7 @@ def init_text(document: Document) -> str:
     installed = [name for name, there in document["backends"].items() if there] or ["none"]
     count = len(models) or "none found in the caches of Hugging Face, LM Studio and Ollama, or in ./models"
     lines = [f"machine: {machine['chip'] or 'unknown chip'}, {memory}", f"installed: {', '.join(installed)}"]
-    lines += [f"models: {count}", *(f"  {row}" for row in aligned([_model_row(model) for model in models]))]
+    lines += [f"models: {count}", *(f"  {row}" for row in align_columns([_model_row(model) for model in models]))]
     names = f"{pair['target']} with {', '.join(pair['drafts'])}"
     if document["here"]:
         lines += [f"pair for backend {pair['backend']}: {names}"]

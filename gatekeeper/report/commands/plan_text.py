@@ -1,7 +1,7 @@
 """What `gatekeeper plan` prints: the trials, the expected time and what cannot be proven; with --lint what is wrong."""
 
 from gatekeeper.analysis.plan.complaints.complaint import Complaint, merge_complaints
-from gatekeeper.core.text import counted, describe_setting
+from gatekeeper.core.text import describe_setting, show_count
 from gatekeeper.core.units import show_bytes, show_memory, show_seconds
 from gatekeeper.report.commands import Document
 
@@ -75,5 +75,5 @@ def lint_text(document: Document) -> str:
         f"{slo}: {mistake['message'].removeprefix(f'{slo}: ')}\n  hint: {mistake['hint']}" for slo, mistake in mistakes
     ]
     wrong = len({slo for slo, _ in mistakes})
-    last = f"{counted(len(document['files']), 'SLO file')}, {f'{wrong} with errors' if wrong else 'no errors'}"
+    last = f"{show_count(len(document['files']), 'SLO file')}, {f'{wrong} with errors' if wrong else 'no errors'}"
     return "\n".join([*lines, last]) + "\n"

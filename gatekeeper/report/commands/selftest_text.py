@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gatekeeper.core.text import aligned, one_line, some
+from gatekeeper.core.text import align_columns, one_line, some
 from gatekeeper.core.units import percent, show_bytes, show_number, show_seconds
 from gatekeeper.report.commands import Document
 
@@ -135,7 +135,9 @@ def _sources(sections: Mapping[str, Any]) -> list[str]:
     try:
         return [
             "",
-            *aligned([row for reading in sections["telemetry"]["result"][:MOST_PARTS] for row in _values(reading)]),
+            *align_columns(
+                [row for reading in sections["telemetry"]["result"][:MOST_PARTS] for row in _values(reading)]
+            ),
         ]
     except UNREADABLE:
         return []

@@ -1,6 +1,6 @@
 """What `gatekeeper try` prints, of a pair of models or of an SLO file."""
 
-from gatekeeper.core.text import aligned, describe_setting
+from gatekeeper.core.text import align_columns, describe_setting
 from gatekeeper.core.units import show, show_ratio, show_seconds
 from gatekeeper.report.commands import Document
 
@@ -13,7 +13,7 @@ def try_text(document: Document, *, verbose: bool) -> str:
     *verbose* adds what the probe measured.
     """
     workloads = document["workloads"]
-    lines = [document["sentence"], *(f"  {row}" for row in aligned([_row(*item) for item in workloads.items()]))]
+    lines = [document["sentence"], *(f"  {row}" for row in align_columns([_row(*item) for item in workloads.items()]))]
     lines += try_slo_text(document).splitlines() if verbose else []
     open_steps = dict.fromkeys(workload["next"] for workload in workloads.values() if workload["answer"] == "unclear")
     lines += [f"to decide: {step}" for step in open_steps]

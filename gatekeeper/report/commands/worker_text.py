@@ -1,7 +1,7 @@
 """What `gatekeeper worker check` prints."""
 
 from gatekeeper.backends.worker_backend.worker_check import WorkerCheck
-from gatekeeper.core.text import counted
+from gatekeeper.core.text import show_count
 
 MANUAL = "gatekeeper explain worker-protocol"
 
@@ -15,7 +15,7 @@ def worker_check_text(check: WorkerCheck) -> str:
         lines.append(f"{part.state:{width}}  {part.name}: {part.text}{remedy}")
     lines += check.log.splitlines()
     if check.to_repair:
-        lines.append(f"{counted(check.to_repair, 'part')} to repair: {MANUAL}")
+        lines.append(f"{show_count(check.to_repair, 'part')} to repair: {MANUAL}")
     else:
         lines.append('nothing to repair; certify it with backend = "worker" and command in [subject] of an SLO file')
     return "\n".join(lines) + "\n"

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, outcome_words
 from gatekeeper.core.exit_codes import ExitCode
-from gatekeeper.core.judgement import FindingKind, Outcome, rounded
+from gatekeeper.core.judgement import FindingKind, Outcome, round_figure
 from gatekeeper.core.parse import ParseError, toml_table
 from gatekeeper.core.reasons import CERTIFICATION
 from gatekeeper.core.records import Event, EventKind
-from gatekeeper.core.text import counted, listed
+from gatekeeper.core.text import join_names, show_count
 from gatekeeper.core.units import show_number
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.next_step import advise_next
@@ -151,13 +151,12 @@ def _headline(
 def _decision_in_words(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequence[ObjectiveRow]) -> str:
     on = [workload for workload in workloads if workload.on]
     graded_back = [workload for workload in workloads if workload.outcome is WorkloadOutcome.GRADED_BACK]
-    gains = f"; {listed([_gain(workload) for workload in on])} would gain" if on else ""
+    gains = f"; {join_names([_gain(workload) for workload in on])} would gain" if on else ""
     if verdict.outcome is WorkloadOutcome.UNPROVEN:
         unproven = [workload.name for workload in workloads if workload.outcome is WorkloadOutcome.UNPROVEN]
         unproven += ["the host"] if any(row.about == "host" for row in rows if row.blocking) else []
-        return (
-            f"Change nothing: {listed(unproven) or 'the run'} {'are' if len(unproven) > 1 else 'is'} not proven{gains}"
-        )
+        are_not = f"{'are' if len(unproven) > 1 else 'is'} not proven"
+        return f"Change nothing: {join_names(unproven) or 'the run'} {are_not}{gains}"
     if verdict.outcome is WorkloadOutcome.PROMOTED:
         return _promotion(on, graded_back, demo=verdict.grade == "demo")
     if verdict.outcome is WorkloadOutcome.GRADED_BACK:
@@ -166,28 +165,29 @@ def _decision_in_words(verdict: Verdict, workloads: Sequence[WorkloadSummary], r
         if names == back:
             return f"Do not deploy: {failure} while drafting, and the SLO requires drafting{gains}"
         failure += " while drafting; " if failure else ""
-        return f"Do not deploy: {failure}drafting must stay off for {listed(back)}, although the SLO requires it{gains}"
+        stays_off = f"drafting must stay off for {join_names(back)}, although the SLO requires it"
+        return f"Do not deploy: {failure}{stays_off}{gains}"
     return f"Do not deploy: {_failing(rows, abandoned=False)[1] or 'an objective fails'}"
 
 
 def _promotion(on: Sequence[WorkloadSummary], off: Sequence[WorkloadSummary], *, demo: bool) -> str:
     """Return what to turn on and keep off; of a demo only what was measured."""
-    gains = listed([_gain(workload) for workload in on])
-    slower = listed([_gain(workload) for workload in off if _is_slower(workload)])
-    open_yet = listed([workload.name for workload in off if not _is_slower(workload)])
+    gains = join_names([_gain(workload) for workload in on])
+    slower = join_names([_gain(workload) for workload in off if _is_slower(workload)])
+    open_yet = join_names([workload.name for workload in off if not _is_slower(workload)])
     kept_off = [f"drafting is proven slower for {slower}"] if slower else []
     kept_off += [f"no gain was proven for {open_yet}"] if open_yet else []
     if demo:
         return "; ".join([*([f"drafting gained for {gains}"] if gains else []), *kept_off])
     if not gains:
         return f"Keep plain decoding: {'; '.join(kept_off)}"
-    kept = listed([f"{workload.name}{_why_off(workload)}" for workload in off])
+    kept = join_names([f"{workload.name}{_why_off(workload)}" for workload in off])
     return f"Turn drafting on for {gains}{f'; keep it off for {kept}' if kept else ''}"
 
 
 def _is_slower(workload: WorkloadSummary) -> bool:
     """Return whether the best draft is proven slower than plain decoding: its whole interval is below 1."""
-    return workload.speed is not None and rounded(workload.speed.hi) < 1
+    return workload.speed is not None and round_figure(workload.speed.hi) < 1
 
 
 def _why_off(workload: WorkloadSummary) -> str:
@@ -211,10 +211,10 @@ def _failing(rows: Sequence[ObjectiveRow], *, abandoned: bool) -> tuple[list[str
     if len(alike) > MOST_CLAUSES:
         alike = {tuple(dict.fromkeys(row.check.metric for row in failed)): list(metrics)}
     clauses = [
-        f"{listed(names)} {'fail' if len(names) > 1 else 'fails'} {_listed_metrics(failing)}"
+        f"{join_names(names)} {'fail' if len(names) > 1 else 'fails'} {_listed_metrics(failing)}"
         for failing, names in alike.items()
     ]
-    return list(metrics), listed(clauses)
+    return list(metrics), join_names(clauses)
 
 
 def _reason(verdict: Verdict, rows: Sequence[ObjectiveRow]) -> str | None:
@@ -237,7 +237,7 @@ def _reason(verdict: Verdict, rows: Sequence[ObjectiveRow]) -> str | None:
         required = workload.outcome is not WorkloadOutcome.GRADED_BACK or workload.required
         if workload.name not in blocked and workload.outcome in bad and required:
             by_reason.setdefault(in_words(workload.because), []).append(workload.name)
-    reasons += [f"{listed(names)}: {_with_figures(reason, names, verdict)}" for reason, names in by_reason.items()]
+    reasons += [f"{join_names(names)}: {_with_figures(reason, names, verdict)}" for reason, names in by_reason.items()]
     return "; ".join(reasons) or None
 
 
@@ -251,17 +251,17 @@ def _objectives_in_words(rows: Sequence[ObjectiveRow], verdict: Verdict) -> list
         names += [row.about] if row.about not in names else []
         metrics += [row.check.metric] if row.check.metric not in metrics else []
     return [
-        f"{listed(names)}: {metric} {cause}"
+        f"{join_names(names)}: {metric} {cause}"
         if metric
-        else f"{listed(names)}: {_listed_metrics(metrics)} not measured: {_with_figures(cause, names, verdict)}"
+        else f"{join_names(names)}: {_listed_metrics(metrics)} not measured: {_with_figures(cause, names, verdict)}"
         for (metric, cause), (names, metrics) in parts.items()
     ]
 
 
 def _listed_metrics(metrics: Sequence[str]) -> str:
     if len(metrics) <= MOST_NAMED:
-        return listed(list(metrics))
-    return listed([*metrics[: MOST_NAMED - 1], counted(len(metrics) - MOST_NAMED + 1, "more objective")])
+        return join_names(list(metrics))
+    return join_names([*metrics[: MOST_NAMED - 1], show_count(len(metrics) - MOST_NAMED + 1, "more objective")])
 
 
 def _with_figures(reason: str, names: Sequence[str], verdict: Verdict) -> str:

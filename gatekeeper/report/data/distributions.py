@@ -13,7 +13,7 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.stats.intervals import Floats, samples_needed
 from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
-from gatekeeper.core.judgement import rounded
+from gatekeeper.core.judgement import round_figure
 
 QUANTILES = (0.5, 0.95, 0.99)
 """The ones that objectives are set for."""
@@ -62,7 +62,7 @@ def curve(values: Floats, weights: Floats, enough: Callable[[float], bool]) -> C
     reached = np.cumsum(weights, out=weights)
 
     def at(share: float) -> float:
-        return rounded(float(values[np.searchsorted(reached, (share - 1e-9) * reached[-1])]))
+        return round_figure(float(values[np.searchsorted(reached, (share - 1e-9) * reached[-1])]))
 
     steps = tuple(at(step / STEPS) for step in range(STEPS + 1))
     return Curve(steps, tuple(at(q) if enough(q) else None for q in QUANTILES))

@@ -7,7 +7,7 @@ from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.core.judgement import FindingKind, Outcome
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.reasons import CERTIFICATION
-from gatekeeper.core.text import listed
+from gatekeeper.core.text import join_names
 from gatekeeper.core.units import show_seconds
 from gatekeeper.report.data.objective_rows import ObjectiveRow
 
@@ -107,5 +107,5 @@ def _offer_proven(verdict: Verdict) -> str:
     waiting = [workload.name for workload in is_open if workload.required]
     if not proven or not waiting:
         return ""
-    optional = f'with speculation = "optional" for {listed(waiting)}'
-    return f"; {listed(proven)} {'is' if len(proven) == 1 else 'are'} proven, and deployed {optional}"
+    optional = f'with speculation = "optional" for {join_names(waiting)}'
+    return f"; {join_names(proven)} {'is' if len(proven) == 1 else 'are'} proven, and deployed {optional}"

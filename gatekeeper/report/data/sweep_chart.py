@@ -14,7 +14,7 @@ from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.plan.sweep_plan import Trial
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
-from gatekeeper.core.judgement import Estimate, rounded
+from gatekeeper.core.judgement import Estimate, round_figure
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Generation, Knobs
 
@@ -109,7 +109,7 @@ def estimate_of(metric: str, evidence: PairedAnswers) -> tuple[float, float, flo
     metric_estimate = estimate(metric, evidence)
     if not isinstance(metric_estimate, Estimate):
         return None
-    near = metric_estimate.rounded()
+    near = metric_estimate.round_figures()
     return near.center, near.lo, near.hi, near.n
 
 
@@ -135,5 +135,5 @@ def _answers(trial: Trial, evidence: PairedAnswers) -> Iterator[SweepAnswer]:
             tokens=answer.output_tokens,
             excerpt=answer.text[:EXCERPT],
             fault=answer.fault,
-            figures=tuple(rounded(figure) if figure is not None else None for figure in figures),
+            figures=tuple(round_figure(figure) if figure is not None else None for figure in figures),
         )

@@ -15,7 +15,7 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.analysis.verdict.run_verdict import Transition
 from gatekeeper.core.clock import wall_seconds
-from gatekeeper.core.judgement import rounded
+from gatekeeper.core.judgement import round_figure
 from gatekeeper.core.records import Event, EventKind, Generation, Role
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.report.data.ratio_over_time import RatioStretch, ratio_stretches
@@ -153,7 +153,7 @@ class _Axis:
         for begin, end, offset in self._parts:
             if instant >= begin:
                 at = offset + min(instant, end) - begin
-        return rounded(at)
+        return round_figure(at)
 
 
 def timelines(case: Case, transitions: Sequence[Transition], happened: Sequence[Event]) -> tuple[Timeline, ...]:
@@ -198,7 +198,7 @@ def _timeline(
     return Timeline(
         name,
         min(generation.at for _, generation in answers),
-        seconds=rounded(axis.length),
+        seconds=round_figure(axis.length),
         settings={workload: setting_document(knobs) for workload, knobs in settings.items()},
         dots=_dots(answers, axis, {name: case.table_of(name).read("decode_rate") for name in gathered}),
         windows=_windows(gathered, axis),
@@ -217,7 +217,7 @@ def _dots(
     for ended, generation in every_nth(answers, MOST_ANSWERS, lambda pair: pair[1].answer.fault):
         answer, workload = generation.answer, generation.workload
         speed = decode_rates[workload](answer) if answer.fault is None else None
-        near, tokens = rounded(speed) if speed is not None else None, answer.output_tokens
+        near, tokens = round_figure(speed) if speed is not None else None, answer.output_tokens
         dots.append(
             Dot(axis.place(ended), near, workload, generation.arm, generation.canary, tokens, fault=answer.fault)
         )
@@ -235,7 +235,7 @@ def _windows(gathered: Mapping[str, PairedAnswers], axis: _Axis) -> tuple[Window
         for (segment, number), rate in sorted(acceptance_windows(evidence).items()):
             if segment in begun and rate is not None:
                 begin = begun[segment] + number * length
-                windows.append(Window(axis.place(begin), axis.place(begin + length), workload, rounded(rate)))
+                windows.append(Window(axis.place(begin), axis.place(begin + length), workload, round_figure(rate)))
     return tuple(windows)
 
 
@@ -246,7 +246,7 @@ def _lane(samples: HostColumns, places: Sequence[float], length: float, name: st
         if math.isfinite(value):
             buckets.setdefault(math.floor(at / length * BUCKETS) if length else 0, []).append((at, value))
     points = tuple(
-        (rounded(median(at for at, _ in bucket)), rounded(worst([value for _, value in bucket])))
+        (round_figure(median(at for at, _ in bucket)), round_figure(worst([value for _, value in bucket])))
         for _, bucket in sorted(buckets.items())
     )
     lost = lane_readings.count_by_label(missing_status, finite=False)

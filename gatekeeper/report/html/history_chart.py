@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gatekeeper.core.text import counted, describe_setting
+from gatekeeper.core.text import describe_setting, show_count
 from gatekeeper.report import phrases
 from gatekeeper.report.data.run_history import HistoryRun
 from gatekeeper.report.html import charts
@@ -62,6 +62,6 @@ def draw_history(name: str, runs: Sequence[HistoryRun]) -> Markup:
         y_show=lambda value: f"{value:g}x",
         lines=[Line(bounds, "limit", step=True)],
         over=marks,
-        label=f"{name}: speed against plain decoding over {counted(len(soaks), 'run')}",
+        label=f"{name}: speed against plain decoding over {show_count(len(soaks), 'run')}",
     )
     return el("figure", el("figcaption", el("strong", name)), drawing)

@@ -1,7 +1,7 @@
 """The page: one HTML file that works offline, on a phone and in print; the decision comes first."""
 
 from gatekeeper.core.reasons import CERTIFICATION_S
-from gatekeeper.core.text import last_part, listed, one_line
+from gatekeeper.core.text import join_names, last_part, one_line
 from gatekeeper.core.units import percent, show_memory, show_seconds
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import readable_time
@@ -99,7 +99,7 @@ def _host(page: PageData) -> str:
 def _target(page: PageData) -> str:
     subject = page.slo.subject
     name = last_part(subject.target) if subject.target else subject.url
-    drafts = listed([last_part(draft) for draft in subject.drafts])
+    drafts = join_names([last_part(draft) for draft in subject.drafts])
     return f"{name or '?'}{f' with {drafts}' if drafts else ''} on {subject.backend}"
 
 

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from gatekeeper.core.metrics import DECODE_RATIO
-from gatekeeper.core.text import describe_setting, listed
+from gatekeeper.core.text import describe_setting, join_names
 from gatekeeper.core.units import show, show_number, show_ratio, show_seconds
 from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.data.page_data import PageData
@@ -121,9 +121,9 @@ def _soak(page: PageData, timeline: Timeline, names: Sequence[str]) -> list[Mark
     for lane in timeline.lanes:
         if not lane.points:
             unseen.setdefault(lane.missing or "", []).append(LANES[lane.name].lower())
-    missing = "; ".join(f"{listed(names)} ({reason})" for reason, names in unseen.items())
+    missing = "; ".join(f"{join_names(names)} ({reason})" for reason, names in unseen.items())
     settings = "; ".join(f"{name}: {describe_setting(knobs)}" for name, knobs in timeline.settings.items())
-    because = listed(list(dict.fromkeys(gap.because for gap in timeline.gaps)))
+    because = join_names(list(dict.fromkeys(gap.because for gap in timeline.gaps)))
     return [
         el("h3", timeline.name, el("span", about, class_="dim")),
         el("p", settings, class_="dim note"),

@@ -14,7 +14,7 @@ from rich.text import Text
 from gatekeeper.backends.dialects.openai import AS_SERVED
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.records import Detail, Event, EventKind
-from gatekeeper.core.text import counted, describe_setting, printable_error
+from gatekeeper.core.text import describe_setting, printable_error, show_count
 from gatekeeper.core.units import show_seconds
 from gatekeeper.report.data.progress import DONE, Progress, Snapshot
 from gatekeeper.report.data.workload_progress import WorkloadRow
@@ -186,7 +186,7 @@ def _answers(now: Snapshot) -> str:
 
 
 def _times(now: Snapshot) -> list[str]:
-    words = [counted(now.faults, "fault")] if now.faults else []
+    words = [show_count(now.faults, "fault")] if now.faults else []
     if now.over is not None:
         return [*words, f"until enough answers, at most {_rounded_time(now.over)}"]
     words += [f"about {_rounded_time(now.run_left)} left"] if now.run_left is not None else []

@@ -14,7 +14,7 @@ from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.judgement import Outcome
 from gatekeeper.core.system.own_command import as_typed
 from gatekeeper.core.system.run_directory import RUNS
-from gatekeeper.core.text import counted, printable_error
+from gatekeeper.core.text import printable_error, show_count
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import Decision, readable_time
 from gatekeeper.report.data.glossary import finding_title, in_words
@@ -109,7 +109,7 @@ def _fit_lines(console: Console, decision: Decision, end: Sequence[Text], height
     def lines(most: int, parts: Sequence[Sequence[Text]], rest: Sequence[Text]) -> list[Text]:
         left_out = len(blocking) - len(parts)
         middle = [*(line for part in parts for line in part), *rest]
-        middle += [Text(f"… and {counted(left_out, 'more objective')} in the report", "dim")] if left_out else []
+        middle += [Text(f"… and {show_count(left_out, 'more objective')} in the report", "dim")] if left_out else []
         return [*head, *_table(workloads, most, console), *([Text(), *middle] if middle else []), *foot]
 
     def rows_of(line: Text) -> int:
@@ -252,7 +252,7 @@ def _table(workloads: Sequence[WorkloadSummary], most: int, console: Console) ->
         line.rstrip()
         line.truncate(console.width, overflow="ellipsis")
     more = len(workloads) - most
-    return [*lines, *([Text(f"… and {counted(more, 'more workload')} in the report", "dim")] if more > 0 else [])]
+    return [*lines, *([Text(f"… and {show_count(more, 'more workload')} in the report", "dim")] if more > 0 else [])]
 
 
 def _line(cells: Sequence[Text], widths: Sequence[int]) -> Text:

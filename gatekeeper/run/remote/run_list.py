@@ -11,7 +11,7 @@ from gatekeeper import host as this_host
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import HostLacksError, InputError, did_you_mean
 from gatekeeper.core.parse import ParseError, integer, json_object, moment
-from gatekeeper.core.text import QUOTED, aligned, printable
+from gatekeeper.core.text import QUOTED, align_columns, printable
 from gatekeeper.core.units import show_seconds
 from gatekeeper.run.remote import host_scripts
 from gatekeeper.run.remote.ssh import RemoteHost
@@ -122,7 +122,7 @@ def render_list(document: Mapping[str, Any]) -> str:
         return f"{document['host']}: no runs\n"
     rows = [("run", "state", "since", "owner", "SLO")]
     rows += [(run["run"], _state(run), run["started"], run["owner"], run["slo"]) for run in runs]
-    return "".join(f"{line}\n" for line in aligned(rows))
+    return "".join(f"{line}\n" for line in align_columns(rows))
 
 
 def _state(run: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from gatekeeper.backends.server_process import program_path
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.system.inputs import read as read_inputs
-from gatekeeper.core.text import counted
+from gatekeeper.core.text import show_count
 from gatekeeper.core.units import show_bytes, show_seconds
 from gatekeeper.run.stages.freeze import find_models as find_slo_models
 from gatekeeper.run.start.inspected_models import find_models, usable
@@ -86,7 +86,7 @@ def _summary(items: Sequence[Item]) -> dict[str, Any]:
     if pair is not None:
         ready += [f"a pair of the {len(models)} models here, {pair.target.name} with {pair.drafts[0].name}"]
     elif models:
-        ready += [f"{counted(len(models), 'model')} here"]
+        ready += [f"{show_count(len(models), 'model')} here"]
     ready += [f"{sum(item.kind == 'host' for item in items) - len(lacking)} host objectives"]
     missing = [] if backends else ["certify: no serving system is installed"]
     if not models:

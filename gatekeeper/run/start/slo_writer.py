@@ -178,7 +178,7 @@ class SloWriter:
                 "A reader waits for the first token, and the draft reads the prompt too.",
                 _commented('or_with = "warm-up"', "a later first token needs a warm-up, then required by the policy"),
             )
-        if not BY_NAME["replay_agreement"].unseen(sight):
+        if not BY_NAME["replay_agreement"].find_missing_sight(sight):
             why = "Each token is the target's own choice in the pass that verified it; else the engine is broken."
             yield from _objective("replay_agreement", "at_least = 1.0", why)
         else:

@@ -11,7 +11,7 @@ from gatekeeper.analysis.plan.draft_pairs import ModelPair, model_pairs
 from gatekeeper.analysis.plan.request_costs import SMALL_VOCABULARY
 from gatekeeper.core.errors import HostLacksError
 from gatekeeper.core.interfaces import Observer
-from gatekeeper.core.text import last_part, listed
+from gatekeeper.core.text import join_names, last_part
 from gatekeeper.core.units import show_bytes, show_ratio
 from gatekeeper.run.start import try_slo
 from gatekeeper.run.start.doctor import missing_backends
@@ -82,8 +82,8 @@ def sentence(target: str, draft: str, workloads: Mapping[str, Mapping[str, Any]]
     parts = []
     for word, says in WORDS.items():
         names = [f"{name}{_ratio(result)}" for name, result in workloads.items() if result["answer"] == word]
-        parts += [says.format(listed(names))] if names else []
-    return f"Drafting with {last_part(draft)} for {last_part(target)} {listed(parts)} on this machine."
+        parts += [says.format(join_names(names))] if names else []
+    return f"Drafting with {last_part(draft)} for {last_part(target)} {join_names(parts)} on this machine."
 
 
 WORDS = {

@@ -19,7 +19,7 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import run_directory, tries_file
 from gatekeeper.core.system.run_directory import PARTIAL_SUFFIX, VERDICT, RunDirectory
 from gatekeeper.core.system.tries_file import Try
-from gatekeeper.core.text import counted
+from gatekeeper.core.text import show_count
 from gatekeeper.run.stored import verify
 
 
@@ -104,7 +104,7 @@ def count(paths: Sequence[Path], unreadable: int, slo: Slo, now: Present, run: R
     elif record.gap is not None:
         gap = f"the record of tries: {record.gap}"
     elif failed_otherwise:
-        runs = counted(len(failed_otherwise), "run")
+        runs = show_count(len(failed_otherwise), "run")
         gap = f"{runs} of these artifacts by another SLO, or with other inputs, did not pass"
     else:
         with suppress(GatekeeperError):

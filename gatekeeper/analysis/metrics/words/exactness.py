@@ -10,7 +10,7 @@ from gatekeeper.analysis.metrics.words.near_tie_rule import Divergence, first_di
 from gatekeeper.analysis.metrics.words.numerics_null import ComparedLeads, Null
 from gatekeeper.core.judgement import Estimate, fact
 from gatekeeper.core.records import Answer, Generation
-from gatekeeper.core.text import counted
+from gatekeeper.core.text import show_count
 from gatekeeper.core.units import show_number
 
 CHARACTERS = 4
@@ -170,7 +170,7 @@ class Comparison:
             notes.append(f"{len(self.unread)} {self.by.open_means}")
         if self.visible is not None and not self.unexplained:
             count, lead = self.visible
-            notes.append(f"found if plain decoding led by {show_number(lead)} at {counted(count, 'other token')}")
+            notes.append(f"found if plain decoding led by {show_number(lead)} at {show_count(count, 'other token')}")
         return tuple(notes)
 
     def share(self, *notes: str) -> Estimate:

@@ -10,7 +10,7 @@ from gatekeeper.analysis.metrics.words.numerics_null import widest_pass
 from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.judgement import Missing
 from gatekeeper.core.records import Forced, Generation
-from gatekeeper.core.text import counted
+from gatekeeper.core.text import show_count
 
 CROSS_CHECKS = 12
 """Canaries of a workload whose plain answers are forced as well: the pass must not contradict plain decoding."""
@@ -74,7 +74,7 @@ def _find_pass_defect(
                 checked[canary] = checked.get(canary, True) and _is_exact(forced)
     wrong = [canary for canary, agrees in checked.items() if not agrees]
     if wrong:
-        return f"a forced pass contradicts {counted(len(wrong), 'plain answer')} of {len(checked)}, first {wrong[0]}"
+        return f"a forced pass contradicts {show_count(len(wrong), 'plain answer')} of {len(checked)}, first {wrong[0]}"
     enough = min(CROSS_CHECKS, len(paired.canaries))
     if len(checked) < enough:
         return f"only {len(checked)} of {enough} plain answers were compared with a forced pass"

@@ -12,7 +12,7 @@ from gatekeeper.analysis.stats.intervals import by_canary
 from gatekeeper.core.interfaces import RoundPasses
 from gatekeeper.core.judgement import Estimate, Missing, fact
 from gatekeeper.core.records import Answer, Generation, Parting, Replayed
-from gatekeeper.core.text import counted
+from gatekeeper.core.text import show_count
 from gatekeeper.core.units import show_number
 
 GREEDY_POSITIONS = 6000
@@ -139,7 +139,7 @@ def _told_agreement(paired: PairedAnswers) -> Estimate | Missing:
         return Missing(f"{len(told)} of {len(drafted)} drafted answers tell what their passes preferred", len(told))
     wrong = {record.canary: find_partings(record) for record in told if find_partings(record)}
     tokens = sum(len(record.tokens) for record in told)
-    notes = [f"{tokens} tokens of {counted(len(told), 'answer')}, by what the server tells of its passes"]
+    notes = [f"{tokens} tokens of {show_count(len(told), 'answer')}, by what the server tells of its passes"]
     if wrong:
         canary, places = next(iter(wrong.items()))
         place = f"token {places[0].position + 1}, where another one leads by {show_number(places[0].gap or 0)} nats"
@@ -153,7 +153,7 @@ def _beyond(parted: tuple[Parting, ...], tolerance: float) -> tuple[Parting, ...
 
 def _notes(read: Sequence[Replayed]) -> tuple[str, ...]:
     tokens, rounds = sum(replayed.positions for replayed in read), sum(replayed.rounds for replayed in read)
-    notes = [f"{tokens} tokens of {counted(len(read), 'answer')}, read again in their {rounds} rounds"]
+    notes = [f"{tokens} tokens of {show_count(len(read), 'answer')}, read again in their {rounds} rounds"]
     if parted := [replayed for replayed in read if replayed.parted]:
         place = parted[0].parted[0]
         lead = "" if place.gap is None else f", which leads by {show_number(place.gap)}"

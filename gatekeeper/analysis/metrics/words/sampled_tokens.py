@@ -12,7 +12,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.harm import POWER
 from gatekeeper.analysis.metrics.words.replayed_rounds import drafted_replays
 from gatekeeper.core.judgement import Estimate, Missing, fact
-from gatekeeper.core.text import counted
+from gatekeeper.core.text import show_count
 from gatekeeper.core.units import percent
 
 SHARES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -74,11 +74,11 @@ def sampled_tokens(paired: PairedAnswers, alarm: float = 0.001) -> Estimate | Mi
         return fact(0.0, len(replays), f"{len(impossible)} cannot have come from their rounds, first {impossible[0]}")
     rows = [row for replayed in replays for row in replayed.scores]
     if len(rows) < LEAST_TOKENS:
-        return Missing(f"{counted(len(rows), 'sampled token')} read again, {LEAST_TOKENS} are needed", len(rows))
+        return Missing(f"{show_count(len(rows), 'sampled token')} read again, {LEAST_TOKENS} are needed", len(rows))
     log_e = e_value(rows)
     share = visible_share(np.asarray([row[1] for row in rows], dtype=np.float64), alarm)
     visible = "no greedy shortcut" if share is None else f"{percent(share, '.2g')} greedy tokens"
-    read = f"{len(rows)} tokens of {counted(len(replays), 'answer')}, read again in their rounds"
+    read = f"{len(rows)} tokens of {show_count(len(replays), 'answer')}, read again in their rounds"
     notes = (f"{read}; {visible} would be seen",)
     return fact(min(1.0, math.exp(-min(log_e, 700.0))), len(rows), *notes)
 

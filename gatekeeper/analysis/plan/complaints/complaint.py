@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gatekeeper.core.slo import Objective, Workload
-from gatekeeper.core.text import listed
+from gatekeeper.core.text import join_names
 
 Weight = Literal["never", "not-here", "weak"]
 _OF_WORKLOAD = ", workload "
@@ -28,7 +28,7 @@ def merge_complaints(complaints: Iterable[Complaint]) -> list[Complaint]:
         subject, _, workload = complaint.about.partition(_OF_WORKLOAD)
         alike.setdefault(replace(complaint, about=subject), []).extend([workload] if workload else [])
     return [
-        replace(complaint, about=f"{complaint.about}, workload{'s' if len(names) > 1 else ''} {listed(names)}")
+        replace(complaint, about=f"{complaint.about}, workload{'s' if len(names) > 1 else ''} {join_names(names)}")
         if names
         else complaint
         for complaint, names in alike.items()

@@ -156,7 +156,7 @@ def missing_capabilities(
 
 def _find_lacking_sight(objective: Objective, sight: Sight) -> Sight:
     """Return what *objective* needs and *sight* lacks, by where its count of rounds comes from."""
-    unseen = objective.of.unseen(sight)
+    unseen = objective.of.find_missing_sight(sight)
     if Sight.ROUNDS in objective.of.needs and objective.source == "claims":
         unseen = (unseen & ~Sight.ROUNDS) | (Sight.CLAIMED_ROUNDS & ~sight)
     return unseen

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.judgement import Estimate, rounded
+from gatekeeper.core.judgement import Estimate, round_figure
 from gatekeeper.core.metrics import DECODE_RATIO, PASS_RATE, WATCHED
 from gatekeeper.core.policy import Guard, Watch
 from gatekeeper.core.slo import Objective, Slo
@@ -76,7 +76,7 @@ def _guard(slo: Slo, metric: str, bound: str, threshold: float, why: str, worklo
         over_s = 2 * threshold + Watch().interval  # a run as long as the bound must fit into it
     missing = HOST_MISSING_S if WATCHED[metric].host else None
     times = {"for": slo.soak.window_s, "over": over_s, "missing_for": missing}
-    rest = {"metric": metric, bound: rounded(threshold), "why": why, "workloads": workloads}
+    rest = {"metric": metric, bound: round_figure(threshold), "why": why, "workloads": workloads}
     return Guard.model_validate(rest | times)
 
 

@@ -17,7 +17,7 @@ from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, Wo
 from gatekeeper.core.canary import SCHEMAS, Canary
 from gatekeeper.core.document import document_of
 from gatekeeper.core.exit_codes import ExitCode
-from gatekeeper.core.judgement import FindingKind, Missing, Outcome, rounded
+from gatekeeper.core.judgement import FindingKind, Missing, Outcome, round_figure
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.policy import (
@@ -133,7 +133,7 @@ def _max_concurrency(slo: Slo, workload: WorkloadVerdict) -> int | None:
         return None
     most = slo.soak.concurrency
     for streams, ratio in choice.by_streams:
-        if isinstance(ratio, Missing) or rounded(ratio.lo) <= 1:
+        if isinstance(ratio, Missing) or round_figure(ratio.lo) <= 1:
             break
         most = max(most, streams)
     return most
