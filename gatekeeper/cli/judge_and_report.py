@@ -29,9 +29,9 @@ ANSWERS = "answers"
 ROWS = (ANSWERS, "host")
 """What `report --of` may name."""
 METRICS = "metrics"
-"""In the place of a word of `explain`: what an objective may name."""
+"""The word of `explain` that lists what an objective may name."""
 CONFIGURED = "otlp"
-"""In the place of an address of `report --to`: the collector of the SLO file or of the environment."""
+"""The word that stands for an address in `report --to`: the collector of the SLO file or of the environment."""
 DISPLAYS = (DISPLAY, WAYLAND_DISPLAY)
 """Variables of an X11 or a Wayland session."""
 REMOTE_SESSION = (SSH_CONNECTION, SSH_TTY)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gatekeeper.report.data.decision import Decision
 
 LATEST = "latest"
-"""In the place of a run: the newest one in the folder `runs`."""
+"""The word that stands for a run: the newest one in the folder `runs`."""
 PATH = click.Path(path_type=Path)
 LOG = click.option(
     "--log", "logs", type=PATH, multiple=True, metavar="LOG",

@@ -14,7 +14,7 @@ from gatekeeper.core.errors import InputError
 
 EXAMPLE_URL = "http://127.0.0.1:8080"
 _ROUNDS = 200_000
-"""Of the digest of a key: a short key cannot be found by trying all of them."""
+"""Rounds of the digest of a key: a short key cannot be found by trying all of them."""
 _HIDDEN = re.compile(r"hidden-[0-9a-f]{8}")
 _WRITTEN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>`\\]+")
 _PARTS = re.compile(r"(?s)([A-Za-z][A-Za-z0-9+.-]*://|)(.*)")

@@ -118,7 +118,7 @@ class TwoWidths:
     """An answer read in passes of one token, and in passes of several."""
 
     gaps: tuple[float, ...]
-    """By token of the answer: the best logit of its place less the second, in a pass of one token."""
+    """The best logit less the second at each token of the answer, in a pass of one token."""
     wide_gaps: tuple[float | None, ...]
     """The same two tokens in the wider pass: negative where the second leads; None where a third one does."""
     unit: float

@@ -13,7 +13,7 @@ from gatekeeper.core.errors import RESTORE_HINT
 from gatekeeper.core.metrics import BY_NAME
 
 AGAINST_CERTIFIED = "against the certified run: "
-"""In a reason: the bound is on this run over the certified run."""
+"""The start of a reason: the bound is on this run over the certified run."""
 
 
 class Outcome(IntEnum):
@@ -65,7 +65,7 @@ class Estimate:
     n: int
     notes: tuple[str, ...] = ()
     confidence: float | None = None
-    """Of each bound alone; None for a value that was counted."""
+    """The confidence of each bound alone; None for a value that was counted."""
     scope: Literal["frozen", "population"] | None = None
     """What the bounds are about: these canaries, or prompts like them; None for a value that was counted."""
     population: "Estimate | None" = None
@@ -162,7 +162,7 @@ class Check:
     """Samples that the estimate rests on."""
     _: KW_ONLY
     unit: str
-    """Of threshold, center, lo and hi: always a base unit."""
+    """The unit of threshold, center, lo and hi: always a base unit."""
     because: str
     """The reason in words; may change between versions."""
     why: str

@@ -26,7 +26,7 @@ class Shape(_Frozen):
     kv_heads: int
     head_dim: int
     value_bytes: int
-    """Of one cached number: 4 where the weights are float32, else 2."""
+    """The size of one cached number: 4 where the weights are float32, else 2."""
     every_layer: bool
     """Every layer keeps every token; False with sliding windows, hybrid layers or a compressed cache."""
 
@@ -70,7 +70,7 @@ class CertifiedBaseline(_Frozen):
     """Its folder; None: the person said that there is none yet, and such objectives are left out."""
     manifest_sha256: str | None = None
     sha256: str | None = None
-    """Of the copy of its figures in the run directory."""
+    """The digest of the copy of its figures in the run directory."""
 
 
 class Manifest(_Frozen):
@@ -111,7 +111,7 @@ class Manifest(_Frozen):
     """Why this host cannot prove the SLO, whatever is measured."""
     frozen_at: str
     seed: int | None = Field(default=None, ge=0)
-    """Of a simulated run, that of its script. None: it follows from the manifest."""
+    """The seed of a simulated run's script. None: it follows from the manifest."""
 
     def document(self) -> dict[str, Any]:
         """Return the content of the file."""

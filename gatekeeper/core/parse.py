@@ -18,7 +18,7 @@ from pydantic_core import from_json
 JSON_BYTES = 64 << 20
 """Bytes of one JSON text; the answers that we measure have under a hundredth of it."""
 TOML_CHARACTERS = 256 << 10
-"""Of one TOML file; a long SLO file has a tenth of it."""
+"""Characters of one TOML file; a long SLO file has a tenth of it."""
 DEPTH = 100
 """Lists and tables inside each other. Recursion over a value takes up to eight frames a level; Python allows 1,000."""
 WHOLE = 2**64

@@ -18,7 +18,7 @@ from gatekeeper.core.units import BYTE_RATES, BYTES, EVENT_RATES, OTHERS, SECOND
 
 Model = TypeVar("Model", bound=BaseModel)
 Path = Sequence[str | int]
-"""Of a key in a file."""
+"""The path of a key in a file."""
 
 _SHOWN = 5
 """Errors of one file that are described; each takes a search for its line."""

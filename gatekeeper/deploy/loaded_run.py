@@ -117,7 +117,7 @@ class LoadedRun:
 
     @cached_property
     def _phases(self) -> dict[str, str]:
-        """By the name of each record file of answers that is there, the phase in which they were requested."""
+        """The phase in which the answers of each record file that is there were requested, by its name."""
         with unreadable_as_no_proof(self.path):
             phases = dict(self._list_record_files())
         return {name: phase for name, phase in phases.items() if "/" not in name and (self.path / name).exists()}

@@ -65,7 +65,7 @@ class CellResult(BaseModel):
 
     exit_code: int
     outcome: str = ""
-    """Of the verdict; empty where there is none."""
+    """The outcome of the verdict; empty where there is none."""
     grade: str = ""
     workloads: tuple[CellWorkload, ...] = ()
     run: str = ""

@@ -65,7 +65,7 @@ class FleetRecord(BaseModel):
     ended: str | None = None
     cells: tuple[FleetCell, ...]
     policies: dict[str, str] = {}
-    """By SLO: the file of the common policy, or why there is none."""
+    """The file of the common policy of each SLO, or why there is none."""
 
     @property
     def included(self) -> tuple[FleetCell, ...]:

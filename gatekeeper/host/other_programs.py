@@ -65,7 +65,7 @@ class ProcessorUse:
 
     at_s: float
     all_s: float
-    """Of all cores that were not idle; a system may hide the times of other users' processes, but not this sum."""
+    """Time of all cores that were not idle; a system may hide the times of other users' processes, but not this sum."""
     own_s: float
     own: frozenset[int]
     """Pids of this process, those that it started and those that started it."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from gatekeeper.core.canary import Canary
 
 CHARACTERS = 4
-"""Of one token of a large vocabulary, in English text; a small vocabulary has fewer."""
+"""Characters of one token of a large vocabulary, in English text; a small vocabulary has fewer."""
 _OPENING = "Background, which the question below does not depend on:"
 _CLOSING = "End of the background. Now answer only this:"
 _SUBJECTS = (

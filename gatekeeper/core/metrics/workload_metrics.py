@@ -8,7 +8,7 @@ from gatekeeper.core.units import percent
 _TIMES = Sight.ARRIVALS
 _SPEED = Sight.ARRIVALS | Sight.TOKEN_COUNT
 _WHOLE = Sight.TOKEN_COUNT | Sight.PLAIN
-"""Of whole answers, which a server that does not stream shows as well."""
+"""What speeds of whole answers need, which a server that does not stream shows as well."""
 _PAIRED_TEXT = Sight.TEXT | Sight.PLAIN
 
 _SLOWER = "try another draft length or a lighter draft; where none helps, let the workload decode plainly"

@@ -59,11 +59,11 @@ class Claims:
     drafting: bool | None = None
     """Whether it decoded with a draft, where its server says so without counts."""
     prompt_tokens: int | None = None
-    """Of the prompt, those from the cache included."""
+    """Tokens of the prompt, those from the cache included."""
     cached_tokens: int | None = None
     """Tokens of the prompt that the prompt cache had."""
     completion_tokens: int | None = None
-    """Of the answer by its usage, reasoning that it does not show included."""
+    """Tokens of the answer by its usage, reasoning that it does not show included."""
     prompt_seconds: float | None = None
     """How long it read the prompt."""
     decode_seconds: float | None = None
@@ -106,9 +106,9 @@ class Answer:
     finish: str | None = None
     """stop | length | tool_calls; None: it never finished."""
     prompt_tokens: int | None = None
-    """Of the prompt."""
+    """Tokens of the prompt."""
     output_tokens: int | None = None
-    """Of the answer, reasoning included, but for reasoning that the server counts and does not show."""
+    """Tokens of the answer, reasoning included, but for reasoning that the server counts and does not show."""
     rounds: Rounds | None = None
     """Counted by us; None: only the server could, or nothing was drafted."""
     claims: Claims = _NO_CLAIMS
@@ -190,7 +190,7 @@ class Generation:
     role: Role
     """Why it was requested: see *Roles*."""
     repeat: int
-    """Of the sweep; in a soak, the unbroken stretch of its segment; of a turn, its place in the conversation."""
+    """Repeat in the sweep; in a soak, the unbroken stretch of its segment; of a turn, its place in the conversation."""
     pair: str
     """Answers of both arms with the same pair are compared."""
     concurrency: int

@@ -18,13 +18,13 @@ class Arrival(NamedTuple):
     drafted: bool | None = None
     """True: proposed by the draft and accepted. None: this backend does not know."""
     token_id: int | None = None
-    """In the target's vocabulary. None: this backend does not tell."""
+    """Its number in the target's vocabulary. None: this backend does not tell."""
     characters: int | None = None
-    """Of its text. None: the tokens are counted, or there is no text."""
+    """The length of its text. None: the tokens are counted, or there is no text."""
 
 
 UNKNOWN = -(2**63)
-"""In a column of whole numbers: None."""
+"""None, as a column of whole numbers holds it."""
 _FLAGS = (False, True, None)
 _LETTER_OF_FLAG = bytes.maketrans(b"\0\1\2", b"ft?")
 _FLAG_OF_LETTER = bytes.maketrans(b"ft?\0\1\2", b"\0\1\2\3\3\3")

@@ -56,7 +56,7 @@ class HostColumns(Sequence[HostSample]):
         """WHOLE numbers a sample: four of its moment, and the places of its layout and of its first number."""
         self.layouts: list[Layout] = []
         self._sizes: list[int] = []
-        """Of each layout, how many numbers its samples have."""
+        """How many numbers the samples of each layout have."""
         self.numbers = array("d")
         self._known: dict[tuple[Hashable, ...], int] = {}
 
@@ -203,7 +203,7 @@ class ShortLines:
 
     def __init__(self) -> None:
         self._full: dict[Hashable, tuple[int, int]] = {}
-        """By what the samples of a layout share: the `at_ns` of its last full line, and how many may refer to it."""
+        """The `at_ns` of the last full line, and how many may refer to it, by what the samples of a layout share."""
 
     def line(self, sample: HostSample) -> bytes | None:
         """Return the short line of *sample*; None where it must be written in full."""
@@ -227,7 +227,7 @@ class LineReader:
     def __init__(self, columns: HostColumns, read_full: Callable[[bytes], HostSample]) -> None:
         self._columns, self._read_full = columns, read_full
         self._layouts: dict[int, int] = {}
-        """By the `at_ns` of full lines."""
+        """The layouts by the `at_ns` of their full lines."""
 
     def __call__(self, line: bytes) -> None:
         """Append the sample of *line*; raise ValueError for a damaged one, or one whose full line is missing."""

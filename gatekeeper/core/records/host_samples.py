@@ -8,7 +8,7 @@ class Reading:
     """One value of the host in base units; missing is a status, never zero."""
 
     value: float | str | None
-    """In the unit beside it; null where the status is not ok."""
+    """The number in the unit beside it, or a word; null where the status is not ok."""
     unit: str
     """B, s, W, Hz, rpm, 1 (a count, a level or a share), or empty for a word."""
     source: str
@@ -28,7 +28,7 @@ class HostSample:
     at_ns: int
     """When it was taken, on the clock of the answers."""
     values: dict[str, Reading]
-    """By name: see *A reading*, and *Names of readings*."""
+    """The readings by name: see *A reading*, and *Names of readings*."""
     phase: str = ""
     """The soak; empty outside of it."""
     segment: int = 0

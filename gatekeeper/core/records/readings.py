@@ -34,7 +34,7 @@ class Parting(NamedTuple):
     """Where the target's own token is another than the one it read."""
 
     position: int
-    """In the answer, from 0."""
+    """Its place in the answer, from 0."""
     target_id: int
     """The target's own token there."""
     gap: float | None
@@ -58,7 +58,7 @@ class Forced:
     ended: bool = False
     """Plain decoding would end after the last one, and not before."""
     altered: int | None = None
-    """Of a control: the position of a token that was replaced."""
+    """The position of the token that was replaced, in a control."""
     fault: str | None = None
     """Why nothing is known."""
     segment: int = 0
@@ -76,13 +76,13 @@ class Replayed:
     canary: str
     """The id of its prompt."""
     key: str
-    """Of the answer, in the soak's record file."""
+    """The key of the answer, in the soak's record file."""
     arm: str = "candidate"
     """`plain`: read at once, for its likelihood alone."""
     positions: int = 0
     """How many tokens of the answer were read."""
     rounds: int = 0
-    """In how many passes."""
+    """How many passes read them."""
     impossible: str | None = None
     """Why its tokens cannot be of its rounds: then it was not read."""
     parted: tuple[Parting, ...] = ()
@@ -116,9 +116,9 @@ class Numerics:
     width: int | None
     """Positions that the wide pass reads at once."""
     positions: tuple[int, ...] = ()
-    """Of the tokens that were read in both ways."""
+    """Positions of the tokens that were read in both ways."""
     gaps: tuple[float, ...] = ()
-    """By position: best logit less second, in plain decoding."""
+    """The best logit less the second at each position, in plain decoding."""
     other_gaps: tuple[float | None, ...] = ()
     """The same tokens in the other pass: negative where the second leads, None where a third does."""
     unit: float = 0.0
@@ -139,7 +139,7 @@ class Likely(NamedTuple):
     name: str
     """`#` and its number, else its text."""
     logprob: float
-    """Of its probability."""
+    """The logarithm of its probability."""
 
 
 def token_number(name: str) -> int | None:
@@ -163,9 +163,9 @@ class Scored:
     tokens: tuple[str, ...] = ()
     """The name of each token, as in `Likely`."""
     logprobs: tuple[float, ...] = ()
-    """Of each token."""
+    """The log-probability of each token."""
     likeliest: tuple[tuple[Likely, ...], ...] = ()
-    """By place, the likeliest first."""
+    """The likely tokens of each place, the likeliest first."""
     spelled: tuple[str, ...] = ()
     """The text of each token; empty where one is unknown."""
     prompt_tokens: int | None = None

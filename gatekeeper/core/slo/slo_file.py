@@ -16,9 +16,9 @@ from gatekeeper.core.toml_file import InputTable, Seconds, locate_error
 from gatekeeper.core.toml_file import parse as parse_toml
 
 CONFIDENCE = 0.95
-"""Of each one-sided bound, where an SLO file names no other."""
+"""The confidence of each one-sided bound, where an SLO file names no other."""
 VISIBLE_HARM = 0.4
-"""Of answers, where an SLO file names no other: 24 canaries find as much at temperature 0."""
+"""The share of answers, where an SLO file names no other: 24 canaries find as much at temperature 0."""
 
 Step = Literal["shrink-draft", "lighter-draft", "autoregressive"]
 

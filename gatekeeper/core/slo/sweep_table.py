@@ -16,7 +16,7 @@ DRAFT_LENGTHS = ("num_draft_tokens", "block_size")
 MOST_TOKENS = 10_000_000
 """The largest value of a knob that counts tokens; no model reads as many."""
 MOST_VALUES = 100
-"""Of one knob in a sweep."""
+"""Values of one knob in a sweep."""
 
 
 def process_name(values: Mapping[str, Any], restart_knobs: Sequence[str]) -> str:

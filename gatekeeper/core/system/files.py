@@ -16,7 +16,7 @@ from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.system.environment_variables import XDG_CACHE_HOME, XDG_STATE_HOME
 
 MOST_BYTES = 64 << 20
-"""Of a file that is read whole: the longest shipped canary file has a hundredth of it, a day's verdict less."""
+"""Bytes of a file that is read whole: the longest shipped canary file has a hundredth of it, a day's verdict less."""
 
 
 class NotRegularError(OSError):

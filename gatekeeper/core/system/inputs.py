@@ -34,7 +34,7 @@ class Inputs:
 
     slo: Slo
     canaries: dict[str, tuple[Canary, ...]]
-    """By workload."""
+    """The canaries of each workload."""
     profile: Profile
     base: Path
     """The folder that paths in the SLO are relative to."""

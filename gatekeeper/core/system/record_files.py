@@ -29,7 +29,7 @@ from gatekeeper.core.system.files import (
 )
 
 READ_BYTES = 1 << 20
-"""Of a record file at once; a line has some ten thousand."""
+"""Bytes of a record file that are read at once; a line has some ten thousand."""
 MOST_LINE = 64 << 20
 """Bytes of a record: an answer of a hundred thousand tokens has two megabytes, and a line is read whole."""
 ANSWERS: TypeAdapter[Generation] = TypeAdapter(Generation)

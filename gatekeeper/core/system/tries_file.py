@@ -49,7 +49,7 @@ class Record:
     """What the record holds, and why it may not be all."""
 
     tries: Mapping[str, Try]
-    """By run, the oldest first."""
+    """The tries by run, the oldest first."""
     gap: str | None = None
     """Why there may have been more tries; None: the record is whole."""
     absent: bool = False

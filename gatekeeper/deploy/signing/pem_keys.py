@@ -13,7 +13,7 @@ from gatekeeper.core.parse import json_object
 from gatekeeper.core.text import json_text
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
-"""Of an in-toto Statement in an envelope (in-toto attestation framework, spec/v1/envelope.md)."""
+"""The type of an in-toto Statement in an envelope (in-toto attestation framework, spec/v1/envelope.md)."""
 BUNDLE_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 ENVELOPE_KEY = "dsseEnvelope"
 PEM = b"-----BEGIN "
