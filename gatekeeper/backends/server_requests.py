@@ -126,7 +126,7 @@ class Server(RunningSystem):
         self._requests.limits.note(answer)
         return answer
 
-    def scored(self, request: DecodeRequest) -> Scored | None:
+    def request_scores(self, request: DecodeRequest) -> Scored | None:
         """Answer with the log-probabilities of the likeliest tokens; None where the server tells none. Untimed."""
         self._check_draft(request)
         read, sent = self._requests.dialect.scored, self._requests.server_request(request)
@@ -142,7 +142,7 @@ class Server(RunningSystem):
         echoes = any(keys.mask(text) != text for text in (record.text, "".join(record.spelled)))
         return Scored("", "", "", fault="the answer repeats a key") if echoes else record.first(most)
 
-    def continued(self, request: DecodeRequest, beginning: Scored, tokens: int) -> Scored | None:
+    def continue_answer(self, request: DecodeRequest, beginning: Scored, tokens: int) -> Scored | None:
         """Return at most *tokens* tokens that follow *beginning*, which is read as a prompt. Untimed."""
         self._check_draft(request)
         read, requests = self._requests.dialect.continued, self._requests

@@ -144,10 +144,10 @@ class ReplaysRounds(Protocol):
 class TellsLogProbabilities(Protocol):
     """A running system of a backend whose sight has LOGPROBS."""
 
-    def scored(self, request: DecodeRequest) -> Scored | None:
+    def request_scores(self, request: DecodeRequest) -> Scored | None:
         """Answer a request with log-probabilities, without its workload, canary and arm; None where it cannot."""
 
-    def continued(self, request: DecodeRequest, beginning: Scored, tokens: int) -> Scored | None:
+    def continue_answer(self, request: DecodeRequest, beginning: Scored, tokens: int) -> Scored | None:
         """Return at most *tokens* tokens that follow *beginning*, which is read as a part of the prompt.
 
         None where the server cannot read the beginning of an answer, or reads it as other tokens.

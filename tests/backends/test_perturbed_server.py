@@ -44,11 +44,11 @@ def leads_of_partings(folder: Path, *options: str) -> list[float]:
             assert isinstance(server, Server)
             for canary in map(Canary.model_validate_json, lines):
                 request = DecodeRequest(canary, knobs, make_request("prose", knobs, max_tokens=64).sampling)
-                record = server.scored(request)
+                record = server.request_scores(request)
                 assert record is not None
                 records.setdefault(canary.id, []).append(replace(record, canary=canary.id, arm=arm))
                 while (remainder := left_to_continue(records[canary.id])) is not None:
-                    more = server.continued(request, remainder.drafting.first(remainder.after), remainder.tokens)
+                    more = server.continue_answer(request, remainder.drafting.first(remainder.after), remainder.tokens)
                     record = more or Scored("", "", "", fault="unreadable")
                     records[canary.id].append(replace(record, canary=canary.id, arm="plain", after=remainder.after))
     leads: list[float] = []

@@ -145,7 +145,7 @@ def _plan_answer(place: Place, arm: str) -> PlannedReading[Scored]:
 
 
 def _answer(record: Scored, subject: RunningSystem | None, request: DecodeRequest) -> Scored:
-    scored = subject.scored(request) if isinstance(subject, TellsLogProbabilities) else None
+    scored = subject.request_scores(request) if isinstance(subject, TellsLogProbabilities) else None
     if scored is None:
         return replace(record, fault="the server told no log-probabilities")
     return replace(scored, workload=record.workload, canary=record.canary, arm=record.arm)
@@ -160,7 +160,7 @@ def _continue(
 ) -> Scored:
     scored = None
     if isinstance(subject, TellsLogProbabilities):
-        scored = subject.continued(request, continuation.drafting.first(continuation.after), continuation.tokens)
+        scored = subject.continue_answer(request, continuation.drafting.first(continuation.after), continuation.tokens)
     if scored is None:
         return replace(record, fault="the server cannot read the beginning of an answer")
     return replace(scored, workload=record.workload, canary=record.canary, arm=record.arm, after=record.after)

@@ -103,7 +103,7 @@ def _read_places(
     read, gaps, others = [], [], []
     for position in positions:
         best, second = scored.likeliest[position][:2]
-        next_token = subject.continued(request, scored.first(position), 1)
+        next_token = subject.continue_answer(request, scored.first(position), 1)
         lead, name = (None, None) if next_token is None else next_token.lead
         if lead is not None:
             read.append(position)

@@ -193,7 +193,7 @@ class ScriptedTarget:
         gaps = (self._plain_context(request).behaviour.gap or 0.0,) * len(tokens)
         return TwoWidths(gaps, gaps, NUMERICS / 2, -LOGPROB * len(tokens))
 
-    def scored(self, request: DecodeRequest) -> Scored | None:
+    def request_scores(self, request: DecodeRequest) -> Scored | None:
         """Return an answer whose tokens lead by the script's gap; drafted ones only where they are verified ones."""
         if not (Sight.LOGPROBS | Sight.VERIFIED) & self._backend.sight:
             return None
@@ -215,7 +215,7 @@ class ScriptedTarget:
                            for token, likely in zip(planned.tokens, likeliest, strict=True)),
         )  # fmt: skip
 
-    def continued(self, request: DecodeRequest, beginning: Scored, tokens: int) -> Scored | None:
+    def continue_answer(self, request: DecodeRequest, beginning: Scored, tokens: int) -> Scored | None:
         """Return plain decoding's tokens at the same places, each of which leads by the script's gap."""
         read, gaps = len(beginning.tokens), _Gaps(self._plain_context(request))
         plain = self._read(request, read, passes=tokens - 1)[read : read + tokens]

@@ -52,7 +52,7 @@ def request_both_arms(
                 return None
             sampling = replace(sampling_for(slo, uncapped, knobs, 1), max_tokens=most)
             request = DecodeRequest(uncapped, knobs, sampling)
-            return request, subject.scored(request) or Scored("", "", "", fault="none")
+            return request, subject.request_scores(request) or Scored("", "", "", fault="none")
 
         answered_plain = send("plain", plain) if Sight.PLAIN in backend.sight or candidate is None else None
         likeliest = scored(answered_plain, plain)
@@ -67,7 +67,7 @@ def _reads_beginnings(subject: RunningSystem | None, request: DecodeRequest, rec
     """Tell whether the server tells the likeliest tokens of an answer, and reads one of a few of its beginnings."""
     places = [position for position, likely in enumerate(record.likeliest) if position and len(likely) > 1]
     return isinstance(subject, TellsLogProbabilities) and any(
-        (next_token := subject.continued(request, record.first(position), 1)) is not None
+        (next_token := subject.continue_answer(request, record.first(position), 1)) is not None
         and next_token.lead[0] is not None
         for position in places[:BEGINNINGS]
     )

@@ -102,11 +102,11 @@ def test_the_real_server_goes_on_from_the_beginning_of_an_answer(running: tuple[
     Read as a prompt, a beginning of its own answer is followed by the rest of that answer, with log-probabilities.
     """
     request = make_request(name, PLAIN, max_tokens=24)
-    full_answer = running[0].scored(request)
+    full_answer = running[0].request_scores(request)
     assert full_answer is not None
     assert len(full_answer.tokens) > 8
 
-    rest = running[0].continued(request, full_answer.first(4), len(full_answer.tokens) - 4)
+    rest = running[0].continue_answer(request, full_answer.first(4), len(full_answer.tokens) - 4)
 
     assert rest is not None
     assert full_answer.tokens[4:] == rest.tokens[: len(full_answer.tokens) - 4]
