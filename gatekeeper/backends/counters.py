@@ -188,10 +188,10 @@ def samples(text: str, part: str) -> "tuple[Sample, ...]":
     A server has a thousand other lines, and they are read around every answer: only these are parsed.
     """
     lines = (line for line in text.splitlines() if part in line and not line.startswith("#"))
-    return tuple(sample for line in lines for sample in _parsed(line))
+    return tuple(sample for line in lines for sample in _parse_line(line))
 
 
-def _parsed(line: str) -> "Iterable[Sample]":
+def _parse_line(line: str) -> "Iterable[Sample]":
     # Here, because they bring an HTTP server, which servers without such counters do without.
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
     from prometheus_client.samples import Sample  # noqa: PLC0415

@@ -122,7 +122,7 @@ class Slots:
 
     count: int | None
     drafting: tuple[bool, ...]
-    """By slot; empty where it does not tell."""
+    """One flag a slot; empty where it does not tell."""
 
 
 _NAMES = ("id", "name", "model")
@@ -182,12 +182,12 @@ def thinking(request: ServerRequest) -> dict[str, bool] | None:
     return None if request.resolved.thinking is None else {"enable_thinking": request.resolved.thinking}
 
 
-def scored(ask: Ask, fields: Mapping[str, Any]) -> Scored | None:
+def request_scores(ask: Ask, fields: Mapping[str, Any]) -> Scored | None:
     """Return an answer with log-probabilities, as OpenAI's API tells them."""
     return scored_from(ask(COMPLETIONS, with_scores(fields)))
 
 
-def unchanged(answer: Answer, response: ChatResponse) -> Answer:
+def keep_answer_unchanged(answer: Answer, response: ChatResponse) -> Answer:
     """Return *answer* unchanged: the server reports nothing about its drafting."""
     del response
     return answer
@@ -254,7 +254,7 @@ class Dialect(BackendFacts):
     """The options of a canary's request that its API has a field for."""
 
     # Its answers.
-    read: Callable[[Answer, ChatResponse], Answer] = unchanged
+    read: Callable[[Answer, ChatResponse], Answer] = keep_answer_unchanged
     """Adds the server's claims."""
     counters: Callable[[Get], Counters | None] | None = None
     """Reads its cumulative counters, before and after an answer, where requests run one at a time."""

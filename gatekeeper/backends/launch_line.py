@@ -22,7 +22,7 @@ _LEAST = 6
 
 def shown_command(words: Sequence[str], models: Mapping[str, Path]) -> list[str]:
     """Return a command with the *models* by name and its keys hidden."""
-    return without_keys([_named(word, models) for word in words])
+    return without_keys([_replace_paths(word, models) for word in words])
 
 
 def without_keys(words: Sequence[str]) -> list[str]:
@@ -52,7 +52,7 @@ def _is_secret(name: str) -> bool:
     return any(secret_parts(name))
 
 
-def _named(word: str, models: Mapping[str, Path]) -> str:
+def _replace_paths(word: str, models: Mapping[str, Path]) -> str:
     if word == sys.executable:
         return "python"
     for name, path in models.items():
@@ -70,8 +70,8 @@ def _without_keys(word: str) -> str:
     name, equals, _ = word.partition("=")
     if equals and not any(char.isspace() for char in name) and _is_secret(name):
         return f"{name}={HIDDEN}"
-    return hide_keys(_VALUE.sub(_hidden, word), ())
+    return hide_keys(_VALUE.sub(_hide_value, word), ())
 
 
-def _hidden(match: re.Match[str]) -> str:
+def _hide_value(match: re.Match[str]) -> str:
     return match["before"] + HIDDEN if _is_secret(match["name"] or match["option"]) else match[0]

@@ -45,7 +45,7 @@ class LossyOption:
     """An option, a JSON key or a variable, and the values with which speculation stays lossless."""
 
     name: str
-    """In lower case with hyphens: an option or a key; in upper case: an environment variable. May hold `*`."""
+    """An option or a key in lower case with hyphens, or an environment variable in upper case. May hold `*`."""
     effect: str
     """What any other value does."""
     lossless: tuple[str, ...] = ()
@@ -60,12 +60,12 @@ class LossyOption:
         """Return whether *written* names it, in any spelling that servers accept."""
         if self.is_variable or written.is_variable:
             return self.is_variable and written.is_variable and fnmatchcase(written.name, self.name)
-        name = _spelled(written.name)
+        name = _normalize_name(written.name)
         if name.startswith("no-"):  # switches it off
             return False
-        return fnmatchcase(name, self.name) or (written.is_option and self._abbreviated(name))
+        return fnmatchcase(name, self.name) or (written.is_option and self._is_abbreviation(name))
 
-    def _abbreviated(self, name: str) -> bool:
+    def _is_abbreviation(self, name: str) -> bool:
         """Return whether *name* is the beginning of its name, which argparse accepts where it is unique.
 
         Only beyond the first hyphen: `--mtp` and `--spec` may be options of their own.
@@ -247,7 +247,7 @@ def _last_part(name: str) -> str:
     return name.rstrip("+").rpartition(".")[2]
 
 
-def _spelled(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return name.lstrip("-").replace("_", "-").casefold()
 
 

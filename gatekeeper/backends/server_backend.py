@@ -146,9 +146,9 @@ class ServerBackend:
             root = subject.plain_url if draft is None and subject.plain_url is not None else subject.url
             return self._ready(Server(None, root, setting, self._request_format(root, cache=cache)))
         try:
-            process, root = self._launched(setting, free_port(), cache=cache)
+            process, root = self._launch_server(setting, free_port(), cache=cache)
         except PortTakenError:  # between the moment it was free and that in which the server wanted it
-            process, root = self._launched(setting, free_port(), cache=cache)
+            process, root = self._launch_server(setting, free_port(), cache=cache)
         try:
             self._refuse_lossy(find_lossy_process(process_tree(process.pid), self._dialect.lossy))
             return self._ready(Server(process, root, setting, self._request_format(root, cache=cache)))
@@ -156,7 +156,7 @@ class ServerBackend:
             process.close()
             raise
 
-    def _launched(self, setting: Setting, port: int, *, cache: bool) -> tuple[ServerProcess, Address]:
+    def _launch_server(self, setting: Setting, port: int, *, cache: bool) -> tuple[ServerProcess, Address]:
         """Start a server on *port* and wait until it is healthy; return it and its address."""
         root, arm = Address(f"http://{HOST}:{port}"), PLAIN if dict(setting).get("draft") is None else "draft"
         command = self.command(setting, port, cache=cache)
@@ -254,7 +254,7 @@ class ServerBackend:
         if command is not None:
             values = {name: str(value) for name, value in knobs.items()}
             values |= {"target": target, "draft": path or "", "port": str(port)}
-            words = [_filled(word, values) for word in command]
+            words = [_fill_placeholders(word, values) for word in command]
         else:
             assert self._dialect.argv is not None
             program = subject.program or self._dialect.program
@@ -332,7 +332,7 @@ def _difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str
     return difference
 
 
-def _filled(word: str, values: Mapping[str, str]) -> str:
+def _fill_placeholders(word: str, values: Mapping[str, str]) -> str:
     for name, value in values.items():
         word = word.replace(f"{{{name}}}", value)
     return word

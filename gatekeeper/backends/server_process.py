@@ -114,9 +114,9 @@ def find_program(name: str, *, install: str) -> str:
     return path
 
 
-def installed(*names: str) -> dict[str, str]:
+def find_versions(*names: str) -> dict[str, str]:
     """Return the versions of packages of this environment; `unknown` for one that is not installed."""
-    return dict.fromkeys(names, "unknown") | loop.installed(*names)
+    return dict.fromkeys(names, "unknown") | loop.find_versions(*names)
 
 
 def installed_beside(program: str, names: Sequence[str]) -> dict[str, str]:

@@ -113,7 +113,7 @@ class Server(RunningSystem):
         if answer.fault is not None:
             return self._with_ending(answer)
         if read is not None and before is not None and (after := read(self.document)) is not None:
-            answer = replace(answer, claims=_completed(answer.claims, after.since(before)))
+            answer = replace(answer, claims=_complete_claims(answer.claims, after.since(before)))
         if counted and dialect.after_answer is not None:
             answer = dialect.after_answer(self.document, sent, answer)
         if request.draft is not None and dialect.corrected is not None:
@@ -275,7 +275,7 @@ def read_claims(dialect: Dialect, documents: Iterable[dict[str, Any]]) -> Answer
     return dialect.read(answer, response)
 
 
-def _completed(claims: Claims, gained: Counters) -> Claims:
+def _complete_claims(claims: Claims, gained: Counters) -> Claims:
     """Return *claims*, completed from the server's counters; a claim of the answer itself is kept.
 
     Counters that contradict the answer count other requests too, and are not used.

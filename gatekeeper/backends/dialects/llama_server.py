@@ -24,7 +24,7 @@ from gatekeeper.backends.dialect import (
     Start,
     StatedWindow,
     option,
-    scored,
+    request_scores,
     thinking,
 )
 from gatekeeper.backends.http.chat_answer import ChatResponse
@@ -196,7 +196,7 @@ def body(request: ServerRequest) -> dict[str, Any]:
     return fields
 
 
-def continued(ask: Ask, beginning: Beginning, tokens: int) -> Scored | None:
+def continue_answer(ask: Ask, beginning: Beginning, tokens: int) -> Scored | None:
     """Read the prompt and the numbers of the tokens after it as one prompt; return what follows."""
     templated = ask("/apply-template", {key: beginning.fields[key] for key in _TEMPLATED if key in beginning.fields})
     prompt = templated.get("prompt") if isinstance(templated, Mapping) else None
@@ -307,8 +307,8 @@ DIALECT = Dialect(
     counters=counters,
     corrected=with_all_rounds,
     tokens_of=tokens_of,
-    scored=scored,  # of tokens that a verify pass emitted it tells only their numbers
-    continued=continued,
+    scored=request_scores,  # of tokens that a verify pass emitted it tells only their numbers
+    continued=continue_answer,
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.PROMPT_TIME | Sight.LOGPROBS,
     knobs=frozenset({*_KNOBS, "thinking"}),
     restart_knobs=("draft", *_KNOBS),

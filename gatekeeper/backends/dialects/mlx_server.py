@@ -33,7 +33,7 @@ from gatekeeper.backends.http.scores import (
     spelled_by,
     with_scores,
 )
-from gatekeeper.backends.server_process import installed, installed_beside
+from gatekeeper.backends.server_process import find_versions, installed_beside
 from gatekeeper.backends.workers.mlx_tap import METRICS, PREFIX
 from gatekeeper.backends.workers.rounds import rounds_from
 from gatekeeper.core.metrics.metric import Sight
@@ -75,7 +75,7 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
     return replace(answer, rounds=rounds_from(counted))
 
 
-def scored(ask: Ask, fields: Mapping[str, Any]) -> Scored | None:
+def request_scores(ask: Ask, fields: Mapping[str, Any]) -> Scored | None:
     """Return an answer with log-probabilities: those of the pass that verified each token, with a draft too.
 
     It tells either its tokens or the likeliest ones. Where the likeliest ones spell the answer's text they are its
@@ -89,7 +89,7 @@ def scored(ask: Ask, fields: Mapping[str, Any]) -> Scored | None:
     written = scored_from(ask(COMPLETIONS, {**asking, "top_logprobs": -1}))
     if written is None or len(likely) != len(written.tokens):
         return None
-    return replace(written, likeliest=tuple(map(likeliest_at, likely)), spelled=spelled(written.tokens, likely))
+    return replace(written, likeliest=tuple(map(likeliest_at, likely)), spelled=spell_tokens(written.tokens, likely))
 
 
 def _of_likeliest(told: Scored | None, places: Sequence[Mapping[str, Any]]) -> Scored | None:
@@ -100,19 +100,19 @@ def _of_likeliest(told: Scored | None, places: Sequence[Mapping[str, Any]]) -> S
     if told is None or not all(told.likeliest):
         return None
     tokens, logprobs = zip(*(likely[0] for likely in told.likeliest), strict=True)
-    pieces = spelled(tokens, places)
+    pieces = spell_tokens(tokens, places)
     text = "".join(pieces[:-1] if told.finish == "stop" else pieces)
     if not told.text or told.text not in {text, text.removeprefix(" ")}:
         return None
     return replace(told, tokens=tokens, logprobs=logprobs, spelled=pieces)
 
 
-def continued(ask: Ask, beginning: Beginning, tokens: int) -> Scored | None:
+def continue_answer(ask: Ask, beginning: Beginning, tokens: int) -> Scored | None:
     """Return what follows a beginning; of one token the likeliest ones are enough, and one request."""
-    return by_template(scored if tokens > 1 else dialect.scored, ask, beginning, tokens)
+    return by_template(request_scores if tokens > 1 else dialect.request_scores, ask, beginning, tokens)
 
 
-def spelled(names: Sequence[str], places: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+def spell_tokens(names: Sequence[str], places: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return the text of each written token, which its place has among the likeliest; empty where one is not there."""
     pieces = []
     for name, place in zip(names, places, strict=True):
@@ -154,7 +154,7 @@ def traffic(get: Get) -> Counters | None:
 def versions(subject: Subject) -> dict[str, str]:
     """Return the versions of this environment, which serves both arms unless the SLO names another's program."""
     names = ("mlx", "mlx-lm", "transformers")
-    return installed(*names) if subject.program is None else installed_beside(subject.program[0], names)
+    return find_versions(*names) if subject.program is None else installed_beside(subject.program[0], names)
 
 
 DIALECT = Dialect(
@@ -172,8 +172,8 @@ DIALECT = Dialect(
     body=body,
     steered_paths=(COMPLETIONS, "/chat/completions", "/v1/completions"),
     read=read,
-    scored=scored,
-    continued=continued,
+    scored=request_scores,
+    continued=continue_answer,
     sight=STREAMED | Sight.ROUNDS | Sight.COLD | Sight.LOGPROBS | Sight.VERIFIED,
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     cache_off=("--prompt-cache-size", "0"),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from gatekeeper.backends.counters import claiming, count, seconds, within
-from gatekeeper.backends.dialect import STREAMED, Dialect, Start, option, scored
+from gatekeeper.backends.dialect import STREAMED, Dialect, Start, option, request_scores
 from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.backends.http.scores import LIKELIEST, by_template
 from gatekeeper.core.metrics.metric import Sight
@@ -54,8 +54,8 @@ DIALECT = Dialect(
     packages=("mlx-vlm", "mlx"),
     argv=argv,
     read=read,
-    scored=scored,
-    continued=partial(by_template, scored),
+    scored=request_scores,
+    continued=partial(by_template, request_scores),
     model_name="path",
     knobs=frozenset({"block_size", "thinking"}),
     restart_knobs=("draft", "block_size"),

@@ -3,7 +3,7 @@
 from functools import partial
 
 from gatekeeper.backends.counters import read_any
-from gatekeeper.backends.dialect import STREAMED, Dialect, scored
+from gatekeeper.backends.dialect import STREAMED, Dialect, request_scores
 from gatekeeper.backends.dialects import llama_server, rapid_mlx, sglang, vllm
 from gatekeeper.backends.http.scores import by_final_message
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
@@ -37,8 +37,8 @@ DIALECT = Dialect(
     read=read_any,
     sight=STREAMED | Sight.CLAIMED_ROUNDS,
     # Of use only where the first short answers show them.
-    scored=scored,
-    continued=partial(by_final_message, scored),
+    scored=request_scores,
+    continued=partial(by_final_message, request_scores),
     model_name="listed",
     lossy=(*vllm.LOSSY, *sglang.LOSSY, *rapid_mlx.LOSSY, *llama_server.LOSSY, *LOSSY),  # it may be any of them
 )

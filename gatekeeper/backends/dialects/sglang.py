@@ -19,7 +19,7 @@ from gatekeeper.backends.dialect import (
     StatedWindow,
     chat_body,
     option,
-    scored,
+    request_scores,
 )
 from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.backends.http.scores import by_final_message
@@ -79,7 +79,7 @@ LOSSY = (
     LossyOption("SIMULATE_ACC_*", INVENTS, lossless=("-1", "0", "", "false")),
     LossyOption("SGLANG_NGRAM_FORCE_GREEDY_VERIFY", GREEDY, lossless=("0", "", "false", "no", "n")),
 )
-"""Of srt/arg_groups/fields/spec.py and srt/environ.py, 0.5.23; older versions have the variables without SGLANG_."""
+"""Rows of srt/arg_groups/fields/spec.py and srt/environ.py, 0.5.23; older versions have variables without SGLANG_."""
 
 DIALECT = Dialect(
     name="sglang",
@@ -101,8 +101,8 @@ DIALECT = Dialect(
     model_options=frozenset({"--model-path", "--speculative-draft-model-path"}),
     window=StatedWindow(option="--context-length"),
     own_drafts=frozenset(_OWN),
-    scored=scored,
-    continued=partial(by_final_message, scored),
+    scored=request_scores,
+    continued=partial(by_final_message, request_scores),
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.LOGPROBS,
     lossy=LOSSY,
 )

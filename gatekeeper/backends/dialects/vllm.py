@@ -18,7 +18,16 @@ from gatekeeper.backends.counters import (
     with_all_rounds,
     within,
 )
-from gatekeeper.backends.dialect import COMMON_OPTIONS, STREAMED, Counters, Dialect, Get, Start, StatedWindow, scored
+from gatekeeper.backends.dialect import (
+    COMMON_OPTIONS,
+    STREAMED,
+    Counters,
+    Dialect,
+    Get,
+    Start,
+    StatedWindow,
+    request_scores,
+)
 from gatekeeper.backends.http.chat_answer import ChatResponse
 from gatekeeper.backends.http.scores import Ask, by_final_message
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
@@ -73,8 +82,8 @@ LOSSY = (
     LossyOption("acceptance-method", ACCEPTS, lossless=("rejection_sampler",)),
     LossyOption("spec-decoding-acceptance-method", ACCEPTS, lossless=("rejection_sampler",)),
 )
-"""Of vllm/config/speculative.py: `fly` and `synthetic` of 0.33 are lossy. Older versions call `standard` strict or
-probabilistic; the last four rows are of its first engine, V0."""
+"""Rows of vllm/config/speculative.py: `fly` and `synthetic` of 0.33 are lossy. Older versions call `standard` strict
+or probabilistic; the last four rows are of its first engine, V0."""
 
 
 def count_tokens(ask: Ask, text: str) -> int | None:
@@ -104,8 +113,8 @@ DIALECT = Dialect(
     variables=("VLLM_", "CUDA_VISIBLE_DEVICES"),
     window=StatedWindow(option="--max-model-len"),
     own_drafts=_OWN,
-    scored=scored,
-    continued=partial(by_final_message, scored),
+    scored=request_scores,
+    continued=partial(by_final_message, request_scores),
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.LOGPROBS,
     lossy=LOSSY,
 )

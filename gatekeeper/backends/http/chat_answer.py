@@ -57,12 +57,12 @@ class ChatResponse:
     @property
     def text(self) -> str:
         """Return the content."""
-        return _joined(self._text)
+        return _join_pieces(self._text)
 
     @property
     def reasoning(self) -> str:
         """Return the reasoning, which is not part of the content."""
-        return _joined(self._reasoning)
+        return _join_pieces(self._reasoning)
 
     def add(self, at_ns: int, chunk: dict[str, Any]) -> None:
         """Add one chunk; raise ValueError, TypeError, AttributeError or KeyError where it is not valid."""
@@ -206,7 +206,7 @@ def _answer(raw: RawResponse, chat: ChatResponse, fault: str | None, tokens_of: 
     output = None if generated is None else generated - _hidden_tokens(chat, generated)
     cached = _count(_details(chat.usage, "prompt_tokens_details").get("cached_tokens"))
     times = [chat.chunks[number].at_ns for number in chat.arrived]
-    tokens = _counted(chat, generated, tokens_of) or _one_each(len(times), output, chat.finish)
+    tokens = _count_tokens(chat, generated, tokens_of) or _one_each(len(times), output, chat.finish)
     sizes: list[int] | list[None] = chat.sizes if None in tokens else [None] * len(times)
     return Answer(
         raw.sent_ns,
@@ -243,7 +243,7 @@ def _details(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return details if isinstance(details, dict) else {}
 
 
-def _counted(chat: ChatResponse, generated: int | None, tokens_of: TokensOf | None) -> list[int] | None:
+def _count_tokens(chat: ChatResponse, generated: int | None, tokens_of: TokensOf | None) -> list[int] | None:
     """Return the tokens of each arrival from the counts in the chunks; None where counts are missing or contradictory.
 
     Tokens counted in a chunk without text belong to the next arrival.
@@ -277,13 +277,13 @@ def _one_each(arrivals: int, output: int | None, finish: str | None) -> list[int
     return [1] * arrivals if output is not None and output - arrivals in silent else [None] * arrivals
 
 
-def _joined(pieces: list[str]) -> str:
+def _join_pieces(pieces: list[str]) -> str:
     """Join pieces, and the halves of characters that a server cut in two and escaped apart."""
     return "".join(pieces).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _whole_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = {name: _joined([text]) for name, text in call["function"].items()}
+    function = {name: _join_pieces([text]) for name, text in call["function"].items()}
     return {**call, "function": function}
 
 

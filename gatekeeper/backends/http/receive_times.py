@@ -19,7 +19,7 @@ from itertools import accumulate, islice
 from operator import sub
 
 _SO_TIMESTAMPNS = 35
-"""Of the socket and of its ancillary data (asm-generic/socket.h); Python has no name for it."""
+"""The option of the socket and the type of its ancillary data (asm-generic/socket.h); Python has no name for it."""
 _TIMESPEC = struct.Struct("@ll")
 _ANCILLARY_BYTES = 64
 _PAIRS = 5

@@ -19,7 +19,7 @@ from gatekeeper.core.records import Likely, Scored
 LIKELIEST = 5
 """Tokens at each place that are requested with their log-probabilities."""
 _MOST_LIKELY = 32
-"""Of a place that are read, however many a server sends."""
+"""Likeliest tokens of a place that are read, however many a server sends."""
 _MOST_TEXT = 1 << 10
 """Characters or bytes of one token: the longest in the vocabularies of chat models have under 300."""
 _ROUNDED = 1e-3
@@ -42,7 +42,7 @@ class Beginning:
     """The beginning of an answer that is to be read as a part of the prompt."""
 
     fields: Mapping[str, Any]
-    """Of the request that was answered."""
+    """The fields of the request that was answered."""
     answer: Scored
     """Its first tokens."""
     folder: Path | None

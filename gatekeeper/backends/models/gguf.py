@@ -40,7 +40,7 @@ _TENSORS: dict[int, tuple[str, int, int]] = {
 _MOST_HEADER = 128 << 20
 """Bytes; the tokens of the largest vocabularies take a tenth of it."""
 _MOST_DIMENSIONS = 8
-"""Of a tensor; llama.cpp has four."""
+"""Dimensions of a tensor; llama.cpp has four."""
 _LEVELS = 8
 """Arrays inside each other; the format's own keys have one."""
 

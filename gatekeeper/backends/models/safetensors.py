@@ -11,7 +11,7 @@ from gatekeeper.core.system.own_command import hub_command
 from gatekeeper.core.text import some
 
 MOST_BYTES = 256 << 20
-"""Of one JSON file of a model, and of the header of its weights: the largest tokenizers have 40 MB."""
+"""Bytes of one JSON file of a model, and of the header of its weights: the largest tokenizers have 40 MB."""
 SUFFIX, INDEX = ".safetensors", "model.safetensors.index.json"
 _SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})\.safetensors")
 

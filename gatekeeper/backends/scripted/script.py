@@ -130,7 +130,7 @@ class Drift(InputTable):
     after: Seconds = Field(default=0.0, ge=0)
     arm: Literal["both", "plain", "candidate"] = "both"
     since: Literal["run", "start"] = "run"
-    """Of the backend, or of the process that answers, which warms up; a drift of acceptance is always of the run."""
+    """Start of the backend, or of the process that answers, which warms up; acceptance always drifts with the run."""
 
     def factor(self, seconds: float) -> float:
         """Return what the drifting value is multiplied with, *seconds* after it began."""
@@ -321,7 +321,7 @@ class Script(Behaviour):
 
     @field_validator("sight")
     @classmethod
-    def _seen(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_sight(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         allowed = [member.name.lower() for member in Sight if member.name]
         for name in names:
             if name not in allowed:

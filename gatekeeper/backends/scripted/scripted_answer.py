@@ -136,8 +136,8 @@ def plan_answer(context: AnswerContext) -> PlannedAnswer:
     if context.arm == "candidate":
         flipped = flipped_places(context, words)
         words = _flip(words, flipped)
-        calls = (*calls[:-1], _spaced(calls[-1])) if flipped and calls else calls
-        words = _worded(words, behaviour.wording)
+        calls = (*calls[:-1], _add_space(calls[-1])) if flipped and calls else calls
+        words = _reword_tokens(words, behaviour.wording)
     limit = max(1, len(words) // 2) if context.short else context.request.max_tokens
     tokens = words[:limit]
     jitter, sigma = script.draw("token", number), script.noise.token
@@ -152,7 +152,7 @@ def plan_answer(context: AnswerContext) -> PlannedAnswer:
         drafted, bursts = _speculate(context, len(tokens), jitter)
         if (ratio := behaviour.exact_ratio(context.draft_tokens)) is not None:
             pace = (fmean(plain[1:]) if plain[1:] else 0.0) / ratio
-            bursts = _paced(bursts, pace, by_round=script.arrivals == "round")
+            bursts = _stretch_gaps(bursts, pace, by_round=script.arrivals == "round")
         alone = behaviour.first == "prefill"
         most = context.request.max_tokens - alone
         rounds = count_rounds(drafted[alone:], draft_tokens=context.draft_tokens, max_tokens=most)
@@ -211,7 +211,7 @@ def flipped_places(context: AnswerContext, tokens: Sequence[str]) -> frozenset[i
     spaced = [place for place, token in enumerate(tokens) if token[:1].isspace()]
     chance, draw = context.behaviour.flips * len(tokens) / max(1, len(spaced)), context.draw("flips")
     flipped = frozenset(place for place in spaced if draw.random() < chance)
-    calls = tuple(map(_spaced, context.known.calls))
+    calls = tuple(map(_add_space, context.known.calls))
     rewritten = Answer(0, 1, text="".join(_flip(tokens, flipped)), tool_calls=calls)
     return frozenset() if flipped and context.canary.grade(rewritten) is False else flipped
 
@@ -220,13 +220,13 @@ def _flip(tokens: Sequence[str], places: frozenset[int]) -> tuple[str, ...]:
     return tuple(token[0] + token if place in places else token for place, token in enumerate(tokens))
 
 
-def _spaced(call: dict[str, Any]) -> dict[str, Any]:
+def _add_space(call: dict[str, Any]) -> dict[str, Any]:
     """Return a tool call whose arguments are the same value in other words."""
     function = call["function"]
     return {**call, "function": {**function, "arguments": f"{function['arguments']} "}}
 
 
-def _worded(tokens: tuple[str, ...], wording: str) -> tuple[str, ...]:
+def _reword_tokens(tokens: tuple[str, ...], wording: str) -> tuple[str, ...]:
     """Return the tokens as a system writes them that changes every word, or says each twice."""
     if wording == "twice":
         return tuple(token + token for token in tokens)
@@ -271,7 +271,7 @@ def _speculate(context: AnswerContext, length: int, jitter: random.Random) -> tu
     return drafted, bursts
 
 
-def _paced(bursts: list[Burst], token_s: float, *, by_round: bool) -> list[Burst]:
+def _stretch_gaps(bursts: list[Burst], token_s: float, *, by_round: bool) -> list[Burst]:
     """Stretch the gaps after the first burst so that each of its later tokens takes *token_s* seconds.
 
     A decode rate leaves out the tokens of the first burst and counts the time from its first arrival, which is its last

@@ -90,7 +90,7 @@ class ScriptedBackend:
         self._lanes: list[int] = []
         """When each of several concurrent virtual streams is free again."""
         self._known: dict[int, KnownCanary] = {}
-        """By the identity of a canary; it is kept, so that this is of no other one."""
+        """Canaries by their identity; each is kept, so that no other one has the same."""
 
     def residence(self, setting: Setting) -> str:
         """Return the draft, or `plain`."""
@@ -116,11 +116,11 @@ class ScriptedBackend:
 
     def context(self, request: DecodeRequest, **varying: Any) -> AnswerContext:
         """Return what the answer to *request* depends on; *varying* is what differs from answer to answer."""
-        known, knobs = self.known(request.canary), dict(request.setting)
+        known, knobs = self.interpret_canary(request.canary), dict(request.setting)
         length = knobs.get("num_draft_tokens") or knobs.get("block_size") or known.behaviour.num_draft_tokens
         return AnswerContext(self.script, known, resolve(request), draft_tokens=length, **varying)
 
-    def known(self, canary: Canary) -> KnownCanary:
+    def interpret_canary(self, canary: Canary) -> KnownCanary:
         """Return what the script makes of *canary*."""
         if (known := self._known.get(id(canary))) is None:
             known = self._known[id(canary)] = KnownCanary(canary, self.script)
@@ -255,13 +255,13 @@ class ScriptedTarget:
 
 
 class _Gaps:
-    """By how much the target's best logit leads its second while it decodes plainly."""
+    """How far the target's best logit leads its second while it decodes plainly."""
 
     def __init__(self, plain: AnswerContext) -> None:
         self.tokens = plan_answer(plain).tokens
         self._gap, self._flipped = plain.behaviour.gap, flipped_places(plain, self.tokens)
         self.moved = 2 * FLIPPED if plain.behaviour.flips else 0.0
-        """By how much reading a prompt moves them."""
+        """How far reading a prompt moves them."""
 
     def at(self, place: int) -> float | None:
         """Return the gap at a place."""
@@ -410,7 +410,7 @@ class ScriptedSystem(ScriptedTarget, RunningSystem):
         """Return what every time of an arm is multiplied with, by where the request lies on each axis."""
         where = {
             "temperature": request.sampling.temperature,
-            "context": self._backend.known(request.canary).prompt_tokens,
+            "context": self._backend.interpret_canary(request.canary).prompt_tokens,
             "max_tokens": request.sampling.max_tokens,
             "concurrency": streams,
         }

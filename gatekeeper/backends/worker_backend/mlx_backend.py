@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gatekeeper.backends.backend_facts import BackendFacts
-from gatekeeper.backends.server_process import installed, installed_beside
+from gatekeeper.backends.server_process import find_versions, installed_beside
 from gatekeeper.backends.worker_backend.worker_backend import READS_TARGET, SEEN_IN_ANSWERS, Commands, WorkerBackend
 from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
 from gatekeeper.backends.worker_backend.worker_protocol import Greeting
@@ -58,7 +58,7 @@ class MlxBackend(WorkerBackend):
         """Return the versions of the environment of the workers: this process's, or that of the SLO's program."""
         if self._subject.program is not None:
             return installed_beside(self._subject.program[0], _PACKAGES)
-        return {"python": platform.python_version(), **installed(*_PACKAGES)}
+        return {"python": platform.python_version(), **find_versions(*_PACKAGES)}
 
     def _first_greeting(self, draft: str | None) -> Greeting:
         del draft

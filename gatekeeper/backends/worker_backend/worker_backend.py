@@ -60,7 +60,7 @@ class Commands:
     folder: Path
     """The working directory of the programs: the SLO file's folder, which paths are relative to."""
 
-    def filled(self, target: str, draft: str | None) -> list[str]:
+    def fill_command(self, target: str, draft: str | None) -> list[str]:
         """Return one arm's command line; raise InputError where its program is missing."""
         words = self.drafting if draft is not None or self.plain is None else self.plain
         if not (chosen := [word for word in words if draft is not None or "{draft}" not in word]):
@@ -181,7 +181,7 @@ class WorkerBackend:
         return entries | ({} if self._commands.plain is None else _versions("plain worker", self._plain_greeting))
 
     def _launch(self, draft: str | None, log: Path) -> WorkerProcess:
-        command = self._commands.filled(self._subject.target, draft)
+        command = self._commands.fill_command(self._subject.target, draft)
         return WorkerProcess(command, log=log, folder=self._commands.folder, with_package=self._with_package)
 
     def _first_greeting(self, draft: str | None) -> Greeting:

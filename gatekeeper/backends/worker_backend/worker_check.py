@@ -29,7 +29,7 @@ TOKENS, FEW_TOKENS = 32, 4
 LENGTH = 4
 """The draft length of the requests that draft."""
 READ_TOKENS = 8
-"""Of an answer, for the requests that read tokens again."""
+"""Tokens of an answer, for the requests that read tokens again."""
 
 
 class PartState(StrEnum):
@@ -88,7 +88,7 @@ LOST = {
     "replay": ("replay_agreement and nll_delta are not measured", '"parted" and "nll", where the request has "replay"'),
     "widths": ("what numerics alone change is not measured", '"gaps", "wide_gaps", "unit" and "nll", for "widths"'),
 }
-"""By the word in `sees`: what is lost without it, and what to write."""
+"""What is lost without each word in `sees`, and what to write."""
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class _Trial:
     plain: list[Answer] = field(default_factory=list)
     drafted: list[Answer] = field(default_factory=list)
     read: dict[str, bool] = field(default_factory=dict)
-    """By the word in `sees`: whether a request that reads tokens again was answered."""
+    """Whether each word in `sees` had its request that reads tokens again answered."""
 
     @property
     def drafting(self) -> Setting:
@@ -232,7 +232,7 @@ HELD: dict[str, Callable[[Answer], bool]] = {
     "rounds": lambda answer: answer.rounds is not None,
     "prompt_time": lambda answer: answer.claims.prompt_seconds is not None,
 }
-"""By the word in `sees`: whether an answer holds it."""
+"""Whether an answer holds what each word in `sees` says."""
 
 
 def _contents(trial: _Trial) -> Iterator[ProtocolPart]:

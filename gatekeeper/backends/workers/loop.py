@@ -75,7 +75,7 @@ def _requests() -> SimpleQueue[dict[str, Any]]:
     return queue
 
 
-def installed(*names: str) -> dict[str, str]:
+def find_versions(*names: str) -> dict[str, str]:
     """Return the versions of those packages that are in this environment."""
     versions = {}
     for name in names:
@@ -88,4 +88,4 @@ def installed(*names: str) -> dict[str, str]:
 
 def release(name: str) -> tuple[int, ...]:
     """Return the first three numbers of a package's version; zeros where it is not installed."""
-    return tuple(int(number) for number in re.findall(r"\d+", installed(name).get(name, "0.0.0"))[:3])
+    return tuple(int(number) for number in re.findall(r"\d+", find_versions(name).get(name, "0.0.0"))[:3])

@@ -18,7 +18,7 @@ from mlx_lm import load
 from mlx_lm.sample_utils import make_sampler
 
 from gatekeeper.backends.workers.answer_parts import Token, answer_parts, generation
-from gatekeeper.backends.workers.loop import WorkerChannel, installed, release
+from gatekeeper.backends.workers.loop import WorkerChannel, find_versions, release
 from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.backends.workers.target_reader import TargetReader
 from gatekeeper.core.records import Rounds
@@ -79,13 +79,13 @@ class MlxLm:
             self.tokenizer,
             prompt,
             max_tokens=self.max_tokens,
-            sampler=self._sampled,
+            sampler=self._sample_tokens,
             **more,
             **self.reading,
         )
         return pieces
 
-    def _sampled(self, logprobs: Any) -> Any:
+    def _sample_tokens(self, logprobs: Any) -> Any:
         if not self.begun:
             self.begun.append(time.monotonic_ns())
         tokens = self.sampler(logprobs)
@@ -255,14 +255,14 @@ class MlxWorker:
                 return reader.widths(prompt, request["widths"], request["width"])
             if "replay" in request:
                 return reader.replay(request, prompt, request["rounds"])
-            return self._forced(reader, request, prompt)
+            return self._find_partings(reader, request, prompt)
         except Exception as error:  # noqa: BLE001  whatever the model raises is a fault of the reading
             return {"fault": f"{type(error).__name__}: {error}"}
 
-    def _forced(self, reader: TargetReader, request: dict[str, Any], prompt: list[int]) -> dict[str, Any]:
+    def _find_partings(self, reader: TargetReader, request: dict[str, Any], prompt: list[int]) -> dict[str, Any]:
         """Return where the target's greedy token is another than the given, and whether plain decoding ends there."""
         tokens = request["forced"]
-        parted = reader.forced(prompt, tokens, request["width"])
+        parted = reader.find_partings(prompt, tokens, request["width"])
         stops = [index for index, token in enumerate(tokens) if token in self.tokenizer.eos_token_ids]
         ended = stops == [len(tokens) - 1] if stops else len(tokens) == request["max_tokens"]
         return {"parted": parted, "ended": bool(ended and tokens)}
@@ -316,7 +316,7 @@ def main() -> None:
             "sees": [*SEES, "logits", "forced", "prompt_time", "replay", "widths"],
             "knobs": ["draft", "num_draft_tokens", *CONDITIONS],
             "shares_process": True,
-            "versions": installed("mlx", "mlx-lm", "transformers", "numpy"),
+            "versions": find_versions("mlx", "mlx-lm", "transformers", "numpy"),
         },
         lambda loading: MlxWorker(arguments.target, arguments.draft, channel.beat, loading, reading),
     )

@@ -77,7 +77,7 @@ def missing_hooks() -> list[str]:
     return lacks
 
 
-def tapped(stream_generate: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+def tap_stream(stream_generate: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
     """Return a *stream_generate* that records in the request's tally which tokens the draft proposed."""
 
     def noting(*args: Any, **kwargs: Any) -> Iterator[Any]:
@@ -132,7 +132,7 @@ def install() -> None:
         self.end_headers()
         self.wfile.write(content)
 
-    server.stream_generate = tapped(server.stream_generate)
+    server.stream_generate = tap_stream(server.stream_generate)
     handler.handle_completion = tallying
     handler.completion_usage_response = usage_with_rounds
     handler.do_GET = get_with_metrics

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gatekeeper.backends.backend_facts import BackendFacts
-from gatekeeper.backends.workers.loop import WorkerChannel, installed
+from gatekeeper.backends.workers.loop import WorkerChannel, find_versions
 from gatekeeper.backends.workers.rounds import count_rounds
 
 FACTS = BackendFacts(
@@ -192,7 +192,7 @@ def main() -> None:
             "sees": ["arrivals", "token_count", "text", "token_ids", "rounds", "plain", "cold"],
             "knobs": ["draft", "num_draft_tokens", "max_tokens"],
             "shares_process": True,
-            "versions": installed("recurrent-drafting", "mlx", "mlx-lm", "transformers", "numpy"),
+            "versions": find_versions("recurrent-drafting", "mlx", "mlx-lm", "transformers", "numpy"),
         },
         load,
     )

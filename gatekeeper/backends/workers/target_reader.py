@@ -35,7 +35,7 @@ class TargetReader:
         top: Any = mx.sort(logprobs.astype(mx.float32).flatten())[-2:].tolist()
         return _finite_or_none(top[1] - top[0])
 
-    def forced(self, prompt: list[int], tokens: Sequence[int], width: int) -> list[list[Any]]:
+    def find_partings(self, prompt: list[int], tokens: Sequence[int], width: int) -> list[list[Any]]:
         """Return where the greedy token is another than in *tokens*: the position, that token and its lead.
 
         *width* positions are read at once.

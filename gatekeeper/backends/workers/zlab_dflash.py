@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.backends.backend_facts import BackendFacts
-from gatekeeper.backends.workers.loop import WorkerChannel, installed
+from gatekeeper.backends.workers.loop import WorkerChannel, find_versions
 from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.records import Rounds
 
@@ -170,7 +170,7 @@ def main() -> None:
             "sees": [*SEES, "rounds", "plain", "logits", "forced", "widths"],
             "knobs": ["draft", "block_size", "temperature", "max_tokens", "thinking"],
             "shares_process": True,
-            "versions": installed("dflash", "mlx", "mlx-lm", "transformers", "numpy"),
+            "versions": find_versions("dflash", "mlx", "mlx-lm", "transformers", "numpy"),
         },
         load,
     )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.backends.dialect import scored
+from gatekeeper.backends.dialect import request_scores
 from gatekeeper.backends.dialects import llama_server, mlx_server
 from gatekeeper.backends.http.scores import (
     LIKELIEST,
@@ -112,7 +112,7 @@ def test_a_final_message_is_continued() -> None:
     places = [place("c", -0.5, ("c", -0.5), ("d", -2.0))]
     right, wrong = Asked(completion(places, 11)), Asked(completion(places, 12))
 
-    record, shifted = (by_final_message(scored, server, beginning(), 3) for server in (right, wrong))
+    record, shifted = (by_final_message(request_scores, server, beginning(), 3) for server in (right, wrong))
 
     assert record is not None
     assert ((1.5, "c"), None) == (record.lead, shifted)
@@ -127,11 +127,11 @@ def test_a_template_writes_the_beginning(tmp_path: Path) -> None:
     """
     server = Asked(completion([place("c", -0.5, ("c", -0.5), ("d", -2.0))], 11))
 
-    record = by_template(scored, server, beginning(folder=MODELS["little-target"]), 1)
+    record = by_template(request_scores, server, beginning(folder=MODELS["little-target"]), 1)
 
     assert record is not None
     assert (1.5, "c") == record.lead
-    assert by_template(scored, Asked(), beginning(folder=tmp_path), 1) is None
+    assert by_template(request_scores, Asked(), beginning(folder=tmp_path), 1) is None
     options = server.requests[0][1]["chat_template_kwargs"]
     assert options["chat_template"].startswith((chat_template(MODELS["little-target"]) or "-").removesuffix("\n"))
     assert "ab" in options.values()
@@ -144,13 +144,13 @@ def test_llama_server_reads_numbers_after_its_own_prompt() -> None:
     document = {"completion_probabilities": [place("c", -0.5, ("c", -0.5), ("d", -2.0))]}
     server = Asked({"prompt": "<hi>"}, document)
 
-    record = llama_server.continued(server, beginning(), 4)
+    record = llama_server.continue_answer(server, beginning(), 4)
 
     assert record is not None
     assert (1.5, "c") == record.lead
     assert ["<hi>", 5, 6] == server.requests[1][1]["prompt"]
     assert (4, False) == (server.requests[1][1]["n_predict"], server.requests[1][1]["cache_prompt"])
-    assert llama_server.continued(Asked(None), beginning(), 1) is None
+    assert llama_server.continue_answer(Asked(None), beginning(), 1) is None
 
 
 LISTED = [{"id": 6, "token": "b", "logprob": -2.0}, {"id": 5, "token": "ab", "logprob": -0.5}]
@@ -164,7 +164,7 @@ def test_mlx_server_tells_tokens_and_likeliest_ones_apart() -> None:
     written = [{"id": 6, "logprob": -2.0}]
     server = Asked(completion([{**LISTED[0], "top_logprobs": LISTED}]), completion(written))
 
-    record = mlx_server.scored(server, {"messages": []})
+    record = mlx_server.request_scores(server, {"messages": []})
 
     assert record is not None
     assert (("#6",), ("b",)) == (record.tokens, record.spelled)
@@ -180,7 +180,7 @@ def test_the_likeliest_tokens_that_spell_an_answer_of_mlx_server_are_its_tokens(
     listed = [{**tokens[0], "top_logprobs": tokens} for tokens in (LISTED, END)]
     server = Asked(completion(listed))
 
-    record = mlx_server.scored(server, {"messages": []})
+    record = mlx_server.request_scores(server, {"messages": []})
 
     assert record is not None
     assert (("#5", "#0"), (-0.5, -0.1), ("ab", "<end>")) == (record.tokens, record.logprobs, record.spelled)
