@@ -66,7 +66,7 @@ def errors() -> float:
 
 def evidence(every_s: float) -> float:
     """Return the evidence that a fall needs, if a value comes every so many seconds."""
-    return fall_detection.needed(MONTH_S / every_s, errors())
+    return fall_detection.compute_needed_evidence(MONTH_S / every_s, errors())
 
 
 def accepted(mean: float, differ: float, count: int, random: np.random.Generator) -> np.ndarray:

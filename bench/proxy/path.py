@@ -119,7 +119,7 @@ async def main(rounds: int) -> None:
             for _ in range(max(2, rounds // count)):
                 await asyncio.sleep(PAUSE_S)
                 *times, wrote = await measure(proxy, proxy._runner.server, count)
-                await proxy.recorded()
+                await proxy.wait_until_recorded()
                 writes += wrote
                 for column, found in zip(columns, times, strict=True):
                     column.extend(found)

@@ -26,7 +26,7 @@ DECODE_TIMES = (
 END = re.compile(rb'\[DONE\]|"finish_reason" ?: ?"')
 """What only the last lines of a completion's stream hold."""
 MOST_LINE = 1 << 20
-"""Of a longer line, which is no event of a stream, the end alone is read."""
+"""A longer line is no event of a stream, and its end alone is read."""
 MOST_REPORTS = 8
 """Last lines of a stream with a report that are read: one has the usage, one what was drafted.
 

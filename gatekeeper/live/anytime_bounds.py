@@ -56,7 +56,7 @@ class Moments:
         self._add_waiting()
         return self._sums / self.n
 
-    def centred(self) -> Floats:
+    def multiply_deviations(self) -> Floats:
         """Return the products of deviations from the mean."""
         self._add_waiting()
         return self._products - np.outer(self._sums, self._sums) / self.n
@@ -78,7 +78,7 @@ def ratio(treated: Moments, control: Moments, error: float, least: int) -> Estim
     n = min(treated.n, control.n)
     if n < least:
         return Missing(f"{n} conversations in the smaller arm, {least} needed", treated.n + control.n)
-    arms = [(arm.centred(), arm.n, arm.mean) for arm in (treated, control)]
+    arms = [(arm.multiply_deviations(), arm.n, arm.mean) for arm in (treated, control)]
     within = arms[0][0] + arms[1][0]
     inverse = np.linalg.pinv(within[:-1, :-1], rcond=1e-10, hermitian=True)
     contrast = np.append(-inverse @ within[:-1, -1], 1.0)
@@ -124,12 +124,12 @@ def share(count: float, n: int, error: float) -> tuple[float, float]:
     mixture = math.lgamma(count + 0.5) + math.lgamma(n - count + 0.5) - math.lgamma(n + 1) - math.log(math.pi)
     limit = -math.log(error)
 
-    def excluded(p: float) -> float:
+    def exclude_share(p: float) -> float:
         """Return what is more than 0 where *p* is excluded."""
         fit = (count * math.log(p) if count else 0.0) + ((n - count) * math.log1p(-p) if n - count else 0.0)
         return mixture - fit - limit
 
     def edge(outside: float) -> float:
-        return root(excluded, min(max(count / n, 1e-12), 1 - 1e-12), outside)
+        return root(exclude_share, min(max(count / n, 1e-12), 1 - 1e-12), outside)
 
     return 0.0 if count == 0 else edge(1e-300), 1.0 if count == n else edge(1 - 1e-16)

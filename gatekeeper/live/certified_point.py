@@ -38,7 +38,7 @@ class CertifiedPoint:
     added: Mapping[str, Any]
     """Fields of the certified requests that the proxy adds: whether the server's prompt cache is used."""
     longest_prompt: int | None
-    """In tokens; None where they were not counted."""
+    """Tokens of the longest prompt; None where they were not counted."""
     longest_format: int
     """Bytes of the longest certified response format."""
     dialect: Dialect
@@ -124,13 +124,13 @@ class CertifiedPoint:
         if name.startswith("messages"):
             return f"{shown_name} of the request is not as canaries have it"
         if name in added:
-            return f"{shown_name} of the request is not the certified one, {_shown(added[name])}"
+            return f"{shown_name} of the request is not the certified one, {_show_value(added[name])}"
         if name not in nearest:
             return f"no certified request like it had {shown_name}"
-        certified_value = _shown(nearest[name])
+        certified_value = _show_value(nearest[name])
         if name not in asked_for:
             return f"the request has no {shown_name}, certified with {certified_value}"
-        return f"{shown_name} of the request is {_shown(asked_for[name])}, certified with {certified_value}"
+        return f"{shown_name} of the request is {_show_value(asked_for[name])}, certified with {certified_value}"
 
     def _compare_prompt(self, conditions: RequestConditions, text_tokens: int | None) -> str | None:
         if self.longest_prompt is None:
@@ -171,6 +171,6 @@ def _differing(asked_for: Mapping[str, str], certified: Mapping[str, str]) -> It
             yield name
 
 
-def _shown(value: str) -> str:
+def _show_value(value: str) -> str:
     """Return a compared value for people; a text is not shown."""
     return value if SHOWN_VALUE.fullmatch(value) else "another value"

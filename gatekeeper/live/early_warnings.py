@@ -34,10 +34,10 @@ class EarlyWarnings:
         self._backend = backend
         self._failing: set[str] = set()
         self._reports: dict[str, bool] = {}
-        """By workload: whether any drafted answer reported its acceptance."""
+        """Whether any drafted answer of each workload reported its acceptance."""
         self._raised: set[tuple[str, str]] = set()
 
-    def answered(self, generation: Generation) -> EarlyWarning | None:
+    def check_answer(self, generation: Generation) -> EarlyWarning | None:
         """Return a warning at the first failed answer of a workload, and at the next successful one."""
         name, fault = generation.workload, generation.answer.fault
         if fault is not None:

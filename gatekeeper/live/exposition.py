@@ -150,7 +150,7 @@ class Exposition:
         self._registry.register(_Gauges(PROXY, PROXY_GAUGES, lambda: proxy_points(routes)))
         self._child = lru_cache(maxsize=1024)(lambda metric, *labels: metric.labels(*labels))
 
-    def ended(self, ended: EndedRequest) -> None:
+    def count_request(self, ended: EndedRequest) -> None:
         """Count a request that has ended."""
         workload, target = ended.decision.workload, ended.target
         self._child(self._requests, workload, target, ended.decision.rule, str(ended.status or "none")).inc()
@@ -183,7 +183,7 @@ def replace_file(path: Path, text: str) -> str | None:
 
 
 @contextmanager
-def served(host: str, port: int, text: Callable[[], str], *, names: Iterable[str] = ()) -> Iterator[str]:
+def serve_metrics(host: str, port: int, text: Callable[[], str], *, names: Iterable[str] = ()) -> Iterator[str]:
     """Serve what *text* returns while the context is open; yield the address, which may have further *names*."""
 
     class Handler(SmallHandler):

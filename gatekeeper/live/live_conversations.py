@@ -61,23 +61,23 @@ class Conversations:
         Without a session and without messages it is a conversation of its own.
         """
         if session is not None:
-            key = self._keyed(b"session" + session.encode("utf-8", "surrogatepass"))
+            key = self._hash_with_key(b"session" + session.encode("utf-8", "surrogatepass"))
             return self._keep(key, self._kept[key][0] if key in self._kept else self._new(), 0)
         if not prefixes:
             return self._new()
-        key = self._keyed(prefixes[-1])
+        key = self._hash_with_key(prefixes[-1])
         conversation, repeats = self._kept.get(key, (None, 0))
         if conversation is not None and repeats < MOST_REPEATS:
             return self._keep(key, conversation, repeats + 1)
         for prefix in prefixes[-2 : -MOST_BACK - 1 : -1]:  # mostly the second is it: the others are never hashed
-            if (kept := self._kept.get(self._keyed(prefix))) is not None:
+            if (kept := self._kept.get(self._hash_with_key(prefix))) is not None:
                 return self._keep(key, kept[0], 0)
         return self._keep(key, self._new(), 0)
 
     def _new(self) -> LiveConversation:
         return LiveConversation(secrets.token_hex(8), self._draw())
 
-    def _keyed(self, digest: bytes) -> bytes:
+    def _hash_with_key(self, digest: bytes) -> bytes:
         return hashlib.blake2b(digest, digest_size=_BYTES, key=self._key).digest()
 
     def _keep(self, key: bytes, conversation: LiveConversation, repeats: int) -> LiveConversation:

@@ -86,7 +86,7 @@ class Rows(NamedTuple):
 
     speed: Row | None
     whole: Row | None
-    """Of the whole answer."""
+    """The row of the whole answer."""
     ttft: Row | None
 
 
@@ -226,7 +226,7 @@ class Benefit:
     overlap: float
     speed: Estimate | Missing
     whole: Estimate | Missing
-    """Of whole answers, which hold the time of the prompt: a prompt cache that is warm in one arm alone moves it."""
+    """The ratio of whole answers, the time of the prompt too: a prompt cache that is warm in one arm alone moves it."""
     untimed: int
     """Answers that showed no decode speed."""
     ttft: Estimate | Missing
@@ -370,22 +370,24 @@ def _loss(workload: str, span: Span, policy: Policy, error: float, now: Instant)
         )
         measured = show_ratio(speed.center, speed.lo, speed.hi)
         reason = f"{about}: decode speed {measured} of plain decoding's by {counts}{at_load}"
-        return _crossed(workload, DECODE_RATIO, speed, reason, now, at_least=least)
+        return _fail_guard(workload, DECODE_RATIO, speed, reason, now, at_least=least)
     answers = span.ratio("whole", error) if whole else None
     if isinstance(answers, Estimate) and answers.hi < min(least, 1.0):  # the prompt's time brings it nearer to 1
         measured = show_ratio(answers.center, answers.lo, answers.hi)
         reason = f"{about}: whole answers at {measured} of plain decoding's speed by {counts}"
-        return _crossed(workload, ANSWER_RATIO, answers, reason, now, at_least=min(least, 1.0))
+        return _fail_guard(workload, ANSWER_RATIO, answers, reason, now, at_least=min(least, 1.0))
     (lo, hi), (_, most) = span.failures(error)
     if lo > most:
         reason = f"{about}: {lo:.1%} to {hi:.1%} of the speculative answers fail, at most {most:.1%} of the plain ones"
         arm = span.arms["speculative"]
         share = Estimate(arm.failed / arm.conversations, lo, hi, arm.conversations)
-        return _crossed(workload, "error_rate", share, reason, now, at_most=max(most, 0.0))
+        return _fail_guard(workload, "error_rate", share, reason, now, at_most=max(most, 0.0))
     return None
 
 
-def _crossed(workload: str, metric: str, estimate: Estimate, reason: str, now: Instant, **bound: float) -> GuardResult:
+def _fail_guard(
+    workload: str, metric: str, estimate: Estimate, reason: str, now: Instant, **bound: float
+) -> GuardResult:
     guard = LiveGuard.model_validate(
         {"metric": metric, **bound, "for": 0.0, "workloads": (workload,), "why": "proven on live requests"}
     )

@@ -32,7 +32,7 @@ NOT_ITS_FAULT = frozenset({CLIENT_LEFT, STOPPED, UNREADABLE, NOT_PLAIN, OWN_LIMI
 """Ends of an answer that say nothing of the server."""
 UNDECIDED = RequestDecision("unknown", "none", False, "")
 MOST_COUNT = 2**53
-"""Of the tokens that a server says it counted: a float holds every whole number up to here."""
+"""Most tokens that a server may say it counted: a float holds every whole number up to here."""
 LIMIT = 64_000_000
 """Bytes after which live.jsonl is renamed to live.jsonl.1: about 100,000 requests a file."""
 REPLIES = ("content", "text")
@@ -241,8 +241,8 @@ def _private(path: Path) -> int:
 
 def answer_of(content: bytes, *, streamed: bool) -> dict[str, Any]:
     """Return the text, reasoning, tool calls and end of an answer, as its server wrote them."""
-    pieces = (_parsed(line[5:]) for line in content.splitlines() if line.startswith(b"data:"))
-    documents = [piece for piece in pieces if isinstance(piece, dict)] if streamed else [_parsed(content)]
+    pieces = (_parse_json(line[5:]) for line in content.splitlines() if line.startswith(b"data:"))
+    documents = [piece for piece in pieces if isinstance(piece, dict)] if streamed else [_parse_json(content)]
     texts: dict[str, list[str]] = {"text": [], "reasoning": []}
     calls: dict[int, dict[str, str]] = {}
     finish = None
@@ -268,7 +268,7 @@ def _add_calls(calls: dict[int, dict[str, str]], written: object) -> None:
                 texts[key] += str(function.get(key) or "")
 
 
-def _parsed(text: bytes) -> Any:
+def _parse_json(text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

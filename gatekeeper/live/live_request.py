@@ -17,7 +17,7 @@ from gatekeeper.live.request_fields import (
     PROMPTS,
     RequestConditions,
     highest_of,
-    listed,
+    list_items,
     messages_of,
     read_conditions,
     text_of,
@@ -68,7 +68,7 @@ class LiveRequest:
     prefixes: tuple[bytes, ...] = field(default=(), repr=False)
     """A digest after each message, by which its conversation is recognized."""
     text_tokens: int | None = None
-    """Of the texts of its prompt, as the model's tokenizer counts them; None where they were not counted."""
+    """Tokens of the texts of its prompt, as the model's tokenizer counts them; None where they were not counted."""
     conditions_of_long: RequestConditions | None = None
     """Where its body is not here."""
 
@@ -187,7 +187,7 @@ def _prefixes(
     path: str, key_digest: str, body: Mapping[str, Any], texts: Sequence[tuple[str, str]]
 ) -> tuple[bytes, ...]:
     """Return a digest after each message, or of a prompt without messages; path, client and model are in each."""
-    others = [item for item in listed(body.get("input")) if isinstance(item, dict)]
+    others = [item for item in list_items(body.get("input")) if isinstance(item, dict)]
     texts = [*texts, *((str(item.get("role")), text_of(item.get("content"))) for item in others)]
     if not texts:
         texts = [("prompt", text) for name in ("prompt", "input") if (text := text_of(body.get(name)))]
@@ -195,17 +195,17 @@ def _prefixes(
     return prefix_digests(repr(before), texts) if texts else ()
 
 
-def merged(body: Mapping[str, Any], *patches: Mapping[str, Any]) -> bytes:
+def merge_patches(body: Mapping[str, Any], *patches: Mapping[str, Any]) -> bytes:
     """Return a body with *patches* (RFC 7396): their fields replace its own, and null removes one.
 
     Another spelling of a field's name goes, too: Go's servers, such as Ollama, do not tell upper case from lower.
     """
     for patch in patches:
-        body = _merged(body, patch)
+        body = _merge_patch(body, patch)
     return json.dumps(body).encode()
 
 
-def _merged(body: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_patch(body: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     folded = {name.casefold() for name in patch}
     table = {name: value for name, value in body.items() if name in patch or name.casefold() not in folded}
     for name, value in patch.items():
@@ -213,7 +213,7 @@ def _merged(body: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]
         if value is None:
             table.pop(name, None)
         elif isinstance(value, Mapping):
-            nested = _merged(inner if isinstance(inner, Mapping) else {}, value)
+            nested = _merge_patch(inner if isinstance(inner, Mapping) else {}, value)
             if nested or isinstance(inner, Mapping):  # a patch that only removes something adds no empty table
                 table[name] = nested
         else:

@@ -48,7 +48,7 @@ class LongRequests:
             return content
         try:
             if request.body is not None:
-                return live_request.merged(request.body, *changes)
+                return live_request.merge_patches(request.body, *changes)
             return await self._run_in_process(_merge, content, changes)
         except (ValueError, RecursionError) as error:  # nested too deeply, or a number that no text can hold
             raise UnreadableBodyError from error
@@ -79,4 +79,4 @@ def _read(path: str, headers: Mapping[str, str], content: bytes) -> LiveRequest:
 
 
 def _merge(content: bytes, patches: Sequence[Mapping[str, Any]]) -> bytes:
-    return live_request.merged(live_request.read_request("", {}, content).body or {}, *patches)
+    return live_request.merge_patches(live_request.read_request("", {}, content).body or {}, *patches)

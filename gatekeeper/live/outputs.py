@@ -137,13 +137,15 @@ class Outputs:
         config, wall = self._config, self._clock.wall
         owner = {"since": stamp(wall()), "policy": str(config.policy), "url": self._url}
         with ExitStack() as stack:
-            stack.enter_context(overlay_file.locked(config.overlay_path, owner=owner, option="--overlay"))
+            stack.enter_context(overlay_file.hold_lock(config.overlay_path, owner=owner, option="--overlay"))
             overlay_file.check_writable(config.overlay_path)
-            stack.enter_context(overlay_file.locked(config.log_path, owner=owner, option="--log"))
+            stack.enter_context(overlay_file.hold_lock(config.log_path, owner=owner, option="--log"))
             self._log = stack.enter_context(Log(config.log_path, wall=wall, state=self._state))
             self.has_new_log = self._log.is_new
             if config.listen is not None:
-                address = stack.enter_context(exposition.served(*config.listen, self.metrics, names=config.host_names))
+                address = stack.enter_context(
+                    exposition.serve_metrics(*config.listen, self.metrics, names=config.host_names)
+                )
                 self.say(f"metrics: {address}", terminal_lines.GOOD)
             self._stack = stack.pop_all()
         return self
@@ -204,7 +206,7 @@ class Outputs:
             self.note("textfile_failed", because=self._textfile_fault)
             self.say(self._textfile_fault, terminal_lines.WARNING)
 
-    def changed(self, change: RouteChange) -> None:
+    def announce_change(self, change: RouteChange) -> None:
         """Log and show a change, before acting on it."""
         self.note(CHANGE, **document_of(change))
         self.say(*terminal_lines.route_changed(change))

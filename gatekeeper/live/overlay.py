@@ -85,7 +85,7 @@ def utc_seconds(instant: datetime) -> str:
 
 
 @contextmanager
-def locked(path: Path, *, owner: Mapping[str, Any], option: str) -> Iterator[None]:
+def hold_lock(path: Path, *, owner: Mapping[str, Any], option: str) -> Iterator[None]:
     """Hold the lock of a watch on *path* and write its *owner* into it; *option* sets another path.
 
     Raise HostLacksError, with the holder, if another watch holds it.
@@ -151,7 +151,7 @@ class PublishedRoutes:
     """What the overlay on disk says of the routes of one certificate."""
 
     routes: Mapping[str, tuple[Setting | None, str]] = field(default_factory=dict)
-    """By workload: the setting that it may speculate with, None for plain decoding; and why."""
+    """The setting that each workload may speculate with, None for plain decoding; and why."""
     damage: str | None = None
 
 

@@ -240,7 +240,9 @@ class _ShownRoute:
 def render(routes: RequestRoutes, day: LiveDay, now_ns: int) -> str:
     """Return the page as it is at *now_ns*."""
     shown_routes = _shown_routes(routes, day, now_ns)
-    parts = [_cards(routes.policy, shown_routes, day, now_ns), _unrouted(routes, day, now_ns)] if routes.policy else []
+    parts = (
+        [_cards(routes.policy, shown_routes, day, now_ns), _list_unrouted(routes, day, now_ns)] if routes.policy else []
+    )
     head = _head(routes, shown_routes, day, now_ns)
     return write_page("gatekeeper proxy", head, [part for part in parts if part is not None])
 
@@ -248,7 +250,7 @@ def render(routes: RequestRoutes, day: LiveDay, now_ns: int) -> str:
 def _shown_routes(routes: RequestRoutes, day: LiveDay, now_ns: int) -> list[_ShownRoute]:
     shown_routes = []
     for name, route in routes.routes.items():
-        certified = _certified(routes.policy, route) if routes.policy is not None else None
+        certified = _find_certified_ratio(routes.policy, route) if routes.policy is not None else None
         speculates, benefit = route.speculation and not routes.is_stale, routes.evidence.benefit(name)
         parts, requests = day.of(name, now_ns), _requests(day, name, now_ns)
         whole = routes.policy is not None and whole_answers_count(routes.policy)
@@ -256,7 +258,7 @@ def _shown_routes(routes: RequestRoutes, day: LiveDay, now_ns: int) -> list[_Sho
     return shown_routes
 
 
-def _certified(policy: Policy, route: OverlayRoute) -> Estimate | None:
+def _find_certified_ratio(policy: Policy, route: OverlayRoute) -> Estimate | None:
     certified = policy.route_of(route.workload)
     in_force = {knob: value for knob, value in route.setting if value is not None}
     ratio = certified.measured.throughput_ratio
@@ -308,10 +310,10 @@ def _cards(policy: Policy, shown_routes: Sequence[_ShownRoute], day: LiveDay, no
         )
         for route in shown_routes
     ]
-    return section("Routes", el("div", *cards, class_="cards"), _untimed(day, now_ns), about=ABOUT)
+    return section("Routes", el("div", *cards, class_="cards"), _describe_untimed(day, now_ns), about=ABOUT)
 
 
-def _untimed(day: LiveDay, now_ns: int) -> Markup | None:
+def _describe_untimed(day: LiveDay, now_ns: int) -> Markup | None:
     """Say how many answers came without token counts, and what a client sends to get them; None where all had them."""
     parts = [part for name in day.workloads for part in day.of(name, now_ns)]
     uncounted, total = sum(part.uncounted for part in parts), count_requests(parts)
@@ -385,7 +387,7 @@ def _requests(day: LiveDay, name: str, now_ns: int) -> str:
     return f"{count_requests(day.workloads[name].within(HOUR_S, now_ns))} in the last hour, {total}"
 
 
-def _unrouted(routes: RequestRoutes, day: LiveDay, now_ns: int) -> Markup | None:
+def _list_unrouted(routes: RequestRoutes, day: LiveDay, now_ns: int) -> Markup | None:
     """Return the requests that have no route; None where every one has one."""
     names = [name for name in day.workloads if name not in routes.routes]
     if not names:

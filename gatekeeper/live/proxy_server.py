@@ -113,17 +113,17 @@ class ProxyServer:
                 if not self.routes.in_flight:
                     break
                 await asyncio.sleep(0)
-            await self.recorded()
+            await self.wait_until_recorded()
         self._upstream.close()
         self._long.close()
 
-    async def recorded(self) -> None:
+    async def wait_until_recorded(self) -> None:
         """Wait until every request that has ended is recorded."""
         if self._recording is not None:
             await self._recording
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        if (refused := self._refused(request)) is not None:
+        if (refused := self._refuse_request(request)) is not None:
             return refused
         if "Expect" in request.headers:
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -143,8 +143,8 @@ class ProxyServer:
         except web.RequestPayloadError:
             return web.Response(status=400, text="the request's body cannot be read\n")
 
-    def _refused(self, request: web.BaseRequest) -> web.Response | None:
-        if (because := self._denied(request)) is not None:
+    def _refuse_request(self, request: web.BaseRequest) -> web.Response | None:
+        if (because := self._explain_denial(request)) is not None:
             return web.Response(status=403, text=because)
         if request.headers.get("Transfer-Encoding", "chunked").lower() != "chunked":
             return web.Response(status=501, text="the only transfer coding that can be read is chunked\n")
@@ -163,7 +163,7 @@ class ProxyServer:
             return web.Response(status=413, text=f"a request has at most {client_limits.MOST_BODY >> 20} MB\n")
         return None
 
-    def _denied(self, request: web.BaseRequest) -> str | None:
+    def _explain_denial(self, request: web.BaseRequest) -> str | None:
         """Return why a request may not come from where it comes; None where it may."""
         # HTTP/1.0 needs no `Host`, and no browser leaves it out; for `request.host` aiohttp would then ask the DNS.
         if not self._names.has(request.headers.get("Host", "localhost")):
@@ -366,7 +366,7 @@ class ProxyServer:
         if ended.is_evidence:
             self._safely(lambda: self.routes.evidence.add(live_records.observation(ended), now_ns))
             yield
-        self._safely(partial(self.exposition.ended, ended))
+        self._safely(partial(self.exposition.count_request, ended))
         self._safely(partial(self._day.add, ended, now_ns))
         yield
         self._safely(partial(self._records.write_request, ended))

@@ -39,7 +39,7 @@ DRAFTING = frozenset({
 MOST_FIELDS = 64
 """Fields of a request that are compared: no canary has so many, so that one with more is outside by these."""
 MOST_CHARACTERS = 200
-"""Of a value that is compared as it is, as JSON; of a longer one its digest is."""
+"""Characters of a value that is compared as it is, as JSON; a longer one has its digest compared."""
 MOST_OF_MODEL = 512
 """Characters of a model's name that are compared: no certified name has so many."""
 FORMS: tuple[Literal["NFC", "NFKC"], ...] = ("NFC", "NFKC")
@@ -51,14 +51,14 @@ class RequestConditions:
     """What of a request is compared with the conditions of the certificate."""
 
     prompt_bytes: int | None
-    """Of all texts and tools; None where something else is in it, such as an image."""
+    """Bytes of all texts and tools; None where something else is in it, such as an image."""
     messages: int
     options: Mapping[str, str]
     """Its fields that may change how it is decoded, by name, each with its value as `comparable` writes it."""
     model: str | None = None
     """As it names it; None where it names none."""
     format_bytes: int = 0
-    """Of its response format, as JSON."""
+    """Bytes of its response format, as JSON."""
 
     def most_prompt_tokens(self, longest_format: int, text_tokens: int | None) -> int | None:
         """Return how many tokens its prompt has at most; None where its prompt is not text alone.
@@ -139,7 +139,7 @@ def chooses_draft(name: str) -> bool:
 
 def messages_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the messages that are objects."""
-    return [message for message in listed(body.get("messages")) if isinstance(message, dict)]
+    return [message for message in list_items(body.get("messages")) if isinstance(message, dict)]
 
 
 def _strange(body: Mapping[str, Any], messages: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
@@ -154,7 +154,7 @@ def _strange(body: Mapping[str, Any], messages: Iterable[Mapping[str, Any]]) -> 
             yield "messages.role", message.get("role")
 
 
-def listed(value: Any) -> Iterable[Any]:
+def list_items(value: Any) -> Iterable[Any]:
     """Return the items of a list; none of another value."""
     return value if isinstance(value, list) else ()
 
@@ -165,7 +165,7 @@ def text_of(content: Any) -> str:
         return content
     if content is None:
         return ""
-    parts = (part.get("text") if isinstance(part, dict) else part for part in listed(content))
+    parts = (part.get("text") if isinstance(part, dict) else part for part in list_items(content))
     return "".join(text for text in parts if isinstance(text, str))
 
 

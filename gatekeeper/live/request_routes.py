@@ -50,7 +50,7 @@ class _Published:
     plain: Mapping[str, Fields]
     until_ns: int
     points: Mapping[str, CertifiedPoint]
-    """By workload that has a route."""
+    """The certified point of each workload that has a route."""
     any_plain: Fields
     """What makes a server decode plainly; empty where it needs nothing."""
     dialect: Dialect

@@ -85,9 +85,9 @@ class RouteState:
     quiet_ns: int
     """Since when no guard was crossed or without evidence."""
     failing: Mapping[str, int] = field(default_factory=dict)
-    """By guard: since when it was crossed in every round."""
+    """Since when each guard was crossed in every round."""
     fresh: Mapping[str, int] = field(default_factory=dict)
-    """By guard: time of its newest evidence."""
+    """Time of the newest evidence of each guard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,21 +143,21 @@ def after_round(
     move = move or _move_up(state, results, rules, now.now_ns)
     if move is None:
         return state, ()
-    return _changed(state, move, rules, now)
+    return _change_route(state, move, rules, now)
 
 
 def bar(state: RouteState, rules: RouteRules, reason: str, now: Instant) -> tuple[RouteState, tuple[RouteChange, ...]]:
     """Turn a route off until another certificate: the policy has expired, or another model is serving."""
     if state.standing.barred:
         return state, ()
-    return _changed(state, _Move("barred", rules.plain, reason), rules, now)
+    return _change_route(state, _Move("barred", rules.plain, reason), rules, now)
 
 
 def hold(state: RouteState, rules: RouteRules, reason: str, now: Instant) -> tuple[RouteState, tuple[RouteChange, ...]]:
     """Turn a route off for as long as the server differs from the certified conditions; its quiet time starts anew."""
     if state.standing.barred or state.standing.step >= rules.plain:
         return replace(state, quiet_ns=now.now_ns), ()
-    return _changed(state, _Move("off", rules.plain, reason), rules, now)
+    return _change_route(state, _Move("off", rules.plain, reason), rules, now)
 
 
 def after_edit(
@@ -169,7 +169,7 @@ def after_edit(
     if step == state.standing.step and setting in rules.ladder:
         return state, ()
     reason = "the policy was edited" + ("" if setting in rules.ladder else " and no longer lists the setting in force")
-    return _changed(state, _Move("off" if step == rules.plain else "down", step, reason), rules, now)
+    return _change_route(state, _Move("off" if step == rules.plain else "down", step, reason), rules, now)
 
 
 def active_setting(state: RouteState, rules: RouteRules) -> Setting:
@@ -279,7 +279,7 @@ def _move_up(state: RouteState, results: Sequence[GuardResult], rules: RouteRule
     return _Move("try", min(standing.step, rules.plain) - 1, reason, evidence)
 
 
-def _changed(
+def _change_route(
     state: RouteState, move: _Move, rules: RouteRules, now: Instant
 ) -> tuple[RouteState, tuple[RouteChange, ...]]:
     standing = state.standing
@@ -300,7 +300,7 @@ class LoggedRoutes:
     """What a log says of the routes of one certificate."""
 
     routes: Mapping[str, tuple[Standing, tuple[Setting, ...]]] = field(default_factory=dict)
-    """By workload: its standing, and the ladder that the step refers to."""
+    """The standing of each workload, and the ladder that the step refers to."""
     damage: str | None = None
     """What cannot be read, and may have turned a route off; None if nothing."""
 

@@ -22,7 +22,7 @@ from gatekeeper.live.exposition import HoldoutReports
 from gatekeeper.live.live_evidence import LEAST_CONVERSATIONS, STREAM, whole_answers_count
 from gatekeeper.live.live_records import LiveRecords
 from gatekeeper.live.outputs import Say
-from gatekeeper.live.overlay import locked
+from gatekeeper.live.overlay import hold_lock
 from gatekeeper.live.proxy_server import ProxyServer
 from gatekeeper.live.request_routes import RequestRoutes
 from gatekeeper.live.session import Session, open_session
@@ -133,7 +133,7 @@ def run(config: ProxyConfig, *, say: Say, listening: Callable[[str], None]) -> N
     path = config.records or watch.policy.with_name(RECORDS)
     owner = {"since": stamp(SystemClock().wall()), "policy": str(watch.policy)}
     with ExitStack() as stack:
-        stack.enter_context(locked(path, owner=owner, option="--records"))
+        stack.enter_context(hold_lock(path, owner=owner, option="--records"))
         thread = WatchThread(watch, routes, say)
         stack.callback(thread.stop)
         session = thread.start()

@@ -63,9 +63,9 @@ class ServedRequest:
     def end(self) -> None:
         """Stop counting the request; its loads are known."""
         self._marks.append(self._load.count(self._server, -self._answers))
-        self.waiting, self.decoding = self._between(0, 1), self._between(-2, -1)
+        self.waiting, self.decoding = self._average_load(0, 1), self._average_load(-2, -1)
 
-    def _between(self, first: int, last: int) -> LoadMet:
+    def _average_load(self, first: int, last: int) -> LoadMet:
         (begun_ns, before), (ended_ns, after) = self._marks[first], self._marks[last]
         if ended_ns <= begun_ns:
             return LoadMet(float(self._answers))

@@ -87,7 +87,9 @@ class Session:
             routes = self.routes
             routes.restore(*self._read_routes(), self._last)
             watch = routes.policy.watch
-            self._outputs.say(terminal_lines.started(self._url, routes.policy.slo, routes.standings, routes.rules))
+            self._outputs.say(
+                terminal_lines.describe_start(self._url, routes.policy.slo, routes.standings, routes.rules)
+            )
             if (edited := self._policy_file.edited) is not None:
                 self._outputs.say(edited, terminal_lines.WARNING)
             self._outputs.say(terminal_lines.canary_cost(watch.duty, watch.interval))
@@ -223,7 +225,7 @@ class Session:
                 return other_model
             if not is_sound and str(generation.answer.fault).startswith(NOT_PLAIN):
                 return f"plain decoding is {generation.answer.fault}"
-            if (warning := self._early_warnings.answered(generation)) is not None:
+            if (warning := self._early_warnings.check_answer(generation)) is not None:
                 self._warn(generation.workload, [warning])
             self.routes.add(generation, counts=answer.counts)
             self._conditions.add_answer(generation.answer)
@@ -276,7 +278,7 @@ class Session:
     def _apply(self, changes: Sequence[RouteChange]) -> None:
         """Log changes, publish them, and then act on them."""
         for change in changes:
-            self._outputs.changed(change)
+            self._outputs.announce_change(change)
         if changes:
             self._publish()
         for change in changes:

@@ -40,7 +40,7 @@ def _setting_words(standing: Standing, rules: RouteRules) -> str:
     return describe_setting(dict(rules.ladder[standing.step]), whole=True)
 
 
-def started(url: str, slo: str, standings: Mapping[str, Standing], rules: Mapping[str, RouteRules]) -> str:
+def describe_start(url: str, slo: str, standings: Mapping[str, Standing], rules: Mapping[str, RouteRules]) -> str:
     """Describe what is watched, and why a route is not as certified."""
     parts = []
     for name, standing in standings.items():
@@ -111,7 +111,7 @@ def round_result(
 def _not_kept(results: Sequence[GuardResult]) -> Iterator[str]:
     """Yield each guard that is violated, then how many are undecided or have no evidence."""
     awake = [result for result in results if not result.asleep]
-    yield from (_violated(result) for result in awake if result.outcome is Outcome.FAIL)
+    yield from (_describe_violation(result) for result in awake if result.outcome is Outcome.FAIL)
     waiting = [result for result in awake if result.outcome is Outcome.UNPROVEN]
     unseen = sum(result.fresh_ns is None for result in waiting)
     for count, word in ((len(waiting) - unseen, "undecided"), (unseen, "without evidence yet")):
@@ -119,7 +119,7 @@ def _not_kept(results: Sequence[GuardResult]) -> Iterator[str]:
             yield f"{show_count(count, 'guard')} {word}"
 
 
-def _violated(result: GuardResult) -> str:
+def _describe_violation(result: GuardResult) -> str:
     check = result.check
     value = "" if check.center is None else f" {show(check.center, check.unit)}"
     bound = f"{check.bound.replace('_', ' ')} {show(check.threshold, check.unit)}"

@@ -170,7 +170,7 @@ async def proxied(
     port = await proxy.start("127.0.0.1", 0, drain_s=1.0)
     try:
         async with ClientSession() as session:
-            yield LiveProxy(routes, session, port, path, messages, proxy.recorded)
+            yield LiveProxy(routes, session, port, path, messages, proxy.wait_until_recorded)
     finally:
         await proxy.stop()
         records.close()

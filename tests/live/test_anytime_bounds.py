@@ -23,9 +23,9 @@ def test_replaced_rows_leave_the_moments_of_the_others(rows: list[tuple[float, .
         else:
             moments.add(row)
         if number % 7 == 0:
-            moments.centred()
+            moments.multiply_deviations()
 
     table = np.array(rows)
     assert len(rows) == moments.n
     assert table.mean(axis=0) == pytest.approx(moments.mean, abs=1e-9)
-    assert np.cov(table.T, bias=True) * len(rows) == pytest.approx(moments.centred(), abs=1e-6)
+    assert np.cov(table.T, bias=True) * len(rows) == pytest.approx(moments.multiply_deviations(), abs=1e-6)

@@ -37,7 +37,7 @@ def reporting(path: Path, folder: Path | None, messages: list[str]) -> HoldoutRe
     ended = EndedRequest("POST", datetime.now(UTC), meter, LiveRequest("/v1/chat/completions"), target="speculative")
     ended.decision, ended.status = RequestDecision("easy", "default", True, ""), 200
     ended.seconds, ended.tokens = 0.5, 12
-    exposition.ended(ended)
+    exposition.count_request(ended)
     records = LiveRecords(path / "live.jsonl", None, messages.append)
     certified = certified_run.load(deployed.path / "run")
     return HoldoutReports(certified, routes, records, messages.append, exposition=exposition, folder=folder)

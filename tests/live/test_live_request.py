@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.policy import Proxy, digest
-from gatekeeper.live.live_request import MOST_ANSWERS, choose_workload, generates, merged, read_request
+from gatekeeper.live.live_request import MOST_ANSWERS, choose_workload, generates, merge_patches, read_request
 from gatekeeper.live.request_fields import RequestConditions
 from tests.builders.live_server import CHAT
 
@@ -194,7 +194,7 @@ def test_a_patch_leaves_no_other_spelling_of_its_fields() -> None:
     """
     body = {"Options": {"draft_num_predict": 8}, "options": {"seed": 1, "DRAFT_NUM_PREDICT": 9}, "model": "m"}
 
-    patched = merged(body, {"options": {"draft_num_predict": 0}})
+    patched = merge_patches(body, {"options": {"draft_num_predict": 0}})
 
     assert {"options": {"seed": 1, "draft_num_predict": 0}, "model": "m"} == json.loads(patched)
 
@@ -207,5 +207,5 @@ def test_a_client_does_not_choose_the_draft() -> None:
 
     patch = read_request(CHAT, {}, json.dumps(body).encode()).drafting
 
-    assert {"options": {"seed": 1}} == json.loads(merged(body, patch))
+    assert {"options": {"seed": 1}} == json.loads(merge_patches(body, patch))
     assert {} == read_request(CHAT, {}, b'{"messages": [], "options": {"seed": 1}}').drafting

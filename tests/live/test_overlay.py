@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
-from gatekeeper.live.overlay import Overlay, OverlayRoute, check_writable, locked, utc_seconds, write
+from gatekeeper.live.overlay import Overlay, OverlayRoute, check_writable, hold_lock, utc_seconds, write
 from tests.builders.deployment import Deployed, WatchOutput
 
 ROOT = Path(__file__).parents[2]
@@ -158,7 +158,7 @@ def _write_often(path: Path) -> None:
 
 
 def hold(path: Path) -> AbstractContextManager[None]:
-    return locked(path, owner=OWNER, option="--overlay")
+    return hold_lock(path, owner=OWNER, option="--overlay")
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
@@ -182,9 +182,9 @@ def test_a_lock_dies_with_its_holder(tmp_path: Path) -> None:
     A watch that was killed leaves no lock behind.
     """
     path = tmp_path / "policy.live.toml"
-    holder_script = "import sys; from gatekeeper.live.overlay import locked; from pathlib import Path\n"
+    holder_script = "import sys; from gatekeeper.live.overlay import hold_lock; from pathlib import Path\n"
     holder_script += (
-        "with locked(Path(sys.argv[1]), owner={}, option=''):\n print('held', flush=True); sys.stdin.read()"
+        "with hold_lock(Path(sys.argv[1]), owner={}, option=''):\n print('held', flush=True); sys.stdin.read()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", holder_script, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -12,7 +12,7 @@ from yarl import URL
 
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.backend_registry import SERVERS
-from gatekeeper.live.live_request import merged
+from gatekeeper.live.live_request import merge_patches
 from gatekeeper.live.request_routes import RequestRoutes
 from tests.builders.live_server import ASKED, CHAT, LiveProxy, LiveServer, listening, live_policy, proxied, published
 
@@ -239,7 +239,7 @@ def test_each_path_is_plain_or_speculates_or_is_refused(
                 body = {"model": "t", "messages": [], **sampling}
                 statuses = {path: await post(proxy, json.dumps(body).encode(), path) for path in {*paths, *OTHERS}}
 
-                whole = json.loads(merged(body, fields if on else plain_fields))
+                whole = json.loads(merge_patches(body, fields if on else plain_fields))
                 told = server if on or not has_plain_server else plain
                 assert {(path, json.dumps(whole)) for path in paths} == {
                     (path, body.decode()) for path, _, body in told.requests if path in paths

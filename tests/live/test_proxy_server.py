@@ -553,7 +553,7 @@ def test_a_usage_that_cannot_be_switches_nothing_off(tmp_path: Path, count: byte
     "failing",
     [
         "gatekeeper.live.live_evidence.LiveEvidence.add",
-        "gatekeeper.live.exposition.Exposition.ended",
+        "gatekeeper.live.exposition.Exposition.count_request",
         "gatekeeper.live.live_records.LiveRecords.write",
         "gatekeeper.live.proxy_page.LiveDay.add",
     ],

@@ -39,7 +39,7 @@ class Fall:
     values: int
 
 
-def needed(looks: float, error: float) -> float:
+def compute_needed_evidence(looks: float, error: float) -> float:
     """Return the evidence (a natural logarithm) that a fall needs, so that few of *looks* values give a false alarm."""
     return math.log(max(1.0, looks) / error)
 

@@ -41,7 +41,7 @@ class GuardContext:
 
     policy: Policy
     canaries: Mapping[str, Mapping[str, Canary]]
-    """By workload and id."""
+    """Canaries by workload and id."""
     greedy: bool
     host_interval: float
     """Seconds between two host samples."""
@@ -231,7 +231,9 @@ def _detect_fall(
         (answered, rounds * policy.watch.canaries, claimed),
         (guard_values.counter_units(gains, policy.conditions.max_tokens), rounds, ("by the server's counters",)),
     ):
-        fall = fall_detection.detect(units, guard.threshold, spread, fall_detection.needed(looks, error))
+        fall = fall_detection.detect(
+            units, guard.threshold, spread, fall_detection.compute_needed_evidence(looks, error)
+        )
         if fall is not None:
             notes = (f"last {fall.values} values", *notes_of_units)
             below = Estimate(fall.mean, 0.0, fall.highest, fall.values, notes=notes, confidence=1 - error)
@@ -280,7 +282,7 @@ def _passes_against_certified(rate: PassRate, evidence: PairedAnswers, measured:
         reason = "plain decoding is not available, and the policy has no pass rate to compare with"
         return replace(series, missing=reason)
 
-    def bounded(values: Sequence[float], error: float) -> Estimate | Missing:
+    def bound_difference(values: Sequence[float], error: float) -> Estimate | Missing:
         share = series.bounded(values, error)
         if isinstance(share, Missing):
             return share
@@ -288,7 +290,7 @@ def _passes_against_certified(rate: PassRate, evidence: PairedAnswers, measured:
         center, lo, hi = share.center - certified.center, share.lo - certified.hi, share.hi - certified.lo
         return replace(share, center=center, lo=lo, hi=hi)
 
-    return replace(series, bounded=bounded, notes=("against the certified pass rate",))
+    return replace(series, bounded=bound_difference, notes=("against the certified pass rate",))
 
 
 def _judge_whole_set(guard: Guard, measured: MeasuredRoute, evidence: PairedAnswers, check: Check) -> Check:
@@ -316,7 +318,7 @@ def answers_until_seen(policy: Policy, route: Route, guard: Guard) -> int | None
     if certified is None or guard.threshold <= (half := certified.center / 2):
         return None
     rounds = max(1.0, policy.lifetime / policy.watch.interval)
-    needed = fall_detection.needed(rounds * policy.watch.canaries, fall_error(policy, route.workload))
+    needed = fall_detection.compute_needed_evidence(rounds * policy.watch.canaries, fall_error(policy, route.workload))
     gain = fall_detection.step(half, 1.0, guard.threshold, acceptance_spread(certified))
     answers = needed / gain if gain > 0 else math.inf
     return math.ceil(answers) if math.isfinite(answers) else None

@@ -157,13 +157,13 @@ def fault_series(evidence: PairedAnswers) -> GuardSeries:
 
 def pass_series(evidence: PairedAnswers, kind: str | None = None) -> GuardSeries:
     """Return 1 for each answer that its canary expects, else 0; canaries of one *kind*, or all."""
-    return _share_series((generation.answer.ended_ns, passed) for generation, passed in _graded(evidence, kind))
+    return _share_series((generation.answer.ended_ns, passed) for generation, passed in _grade_answers(evidence, kind))
 
 
 def pass_rate_of_whole_set(evidence: PairedAnswers, kind: str | None) -> float | None:
     """Return the share of a frozen set that passes, once every canary of a *kind* was graded alike twice; else None."""
     grades: dict[str, list[bool]] = {name: [] for name in _of_kind(evidence, kind)}
-    for generation, passed in _graded(evidence, kind):
+    for generation, passed in _grade_answers(evidence, kind):
         grades[generation.canary].append(passed)
     if not grades or any(len(passes) < 2 or len(set(passes)) > 1 for passes in grades.values()):
         return None
@@ -178,7 +178,7 @@ def _of_kind(evidence: PairedAnswers, kind: str | None) -> dict[str, Canary]:
     return {name: canary for name, (canary, expect) in expecting.items() if kind in {None, expect.kind}}
 
 
-def _graded(evidence: PairedAnswers, kind: str | None) -> Iterator[tuple[Generation, bool]]:
+def _grade_answers(evidence: PairedAnswers, kind: str | None) -> Iterator[tuple[Generation, bool]]:
     canaries = _of_kind(evidence, kind)
     for generation in evidence.answers:
         passed = canaries[generation.canary].grade(generation.answer) if generation.canary in canaries else None

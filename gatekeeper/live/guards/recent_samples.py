@@ -28,7 +28,7 @@ class GuardEvidence:
     """Answers of both arms, each with its requested setting; a paired answer and its baseline share a pair."""
     samples: tuple[HostSample, ...] = ()
     counter_gains: tuple[CounterGain, ...] = ()
-    """Of the whole server: they decide for a route only through the lowest acceptance bound of all routes."""
+    """Gains of the whole server: they decide for a route only through the lowest acceptance bound of all routes."""
 
 
 class RecentAnswers:

@@ -17,7 +17,7 @@ MOST_BODIES = 256 << 20
 """Bytes of all requests in memory at once; one that would go beyond gets status 503."""
 MOST_CLIENTS = 4096
 OWN_DESCRIPTORS = 64
-"""Of the files, locks and connections of the proxy and its watch."""
+"""Descriptors of the files, locks and connections of the proxy and its watch."""
 DESCRIPTORS_PER_CLIENT = 3
 """Its connection, the one to a server, and an idle one to the other server."""
 RETRY_AFTER_S = 5

@@ -219,10 +219,10 @@ def check_server(run: Path, slo_path: Path, url: Address) -> list[Compared]:
     """Compare the server at *url* with the certified *run*; two short requests show its cache and whether it drafts."""
     certified = certified_run.load(run)
     with attach(certified, slo_path, url=url) as (server, identity):
-        return [*_compared(certified, certified.policy, server, identity)]
+        return [*_compare_server(certified, certified.policy, server, identity)]
 
 
-def _compared(
+def _compare_server(
     certified: CertifiedRun, policy: Policy, server: DeployedServer, identity: ModelIdentity
 ) -> Iterator[Compared]:
     """Send the two requests first: until the server has answered, it tells nothing."""

@@ -21,7 +21,7 @@ from gatekeeper.core.records import Answer
 from gatekeeper.core.text import quote
 
 Outcome = Literal["as certified", "differs", "not checked"]
-"""Of one part of the conditions, compared with the running server."""
+"""The outcome of one part of the conditions, compared with the running server."""
 _VERSION = re.compile(r"\d+(?:\.\d+)+\S*|[0-9a-f]{7,40}|\d{3,}")
 """What identifies a version: its numbers, a build, a commit."""
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
@@ -168,13 +168,13 @@ def _launch_differences(
 
 def _option_difference(name: str, then: list[str] | None, now: list[str] | None) -> str:
     if now is None:
-        return f"certified with {_written(name, then)}, running without it"
+        return f"certified with {_write_option(name, then)}, running without it"
     if then is None:
-        return f"running with {_written(name, now)}, certified without it"
+        return f"running with {_write_option(name, now)}, certified without it"
     return f"{name} is {' '.join(map(quote, now))}, certified {' '.join(then)}"
 
 
-def _written(name: str, values: list[str] | None) -> str:
+def _write_option(name: str, values: list[str] | None) -> str:
     return " ".join([name, *map(quote, values or ())])
 
 

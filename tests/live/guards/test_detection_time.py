@@ -21,7 +21,7 @@ def test_the_stated_answers_are_those_that_show_the_fall() -> None:
     stated = answers_until_seen(certified_policy, route, bound)
 
     assert stated is not None
-    needed = fall_detection.needed(30 * DAY_S / 60 * 4, fall_error(certified_policy, "easy"))
+    needed = fall_detection.compute_needed_evidence(30 * DAY_S / 60 * 4, fall_error(certified_policy, "easy"))
     values = [fall_detection.WeightedValue(number, 0.4) for number in range(stated)]
     spread = acceptance_spread(route.measured.acceptance_rate)
     assert fall_detection.detect(values, 0.6, spread, needed) is not None

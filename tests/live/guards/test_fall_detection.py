@@ -8,7 +8,7 @@ import pytest
 from gatekeeper.live.guards import fall_detection
 from gatekeeper.live.guards.fall_detection import WeightedValue
 
-BOUND, SPREAD, NEED = 0.6, 0.15, fall_detection.needed(43_200, 0.01)
+BOUND, SPREAD, NEED = 0.6, 0.15, fall_detection.compute_needed_evidence(43_200, 0.01)
 
 
 def units(values: list[float], weight: float = 1.0) -> list[WeightedValue]:
