@@ -107,7 +107,7 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
     if words == (METRICS,):
         show(metrics_document(), metrics_text(), as_json=as_json)
         return
-    entries = glossary.explained(" ".join(words))
+    entries = glossary.find_entries(" ".join(words))
     page = None if entries else find_page(" ".join(words))
     if page is not None:
         text = page.read_text(encoding="utf-8")

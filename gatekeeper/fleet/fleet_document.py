@@ -9,7 +9,7 @@ from gatekeeper.core.text import show_count
 from gatekeeper.core.units import show_ratio
 from gatekeeper.fleet.fleet_record import NO_VERDICT, WORST_FIRST, FleetCell, FleetRecord
 from gatekeeper.report.data.decision import readable_time
-from gatekeeper.report.outcome_signs import spaced
+from gatekeeper.report.outcome_signs import write_as_words
 from gatekeeper.report.shown_document import (
     Content,
     Document,
@@ -51,7 +51,7 @@ def fleet_document(record: FleetRecord) -> Document:
 def _headline(record: FleetRecord) -> str:
     """Return the answer in one sentence."""
     outcomes = [cell.outcome for cell in record.included]
-    parts = [f"{outcomes.count(word)} {spaced(word)}" for word in dict.fromkeys(outcomes)]
+    parts = [f"{outcomes.count(word)} {write_as_words(word)}" for word in dict.fromkeys(outcomes)]
     return f"{show_count(len(outcomes), 'run')}: {', '.join(parts)} (exit code {record.exit_code:d})"
 
 
@@ -76,7 +76,7 @@ def _row(cell: FleetCell) -> tuple[Content, ...]:
 def _speeds(cell: FleetCell) -> Iterator[str]:
     """Yield the speed of each workload against plain decoding, or its outcome where it does not speculate."""
     for workload in cell.workloads:
-        speed = spaced(workload.outcome) if workload.ratio is None else show_ratio(*workload.ratio)
+        speed = write_as_words(workload.outcome) if workload.ratio is None else show_ratio(*workload.ratio)
         yield f"{workload.name} {speed}"
 
 

@@ -17,7 +17,7 @@ from gatekeeper.fleet.fleet_document import fleet_document
 from gatekeeper.fleet.fleet_record import FILE, FleetCell, FleetRecord, read_record, write_record
 from gatekeeper.report.document_markdown import render_markdown
 from gatekeeper.report.html.document_page import render_page
-from gatekeeper.report.outcome_signs import spaced
+from gatekeeper.report.outcome_signs import write_as_words
 
 LOCK = ".fleet.lock"
 
@@ -59,7 +59,7 @@ def certify_fleet(
         def end(name: str, result: CellResult) -> None:
             results[name] = result
             because = f": {result.error}" if result.error else ""
-            say(f"{name}: {spaced(result.outcome) or 'no verdict'} (exit code {result.exit_code}){because}")
+            say(f"{name}: {write_as_words(result.outcome) or 'no verdict'} (exit code {result.exit_code}){because}")
 
         dispatch.run_cells(tasks, lambda name, line: say(f"{name}: {line}"), end, retries=retries, scheduler=scheduler)
         ended = _with_results(cells, results)

@@ -23,7 +23,7 @@ class Format:
     source: RenderedFrom
     function: str = "render"
     extensions: tuple[str, ...] = ()
-    """Of an output file, without --format."""
+    """The endings of an output file that choose it without --format."""
 
     def load(self) -> Callable[..., str]:
         """Return the function from the verdict, the Decision, PageData or a RowTable to text."""

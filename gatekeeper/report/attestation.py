@@ -46,11 +46,11 @@ def certificate_statement(
     passed, warned, failed = _tests(verdict)
     return {
         "_type": STATEMENT_TYPE,
-        "subject": [*subjects(models), *described(files)],
+        "subject": [*subjects(models), *describe_files(files)],
         "predicateType": PREDICATE_TYPE,
         "predicate": {
             "result": result(verdict),
-            "configuration": described(inputs),
+            "configuration": describe_files(inputs),
             **({"url": url} if url is not None else {}),
             "passedTests": passed,
             "warnedTests": warned,
@@ -64,7 +64,7 @@ def certificate_statement(
                 "exit_code": verdict.exit_code,
                 "issued": stamp(policy.issued),
                 "expires": stamp(policy.expires),
-                "unproven": unproven(verdict),
+                "unproven": list_unproven_tests(verdict),
                 "host": host_of(manifest),
                 "versions": manifest.versions,
                 **({"tries_before": dict(tries)} if tries is not None else {}),
@@ -119,7 +119,7 @@ def _tests(verdict: Verdict) -> tuple[list[str], list[str], list[str]]:
     return passed, warned, failed
 
 
-def unproven(verdict: Verdict) -> list[str]:
+def list_unproven_tests(verdict: Verdict) -> list[str]:
     """Return the tests that the evidence does not decide."""
     open_ones = [test for test, check in _checks_by_test(verdict) if check.outcome is Outcome.UNPROVEN]
     return open_ones + [
@@ -156,7 +156,7 @@ def subjects(models: Sequence[Model]) -> list[dict[str, object]]:
     ]
 
 
-def described(digests: Mapping[str, str]) -> list[dict[str, object]]:
+def describe_files(digests: Mapping[str, str]) -> list[dict[str, object]]:
     """Name each file by its digest."""
     return [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(digests.items())]
 
@@ -191,7 +191,7 @@ def chain_document(manifest: Manifest, events: Sequence[Event], digests: Mapping
     ) -> dict[str, object]:
         return {
             "_type": STATEMENT_TYPE,
-            "subject": described({file: digests[file] for file in products}),
+            "subject": describe_files({file: digests[file] for file in products}),
             "predicateType": LINK_TYPE,
             "predicate": {
                 "name": name,
@@ -206,15 +206,15 @@ def chain_document(manifest: Manifest, events: Sequence[Event], digests: Mapping
             },
         }
 
-    def taken(*names: str) -> list[dict[str, object]]:
-        return described({name: digests[name] for name in names})
+    def list_files(*names: str) -> list[dict[str, object]]:
+        return describe_files({name: digests[name] for name in names})
 
     plan = [name for name in ("manifest.json", "plan.json") if name in digests]
     links = [
-        link("freeze", plan, [*subjects(models), *described(frozen)], manifest.frozen_at, first),
-        link("measure", records, taken(*plan), ended, begun),
-        link("judge", ["verdict.json"], taken(*plan, *records), ended, last),
-        link("promote", ["policy.toml"], taken("verdict.json"), ended, last),
+        link("freeze", plan, [*subjects(models), *describe_files(frozen)], manifest.frozen_at, first),
+        link("measure", records, list_files(*plan), ended, begun),
+        link("judge", ["verdict.json"], list_files(*plan, *records), ended, last),
+        link("promote", ["policy.toml"], list_files("verdict.json"), ended, last),
     ]
     return {"schema": 1, "links": links}
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from gatekeeper.core.text import one_line
 from gatekeeper.report.data.glossary import in_words
-from gatekeeper.report.outcome_signs import glyph_of, spaced
+from gatekeeper.report.outcome_signs import glyph_of, write_as_words
 from gatekeeper.report.shown_document import (
     Beside,
     Chart,
@@ -75,7 +75,7 @@ def _write(line: Content) -> str:
         case Strong(text):
             written = f"**{escape(text)}**"
         case Sign(outcome, words):
-            written = f"{glyph_of(outcome)} {escape(words or spaced(outcome))}"
+            written = f"{glyph_of(outcome)} {escape(words or write_as_words(outcome))}"
         case Chart(text=text):
             written = escape(text)
         case Remarks(parts):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gatekeeper.core.text import align_columns
-from gatekeeper.report.outcome_signs import spaced
+from gatekeeper.report.outcome_signs import write_as_words
 from gatekeeper.report.shown_document import (
     Beside,
     Chart,
@@ -83,7 +83,7 @@ def _write(line: Content) -> str:
         case tuple():
             return join_pieces(line, _write)
         case Sign(outcome, words):
-            return words or spaced(outcome)
+            return words or write_as_words(outcome)
         case Remarks(parts):
             return "; ".join(parts)
         case _:

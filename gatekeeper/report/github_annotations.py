@@ -10,7 +10,7 @@ from gatekeeper.core.text import describe_setting, printable_error
 from gatekeeper.report.data.decision import Decision
 from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow
-from gatekeeper.report.phrases import advised
+from gatekeeper.report.phrases import show_finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def annotations(decision: Decision, slo: Slo, text: str) -> list[Annotation]:
     findings = {(finding.kind, finding.about.rpartition(", ")[2]): finding for finding in reversed(verdict.findings)}
     for finding in reversed(findings.values()):
         title = f"{finding_title(finding.kind)}, {finding.about}"
-        remarks.append(Annotation(2, "warning", title, advised(finding), 1))
+        remarks.append(Annotation(2, "warning", title, show_finding(finding), 1))
     return sorted(remarks, key=lambda remark: remark.rank)
 
 
@@ -122,11 +122,11 @@ def _workload_line(slo: Slo, text: str, workload: str) -> int:
 def command(kind: str, message: str, file: str, line: int, title: str) -> str:
     """Write one workflow command: `%` and line ends are escaped everywhere, `:` and `,` as well before the message."""
     properties = (("file", file), ("line", str(line)), ("title", title))
-    pairs = (f"{key}={_escaped(value, (':', '%3A'), (',', '%2C'))}" for key, value in properties)
-    return f"::{kind} {','.join(pairs)}::{_escaped(message)}"
+    pairs = (f"{key}={_escape_text(value, (':', '%3A'), (',', '%2C'))}" for key, value in properties)
+    return f"::{kind} {','.join(pairs)}::{_escape_text(message)}"
 
 
-def _escaped(text: str, *more: tuple[str, str]) -> str:
+def _escape_text(text: str, *more: tuple[str, str]) -> str:
     text = printable_error("\n".join(text.splitlines()))  # whatever else ends a line
     for char, code in (("%", "%25"), ("\n", "%0A"), *more):
         text = text.replace(char, code)

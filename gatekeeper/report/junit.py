@@ -16,7 +16,7 @@ from gatekeeper.core.units import show
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.objective_rows import ObjectiveRow
-from gatekeeper.report.outcome_signs import spaced
+from gatekeeper.report.outcome_signs import write_as_words
 
 OUTCOME = "outcome"
 """The case of a workload as a whole."""
@@ -73,7 +73,7 @@ def _safe(text: str) -> str:
 
 
 def _outcome(workload: WorkloadVerdict) -> str:
-    return f"{spaced(workload.outcome)}: {workload.because}"
+    return f"{write_as_words(workload.outcome)}: {workload.because}"
 
 
 def _seconds(workload: WorkloadVerdict) -> float:

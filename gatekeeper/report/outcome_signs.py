@@ -28,6 +28,6 @@ def glyph_of(outcome: str) -> str:
     return GLYPHS.get(outcome, "?")
 
 
-def spaced(word: str) -> str:
+def write_as_words(word: str) -> str:
     """Write a key such as graded_back as words."""
     return word.replace("_", " ")

@@ -13,9 +13,9 @@ from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.text import describe_setting, join_names, show_count
 from gatekeeper.core.units import percent, show, show_ratio, show_seconds
 from gatekeeper.report.data.glossary import in_words
-from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
+from gatekeeper.report.data.objective_rows import ObjectiveRow, show_measurement
 from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary
-from gatekeeper.report.outcome_signs import spaced
+from gatekeeper.report.outcome_signs import write_as_words
 
 if TYPE_CHECKING:  # so that a command which prints a line does without numpy
     from gatekeeper.analysis.verdict.cached_contexts import CachedContext
@@ -26,10 +26,10 @@ TESTS = frozenset({"sampled_tokens_p_value", "sampled_answers_p_value"})
 """Metrics of a statistical test: their power is shown where they pass, too."""
 
 
-def ended(page: "PageData") -> str:
+def describe_state(page: "PageData") -> str:
     """Write the state of a run for a reader: its outcome, or that there is none yet."""
     words = state(page)
-    return page.decision.outcome if words == page.verdict.outcome else spaced(words)
+    return page.decision.outcome if words == page.verdict.outcome else write_as_words(words)
 
 
 def bound(check: Check) -> str:
@@ -55,7 +55,7 @@ def about(check: Check) -> str:
     if population is None or population.lo is None or population.hi is None:
         return "on these canaries"
     wider = replace(check, lo=population.lo, hi=population.hi)
-    return f"on these canaries; for prompts like these {measured(wider)}"
+    return f"on these canaries; for prompts like these {show_measurement(wider)}"
 
 
 def scopes(check: Check) -> list[str]:
@@ -65,8 +65,8 @@ def scopes(check: Check) -> list[str]:
         return [about(check)] if check.scope else []
     assert check.lo is not None
     assert check.hi is not None
-    lines = [f"these canaries: {measured(check)} (this decides)"]
-    lines.append(f"prompts like them: {measured(replace(check, lo=population.lo, hi=population.hi))}")
+    lines = [f"these canaries: {show_measurement(check)} (this decides)"]
+    lines.append(f"prompts like them: {show_measurement(replace(check, lo=population.lo, hi=population.hi))}")
     if check.hi - check.lo > population.hi - population.lo:
         lines.append("The first is wider because few canaries were repeated: their noise is known only roughly.")
     return lines
@@ -87,12 +87,12 @@ def step(transition: Transition, arrow: str = "→") -> str:
     return f"{describe_setting(transition.before)} {arrow} {describe_setting(transition.after)}"
 
 
-def advised(finding: Finding) -> str:
+def show_finding(finding: Finding) -> str:
     """Write a finding, and its advice where there is one."""
     return f"{finding.detail}; {finding.advice}" if finding.advice else finding.detail
 
 
-def merged(verdict: Verdict) -> list[Finding]:
+def merge_findings(verdict: Verdict) -> list[Finding]:
     """Return each finding once, with every soak it was found in; a demo is too short to foresee when memory runs out.
 
     Of such forecasts about one value, only the latest is returned.

@@ -13,11 +13,11 @@ from gatekeeper.core.units import show_number
 from gatekeeper.report.data.decision import Decision, readable_time
 from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow
-from gatekeeper.report.outcome_signs import MARKS, spaced
+from gatekeeper.report.outcome_signs import MARKS, write_as_words
 from gatekeeper.report.phrases import (
     cached_context,
     interval,
-    merged,
+    merge_findings,
     prompt_speeds,
     routing,
     step,
@@ -55,7 +55,7 @@ def render(decision: Decision, policy: Policy | None = None) -> str:
     if blended := routing(verdict):
         paragraphs.append([blended])
     paragraphs += [[f"{down.workload}: {step(down, '->')} ({down.because})"] for down in verdict.transitions]
-    for finding in merged(verdict):
+    for finding in merge_findings(verdict):
         advice = [f"  {finding.advice}"] if finding.advice else []
         paragraphs.append([f"{finding_title(finding.kind)}, {finding.about}: {finding.detail}", *advice])
     if policy is not None and (certified := conditions(policy)):
@@ -65,7 +65,7 @@ def render(decision: Decision, policy: Policy | None = None) -> str:
 
 def _workload_lines(workload: WorkloadVerdict, rows: Iterable[ObjectiveRow], *, incomplete: bool) -> list[str]:
     """Return the figures and checks of a workload, and of its settings that were given up."""
-    lines = [f"{workload.name}: {spaced(workload.outcome)}, {describe_setting(workload.setting)}"]
+    lines = [f"{workload.name}: {write_as_words(workload.outcome)}, {describe_setting(workload.setting)}"]
     judged = {check.metric for check in workload.checks if check.center is not None}
     figures = [
         f"{name} {interval(figure, metric.removeprefix('plain_'))}"

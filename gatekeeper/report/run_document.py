@@ -7,7 +7,7 @@ from gatekeeper.core.text import describe_setting, show_count
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.data.glossary import finding_title, in_words
-from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
+from gatekeeper.report.data.objective_rows import ObjectiveRow, show_measurement
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.requirements import Requirement, requirements
 from gatekeeper.report.data.workload_summary import WorkloadSummary
@@ -55,13 +55,13 @@ def run_document(page: PageData, *, with_passed: bool = True) -> Document:
         Note(blended) if blended else None,
         gaps_section(page, with_grade=True),
         _objectives("Objectives that settings given up did not meet", given_up),
-        _passed(page) if with_passed else None,
+        _fold_passed_checks(page) if with_passed else None,
         steps_section(page),
         findings_section(page),
     )
     return Document(
         "report",
-        f"{verdict.slo}: {phrases.ended(page)}{' (demo)' if decision.demo else ''}",
+        f"{verdict.slo}: {phrases.describe_state(page)}{' (demo)' if decision.demo else ''}",
         [node for node in nodes if node is not None],
         [Strong(f"{decision.headline}."), *([why] if why else [])],
         phrases.state(page),
@@ -106,7 +106,7 @@ def _objectives(title: str, objectives: Sequence[ObjectiveRow], required: Sequen
     return Section(title, (Table(heads, rows),)) if rows else None
 
 
-def _passed(page: PageData) -> Node | None:
+def _fold_passed_checks(page: PageData) -> Node | None:
     verdict = page.verdict
     groups = [(workload.name, workload.checks) for workload in verdict.workloads] + [("host", verdict.host_checks)]
     passed = [(name, check) for name, checks in groups for check in checks if check.outcome is Outcome.PASS]
@@ -116,7 +116,7 @@ def _passed(page: PageData) -> Node | None:
 
 
 def _passed_row(name: str, check: Check) -> Row:
-    value = f"{measured(check)} {phrases.about(check)}".rstrip()
+    value = f"{show_measurement(check)} {phrases.about(check)}".rstrip()
     return Sign(check.outcome.word), name, (Code(check.metric), phrases.bound(check)), value, str(check.n), check.why
 
 
@@ -159,6 +159,6 @@ def findings_section(page: PageData) -> Section | None:
             finding.detail,
             Remarks((finding.advice,) if finding.advice else ()),
         )
-        for finding in phrases.merged(page.verdict)
+        for finding in phrases.merge_findings(page.verdict)
     ]
     return Section("Findings", (Listing(findings),)) if findings else None

@@ -17,7 +17,7 @@ from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.live.request_routes import RequestRoutes
 from gatekeeper.live.session import Session, open_session
 from gatekeeper.live.watch_config import WatchConfig
-from gatekeeper.report.attestation import described
+from gatekeeper.report.attestation import describe_files
 from tests.builders.background_server import BackgroundServer, QuietHandler
 from tests.builders.manifest import manifest
 from tests.builders.project_folder import canary_lines
@@ -56,7 +56,7 @@ class WatchOutput:
 
 def seal(run: Path) -> None:
     """Write what shows that a run's policy is the certified one: the certificate names it, and the checksums both."""
-    subject = described({"policy.toml": sha256((run / "policy.toml").read_text())})
+    subject = describe_files({"policy.toml": sha256((run / "policy.toml").read_text())})
     (run / "certificate.intoto.json").write_text(json.dumps({"subject": subject}))
     RunDirectory(run).write_checksums()
 

@@ -134,4 +134,4 @@ def test_a_test_has_one_name_whatever_it_is_held_against() -> None:
 
     predicate = stated(workload("promoted"), host=(compared,))["predicate"]
 
-    assert attestation.unproven(verdict) == predicate["failedTests"]
+    assert attestation.list_unproven_tests(verdict) == predicate["failedTests"]

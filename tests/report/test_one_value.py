@@ -14,7 +14,7 @@ from gatekeeper.core.judgement import Check, Outcome
 from gatekeeper.core.slo import parse
 from gatekeeper.core.system.inputs import find_slo_file
 from gatekeeper.report import github_annotations, junit, markdown, plain_text, verdict_json
-from gatekeeper.report.data.objective_rows import measured
+from gatekeeper.report.data.objective_rows import show_measurement
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.html import page
 from gatekeeper.report.phrases import against_plain, routing
@@ -50,7 +50,7 @@ def known_intervals(data: PageData) -> set[str]:
     steps = [step for workload in data.verdict.workloads for step in workload.steps]
     checks = [check for _, check in checks_of(data)]
     checks += [check for step in steps for check in (*step.checks, *step.host_checks)]
-    texts = [measured(check) for check in checks] + [
+    texts = [show_measurement(check) for check in checks] + [
         against_plain(workload.speed) for workload in data.decision.workloads
     ]
     texts += [routing(data.verdict), *(workload.because for workload in data.verdict.workloads)]
@@ -80,7 +80,7 @@ def test_every_format_shows_the_value_of_a_check(name: str, capsys: pytest.Captu
     suites = ET.fromstring(junit.render(data.verdict))  # noqa: S314 (our own)
 
     for about, check in checks_of(data):
-        value = measured(check)
+        value = show_measurement(check)
         assert re.search(rf"{check.metric}: [^\n]*{re.escape(value)}", text), (about, check.metric)
         assert re.search(rf"{about}[^\n]*{check.metric}[^\n]*{re.escape(value)}", summarised), (about, check.metric)
         assert f"{value}, n = {check.n}" in page_text, (about, check.metric)
@@ -106,7 +106,7 @@ def test_what_blocks_has_the_same_value_wherever_it_is_named(name: str, capsys: 
     intervals = known_intervals(data)
 
     for row in (row for row in data.decision.rows if row.blocking and row.check.center is not None):
-        value = measured(row.check)
+        value = show_measurement(row.check)
         assert re.search(rf"{row.about}: {row.check.metric}[^\n]*{re.escape(value)}", screen)
         assert re.search(rf"{row.check.metric}[^\n]*{re.escape(value)}", notes.replace("%25", "%"))
         assert any(value in message for message in messages)

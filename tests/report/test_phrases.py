@@ -5,7 +5,7 @@ from typing import Any
 
 from gatekeeper.analysis.verdict.run_verdict import Measured, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.judgement import Bounds, Check, Estimate, Missing, Outcome
-from gatekeeper.report.data.objective_rows import measured
+from gatekeeper.report.data.objective_rows import show_measurement
 from gatekeeper.report.data.workload_summary import speed_up
 from gatekeeper.report.phrases import about, against_plain, swept_settings, swept_speed
 from tests.builders.golden_words import says
@@ -39,8 +39,8 @@ def test_a_unit_is_written_once() -> None:
     alike = Check("ttft", "at_most", 1.0, Outcome.PASS, unit="s", because="", why="", center=0.06, lo=0.059, hi=0.061)
     apart = Check("ttft", "at_most", 1.0, Outcome.PASS, unit="s", because="", why="", center=0.9, lo=0.8, hi=1.1)
 
-    assert "60 ms [59, 61]" == measured(alike)
-    assert "900 ms [800 ms, 1.1 s]" == measured(apart)
+    assert "60 ms [59, 61]" == show_measurement(alike)
+    assert "900 ms [800 ms, 1.1 s]" == show_measurement(apart)
 
 
 def test_an_interval_says_which_prompts_it_is_about() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.report.commands.explain_text import find_page
-from gatekeeper.report.data.glossary import explained
+from gatekeeper.report.data.glossary import find_entries
 from tests.builders.project_folder import ROOT, ProjectFolder
 
 IMAGE_LOCK = ROOT / "integrations" / "pylock.image.toml"
@@ -116,7 +116,7 @@ def test_a_hint_opens_on_a_machine_without_the_repository() -> None:
     in_wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     named = {word for text in messages() for word in re.findall(r"gatekeeper explain ([a-z][\w/-]*)", text)}
 
-    pages = {word: find_page(word) for word in named - {"lists", "metrics"} if not explained(word)}
+    pages = {word: find_page(word) for word in named - {"lists", "metrics"} if not find_entries(word)}
 
     assert [] == [text for text in messages() if re.search(r"\bdocs/[\w/-]+\.md|hosts\.example", text)]
     assert {"worker-protocol", "servers", "your-canaries", "fleet"} <= pages.keys()

@@ -1,7 +1,7 @@
 """What `gatekeeper admit` prints."""
 
 from gatekeeper.report.commands import Document
-from gatekeeper.report.outcome_signs import spaced
+from gatekeeper.report.outcome_signs import write_as_words
 
 WORDS = {0: "admitted", 1: "refused, an objective is not met", 3: "refused"}
 
@@ -9,7 +9,7 @@ WORDS = {0: "admitted", 1: "refused, an objective is not met", 3: "refused"}
 def admit_text(document: Document) -> str:
     """Return the first reason in the first line, then what to do next and what was checked."""
     code = document["exit_code"]
-    word = spaced(document["reason"])
+    word = write_as_words(document["reason"])
     reason = f"{word}: " if code == 3 and not document["because"].startswith(word) else ""
     run = f" ({document['run']})" if document["run"] else ""
     lines = [f"{document['slo']}: {WORDS[code]}: {reason}{document['because']}{run}", f"  next: {document['next']}"]

@@ -15,12 +15,12 @@ from gatekeeper.report.data.compared_runs import (
     RunComparison,
     WorkloadResult,
 )
-from gatekeeper.report.outcome_signs import spaced
+from gatekeeper.report.outcome_signs import write_as_words
 from gatekeeper.report.phrases import interval
 from gatekeeper.report.shown_document import Code, Content, Document, Listing, Note, Section, Strong, Table
 
 MARKER = "<!-- gatekeeper -->"
-"""By this first line a job finds its own comment of an earlier push."""
+"""The first line, by which a job finds its own comment of an earlier push."""
 RUN_HEADS = ("Backend", "Frozen", "Outcome")
 SIGNS = {"better": "▲", "worse": "▼"}
 
@@ -39,14 +39,20 @@ def runs(comparisons: Sequence[RunComparison]) -> list[tuple[str, ...]]:
     heads = [(comparisons[0].a, first)]
     heads += [(comparison.b, [workload.b for workload in comparison.workloads]) for comparison in comparisons]
     return [
-        (_letter(number), run.backend, f"{run.at[:16]}Z", f"{run.slo}: {_ended(run, results)}, {run.grade}", run.run)
+        (
+            _letter(number),
+            run.backend,
+            f"{run.at[:16]}Z",
+            f"{run.slo}: {_describe_outcome(run, results)}, {run.grade}",
+            run.run,
+        )
         for number, (run, results) in enumerate(heads)
     ]
 
 
-def _ended(run: ComparedRun, results: Sequence[WorkloadResult | None]) -> str:
+def _describe_outcome(run: ComparedRun, results: Sequence[WorkloadResult | None]) -> str:
     outcomes = [result.outcome for result in results if result is not None]
-    return outcome_words(run.outcome, outcomes) if outcomes else spaced(run.outcome)
+    return outcome_words(run.outcome, outcomes) if outcomes else write_as_words(run.outcome)
 
 
 def _workloads(comparisons: Sequence[RunComparison]) -> Iterator[Section]:
@@ -123,7 +129,7 @@ def remarks(comparisons: Sequence[RunComparison]) -> list[str]:
 def _settings(parts: Sequence[ComparedWorkload | None]) -> Iterator[str]:
     first = next((part.a for part in parts if part is not None), None)
     for number, result in enumerate([first, *(part.b if part is not None else None for part in parts)]):
-        ending = f"{spaced(result.outcome)}, {describe_setting(result.setting)}" if result is not None else "-"
+        ending = f"{write_as_words(result.outcome)}, {describe_setting(result.setting)}" if result is not None else "-"
         yield f"{_letter(number)}: {ending}"
 
 

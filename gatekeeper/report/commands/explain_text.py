@@ -47,7 +47,7 @@ def metrics_text() -> str:
 def metric_facts(metric: Metric) -> str:
     """Return the unit of a metric, which direction is better, what one sample is and what it needs."""
     better = "higher" if metric.higher_is_better else "lower"
-    return f"{metric.unit}; {better} is better; per {metric.per.value}; needs {_needed(metric) or 'nothing'}"
+    return f"{metric.unit}; {better} is better; per {metric.per.value}; needs {_describe_needs(metric) or 'nothing'}"
 
 
 def metrics_document() -> dict[str, Any]:
@@ -70,7 +70,7 @@ def metrics_document() -> dict[str, Any]:
     }
 
 
-def _needed(metric: Metric) -> str:
+def _describe_needs(metric: Metric) -> str:
     return "host telemetry" if metric.host else metric.needs.words
 
 

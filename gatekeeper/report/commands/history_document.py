@@ -12,7 +12,7 @@ from gatekeeper.report.commands.compare_document import change, figure
 from gatekeeper.report.data.compared_runs import Contrast
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.run_history import HistoryRun, HistoryWorkload, NoTrend, RunHistory, SloHistory, Trend
-from gatekeeper.report.outcome_signs import spaced
+from gatekeeper.report.outcome_signs import write_as_words
 from gatekeeper.report.phrases import ratio
 from gatekeeper.report.shown_document import (
     Beside,
@@ -93,13 +93,13 @@ def _row(run: HistoryRun, *, is_first: bool) -> tuple[Content, ...]:
     return (
         (RunLink(f"{run.at[:16].replace('T', ' ')}Z", run.run), Remarks((run.run,))),
         Sign(run.outcome, f"{ended}{' (demo)' if run.grade == 'demo' else ''}"),
-        Remarks([*(_measured(name, workload) for name, workload in run.workloads.items()), *memory]),
+        Remarks([*(_describe_workload(name, workload) for name, workload in run.workloads.items()), *memory]),
         Remarks(list(_reasons(run))),
         Remarks(run.changed or ("the first run" if is_first else "nothing",)),
     )
 
 
-def _measured(name: str, workload: HistoryWorkload) -> str:
+def _describe_workload(name: str, workload: HistoryWorkload) -> str:
     """Write what a run showed of a workload, and with which setting."""
     figures = [f"{name} {_speed(workload)}", describe_setting(workload.setting)]
     if (plain := workload.figures.get(PLAIN_SPEED)) is not None:
@@ -110,7 +110,7 @@ def _measured(name: str, workload: HistoryWorkload) -> str:
 
 
 def _speed(workload: HistoryWorkload) -> str:
-    return ratio(workload.speed.estimate()) if workload.speed is not None else spaced(workload.outcome)
+    return ratio(workload.speed.estimate()) if workload.speed is not None else write_as_words(workload.outcome)
 
 
 def _reasons(run: HistoryRun) -> Iterator[str]:

@@ -95,7 +95,7 @@ def _doctor(document: Mapping[str, Any]) -> Row:
     return FAILS, f"{text}; not {names}", lacking[0]["fix"] or ""
 
 
-def _certified(verdict: Mapping[str, Any]) -> Row:
+def _make_verdict_row(verdict: Mapping[str, Any]) -> Row:
     text = f"{verdict['outcome']}: {verdict['because']}"
     return (OPEN, text, AGAIN) if verdict["exit_code"] == 3 else (WORKS, text, "")
 
@@ -124,7 +124,7 @@ def _widths(counts: Mapping[str, Any]) -> Row:
 
 
 SUMMARIES: Mapping[str, Callable[[Any], Row]] = {
-    "versions": _versions, "device": _device, "telemetry": _telemetry, "doctor": _doctor, "certify": _certified,
+    "versions": _versions, "device": _device, "telemetry": _telemetry, "doctor": _doctor, "certify": _make_verdict_row,
     "sampling": _sampling, "pause": _pause, "widths": _widths,
 }  # fmt: skip
 """What a line says of a part, by the first word of its name."""

@@ -46,7 +46,7 @@ class Contrast:
     a: ComparedFigure | None
     b: ComparedFigure | None
     change: float | None = None
-    """Of B against A: a share, or a difference where the metric is relative already."""
+    """How far B is from A: a share, or a difference where the metric is relative already."""
     proven: bool = False
     says: str = field(kw_only=True)
     because: Annotated[str | None, IF_ANY] = None

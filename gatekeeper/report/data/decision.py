@@ -273,7 +273,7 @@ def _with_figures(reason: str, names: Sequence[str], verdict: Verdict) -> str:
     return f"{reason} ({detail})"
 
 
-def reached(happened: Sequence[Event]) -> str:
+def describe_progress(happened: Sequence[Event]) -> str:
     """Say how far an interrupted run came."""
     if not happened:
         return "before its first event was recorded"

@@ -34,7 +34,7 @@ class GlossaryEntry:
     @property
     def names(self) -> list[str]:
         """Return each name that it explains, as `explained` compares them: *draft, target* has two."""
-        return [_normalised(name) for name in (*re.split(r", | \(|\)", self.word), self.title) if name]
+        return [_normalise_name(name) for name in (*re.split(r", | \(|\)", self.word), self.title) if name]
 
 
 TITLES = {
@@ -140,7 +140,7 @@ REASONS: dict[Reason, tuple[str, str]] = {
     Reason.INTERRUPTED: ("the remote run was interrupted", "continue it with --resume"),
     Reason.KILLED: ("the remote run was killed", "check that host's memory; continue it with --resume"),
 }
-"""By the reason word of `admit` and of remote runs: the meaning, and what to do."""
+"""What each reason word of `admit` and of remote runs means, and what to do."""
 
 TERMS: dict[str, str] = {
     "arm": "a way to decode in a comparison: plain, or speculative",
@@ -215,12 +215,12 @@ def _exit_code_entry(code: ExitCode) -> GlossaryEntry:
     return GlossaryEntry(number, EXIT_CODE, code.means, remedy=code.remedy, aliases=aliases)
 
 
-def explained(word: str) -> list[GlossaryEntry]:
+def find_entries(word: str) -> list[GlossaryEntry]:
     """Return the entries of *word*, as people write it: with spaces, hyphens or capitals; else what they mean by it."""
-    name, every = _normalised(word), entries()
+    name, every = _normalise_name(word), entries()
     named = [entry for entry in every if name in entry.names]
-    return named or [entry for entry in every if name in map(_normalised, entry.aliases)]
+    return named or [entry for entry in every if name in map(_normalise_name, entry.aliases)]
 
 
-def _normalised(name: str) -> str:
+def _normalise_name(name: str) -> str:
     return name.strip().lower().replace(" ", "_").replace("-", "_")

@@ -113,10 +113,10 @@ def states(check: Check) -> str:
     limit = metric.show(check.threshold)
     rule = f"at least {limit} required" if check.bound == "at_least" else f"at most {limit} allowed"
     rule += f" against the {check.against} run" if check.against is not None else ""
-    return f"{measured(check)}, {rule}"
+    return f"{show_measurement(check)}, {rule}"
 
 
-def measured(check: Check) -> str:
+def show_measurement(check: Check) -> str:
     """Write what was measured, with its interval where it is one: 2.12x [2.08, 2.16]."""
     if check.center is None:
         return "not measured"

@@ -9,7 +9,7 @@ from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.slo import Slo
-from gatekeeper.report.data.decision import Decision, decide, reached
+from gatekeeper.report.data.decision import Decision, decide, describe_progress
 from gatekeeper.report.data.distributions import Distributions, distributions
 from gatekeeper.report.data.progress import Snapshot
 from gatekeeper.report.data.sweep_chart import SweepData, sweep_data
@@ -45,7 +45,7 @@ def page_data(
     case: Case, verdict: Verdict, happened: Sequence[Event], *, finished: bool, manifest: Manifest, policy: str | None
 ) -> PageData:
     """Compute what a page shows of a run; *finished*: its event log has a closing line."""
-    unfinished = None if finished else reached(happened)
+    unfinished = None if finished else describe_progress(happened)
     begun = (event for event in happened if event.kind == EventKind.BEGIN)
     return PageData(
         slo=case.slo,

@@ -27,7 +27,7 @@ class HistoryWorkload:
     outcome: str
     setting: Knobs
     figures: Mapping[str, ComparedFigure | None]
-    """Of the metrics whose trend is shown."""
+    """The figures of the metrics whose trend is shown."""
     speed: ComparedFigure | None
     """Against plain decoding, of the fastest setting that was soaked with a draft."""
     bound: float | None

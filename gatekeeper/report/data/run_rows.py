@@ -194,7 +194,7 @@ class SampleRow:
     late_ms: float
     """How long after its deadline."""
     values: Mapping[str, float | str | None]
-    """By [name](#names-of-readings) and unit: `memory_headroom_bytes`, `gpu_power_w`; in a table a column each."""
+    """Readings by [name](#names-of-readings) and unit: `memory_headroom_bytes`, `gpu_power_w`; columns in a table."""
     missing: str | None
     """`gpu_power denied, fan_speed absent`."""
 

@@ -39,7 +39,7 @@ class SweepAnswer:
     excerpt: str
     fault: str | None
     figures: tuple[float | None, ...]
-    """In the order of METRICS; a ratio belongs to the speculative answer of its pair."""
+    """The values in the order of METRICS; a ratio belongs to the speculative answer of its pair."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,12 +87,12 @@ class WorkloadProgress:
     drafting: str | None = None
     """The trial that drafted last."""
     speeds: dict[str | None, deque[float]] = field(default_factory=dict)
-    """By trial; plain decoding's under None."""
+    """The latest speeds by trial; plain decoding's under None."""
     rates: dict[str | None, deque[float]] = field(default_factory=dict)
     times: dict[str | None, _Times] = field(default_factory=dict)
     ratio: tuple[float, float, float] | None = None
     speeds_of_ratio: tuple[float, float] = (0.0, 0.0)
-    """Of plain decoding and of drafting, in the same answers as the ratio: beside it, others would contradict it."""
+    """Speeds of plain decoding and of drafting in the answers of the ratio: beside it, others would contradict it."""
     read_at_once: int = 0
     stale: bool = False
     """More answers came since the ratio was computed."""

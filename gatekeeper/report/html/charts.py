@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from gatekeeper.core.judgement import Check
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.units import show
-from gatekeeper.report.data.objective_rows import measured
+from gatekeeper.report.data.objective_rows import show_measurement
 from gatekeeper.report.html.markup import Markup, el, join
 from gatekeeper.report.phrases import bound
 
@@ -109,13 +109,13 @@ def interval(check: Check) -> Markup:
     parts = [
         el("rect", class_="track", x="0", y="22", width="100%", height="8", rx="2"),
         el("rect", class_="passing", x=f"{passing[0]:.2f}%", y="22", width=f"{passing[1]:.2f}%", height="8", rx="2"),
-        _measured(check, across),
+        _draw_interval(check, across),
         el("line", class_="bound", x1=f"{bound_percent:.2f}%", x2=f"{bound_percent:.2f}%", y1="16", y2="36"),
         _label(across, check.threshold, f"bound {bound(check)}", 11, "word"),
         *_ticks(across, write, speed_ratio=bool(reference)),
     ]
     required = f"{check.bound.replace('_', ' ')} {show(check.threshold, check.unit)}"
-    return _strip(parts, f"{check.outcome.word}: {measured(check)}, objective {required}")
+    return _strip(parts, f"{check.outcome.word}: {show_measurement(check)}, objective {required}")
 
 
 def _ticks(across: Scale, write: Callable[[float], str], *, speed_ratio: bool) -> Iterator[Markup]:
@@ -133,7 +133,7 @@ def _label(across: Scale, value: float, text: str, y: int, kind: str | None = No
     return el("text", text, class_=kind, x=across.percent(value), y=y, text_anchor=anchor)
 
 
-def _measured(check: Check, across: Scale) -> Markup:
+def _draw_interval(check: Check, across: Scale) -> Markup:
     if check.center is None:
         return Markup("")
     lo = across.percent(check.lo) if check.lo is not None else "0%"

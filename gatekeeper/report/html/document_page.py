@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 from gatekeeper.core.system.run_directory import REPORT
 from gatekeeper.report.html.markup import NONE, Markup, el, facts, join, note, section, table
-from gatekeeper.report.outcome_signs import glyph_of, spaced
+from gatekeeper.report.outcome_signs import glyph_of, write_as_words
 from gatekeeper.report.shown_document import (
     Beside,
     Chart,
@@ -164,5 +164,5 @@ def sign(glyph: str, kind: str | None = None) -> Markup:
 
 def pill(outcome: str, word: str = "", *, kind: str = "", title: str | None = None) -> Markup:
     """Return the sign and the *word* of an outcome in its colour, or in that of *kind*."""
-    text = join(sign(glyph_of(outcome)), f" {word or spaced(outcome)}")
+    text = join(sign(glyph_of(outcome)), f" {word or write_as_words(outcome)}")
     return el("span", text, class_=f"pill {kind or outcome}", title=title)

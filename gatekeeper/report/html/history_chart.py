@@ -8,7 +8,7 @@ from gatekeeper.report.data.run_history import HistoryRun
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Line, Scale
 from gatekeeper.report.html.markup import Markup, el
-from gatekeeper.report.outcome_signs import glyph_of, spaced
+from gatekeeper.report.outcome_signs import glyph_of, write_as_words
 
 HEIGHT = 110
 """Pixels of a chart."""
@@ -40,7 +40,7 @@ def draw_history(name: str, runs: Sequence[HistoryRun]) -> Markup:
     for position, run, workload, speed in soaks:
         x = across.percent(position)
         ends = {"y1": f"{row(speed.lo):.1f}", "y2": f"{row(speed.hi):.1f}"}
-        tip = f"{run.at[:16]}Z\n{spaced(workload.outcome)}, {describe_setting(workload.setting)}\n"
+        tip = f"{run.at[:16]}Z\n{write_as_words(workload.outcome)}, {describe_setting(workload.setting)}\n"
         tip += phrases.ratio(speed.estimate()) + (f", bound {workload.bound:g}x" if workload.bound else "")
         marks.append(el("line", class_=f"whisker {workload.outcome}", x1=x, x2=x, **ends))
         center = {"cx": x, "cy": f"{row(speed.center):.1f}", "r": "4.5"}
@@ -50,7 +50,7 @@ def draw_history(name: str, runs: Sequence[HistoryRun]) -> Markup:
         if workload is None or workload.speed is None:  # no speed is no absence: the run is on the axis by its sign
             outcome = workload.outcome if workload is not None else run.outcome
             place = {"x": across.percent(position), "y": f"{HEIGHT - 6}", "text_anchor": "middle"}
-            tip = f"{run.at[:16]}Z\n{spaced(outcome)}, no speed against plain decoding"
+            tip = f"{run.at[:16]}Z\n{write_as_words(outcome)}, no speed against plain decoding"
             marks.append(el("text", glyph_of(outcome), class_=f"outcome {outcome}", data_tip=tip, **place))
     days = [run.at[5:10] for run in runs]
     labels = days if len(set(days)) == len(days) else [f"{run.at[5:10]} {run.at[11:16]}" for run in runs]

@@ -23,7 +23,7 @@ VOID = frozenset({"br", "hr", "meta", "wbr"})
 def el(name: str, /, *children: str | Markup | None, **attributes: str | float | None) -> Markup:
     """Return an element; `class_` writes class, `data_tip` data-tip, an attribute that is None is left out."""
     known = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
-    written = "".join(f' {key}="{_escaped(_text(value))}"' for key, value in known.items())
+    written = "".join(f' {key}="{_escape_text(_text(value))}"' for key, value in known.items())
     if name in VOID:
         return Markup(f"<{name}{written}>")
     return Markup(f"<{name}{written}>{join(*children)}</{name}>")
@@ -31,7 +31,7 @@ def el(name: str, /, *children: str | Markup | None, **attributes: str | float |
 
 def join(*parts: str | Markup | None) -> Markup:
     """Join pieces; what is not markup is escaped."""
-    return Markup("".join(part if isinstance(part, Markup) else _escaped(part) for part in parts if part))
+    return Markup("".join(part if isinstance(part, Markup) else _escape_text(part) for part in parts if part))
 
 
 def breakable(name: str) -> Markup:
@@ -66,16 +66,16 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], kind: str) -> Mar
     return el("table", head, el("tbody", *body), class_=kind)
 
 
-def embedded(document: Any, identity: str) -> Markup:
+def embed_json(document: Any, identity: str) -> Markup:
     """Return JSON inside a script element; what could end the element, and control characters, are escaped."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
     text = inert_json(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
-    return Markup(f'<script type="application/json" id="{_escaped(identity)}">{text}</script>')
+    return Markup(f'<script type="application/json" id="{_escape_text(identity)}">{text}</script>')
 
 
-def _escaped(text: str) -> str:
+def _escape_text(text: str) -> str:
     """Return foreign text as HTML, with a mark in place of each control character."""
     escaped = html.escape(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text), quote=True)
     return escaped.replace("##", "#&#35;").replace("::", ":&#58;")  # a CI system reads the page's lines, too

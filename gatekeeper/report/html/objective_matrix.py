@@ -11,7 +11,7 @@ from gatekeeper.core.text import describe_setting, one_line
 from gatekeeper.core.units import show
 from gatekeeper.report import phrases
 from gatekeeper.report.data.glossary import in_words
-from gatekeeper.report.data.objective_rows import ObjectiveRow, measured, states
+from gatekeeper.report.data.objective_rows import ObjectiveRow, show_measurement, states
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.requirements import Requirement, requirements
 from gatekeeper.report.data.workload_summary import best_first
@@ -163,7 +163,7 @@ def _cell(check: Check, setting: Knobs | None) -> Markup:
         show_value(check),
         given_up or margin(check),
         charts.interval(check),
-        note(f"{measured(check)}, n = {check.n}"),
+        note(f"{show_measurement(check)}, n = {check.n}"),
         *map(note, phrases.scopes(check)),
         note(in_words(check.because)) if check.outcome is not Outcome.PASS or check.metric in phrases.TESTS else None,
         note(f"Measured: {BY_NAME[check.metric].description}") if check.metric in BY_NAME else None,
@@ -176,13 +176,13 @@ def show_value(check: Check) -> str:
     """Write the middle of what was measured, in the unit of its metric."""
     if check.center is None:
         return "not measured"
-    metric = _shown(check)
+    metric = _find_metric(check)
     if metric is None:
         return show(check.center, check.unit)
     return metric.show_interval(check.center, check.center, check.center)
 
 
-def _shown(check: Check) -> Metric | None:
+def _find_metric(check: Check) -> Metric | None:
     metric = BY_NAME.get(check.metric)
     return None if metric is None else shown_as(metric, check.against)
 
@@ -190,7 +190,7 @@ def _shown(check: Check) -> Metric | None:
 def margin(check: Check) -> str:
     """Write how far the end of the interval that decides lies from the bound, in the unit of the metric."""
     end = check.lo if check.bound == "at_least" else check.hi
-    metric = _shown(check)
+    metric = _find_metric(check)
     if end is None or metric is None:
         return check.outcome.word
     room = end - check.threshold if check.bound == "at_least" else check.threshold - end

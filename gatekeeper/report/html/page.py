@@ -9,7 +9,7 @@ from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.progress import Snapshot
 from gatekeeper.report.html import objective_matrix
 from gatekeeper.report.html.document_page import page_head, render_node, write_page
-from gatekeeper.report.html.markup import Markup, el, embedded, facts
+from gatekeeper.report.html.markup import Markup, el, embed_json, facts
 from gatekeeper.report.html.sections import sections
 from gatekeeper.report.html.sweep_section import sweep_document
 from gatekeeper.report.html.workload_cards import workloads
@@ -24,8 +24,8 @@ def render(page: PageData) -> str:
     first = (objective_matrix.failures(page), workloads(page), objective_matrix.matrix(page))
     gaps = gaps_section(page)
     parts = [part for part in (*first, render_node(gaps) if gaps is not None else None, *sections(page)) if part]
-    title = f"{page.verdict.slo}: {phrases.ended(page)}"
-    data = embedded(sweep_document(page), "sweep-data")
+    title = f"{page.verdict.slo}: {phrases.describe_state(page)}"
+    data = embed_json(sweep_document(page), "sweep-data")
     return write_page(title, _hero(page), parts, _foot(page), data, live=page.progress is not None)
 
 
@@ -71,7 +71,7 @@ def _purpose(page: PageData) -> Markup | None:
 def _validity(page: PageData) -> list[tuple[str, str]]:
     """Return until when the run allows something, where it allows it, and how it ended."""
     verdict, decision, state = page.verdict, page.decision, phrases.state(page)
-    ended = f"{phrases.ended(page)}, exit code {verdict.exit_code}, grade {verdict.grade}"
+    ended = f"{phrases.describe_state(page)}, exit code {verdict.exit_code}, grade {verdict.grade}"
     allows = decision.valid_until if state in ALLOWING and not decision.demo else None
     return [*([("Valid until", readable_time(allows))] if allows else []), ("Outcome", ended)]
 

@@ -13,7 +13,7 @@ from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import percent, show
 from gatekeeper.report import phrases
 from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve
-from gatekeeper.report.data.objective_rows import measured
+from gatekeeper.report.data.objective_rows import show_measurement
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.html import charts, soak_charts
 from gatekeeper.report.html.charts import Line, Scale
@@ -91,7 +91,7 @@ def energy_section(verdict: Verdict) -> Section | None:
         energy = workload.measured.energy
         for check in workload.checks:
             if check.metric == ENERGY_RATIO and energy is not None:
-                result = f"{measured(check)} times the joules a token of plain decoding; {energy.basis}"
+                result = f"{show_measurement(check)} times the joules a token of plain decoding; {energy.basis}"
                 bars = {f"plain {show(energy.plain, 'J')}": energy.plain}
                 bars[f"draft {show(energy.drafting, 'J')}"] = energy.drafting
                 drawn = Chart(partial(charts.bars, bars, f"joules a token: {result}"))

@@ -160,7 +160,7 @@ def _width(across: Scale, gap: Unsampled) -> str:
     return f"{100 * (across.share(gap.end) - across.share(gap.begin)):.2f}%"
 
 
-def _titled(title: str, drawing: Markup) -> Markup:
+def _add_title(title: str, drawing: Markup) -> Markup:
     return el("figure", el("figcaption", title), drawing, class_="lane")
 
 
@@ -186,7 +186,7 @@ def _speeds(timeline: Timeline, across: Scale, names: Sequence[str], rules: Sequ
         over=[*rules, *dots],
         label="Decode speed of every answer",
     )
-    return _titled("Decode speed, tok/s", drawing)
+    return _add_title("Decode speed, tok/s", drawing)
 
 
 def _ratios(page: PageData, timeline: Timeline, across: Scale, names: Sequence[str], rules: Sequence[Markup]) -> Markup:
@@ -221,7 +221,7 @@ def _ratios(page: PageData, timeline: Timeline, across: Scale, names: Sequence[s
         over=over,
         label="Speed over plain decoding in the course of the soak",
     )
-    return _titled("Speed over plain decoding, with its interval", drawing)
+    return _add_title("Speed over plain decoding, with its interval", drawing)
 
 
 def _acceptance(
@@ -261,10 +261,10 @@ def _acceptance(
         over=over,
         label="Acceptance by window",
     )
-    return _titled(f"Acceptance, windows of {show_seconds(page.slo.soak.window_s)}", drawing)
+    return _add_title(f"Acceptance, windows of {show_seconds(page.slo.soak.window_s)}", drawing)
 
 
-def _unbroken(points: Sequence[tuple[float, float]], gaps: Sequence[Unsampled]) -> list[list[tuple[float, float]]]:
+def _split_at_gaps(points: Sequence[tuple[float, float]], gaps: Sequence[Unsampled]) -> list[list[tuple[float, float]]]:
     """Split points where the host was not sampled."""
     parts: list[list[tuple[float, float]]] = [[]]
     for point in points:
@@ -298,14 +298,14 @@ def _lane(page: PageData, timeline: Timeline, lane: HostLane, across: Scale, rul
         clock=True,
         y_show=lambda value: names[round(value)] if names else show(value, lane.unit),
         y_ticks=ticks,
-        lines=[Line(part, lane.name, step=bool(names)) for part in _unbroken(points, timeline.gaps)],
+        lines=[Line(part, lane.name, step=bool(names)) for part in _split_at_gaps(points, timeline.gaps)],
         over=[*rules(height), *(charts.level(height * (1 - up.share(value))) for value in bounds)],
         most=2,
         label=LANES[lane.name],
         read=(points, lane.unit),
         names=names,
     )
-    return _titled(LANES[lane.name] + (f" ({lane.missing})" if lane.missing else ""), drawing)
+    return _add_title(LANES[lane.name] + (f" ({lane.missing})" if lane.missing else ""), drawing)
 
 
 def _clock(seconds: float) -> str:

@@ -10,7 +10,7 @@ from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.page_data import PageData
 from gatekeeper.report.data.sweep_chart import METRICS
 from gatekeeper.report.html.markup import Markup, el, section, table
-from gatekeeper.report.outcome_signs import spaced
+from gatekeeper.report.outcome_signs import write_as_words
 
 SWEEP_HEADS = ("Setting", "Against plain", "Acceptance", "Canaries")
 
@@ -50,9 +50,9 @@ def sweep_document(page: PageData) -> dict[str, object]:
             }
             for metric in (BY_NAME[name] for name in METRICS)
         ],
-        "chosen": [_chosen(page, workload.setting) for workload in page.verdict.workloads],
+        "chosen": [_find_chosen_trial(page, workload.setting) for workload in page.verdict.workloads],
         "deployed": [workload.outcome is WorkloadOutcome.PROMOTED for workload in page.verdict.workloads],
-        "ended": [_ended(page, workload) for workload in page.verdict.workloads],
+        "ended": [_describe_result(page, workload) for workload in page.verdict.workloads],
         "estimates": [
             [workloads.index(workload), trials.index(trial), METRICS.index(metric), *interval]
             for (workload, trial, metric), interval in sweep.estimates.items()
@@ -71,14 +71,14 @@ def _label(name: str, knobs: Knobs) -> str:
     return describe_setting(knobs)
 
 
-def _ended(page: PageData, workload: WorkloadVerdict) -> str:
+def _describe_result(page: PageData, workload: WorkloadVerdict) -> str:
     if page.progress is not None:
         return ""
-    word = spaced(workload.outcome)
+    word = write_as_words(workload.outcome)
     return f" Result of {workload.name}: {word}, {describe_setting(workload.setting)}: {in_words(workload.because)}."
 
 
-def _chosen(page: PageData, setting: Knobs) -> int | None:
+def _find_chosen_trial(page: PageData, setting: Knobs) -> int | None:
     """Return the trial of the sweep with the setting a workload ends in; None where no trial has exactly that one.
 
     A run under way has chosen nothing yet.

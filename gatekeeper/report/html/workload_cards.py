@@ -29,14 +29,14 @@ def workloads(page: PageData) -> Markup:
     if page.progress is not None:
         cards = [_running(summary, running.get(summary.name), page, across) for summary, _ in pairs]
     else:
-        cards = [_judged(summary, judged, across) for summary, judged in pairs]
+        cards = [_build_card(summary, judged, across) for summary, judged in pairs]
     blended = phrases.routing(page.verdict) if page.progress is None and len(pairs) > 1 else ""
     return section(
         "Workloads", el("div", *cards, class_="cards"), el("p", blended, class_="dim note") if blended else None
     )
 
 
-def _judged(summary: WorkloadSummary, judged: WorkloadVerdict, across: Scale) -> Markup:
+def _build_card(summary: WorkloadSummary, judged: WorkloadVerdict, across: Scale) -> Markup:
     """Return a card: whether to draft, how much faster, with which setting, and whether the answers stay the same."""
     back = summary.outcome is WorkloadOutcome.GRADED_BACK
     kind = "failed" if back and summary.required else summary.outcome
@@ -44,7 +44,7 @@ def _judged(summary: WorkloadSummary, judged: WorkloadVerdict, across: Scale) ->
     now: Facts = (
         ("Measured" if summary.outcome is WorkloadOutcome.UNPROVEN else "Policy", describe_setting(summary.setting)),
         ("Prompts", phrases.prompt_speeds(judged.measured)),
-        *(() if summary.off else _drafted(summary)),
+        *(() if summary.off else _list_draft_facts(summary)),
         ("Quality", summary.quality),
         ("Checks", phrases.checks_passed(summary, " of ", " passed") or "none apply"),
     )
@@ -59,7 +59,7 @@ def _judged(summary: WorkloadSummary, judged: WorkloadVerdict, across: Scale) ->
     )
 
 
-def _drafted(summary: WorkloadSummary) -> Facts:
+def _list_draft_facts(summary: WorkloadSummary) -> Facts:
     return (
         ("Acceptance", percent(summary.acceptance, ".0f") if summary.acceptance is not None else None),
         ("First token", _later(summary.ttft_delta) if summary.ttft_delta is not None else None),
@@ -82,7 +82,7 @@ def _best_try(summary: WorkloadSummary, judged: WorkloadVerdict, across: Scale) 
         return None
     drawn = charts.speedup(speed.center, speed.lo, speed.hi, across, "tried")
     drafting = show(summary.drafting, "tok/s") if summary.drafting is not None else None
-    tried: Facts = (("Speed", drafting), *_drafted(summary), ("Given up", speed.because))
+    tried: Facts = (("Speed", drafting), *_list_draft_facts(summary), ("Given up", speed.because))
     where = f"{describe_setting(speed.setting)}{', in the sweep' if speed.source == 'sweep' else ''}"
     about = note(f"{where}: {_as_fast(speed, judged)}")
     return el("div", el("h4", "Best try, not deployed"), drawn, about, _figures(tried), class_="tried")
@@ -91,7 +91,7 @@ def _best_try(summary: WorkloadSummary, judged: WorkloadVerdict, across: Scale) 
 def _running(summary: WorkloadSummary, row: WorkloadRow | None, page: PageData, across: Scale) -> Markup:
     """Return a card of a run under way: the speed so far, and the answers it is of."""
     speed = _speed(summary, row, page)
-    answers = _answered(row, page.planned.get(summary.name))
+    answers = _count_answers(row, page.planned.get(summary.name))
     parts = [_big(f"{speed.center:.2f}x", "so far") if speed is not None else _big("…", "no ratio yet")]
     if speed is not None:
         about = f"so far {phrases.ratio(speed)}, {answers}"
@@ -127,7 +127,7 @@ def _speed(summary: WorkloadSummary, row: WorkloadRow | None, page: PageData) ->
     return SpeedUp(*row.ratio, stage, summary.setting)
 
 
-def _answered(row: WorkloadRow | None, planned: int | None) -> str:
+def _count_answers(row: WorkloadRow | None, planned: int | None) -> str:
     count = row.answered if row is not None else 0
     return f"{count} of {planned} answers" if planned else f"{count} answers"
 

@@ -22,7 +22,7 @@ Signal = Literal["traces", "metrics"]
 SIGNALS: tuple[Signal, ...] = ("traces", "metrics")
 
 LATEST = "gen_ai_latest_experimental"
-"""In OTEL_SEMCONV_STABILITY_OPT_IN: use the names of the GenAI conventions' own repository."""
+"""The word in OTEL_SEMCONV_STABILITY_OPT_IN for the names of the GenAI conventions' own repository."""
 LOCAL = {"http/protobuf": "http://localhost:4318", "grpc": "http://localhost:4317"}
 """Where the exporters send to when they are switched on without an endpoint."""
 _HEADER = re.compile(r"[!#-'*+\-.0-9A-Z^-z|~]+\s*=[ !#-:<-\[\]-~]*")
@@ -72,7 +72,7 @@ def destination(config: Telemetry, environment: Mapping[str, str]) -> Destinatio
     variables = _variables(config, environment)
     if variables.get(OTEL_SDK_DISABLED, "").lower() == "true":
         return None
-    signals = {signal: _protocol(signal, variables) for signal in SIGNALS if _wanted(signal, variables)}
+    signals = {signal: _protocol(signal, variables) for signal in SIGNALS if _exports_signal(signal, variables)}
     if not signals:
         return None
     for signal, protocol in signals.items():
@@ -85,7 +85,7 @@ def destination(config: Telemetry, environment: Mapping[str, str]) -> Destinatio
     return Destination(
         signals=signals,
         endpoint=" and ".join(
-            dict.fromkeys(_shown(signal, protocol, variables) for signal, protocol in signals.items())
+            dict.fromkeys(_show_address(signal, protocol, variables) for signal, protocol in signals.items())
         ),
         environment=variables,
         limit=config.timeout,
@@ -135,7 +135,7 @@ def _option(signal: Signal, suffix: str, variables: Mapping[str, str]) -> str | 
     return value.strip() if value is not None else None
 
 
-def _wanted(signal: Signal, variables: Mapping[str, str]) -> bool:
+def _exports_signal(signal: Signal, variables: Mapping[str, str]) -> bool:
     exporters = variables.get(f"OTEL_{signal.upper()}_EXPORTER")
     if exporters is not None:
         return any(word.strip().lower() == "otlp" for word in exporters.split(","))
@@ -151,7 +151,7 @@ def _protocol(signal: Signal, variables: Mapping[str, str]) -> Protocol:
     raise InputError(f"OTLP protocol '{protocol}' is not supported", hint="allowed: http/protobuf, grpc")
 
 
-def _shown(signal: Signal, protocol: Protocol, variables: Mapping[str, str]) -> str:
+def _show_address(signal: Signal, protocol: Protocol, variables: Mapping[str, str]) -> str:
     endpoint = _option(signal, "ENDPOINT", variables) or LOCAL[protocol]
     try:
         url = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}")

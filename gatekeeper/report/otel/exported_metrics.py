@@ -13,7 +13,7 @@ from gatekeeper.analysis.metrics.timing import ttft
 from gatekeeper.core.records import Generation, HostSample
 from gatekeeper.report.otel import metric_names
 from gatekeeper.report.otel.answer_attributes import error_type, shift_ns, span_of, speculation, wall_ns
-from gatekeeper.report.otel.identity import RunIdentity, Value, known
+from gatekeeper.report.otel.identity import RunIdentity, Value, drop_unknown
 from gatekeeper.report.otel.metric_names import Counter, Histogram
 from gatekeeper.report.otel.spans import stage_of
 
@@ -43,13 +43,13 @@ def of_requests(identity: RunIdentity, answers: Iterable[tuple[str, Generation]]
             continue
         gathered: dict[tuple[Histogram | Counter, tuple[tuple[str, Value], ...]], list[float]] = {}
         for generation, _ in requests:
-            for metric, attributes, values in _measured(identity, names, stage, generation):
+            for metric, attributes, values in _measure_answer(identity, names, stage, generation):
                 gathered.setdefault((metric, tuple(attributes.items())), []).extend(values)
         for (metric, key), every in gathered.items():
             if isinstance(metric, Histogram):
                 histograms.setdefault(metric, []).append(_histogram_point(metric, dict(key), times, every))
             else:
-                point = sdk.NumberDataPoint(known(dict(key)), *times, round(sum(every)))
+                point = sdk.NumberDataPoint(drop_unknown(dict(key)), *times, round(sum(every)))
                 counters.setdefault(metric, []).append(point)
     return [
         *(
@@ -63,13 +63,13 @@ def of_requests(identity: RunIdentity, answers: Iterable[tuple[str, Generation]]
     ]
 
 
-def _measured(
+def _measure_answer(
     identity: RunIdentity, names: metric_names.RequestMetrics, stage: str, generation: Generation
 ) -> Iterator[Measured]:
     """Yield what one answer adds to each metric."""
     answer = generation.answer
     shared: dict[str, Value] = {
-        **known({**identity.model, **identity.server(generation.arm)}),
+        **drop_unknown({**identity.model, **identity.server(generation.arm)}),
         "gatekeeper.stage": stage,
         "gatekeeper.trial": generation.trial,
         "gatekeeper.arm": generation.arm,
@@ -105,7 +105,7 @@ def _histogram_point(
     for value in values:
         counts[bisect_left(histogram.bounds, value)] += 1  # a bucket includes its upper bound
     return sdk.HistogramDataPoint(
-        attributes=known(attributes),
+        attributes=drop_unknown(attributes),
         start_time_unix_nano=times[0],
         time_unix_nano=times[1],
         count=len(values),
@@ -131,7 +131,7 @@ def of_host(identity: RunIdentity, samples: Sequence[HostSample]) -> list[sdk.Me
             metric = metric_names.host_metric(value, reading.unit)
             attributes: dict[str, Value] = {**dict(metric.attributes), "gatekeeper.stage": sample.phase or None}
             point = sdk.NumberDataPoint(
-                attributes=known({**attributes, "gatekeeper.host.sources": reading.source}),
+                attributes=drop_unknown({**attributes, "gatekeeper.host.sources": reading.source}),
                 # A level counts from the beginning of the run; a gauge has no beginning.
                 start_time_unix_nano=min(frozen, at_ns) if metric.kind == "level" else 0,
                 time_unix_nano=at_ns,

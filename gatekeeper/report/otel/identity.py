@@ -37,7 +37,7 @@ class RunIdentity:
     manifest_sha256: str
     slo: Slo
     canaries: Mapping[tuple[str, str], Canary]
-    """By workload and id."""
+    """The canaries by workload and id."""
 
     def context(self, *parts: object) -> SpanContext:
         """Return the identity of the span that *parts* name, in the one trace of the run."""
@@ -118,14 +118,14 @@ def context(manifest_sha256: str, *parts: object) -> SpanContext:
     return SpanContext(int(manifest_sha256[:32], 16), span_id, is_remote=False)
 
 
-def known(values: Mapping[str, Value]) -> dict[str, Known]:
+def drop_unknown(values: Mapping[str, Value]) -> dict[str, Known]:
     """Leave out attributes that are None: they are not known."""
     return {key: value for key, value in values.items() if value is not None}
 
 
 def resource(facts: Mapping[str, Value]) -> Resource:
     """Return gatekeeper's resource with these *facts*; OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME override them."""
-    attributes = known({"service.name": "gatekeeper", "service.version": __version__, **facts})
+    attributes = drop_unknown({"service.name": "gatekeeper", "service.version": __version__, **facts})
     return Resource.create(attributes).merge(OTELResourceDetector().detect())
 
 

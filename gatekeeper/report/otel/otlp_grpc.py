@@ -24,7 +24,7 @@ from gatekeeper.report.otel.endpoint import LOCAL, Signal
 from gatekeeper.report.otel.transport import POINTS, Transport
 
 TIMEOUT_S = 10.0
-"""Of one request where neither a variable nor the caller sets it, as the specification of the exporters says."""
+"""The limit of a request where neither a variable nor the caller sets it, as the exporters' specification says."""
 
 
 def exporter(signal: Signal, seconds: float | None, transport: Transport) -> "_Exporter":
@@ -90,11 +90,11 @@ def _requests(batch: Sequence[ReadableSpan] | sdk.MetricsData) -> Iterator[Any]:
         for scope in resource.scope_metrics:
             points = [(metric, point) for metric in scope.metrics for point in metric.data.data_points]
             for begin in range(0, len(points), POINTS):
-                part = dataclasses.replace(scope, metrics=_grouped(points[begin : begin + POINTS]))
+                part = dataclasses.replace(scope, metrics=_group_points(points[begin : begin + POINTS]))
                 yield encode_metrics(sdk.MetricsData([dataclasses.replace(resource, scope_metrics=[part])]))
 
 
-def _grouped(points: Sequence[tuple[sdk.Metric, Any]]) -> list[sdk.Metric]:
+def _group_points(points: Sequence[tuple[sdk.Metric, Any]]) -> list[sdk.Metric]:
     """Return metrics with these points of theirs."""
     by_metric: dict[str, tuple[Any, list[Any]]] = {}
     for metric, point in points:

@@ -12,7 +12,7 @@ from gatekeeper.analysis.follow_ups import FOLLOW_UPS
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Event, EventKind, Generation
 from gatekeeper.report.otel.answer_attributes import answer_attributes, error_type, shift_ns, span_of, wall_ns
-from gatekeeper.report.otel.identity import SCOPE, RunIdentity, Value, context, known, resource
+from gatekeeper.report.otel.identity import SCOPE, RunIdentity, Value, context, drop_unknown, resource
 
 RUN = "run"
 TRANSITION = "gatekeeper.transition"
@@ -102,7 +102,7 @@ def transition(attributes: Mapping[str, Value], at_ns: int, manifest_sha256: str
     It has a trace of its own, because a run's trace ends with the run; sent twice, it is the same span.
     """
     change = json.dumps([manifest_sha256, at_ns, dict(sorted(attributes.items()))])
-    shared = known({f"gatekeeper.{name}": value for name, value in attributes.items()})
+    shared = drop_unknown({f"gatekeeper.{name}": value for name, value in attributes.items()})
     return ReadableSpan(
         name=TRANSITION,
         context=context(sha256(change), TRANSITION),
@@ -126,4 +126,4 @@ def _span(
     # Not made by a tracer, which takes ids and times from now, and whose limits and samplers drop some spans.
     more |= {"resource": identity.resource, "instrumentation_scope": SCOPE}
     more |= {"start_time": times[0], "end_time": times[1]}
-    return ReadableSpan(parent=parent, attributes=known(attributes), **more)
+    return ReadableSpan(parent=parent, attributes=drop_unknown(attributes), **more)

@@ -121,7 +121,7 @@ def progress(first: str = "", *, quiet: bool) -> Iterator[Observer | None]:
 
     def draw() -> list[str]:
         frame = int(time.monotonic() / REFRESH_S)
-        return _drawn(console, view(state.snapshot(), console.width - 1, console.height - 1, frame))
+        return _draw_lines(console, view(state.snapshot(), console.width - 1, console.height - 1, frame))
 
     with RedrawnLines(sys.stderr, draw, lambda: (console.width, console.height)) as live:
         live.print_above([printable_error(first)] if first else [])
@@ -130,12 +130,12 @@ def progress(first: str = "", *, quiet: bool) -> Iterator[Observer | None]:
             state.update(event)
             line = _line(event)
             if line is not None:
-                live.print_above(_drawn(console, Group(*hanging_lines(Text(line, style="dim"), console))))
+                live.print_above(_draw_lines(console, Group(*hanging_lines(Text(line, style="dim"), console))))
 
         yield observe
 
 
-def _drawn(console: Console, renderable: RenderableType) -> list[str]:
+def _draw_lines(console: Console, renderable: RenderableType) -> list[str]:
     with console.capture() as captured:
         console.print(renderable)
     return [line.rstrip() for line in captured.get().removesuffix("\n").split("\n")]
@@ -195,7 +195,7 @@ def _times(now: Snapshot) -> list[str]:
     return words
 
 
-def _elapsed(seconds: float) -> str:
+def _show_elapsed_time(seconds: float) -> str:
     """Write the time since the start, to the second: 3:07, 1:03:07."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
@@ -214,9 +214,9 @@ def view(now: Snapshot, width: int, height: int, frame: int = 0) -> RenderableTy
     """Draw a snapshot into at most *width* columns and *height* rows; *frame* counts how often it was drawn."""
     width = max(1, min(width, WIDEST))
     drawn: list[RenderableType] = [_title(now, width, frame), _bar(now, min(width, LONGEST_BAR), frame)]
-    answers = [Text(word) for word in (_answers(now), _elapsed(now.elapsed), *_times(now)) if word]
+    answers = [Text(word) for word in (_answers(now), _show_elapsed_time(now.elapsed), *_times(now)) if word]
     gauges = [Text(gauge.text, style="yellow" if gauge.alarming else "") for gauge in now.host]
-    drawn += [_joined(words, width) for words in (answers, gauges) if words]
+    drawn += [_join_words(words, width) for words in (answers, gauges) if words]
     room = max(0, height - len(drawn) - 1)
     if now.rows and room:
         drawn.append(_workload_table(now.rows[:room], width))
@@ -296,7 +296,7 @@ def _shorten_setting(setting: str, width: int) -> str:
     return f"{set_cell_size(draft, spare).rstrip()}\N{HORIZONTAL ELLIPSIS}{comma}{knobs}"
 
 
-def _joined(words: Sequence[Text], width: int) -> Text:
+def _join_words(words: Sequence[Text], width: int) -> Text:
     """Join as many of the words as fit into a line."""
     line = Text()
     for word in words:

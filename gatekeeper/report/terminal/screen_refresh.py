@@ -49,7 +49,7 @@ class RedrawnLines:
 
     def __enter__(self) -> Self:
         with suppress(ValueError):  # outside the main thread there are no handlers, and sizes are compared
-            self._handler = signal.signal(signal.SIGWINCH, self._resized)
+            self._handler = signal.signal(signal.SIGWINCH, self._note_resize)
         with self._lock:
             self._redraw(first=HIDE)
         self._thread.start()
@@ -65,7 +65,7 @@ class RedrawnLines:
             if self._handler is not None:
                 signal.signal(signal.SIGWINCH, self._handler)
 
-    def _resized(self, _signal: int, _frame: FrameType | None) -> None:
+    def _note_resize(self, _signal: int, _frame: FrameType | None) -> None:
         self._clear = CLEARED
 
     def _run(self) -> None:

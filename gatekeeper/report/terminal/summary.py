@@ -190,7 +190,7 @@ def _remarks(console: Console, decision: Decision) -> list[Text]:
     for workload in decision.verdict.workloads:
         if slower := phrases.slower_prompts(workload.measured):
             lines += _paragraph(console, f"{workload.name}: {slower}", style="yellow")
-    kinds = list(dict.fromkeys(finding_title(finding.kind) for finding in phrases.merged(decision.verdict)))
+    kinds = list(dict.fromkeys(finding_title(finding.kind) for finding in phrases.merge_findings(decision.verdict)))
     if kinds:
         lines += _paragraph(console, f"findings (in the report, or with -v): {', '.join(kinds)}", style="yellow")
     return [Text(), *lines] if lines else []

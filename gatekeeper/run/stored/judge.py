@@ -25,7 +25,7 @@ from gatekeeper.core.system.run_directory import (
     RunDirectory,
     unreadable_as_no_proof,
 )
-from gatekeeper.report.data.decision import Decision, decide, reached
+from gatekeeper.report.data.decision import Decision, decide, describe_progress
 from gatekeeper.run.stored.load import load_case
 
 
@@ -41,7 +41,7 @@ def load_decision(path: Path, slo_path: Path | None = None) -> Decision:
     case, _, events = load_run(directory, slo_path)
     verdict, unfinished = conclude_run(case, path), None
     if events.trouble is not None and not directory.is_finished():
-        unfinished = reached(events.records)
+        unfinished = describe_progress(events.records)
     extend = extension(case, verdict) if events.trouble is None else None
     policy, alone = policy_text(directory), case.plan.fixed is not None
     return decide(verdict, policy=policy, unfinished=unfinished, extend=extend, alone=alone)

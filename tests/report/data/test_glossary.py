@@ -48,8 +48,8 @@ def test_words_are_found_as_people_write_them() -> None:
     Capitals, spaces and hyphens do not matter; a word of two kinds has two entries.
     """
     for name in ("Counter lie", "impossible counts"):
-        assert ["counter_lie"] == [entry.word for entry in glossary.explained(name)]
-    assert ["outcome", "reason"] == [entry.kind for entry in glossary.explained("UNPROVEN")]
-    assert ["draft, target"] == [entry.word for entry in glossary.explained("target")]
-    assert [["inter_token_latency", "itl"]] == [entry.names for entry in glossary.explained("ITL")]
-    assert [] == glossary.explained("nothing")
+        assert ["counter_lie"] == [entry.word for entry in glossary.find_entries(name)]
+    assert ["outcome", "reason"] == [entry.kind for entry in glossary.find_entries("UNPROVEN")]
+    assert ["draft, target"] == [entry.word for entry in glossary.find_entries("target")]
+    assert [["inter_token_latency", "itl"]] == [entry.names for entry in glossary.find_entries("ITL")]
+    assert [] == glossary.find_entries("nothing")

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.report.html.markup import el, embedded, join
+from gatekeeper.report.html.markup import el, embed_json, join
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=40)
 CONTROL = {chr(code) for code in (*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F))}
@@ -45,7 +45,7 @@ def test_any_json_is_embedded_whole(document: object) -> None:
     """
     JSON inside a script element reads back as it was, and holds nothing that could end the element.
     """
-    text = embedded(document, "it")
+    text = embed_json(document, "it")
     inner = text.removeprefix('<script type="application/json" id="it">').removesuffix("</script>")
 
     assert document == json.loads(inner)
@@ -65,7 +65,7 @@ def test_no_control_character_gets_onto_the_page() -> None:
     """
     foreign = "\x1b[31mred\x1b[0m \u202egnp.exe \x9b2J \ud800 \x00 tab\tline\n"
 
-    page = join(el("p", foreign, title=foreign), embedded({foreign: foreign}, foreign))
+    page = join(el("p", foreign, title=foreign), embed_json({foreign: foreign}, foreign))
 
     assert not {*page.encode().decode()} & CONTROL
     assert "tab\tline\n" in page

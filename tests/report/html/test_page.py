@@ -22,7 +22,7 @@ from gatekeeper.report.data.requirements import requirements
 from gatekeeper.report.data.sweep_chart import SweepData
 from gatekeeper.report.data.workload_progress import WorkloadRow
 from gatekeeper.report.html import page
-from gatekeeper.report.phrases import merged
+from gatekeeper.report.phrases import merge_findings
 from gatekeeper.run.stored.stored_page import load_page_data
 from tests.builders.case import FAILING, LOSING, WINNING, bare
 from tests.builders.golden_words import says
@@ -360,8 +360,8 @@ def test_a_finding_of_every_soak_is_told_once() -> None:
     findings += [Finding("memory_exhaustion", "soak-1, subject_footprint", "used up in 3 d", "find the leak")]
     verdict = replace(PAGE.verdict, findings=tuple(findings))
 
-    certification = [finding.about for finding in merged(verdict)]
-    demo = [finding.about for finding in merged(replace(verdict, grade="demo"))]
+    certification = [finding.about for finding in merge_findings(verdict)]
+    demo = [finding.about for finding in merge_findings(replace(verdict, grade="demo"))]
 
     assert ["host, soak-1 and soak-2", "code, soak-1 and soak-3", "subject_footprint, soak-1"] == certification
     assert ["host, soak-1 and soak-2", "code, soak-1 and soak-3"] == demo
