@@ -62,7 +62,7 @@ def observers(slo: Path | None = None, *, quiet: bool, serve: int | None = None)
         with ExitStack() as stack:
             watching: list[Observer | None] = [note_run]
             if serve is not None:
-                tell, address = stack.enter_context(live_page.served(serve))
+                tell, address = stack.enter_context(live_page.serve_page(serve))
                 served = f"page: {address}"
                 watching.append(tell)
                 if quiet:

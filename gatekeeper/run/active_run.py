@@ -220,7 +220,7 @@ class ActiveRun:
             self._samples.sync()
         self.telemetry.stage(name)
 
-    def recorded(self, names: Iterable[str], kind: TypeAdapter[Kind]) -> list[Kind]:
+    def read_records(self, names: Iterable[str], kind: TypeAdapter[Kind]) -> list[Kind]:
         """Return the records of finished files."""
         files = (record_files.read_records(self.directory.path / name, kind) for name in names)
         return [record for file in files for record in file.records]

@@ -112,7 +112,7 @@ class DueSoak:
     expected: Mapping[str, float]
     """The forecast of its stages in seconds."""
     compared: Mapping[str, Collection[str]]
-    """By workload, the canaries whose words the sweep compared."""
+    """The canaries whose words the sweep compared, by workload."""
 
 
 def _due(run: ActiveRun) -> list[DueSoak]:
@@ -142,13 +142,13 @@ def _soak(run: ActiveRun, due: DueSoak, client: Client) -> None:
     run.observe_launch(plan)
     with run.noting_other_programs(plan.name), run.soaking(plan):
         soak(
-            run.task(plan, before=_recorded(run, plan, file), compared=due.compared), run.prepared.inputs.profile,
+            run.task(plan, before=_read_answers(run, plan, file), compared=due.compared), run.prepared.inputs.profile,
             client, run.recorder(file, soak=plan.name), plain_client=run.client, clock=run.backend.clock,
             woven=run.backend.shares_process and run.slo.soak.concurrency == 1, phase=run.phase,
         )  # fmt: skip
     file.finish()
 
 
-def _recorded(run: ActiveRun, plan: SoakPlan, file: RecordWriter[Generation]) -> tuple[Generation, ...]:
+def _read_answers(run: ActiveRun, plan: SoakPlan, file: RecordWriter[Generation]) -> tuple[Generation, ...]:
     """Return the answers of a soak so far; only the soak holds them, until it has counted them."""
-    return (*run.recorded((part.file for part in plan.earlier), ANSWERS), *file.release())
+    return (*run.read_records((part.file for part in plan.earlier), ANSWERS), *file.release())

@@ -52,7 +52,7 @@ def _run_follow_up(run: ActiveRun, soak_plan: SoakPlan, follow_up: FollowUp[Any]
             return
         run.observe(EventKind.STAGE, {"stage": follow_up.name, "soak": soak_plan.name})
         earlier = [follow_up.file(part) for part in soak_plan.earlier if follow_up.each_part]
-        recorded = (*run.recorded(earlier, kind), *file.release())
+        recorded = (*run.read_records(earlier, kind), *file.release())
         send(
             follow_up, soak, needs, recorded,
             record=file, open_client=open_client, clock=run.backend.clock, observe=run.observe,

@@ -41,7 +41,7 @@ WAITING = (
 
 
 @contextmanager
-def served(port: int, *, niceness: int = LOWEST) -> Iterator[tuple[Observer, str]]:
+def serve_page(port: int, *, niceness: int = LOWEST) -> Iterator[tuple[Observer, str]]:
     """Serve the page while the context is open; yield the observer that tells where the run is, and the address."""
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -96,7 +96,7 @@ class LivePage:
         self.over = threading.Event()
         """The run has ended."""
 
-    def watched(self) -> bool:
+    def is_watched(self) -> bool:
         """Return whether a browser fetches it."""
         return time.monotonic() - self.requested_s < WATCHED_S
 
@@ -104,20 +104,20 @@ class LivePage:
         """Render it once as soon as there is a run, whose first answers are then to come."""
         while self.run is None and not self.over.wait(0.1):
             pass
-        self._show(self._rendered())
+        self._show(self._render_page())
 
     def keep_rendered(self) -> None:
         """Render it again and again until the run has ended; then serve the report until every browser has it."""
         rendered_bytes, due = -1, 0.0
         while not self.over.wait(0.5):
-            size = self._recorded()
-            if self.watched() and size != rendered_bytes and time.monotonic() >= due:
+            size = self._count_record_bytes()
+            if self.is_watched() and size != rendered_bytes and time.monotonic() >= due:
                 begun, spent = time.monotonic(), time.process_time()
                 rendered_bytes = size
-                self._show(self._rendered())
+                self._show(self._render_page())
                 due = begun + max(LEAST_S, (time.process_time() - spent) / DUTY)
         report = self.run / REPORT if self.run is not None else None
-        if report is None or not report.is_file() or not self.watched():
+        if report is None or not report.is_file() or not self.is_watched():
             return
         self._show(report.read_bytes())
         ends = time.monotonic() + LINGER_S
@@ -128,13 +128,13 @@ class LivePage:
         if html is not None:
             self.html, self.version = html, self.version + 1
 
-    def _recorded(self) -> int:
+    def _count_record_bytes(self) -> int:
         """Return the bytes of the run's records; 0 before there is a run."""
         with suppress(OSError):
             return sum(file.stat().st_size for file in self.run.glob("*.jsonl")) if self.run is not None else 0
         return 0
 
-    def _rendered(self) -> bytes | None:
+    def _render_page(self) -> bytes | None:
         """Return the page; None where the records, which are being written, cannot be read at this moment."""
         from gatekeeper.report.html import page  # noqa: PLC0415
         from gatekeeper.run.stored.stored_page import load_live_page  # noqa: PLC0415

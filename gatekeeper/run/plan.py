@@ -58,7 +58,7 @@ def forecast(slo_path: Path, speed: float | None = None, *, probing: bool = True
     conditional = {follow_up.name for follow_up in FOLLOW_UPS if follow_up.conditional}
     saved += sum(stage.seconds for stage in stages if stage.name in conditional)
     sizes = {name: len(canaries) for name, canaries in prepared.inputs.canaries.items()}
-    complaints = [*undecidable_bounds(slo, run.pairs(), sizes), *prepared.complaints, *_compared(slo)]
+    complaints = [*undecidable_bounds(slo, run.pairs(), sizes), *prepared.complaints, *_note_needed_baseline(slo)]
     weights = {complaint.weight for complaint in complaints}
     document = {
         "schema": 1,
@@ -93,7 +93,7 @@ def forecast(slo_path: Path, speed: float | None = None, *, probing: bool = True
     return document, ExitCode.UNPROVEN if "not-here" in weights or prepared.manifest.doubts else ExitCode.OK
 
 
-def _compared(slo: Slo) -> Iterator[Complaint]:
+def _note_needed_baseline(slo: Slo) -> Iterator[Complaint]:
     """Yield a note where `certify` needs a certified run to compare with: which one is known only then."""
     compared = (objective for objective in slo.objective if objective.against is not None)
     if (first := next(compared, None)) is not None:
@@ -132,11 +132,11 @@ def soak_outlook(prepared: Prepared, soak: SoakPlan, generations: Iterable[Gener
             times[generation.workload, generation.arm == "plain", generation.canary].append(seconds)
             times[generation.workload, generation.arm == "plain", ""].append(seconds)
 
-    def measured(workload: str, canary: Canary, knobs: Setting) -> float | None:
+    def average_seconds(workload: str, canary: Canary, knobs: Setting) -> float | None:
         plain = dict(knobs).get("draft") is None
         seconds = times.get((workload, plain, canary.id)) or times.get((workload, plain, ""))
         return fmean(seconds) if seconds else None
 
     assumed, _ = run_forecast(prepared)
-    measured_forecast = replace(assumed, assumed=replace(assumed.assumed, answer_seconds=measured))
+    measured_forecast = replace(assumed, assumed=replace(assumed.assumed, answer_seconds=average_seconds))
     return {stage.name: stage.seconds for stage in measured_forecast.soaks([soak]) if stage.seconds > 0}

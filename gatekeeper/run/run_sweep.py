@@ -21,7 +21,7 @@ ASIDE = ".aside-"
 def run_sweep(run: ActiveRun, client: Client) -> None:
     """Send what the sweep lacks; the record files of one that was given up are set aside first."""
     plan = run.prepared.plan
-    for event in run.recorded([EVENTS_FILE], EVENTS):
+    for event in run.read_records([EVENTS_FILE], EVENTS):
         for trial in plan.trials if event.kind == EventKind.BASELINE_AGAIN and event.detail["set_aside"] else ():
             run.directory.set_aside(trial.file, f"{ASIDE}{int(event.detail['attempt'])}")
     files = {trial.name: run.writer(trial.file, ANSWERS) for trial in plan.trials}
@@ -48,7 +48,7 @@ def sweep_once_more(run: ActiveRun, client: Client) -> bool:
     if any(run.directory.path.glob("soak-*.jsonl")):
         return False
     verdict = conclude(run.case(live=True)).verdict
-    attempt = 1 + sum(event.kind == EventKind.CONTINUED for event in run.recorded([EVENTS_FILE], EVENTS))
+    attempt = 1 + sum(event.kind == EventKind.CONTINUED for event in run.read_records([EVENTS_FILE], EVENTS))
     name = f"{BASELINE}-again-{attempt}.jsonl"
     if not verdict.ended_with_sweep or (file := run.writer(name, ANSWERS)).finished:
         return False
@@ -58,18 +58,19 @@ def sweep_once_more(run: ActiveRun, client: Client) -> bool:
         if workload.choice is not None and workload.choice.doubt is not None
     }
     run.observe(
-        EventKind.WARNING, {"about": "the sweep", "because": f"{_listed(doubts)}; the baseline is measured once more"}
+        EventKind.WARNING,
+        {"about": "the sweep", "because": f"{_list_reasons(doubts)}; the baseline is measured once more"},
     )
     run.observe(EventKind.STAGE, {"stage": "sweep"})
     before = {BASELINE: file.release()}
     with run.noting_other_programs(AGAIN):
         sweep(run.slo, baseline_alone(run.prepared.plan), client, run.recorder(file), before=before)
     file.finish()
-    answers = run.recorded([name], ANSWERS)
+    answers = run.read_records([name], ANSWERS)
     by_workload = {workload: [answer for answer in answers if answer.workload == workload] for workload in doubts}
     unsteady = {workload: reason for workload, plain in by_workload.items() if (reason := _unsteadiness(plain))}
     steady = len(unsteady) < len(doubts)
-    because = _listed(doubts if steady else unsteady)
+    because = _list_reasons(doubts if steady else unsteady)
     run.observe(EventKind.BASELINE_AGAIN, {"attempt": attempt, "set_aside": steady, "because": because})
     if steady:
         run.events.sync()
@@ -85,5 +86,5 @@ def _unsteadiness(plain: Sequence[Generation]) -> str | None:
     return instability(after_slow_start(plain))
 
 
-def _listed(reasons: Mapping[str, str | None]) -> str:
+def _list_reasons(reasons: Mapping[str, str | None]) -> str:
     return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())

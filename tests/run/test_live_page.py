@@ -16,7 +16,7 @@ import pytest
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import Event, EventKind
 from gatekeeper.core.system.small_server import MOST
-from gatekeeper.run.live_page import LivePage, served
+from gatekeeper.run.live_page import LivePage, serve_page
 from tests.builders.small_run import restored, small, stored, unfinished
 from tests.builders.waiting import until
 
@@ -34,7 +34,7 @@ def under_way(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(under_way: Path) -> Iterator[str]:
-    with served(0, niceness=0) as (tell, address):
+    with serve_page(0, niceness=0) as (tell, address):
         tell(Event(AT, EventKind.BEGIN, {"run": str(under_way)}))
         yield urlsplit(address).netloc
 
@@ -139,7 +139,7 @@ def test_a_port_in_use_is_said_before_anything_starts() -> None:
         occupant.listen()
         port = occupant.getsockname()[1]
 
-        with pytest.raises(InputError, match=f"--serve {port}") as error, served(port):
+        with pytest.raises(InputError, match=f"--serve {port}") as error, serve_page(port):
             pytest.fail("it must not start")
 
     assert "--serve 0" in str(error.value.hint)
@@ -151,7 +151,7 @@ def test_the_end_of_the_run_ends_the_server(under_way: Path) -> None:
     A browser that still asks gets the report; then the server ends.
     """
     report, pages = under_way / "report.html", [""]
-    with served(0, niceness=0) as (tell, address):
+    with serve_page(0, niceness=0) as (tell, address):
         place = urlsplit(address).netloc
         tell(Event(AT, EventKind.BEGIN, {"run": str(under_way)}))
         until(lambda: "Running:" in fetched(place)[1])
@@ -179,7 +179,7 @@ def test_a_dead_server_harms_nothing(under_way: Path, monkeypatch: pytest.Monkey
     """
     monkeypatch.setattr(sys, "executable", shutil.which("true"))
 
-    with served(0, niceness=0) as (tell, _):
+    with serve_page(0, niceness=0) as (tell, _):
         for _ in range(20):
             tell(Event(AT, EventKind.BEGIN, {"run": str(under_way)}))
             time.sleep(0.05)

@@ -16,7 +16,7 @@ from gatekeeper.core.text import printable
 from gatekeeper.core.units import show_seconds
 from gatekeeper.run.remote import host_scripts, run_inputs
 from gatekeeper.run.remote.ssh import RemoteHost
-from gatekeeper.run.remote.ssh_errors import malformed
+from gatekeeper.run.remote.ssh_errors import make_malformed_error
 from gatekeeper.run.start.doctor import Item
 
 INSTALL = "on that host, run: uv tool install gatekeeper-slo (or, in a checkout there: uv tool install .)"
@@ -27,7 +27,7 @@ SKEW_NOTED_S, SKEW_MOST_S = 5.0, 300.0
 """A policy expires by that clock: minutes apart, its end would be unclear. Kerberos has the same limit. Ssh and a busy
 machine add seconds to the comparison."""
 CHECK_MOST_S = 3600.0
-"""Of `gatekeeper plan` there, which hashes models of hundreds of gigabytes."""
+"""The time limit of `gatekeeper plan` there, which hashes models of hundreds of gigabytes."""
 DOCTOR = "doctor"
 """The command, and the name of the folder that its inputs are in until it has ended."""
 TEXT_MOST = 2000
@@ -69,7 +69,7 @@ def look_at_host(host: RemoteHost) -> Installed:
     try:
         clock_s = float(integer(values.pop("clock", "")))
     except ParseError as error:
-        raise malformed(host.name, str(error)) from error
+        raise make_malformed_error(host.name, str(error)) from error
     filevault = values.pop("filevault", "")
     version_lines = (line.partition(" ") for line in values.pop("versions", "").split(";"))
     versions = {name: version for name, _, version in version_lines if version}
@@ -123,7 +123,7 @@ def ask(host: RemoteHost, slo: str, run_id: str, command: str, environ: Mapping[
         document = json_object(text) if text.strip() else {}
         return RemoteAnswer(integer(code), document, printable(errors).strip()[-TEXT_MOST:])
     except ParseError as error:
-        raise malformed(host.name, f"`gatekeeper {command}`: {error}") from error
+        raise make_malformed_error(host.name, f"`gatekeeper {command}`: {error}") from error
 
 
 def exports(environ: Mapping[str, str]) -> str:
@@ -188,7 +188,7 @@ def examine_host(host: RemoteHost, slo: Path | None) -> dict[str, Any]:
     try:
         findings = _Findings.model_validate(answer.document)
     except ValidationError as error:
-        raise malformed(host.name, f"`gatekeeper doctor`: {error.errors()[0]['msg']}") from error
+        raise make_malformed_error(host.name, f"`gatekeeper doctor`: {error.errors()[0]['msg']}") from error
     further = findings.model_dump()
     return document | further | {"items": [*items, *further["items"]]}
 

@@ -32,7 +32,7 @@ from gatekeeper.run.remote.run_list import (
     read_jobs,
 )
 from gatekeeper.run.remote.ssh import RemoteHost
-from gatekeeper.run.remote.ssh_errors import MALFORMED, SILENT, SshError, malformed
+from gatekeeper.run.remote.ssh_errors import MALFORMED, SILENT, SshError, make_malformed_error
 from gatekeeper.run.stored import tries, verify
 
 Result = TypeVar("Result")
@@ -253,7 +253,7 @@ class RemoteRunner:
                 elif text:
                     job = parse_job(self.host.name, text)
             if job is None or job.run_id != run_id or job.state == "running":
-                raise malformed(self.host.name, "the events end without the run's end")
+                raise make_malformed_error(self.host.name, "the events end without the run's end")
             return job, "\n".join(f"  {line}" for line in log[-LOG_LINES:])
 
         return self.retry(action)

@@ -61,7 +61,7 @@ class RunInputs:
     slo: str
     """Path of the SLO file in the folder of the job."""
     files: Mapping[str, bytes]
-    """By their place in the folder of the job."""
+    """The contents by their place in the folder of the job."""
     programs: frozenset[str]
     """Which of the files may be executed."""
     models: tuple[UploadedModel, ...]

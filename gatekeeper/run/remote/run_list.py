@@ -15,7 +15,7 @@ from gatekeeper.core.text import QUOTED, align_columns, printable
 from gatekeeper.core.units import show_seconds
 from gatekeeper.run.remote import host_scripts
 from gatekeeper.run.remote.ssh import RemoteHost
-from gatekeeper.run.remote.ssh_errors import malformed
+from gatekeeper.run.remote.ssh_errors import make_malformed_error
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """A name that is no path, no option and means nothing to a shell."""
@@ -87,9 +87,9 @@ def parse_job(host: str, line: str) -> RemoteJob:
         case [run_id, ("running" | "ended" | "died") as state, code, cancelled_by, fetched, finished, record]:
             pass
         case _:
-            raise malformed(host, "a line that describes no run")
+            raise make_malformed_error(host, "a line that describes no run")
     if not RUN_ID.fullmatch(run_id):
-        raise malformed(host, f"a run whose name is a path: {run_id[:QUOTED]!r}")
+        raise make_malformed_error(host, f"a run whose name is a path: {run_id[:QUOTED]!r}")
     try:
         return RemoteJob(
             run_id, state, integer(code) if code else None, printable(cancelled_by)[:QUOTED], bool(fetched),
@@ -98,9 +98,9 @@ def parse_job(host: str, line: str) -> RemoteJob:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise malformed(host, f"job.json: {where}: {first['msg']}") from error
+        raise make_malformed_error(host, f"job.json: {where}: {first['msg']}") from error
     except ParseError as error:
-        raise malformed(host, str(error)) from error
+        raise make_malformed_error(host, str(error)) from error
 
 
 def read_jobs(host: RemoteHost) -> list[RemoteJob]:
@@ -177,7 +177,7 @@ def cancel(host: RemoteHost, run_id: str | None, grace_s: float) -> dict[str, An
     variables = {"run": job.run_id, "who": owner, "grace": str(round(grace_s))}
     how = host.run(host_scripts.CANCEL_RUN, variables, limit_s=grace_s + MARGIN_S).strip()
     if how not in CANCELLED:
-        raise malformed(host.name, "an unknown end of a cancelled run")
+        raise make_malformed_error(host.name, "an unknown end of a cancelled run")
     return {"schema": 1, "host": host.name, "run": job.run_id, "how": how}
 
 

@@ -17,7 +17,14 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.system import child_process
 from gatekeeper.core.system.environment_variables import GATEKEEPER_SSH
 from gatekeeper.core.units import show_bytes
-from gatekeeper.run.remote.ssh_errors import SILENT, SSH_FAILED, RemoteScriptError, SshError, explain, malformed
+from gatekeeper.run.remote.ssh_errors import (
+    SILENT,
+    SSH_FAILED,
+    RemoteScriptError,
+    SshError,
+    explain,
+    make_malformed_error,
+)
 
 COMMAND = "exec /bin/sh -c 'eval \"$(dd bs=1 count={size} 2>/dev/null)\"'"
 """All that the login shell of a remote host reads, be it sh, csh or fish: nothing but a number varies.
@@ -221,7 +228,7 @@ class RemoteHost:
             while content := running.read(1 << 20, max(0.0, end - time.monotonic())):
                 output += content
                 if len(output) > OUTPUT_MOST:
-                    raise malformed(self.name, f"more than {show_bytes(OUTPUT_MOST)}")
+                    raise make_malformed_error(self.name, f"more than {show_bytes(OUTPUT_MOST)}")
             running.finish()
         return output.decode(errors="replace")
 
@@ -233,6 +240,6 @@ class RemoteHost:
             while content := running.read(1 << 20, silence_s):
                 *lines, rest = (rest + content).split(b"\n")
                 if len(rest) > most:
-                    raise malformed(self.name, f"a line of more than {show_bytes(most)}")
+                    raise make_malformed_error(self.name, f"a line of more than {show_bytes(most)}")
                 yield from lines
             running.finish()

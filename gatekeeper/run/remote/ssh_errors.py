@@ -117,7 +117,7 @@ def explain(host: str, code: int | None, stderr: str) -> SshError:
     return SshError("ended", ": ".join([host, ended, *lines[-1:]]), hint=f"try: ssh {host} true")
 
 
-def malformed(host: str, fault: str) -> SshError:
+def make_malformed_error(host: str, fault: str) -> SshError:
     """Return the error of an answer that no script of ours gives."""
     hint = f"something on {host} answers in gatekeeper's place, or changes its answers: check that host"
     return SshError(MALFORMED, f"{host}: malformed answer: {printable(fault)[:300]}", hint=hint)

@@ -16,7 +16,7 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.run.requests import Client
 
 BEGINNINGS = 6
-"""Of an answer that are tried: sent as text, some are read as other tokens."""
+"""How many beginnings of an answer are tried: sent as text, some are read as other tokens."""
 
 
 def request_both_arms(
@@ -45,7 +45,7 @@ def request_both_arms(
             request = PlannedRequest(workload, uncapped, arm, knobs, prefix=arm, role=Role.WARMUP, sampling=limit)
             return client.send(request).answer
 
-        def scored(answer: Answer | None, knobs: Setting) -> tuple[DecodeRequest, Scored] | None:
+        def score_answer(answer: Answer | None, knobs: Setting) -> tuple[DecodeRequest, Scored] | None:
             """Request an answer again with log-probabilities, from the system that gave it; None where it failed."""
             subject, (knobs, most) = client.subject, short(knobs)
             if answer is None or answer.fault is not None or not isinstance(subject, TellsLogProbabilities):
@@ -55,10 +55,10 @@ def request_both_arms(
             return request, subject.request_scores(request) or Scored("", "", "", fault="none")
 
         answered_plain = send("plain", plain) if Sight.PLAIN in backend.sight or candidate is None else None
-        likeliest = scored(answered_plain, plain)
+        likeliest = score_answer(answered_plain, plain)
         tells = None if likeliest is None else _reads_beginnings(client.subject, *likeliest)
         drafted = None if candidate is None else send("candidate", candidate)
-        told = scored(drafted, candidate or ()) if Sight.VERIFIED in backend.sight else None
+        told = score_answer(drafted, candidate or ()) if Sight.VERIFIED in backend.sight else None
         passes = None if told is None else tells_its_passes(replace(told[1], arm="candidate"))
         return ProbeAnswers(answered_plain, drafted, tells, passes)
 

@@ -39,7 +39,7 @@ class SoakTask:
     before: tuple[Generation, ...] = ()
     """What earlier parts, and interrupted segments, recorded."""
     compared: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """By workload, the canaries that the sweep answered in both arms at this setting."""
+    """The canaries that the sweep answered in both arms at this setting, by workload."""
     forced: Collection[str] = ()
     """The workloads whose words are compared by teacher forcing."""
 
@@ -141,15 +141,17 @@ class _Soak:
         self.count(generation)
 
     def send(self, client: Client, requests: Sequence[PlannedRequest], prefix: str) -> None:
-        client.send_all(self.planned(requests, prefix), self.task.slo.soak.concurrency, self.note)
+        client.send_all(self.plan_requests(requests, prefix), self.task.slo.soak.concurrency, self.note)
 
-    def planned(self, requests: Sequence[PlannedRequest], prefix: str, stretch: int = 0) -> Iterator[PlannedRequest]:
+    def plan_requests(
+        self, requests: Sequence[PlannedRequest], prefix: str, stretch: int = 0
+    ) -> Iterator[PlannedRequest]:
         return (self.request(request, f"{prefix}-{number}", stretch) for number, request in enumerate(requests))
 
     def warmups(self) -> Iterator[PlannedRequest]:
         for name, knobs in self.task.plan.settings.items():
             requests = warmup_requests(name, knobs, self.task.canaries[name])
-            yield from self.planned(requests, f"warmup-{self.task.segment}")
+            yield from self.plan_requests(requests, f"warmup-{self.task.segment}")
 
     def plain_block(self, number: int, plain_client: Callable[[], Client], phase: Phase) -> None:
         requests = plain_block(self.task.slo, self.task.plan.settings, self.task.canaries, number, self.parts + 1)
@@ -161,7 +163,7 @@ class _Soak:
         with plain_client() as client:
             client.open(plain_of(self.task.plan.resident))
             for group in ([replace(request, role=Role.WARMUP) for request in requests[:WARMUPS]], requests):
-                planned = self.planned(group, f"{group[0].role}-{number}", number)
+                planned = self.plan_requests(group, f"{group[0].role}-{number}", number)
                 client.send_all(planned, self.task.slo.soak.concurrency, self.note)
 
     def rest(self, phase: Phase) -> None:
@@ -192,7 +194,7 @@ class _Soak:
 
         most = over if counting else until_s
         self.recorder.observe(EventKind.SOAKING, {"soak": task.plan.name, "seconds": until_s, "most": most})
-        requests = self.paced(self.turns(more, number))
+        requests = self.pace_requests(self.turns(more, number))
         self.client.send_all(requests, task.slo.soak.concurrency, note, pause_s=self.profile.idle)
 
     def turns(self, more: Callable[[], bool], stretch: int) -> Iterator[PlannedRequest]:
@@ -210,7 +212,7 @@ class _Soak:
                 number += 1
                 yield self.request(turn, f"{task.segment}-{number}", stretch)
 
-    def paced(self, requests: Iterator[PlannedRequest]) -> Iterator[PlannedRequest]:
+    def pace_requests(self, requests: Iterator[PlannedRequest]) -> Iterator[PlannedRequest]:
         """Delay each request of an open profile until it is due; a closed one sends it after the last answer."""
         begun = self.clock.now_ns()
         for number, request in enumerate(requests):

@@ -75,10 +75,10 @@ def propose(
     writer = SloWriter(output, facts, lacks, by_name, folder_backends)
     here, tight, reason = None, None, None
     if named:
-        here, tight = _named(writer, named, missing, available, backend)
+        here, tight = _propose_named_pair(writer, named, missing, available, backend)
         proposal = here
     elif backend is not None and facts_of(backend).loads is None:
-        proposal = _shipped(writer, backend, missing)
+        proposal = _adapt_shipped_slo(writer, backend, missing)
         reason = f"{backend} serves models of its own, which the file names as an example"
     else:
         here, tight = _choose(writer, models, missing, available, backend)
@@ -143,7 +143,7 @@ def _also(chosen: PairNames, installed: Sequence[str], *, named: bool) -> dict[s
 @dataclass(frozen=True, slots=True)
 class _Proposal:
     text: str
-    """Of the SLO file."""
+    """The text of the SLO file."""
     pair: PairNames
     fit: MemoryFit | None
     commands: tuple[str, ...]
@@ -168,7 +168,7 @@ def _choose(
             if facts_of(backend).loads != facts_of(pair.backend).loads:
                 continue
             names = PairNames(backend, pair.target.name, (heaviest.name,), tuple(draft.name for draft in lighter))
-            proposal, needs = _fitted(
+            proposal, needs = _fit_pair(
                 writer, names, pair, missing, available, rewrite="write it into the file for a larger Mac: "
             )
             if needs is None:
@@ -189,7 +189,7 @@ def _backends(requested: str | None, backend: str, missing: Mapping[str, str]) -
     return [*([server] if server is not None and server not in missing else []), backend]
 
 
-def _named(
+def _propose_named_pair(
     writer: SloWriter,
     models: Sequence[InspectedModel],
     missing: Mapping[str, str],
@@ -205,7 +205,7 @@ def _named(
     for backend in _backends(requested, target.backend, missing):
         pair = ModelPair(backend, target.known, tuple(draft.known for draft in drafts))
         names = PairNames(backend, pair.target.name, tuple(draft.name for draft in pair.drafts))
-        proposal, needs = _fitted(writer, names, pair, missing, available)
+        proposal, needs = _fit_pair(writer, names, pair, missing, available)
         if needs is None:
             break
     assert proposal is not None
@@ -223,7 +223,7 @@ def _without_pair(models: Sequence[InspectedModel], backend: str | None, tight: 
     return unlike if models else ""
 
 
-def _fitted(
+def _fit_pair(
     writer: SloWriter,
     names: PairNames,
     pair: ModelPair,
@@ -254,7 +254,7 @@ def _fitted(
     return _Proposal(text, names, fit, commands), needs
 
 
-def _shipped(writer: SloWriter, backend: str, missing: Mapping[str, str]) -> _Proposal:
+def _adapt_shipped_slo(writer: SloWriter, backend: str, missing: Mapping[str, str]) -> _Proposal:
     """Return the shipped SLO file of a *backend* whose models are made for it, without the machine it names."""
     path = inputs.shipped_folder("slos") / f"{facts_of(backend).shipped}.toml"
     text = re.sub(r"(?m)^(#:schema .*\n)|\[host\]\n(?:.+\n)+\n", "", path.read_text("utf-8"))

@@ -18,7 +18,7 @@ from gatekeeper.core.manifest import Model
 from gatekeeper.core.system.own_command import hub_command
 
 SAMPLE_BYTES, MOST_SAMPLES = 64 * 1024, 64
-"""Of files of equal size so much is compared, spread evenly: enough to tell two fine-tunes apart in a moment."""
+"""How much of files of equal size is compared, spread evenly: enough to tell two fine-tunes apart in a moment."""
 
 
 class _NoHashes:

@@ -55,7 +55,7 @@ SECTIONS: Mapping[str, SelftestPart] = {
     "conditions": SelftestPart(lambda _: host.facts(), 5),
     "telemetry": SelftestPart(lambda _: raw_readings(), 15),
     "device": SelftestPart(lambda _: device(), 25),
-    "doctor": SelftestPart(lambda _: installed(), 10),
+    "doctor": SelftestPart(lambda _: examine_installation(), 10),
     f"certify {WORKER}": SelftestPart(partial(selftest_runs.certify_little, WORKER), 60),
     f"certify {SERVER}": SelftestPart(partial(selftest_runs.certify_little, SERVER), 60),
     "sampling": SelftestPart(partial(selftest_runs.time_tokens, SERVER), 45),
@@ -117,7 +117,7 @@ def read_selftest(path: Path) -> dict[str, Any]:
     raise InputError(f"{path} is no file of a selftest: {reason}", hint="make one: gatekeeper selftest")
 
 
-def installed() -> dict[str, Any]:
+def examine_installation() -> dict[str, Any]:
     """Return what `gatekeeper doctor` finds, without what the user runs now."""
     document = {key: value for key, value in doctor.examine().items() if key not in {"facts", "lock"}}
     return {**document, "items": [item for item in document["items"] if item["kind"] != "now"]}

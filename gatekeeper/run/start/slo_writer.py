@@ -85,7 +85,7 @@ class SloWriter:
     facts: Mapping[str, Any]
     lacks: Mapping[str, str]
     models: Mapping[str, InspectedModel]
-    """By their name in an SLO file."""
+    """The models by their name in an SLO file."""
     folder_backends: tuple[str, ...] = ()
     """Those installed here that load a pair of folders."""
 
@@ -103,20 +103,22 @@ class SloWriter:
         if missing:
             yield "# First:"
             yield from (f"#     {command}" for command in missing)
-        yield from ("schema = 1", f"name = {_quoted(slo_name(self.output))}")
+        yield from ("schema = 1", f"name = {_quote_value(slo_name(self.output))}")
         yield from ('why = "Does a draft help on this machine, for these workloads?"', "")
-        yield _commented("[host]", "a run on another machine proves nothing for this one")
+        yield _add_comment("[host]", "a run on another machine proves nothing for this one")
         for key, value in _host(self.facts).items():
-            yield _commented(f"{key} = {_quoted(value)}", "as sold: 2**30 bytes each" if key == "memory_gb" else "")
+            yield _add_comment(
+                f"{key} = {_quote_value(value)}", "as sold: 2**30 bytes each" if key == "memory_gb" else ""
+            )
         yield ""
 
     def _subject(self, pair: PairNames) -> Iterator[str]:
         loads_folders = facts_of(pair.backend).loads == "folder"
         others = [name for name in self.folder_backends if loads_folders and name != pair.backend]
         comment = f"installed as well: {', '.join(others)}; certify the one that you deploy" if others else ""
-        yield from ("[subject]", _commented(f"backend = {_quoted(pair.backend)}", comment))
+        yield from ("[subject]", _add_comment(f"backend = {_quote_value(pair.backend)}", comment))
         yield f"target = {self._model(pair.target)}  # {self._note(pair.target)}"
-        yield _commented("drafts = [", "heaviest first; they share the target's token map")
+        yield _add_comment("drafts = [", "heaviest first; they share the target's token map")
         yield from (f"  {self._model(draft)},  # {self._note(draft)}" for draft in pair.drafts)
         if pair.lighter:
             yield "  # Lighter ones, for a fallback: name them here and, to sweep them as well, in sweep.draft. Each"
@@ -124,14 +126,14 @@ class SloWriter:
             yield from (f"  # {self._model(draft)},  # {self._note(draft)}" for draft in pair.lighter)
         yield "]"
         if defect := dialect_of(pair.backend).cache_defect if pair.backend in SERVERS else "":
-            yield _commented('prompt_cache = "off"', "measured and launched with the switch that turns it off;")
-            yield _commented("", f"{defect};")
-            yield _commented("", '"as-deployed" checks whether yours does')
+            yield _add_comment('prompt_cache = "off"', "measured and launched with the switch that turns it off;")
+            yield _add_comment("", f"{defect};")
+            yield _add_comment("", '"as-deployed" checks whether yours does')
         yield from ("", "[sampling]")
-        yield _commented("temperature = 0.0", "greedy: needed to compare token by token")
+        yield _add_comment("temperature = 0.0", "greedy: needed to compare token by token")
         yield f"max_tokens = {160 if self._is_little(pair) else 256}"
         if self._template_has("enable_thinking", pair):
-            yield _commented("thinking = false", "thinking can use up max_tokens before the answer")
+            yield _add_comment("thinking = false", "thinking can use up max_tokens before the answer")
         yield ""
 
     def _workloads(self, pair: PairNames) -> Iterator[str]:
@@ -141,24 +143,24 @@ class SloWriter:
         yield f"# first = {first}: more canaries prove more and take longer; a p95 needs 80, a file has 96."
         yield '# speculation = "optional": plain decoding is fine; "required": no deploy unless the draft helps.'
         for workload in self._work(pair):
-            yield _commented("[[workload]]", workload.note)
-            yield from (f"name = {_quoted(workload.name)}", f"tier = {_quoted(workload.tier)}")
-            yield from (f"canaries = {_quoted(workload.canaries)}", f"first = {first}", 'speculation = "optional"')
+            yield _add_comment("[[workload]]", workload.note)
+            yield from (f"name = {_quote_value(workload.name)}", f"tier = {_quote_value(workload.tier)}")
+            yield from (f"canaries = {_quote_value(workload.canaries)}", f"first = {first}", 'speculation = "optional"')
             yield ""
         yield from ("[sweep]", "repeats = 1")
-        yield _commented("budget = 8", "enough to choose a setting; the soak proves it")
-        yield _commented("num_draft_tokens = [2, 4]", "each further length takes some minutes")
+        yield _add_comment("budget = 8", "enough to choose a setting; the soak proves it")
+        yield _add_comment("num_draft_tokens = [2, 4]", "each further length takes some minutes")
         if len(pair.drafts) > 1:
             yield f"draft = [{', '.join(map(self._model, pair.drafts))}]"
         if pair.lighter:
             yield f"# draft = [{', '.join(map(self._model, (*pair.drafts, *pair.lighter)))}]"
         yield from ("", "[sweep.default]", "num_draft_tokens = 4", "", "[soak]")
-        yield _commented(
+        yield _add_comment(
             f'duration = "{CERTIFICATION}"', "less is graded demo; the soak continues until it has enough answers"
         )
         yield 'max_duration = "2 h"'
-        yield _commented('profile = "steady"', '"desktop" holds memory as a browser and an IDE do')
-        yield _commented("baseline_share = 0.5", "each speculative request is paired with a plain one")
+        yield _add_comment('profile = "steady"', '"desktop" holds memory as a browser and an IDE do')
+        yield _add_comment("baseline_share = 0.5", "each speculative request is paired with a plain one")
         yield ""
 
     def _objectives(self, pair: PairNames) -> Iterator[str]:
@@ -176,7 +178,7 @@ class SloWriter:
                 "ttft_delta",
                 "at_most = 0.08",
                 "A reader waits for the first token, and the draft reads the prompt too.",
-                _commented('or_with = "warm-up"', "a later first token needs a warm-up, then required by the policy"),
+                _add_comment('or_with = "warm-up"', "a later first token needs a warm-up, then required by the policy"),
             )
         if not BY_NAME["replay_agreement"].find_missing_sight(sight):
             why = "Each token is the target's own choice in the pass that verified it; else the engine is broken."
@@ -189,16 +191,16 @@ class SloWriter:
         )
         for workload in self._work(pair):
             if workload.quality is not None:
-                limit = f"workloads = [{_quoted(workload.name)}]"
+                limit = f"workloads = [{_quote_value(workload.name)}]"
                 why = "Speculation must not make answers worse."
                 yield from _objective(workload.quality, "at_least = 0.0", why, limit)
         yield "# For a bound in milliseconds, measure this machine first with gatekeeper try. For example:"
         yield from ("# [[objective]]", '# metric = "itl_p95"', '# at_most = "45 ms"', '# why = "..."', "")
         if (peak := self._peak(pair)) is not None and "footprint_peak" not in self.lacks:
-            most = f"at_most = {_quoted(show_bytes(peak))}"
+            most = f"at_most = {_quote_value(show_bytes(peak))}"
             why = "Weights, caches and Python; more is a leak or another model."
             yield from _objective("footprint_peak", most, why)
-        free = f"at_least = {_quoted(show_bytes((self.facts.get('memory_bytes') or 0) * FREE_SHARE))}"
+        free = f"at_least = {_quote_value(show_bytes((self.facts.get('memory_bytes') or 0) * FREE_SHARE))}"
         for metric, bound, why in (
             ("memory_headroom", free, "An eighth of the memory stays free for everything else."),
             ("memory_pressure_critical", 'at_most = "60 s"', "Longer critical pressure makes every app stutter."),
@@ -258,9 +260,9 @@ class SloWriter:
         """Write a model's name, to which paths are relative, as TOML."""
         path, here = Path(name).expanduser(), Path.cwd()
         if not path.exists() or (path.is_absolute() and not path.is_relative_to(here)):
-            return _quoted(name)
+            return _quote_value(name)
         relative = Path(os.path.relpath(here / path, os.path.realpath(self.output.parent))).as_posix()
-        return _quoted(relative if relative.startswith("../") else f"./{relative}")
+        return _quote_value(relative if relative.startswith("../") else f"./{relative}")
 
     def _note(self, name: str) -> str:
         inspected = self.models.get(name)
@@ -293,13 +295,13 @@ def _host(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _objective(metric: str, bound: str, why: str, *more: str) -> Iterator[str]:
-    yield from ("[[objective]]", f"metric = {_quoted(metric)}", bound, *more, f"why = {_quoted(why)}", "")
+    yield from ("[[objective]]", f"metric = {_quote_value(metric)}", bound, *more, f"why = {_quote_value(why)}", "")
 
 
-def _commented(line: str, comment: str) -> str:
+def _add_comment(line: str, comment: str) -> str:
     return f"{line.ljust(_COLUMN - 1)} # {comment}" if comment else line
 
 
-def _quoted(value: Any) -> str:
+def _quote_value(value: Any) -> str:
     """Write a value as TOML; a JSON string is a TOML string, except for the character DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

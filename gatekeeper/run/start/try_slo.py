@@ -160,12 +160,12 @@ class _Try:
         self._observe(EventKind.STAGE, {"stage": "probe", "settings": settings, "seconds": self._seconds})
         with Client(self._slo, self._backend, self._observe) as client, host.keep_awake():
             self._measure(client)
-            self._took = self._elapsed()
+            self._took = self._measure_elapsed()
         for file in self._files.values():
             file.finish()
         self._events.finish()
 
-    def _elapsed(self) -> float:
+    def _measure_elapsed(self) -> float:
         return (self._backend.clock.now_ns() - self._begun) / 1e9
 
     def _measure(self, client: Client) -> None:
@@ -175,19 +175,19 @@ class _Try:
         stops = list(range(1, MOST_CANARIES + 1)) if fine else list(LOOKS)
         begin = 0
         for end in stops:
-            undecided = [workload for workload in self._slo.workload if not self._decided(workload.name)]
+            undecided = [workload for workload in self._slo.workload if not self._is_decided(workload.name)]
             more = tuple(workload for workload in undecided if len(self._canaries[workload.name]) > begin)
             if not more or client.gave_up:
                 break
             self._sweep(begin, end, more, client, warm=begin == 0 or not fine)
             begin = end
-            if self._elapsed() * (end + 1) / end > self._seconds:
+            if self._measure_elapsed() * (end + 1) / end > self._seconds:
                 break
             if end in LOOKS:
                 self._look(end)
         self._look(begin)
 
-    def _decided(self, workload: str) -> bool:
+    def _is_decided(self, workload: str) -> bool:
         return workload in self._found and self._found[workload].word != "unclear"
 
     def _sweep(self, begin: int, end: int, workloads: tuple[Workload, ...], client: Client, *, warm: bool) -> None:
@@ -211,7 +211,7 @@ class _Try:
         for workload in self._slo.workload:
             canaries = self._canaries[workload.name]
             answered, before = min(count, len(canaries)), self._found.get(workload.name)
-            if self._decided(workload.name) or (before is not None and before.looks[-1] == answered):
+            if self._is_decided(workload.name) or (before is not None and before.looks[-1] == answered):
                 continue
             answers = sweep_answers(self._slo, self._prepared.plan, self._records, workload.name, canaries)
             self._found[workload.name] = try_result(answers, answered, before)

@@ -25,7 +25,7 @@ from gatekeeper.run.stored import verify
 from gatekeeper.run.stored.load import load_case
 
 NONE = "none"
-"""In the place of a run: there is no certified run yet."""
+"""The word in the place of a run: there is no certified run yet."""
 MOST_POOLED = 10
 """Runs that are compared with together: the mean of ten is hardly less certain than that of more, and each of them is
 judged again first."""
@@ -145,11 +145,13 @@ def _summarise(runs: Sequence[verify.VerifiedRun]) -> Baseline:
     """Return the figures of the first of these *runs*, and of the others where they certified the same settings."""
     newest, *older = runs
     directory, text = newest.directory, newest.directory.text(MANIFEST)
-    workloads = _promoted(newest)
+    workloads = _list_promoted_settings(newest)
     figures = _figures(newest, workloads)
     pooled = []
     for run in older:
-        alike = {name: setting for name, setting in _promoted(run).items() if workloads.get(name) == setting}
+        alike = {
+            name: setting for name, setting in _list_promoted_settings(run).items() if workloads.get(name) == setting
+        }
         for name, by_metric in _figures(run, alike).items():
             for metric, values in by_metric.items():
                 figures[name][metric] = [*values, *figures[name].get(metric, [])]
@@ -162,7 +164,7 @@ def _summarise(runs: Sequence[verify.VerifiedRun]) -> Baseline:
     return Baseline(entry, content)
 
 
-def _promoted(run: verify.VerifiedRun) -> dict[str, Knobs]:
+def _list_promoted_settings(run: verify.VerifiedRun) -> dict[str, Knobs]:
     """Return the setting of each workload that a run promoted."""
     promoted = (workload for workload in run.verdict.workloads if workload.outcome is WorkloadOutcome.PROMOTED)
     return {workload.name: workload.setting for workload in promoted}

@@ -72,7 +72,7 @@ def earlier_tries(directory: RunDirectory, manifest: Manifest, slo: Slo) -> dict
     other_codes = [code for run, code in record.exit_codes(subject).items() if run != identity]
     # A host without a record may be one that lost it.
     at_least = record.gap is not None or bool(record.failed_otherwise(subject, admission.artifacts_digest(present)))
-    return {"finished": len(other_codes), "not_passed": _failed(other_codes), "at_least": at_least}
+    return {"finished": len(other_codes), "not_passed": _count_failures(other_codes), "at_least": at_least}
 
 
 def count(paths: Sequence[Path], unreadable: int, slo: Slo, now: Present, run: RunDirectory) -> TryCount:
@@ -110,7 +110,7 @@ def count(paths: Sequence[Path], unreadable: int, slo: Slo, now: Present, run: R
         with suppress(GatekeeperError):
             if _identity(run) not in record.tries:
                 gap = "the record of tries on this host does not have this run"
-    return TryCount(len(codes), _failed(codes.values()), gap)
+    return TryCount(len(codes), _count_failures(codes.values()), gap)
 
 
 def runs_beside(run: Path) -> tuple[list[Path], int]:
@@ -144,5 +144,5 @@ def _stored_exit_code(directory: RunDirectory) -> object:
         return None
 
 
-def _failed(codes: Any) -> int:
+def _count_failures(codes: Any) -> int:
     return sum(code != ExitCode.OK for code in codes)
