@@ -90,7 +90,7 @@ def test_a_parser_that_breaks_leaves_the_text(healthy_mac: StandIn, monkeypatch:
     A bug of a parser is an error of its source alone, beside the text that caused it.
     """
     healthy_mac("ps", "echo ' 25.0 /usr/libexec/x'")
-    monkeypatch.setattr(raw_readings, "_parsed", lambda *_: 1 / 0)
+    monkeypatch.setattr(raw_readings, "_parse_output", lambda *_: 1 / 0)
 
     (ps,) = by_source()["ps"]
 
