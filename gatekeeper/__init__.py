@@ -16,7 +16,7 @@ __all__ = ["AnswerRow", "Check", "GatekeeperError", "LoadedRun", "SampleRow", "V
 
 _MODULES = {
     "AnswerRow": "report.data.run_rows",
-    "Check": "core.verdict",
+    "Check": "core.judgement",
     "GatekeeperError": "core.errors",
     "SampleRow": "report.data.run_rows",
     "LoadedRun": "deploy.loaded_run",
