@@ -37,7 +37,7 @@ DOCUMENTS = [
 MOST_WORDS = 800
 REFERENCE = ("docs/reference/", "ARCHITECTURE.md", "CHANGELOG.md", "bench/README.md")
 """Pages to look something up in, which may be long."""
-LONGER_PAGES = {"METHODOLOGY.md": 1950, "SECURITY.md": 1050}
+LONGER_PAGES = {"METHODOLOGY.md": 1750, "SECURITY.md": 1050}
 """Pages that may have more than MOST_WORDS, and how many."""
 FILE = re.compile(r"`((?:[\w.-]+/)*[\w.-]+(?:/|\.py|\.md|\.toml|\.sh|\.plist|\.service|\.timer))`")
 """In backquotes: a folder that ends in a slash, or a file of one of these kinds."""
