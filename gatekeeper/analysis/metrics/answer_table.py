@@ -1,6 +1,6 @@
 """The table of answers: their bursts and what follows from them, computed once, in columns with a row an answer.
 
-What an answer shows alone, such as the time to its first token, is in `timing`. A burst is told by plain decoding.
+What an answer shows alone, such as the time to its first token, is in `timing`. Plain decoding shows what a burst is.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

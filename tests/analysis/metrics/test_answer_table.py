@@ -226,7 +226,7 @@ def test_the_columns_are_what_a_slow_reading_shows(
 
 def test_rows_do_not_depend_on_what_is_read_together() -> None:
     """
-    More answers than are read at once have the columns that each has alone, and pool in the order that is asked for.
+    More answers than are read at once have the columns that each has alone, and pool in the order of the caller.
     """
     answers = [generation(steady(0.01 * (1 + at % 7), count=2 + at % 5), f"c-{at}") for at in range(AT_ONCE + 9)]
     columns = tabulate((answers, 0.0))
