@@ -66,8 +66,7 @@ def _flat(values: mx.array) -> NDArray[np.float32]:
 
 @mx.custom_function
 def product(inputs: mx.array, weight: mx.array) -> mx.array:
-    """
-    Compute what a linear layer does, by numpy's BLAS.
+    """Compute what a linear layer does, by numpy's BLAS.
 
     MLX's CPU wheel for Linux carries the unoptimised reference BLAS, twenty times slower; training would take an hour.
     """

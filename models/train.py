@@ -131,8 +131,7 @@ def initial_weights(config: dict[str, Any], chance: np.random.Generator) -> Weig
 
 
 def wire_copying(weights: Weights, config: dict[str, Any], chance: np.random.Generator) -> Weights:
-    """
-    Begin with an induction circuit: "find where this token stood before, and say what followed it".
+    """Begin with an induction circuit: "find where this token stood before, and say what followed it".
 
     Copying is what JSON, tool calls and random codes need, and it is what a small model otherwise takes hours to find.
     Block 0 writes the tokens one and two places back into two subspaces of each position; block 1 looks for a position

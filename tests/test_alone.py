@@ -33,8 +33,8 @@ def test_alone(at):
 
 @pytest.mark.whole
 def test_what_measures_time_has_the_machine_to_itself(tmp_path: Path) -> None:
-    """
-    On two workers ordinary tests overlap, and a test marked `alone` overlaps with none, whichever worker it is on.
+    """On two workers ordinary tests overlap, and a test marked `alone` overlaps with none, whichever worker it is
+    on.
     """
     (tmp_path / "conftest.py").write_text((Path(__file__).parent / "conftest.py").read_text())
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    alone\n    whole\n")

@@ -114,9 +114,7 @@ def options(shown_commands: list[click.Command]) -> set[str]:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_path_that_a_document_names_exists(document: str) -> None:
-    """
-    A file or folder that a document names is in the repository, unless a command makes it.
-    """
+    """A file or folder that a document names is in the repository, unless a command makes it."""
     text = text_of(document)
     paths = {*FILE.findall(text), *IN_REPOSITORY.findall(text)}
 
@@ -125,9 +123,7 @@ def test_every_path_that_a_document_names_exists(document: str) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_link_of_a_document_resolves(document: str) -> None:
-    """
-    A link within the repository leads to a file, and its anchor to a heading.
-    """
+    """A link within the repository leads to a file, and its anchor to a heading."""
     folder = (ROOT / document).parent
     links = [link.partition("#") for link in LINK.findall(text_of(document)) if "://" not in link]
     targets = [
@@ -142,9 +138,7 @@ def test_every_link_of_a_document_resolves(document: str) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_command_that_a_document_shows_exists(document: str) -> None:
-    """
-    A command of gatekeeper has every option it is shown with, those elsewhere in its row of a table included.
-    """
+    """A command of gatekeeper has every option it is shown with, those elsewhere in its row of a table included."""
     lost = []
     for line in COMMAND.findall(text_of(document)):
         lost += [f"{line}: {option}" for option in OPTION.findall(line) if option not in options(commands(line))]
@@ -157,9 +151,7 @@ def test_every_command_that_a_document_shows_exists(document: str) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_program_that_a_document_shows_exists(document: str) -> None:
-    """
-    A script of the repository knows every option it is shown with; `./run` knows its first word.
-    """
+    """A script of the repository knows every option it is shown with; `./run` knows its first word."""
     lost = []
     for line in PROGRAM.findall(text_of(document)):
         program, *words = line.removeprefix("python ").removeprefix("-m ").split()
@@ -174,9 +166,7 @@ def test_every_program_that_a_document_shows_exists(document: str) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_variable_that_a_document_names_is_read(document: str) -> None:
-    """
-    A variable of the environment that begins with GATEKEEPER_ is one that the package or its tests use.
-    """
+    """A variable of the environment that begins with GATEKEEPER_ is one that the package or its tests use."""
     lost = [
         name
         for name in re.findall(r"GATEKEEPER_[A-Z_]*[A-Z]", text_of(document))
@@ -187,9 +177,7 @@ def test_every_variable_that_a_document_names_is_read(document: str) -> None:
 
 
 def test_the_patterns_find_what_they_look_for() -> None:
-    """
-    The checks above are not empty by mistake.
-    """
+    """The checks above are not empty by mistake."""
     text = "".join(map(text_of, ("README.md", "docs/regressions.md", "docs/reference/watch.md", "bench/README.md")))
 
     assert len(FILE.findall(text_of("ARCHITECTURE.md"))) > 60
@@ -198,9 +186,7 @@ def test_the_patterns_find_what_they_look_for() -> None:
 
 
 def test_every_section_that_a_message_names_exists() -> None:
-    """
-    An error or a comment in a written file sends its reader to a page of docs/, and to a section that it has.
-    """
+    """An error or a comment in a written file sends its reader to a page of docs/, and to a section that it has."""
     code = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
     references = set(re.findall(r"(docs/[\w-]+\.md)(?:, '?(\w[\w ]+))?", code))
 
@@ -211,16 +197,14 @@ def test_every_section_that_a_message_names_exists() -> None:
 
 
 def test_the_reference_says_what_the_program_does() -> None:
-    """
-    Each page of docs/reference/ is what tools/write_reference.py writes of this version.
-    """
+    """Each page of docs/reference/ is what tools/write_reference.py writes of this version."""
     for name, page in PAGES.items():
         assert (FOLDER / name).read_text() == HEAD + page(), "run ./run generate"
 
 
 def test_documents_name_the_ports_that_the_program_takes_by_default() -> None:
-    """
-    A guide that kept an old port would lead nowhere: of the proxy, of the page of a run, and of the metrics of a watch.
+    """A guide that kept an old port would lead nowhere: of the proxy, of the page of a run, and of the metrics of a
+    watch.
     """
     assert f"http://127.0.0.1:{PROXY_PORT}/" in text_of("docs/proxy.md")
     assert f"http://127.0.0.1:{PAGE_PORT}/" in text_of("docs/reading-the-report.md")
@@ -228,9 +212,7 @@ def test_documents_name_the_ports_that_the_program_takes_by_default() -> None:
 
 
 def test_every_field_of_a_record_has_a_meaning() -> None:
-    """
-    No line of the page of the record files lacks its text, and each kind of line that a watch notes is on it.
-    """
+    """No line of the page of the record files lacks its text, and each kind of line that a watch notes is on it."""
     code = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
     noted = {*re.findall(r"\.note\(\s*\"(\w+)\"", code), *re.findall(r"EarlyWarning\(\"(\w+)\"", code)}
 
@@ -240,9 +222,7 @@ def test_every_field_of_a_record_has_a_meaning() -> None:
 
 
 def test_the_readme_is_short_and_opens_with_two_commands() -> None:
-    """
-    A reader finds what to type first, and the README ends before reference matter begins.
-    """
+    """A reader finds what to type first, and the README ends before reference matter begins."""
     lines = text_of("README.md").splitlines()
 
     assert [line.split("#")[0].strip() for line in lines[2:4]] == ["./run quickstart", "./run tests"]
@@ -250,8 +230,7 @@ def test_the_readme_is_short_and_opens_with_two_commands() -> None:
 
 
 def test_the_site_leads_to_every_document(tmp_path: Path) -> None:
-    """
-    The sidebar has at most twenty pages, each other page of the site is reached by links from them, and what a page
+    """The sidebar has at most twenty pages, each other page of the site is reached by links from them, and what a page
     links to is copied next to it.
     """
     stage(tmp_path)
@@ -275,9 +254,7 @@ def test_the_site_leads_to_every_document(tmp_path: Path) -> None:
 
 
 def test_llms_txt_lists_the_sidebar() -> None:
-    """
-    llms.txt is what the sidebar says, with the first sentence of each page, and names files that exist.
-    """
+    """llms.txt is what the sidebar says, with the first sentence of each page, and names files that exist."""
     assert llms() == LLMS.read_text(), "run python tools/build_site.py --llms"
     assert [] == [path for path in LINK.findall(LLMS.read_text()) if not (ROOT / path).is_file()]
 
@@ -290,26 +267,20 @@ def words_of(document: str) -> int:
 
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if not name.startswith(REFERENCE)])
 def test_a_page_is_short(document: str) -> None:
-    """
-    A page outside the reference has at most 800 words, METHODOLOGY some more.
-    """
+    """A page outside the reference has at most 800 words, METHODOLOGY some more."""
     assert words_of(document) <= LONGER_PAGES.get(document, MOST_WORDS), "move reference matter to docs/reference/"
 
 
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if Path(name).name not in PAGES])
 def test_a_line_is_short(document: str) -> None:
-    """
-    A line has at most 120 characters, but for a row of a table, and the pages that the program writes.
-    """
+    """A line has at most 120 characters, but for a row of a table, and the pages that the program writes."""
     lines = enumerate((ROOT / document).read_text().splitlines(), 1)
 
     assert [] == [number for number, line in lines if len(line) > 120 and not line.startswith("|")]
 
 
 def test_the_tutorials_share_one_example() -> None:
-    """
-    The figures of the first run are those of its recording, and other tutorials quote the same.
-    """
+    """The figures of the first run are those of its recording, and other tutorials quote the same."""
     screen = html.unescape(re.sub("<[^>]+>", " ", (ROOT / "docs" / "quickstart.svg").read_text()))
     text = " ".join(screen.split())
     interval = re.compile(r"\d\.\d\dx \[\d\.\d\d, \d\.\d\d\]")
@@ -324,25 +295,19 @@ def test_the_tutorials_share_one_example() -> None:
 
 
 def test_the_timeline_is_what_its_script_draws() -> None:
-    """
-    The figure of a run shows the stages that `tools/write_experiment.py` names.
-    """
+    """The figure of a run shows the stages that `tools/write_experiment.py` names."""
     assert write_experiment.WHERE.read_text() == write_experiment.drawing()
 
 
 def test_the_changelog_begins_with_this_version() -> None:
-    """
-    The first section of the changelog is about the version that the package has.
-    """
+    """The first section of the changelog is about the version that the package has."""
     (first, *_) = re.findall(r"^## (.+)$", text_of("CHANGELOG.md"), re.MULTILINE)
 
     assert __version__ in first
 
 
 def test_a_floor_of_the_map_holds_what_its_row_names() -> None:
-    """
-    In the table of floors, a file or folder is in the package of its row.
-    """
+    """In the table of floors, a file or folder is in the package of its row."""
     rows = re.findall(r"^\| \d \| `(\w+)/` \| (.*) \|$", text_of("ARCHITECTURE.md"), re.MULTILINE)
 
     lost = [(name, path) for name, row in rows for path in FILE.findall(row) if not any((PACKAGE / name).rglob(path))]
@@ -352,9 +317,7 @@ def test_a_floor_of_the_map_holds_what_its_row_names() -> None:
 
 
 def test_the_map_names_every_package() -> None:
-    """
-    A folder of the package that the map does not name is a folder that a reader cannot find.
-    """
+    """A folder of the package that the map does not name is a folder that a reader cannot find."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
 
     folders = [path.parent for path in PACKAGE.rglob("__init__.py")]
@@ -365,9 +328,7 @@ def test_the_map_names_every_package() -> None:
 
 @pytest.mark.parametrize("folder", ["bench", "tools"])
 def test_every_program_is_in_the_table_of_its_folder(folder: str) -> None:
-    """
-    A bench or a tool that nobody lists is found by nobody.
-    """
+    """A bench or a tool that nobody lists is found by nobody."""
     text = text_of(f"{folder}/README.md")
     names = [path.stem for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix in {"", ".py", ".c"}]
 

@@ -35,8 +35,8 @@ def expected_files(name: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_every_command_shows_the_same_bytes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Verdict, policy, JUnit, Markdown, the text of the page, comparison and history of a stored run are the kept ones.
+    """Verdict, policy, JUnit, Markdown, the text of the page, comparison and history of a stored run are the kept
+    ones.
     """
     monkeypatch.delenv("COLUMNS", raising=False)
     made_with = json.loads((GOLDEN / "runs" / name / "manifest.json").read_text())["versions"]["numpy"]
@@ -54,9 +54,7 @@ def test_every_command_shows_the_same_bytes(name: str, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_stored_verdict_is_read_whole(name: str) -> None:
-    """
-    Read as a Verdict and written again, verdict.json has the same bytes, but for the choices of the sweep.
-    """
+    """Read as a Verdict and written again, verdict.json has the same bytes, but for the choices of the sweep."""
     stored = json.loads((GOLDEN / "runs" / name / "verdict.json").read_text())
     for workload in stored["workloads"]:
         workload["choice"] = {}
@@ -68,9 +66,7 @@ def test_a_stored_verdict_is_read_whole(name: str) -> None:
 
 
 def test_each_run_ends_as_it_should() -> None:
-    """
-    The stored runs end in every outcome; a damaged one is never promoted.
-    """
+    """The stored runs end in every outcome; a damaged one is never promoted."""
     verdicts = {name: json.loads(expected_files(name)["verdict.json"]) for name in RUNS}
 
     assert {name: (verdict["outcome"], verdict["exit_code"]) for name, verdict in verdicts.items()} == DECIDED
@@ -79,9 +75,7 @@ def test_each_run_ends_as_it_should() -> None:
 
 
 def test_the_runs_show_what_they_are_for() -> None:
-    """
-    One goes down the ladder, one was extended, one compares with a certified run, one routes several workloads.
-    """
+    """One goes down the ladder, one was extended, one compares with a certified run, one routes several workloads."""
     steps = json.loads(expected_files("step_down")["verdict.json"])["workloads"][0]["steps"]
     events = (GOLDEN / "runs" / "continued" / "events.jsonl").read_text()
     certified = json.loads((GOLDEN / "runs" / "against_certified" / "manifest.json").read_text())["certified"]

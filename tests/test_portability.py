@@ -64,18 +64,14 @@ def linux_names(path: Path) -> list[str]:
 
 
 def test_nothing_needs_a_name_that_a_mac_lacks() -> None:
-    """
-    What only Linux has is tested for with `hasattr` where it is used.
-    """
+    """What only Linux has is tested for with `hasattr` where it is used."""
     files = {str(path.relative_to(PACKAGE)): linux_names(path) for path in PACKAGE.rglob("*.py")}
 
     assert {} == {name: names for name, names in files.items() if names}
 
 
 def test_the_scan_sees_such_a_name(tmp_path: Path) -> None:
-    """
-    A name is seen as an attribute and in an import, and not where it is tested for.
-    """
+    """A name is seen as an attribute and in an import, and not where it is tested for."""
     path = tmp_path / "module.py"
     path.write_text(
         "import os\nfrom select import epoll\nos.pipe2(0)\nif hasattr(os, 'splice'):\n    os.splice(0, 1, 2)\n"
@@ -86,9 +82,7 @@ def test_the_scan_sees_such_a_name(tmp_path: Path) -> None:
 
 @pytest.mark.nightly  # ten seconds: every module is imported twice
 def test_every_module_is_imported_as_on_a_mac() -> None:
-    """
-    Without the names that only Linux has, and with the platform of a Mac, every module can be imported.
-    """
+    """Without the names that only Linux has, and with the platform of a Mac, every module can be imported."""
     command = [sys.executable, "-c", IMPORT_ALL]
     done = subprocess.run(command, capture_output=True, text=True, cwd=PACKAGE.parent, timeout=300, check=False)
 

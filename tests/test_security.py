@@ -13,9 +13,7 @@ CELL = re.compile(r"[^()]+ \((\d+(?:, \d+)*)\)")
 
 
 def test_each_cell_names_its_tests() -> None:
-    """
-    Every cell ends in numbers of tests, and every test of the list is one of some cell's.
-    """
+    """Every cell ends in numbers of tests, and every test of the list is one of some cell's."""
     cells = [cell for row in ROWS[1:] for cell in row[1:]]
     matches = [CELL.fullmatch(cell) for cell in cells]
     numbers = {number for match in matches if match is not None for number in match[1].split(", ")}
@@ -27,9 +25,7 @@ def test_each_cell_names_its_tests() -> None:
 
 
 def test_each_named_test_exists() -> None:
-    """
-    What the table says is shown by a function of a file in tests/.
-    """
+    """What the table says is shown by a function of a file in tests/."""
     missing = []
     for where in TESTS.values():
         file, _, function = where.partition("::")

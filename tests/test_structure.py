@@ -57,9 +57,7 @@ for path in sorted(Path("bench").rglob("[!_]*.py")):
 
 
 def test_benches_need_no_tools_of_the_tests() -> None:
-    """
-    Every bench runs from an installation with the extras that its page names: none imports what only tests need.
-    """
+    """Every bench runs from an installation with the extras that its page names: none imports what only tests need."""
     ran = subprocess.run(
         [sys.executable, "-c", IMPORT_BENCHES], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT
     )
@@ -68,9 +66,7 @@ def test_benches_need_no_tools_of_the_tests() -> None:
 
 
 def test_import_contracts_hold() -> None:
-    """
-    Layers stand on the layers below, stages do not know each other, and the arithmetic touches nothing outside.
-    """
+    """Layers stand on the layers below, stages do not know each other, and the arithmetic touches nothing outside."""
     program = Path(sys.executable).with_name("lint-imports")
     if not program.exists() or not (ROOT / "pyproject.toml").exists() or not (ROOT / "gatekeeper").is_dir():
         pytest.skip("import-linter is not installed, or this is no checkout")
@@ -91,9 +87,7 @@ def test_import_contracts_hold() -> None:
     ids=["import", "help", "judge help", "metrics"],
 )
 def test_light_commands_import_nothing_heavy(script: str) -> None:
-    """
-    Help, metrics and the judge start in a moment and on any machine: no MLX, no terminal, no telemetry.
-    """
+    """Help, metrics and the judge start in a moment and on any machine: no MLX, no terminal, no telemetry."""
     assert [] == loaded_by(script)
 
 
@@ -102,9 +96,7 @@ def test_light_commands_import_nothing_heavy(script: str) -> None:
     [(["--help"], set()), (["remote", "--help"], {"cli.output_file", "cli.remote"})],
 )
 def test_help_imports_the_commands_alone(words: list[str], further: set[str]) -> None:
-    """
-    `--help` starts in a moment: click, and nothing that a command needs; one command's help, and its own module.
-    """
+    """`--help` starts in a moment: click, and nothing that a command needs; one command's help, and its own module."""
     script = f"from gatekeeper.cli.main import run\nrun({words})"
     others_listed = "[name for name in sys.modules if name.split('.')[0] not in sys.stdlib_module_names]"
     slow = (
@@ -144,8 +136,8 @@ def test_help_imports_the_commands_alone(words: list[str], further: set[str]) ->
 
 
 def test_every_command_is_found_in_the_module_that_is_named_for_it() -> None:
-    """
-    `--help` knows commands by their names alone; each name leads to a command in its module, and none is left out.
+    """`--help` knows commands by their names alone; each name leads to a command in its module, and none is left
+    out.
     """
     context = click.Context(main.gatekeeper)
     commands = [main.gatekeeper.get_command(context, name) for name in main.gatekeeper.commands]
@@ -157,9 +149,7 @@ def test_every_command_is_found_in_the_module_that_is_named_for_it() -> None:
 
 @pytest.mark.whole
 def test_judging_a_stored_run_imports_nothing_heavy(tmp_path: Path) -> None:
-    """
-    A run made on a Mac is judged on a machine without MLX, and a pipe needs no terminal library.
-    """
+    """A run made on a Mac is judged on a machine without MLX, and a pipe needs no terminal library."""
     truth = {
         "seed": 3,
         "token": "200 ms",
@@ -334,27 +324,21 @@ def _ends_with_period(hint: ast.expr) -> bool:
 
 
 def test_no_two_modules_share_a_name() -> None:
-    """
-    A module is found by its name alone.
-    """
+    """A module is found by its name alone."""
     count = Counter(path.stem for path in MODULES if path.stem not in {"__init__", "__main__"})
 
     assert {} == {stem: number for stem, number in count.items() if number > 1}
 
 
 def test_what_a_command_prints_is_found_by_its_name() -> None:
-    """
-    A module of report/commands/ is the text, or the document, of a command, apart from the module that computes.
-    """
+    """A module of report/commands/ is the text, or the document, of a command, apart from the module that computes."""
     modules = {path.stem for path in COMMANDS.glob("*.py")} - {"__init__"}
 
     assert modules <= {f"{name}_{kind}" for name in main.gatekeeper.commands for kind in ("document", "text")}
 
 
 def test_no_two_classes_share_a_name() -> None:
-    """
-    A class name means one thing in the whole package.
-    """
+    """A class name means one thing in the whole package."""
     defined = [(name, path.relative_to(PACKAGE).as_posix()) for path in MODULES for name in source_of(path).classes]
     count = Counter(name for name, _ in defined)
 
@@ -363,9 +347,7 @@ def test_no_two_classes_share_a_name() -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS_OF_NAMES, ids=lambda folder: str(folder.relative_to(ROOT)))
 def test_local_names_say_what_they_hold(folder: Path) -> None:
-    """
-    Pronouns and participles are rare, in tests too: `objective` and `estimate`, not `one` and `found`.
-    """
+    """Pronouns and participles are rare, in tests too: `objective` and `estimate`, not `one` and `found`."""
     names = Counter(name for path in folder.rglob("*.py") for name in source_of(path).bound_names)
     vague = Counter({name: count for name, count in names.items() if name in VAGUE})
 
@@ -384,9 +366,7 @@ MAY_NAME_A_SERVER = {
 
 
 def test_nothing_outside_the_backends_names_a_server() -> None:
-    """
-    What is known of a server is a fact of its dialect: a new one is one file there and one line in the registry.
-    """
+    """What is known of a server is a fact of its dialect: a new one is one file there and one line in the registry."""
     own_words = "|".join(sorted({*backend_names()} - COMMON_WORDS, key=len, reverse=True))
     server_name = re.compile(rf"(?<![\w.-])({own_words})(?![\w-])")
     other_modules = [path for path in MODULES if PACKAGE / "backends" not in path.parents]
@@ -401,9 +381,7 @@ def test_nothing_outside_the_backends_names_a_server() -> None:
 
 
 def test_every_stored_text_is_still_compared() -> None:
-    """
-    A text in tests/golden/words/ has a test that says it; a kind that lost its last one has no file.
-    """
+    """A text in tests/golden/words/ has a test that says it; a kind that lost its last one has no file."""
     tests_folder = Path(__file__).parent
     sources = "".join(path.read_text() for path in tests_folder.rglob("test_*.py"))
     stored = [
@@ -415,25 +393,19 @@ def test_every_stored_text_is_still_compared() -> None:
 
 
 def test_each_module_says_its_noun() -> None:
-    """
-    The first line of a module says what it is about; an empty __init__ says nothing.
-    """
+    """The first line of a module says what it is about; an empty __init__ says nothing."""
     assert [] == [path.relative_to(PACKAGE).as_posix() for path in MODULES if not source_of(path).says_its_noun]
 
 
 def test_every_error_says_what_to_do_next() -> None:
-    """
-    Each of our errors is raised with a hint, and the hint is not an empty string.
-    """
+    """Each of our errors is raised with a hint, and the hint is not an empty string."""
     raised = [(path.relative_to(PACKAGE).as_posix(), *place) for path in MODULES for place in source_of(path).raised]
 
     assert [] == [f"{module}: line {line}" for module, line, has_hint in raised if not has_hint]
 
 
 def test_no_hint_ends_with_a_period() -> None:
-    """
-    A hint is a phrase, and often a command that is pasted: a period at its end would be pasted with it.
-    """
+    """A hint is a phrase, and often a command that is pasted: a period at its end would be pasted with it."""
     ended = {path.relative_to(PACKAGE).as_posix(): source_of(path).hints_with_period for path in MODULES}
 
     assert {} == {module: lines for module, lines in ended.items() if lines}
@@ -441,17 +413,13 @@ def test_no_hint_ends_with_a_period() -> None:
 
 
 def test_the_scan_sees_raises() -> None:
-    """
-    The scan above is not empty by mistake.
-    """
+    """The scan above is not empty by mistake."""
     assert 30 < sum(len(source_of(path).raised) for path in MODULES)
     assert {"GatekeeperError", "InputError", "UnprovableError", "HostLacksError"} <= OURS
 
 
 def test_the_command_is_installed() -> None:
-    """
-    `gatekeeper` on the PATH of this environment answers with its version.
-    """
+    """`gatekeeper` on the PATH of this environment answers with its version."""
     program = shutil.which("gatekeeper", path=str(Path(sys.executable).parent))
     if program is None:
         pytest.skip("the package is not installed in this environment")
@@ -462,9 +430,7 @@ def test_the_command_is_installed() -> None:
 
 
 def test_the_recipe_of_certify_is_short() -> None:
-    """
-    `certify` reads as a recipe: it imports few modules of ours.
-    """
+    """`certify` reads as a recipe: it imports few modules of ours."""
     tree = ast.parse((PACKAGE / "run" / "certify.py").read_text())
     imported = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
     own_imports = [module for module in imported if module.split(".")[0] == "gatekeeper"]

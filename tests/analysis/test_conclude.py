@@ -30,9 +30,7 @@ def legs(conclusion: Conclusion) -> list[tuple[str, dict[str, Setting]]]:
 
 
 def test_after_the_sweep_the_choice_is_soaked() -> None:
-    """
-    With the sweep recorded and no soak yet, one leg is asked for: every workload at the setting the sweep chose.
-    """
+    """With the sweep recorded and no soak yet, one leg is asked for: every workload at the setting the sweep chose."""
     conclusion = conclude(bare({"easy": WINNING, "hard": LOSING}))
 
     assert [("soak-1", {"easy": FAST, "hard": PLAIN})] == legs(conclusion)
@@ -40,18 +38,14 @@ def test_after_the_sweep_the_choice_is_soaked() -> None:
 
 
 def test_processes_that_cannot_be_shared_are_soaked_one_by_one() -> None:
-    """
-    Where plain decoding has its own process, the plain workload gets its own leg.
-    """
+    """Where plain decoding has its own process, the plain workload gets its own leg."""
     conclusion = conclude(bare({"easy": WINNING, "hard": LOSING}, shares=False))
 
     assert [("soak-1-1", {"easy": FAST}), ("soak-1-2", {"hard": PLAIN})] == legs(conclusion)
 
 
 def test_a_soak_that_keeps_every_promise_promotes() -> None:
-    """
-    Nothing is missing, every check passes: promoted, exit code 0.
-    """
+    """Nothing is missing, every check passes: promoted, exit code 0."""
     conclusion = concluded(bare({"easy": WINNING}))
 
     assert ((), 0, {"easy": "promoted"}) == (conclusion.needs, conclusion.verdict.exit_code, outcomes(conclusion))
@@ -59,9 +53,7 @@ def test_a_soak_that_keeps_every_promise_promotes() -> None:
 
 
 def test_optional_plain_decoding_is_graded_back_and_fine() -> None:
-    """
-    Each workload gets its own verdict; grading an optional one back does not block the other.
-    """
+    """Each workload gets its own verdict; grading an optional one back does not block the other."""
     conclusion = concluded(bare({"easy": WINNING, "hard": LOSING}, optional=("hard",)))
 
     assert (0, {"easy": "promoted", "hard": "graded_back"}) == (conclusion.verdict.exit_code, outcomes(conclusion))
@@ -82,9 +74,7 @@ def undecided(*objectives: dict[str, Any], ladder: tuple[str, ...] = ("autoregre
 
 
 def test_an_optional_workload_without_a_proven_gain_decodes_plainly() -> None:
-    """
-    The soak leaves the ratio open: plain decoding, proven by the same soak's baseline requests, and exit code 0.
-    """
+    """The soak leaves the ratio open: plain decoding, proven by the same soak's baseline requests, and exit code 0."""
     conclusion = conclude(undecided(objective("error_rate", at_most=0, when="always")))
 
     (workload,), (step,) = conclusion.verdict.workloads, conclusion.verdict.transitions
@@ -105,9 +95,7 @@ def test_an_optional_workload_without_a_proven_gain_decodes_plainly() -> None:
 
 
 def test_plain_decoding_that_the_baseline_does_not_prove_is_soaked() -> None:
-    """
-    Where the baseline requests do not prove plain decoding, a soak of it follows, if the ladder has that step.
-    """
+    """Where the baseline requests do not prove plain decoding, a soak of it follows, if the ladder has that step."""
     fast = objective("decode_throughput", at_least=21, when="always")
     case, short = undecided(fast), undecided(fast, ladder=("shrink-draft",))
 
@@ -116,9 +104,7 @@ def test_plain_decoding_that_the_baseline_does_not_prove_is_soaked() -> None:
 
 
 def test_a_ratio_that_was_not_measured_is_not_a_missing_gain() -> None:
-    """
-    Pairs that are lost say nothing about a gain: the optional workload is unproven, as evidence is missing.
-    """
+    """Pairs that are lost say nothing about a gain: the optional workload is unproven, as evidence is missing."""
     case = undecided()
     ((name, recorded),) = case.soaks.items()
     short = tuple(
@@ -130,9 +116,7 @@ def test_a_ratio_that_was_not_measured_is_not_a_missing_gain() -> None:
 
 
 def test_required_speculation_that_is_graded_back_blocks() -> None:
-    """
-    A workload that requires speculation and ends in plain decoding is exit code 1; its transition says why.
-    """
+    """A workload that requires speculation and ends in plain decoding is exit code 1; its transition says why."""
     conclusion = concluded(bare({"hard": LOSING}))
 
     assert (1, "graded_back") == (conclusion.verdict.exit_code, conclusion.verdict.outcome)
@@ -142,8 +126,8 @@ def test_required_speculation_that_is_graded_back_blocks() -> None:
 
 
 def test_a_fail_steps_down_and_is_certified_again() -> None:
-    """
-    A failed objective needs a new soak at the next step: shorter, lighter, plain; each logged with time and reason.
+    """A failed objective needs a new soak at the next step: shorter, lighter, plain; each logged with time and
+    reason.
     """
     case = bare({"easy": WINNING})
     soaked_settings = []
@@ -170,9 +154,7 @@ def test_a_fail_steps_down_and_is_certified_again() -> None:
 
 
 def test_a_lower_step_can_be_promoted() -> None:
-    """
-    The shorter draft passes the objective that the longer one failed: promoted at that step.
-    """
+    """The shorter draft passes the objective that the longer one failed: promoted at that step."""
     case = with_soak(bare({"easy": WINNING}), conclude(bare({"easy": WINNING})).needs[0], FAILING)
 
     verdict = concluded(case).verdict
@@ -182,9 +164,7 @@ def test_a_lower_step_can_be_promoted() -> None:
 
 
 def test_a_settled_workload_is_not_soaked_again() -> None:
-    """
-    While one workload climbs down, the other keeps the verdict of its own soak.
-    """
+    """While one workload climbs down, the other keeps the verdict of its own soak."""
     case = bare({"easy": WINNING, "hard": WINNING})
     (leg,) = conclude(case).needs
     mixed = soaked(case, leg, {"easy": WINNING, "hard": FAILING})
@@ -204,9 +184,7 @@ def at_its_bound(**changes: Any) -> Case:
 
 
 def test_unproven_is_held_not_stepped_down() -> None:
-    """
-    An objective on both sides of its bound changes nothing: no step is taken, the code is 3.
-    """
+    """An objective on both sides of its bound changes nothing: no step is taken, the code is 3."""
     case = at_its_bound(soak={"until": "duration"})
     (leg,) = conclude(case).needs
 
@@ -217,8 +195,8 @@ def test_unproven_is_held_not_stepped_down() -> None:
 
 
 def test_a_soak_continues_while_a_required_ratio_is_open() -> None:
-    """
-    Each further part takes as long as all before it; the last one ends at max_duration, and then the ratio is unproven.
+    """Each further part takes as long as all before it; the last one ends at max_duration, and then the ratio is
+    unproven.
     """
     case, parts = at_its_bound(soak={"max_duration": "40 min"}), []
     while needs := conclude(case).needs:
@@ -231,9 +209,7 @@ def test_a_soak_continues_while_a_required_ratio_is_open() -> None:
 
 
 def test_a_further_part_can_decide() -> None:
-    """
-    What the first part left open is proven by the answers of both; a workload that was decided does not join in.
-    """
+    """What the first part left open is proven by the answers of both; a workload that was decided does not join in."""
     case = bare({"easy": WINNING, "hard": WINNING}, objectives=(objective("throughput_ratio", at_least=1.3),))
     (leg,) = conclude(case).needs
     above = Made(1.39, noise=0.1)
@@ -252,8 +228,8 @@ def test_a_further_part_can_decide() -> None:
     ids=["optional speculation", "a quantile over other prompts"],
 )
 def test_a_soak_does_not_continue_for(change: dict[str, Any]) -> None:
-    """
-    Plain decoding is a safe answer where speculation is optional; and more of the same prompts say little of others.
+    """Plain decoding is a safe answer where speculation is optional; and more of the same prompts say little of
+    others.
     """
     case = bare({"easy": WINNING}, **{"objectives": (objective("throughput_ratio", at_least=1.3),)} | change)
     (leg,) = conclude(case).needs
@@ -264,25 +240,19 @@ def test_a_soak_does_not_continue_for(change: dict[str, Any]) -> None:
 
 
 def test_plain_decoding_that_fails_is_failed() -> None:
-    """
-    Where plain decoding fails an objective too there is nothing to grade back to.
-    """
+    """Where plain decoding fails an objective too there is nothing to grade back to."""
     conclusion = concluded(bare({"easy": LOSING}, objectives=(objective("ttft", at_most=0.001),)))
 
     assert (1, {"easy": "failed"}) == (conclusion.verdict.exit_code, outcomes(conclusion))
 
 
 def test_plain_decoding_without_promises_must_answer() -> None:
-    """
-    A plain workload of which nothing is promised is graded back because it answered.
-    """
+    """A plain workload of which nothing is promised is graded back because it answered."""
     assert {"hard": "graded_back"} == outcomes(concluded(bare({"hard": LOSING})))
 
 
 def test_implicit_promises_are_checked() -> None:
-    """
-    A fast candidate with one failed answer is stepped down, though the SLO names no error rate.
-    """
+    """A fast candidate with one failed answer is stepped down, though the SLO names no error rate."""
     case = bare({"easy": WINNING})
     (leg,) = conclude(case).needs
     answers = soaked(case, leg, {"easy": WINNING})
@@ -306,8 +276,8 @@ def hosted(case: Case, leg: SoakPlan, footprint: float) -> Case:
 
 
 def test_a_failed_host_steps_every_speculating_workload_down() -> None:
-    """
-    Memory belongs to the run: both speculating workloads go down a step, and the plain one is soaked again with them.
+    """Memory belongs to the run: both speculating workloads go down a step, and the plain one is soaked again with
+    them.
     """
     case = bare({"easy": WINNING, "hard": WINNING, "slow": LOSING}, objectives=HOST, optional=("slow",))
     (leg,) = conclude(case).needs
@@ -324,9 +294,7 @@ def test_a_failed_host_steps_every_speculating_workload_down() -> None:
 
 
 def test_a_host_that_holds_at_the_lower_step_promotes() -> None:
-    """
-    The host check of the step that is deployed counts, not that of the step that was left.
-    """
+    """The host check of the step that is deployed counts, not that of the step that was left."""
     case = bare({"easy": WINNING}, objectives=HOST)
     (first,) = conclude(case).needs
     case = hosted(with_soak(case, first, WINNING), first, 5e9)
@@ -342,9 +310,7 @@ def test_a_host_that_holds_at_the_lower_step_promotes() -> None:
 
 
 def test_a_host_that_fails_beside_plain_decoding_fails_the_run() -> None:
-    """
-    At the foot of the ladder a failed host objective is a failed run.
-    """
+    """At the foot of the ladder a failed host objective is a failed run."""
     case = bare({"slow": LOSING}, objectives=HOST, optional=("slow",))
     (leg,) = conclude(case).needs
 
@@ -357,9 +323,7 @@ def _ended(conclusion: Conclusion) -> tuple[int, str]:
 
 @pytest.mark.parametrize("remaining", [0, 300, 560])
 def test_unmeasured_time_is_not_quiet_time(remaining: int) -> None:
-    """
-    Fewer than 95 % of the expected host samples leave the host objective unproven.
-    """
+    """Fewer than 95 % of the expected host samples leave the host objective unproven."""
     case = bare({"easy": WINNING}, objectives=HOST)
     (leg,) = conclude(case).needs
     complete = hosted(with_soak(case, leg, WINNING), leg, 3e9)
@@ -389,9 +353,7 @@ TROUBLES: dict[str, Callable[[Case, str], Case]] = {
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_trouble_with_the_records_is_never_exit_0(trouble: str) -> None:
-    """
-    Whatever is damaged, the run is unproven, says what is wrong, and keeps what it otherwise was.
-    """
+    """Whatever is damaged, the run is unproven, says what is wrong, and keeps what it otherwise was."""
     case = bare({"easy": WINNING})
     (leg,) = conclude(case).needs
     complete = with_soak(case, leg, WINNING)
@@ -405,9 +367,7 @@ def test_trouble_with_the_records_is_never_exit_0(trouble: str) -> None:
 
 
 def test_a_short_soak_is_unproven() -> None:
-    """
-    Answers over half the promised time are half a soak, however good.
-    """
+    """Answers over half the promised time are half a soak, however good."""
     case = bare({"easy": WINNING})
     (leg,) = conclude(case).needs
     half = tuple(record for record in soaked(case, leg, {"easy": WINNING}) if record.answer.ended_ns < 300e9)
@@ -419,9 +379,7 @@ def test_a_short_soak_is_unproven() -> None:
 
 
 def test_an_interrupted_soak_must_last_again() -> None:
-    """
-    Two stretches of five minutes are no ten-minute soak: only the last unbroken one counts.
-    """
+    """Two stretches of five minutes are no ten-minute soak: only the last unbroken one counts."""
     case = bare({"easy": WINNING})
     (leg,) = conclude(case).needs
     torn = tuple(
@@ -433,9 +391,7 @@ def test_an_interrupted_soak_must_last_again() -> None:
 
 @pytest.mark.parametrize("role", [Role.WARMUP, Role.CLOSING, Role.BLOCK])
 def test_only_the_soak_itself_counts_as_soaking(role: Role) -> None:
-    """
-    Warm-ups, plain blocks and the closing pass lie beside the soak's clock.
-    """
+    """Warm-ups, plain blocks and the closing pass lie beside the soak's clock."""
     case = bare({"easy": WINNING})
     (leg,) = conclude(case).needs
     beside = tuple(replace(record, role=role) for record in soaked(case, leg, {"easy": WINNING}))
@@ -447,18 +403,14 @@ def test_only_the_soak_itself_counts_as_soaking(role: Role) -> None:
 
 @pytest.mark.parametrize(("seconds", "grade"), [(600, "certification"), (599, "demo")])
 def test_a_soak_under_ten_minutes_is_a_demo(seconds: int, grade: str) -> None:
-    """
-    The grade follows the promised duration.
-    """
+    """The grade follows the promised duration."""
     case = bare({"easy": WINNING}, soak={"duration": seconds})
 
     assert grade == conclude(case).verdict.grade
 
 
 def test_a_setting_set_by_hand_has_no_sweep_and_no_ladder() -> None:
-    """
-    `soak --set` judges that setting alone: a fail is a fail.
-    """
+    """`soak --set` judges that setting alone: a fail is a fail."""
     case = bare({"easy": WINNING})
     fixed = replace(case, plan=replace(case.plan, trials=(), blocks=(), fixed=SHORTER), sweep={})
     (leg,) = conclude(fixed).needs
@@ -469,26 +421,22 @@ def test_a_setting_set_by_hand_has_no_sweep_and_no_ladder() -> None:
 
 
 def test_the_same_records_give_the_same_verdict() -> None:
-    """
-    conclude() reads no clock and draws no luck.
-    """
+    """conclude() reads no clock and draws no luck."""
     first, second = (document_of(concluded(bare({"easy": WINNING, "hard": LOSING})).verdict) for _ in range(2))
 
     assert first == second
 
 
 def test_what_the_freeze_found_is_kept() -> None:
-    """
-    Findings about the artifacts stand in the verdict.
-    """
+    """Findings about the artifacts stand in the verdict."""
     finding = Finding("quantisation_mismatch", "heavy", "another tier")
 
     assert finding in conclude(replace(bare({"easy": WINNING}), findings=(finding,))).verdict.findings
 
 
 def test_figures_are_reported_beside_the_checks() -> None:
-    """
-    A reader sees ratio, acceptance and speed with their intervals, promised or not, and what the sweep chose and why.
+    """A reader sees ratio, acceptance and speed with their intervals, promised or not, and what the sweep chose and
+    why.
     """
     (workload,) = concluded(bare({"easy": WINNING})).verdict.workloads
     document: dict[str, Any] = document_of(workload)
@@ -498,8 +446,8 @@ def test_figures_are_reported_beside_the_checks() -> None:
 
 
 def test_a_draft_that_loses_after_another_workload_is_named_by_the_sweep() -> None:
-    """
-    A draft that accepts a tenth right after a longer request loses on short prompts, so that no soak drafts there: the
+    """A draft that accepts a tenth right after a longer request loses on short prompts, so that no soak drafts
+    there: the
     sweep alone, of eight canaries twice, says what the loss depends on; with the same acceptance throughout nothing is.
     """
     case = bare({"short": LOSING, "long": WINNING}, optional=("short", "long"), sweep={"repeats": 2, "budget": 16})

@@ -36,8 +36,8 @@ def ahead(written: Slo, *, expect: bool = False, shares_process: bool = True, **
 
 
 def test_the_sweep_and_the_soak_are_always_there() -> None:
-    """
-    Four arms of the sweep and their warm-ups are answered whole; the soak lasts its time; its answers are read again.
+    """Four arms of the sweep and their warm-ups are answered whole; the soak lasts its time; its answers are read
+    again.
     """
     stages = forecast(slo(RATIO, sampling={"temperature": 0.7}))
 
@@ -49,8 +49,8 @@ def test_the_sweep_and_the_soak_are_always_there() -> None:
 
 @pytest.mark.parametrize("change", [{"shares_process": False}, {"concurrency": 4}])
 def test_plain_blocks_lie_beside_a_soak_that_weaves_none_in(change: dict[str, Any]) -> None:
-    """
-    Where the arms cannot share a process, or several streams run at once, six blocks of five and two warm-ups each.
+    """Where the arms cannot share a process, or several streams run at once, six blocks of five and two warm-ups
+    each.
     """
     streams: dict[str, Any] = {"soak": {"duration": "600 s", "concurrency": change.pop("concurrency", 1)}}
     plain_blocks = forecast(slo(RATIO, **streams), **change)["plain_blocks"]
@@ -60,15 +60,12 @@ def test_plain_blocks_lie_beside_a_soak_that_weaves_none_in(change: dict[str, An
 
 
 def test_quality_canaries_come_once_more() -> None:
-    """
-    The closing pass asks the canaries that expect something.
-    """
+    """The closing pass asks the canaries that expect something."""
     assert forecast(slo(RATIO), expect=True)["closing"].answers == 10
 
 
 def test_answers_are_forced_where_tokens_must_agree() -> None:
-    """
-    A pass takes the prompt and the answer at the speed of prompts, ten more are cross-checks and three are controls;
+    """A pass takes the prompt and the answer at the speed of prompts, ten more are cross-checks and three are controls;
     near-ties are not counted beside them. Above temperature 0 there is none.
     """
     promised = (RATIO, objective("token_agreement", at_least=1.0))
@@ -82,8 +79,8 @@ def test_answers_are_forced_where_tokens_must_agree() -> None:
 
 
 def test_a_warm_cache_takes_ten_answers_a_canary() -> None:
-    """
-    Each canary is sent once plainly without a cache and three times in each arm with it, and so is a second turn, once
+    """Each canary is sent once plainly without a cache and three times in each arm with it, and so is a second turn,
+    once
     each, which reads two prompts.
     """
     subject = {**slo().subject.model_dump(exclude_unset=True), "prompt_cache": "as-deployed"}
@@ -95,9 +92,7 @@ def test_a_warm_cache_takes_ten_answers_a_canary() -> None:
 
 
 def test_a_soak_lasts_until_every_canary_is_answered_in_both_arms() -> None:
-    """
-    Ten canaries in both arms at 2 s an answer need 40 s and more where a fifth of the answers is plain, 100 s.
-    """
+    """Ten canaries in both arms at 2 s an answer need 40 s and more where a fifth of the answers is plain, 100 s."""
     agreement = objective("token_agreement", at_least=1.0)
     soak = forecast(slo(agreement, soak={"duration": "20 s", "baseline_share": 0.2}))["soak"]
 
@@ -105,9 +100,7 @@ def test_a_soak_lasts_until_every_canary_is_answered_in_both_arms() -> None:
 
 
 def test_a_soak_never_lasts_longer_than_max_duration() -> None:
-    """
-    The longest duration ends the forecast of a soak whose objectives would need more answers.
-    """
+    """The longest duration ends the forecast of a soak whose objectives would need more answers."""
     agreement = objective("token_agreement", at_least=1.0)
     soak = {"duration": "20 s", "max_duration": "30 s", "baseline_share": 0.2}
 
@@ -115,8 +108,8 @@ def test_a_soak_never_lasts_longer_than_max_duration() -> None:
 
 
 def test_each_fallback_step_adds_a_soak_and_its_passes() -> None:
-    """
-    Shorter draft, lighter draft, plain decoding: the first two cost what the first soak did, the last has no near-ties.
+    """Shorter draft, lighter draft, plain decoding: the first two cost what the first soak did, the last has no
+    near-ties.
     """
     prediction = ahead(slo(RATIO, objective("token_agreement", at_least=1.0)))
     first = sum(stage.seconds for stage in prediction.stages() if stage.name != "sweep")
@@ -128,9 +121,7 @@ def test_each_fallback_step_adds_a_soak_and_its_passes() -> None:
 
 
 def test_known_answer_times_replace_the_assumed_ones() -> None:
-    """
-    Where the time of an answer is known, its length and speed are not assumed.
-    """
+    """Where the time of an answer is known, its length and speed are not assumed."""
     sweep = forecast(slo(RATIO), answer_seconds=lambda *_: 0.5)["sweep"]
 
     assert sweep.seconds == pytest.approx(0.5 * sweep.answers)
@@ -149,7 +140,5 @@ def test_known_answer_times_replace_the_assumed_ones() -> None:
     ],
 )
 def test_bytes_that_a_token_reads(name: str, size: float | None, expected: float | None) -> None:
-    """
-    The file's size where it is known, else what the name tells; of a mixture of experts only the active part.
-    """
+    """The file's size where it is known, else what the name tells; of a mixture of experts only the active part."""
     assert bytes_read(name, size) == (None if expected is None else pytest.approx(expected))

@@ -33,9 +33,7 @@ def check(metric: str = "throughput_ratio", bound: str = "at_least", **interval:
     ],
 )
 def test_each_gap_has_its_remedy(unproven: Check, says: str) -> None:
-    """
-    An interval across its bound names the canaries that would carry it off; a missing value says where to look.
-    """
+    """An interval across its bound names the canaries that would carry it off; a missing value says where to look."""
     assert says in remedy(unproven)
 
 
@@ -55,17 +53,14 @@ def test_each_gap_has_its_remedy(unproven: Check, says: str) -> None:
 def test_the_bound_that_would_have_passed_is_rounded_to_the_safe_side(
     bound: str, interval: dict[str, float], limit: float | None
 ) -> None:
-    """
-    Two digits, upwards for a largest value and downwards for a smallest one; none for what was not measured, nor a
+    """Two digits, upwards for a largest value and downwards for a smallest one; none for what was not measured, nor a
     smallest share of 0, which every answer keeps.
     """
     assert limit == passes_at(check("ttft_delta", bound, **interval))
 
 
 def test_answers_until_a_check_is_decided_are_counted_on_either_side() -> None:
-    """
-    Half the width takes four times the answers, whether the estimate meets the bound or misses it.
-    """
+    """Half the width takes four times the answers, whether the estimate meets the bound or misses it."""
     assert pytest.approx(4) == times_as_long(check(center=1.26, lo=1.06, hi=1.5))
     assert pytest.approx(4) == times_as_long(check(center=1.06, lo=0.9, hi=1.26))
     assert None is times_as_long(check(center=1.16, lo=1.0, hi=1.3))
@@ -81,16 +76,12 @@ def verdict(**changes: object) -> Verdict:
 
 
 def test_only_what_is_not_proven_is_a_gap() -> None:
-    """
-    Kept and failed objectives are proven; what is open is named with its workload and its bound.
-    """
+    """Kept and failed objectives are proven; what is open is named with its workload and its bound."""
     assert ["easy: throughput_ratio ≥ 1.16x"] == [gap.about for gap in gaps(slo(), verdict(), resumable=False)]
 
 
 def test_the_runs_own_evidence_comes_first() -> None:
-    """
-    Records that do not suffice stand before all else, with the command that continues where the run can.
-    """
+    """Records that do not suffice stand before all else, with the command that continues where the run can."""
     undecided = verdict(incomplete="cut off", host_checks=(check("memory_headroom"),), grade="demo")
 
     (run, promise, host, grade) = gaps(slo(), undecided, resumable=True)
@@ -102,9 +93,7 @@ def test_the_runs_own_evidence_comes_first() -> None:
 
 
 def test_each_doubt_of_the_records_has_its_own_advice() -> None:
-    """
-    Doubts with one advice are one gap; another has a gap of its own.
-    """
+    """Doubts with one advice are one gap; another has a gap of its own."""
     doubts = Doubt("a is cut off"), Doubt("b is missing"), Doubt("another chip", "certify there")
 
     run = gaps(slo(), verdict(incomplete="of all these", doubts=doubts), resumable=False)[:2]
@@ -115,9 +104,7 @@ def test_each_doubt_of_the_records_has_its_own_advice() -> None:
 
 
 def test_an_outcome_that_no_check_explains_is_a_gap() -> None:
-    """
-    A workload that is unproven without an open objective says why itself.
-    """
+    """A workload that is unproven without an open objective says why itself."""
     bare = replace(verdict().workloads[0], checks=())
 
     (gap,) = gaps(slo(), verdict(workloads=(bare,)), resumable=False)
@@ -126,9 +113,7 @@ def test_an_outcome_that_no_check_explains_is_a_gap() -> None:
 
 
 def test_a_proven_run_has_no_gap() -> None:
-    """
-    Where all is proven there is nothing to list.
-    """
+    """Where all is proven there is nothing to list."""
     promoted = replace(verdict().workloads[0], outcome=WorkloadOutcome.PROMOTED, checks=())
 
     assert () == gaps(slo(), verdict(workloads=(promoted,)), resumable=False)

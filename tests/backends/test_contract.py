@@ -41,9 +41,7 @@ def answered(shared: SharedBackend, name: str, which: Any, **sampling: Any) -> A
 @pytest.mark.parametrize("which", ARMS)
 @pytest.mark.parametrize("name", ["json", "list", pytest.param("prose", marks=pytest.mark.nightly)])
 def test_both_arms_answer(shared: SharedBackend, name: str, which: Any) -> None:
-    """
-    An ordinary answer is complete: text, a finish reason, no fault.
-    """
+    """An ordinary answer is complete: text, a finish reason, no fault."""
     answer = answered(shared, name, which)
 
     complete = (None, True, True)
@@ -52,9 +50,7 @@ def test_both_arms_answer(shared: SharedBackend, name: str, which: Any) -> None:
 
 @pytest.mark.parametrize("which", ARMS)
 def test_times_are_in_order(shared: SharedBackend, which: Any) -> None:
-    """
-    Arrivals never go back in time and lie between the request and the end of the answer.
-    """
+    """Arrivals never go back in time and lie between the request and the end of the answer."""
     answer = answered(shared, "json", which)
 
     times = [answer.sent_ns, *(arrival.at_ns for arrival in answer.arrivals), answer.ended_ns]
@@ -64,9 +60,7 @@ def test_times_are_in_order(shared: SharedBackend, which: Any) -> None:
 
 @pytest.mark.parametrize("which", ARMS)
 def test_token_counts_agree(shared: SharedBackend, which: Any) -> None:
-    """
-    Arrivals hold as many tokens as the answer has, or none has a number.
-    """
+    """Arrivals hold as many tokens as the answer has, or none has a number."""
     answer = answered(shared, "json", which)
 
     assert answer.output_tokens is not None
@@ -81,9 +75,7 @@ def test_token_counts_agree(shared: SharedBackend, which: Any) -> None:
 
 @pytest.mark.parametrize("name", ["json", pytest.param("code", marks=pytest.mark.nightly), "prose", "tools"])
 def test_greedy_arms_answer_the_same(shared: SharedBackend, name: str) -> None:
-    """
-    At temperature 0 drafting changes when tokens come, never which.
-    """
+    """At temperature 0 drafting changes when tokens come, never which."""
     plain, drafting = answered(shared, name, PLAIN), answered(shared, name, DRAFTING)
 
     def content(answer: Answer) -> Any:
@@ -98,9 +90,7 @@ def test_greedy_arms_answer_the_same(shared: SharedBackend, name: str) -> None:
 
 @pytest.mark.parametrize("max_tokens", [1, 5, 96])
 def test_rounds_add_up(shared: SharedBackend, max_tokens: int) -> None:
-    """
-    Every round yields the accepted tokens and one more, which the last may lack; plain decoding has no rounds.
-    """
+    """Every round yields the accepted tokens and one more, which the last may lack; plain decoding has no rounds."""
     answer = answered(shared, "prose", DRAFTING, max_tokens=max_tokens)
     plain = answered(shared, "prose", PLAIN, max_tokens=max_tokens)
 
@@ -118,9 +108,7 @@ def test_rounds_add_up(shared: SharedBackend, max_tokens: int) -> None:
 
 @pytest.mark.parametrize("which", ARMS)
 def test_the_limit_holds(shared: SharedBackend, which: Any) -> None:
-    """
-    An answer stops at max_tokens with `length`; a knob wins over the canary, the canary over the sampling.
-    """
+    """An answer stops at max_tokens with `length`; a knob wins over the canary, the canary over the sampling."""
     system = shared.system(which)
     own_limit = canary("prose").model_copy(update={"max_tokens": 5})
     limited = setting(**dict(which), max_tokens=3)
@@ -137,9 +125,7 @@ def test_the_limit_holds(shared: SharedBackend, which: Any) -> None:
 
 @pytest.mark.parametrize("which", ARMS)
 def test_tools_are_called(shared: SharedBackend, which: Any) -> None:
-    """
-    A tool call has the form of the OpenAI API, and is not text.
-    """
+    """A tool call has the form of the OpenAI API, and is not text."""
     expect = canary("tools").expect
     assert expect is not None
     assert expect.tool_call is not None
@@ -160,8 +146,8 @@ def kill(pids: tuple[int, ...]) -> None:
 
 
 def test_death_is_a_fault(shared: SharedBackend, tmp_path: Any) -> None:
-    """
-    A system that dies during a request gives a fault and stays dead; a new one answers. Closing that twice is safe; no
+    """A system that dies during a request gives a fault and stays dead; a new one answers. Closing that twice is
+    safe; no
     process is left, and a request after it is a fault, not an exception.
     """
     name = shared.backend.name
@@ -195,9 +181,7 @@ def test_death_is_a_fault(shared: SharedBackend, tmp_path: Any) -> None:
 
 
 def test_the_wrong_draft_is_our_mistake(shared: SharedBackend) -> None:
-    """
-    A request for a draft that the system does not hold is an error of the caller, so it raises.
-    """
+    """A request for a draft that the system does not hold is an error of the caller, so it raises."""
     lighter = setting(draft="little-draft-lite", num_draft_tokens=4)
 
     with pytest.raises(GatekeeperError, match="little-draft-lite"):
@@ -205,9 +189,7 @@ def test_the_wrong_draft_is_our_mistake(shared: SharedBackend) -> None:
 
 
 def test_a_backend_has_versions(shared: SharedBackend) -> None:
-    """
-    Every backend has versions for the manifest, none of them empty.
-    """
+    """Every backend has versions for the manifest, none of them empty."""
     versions = shared.backend.versions()
 
     assert versions

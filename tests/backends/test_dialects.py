@@ -90,16 +90,14 @@ def both(servers: Servers) -> tuple[Answer, Answer]:
 
 
 def test_every_server_has_a_test() -> None:
-    """
-    Each server an SLO may name is recorded here, or runs for real in a file of its own.
-    """
+    """Each server an SLO may name is recorded here, or runs for real in a file of its own."""
     assert set(SERVERS) == {*PROTOCOLS, "mlx-server", "llama-server"}
 
 
 @pytest.mark.parametrize("name", sorted(SERVERS))
 def test_the_page_of_servers_says_what_each_shows(name: str) -> None:
-    """
-    docs/servers.md says of a server how plain decoding is reached, and if its acceptance is seen, as its dialect does.
+    """docs/servers.md says of a server how plain decoding is reached, and if its acceptance is seen, as its dialect
+    does.
     """
     dialect, page = dialect_of(name), (ROOT / "docs" / "servers.md").read_text()
     about = next(entry for entry in page.split("\n- ") if entry.startswith(f"`{name}`"))
@@ -110,9 +108,7 @@ def test_the_page_of_servers_says_what_each_shows(name: str) -> None:
 
 @every_system
 def test_an_answer_is_understood(servers: Servers) -> None:
-    """
-    Both arms are complete: the text, its end, and the server's token counts.
-    """
+    """Both arms are complete: the text, its end, and the server's token counts."""
     lost = 1 if servers[0] == "mlx-omni" else 0
 
     answers = both(servers)
@@ -125,9 +121,7 @@ def test_an_answer_is_understood(servers: Servers) -> None:
 
 @every_system
 def test_claims_come_in_the_fields_terms(servers: Servers) -> None:
-    """
-    Under any name and definition of acceptance, drafted, accepted and rounds are the same.
-    """
+    """Under any name and definition of acceptance, drafted, accepted and rounds are the same."""
     name = servers[0]
     reports_rounds = {"mtplx", "dflash-mlx", "mlx-vlm", "rapid-mlx", "vllm", "sglang", "ddtree"}
     reports_drafted = {"lmstudio", "mtplx", "dflash-mlx", "mlx-vlm", "vllm-mlx", "rapid-mlx", "vllm", "sglang"}
@@ -150,9 +144,7 @@ def test_claims_come_in_the_fields_terms(servers: Servers) -> None:
 
 @every_system
 def test_only_what_carries_text_arrives(servers: Servers) -> None:
-    """
-    A role, a comment and a usage chunk are no arrival; a round written at once is one.
-    """
+    """A role, a comment and a usage chunk are no arrival; a round written at once is one."""
     coalesced = {"mtplx", "dflash-mlx", "rapid-mlx", "vllm", "sglang"}
     expected = {"ddtree": 1, "mlx-omni": OUTPUT - 1}.get(servers[0], VERIFIED if servers[0] in coalesced else OUTPUT)
 
@@ -165,9 +157,7 @@ def test_only_what_carries_text_arrives(servers: Servers) -> None:
 
 @every_system
 def test_requests_draft_in_one_arm_only(servers: Servers) -> None:
-    """
-    A plain request never drafts and a drafting one does; none carries a seed at temperature 0.
-    """
+    """A plain request never drafts and a drafting one does; none carries a seed at temperature 0."""
     name, fast, plain = servers
     both(servers)
     switched = dialect_of(name).switches
@@ -186,9 +176,7 @@ def test_requests_draft_in_one_arm_only(servers: Servers) -> None:
 
 @pytest.mark.parametrize("servers", ["mtplx"], indirect=True)
 def test_a_setting_that_is_not_applied_is_a_fault(servers: Servers) -> None:
-    """
-    MTPLX may lower the depth by itself: that answer belongs to another setting.
-    """
+    """MTPLX may lower the depth by itself: that answer belongs to another setting."""
     name, fast, _ = servers
     which = setting(draft="mtp", num_draft_tokens=7)
 
@@ -200,8 +188,8 @@ def test_a_setting_that_is_not_applied_is_a_fault(servers: Servers) -> None:
 
 @pytest.mark.parametrize(("loaded", "fault"), [("big-mtp", None), ("big", "another instance of lm studio answers")])
 def test_mtp_of_lm_studio_is_an_instance_of_its_own(loaded: str, fault: str | None) -> None:
-    """
-    Its heads are switched where a model is loaded, so drafting requests name a second instance, and no draft; where the
+    """Its heads are switched where a model is loaded, so drafting requests name a second instance, and no draft;
+    where the
     other one answers, that is a fault.
     """
 
@@ -240,9 +228,7 @@ def test_mtp_of_lm_studio_is_an_instance_of_its_own(loaded: str, fault: str | No
     ],
 )
 def test_a_depth_that_adapts_is_no_fixed_one(depth: Any, settings: Any, fault: str | None) -> None:
-    """
-    MTPLX may be set to adapt the depth that a request names: a fault.
-    """
+    """MTPLX may be set to adapt the depth that a request names: a fault."""
     protocol = PROTOCOLS["mtplx"]._replace(documents={"/v1/mtplx/settings": lambda _: settings})
     which = setting(draft="mtp", num_draft_tokens=depth)
 
@@ -258,9 +244,7 @@ def test_a_depth_that_adapts_is_no_fixed_one(depth: Any, settings: Any, fault: s
 
 
 def test_a_plain_answer_of_mtplx_in_another_mode_is_at_fault() -> None:
-    """
-    A server that ignores the mode of a request says so in its stats, also where it counts nothing.
-    """
+    """A server that ignores the mode of a request says so in its stats, also where it counts nothing."""
 
     def pieces(request: Any, drafting: bool) -> Iterator[bytes]:
         del request, drafting
@@ -276,9 +260,7 @@ def test_a_plain_answer_of_mtplx_in_another_mode_is_at_fault() -> None:
 
 @pytest.mark.parametrize("servers", ["ddtree"], indirect=True)
 def test_sampling_is_refused_where_it_would_not_happen(servers: Servers) -> None:
-    """
-    DDTree always decodes greedily, so an SLO that samples is refused.
-    """
+    """DDTree always decodes greedily, so an SLO that samples is refused."""
     name, fast, plain = servers
     backend = opened(name, url=fast.url, plain_url=plain.url)
 
@@ -351,9 +333,7 @@ def line(written: str) -> tuple[str, ...]:
 @pytest.mark.usefixtures("programs")
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_the_command_lines_of_each_server(name: str) -> None:
-    """
-    Each arm's command line is written out: the draft, its length, and the prompt cache switched off.
-    """
+    """Each arm's command line is written out: the draft, its length, and the prompt cache switched off."""
     backend = opened(name)
 
     lines = [backend.command(which, 8123, cache=False) for which in (PLAIN, drafting(name))]
@@ -363,9 +343,7 @@ def test_the_command_lines_of_each_server(name: str) -> None:
 
 
 def test_vllm_is_asked_for_the_counts_of_each_request_where_its_help_lists_that() -> None:
-    """
-    A version whose --help has --per-request-spec-decode-metrics is started with it; plain decoding has no counts.
-    """
+    """A version whose --help has --per-request-spec-decode-metrics is started with it; plain decoding has no counts."""
     flag = "--per-request-spec-decode-metrics"
     start = partial(Start, Subject.model_validate({"backend": "vllm", "target": BIG}), BIG)
     rest: dict[str, Any] = {"cache": False, "program": ("vllm", "serve"), "place": str}
@@ -379,9 +357,7 @@ def test_vllm_is_asked_for_the_counts_of_each_request_where_its_help_lists_that(
 
 
 def test_all_options_of_vllm_are_read(tmp_path: Path) -> None:
-    """
-    `vllm serve --help` names groups of options alone, so its options are read from `--help=all`.
-    """
+    """`vllm serve --help` names groups of options alone, so its options are read from `--help=all`."""
     flag = "--per-request-spec-decode-metrics"
     program = tmp_path / "vllm"
     program.write_text(f'#!/bin/sh\n[ "$2" = --help=all ] && echo "  {flag}" || echo "Config Groups"\n')
@@ -392,9 +368,7 @@ def test_all_options_of_vllm_are_read(tmp_path: Path) -> None:
 
 
 def test_a_block_draft_of_rapid_mlx_has_no_length() -> None:
-    """
-    0.16.10 refuses the key of a length with dflash, and would end at start: exit code 2 says so first.
-    """
+    """0.16.10 refuses the key of a length with dflash, and would end at start: exit code 2 says so first."""
     subject = Subject.model_validate({"backend": "rapid-mlx", "target": BIG, "drafts": [SMALL]})
     start = Start(subject, BIG, SMALL, {}, 1, cache=False, program=("x",), help=str, place=str)
 
@@ -406,9 +380,7 @@ def test_a_block_draft_of_rapid_mlx_has_no_length() -> None:
 
 @pytest.mark.parametrize(("method", "steps"), [("FROZEN_KV_MTP", True), ("DFLASH", False), ("UNO", False)])
 def test_block_drafts_of_sglang_have_no_steps(method: str, steps: bool) -> None:
-    """
-    Algorithms that draft a block take its width, one more than the drafted tokens, and no steps.
-    """
+    """Algorithms that draft a block take its width, one more than the drafted tokens, and no steps."""
     subject = Subject.model_validate({"backend": "sglang", "target": BIG, "drafts": [SMALL], "draft_method": method})
     start = Start(subject, BIG, SMALL, {"num_draft_tokens": 7}, 1, cache=False, program=("x",), help=str, place=str)
 
@@ -422,8 +394,8 @@ def test_block_drafts_of_sglang_have_no_steps(method: str, steps: bool) -> None:
     ("histogram", "accepted"), [([0, 0, 1, 1, 1], (3, 3, 2, 1)), ([1, 0, 1, 1], ()), ([0, 0, 3], ()), ("no", ())]
 )
 def test_a_histogram_is_read_where_it_adds_up(histogram: object, accepted: tuple[int, ...]) -> None:
-    """
-    Counts of rounds by accepted tokens, as vLLM has them, become counts by position, unless its other ones deny them.
+    """Counts of rounds by accepted tokens, as vLLM has them, become counts by position, unless its other ones deny
+    them.
     """
     metrics = {"num_draft_tokens": 12, "num_accepted_draft_tokens": 9, "num_spec_steps": 3}
 
@@ -435,8 +407,7 @@ def test_a_histogram_is_read_where_it_adds_up(histogram: object, accepted: tuple
 
 @pytest.mark.parametrize("name", ["mlx-vlm", "rapid-mlx", "vllm", "openai"])
 def test_claims_are_read_by_their_shape(name: str) -> None:
-    """
-    A server that no dialect is for is certified with acceptance where it speaks one of the common shapes: `timings`,
+    """A server that no dialect is for is certified with acceptance where it speaks one of the common shapes: `timings`,
     `metrics` by depth or in sums, or OpenAI's details, of which two zeros are no claim.
     """
     claims_of: dict[str, Any] = {
@@ -474,9 +445,7 @@ def test_claims_are_read_by_their_shape(name: str) -> None:
 
 
 def test_the_command_lines_of_sglang() -> None:
-    """
-    A chain of 4 tokens is 5 a round with the target's own; a look-up has no steps, and no file.
-    """
+    """A chain of 4 tokens is 5 a round with the target's own; a look-up has no steps, and no file."""
     start = partial(Start, Subject.model_validate({"backend": "sglang", "target": BIG}), BIG)
     rest: dict[str, Any] = {"cache": False, "program": ("python",), "help": str, "place": str}
 
@@ -507,17 +476,13 @@ def test_the_command_lines_of_sglang() -> None:
     ],
 )
 def test_options_that_cannot_be_certified_are_refused(name: str, args: list[str]) -> None:
-    """
-    A flag that skips the verification, or that is accepted and ignored, is refused with the reason.
-    """
+    """A flag that skips the verification, or that is accepted and ignored, is refused with the reason."""
     with pytest.raises(InputError, match=args[0].split("=", maxsplit=1)[0]):
         opened(name, args=args)
 
 
 def test_a_variable_that_changes_answers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    DDTree with its exact commit off keeps tokens the target did not choose.
-    """
+    """DDTree with its exact commit off keeps tokens the target did not choose."""
     monkeypatch.setenv("DDTREE_EXACT_COMMIT", "0")
 
     with pytest.raises(InputError, match="DDTREE_EXACT_COMMIT"):
@@ -526,9 +491,7 @@ def test_a_variable_that_changes_answers_is_refused(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("name", ["lmstudio", "omlx", "ollama", "openai", "ddtree"])
 def test_what_is_not_started_by_us_says_how_to(name: str) -> None:
-    """
-    Without a url or a command there is no server, and the error says which of them this one needs.
-    """
+    """Without a url or a command there is no server, and the error says which of them this one needs."""
     with pytest.raises(InputError, match="plain_command is missing") as refused:
         opened(name)
 
@@ -536,8 +499,8 @@ def test_what_is_not_started_by_us_says_how_to(name: str) -> None:
 
 
 def test_knobs_follow_how_a_server_is_reached() -> None:
-    """
-    A knob on the command line needs a restart: it cannot be set on a running server, and in a command of the SLO only
+    """A knob on the command line needs a restart: it cannot be set on a running server, and in a command of the SLO
+    only
     where it has a placeholder.
     """
     written = ["sh", "-c", "serve {port} {num_draft_tokens}"]
@@ -556,9 +519,7 @@ def test_knobs_follow_how_a_server_is_reached() -> None:
 
 
 def test_knobs_of_the_slo_find_their_place() -> None:
-    """
-    A generic server's knobs go where the SLO says: onto the command line, or into a field of the request.
-    """
+    """A generic server's knobs go where the SLO says: onto the command line, or into a field of the request."""
     knobs = {"num_draft_tokens": {"argv": ["--n", "{value}"]}, "temperature": {"field": "temp"}}
     command = ["sh", "serve.sh", "{target}", "{draft}", "{port}"]
     backend = opened("openai", command=command, plain_command=command[:3] + command[4:], knobs=knobs)
@@ -575,9 +536,7 @@ def test_knobs_of_the_slo_find_their_place() -> None:
 
 
 def test_a_key_comes_from_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The key goes into the header, and into no record, version or error; without the variable nothing is started.
-    """
+    """The key goes into the header, and into no record, version or error; without the variable nothing is started."""
     secret = "sk-very-secret-0123456789"
     written = {"url": "http://127.0.0.1:1", "plain_url": "http://127.0.0.1:1", "api_key_env": "GK_TEST_KEY"}
     with pytest.raises(InputError, match="GK_TEST_KEY"):
@@ -594,9 +553,7 @@ def test_a_key_comes_from_the_environment_alone(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_key_in_a_command_is_not_stored() -> None:
-    """
-    The manifest's copy of a command hides its keys, as the launch line in the policy does.
-    """
+    """The manifest's copy of a command hides its keys, as the launch line in the policy does."""
     command = (sys.executable, "-m", "http.server", "{port}", "--api-key", "sk-very-secret-0123456789")
 
     versions = opened("openai", command=command, plain_command=command).versions()
@@ -623,8 +580,8 @@ def test_a_server_that_is_a_module_has_the_version_of_its_package(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    `python -m SERVER` has the version that this Python knows of SERVER's package, never Python's own: a module without
+    """`python -m SERVER` has the version that this Python knows of SERVER's package, never Python's own: a module
+    without
     a package and a script have none.
     """
     package = tmp_path / "brand_new_server-4.5.dist-info"
@@ -640,9 +597,7 @@ def test_a_server_that_is_a_module_has_the_version_of_its_package(
 
 
 def test_nothing_listens() -> None:
-    """
-    A url without a server is an error with what to do, instead of a soak of failed answers.
-    """
+    """A url without a server is an error with what to do, instead of a soak of failed answers."""
     backend = opened("openai", url="http://127.0.0.1:9", plain_url="http://127.0.0.1:9")
 
     with pytest.raises(InputError, match="no connection") as refused:
@@ -652,16 +607,13 @@ def test_nothing_listens() -> None:
 
 
 def test_a_command_must_take_the_port() -> None:
-    """
-    On a fixed port another server may already listen, and would be measured instead.
-    """
+    """On a fixed port another server may already listen, and would be measured instead."""
     with pytest.raises(InputError, match=r"has no \{port\}"):
         opened("openai", command=["sh", "-c", "serve"], plain_command=["sh", "-c", "serve {port}"])
 
 
 def test_counters_are_differences() -> None:
-    """
-    A cumulative counter gives one answer's share; one that is missing gives None, and a restart voids all of them,
+    """A cumulative counter gives one answer's share; one that is missing gives None, and a restart voids all of them,
     also those that have grown beyond their old values since.
     """
     before, after = Counters(10, 5, 2, (3, 2)), Counters(22, 14, 5, (6, 4, 1))
@@ -674,9 +626,7 @@ def test_counters_are_differences() -> None:
 
 
 def test_prometheus_is_read_by_name_and_position() -> None:
-    """
-    Counters are summed over their labels, other names are ignored, and positions with a gap are dropped.
-    """
+    """Counters are summed over their labels, other names are ignored, and positions with a gap are dropped."""
     text = (
         "# TYPE a_total counter\n"
         'a_total{engine="0"} 3.0\na_total{engine="1"} 4\na_total_created{engine="0"} 1.7e9\nbroken NaN\n'
@@ -691,8 +641,8 @@ def test_prometheus_is_read_by_name_and_position() -> None:
 
 @pytest.mark.parametrize("line", ['{model="a', "{position=0} 4", " twelve"], ids=repr)
 def test_counters_that_are_not_valid_are_none(line: str) -> None:
-    """
-    A label may hold spaces, braces, commas and escapes; a line that is cut off or no Prometheus text voids its counter.
+    """A label may hold spaces, braces, commas and escapes; a line that is cut off or no Prometheus text voids its
+    counter.
     """
     name = "vllm:spec_decode_num_draft_tokens_total"
     odd = f'{name}{{model="a, \\"}}\\" b",engine="0"}} 7\nanother_metric{{broken 1\n'
@@ -711,9 +661,7 @@ DIALECT = Dialect(name="brand-new", install="", draft_hint="", health="/v1/model
 
 
 def test_a_new_server_is_one_file_and_one_registry_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A module with a DIALECT and its entry in the registry: the SLO and its schema know the name, and it answers.
-    """
+    """A module with a DIALECT and its entry in the registry: the SLO and its schema know the name, and it answers."""
     (tmp_path / "brand_new_dialect.py").write_text(NEW_DIALECT)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(SERVERS, "brand-new", "brand_new_dialect")
@@ -731,9 +679,7 @@ def test_a_new_server_is_one_file_and_one_registry_entry(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("name", backend_names())
 def test_the_facts_of_every_backend_have_its_name(name: str) -> None:
-    """
-    What is known of a backend is found by the name an SLO gives; what it names in turn exists.
-    """
+    """What is known of a backend is found by the name an SLO gives; what it names in turn exists."""
     facts = facts_of(name)
 
     assert name == facts.name
@@ -742,16 +688,12 @@ def test_the_facts_of_every_backend_have_its_name(name: str) -> None:
 
 
 def test_a_backend_without_a_server_is_compared_as_any_server() -> None:
-    """
-    A certificate of a worker may be deployed on any server with the chat API.
-    """
+    """A certificate of a worker may be deployed on any server with the chat API."""
     assert "openai" == running_dialect("mlx").name
 
 
 def test_a_port_that_was_taken_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """
-    Another program that took the port, also the next one, is never measured, nor asked anything.
-    """
+    """Another program that took the port, also the next one, is never measured, nor asked anything."""
     program = "import http.server, sys; http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), None)"
     command = [sys.executable, "-c", program, "{port}"]
     with RecordedServer(PROTOCOLS["openai"], drafting=False) as server:

@@ -36,9 +36,7 @@ def forced(system: Worker, request: DecodeRequest, tokens: tuple[int, ...]) -> F
 def test_an_answer_of_the_target_is_its_own(
     system: Worker, setting: tuple[tuple[str, object], ...], which: str
 ) -> None:
-    """
-    The target parts from no token of what it wrote, plainly or with a draft, and ends where the answer did.
-    """
+    """The target parts from no token of what it wrote, plainly or with a draft, and ends where the answer did."""
     request = make_request(which, setting)
     tokens = tokens_of(system, request)
 
@@ -47,9 +45,7 @@ def test_an_answer_of_the_target_is_its_own(
 
 
 def test_a_replaced_token_is_seen(system: Worker) -> None:
-    """
-    The target parts at a token that was replaced, names its own, and says by how much it preferred that.
-    """
+    """The target parts at a token that was replaced, names its own, and says by how much it preferred that."""
     request = make_request("json", PLAIN)
     tokens = tokens_of(system, request)
     place = len(tokens) // 2
@@ -62,9 +58,7 @@ def test_a_replaced_token_is_seen(system: Worker) -> None:
 
 
 def test_an_answer_that_ends_early_is_seen(system: Worker) -> None:
-    """
-    An answer cut short before its stop token, and one that goes on after it, did not end as plain decoding does.
-    """
+    """An answer cut short before its stop token, and one that goes on after it, did not end as plain decoding does."""
     request = make_request("json", PLAIN)
     tokens = tokens_of(system, request)
 
@@ -73,9 +67,7 @@ def test_an_answer_that_ends_early_is_seen(system: Worker) -> None:
 
 
 def test_an_answer_at_its_limit_has_ended(system: Worker) -> None:
-    """
-    An answer of max_tokens tokens without a stop token ends where plain decoding does.
-    """
+    """An answer of max_tokens tokens without a stop token ends where plain decoding does."""
     request = make_request("prose", PLAIN, max_tokens=5)
     tokens = tokens_of(system, request)
 
@@ -83,9 +75,7 @@ def test_an_answer_at_its_limit_has_ended(system: Worker) -> None:
 
 
 def test_a_prompt_that_cannot_be_read_shows_nothing(system: Worker) -> None:
-    """
-    Where mlx-lm raises, nothing is known, and the worker keeps running.
-    """
+    """Where mlx-lm raises, nothing is known, and the worker keeps running."""
     request = make_request("json", PLAIN)
     senseless = request.canary.model_copy(update={"messages": ({"role": "user", "content": [17]},)})
 

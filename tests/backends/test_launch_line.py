@@ -31,9 +31,7 @@ KEY = "s3cr3t-5Lm9Qx"
     ],
 )
 def test_a_key_is_hidden(words: list[str]) -> None:
-    """
-    However a command carries a key, the launch line does not.
-    """
+    """However a command carries a key, the launch line does not."""
     command = shown_command(words, {})
 
     assert KEY not in " ".join(command)
@@ -41,27 +39,21 @@ def test_a_key_is_hidden(words: list[str]) -> None:
 
 
 def test_the_value_of_a_secret_variable_is_hidden_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A key that stands in the environment is known, and hidden in any word of the command.
-    """
+    """A key that stands in the environment is known, and hidden in any word of the command."""
     monkeypatch.setenv("MY_SERVER_KEY", KEY)
 
     assert ["server", "--thing", "hidden"] == shown_command(["server", "--thing", KEY], {})
 
 
 def test_the_working_folder_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    PWD is where the command was started, whatever it reads like: paths below it are shown.
-    """
+    """PWD is where the command was started, whatever it reads like: paths below it are shown."""
     monkeypatch.setenv("PWD", "/srv/models")
 
     assert ["/srv/models/bin/server"] == shown_command(["/srv/models/bin/server"], {})
 
 
 def test_what_decides_about_decoding_is_shown() -> None:
-    """
-    Numbers of tokens are no keys, and models have the names of the SLO.
-    """
+    """Numbers of tokens are no keys, and models have the names of the SLO."""
     words = ["llama-server", "--model", "/home/me/big.gguf", "--max-tokens", "64", "--num-draft-tokens=4"]
 
     command = shown_command(words, {"big.gguf": Path("/home/me/big.gguf")})
@@ -70,18 +62,14 @@ def test_what_decides_about_decoding_is_shown() -> None:
 
 
 def test_only_variables_that_change_decoding_are_shown() -> None:
-    """
-    Of the environment a policy shows what servers read, keys hidden.
-    """
+    """Of the environment a policy shows what servers read, keys hidden."""
     environment = shown_environment({"HOME": "/home/me", "LLAMA_ARG_API_KEY": KEY, "VLLM_USE_V1": "1", "MY_KEY": KEY})
 
     assert {"LLAMA_ARG_API_KEY": "hidden", "VLLM_USE_V1": "1"} == environment
 
 
 def test_a_server_tells_how_it_is_launched(tmp_path: Path) -> None:
-    """
-    The launch line of a setting has its draft and, with the cache off, the option that agreement demands.
-    """
+    """The launch line of a setting has its draft and, with the cache off, the option that agreement demands."""
     models = {"big": tmp_path / "big", "small": tmp_path / "small"}
     subject = Subject(
         backend="mlx-server", target="big", drafts=("small",), program=("mlx_lm.server",), args=("--pipeline",)
@@ -95,8 +83,8 @@ def test_a_server_tells_how_it_is_launched(tmp_path: Path) -> None:
 
 
 def test_a_cache_that_requests_switch_is_a_field_of_every_request(tmp_path: Path) -> None:
-    """
-    llama-server switches its prompt cache with each request, so the policy names the field that clients must send.
+    """llama-server switches its prompt cache with each request, so the policy names the field that clients must
+    send.
     """
     subject = Subject(backend="llama-server", target="big.gguf", url="http://127.0.0.1:1")
     backend = ServerBackend(subject, {}, tmp_path, dialect_of("llama-server"))

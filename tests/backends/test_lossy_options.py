@@ -106,9 +106,7 @@ HARMLESS = [
 
 @pytest.mark.parametrize(("backend", "args"), LOSSY, ids=lambda args: args if isinstance(args, str) else " ".join(args))
 def test_every_spelling_is_refused(backend: str, args: list[str]) -> None:
-    """
-    As an option with a space or `=`, in JSON, as a dotted key, abbreviated, with `-` or `_`: refused in `args`.
-    """
+    """As an option with a space or `=`, in JSON, as a dotted key, abbreviated, with `-` or `_`: refused in `args`."""
     with pytest.raises(InputError, match=r"subject\.args sets ") as refused:
         opened(backend, args=args, command=["server", "{port}"], plain_command=["server", "{port}"])
 
@@ -119,9 +117,7 @@ def test_every_spelling_is_refused(backend: str, args: list[str]) -> None:
     ("backend", "args"), HARMLESS, ids=lambda args: args if isinstance(args, str) else " ".join(args)
 )
 def test_what_only_looks_like_it_passes(backend: str, args: list[str]) -> None:
-    """
-    The lossless values of the same options, and their names and values elsewhere, are accepted.
-    """
+    """The lossless values of the same options, and their names and values elsewhere, are accepted."""
     backend_ = opened(backend, args=args, command=["server", "{port}"], plain_command=["server", "{port}"])
 
     assert backend == backend_.name
@@ -142,9 +138,7 @@ def test_what_only_looks_like_it_passes(backend: str, args: list[str]) -> None:
     ],
 )
 def test_a_command_is_read_like_args(key: str, words: Any) -> None:
-    """
-    Options in a command, in a shell script inside it and in the program are found, and the error names the key.
-    """
+    """Options in a command, in a shell script inside it and in the program are found, and the error names the key."""
     with pytest.raises(InputError) as refused:
         opened("vllm", **{key: words})
     says("backends", "a command is read like args", refused.value.message, key=key)
@@ -164,9 +158,7 @@ def test_a_command_is_read_like_args(key: str, words: Any) -> None:
     ],
 )
 def test_a_variable_in_a_command_is_found(words: list[str]) -> None:
-    """
-    A variable that a command sets is refused like one that is inherited.
-    """
+    """A variable that a command sets is refused like one that is inherited."""
     with pytest.raises(InputError, match=r"SIMULATE_ACC_\w+ = \S+, ") as refused:
         opened("sglang", command=words)
 
@@ -191,8 +183,8 @@ def test_a_variable_in_a_command_is_found(words: list[str]) -> None:
 def test_an_inherited_variable_is_refused(
     monkeypatch: pytest.MonkeyPatch, backend: str, name: str, value: str, refused: bool
 ) -> None:
-    """
-    What a server would inherit is refused, unless the value is the one that switches it off or it is another server's.
+    """What a server would inherit is refused, unless the value is the one that switches it off or it is another
+    server's.
     """
     monkeypatch.setenv(name, value)
 
@@ -212,9 +204,7 @@ def test_an_inherited_variable_is_refused(
     ],
 )
 def test_a_knob_that_sets_it_is_refused(knob: dict[str, Any]) -> None:
-    """
-    A knob of the SLO's own that sets a lossy option would sweep it: refused, as an option or a field of requests.
-    """
+    """A knob of the SLO's own that sets a lossy option would sweep it: refused, as an option or a field of requests."""
     with pytest.raises(InputError, match=r"subject\.knobs\.draft_p_min"):
         opened("sglang", knobs={"draft_p_min": knob})
 
@@ -229,9 +219,7 @@ def test_a_knob_that_sets_it_is_refused(knob: dict[str, Any]) -> None:
     ],
 )
 def test_a_configuration_file_is_read(tmp_path: Path, text: str, refused: bool) -> None:
-    """
-    Options may be in the file that --config names: they are refused there, with its name.
-    """
+    """Options may be in the file that --config names: they are refused there, with its name."""
     (tmp_path / "vllm.yaml").write_text(text)
     args = ["--config", str(tmp_path / "vllm.yaml")]
 
@@ -244,9 +232,7 @@ def test_a_configuration_file_is_read(tmp_path: Path, text: str, refused: bool) 
 
 @pytest.mark.parametrize("option", ["--conf", "--config-file", "--speculative-config", "--env-file"])
 def test_any_option_that_names_a_file_of_options_is_followed(tmp_path: Path, option: str) -> None:
-    """
-    Abbreviated, called otherwise, JSON in a file, or a file of variables.
-    """
+    """Abbreviated, called otherwise, JSON in a file, or a file of variables."""
     (tmp_path / "file").write_text('{"speculative_accept_threshold_acc": 0.9}\nSGLANG_SIMULATE_ACC_LEN=3\n')
 
     with pytest.raises(InputError) as refused:
@@ -259,9 +245,7 @@ def test_any_option_that_names_a_file_of_options_is_followed(tmp_path: Path, opt
 
 
 def test_json_in_a_variable_of_a_script_is_read() -> None:
-    """
-    A script may keep the JSON in a variable; a comment in it sets nothing.
-    """
+    """A script may keep the JSON in a variable; a comment in it sets nothing."""
     script = f"CONFIG='{FLY}'; exec vllm serve --port {{port}} --speculative-config \"$CONFIG\""
     harmless = "# rejection_sample_method: fly is not for us\nexec vllm serve --port {port}"
 
@@ -272,9 +256,7 @@ def test_json_in_a_variable_of_a_script_is_read() -> None:
 
 
 def test_a_variable_that_verifies_greedily_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    SGLang's n-gram look-up then ignores the temperature.
-    """
+    """SGLang's n-gram look-up then ignores the temperature."""
     monkeypatch.setenv("SGLANG_NGRAM_FORCE_GREEDY_VERIFY", "True")
 
     with pytest.raises(InputError) as refused:
@@ -283,9 +265,7 @@ def test_a_variable_that_verifies_greedily_is_refused(monkeypatch: pytest.Monkey
 
 
 def test_the_error_says_where_what_and_what_to_do() -> None:
-    """
-    One line names the key of the SLO, the option with its value and its effect; the hint names what is allowed.
-    """
+    """One line names the key of the SLO, the option with its value and its effect; the hint names what is allowed."""
     with pytest.raises(InputError) as refused:
         opened("vllm", args=["--speculative-config", FLY])
 
@@ -319,9 +299,7 @@ def running(*words: str, **variables: str) -> Iterator[str]:
 def test_a_running_server_shows_how_it_was_started(
     backend: str, words: tuple[str, ...], variables: dict[str, str], option: str
 ) -> None:
-    """
-    A server that is only attached to is refused by its own command line or environment, drafting or plain.
-    """
+    """A server that is only attached to is refused by its own command line or environment, drafting or plain."""
     with running(*words, **variables) as lossy, running() as lossless:
         for url, plain_url in ((lossy, lossless), (lossless, lossy)):
             with pytest.raises(InputError, match=option) as refused:
@@ -331,9 +309,7 @@ def test_a_running_server_shows_how_it_was_started(
 
 
 def test_a_worker_of_a_running_server_leads_to_its_options() -> None:
-    """
-    The socket may be held by a worker of multiprocessing, whose parent has the options.
-    """
+    """The socket may be held by a worker of multiprocessing, whose parent has the options."""
     parent = (
         "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', sys.argv[1], '0', 'multiprocessing']))"
     )
@@ -354,18 +330,14 @@ def test_a_worker_of_a_running_server_leads_to_its_options() -> None:
 
 
 def test_an_option_that_is_ignored_is_no_lossy_one_of_a_running_server() -> None:
-    """
-    Rapid-MLX ignores --num-draft-tokens: in an SLO that is a mistake, on a server that runs it changes no answer.
-    """
+    """Rapid-MLX ignores --num-draft-tokens: in an SLO that is a mistake, on a server that runs it changes no answer."""
     with running("--num-draft-tokens", "4") as url:
         opened("rapid-mlx", url=url, plain_url=url).check_running()
 
 
 @pytest.mark.parametrize(("threshold", "refused"), [(0.3, True), (1.0, False)])
 def test_sglang_tells_a_threshold_that_was_set_while_it_runs(threshold: float, refused: bool) -> None:
-    """
-    /set_internal_state changes the thresholds of a running server; its /server_info shows them.
-    """
+    """/set_internal_state changes the thresholds of a running server; its /server_info shows them."""
     document = {"internal_states": [{"speculative_accept_threshold_single": threshold}], "version": "0.5.23"}
     protocol = PROTOCOLS["sglang"]._replace(documents={"/server_info": lambda _: document})
     with RecordedServer(protocol, drafting=True) as server:
@@ -379,8 +351,8 @@ def test_sglang_tells_a_threshold_that_was_set_while_it_runs(threshold: float, r
 
 
 def test_a_script_that_starts_a_lossy_server_is_refused_after_its_start(tmp_path: Path) -> None:
-    """
-    The options are in a script that the SLO names: the process that it started shows them, and no request is sent.
+    """The options are in a script that the SLO names: the process that it started shows them, and no request is
+    sent.
     """
     script = tmp_path / "serve"
     (tmp_path / "server.py").write_text(LISTENS)
@@ -437,15 +409,15 @@ ENGAGED = {"specprefill_engaged": True, "specprefill_original_tokens": 900, "spe
     ],
 )
 def test_an_answer_to_a_part_of_the_prompt_is_a_fault(backend: str, chunk: dict[str, Any], fault: str | None) -> None:
-    """
-    A server that says it dropped prompt tokens answered another prompt: the answer is at fault, and counts for nothing.
+    """A server that says it dropped prompt tokens answered another prompt: the answer is at fault, and counts for
+    nothing.
     """
     assert fault == answered(backend, chunk).fault
 
 
 def test_every_declared_option_is_written_as_it_is_compared() -> None:
-    """
-    Options are declared in lower case with hyphens, variables in upper case: any other spelling would never match.
+    """Options are declared in lower case with hyphens, variables in upper case: any other spelling would never
+    match.
     """
     declared = [option for name in PROTOCOLS for option in dialect_of(name).lossy + dialect_of(name).ignored]
 

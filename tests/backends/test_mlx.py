@@ -61,9 +61,7 @@ def after_some_tokens(system: Worker, number: signal.Signals) -> threading.Threa
 def test_the_greeting_is_what_is_known_of_it(
     shared: SharedBackend, shared_backend: Callable[[str], SharedBackend]
 ) -> None:
-    """
-    The greeting that the backend assumes is the one that the worker sends.
-    """
+    """The greeting that the backend assumes is the one that the worker sends."""
     expected, greeted = shared.backend, shared_backend("worker").backend
 
     assert expected.sight == greeted.sight
@@ -72,9 +70,7 @@ def test_the_greeting_is_what_is_known_of_it(
 
 
 def test_killed_amid_an_answer(fresh: Callable[..., Worker]) -> None:
-    """
-    A worker that is killed between two tokens leaves a fault with the signal, and nothing hangs.
-    """
+    """A worker that is killed between two tokens leaves a fault with the signal, and nothing hangs."""
     system = fresh()
     killer = after_some_tokens(system, signal.SIGKILL)
 
@@ -88,9 +84,7 @@ def test_killed_amid_an_answer(fresh: Callable[..., Worker]) -> None:
 
 
 def test_hung_amid_an_answer(fresh: Callable[..., Worker]) -> None:
-    """
-    A worker without a token for the time limit is ended, and the fault is a timeout.
-    """
+    """A worker without a token for the time limit is ended, and the fault is a timeout."""
     system = fresh(timeout=0.8)
     stopper = after_some_tokens(system, signal.SIGSTOP)
 
@@ -105,9 +99,7 @@ def test_hung_amid_an_answer(fresh: Callable[..., Worker]) -> None:
 @pytest.mark.nightly
 @pytest.mark.alone
 def test_a_long_answer_is_no_silence(fresh: Callable[..., Worker]) -> None:
-    """
-    The limit is on silence, not on length: an answer that takes far longer is complete.
-    """
+    """The limit is on silence, not on length: an answer that takes far longer is complete."""
     request = make_request("prose", PLAIN, **ENDLESS, seed=3)
     first = fresh(timeout=60.0).answer(request)
     limit = (first.ended_ns - first.sent_ns) / 3e9
@@ -128,9 +120,7 @@ def test_a_long_answer_is_no_silence(fresh: Callable[..., Worker]) -> None:
     ],
 )
 def test_a_broken_model_is_named(tmp_path: Path, which: str, harm: str) -> None:
-    """
-    A folder that cannot be loaded is an input error that names it and what to do, for target and draft.
-    """
+    """A folder that cannot be loaded is an input error that names it and what to do, for target and draft."""
     broken = tmp_path / which
     shutil.copytree(MODELS[which], broken)
     weights, config = broken / "model.safetensors", broken / "config.json"
@@ -151,9 +141,7 @@ def test_a_broken_model_is_named(tmp_path: Path, which: str, harm: str) -> None:
 
 
 def test_a_model_that_was_not_downloaded_is_named(tmp_path: Path) -> None:
-    """
-    A name without a folder is an input error with the command that downloads it.
-    """
+    """A name without a folder is an input error with the command that downloads it."""
     with pytest.raises(InputError, match="someone/else") as caught:
         SharedBackend("mlx", tmp_path).backend.start(setting(draft="someone/else"))
 
@@ -161,9 +149,7 @@ def test_a_model_that_was_not_downloaded_is_named(tmp_path: Path) -> None:
 
 
 def test_a_slow_start_has_a_limit(tmp_path: Path) -> None:
-    """
-    A worker that is not ready in time is an input error and is gone.
-    """
+    """A worker that is not ready in time is an input error and is gone."""
     before = {child.pid for child in psutil.Process().children()}
 
     with pytest.raises(InputError, match="within start_timeout"):
@@ -173,9 +159,7 @@ def test_a_slow_start_has_a_limit(tmp_path: Path) -> None:
 
 
 def test_the_worker_follows_its_parent(tmp_path: Path) -> None:
-    """
-    When gatekeeper is killed the worker exits at the end of its pipe, also during an answer.
-    """
+    """When gatekeeper is killed the worker exits at the end of its pipe, also during an answer."""
     program = (
         "from pathlib import Path\n"
         "from tests.backends.conftest import DRAFTING, PLAIN, SharedBackend, make_request\n"
@@ -212,9 +196,7 @@ def gone(process: psutil.Process) -> bool:
 
 @pytest.mark.nightly
 def test_the_gap_explains_a_choice(shared: SharedBackend) -> None:
-    """
-    The gap of the target's logits after a prefix is known, never negative, and wide where the answer is copied.
-    """
+    """The gap of the target's logits after a prefix is known, never negative, and wide where the answer is copied."""
     system = shared.system(DRAFTING)
     assert isinstance(system, Worker)
     request = make_request("json", PLAIN)
@@ -226,9 +208,7 @@ def test_the_gap_explains_a_choice(shared: SharedBackend) -> None:
 
 
 def test_seeds_decide_what_is_drawn(shared: SharedBackend) -> None:
-    """
-    Above temperature 0 the same seed draws the same tokens, another seed others.
-    """
+    """Above temperature 0 the same seed draws the same tokens, another seed others."""
     system = shared.system(DRAFTING)
 
     def drawn(seed: int) -> list[int | None]:
@@ -242,9 +222,7 @@ def test_seeds_decide_what_is_drawn(shared: SharedBackend) -> None:
 
 
 def test_what_generation_raises_is_a_fault(shared: SharedBackend) -> None:
-    """
-    An exception of mlx-lm is the fault of the answer, and the worker keeps running.
-    """
+    """An exception of mlx-lm is the fault of the answer, and the worker keeps running."""
     system = shared.system(DRAFTING)
     request = make_request("prose", PLAIN)
     senseless = request.canary.model_copy(update={"messages": ({"role": "user", "content": [17]},)})
@@ -259,8 +237,8 @@ def test_what_generation_raises_is_a_fault(shared: SharedBackend) -> None:
 def test_prompts_are_read_in_chunks_and_cached_as_the_slo_says(
     shared: SharedBackend, fresh: Callable[..., Worker]
 ) -> None:
-    """
-    A chunk of 16 tokens gives the same greedy tokens in both arms. A cache of 8 bits is quantised in groups of 64, for
+    """A chunk of 16 tokens gives the same greedy tokens in both arms. A cache of 8 bits is quantised in groups of
+    64, for
     which the little draft's heads are too narrow: that is its answer's fault, and the target decodes.
     """
     chunked, narrow = fresh(prefill_chunk=16), fresh(kv_bits=8)
@@ -276,9 +254,7 @@ def test_prompts_are_read_in_chunks_and_cached_as_the_slo_says(
 
 
 def test_memory_is_reported(shared: SharedBackend) -> None:
-    """
-    Each answer has the allocator's bytes; the peak is of this answer and not below the active bytes.
-    """
+    """Each answer has the allocator's bytes; the peak is of this answer and not below the active bytes."""
     answer = shared.system(DRAFTING).answer(make_request("json", DRAFTING))
 
     assert answer.memory_active is not None
@@ -289,8 +265,8 @@ def test_memory_is_reported(shared: SharedBackend) -> None:
 
 @pytest.mark.parametrize("arm", [PLAIN, DRAFTING], ids=["plain", "drafting"])
 def test_the_prompt_has_a_time_of_its_own(shared: SharedBackend, arm: Any) -> None:
-    """
-    All tokens of the prompt but the last are read before the first token is sampled, and that is not the first token.
+    """All tokens of the prompt but the last are read before the first token is sampled, and that is not the first
+    token.
     """
     answer = shared.system(DRAFTING).answer(make_request("json", arm))
 

@@ -60,8 +60,8 @@ def leads_of_partings(folder: Path, *options: str) -> list[float]:
 
 @pytest.mark.nightly
 def test_a_kernel_alone_turns_small_leads(tmp_path: Path) -> None:
-    """
-    Plain decoding goes on from each token that the draft wrote otherwise, to the end: it preferred its own a little.
+    """Plain decoding goes on from each token that the draft wrote otherwise, to the end: it preferred its own a
+    little.
     """
     leads = leads_of_partings(tmp_path)
 
@@ -72,7 +72,5 @@ def test_a_kernel_alone_turns_small_leads(tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("defect", ["stale:0.1", "unverified:0.1", "shifted:0.1"])
 def test_a_defect_shows_by_large_leads(tmp_path: Path, defect: str) -> None:
-    """
-    What an engine does wrong in a tenth of its rounds: plain decoding preferred its own token by far.
-    """
+    """What an engine does wrong in a tenth of its rounds: plain decoding preferred its own token by far."""
     assert max(leads_of_partings(tmp_path, f"-sdefect={defect}")) > 2

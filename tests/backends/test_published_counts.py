@@ -55,9 +55,7 @@ def lies(answer: Answer, length: int) -> list[str]:
 
 
 def test_a_published_response_of_sglang() -> None:
-    """
-    The counts under sgl-project/sglang#33518: 43 rounds of 5 tokens, 63 accepted, 106 tokens in the answer.
-    """
+    """The counts under sgl-project/sglang#33518: 43 rounds of 5 tokens, 63 accepted, 106 tokens in the answer."""
     details = {
         "spec_accept_rate": 0.2930232558139535,
         "spec_accept_length": 2.4651162790697674,
@@ -75,8 +73,8 @@ def test_a_published_response_of_sglang() -> None:
 
 @pytest.mark.parametrize(("output", "rounds"), [(54, 43), (90, 80)])
 def test_a_published_response_of_vllm(output: int, rounds: int) -> None:
-    """
-    The counts under vllm-project/vllm#48915: 43 steps of 3 tokens, 10 accepted. In an answer longer than these explain,
+    """The counts under vllm-project/vllm#48915: 43 steps of 3 tokens, 10 accepted. In an answer longer than these
+    explain,
     vLLM has not counted the steps without a draft: each of them is a round, and the server has not lied.
     """
     details = {
@@ -96,8 +94,6 @@ def test_a_published_response_of_vllm(output: int, rounds: int) -> None:
 
 
 def test_the_version_of_a_running_sglang() -> None:
-    """
-    /get_server_info is deprecated: the version is read from /server_info.
-    """
+    """/get_server_info is deprecated: the version is read from /server_info."""
     with RecordedServer(PROTOCOLS["sglang"], drafting=True) as server:
         assert "recorded-1" == opened("sglang", url=server.url, plain_url=server.url).versions()["sglang"]

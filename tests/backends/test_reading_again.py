@@ -79,8 +79,8 @@ def is_sound(system: Worker, request: DecodeRequest) -> bool:
 @pytest.mark.parametrize("workload", ["json", "prose", pytest.param("random", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("max_tokens", [96, 5, 1])
 def test_an_answer_is_what_its_rounds_verified(system: Worker, workload: str, max_tokens: int) -> None:
-    """
-    Every token of mlx-lm's greedy answer is the target's choice in the pass that verified it, read twice to the bit.
+    """Every token of mlx-lm's greedy answer is the target's choice in the pass that verified it, read twice to the
+    bit.
     """
     request = make_request(workload, DRAFTING, max_tokens=max_tokens)
 
@@ -95,9 +95,7 @@ def test_an_answer_is_what_its_rounds_verified(system: Worker, workload: str, ma
 
 
 def test_a_replaced_token_is_seen(system: Worker) -> None:
-    """
-    Where another token stands than the target chose, the reading names its place and the target's token.
-    """
+    """Where another token stands than the target chose, the reading names its place and the target's token."""
     request = make_request("prose", DRAFTING)
     answer = system.answer(request)
     tokens, passes = known_tokens(answer), round_passes(answer) or ()
@@ -112,8 +110,8 @@ def test_a_replaced_token_is_seen(system: Worker) -> None:
 
 
 def test_sampled_tokens_have_scores(system: Worker) -> None:
-    """
-    Above temperature 0 no token is the only right one; each gets what the target's sampling distribution makes of it.
+    """Above temperature 0 no token is the only right one; each gets what the target's sampling distribution makes of
+    it.
     """
     request = make_request("prose", DRAFTING, max_tokens=32, temperature=0.8, top_p=0.9, seed=3)
     answer = system.answer(request)
@@ -126,9 +124,7 @@ def test_sampled_tokens_have_scores(system: Worker) -> None:
 
 
 def test_both_widths_give_the_same_bits_here(system: Worker) -> None:
-    """
-    On a CPU a pass of five tokens gives the logits of five passes of one.
-    """
+    """On a CPU a pass of five tokens gives the logits of five passes of one."""
     request = make_request("prose", PLAIN)
     tokens = known_tokens(system.answer(request))
 
@@ -142,8 +138,8 @@ def test_both_widths_give_the_same_bits_here(system: Worker) -> None:
 
 
 def test_another_kernel_is_no_defect(perturbed: Callable[..., Worker]) -> None:
-    """
-    With four bits and logits that depend on the width of a pass, answers differ from plain decoding's, and each token
+    """With four bits and logits that depend on the width of a pass, answers differ from plain decoding's, and each
+    token
     is the target's choice in its own pass; the two widths differ as well.
     """
     system = perturbed(*OTHER_KERNEL)
@@ -172,9 +168,7 @@ def test_another_kernel_is_no_defect(perturbed: Callable[..., Worker]) -> None:
     ],
 )
 def test_a_defect_is_found_under_another_kernel(perturbed: Callable[..., Worker], defect: str) -> None:
-    """
-    What an engine does wrong in few of its rounds is seen, although most answers differ by numerics alone.
-    """
+    """What an engine does wrong in few of its rounds is seen, although most answers differ by numerics alone."""
     system = perturbed(*OTHER_KERNEL, f"-sdefect={defect}")
 
     assert not all(is_sound(system, request) for request in requests(24))

@@ -102,9 +102,7 @@ def reference(shared_backend: Any) -> Callable[[str], Answer]:
 def test_plain_decoding_is_that_of_mlx(
     running: tuple[ServerBackend, Server], reference: Callable[[str], Answer], workload: str
 ) -> None:
-    """
-    Greedy answers come whole, token for token those of our own mlx worker.
-    """
+    """Greedy answers come whole, token for token those of our own mlx worker."""
     expected = reference(workload)
 
     answer = running[1].answer(make_request(workload, PLAIN))
@@ -119,18 +117,14 @@ def test_plain_decoding_is_that_of_mlx(
 
 
 def test_a_limit_is_a_limit(running: tuple[ServerBackend, Server]) -> None:
-    """
-    `max_tokens` cuts an answer, and the answer says so.
-    """
+    """`max_tokens` cuts an answer, and the answer says so."""
     answer = running[1].answer(make_request("prose", PLAIN, max_tokens=5))
 
     assert (5, "length") == (answer.output_tokens, answer.finish)
 
 
 def test_a_forecast_of_a_cold_prompt_is_kept(running: tuple[ServerBackend, Server]) -> None:
-    """
-    A prompt with a system message is cold the third time too, or the sight does not hold COLD.
-    """
+    """A prompt with a system message is cold the third time too, or the sight does not hold COLD."""
     backend, server = running
     system_message = {"role": "system", "content": "you are a careful friend of stoats and badgers. " * 20}
     again = canary("prose").model_copy(
@@ -148,9 +142,7 @@ def test_a_forecast_of_a_cold_prompt_is_kept(running: tuple[ServerBackend, Serve
 
 @pytest.mark.parametrize("name", sorted(SYSTEMS))
 def test_a_version_is_one(real: Open, name: str) -> None:
-    """
-    The manifest holds the versions of the server and of its mlx.
-    """
+    """The manifest holds the versions of the server and of its mlx."""
     versions = real(name).versions()
 
     packages = dialect_of(name).packages
@@ -161,8 +153,8 @@ def test_a_version_is_one(real: Open, name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(SYSTEMS))
 def test_a_draft_that_cannot_work_never_looks_like_one(real: Open, name: str) -> None:
-    """
-    A start without a draft of its kind is an error with the server's message, or each answer is a fault, or drafting is
+    """A start without a draft of its kind is an error with the server's message, or each answer is a fault, or
+    drafting is
     not shown: no acceptance is ever reported.
     """
     backend, which = real(name), SYSTEMS[name].hopeless
@@ -186,8 +178,8 @@ def test_a_draft_that_cannot_work_never_looks_like_one(real: Open, name: str) ->
 
 
 def test_vllm_drafts_as_it_claims(real: Open, reference: Callable[[str], Answer]) -> None:
-    """
-    With a draft the words stay those of plain decoding, and the claims add up: each round gives one token of the target
+    """With a draft the words stay those of plain decoding, and the claims add up: each round gives one token of the
+    target
     beside what was accepted.
     """
     which, claims = setting(draft="little-draft", num_draft_tokens=4), []
@@ -208,9 +200,7 @@ def test_vllm_drafts_as_it_claims(real: Open, reference: Callable[[str], Answer]
 @pytest.mark.skipif(sys.platform == "darwin", reason="what is missing on Linux is there on a Mac")
 @pytest.mark.parametrize("name", [name for name, system in SYSTEMS.items() if not system.starts])
 def test_what_does_not_start_here_says_why(real: Open, name: str) -> None:
-    """
-    A server that cannot decode here is an error with the end of its log, never a run of empty answers.
-    """
+    """A server that cannot decode here is an error with the end of its log, never a run of empty answers."""
     with pytest.raises(StartError) as refused:
         real(name).start(PLAIN)
 

@@ -63,9 +63,7 @@ def gone(pid: int) -> bool:
 
 
 def test_a_server_is_started_and_ended(tmp_path: Path) -> None:
-    """
-    A process server answers, its pid is its own, its log is kept, and closing leaves neither it nor its guard.
-    """
+    """A process server answers, its pid is its own, its log is kept, and closing leaves neither it nor its guard."""
     port = free_port()
     before = {child.pid for child in psutil.Process().children(recursive=True)}
 
@@ -82,9 +80,7 @@ def test_a_server_is_started_and_ended(tmp_path: Path) -> None:
 
 
 def test_a_missing_program_is_named(tmp_path: Path) -> None:
-    """
-    A program that is not on PATH is an input error with how to install it.
-    """
+    """A program that is not on PATH is an input error with how to install it."""
     with pytest.raises(InputError) as caught:
         launch(["no-such-server"], log=tmp_path / "log", ready=lambda _: True, start_timeout=1, install="brew it")
     says("backends", "a missing program is named", caught.value.message)
@@ -94,18 +90,14 @@ def test_a_missing_program_is_named(tmp_path: Path) -> None:
 
 
 def test_a_program_beside_the_running_python_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A virtual environment that is not activated has its programs, though PATH does not hold them.
-    """
+    """A virtual environment that is not activated has its programs, though PATH does not hold them."""
     monkeypatch.setenv("PATH", "")
 
     assert sys.executable == find_program(Path(sys.executable).name, install="brew it")
 
 
 def test_an_early_end_is_quoted(tmp_path: Path) -> None:
-    """
-    A server that exits at start is an input error with its exit code and the end of its log.
-    """
+    """A server that exits at start is an input error with its exit code and the end of its log."""
     command = [sys.executable, "-c", "import sys; print('cannot open the model', file=sys.stderr); sys.exit(3)"]
 
     with pytest.raises(InputError) as caught:
@@ -116,9 +108,7 @@ def test_an_early_end_is_quoted(tmp_path: Path) -> None:
 
 
 def test_an_endless_start_is_ended(tmp_path: Path) -> None:
-    """
-    A server that never becomes healthy is an input error with the time limit, and it is ended.
-    """
+    """A server that never becomes healthy is an input error with the time limit, and it is ended."""
     command = [sys.executable, "-u", "-c", "import os, time; print(os.getpid()); time.sleep(600)"]
 
     with pytest.raises(InputError) as refused:
@@ -129,9 +119,7 @@ def test_an_endless_start_is_ended(tmp_path: Path) -> None:
 
 
 def test_a_killed_server_has_its_signal(tmp_path: Path) -> None:
-    """
-    The signal that killed a server is reported through its guard.
-    """
+    """The signal that killed a server is reported through its guard."""
     process = started(tmp_path, free_port())
 
     os.kill(process.pid, signal.SIGKILL)
@@ -142,9 +130,7 @@ def test_a_killed_server_has_its_signal(tmp_path: Path) -> None:
 
 
 def test_a_stubborn_server_is_killed(tmp_path: Path) -> None:
-    """
-    A server that ignores SIGTERM is killed after the grace.
-    """
+    """A server that ignores SIGTERM is killed after the grace."""
     process = ServerProcess([sys.executable, "-c", STUBBORN], log=tmp_path / "log", grace=0.2)
     until(lambda: "deaf" in (tmp_path / "log").read_text())
 
@@ -154,9 +140,7 @@ def test_a_stubborn_server_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_killed_guard_leaves_nothing(tmp_path: Path) -> None:
-    """
-    Where the guard itself is killed, closing still ends the server.
-    """
+    """Where the guard itself is killed, closing still ends the server."""
     process = started(tmp_path, free_port())
 
     process._guard.kill()
@@ -168,9 +152,7 @@ def test_a_killed_guard_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("server", ["-m http.server 0 --bind 127.0.0.1", "-c deaf"])
 def test_no_server_outlives_us(tmp_path: Path, server: str) -> None:
-    """
-    When gatekeeper is killed with SIGKILL its servers end too: by SIGTERM, or by SIGKILL if they ignore it.
-    """
+    """When gatekeeper is killed with SIGKILL its servers end too: by SIGTERM, or by SIGKILL if they ignore it."""
     command = [sys.executable, *server.split()]
     if server.endswith("deaf"):
         command[-1] = STUBBORN
@@ -196,9 +178,7 @@ def test_no_server_outlives_us(tmp_path: Path, server: str) -> None:
 
 
 def test_a_foreign_server_does_not_see_us(tmp_path: Path) -> None:
-    """
-    Only our own modules get our package on their path; a server of another environment keeps its own.
-    """
+    """Only our own modules get our package on their path; a server of another environment keeps its own."""
     command = [sys.executable, "-c", "import os; print(os.environ.get('PYTHONPATH'), os.environ['HF_HUB_OFFLINE'])"]
     printed = []
     for with_package in (False, True):
@@ -224,9 +204,7 @@ def test_a_foreign_server_does_not_see_us(tmp_path: Path) -> None:
 def test_versions_are_those_of_the_programs_own_environment(
     tmp_path: Path, written: str, expected: dict[str, str]
 ) -> None:
-    """
-    Packages are looked up with the Python that runs the program; another program has none.
-    """
+    """Packages are looked up with the Python that runs the program; another program has none."""
     program = tmp_path / "serve"
     program.write_text(written.replace("{python}", sys.executable))
     program.chmod(0o755)
@@ -236,9 +214,7 @@ def test_versions_are_those_of_the_programs_own_environment(
 
 
 def test_a_port_that_another_program_took_is_noticed_at_once() -> None:
-    """
-    A server that goes on without its port is not waited for; one that has not begun to listen is.
-    """
+    """A server that goes on without its port is not waited for; one that has not begun to listen is."""
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as idle, socket.socket() as occupant:
         occupant.bind((HOST, 0))
         port = occupant.getsockname()[1]
@@ -253,9 +229,7 @@ def test_a_port_that_another_program_took_is_noticed_at_once() -> None:
 
 
 def test_a_server_gets_another_port_where_its_first_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Another program that is faster to a port costs one start, and no run.
-    """
+    """Another program that is faster to a port costs one start, and no run."""
     with socket.socket() as occupant:
         occupant.bind((HOST, 0))
         occupant.listen()

@@ -19,8 +19,8 @@ temporary = tempfile.gettempdir()
 
 
 def says(kind: str, test_case: str, text: str | None, **values: object) -> None:
-    """
-    Compare *text* with the words for *test_case* in the file of its *kind*; GATEKEEPER_GOLDEN=write stores it instead.
+    """Compare *text* with the words for *test_case* in the file of its *kind*; GATEKEEPER_GOLDEN=write stores it
+    instead.
 
     *values* are what differs from run to run or between parameters: each is stored as its name in braces. So are the
     folder of the test, the repository and the interpreter, as {tmp_path}, {repository} and {python}.

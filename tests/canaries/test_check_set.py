@@ -45,9 +45,7 @@ def kinds(document: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def test_a_good_set_has_no_problem(tmp_path: Path) -> None:
-    """
-    Distinct prompts of a usual size: nothing to say, and for which quantiles they suffice.
-    """
+    """Distinct prompts of a usual size: nothing to say, and for which quantiles they suffice."""
     result = check([write(tmp_path, good())], limit=8192)
 
     assert ([], 0, ["p50"]) == (result["problems"], result["errors"], result["sets"][0]["quantiles"])
@@ -76,9 +74,7 @@ def test_a_good_set_has_no_problem(tmp_path: Path) -> None:
     ids=["repeat", "equals", "long", "short", "earlier answer"],
 )
 def test_each_problem_is_found(tmp_path: Path, line: dict[str, Any], kind: tuple[str, str]) -> None:
-    """
-    One bad canary among good ones is named with what is wrong.
-    """
+    """One bad canary among good ones is named with what is wrong."""
     result = check([write(tmp_path, [*good(), line])], limit=8192)
 
     assert [kind] == kinds(result)
@@ -86,9 +82,7 @@ def test_each_problem_is_found(tmp_path: Path, line: dict[str, Any], kind: tuple
 
 
 def test_prompts_of_shipped_sets_are_found(tmp_path: Path) -> None:
-    """
-    A prompt that stands in a shipped set is not one of your own.
-    """
+    """A prompt that stands in a shipped set is not one of your own."""
     shipped = Path(__file__).parents[2] / "canaries" / "qa.jsonl"
     text = json.loads(shipped.read_text().splitlines()[3])["messages"][0]["content"]
 
@@ -99,9 +93,7 @@ def test_prompts_of_shipped_sets_are_found(tmp_path: Path) -> None:
 
 
 def test_a_cached_beginning_is_noted(tmp_path: Path) -> None:
-    """
-    Prompts with the same first hundred characters are read from the cache of the one before.
-    """
+    """Prompts with the same first hundred characters are read from the cache of the one before."""
     begin = "Our house rules for every answer: be brief, be polite, name the source, and never promise a date. " * 2
     lines = [one(f"s{at}", f"{begin}{' '.join(TOPICS[at:] * 9)}") for at in range(3)]
 
@@ -109,9 +101,7 @@ def test_a_cached_beginning_is_noted(tmp_path: Path) -> None:
 
 
 def test_too_few_for_an_objective(tmp_path: Path) -> None:
-    """
-    With an SLO file, what its objectives cannot prove with this set is said as `plan` says it.
-    """
+    """With an SLO file, what its objectives cannot prove with this set is said as `plan` says it."""
     write(tmp_path, good())
     slo = tmp_path / "slo.toml"
     slo.write_text(
@@ -129,16 +119,14 @@ def test_too_few_for_an_objective(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_canaries_is_an_error(tmp_path: Path) -> None:
-    """
-    An empty folder is a mistake on the command line, never a good set.
-    """
+    """An empty folder is a mistake on the command line, never a good set."""
     with pytest.raises(InputError, match="holds no canary file"):
         check([tmp_path], limit=8192)
 
 
 def test_prompts_that_share_their_tools_are_no_repeats(tmp_path: Path) -> None:
-    """
-    Long definitions of tools do not make two requests alike, and the same request with other tools is another prompt.
+    """Long definitions of tools do not make two requests alike, and the same request with other tools is another
+    prompt.
     """
     parameters = {"type": "object", "properties": {topic: {"type": "string"} for topic in TOPICS}}
     tools = [{"type": "function", "function": {"name": "find", "parameters": parameters}}]
@@ -153,9 +141,7 @@ def test_prompts_that_share_their_tools_are_no_repeats(tmp_path: Path) -> None:
 
 @pytest.mark.mlx
 def test_a_tokenizer_counts_what_the_model_reads(tmp_path: Path) -> None:
-    """
-    The chat template, the tools and the calls count; without a tokenizer the length is a guess, and says so.
-    """
+    """The chat template, the tools and the calls count; without a tokenizer the length is a guess, and says so."""
     call = {"id": "1", "type": "function", "function": {"name": "locate", "arguments": "{}"}}
     talk = [{"role": "user", "content": "where?"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
     line = one("x", "list the planets of the sun from earth.")

@@ -58,8 +58,8 @@ def made(out: Path, name: str) -> tuple[canary.Canary, ...]:
     ],
 )
 def test_each_way_to_write_a_request_is_read(tmp_path: Path, name: str, prompts: list[str], limits: list[int]) -> None:
-    """
-    A request alone or under `request` or `body`, with or without its response, and a line that ends with the answer.
+    """A request alone or under `request` or `body`, with or without its response, and a line that ends with the
+    answer.
     """
     done = import_logs([LOGS / name], tmp_path / "mine")
 
@@ -69,8 +69,7 @@ def test_each_way_to_write_a_request_is_read(tmp_path: Path, name: str, prompts:
 
 
 def test_a_request_is_kept_as_it_was_sent(tmp_path: Path) -> None:
-    """
-    Response format, penalties, tools and their choice, messages with calls and names, a limit and thinking; the
+    """Response format, penalties, tools and their choice, messages with calls and names, a limit and thinking; the
     expectation is that of the response format.
     """
     schema = {"type": "object", "required": ["city"]}
@@ -109,8 +108,8 @@ def test_a_request_is_kept_as_it_was_sent(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
-    """
-    Fields that a canary has no key for are counted, as the proxy decodes requests with them plainly; and the sampling
+    """Fields that a canary has no key for are counted, as the proxy decodes requests with them plainly; and the
+    sampling
     of the requests, with its lines for the SLO.
     """
     lines = [
@@ -128,9 +127,7 @@ def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
 
 
 def test_the_proxys_kept_prompts_become_canaries(tmp_path: Path) -> None:
-    """
-    Workload, call and counted tokens come from the line of `--keep-prompts`; a line of live.jsonl is counted.
-    """
+    """Workload, call and counted tokens come from the line of `--keep-prompts`; a line of live.jsonl is counted."""
     done = import_logs([LOGS / "proxy.jsonl"], tmp_path / "mine")
 
     (call,) = made(tmp_path / "mine", "tools")
@@ -145,8 +142,8 @@ def test_the_proxys_kept_prompts_become_canaries(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["unknown", "default"])
 def test_what_the_proxy_could_not_sort_is_sorted_by_its_kind(tmp_path: Path, name: str) -> None:
-    """
-    `unknown` and `default` are no workloads of the proxy: a request with one of them counts as tools, json or chat.
+    """`unknown` and `default` are no workloads of the proxy: a request with one of them counts as tools, json or
+    chat.
     """
     lines = [
         {"kind": "completion", "workload": name, "request": request("Say one.")},
@@ -161,8 +158,8 @@ def test_what_the_proxy_could_not_sort_is_sorted_by_its_kind(tmp_path: Path, nam
 
 
 def test_exact_repeats_are_one_canary_and_keep_their_weight(tmp_path: Path) -> None:
-    """
-    The same request with another limit is one canary, its requests weigh in the mix; one with other tools is another.
+    """The same request with another limit is one canary, its requests weigh in the mix; one with other tools is
+    another.
     """
     lines = [{"workload": "a", "request": request("Say one.", max_tokens=90 + number)} for number in range(30)]
     lines += [{"workload": "b", "request": request(f"Say {number // 2}.")} for number in range(8)]
@@ -177,9 +174,7 @@ def test_exact_repeats_are_one_canary_and_keep_their_weight(tmp_path: Path) -> N
 
 
 def test_at_most_so_many_are_taken_evenly_over_the_log(tmp_path: Path) -> None:
-    """
-    A tenth of a hundred requests: every tenth one.
-    """
+    """A tenth of a hundred requests: every tenth one."""
     lines = [request(f"Say {number}.") for number in range(100)]
 
     import_logs([write_log(tmp_path, lines)], tmp_path / "mine", most=10)
@@ -199,9 +194,7 @@ print(re.sub("[a-z]+@corp.io", "MAIL", text))
 
 
 def test_each_text_goes_through_the_users_program(tmp_path: Path) -> None:
-    """
-    Contents, names, arguments of calls and descriptions of tools; equal texts once, names of functions never.
-    """
+    """Contents, names, arguments of calls and descriptions of tools; equal texts once, names of functions never."""
     function = {**WEATHER, "description": "Ask bob@corp.io for it.", "parameters": {"type": "object"}}
     call = {"type": "function", "function": {"name": "weather", "arguments": '{"to": "ann@corp.io"}'}}
     messages = [
@@ -251,9 +244,7 @@ def test_each_text_goes_through_the_users_program(tmp_path: Path) -> None:
 def test_a_program_that_fails_ends_the_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, reason: str
 ) -> None:
-    """
-    A program that is missing, fails, hangs, or leaves something else than text: an error, and nothing is written.
-    """
+    """A program that is missing, fails, hangs, or leaves something else than text: an error, and nothing is written."""
     monkeypatch.setattr(redaction, "TIMEOUT_S", 0.5 if "sleep" in command else 60.0)
     call = {"type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
     messages = [
@@ -271,9 +262,7 @@ def test_a_program_that_fails_ends_the_import(
 
 
 def test_without_a_program_it_says_that_nothing_is_removed(tmp_path: Path) -> None:
-    """
-    A mail address stays in the canary, and a plain sentence says so.
-    """
+    """A mail address stays in the canary, and a plain sentence says so."""
     done = import_logs([write_log(tmp_path, [request("Mail ann@corp.io.")])], tmp_path / "mine")
 
     (imported,) = made(tmp_path / "mine", "chat")
@@ -282,8 +271,8 @@ def test_without_a_program_it_says_that_nothing_is_removed(tmp_path: Path) -> No
 
 
 def test_a_line_that_no_canary_can_have_is_left_out(tmp_path: Path) -> None:
-    """
-    Images, unknown roles, calls without a name, a blank prompt, options of a wrong kind: counted, each with its reason.
+    """Images, unknown roles, calls without a name, a blank prompt, options of a wrong kind: counted, each with its
+    reason.
     """
     image = [{"type": "image_url", "image_url": {"url": "data:x"}}]
     lines = [
@@ -307,9 +296,7 @@ def test_a_line_that_no_canary_can_have_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("force", [False, True])
 def test_a_log_is_not_deleted(tmp_path: Path, *, force: bool) -> None:
-    """
-    Canaries replace the sets of a folder: one that holds the log itself is refused, also with --force.
-    """
+    """Canaries replace the sets of a folder: one that holds the log itself is refused, also with --force."""
     path = write_log(tmp_path, [request("Say one.")])
     content = path.read_bytes()
 
@@ -320,9 +307,7 @@ def test_a_log_is_not_deleted(tmp_path: Path, *, force: bool) -> None:
 
 
 def test_control_characters_of_a_log_steer_no_terminal(tmp_path: Path) -> None:
-    """
-    A prompt keeps its characters, and the file that holds it can be shown.
-    """
+    """A prompt keeps its characters, and the file that holds it can be shown."""
     prompt = "Say \x1b[31mone\x9b0m \u202eno."
 
     import_logs([write_log(tmp_path, [request(prompt)])], tmp_path / "mine")
@@ -350,8 +335,8 @@ def test_control_characters_of_a_log_steer_no_terminal(tmp_path: Path) -> None:
 def test_expectations_come_from_what_was_answered(
     tmp_path: Path, fields: dict[str, Any], reply: Any, kind: str
 ) -> None:
-    """
-    A schema that the answer kept and a call of an offered tool are expected; anything else is judged by speed alone.
+    """A schema that the answer kept and a call of an offered tool are expected; anything else is judged by speed
+    alone.
     """
     if reply is not None and "choices" not in reply:
         calls = [{"function": {"name": name, "arguments": json.dumps(value)}} for name, value in reply.items()]
@@ -364,8 +349,8 @@ def test_expectations_come_from_what_was_answered(
 
 
 def test_a_log_without_requests_says_what_it_holds(tmp_path: Path) -> None:
-    """
-    Where nothing can be used, the reasons and the first places are in the error; a set is not overwritten by accident.
+    """Where nothing can be used, the reasons and the first places are in the error; a set is not overwritten by
+    accident.
     """
     path = write_log(tmp_path, [{"custom_id": "a", "response": {}}, [1], {"workload": "w", "ttft": 1}])
 
@@ -391,8 +376,8 @@ def test_a_log_without_requests_says_what_it_holds(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_is_no_log_is_named(tmp_path: Path, content: bytes | None, message: str) -> None:
-    """
-    Another format, a document over several lines, a line that would fill the memory and no file at all: a hint each.
+    """Another format, a document over several lines, a line that would fill the memory and no file at all: a hint
+    each.
     """
     path = tmp_path / "log"
     if content is not None:
@@ -428,9 +413,7 @@ except InputError as error:
     ids=["a line", "lines"],
 )
 def test_a_log_of_lists_takes_little_memory(tmp_path: Path, begin: str, unit: str, end: str, message: str) -> None:
-    """
-    A hundred megabytes of empty lists, gigabytes once they are parsed, end with the file, the limit and a remedy.
-    """
+    """A hundred megabytes of empty lists, gigabytes once they are parsed, end with the file, the limit and a remedy."""
     path = tmp_path / "log.jsonl"
     with path.open("w", encoding="utf-8") as file:
         file.write(begin)
@@ -450,9 +433,7 @@ def test_a_log_of_lists_takes_little_memory(tmp_path: Path, begin: str, unit: st
 
 
 def test_the_lines_for_an_slo_work_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    What is printed for an SLO file names files that are there, whichever folder the import ran in.
-    """
+    """What is printed for an SLO file names files that are there, whichever folder the import ran in."""
     monkeypatch.chdir(tmp_path)
     log = write_log(tmp_path, [{"messages": [{"role": "user", "content": "Name three gods."}]}])
 
@@ -479,8 +460,8 @@ def turns_of(name: str, count: int) -> list[dict[str, Any]]:
 
 @pytest.mark.nightly
 def test_conversations_are_kept_whole(tmp_path: Path) -> None:
-    """
-    With --conversations each turn is a canary whose prompt begins the next one, the longest conversations first. A set
+    """With --conversations each turn is a canary whose prompt begins the next one, the longest conversations first.
+    A set
     of turns is checked as a set, not as repeats.
     """
     rows = [*turns_of("Red", 3), *turns_of("Blue", 5), {"request": request("alone"), "response": answered("ok")}]
@@ -500,9 +481,7 @@ def test_conversations_are_kept_whole(tmp_path: Path) -> None:
 
 
 def test_a_conversation_that_went_two_ways_is_kept_once(tmp_path: Path) -> None:
-    """
-    The beginning belongs to the way with more turns; without --conversations there is no such set.
-    """
+    """The beginning belongs to the way with more turns; without --conversations there is no such set."""
     rows = turns_of("Red", 4)
     branch = {
         **rows[1]["request"],

@@ -40,9 +40,7 @@ def commands(group: click.Group, path: str = "") -> dict[str, click.Command]:
 
 @pytest.mark.parametrize("name", commands(main.gatekeeper))
 def test_a_command_that_prints_a_document_writes_it_to_a_file_too(name: str) -> None:
-    """
-    Each command that takes --json takes -o, but for the stream of `watch`; a short name stands for one long name.
-    """
+    """Each command that takes --json takes -o, but for the stream of `watch`; a short name stands for one long name."""
     command = commands(main.gatekeeper)[name]
     options = {option for parameter in command.params for option in parameter.opts}
     long_names = {"-o": "--output", "-q": "--quiet", "-v": "--verbose", "-h": "--help"}
@@ -54,9 +52,7 @@ def test_a_command_that_prints_a_document_writes_it_to_a_file_too(name: str) -> 
 
 
 def test_every_command_stands_in_the_help_which_fits_one_screen() -> None:
-    """
-    `--help` describes at most 14 commands and names the others, in 24 lines of 80 columns.
-    """
+    """`--help` describes at most 14 commands and names the others, in 24 lines of 80 columns."""
     described = [name for rows in main.SECTIONS.values() for name in rows]
     help_text = main.gatekeeper.get_help(click.Context(main.gatekeeper, info_name="gatekeeper", max_content_width=80))
 
@@ -84,9 +80,7 @@ def example_of(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", helps())
 def test_the_help_of_a_command_is_about_one_screen_with_an_example(project: ProjectFolder, name: str) -> None:
-    """
-    At most 40 lines of 80 columns; one example, whose words the command takes; global options are only named.
-    """
+    """At most 40 lines of 80 columns; one example, whose words the command takes; global options are only named."""
     for folder in ("runs/first", "runs/last"):
         shutil.copytree(PROMOTED, project.path / folder)
     help_text = helps()[name]
@@ -101,9 +95,7 @@ def test_the_help_of_a_command_is_about_one_screen_with_an_example(project: Proj
 
 @pytest.mark.parametrize("name", ["plan", "report", "explain", "history", "compare", "judge"])
 def test_the_example_of_the_help_runs(project: ProjectFolder, name: str) -> None:
-    """
-    Typed as it stands, in a folder with two runs.
-    """
+    """Typed as it stands, in a folder with two runs."""
     for folder in ("runs/first", "runs/last"):
         shutil.copytree(PROMOTED, project.path / folder)
 
@@ -115,9 +107,7 @@ def test_the_example_of_the_help_runs(project: ProjectFolder, name: str) -> None
     [("x.html", "<!doctype html>"), ("x.xml", "<?xml"), ("x.json", "{"), ("x.md", "## "), ("x.txt", "golden")],
 )
 def test_the_extension_of_the_output_decides_the_format(project: ProjectFolder, name: str, begin: str) -> None:
-    """
-    `report -o x.html` writes the page, and says so in one line on stdout.
-    """
+    """`report -o x.html` writes the page, and says so in one line on stdout."""
     done = project.run("report", str(PROMOTED), "-o", name, code=0)
 
     assert f"wrote {name}\n" == done.out
@@ -125,9 +115,7 @@ def test_the_extension_of_the_output_decides_the_format(project: ProjectFolder, 
 
 
 def test_a_named_format_goes_before_the_extension(project: ProjectFolder) -> None:
-    """
-    --format and --json win over the extension; an extension that stands for no format of the command is code 2.
-    """
+    """--format and --json win over the extension; an extension that stands for no format of the command is code 2."""
     project.run("report", str(PROMOTED), "--format", "json", "-o", "x.html", code=0)
     refused = project.run("judge", str(PROMOTED), "-o", "x.xml", code=2)
 
@@ -137,9 +125,7 @@ def test_a_named_format_goes_before_the_extension(project: ProjectFolder) -> Non
 
 
 def test_an_output_keeps_the_exit_code_of_the_command(project: ProjectFolder) -> None:
-    """
-    A verdict written to a file still ends with its own exit code; a file that cannot be written is code 4.
-    """
+    """A verdict written to a file still ends with its own exit code; a file that cannot be written is code 4."""
     done = project.run("judge", str(FAILED), "-o", "v.json")
     nowhere = project.run("judge", str(FAILED), "-o", "no/folder/v.json", code=2)
 
@@ -149,16 +135,12 @@ def test_an_output_keeps_the_exit_code_of_the_command(project: ProjectFolder) ->
 
 @pytest.mark.parametrize("word", ["speedup", "keep plain", "ladder", "num_draft_tokens"])
 def test_a_word_is_explained_by_the_names_that_people_give_it(project: ProjectFolder, word: str) -> None:
-    """
-    `explain` knows other names of metrics, outcomes and terms.
-    """
+    """`explain` knows other names of metrics, outcomes and terms."""
     assert project.run("explain", *word.split()).out
 
 
 def test_a_device_that_takes_nothing_stays(project: ProjectFolder) -> None:
-    """
-    What --output names is removed after a full disk where it is a file, and never where it is a device.
-    """
+    """What --output names is removed after a full disk where it is a file, and never where it is a device."""
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     project.run("report", str(PROMOTED), "--output", "/dev/full", code=4)
@@ -167,9 +149,7 @@ def test_a_device_that_takes_nothing_stays(project: ProjectFolder) -> None:
 
 
 def test_json_and_format_json_are_the_same(project: ProjectFolder) -> None:
-    """
-    --json is --format json where a command has both, and what -o x.json means in each.
-    """
+    """--json is --format json where a command has both, and what -o x.json means in each."""
     document = project.run("report", str(PROMOTED), "--json").document
     project.run("judge", str(PROMOTED), "-o", "x.json", code=0)
 
@@ -198,9 +178,7 @@ def test_json_and_format_json_are_the_same(project: ProjectFolder) -> None:
     ],
 )
 def test_an_error_has_one_style(project: ProjectFolder, words: str, message: str, hint: str) -> None:
-    """
-    Message and hint on stderr, whoever found the mistake; with --json one object on stdout says the same.
-    """
+    """Message and hint on stderr, whoever found the mistake; with --json one object on stdout says the same."""
     plain = project.run(*words.split(), code=2)
     json_error = project.run(*words.split(), "--json", code=2)
 
@@ -220,18 +198,14 @@ def test_an_error_has_one_style(project: ProjectFolder, words: str, message: str
 def test_errors_obey_the_colour_that_is_asked_for(
     project: ProjectFolder, environment: dict[str, str], *, coloured: bool
 ) -> None:
-    """
-    NO_COLOR and FORCE_COLOR hold for errors too.
-    """
+    """NO_COLOR and FORCE_COLOR hold for errors too."""
     done = ProjectFolder(project.path, environment).run("plan", "no.toml", code=2)
 
     assert coloured == ("\x1b[" in done.err)
 
 
 def test_latest_is_the_run_that_was_frozen_last(project: ProjectFolder) -> None:
-    """
-    `latest` stands for the newest run in the folder runs, whatever its name; a folder of that name is itself.
-    """
+    """`latest` stands for the newest run in the folder runs, whatever its name; a folder of that name is itself."""
     says(
         "commands",
         "latest is the run that was frozen last",
@@ -254,16 +228,12 @@ def test_latest_is_the_run_that_was_frozen_last(project: ProjectFolder) -> None:
 
 @pytest.mark.parametrize("written", ["60ms", "0.06", "0.06s"])
 def test_durations_are_read_alike(project: ProjectFolder, written: str) -> None:
-    """
-    A duration is a number with a unit in every option; a bare number is seconds.
-    """
+    """A duration is a number with a unit in every option; a bare number is seconds."""
     assert project.run("doctor", "--samples", "1", "--interval", written, "--json", code=0).document
 
 
 def test_a_duration_of_another_unit_is_refused(project: ProjectFolder) -> None:
-    """
-    A size is no duration: code 2 with an example.
-    """
+    """A size is no duration: code 2 with an example."""
     refused = project.run("doctor", "--samples", "1", "--interval", "60 MB", code=2)
 
     assert "for example 60s" in refused.err
@@ -274,9 +244,7 @@ def test_a_duration_of_another_unit_is_refused(project: ProjectFolder) -> None:
 def test_lines_break_between_words_on_a_terminal(
     words: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """
-    What a command prints on a terminal fits its width, with every word whole, but for commands, which are pasted.
-    """
+    """What a command prints on a terminal fits its width, with every word whole, but for commands, which are pasted."""
     monkeypatch.setenv("COLUMNS", str(columns))
     code = main.run([*words])
     piped = capsys.readouterr().out
@@ -294,9 +262,7 @@ def test_lines_break_between_words_on_a_terminal(
 def test_a_line_of_watch_and_proxy_breaks_between_words(
     columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """
-    Each event is a line, wrapped at the terminal's width with its words whole, and whole in a log.
-    """
+    """Each event is a line, wrapped at the terminal's width with its words whole, and whole in a log."""
     lines = (
         terminal_lines.canary_cost(0.02, 60.0),
         str(terminal_lines.time_to_half({"json": 40.0}, 0.02)),

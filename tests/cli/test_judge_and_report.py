@@ -55,9 +55,7 @@ def with_display(project: ProjectFolder) -> ProjectFolder:
 def test_a_run_that_is_none_is_named_with_what_is_there(
     project: ProjectFolder, words: str, says: str, hint: str
 ) -> None:
-    """
-    A mistyped run, a folder of runs and a run in its place: exit code 2, and what to name instead.
-    """
+    """A mistyped run, a folder of runs and a run in its place: exit code 2, and what to name instead."""
     message, _, advice = project.run(*words.split(), code=2).err.partition("hint:")
 
     assert says in message
@@ -65,9 +63,7 @@ def test_a_run_that_is_none_is_named_with_what_is_there(
 
 
 def test_without_a_display_the_path_is_printed(project: ProjectFolder) -> None:
-    """
-    The newest run counts where none is named; nothing is opened, and the path can be copied.
-    """
+    """The newest run counts where none is named; nothing is opened, and the path can be copied."""
     done = project.run("open", code=0)
 
     assert done.out.startswith(f"{project.path / 'runs' / 'new' / 'report.html'}  (no display")
@@ -75,9 +71,7 @@ def test_without_a_display_the_path_is_printed(project: ProjectFolder) -> None:
 
 
 def test_with_a_display_the_system_opens_the_page(project: ProjectFolder) -> None:
-    """
-    The system's own program gets the path of the run that was named.
-    """
+    """The system's own program gets the path of the run that was named."""
     done = with_display(project).run("open", "runs/old", "--json", code=0)
 
     page = str(project.path / "runs" / "old" / "report.html")
@@ -86,18 +80,14 @@ def test_with_a_display_the_system_opens_the_page(project: ProjectFolder) -> Non
 
 
 def test_over_ssh_no_browser_is_started(project: ProjectFolder) -> None:
-    """
-    A browser would open on a screen in another room.
-    """
+    """A browser would open on a screen in another room."""
     far = ProjectFolder(project.path, {**with_display(project).environment, "SSH_CONNECTION": "a b c d"})
 
     assert "no display here" in far.run("open", code=0).out
 
 
 def test_a_program_that_fails_and_a_run_without_a_page_are_errors(project: ProjectFolder) -> None:
-    """
-    Each says what to do instead.
-    """
+    """Each says what to do instead."""
     (project.path / "fail").touch()
     assert "cannot open" in with_display(project).run("open", code=4).err
     (project.path / "runs" / "old" / "report.html").unlink()
@@ -109,9 +99,7 @@ def test_a_program_that_fails_and_a_run_without_a_page_are_errors(project: Proje
 
 
 def test_a_word_is_explained(project: ProjectFolder) -> None:
-    """
-    What it means, its formula and what to do; several words may be one.
-    """
+    """What it means, its formula and what to do; several words may be one."""
     done = project.run("explain", "counter", "lie", code=0)
 
     assert "counter_lie (finding)" == done.out.splitlines()[0]
@@ -121,9 +109,7 @@ def test_a_word_is_explained(project: ProjectFolder) -> None:
 
 
 def test_a_mistyped_word_has_a_suggestion(project: ProjectFolder) -> None:
-    """
-    The nearest word, or where all of them are listed.
-    """
+    """The nearest word, or where all of them are listed."""
     assert project.run("explain", "worker-protocol", code=0).out.startswith("# The worker protocol")
     assert "nights" == project.run("explain", "nights", "--json", code=0).document["page"]
     assert "did you mean 'itl_p95'?" in project.run("explain", "itlp95", code=2).err
@@ -133,8 +119,8 @@ def test_a_mistyped_word_has_a_suggestion(project: ProjectFolder) -> None:
 
 
 def test_a_table_is_a_file_that_other_programs_read(project: ProjectFolder) -> None:
-    """
-    The extension decides the format, stdout has the rows alone, and a value that was not measured is an empty cell.
+    """The extension decides the format, stdout has the rows alone, and a value that was not measured is an empty
+    cell.
     """
     project.run("report", str(PROMOTED), "-o", "answers.csv", code=0)
     host_table = project.run("report", str(PROMOTED), "--of", "host", "--format", "ndjson", code=0)
@@ -149,9 +135,7 @@ def test_a_table_is_a_file_that_other_programs_read(project: ProjectFolder) -> N
 
 
 def test_a_table_of_a_damaged_run_is_whole_records_and_code_3(project: ProjectFolder) -> None:
-    """
-    The rows that can be read are written, and each file that is not whole is named.
-    """
+    """The rows that can be read are written, and each file that is not whole is named."""
     done = project.run("report", str(PROMOTED.with_name("damaged")), "--format", "csv", code=3)
 
     assert 43 == len(list(csv.DictReader(done.out.splitlines())))
@@ -165,7 +149,5 @@ def test_a_table_of_a_damaged_run_is_whole_records_and_code_3(project: ProjectFo
     [("--of", "host"), ("--of", "host", "--format", "html"), ("--format", "csv", "--json"), ("--format", "xlsx")],
 )
 def test_rows_of_no_table_are_refused(project: ProjectFolder, words: tuple[str, ...]) -> None:
-    """
-    --of needs a format of rows, and a format that is none ends the command before anything is written.
-    """
+    """--of needs a format of rows, and a format that is none ends the command before anything is written."""
     assert "csv" in project.run("report", str(PROMOTED), *words, code=2).err

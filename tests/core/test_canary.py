@@ -39,9 +39,7 @@ def refused(text: str) -> InputError:
     ],
 )
 def test_an_answer_without_content_is_a_fault(content: dict[str, Any], expect: Any, fault: str | None) -> None:
-    """
-    A complete answer without text, reasoning or a call has a fault, unless its canary expects just that.
-    """
+    """A complete answer without text, reasoning or a call has a fault, unless its canary expects just that."""
     message = {"role": "user", "content": "Yes or no?"}
     canary = Canary.model_validate({"id": "a", "messages": [message], "expect": expect})
 
@@ -50,26 +48,20 @@ def test_an_answer_without_content_is_a_fault(content: dict[str, Any], expect: A
 
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.jsonl")), ids=lambda path: path.stem)
 def test_shipped_canaries_are_read(path: Path) -> None:
-    """
-    Every file that ships is valid, and each line is a canary.
-    """
+    """Every file that ships is valid, and each line is a canary."""
     text = path.read_text()
 
     assert len(text.splitlines()) == len(parse(text, path.name))
 
 
 def test_blank_lines_are_no_canaries() -> None:
-    """
-    People leave blank lines; they mean nothing.
-    """
+    """People leave blank lines; they mean nothing."""
     assert ["a", "b"] == [prompt.id for prompt in parse(f"\n{lines(GOOD)}\n  \n{lines({**GOOD, 'id': 'b'})}", "c")]
 
 
 @pytest.mark.parametrize("odd", ["\u2028", "\u2029", "\x85", "\u000b", "\x1c", "é✓"])
 def test_only_a_line_feed_ends_a_line(odd: str) -> None:
-    """
-    Characters that Python calls line ends may stand inside a JSON string.
-    """
+    """Characters that Python calls line ends may stand inside a JSON string."""
     content = f"one{odd}two"
     text = json.dumps({**GOOD, "messages": [{"role": "user", "content": content}]}, ensure_ascii=False)
     text = text.replace("\\u000b", odd).replace("\\u001c", odd) if odd in "\x0b\x1c" else text
@@ -83,9 +75,7 @@ def test_only_a_line_feed_ends_a_line(odd: str) -> None:
 
 
 def test_windows_line_ends_are_read() -> None:
-    """
-    A carriage return before the line feed is white space.
-    """
+    """A carriage return before the line feed is white space."""
     assert 2 == len(parse(lines(GOOD, {**GOOD, "id": "b"}).replace("\n", "\r\n"), "c"))
 
 
@@ -147,9 +137,7 @@ RAW = {
 
 @pytest.mark.parametrize("raw", RAW)
 def test_a_line_that_is_no_json_is_named(raw: str) -> None:
-    """
-    Depth, digits and numbers without a value: file, line, what is wrong.
-    """
+    """Depth, digits and numbers without a value: file, line, what is wrong."""
     line, says = RAW[raw]
 
     error = refused(lines(GOOD) + line)
@@ -160,9 +148,7 @@ def test_a_line_that_is_no_json_is_named(raw: str) -> None:
 
 @pytest.mark.parametrize("bad", BAD)
 def test_a_bad_line_is_named(bad: str) -> None:
-    """
-    File, line, key, what is wrong and what a canary has: exit code 2 before anything runs.
-    """
+    """File, line, key, what is wrong and what a canary has: exit code 2 before anything runs."""
     canary, says = BAD[bad]
 
     error = refused(lines({**GOOD, "id": "first"}, canary))
@@ -173,9 +159,7 @@ def test_a_bad_line_is_named(bad: str) -> None:
 
 
 def test_half_a_line_is_named() -> None:
-    """
-    A file that was cut off says so, with line and column.
-    """
+    """A file that was cut off says so, with line and column."""
     error = refused(lines(GOOD, {**GOOD, "id": "b"})[:-20])
 
     says("core", "half a line is named", error.message)
@@ -183,17 +167,13 @@ def test_half_a_line_is_named() -> None:
 
 
 def test_an_id_stands_once() -> None:
-    """
-    Ids name records: the second use names both lines.
-    """
+    """Ids name records: the second use names both lines."""
     says("core", "an id stands once", refused(lines(GOOD, {**GOOD, "id": "b"}, GOOD)).message)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n"])
 def test_an_empty_file_is_refused(text: str) -> None:
-    """
-    No canary, no evidence.
-    """
+    """No canary, no evidence."""
     assert "no canaries" in refused(text).message
 
 
@@ -209,9 +189,7 @@ def test_an_empty_file_is_refused(text: str) -> None:
     ],
 )
 def test_the_kind_of_an_expectation(expect: dict[str, Any], kind: str) -> None:
-    """
-    Each form belongs to one pass rate, empty ones too.
-    """
+    """Each form belongs to one pass rate, empty ones too."""
     expectation = Canary.model_validate({**GOOD, "expect": expect}).expect
 
     assert expectation is not None
@@ -220,9 +198,7 @@ def test_the_kind_of_an_expectation(expect: dict[str, Any], kind: str) -> None:
 
 @given(st.text(max_size=200))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    """
-    Whatever a file holds, it is canaries or an InputError, never another error.
-    """
+    """Whatever a file holds, it is canaries or an InputError, never another error."""
     try:
         canaries = parse(text, "c")
     except InputError:
@@ -248,16 +224,12 @@ def turn(number: int, **fields: Any) -> dict[str, Any]:
     ],
 )
 def test_turns_that_a_cache_could_not_resume_are_refused(test_case: str, turns: list[dict[str, Any]]) -> None:
-    """
-    The turns of a conversation stand together, in their order, and each prompt begins with the one before.
-    """
+    """The turns of a conversation stand together, in their order, and each prompt begins with the one before."""
     says("canaries", test_case, refused(lines(*turns)).message)
 
 
 def test_turns_of_a_conversation_are_canaries() -> None:
-    """
-    Beside canaries that are no turns.
-    """
+    """Beside canaries that are no turns."""
     canaries = parse(lines(turn(1), turn(2), GOOD), "talk.jsonl")
 
     assert [("talk", 1), ("talk", 2), (None, None)] == [(canary.conversation, canary.turn) for canary in canaries]
@@ -270,8 +242,7 @@ def test_turns_of_a_conversation_are_canaries() -> None:
     (lines({**GOOD, "messages": [{"role": "user", "content": " "}]}), "message has no content", "has id and messages"),
 ])  # fmt: skip
 def test_a_line_of_another_shape_is_named_in_words_of_json(text: str, says: str, hint: str) -> None:
-    """
-    A text in the place of the list of messages, and a list around all canaries, as other tools have them; a message
+    """A text in the place of the list of messages, and a list around all canaries, as other tools have them; a message
     whose role is mistyped, and one that is empty.
     """
     error = refused(text)

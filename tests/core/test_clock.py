@@ -10,9 +10,7 @@ from gatekeeper.core.clock import VirtualClock, stamp
 
 
 def test_ticks_see_their_own_instant() -> None:
-    """
-    A sampler on the virtual clock is called at each due time on the way, not all at once at the end.
-    """
+    """A sampler on the virtual clock is called at each due time on the way, not all at once at the end."""
     clock, instants = VirtualClock(), []
     clock.every(10**9, lambda: instants.append(clock.now_ns()))
 
@@ -22,9 +20,7 @@ def test_ticks_see_their_own_instant() -> None:
 
 
 def test_ticks_end_when_told() -> None:
-    """
-    A stopped tick is not called again, whatever else happens.
-    """
+    """A stopped tick is not called again, whatever else happens."""
     clock, ticks = VirtualClock(), []
     stop = clock.every(10**9, lambda: ticks.append("one"))
     clock.every(2 * 10**9, lambda: ticks.append("two"))
@@ -38,9 +34,7 @@ def test_ticks_end_when_told() -> None:
 
 @given(st.lists(st.floats(-1, 5), max_size=20))
 def test_time_never_goes_back(waits: list[float]) -> None:
-    """
-    A negative wait waits for nothing; wall time moves with the monotonic one.
-    """
+    """A negative wait waits for nothing; wall time moves with the monotonic one."""
     clock = VirtualClock()
     start = clock.wall()
 
@@ -54,7 +48,5 @@ def test_time_never_goes_back(waits: list[float]) -> None:
 
 
 def test_instants_are_written_in_utc() -> None:
-    """
-    One format, always UTC, so that text sorts as time.
-    """
+    """One format, always UTC, so that text sorts as time."""
     assert "2026-11-20T09:12:00.123456Z" == stamp(datetime(2026, 11, 20, 9, 12, 0, 123456, tzinfo=UTC))

@@ -37,9 +37,7 @@ class Whole:
     ],
 )
 def test_a_key_is_absent_where_there_is_nothing(part: Part, document: dict[str, object]) -> None:
-    """
-    None and an empty list have no key, 0 has one; what is unwritten stays with the program.
-    """
+    """None and an empty list have no key, 0 has one; what is unwritten stays with the program."""
     written = document_of(part)
 
     assert document == written
@@ -55,9 +53,7 @@ def test_a_key_is_absent_where_there_is_nothing(part: Part, document: dict[str, 
     ],
 )
 def test_a_damaged_document_names_its_file_and_key(document: object, message: str) -> None:
-    """
-    The message says which file and which key of it cannot be read; the hint says what to do.
-    """
+    """The message says which file and which key of it cannot be read; the hint says what to do."""
     with pytest.raises(InputError, match=r"^whole\.json: damaged: ") as raised:
         read_document(Whole, document, "whole.json", hint="restore it")
 
@@ -66,9 +62,7 @@ def test_a_damaged_document_names_its_file_and_key(document: object, message: st
 
 @pytest.mark.parametrize("word", ["passed", "PASS", 0, None])
 def test_no_other_word_is_an_outcome(word: object) -> None:
-    """
-    A check is read as passed where it says exactly so.
-    """
+    """A check is read as passed where it says exactly so."""
     check = Check("ttft", "at_most", 1.0, Outcome.PASS, unit="s", because="in time", why="people wait")
 
     with pytest.raises(InputError, match=r"outcome: .* must be pass, unproven or fail"):

@@ -23,9 +23,7 @@ KEY = "sk-8Xk2Qz71"
     ],
 )
 def test_a_key_in_a_command_is_named(words: list[str], name: str) -> None:
-    """
-    As an option's next word or value, a variable, a header, a field of JSON, and within a line for a shell.
-    """
+    """As an option's next word or value, a variable, a header, a field of JSON, and within a line for a shell."""
     assert name.strip("-") == (key_in(words) or "").strip("-")
 
 
@@ -50,17 +48,15 @@ def test_a_key_in_a_command_is_named(words: list[str], name: str) -> None:
     ],
 )
 def test_other_options_are_no_keys(words: list[str]) -> None:
-    """
-    Variables, files of keys, placeholders, numbers of tokens, special tokens and what a GGUF overrides are allowed.
+    """Variables, files of keys, placeholders, numbers of tokens, special tokens and what a GGUF overrides are
+    allowed.
     """
     assert key_in(words) is None
 
 
 @pytest.mark.parametrize("option", ["command", "args"])
 def test_an_slo_with_a_key_in_a_command_is_refused(tmp_path: Path, option: str) -> None:
-    """
-    A run directory keeps the file as it is written, so it is refused before a run, without naming the key.
-    """
+    """A run directory keeps the file as it is written, so it is refused before a run, without naming the key."""
     path = tmp_path / "slo.toml"
     words = f'["serve", "--port", "{{port}}", "--api-key", "{KEY}"]'
     path.write_text(

@@ -27,9 +27,7 @@ from gatekeeper.core.judgement import Check, Estimate, Outcome, round_figure
 def test_the_outcome_of_a_run(
     outcomes: list[str], host: Outcome | None, incomplete: str | None, word: str, code: int, *, required: bool
 ) -> None:
-    """
-    The contract's order: failed, then graded back, then unproven, else promoted; no workload at all is unproven.
-    """
+    """The contract's order: failed, then graded back, then unproven, else promoted; no workload at all is unproven."""
     checks = () if host is None else (Check("memory_headroom", "at_least", 1.0, host, unit="B", because="b", why="w"),)
     workloads = tuple(
         WorkloadVerdict(str(at), WorkloadOutcome(outcome), {}, required, "b", ()) for at, outcome in enumerate(outcomes)
@@ -42,18 +40,14 @@ def test_the_outcome_of_a_run(
 
 @given(st.floats(-1e12, 1e12))
 def test_rounding_is_stable_and_close(value: float) -> None:
-    """
-    Six significant digits, once and for all.
-    """
+    """Six significant digits, once and for all."""
     assert round_figure(value) == round_figure(round_figure(value))
     assert pytest.approx(value, rel=1e-5) == round_figure(value)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3))
 def test_rounding_keeps_the_order(values: list[float]) -> None:
-    """
-    A rounded interval is an interval.
-    """
+    """A rounded interval is an interval."""
     lo, center, hi = sorted(values)
 
     near = Estimate(center, lo, hi, 1).round_figures()

@@ -43,9 +43,7 @@ def manifest(**changes: Any) -> Manifest:
 
 
 def test_the_digest_does_not_depend_on_key_order() -> None:
-    """
-    The same facts in another order are the same manifest.
-    """
+    """The same facts in another order are the same manifest."""
     first = manifest(host={"chip": "Apple M4", "memory_gb": 24}, versions={"numpy": "2", "gatekeeper": "1"})
     second = manifest(host={"memory_gb": 24, "chip": "Apple M4"}, versions={"gatekeeper": "1", "numpy": "2"})
 
@@ -53,25 +51,19 @@ def test_the_digest_does_not_depend_on_key_order() -> None:
 
 
 def test_the_manifest_is_read_back() -> None:
-    """
-    What is written is what is read, byte for byte.
-    """
+    """What is written is what is read, byte for byte."""
     written = manifest()
 
     assert written.text() == Manifest.model_validate_json(written.text()).text()
 
 
 def test_nan_is_never_written() -> None:
-    """
-    A fact of the host that is not a number is written as null: NaN is no JSON.
-    """
+    """A fact of the host that is not a number is written as null: NaN is no JSON."""
     assert '"memory_gb": null' in manifest(host={"memory_gb": float("nan")}).text()
 
 
 def test_differences_name_what_makes_two_runs_incomparable() -> None:
-    """
-    Another chip and another numpy are named by their part; the time of freezing and the uptime are no difference.
-    """
+    """Another chip and another numpy are named by their part; the time of freezing and the uptime are no difference."""
     changed = manifest(
         host={"chip": "Apple M5", "memory_gb": 24}, versions={"gatekeeper": "1", "numpy": "3"}, frozen_at="later"
     )
@@ -84,18 +76,14 @@ def test_differences_name_what_makes_two_runs_incomparable() -> None:
 
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=3), st.text("01", min_size=1, max_size=3), max_size=5))
 def test_a_folders_digest_covers_names_and_contents(files: dict[str, str]) -> None:
-    """
-    Order does not matter; a renamed or changed file does.
-    """
+    """Order does not matter; a renamed or changed file does."""
     assert digest_of(files) == digest_of(dict(reversed(files.items())))
     assert all(digest_of({**files, name: "x"}) != digest_of(files) for name in files)
     assert digest_of({**files, "z": "1"}) != digest_of({**files, "zz": "1"})
 
 
 def test_the_seed_comes_from_the_manifest() -> None:
-    """
-    Other inputs draw other bootstraps, the same inputs the same; a simulated run has the seed of its script.
-    """
+    """Other inputs draw other bootstraps, the same inputs the same; a simulated run has the seed of its script."""
     real, simulated = manifest(), manifest(backend="scripted", seed=3)
 
     assert seed_of(real, "a") == seed_of(real, "a") != seed_of(real, "b")
@@ -104,9 +92,7 @@ def test_the_seed_comes_from_the_manifest() -> None:
 
 
 def test_a_model_keeps_the_digest_of_every_file() -> None:
-    """
-    The digest of the folder alone could not say which file changed.
-    """
+    """The digest of the folder alone could not say which file changed."""
     target = manifest().target
 
     assert isinstance(target, Model)

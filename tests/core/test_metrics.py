@@ -16,9 +16,7 @@ from tests.builders.slo import canaries, evidence, objective, slo, spread, stead
 
 @pytest.mark.parametrize("metric", ALL, ids=lambda metric: metric.name)
 def test_every_metric_is_documented(metric: Any) -> None:
-    """
-    Name, unit, direction, unit of analysis, and a sentence on what it is.
-    """
+    """Name, unit, direction, unit of analysis, and a sentence on what it is."""
     assert len(metric.description) > 20
     assert metric.unit
     assert metric.default_when in {"speculating", "always"}
@@ -28,24 +26,20 @@ def test_every_metric_is_documented(metric: Any) -> None:
 
 
 def test_every_speed_ratio_of_a_soak_has_a_name_in_the_code() -> None:
-    """
-    They are used by their names, so that the order of rows means nothing; a further row needs a name, and its place.
+    """They are used by their names, so that the order of rows means nothing; a further row needs a name, and its
+    place.
     """
     assert set(SPEED_RATIOS) == {metric.name for metric in ALL if metric.speed_ratio and not metric.measured_by}
 
 
 def test_names_are_unique() -> None:
-    """
-    One name, one metric; the figures that every verdict shows are metrics.
-    """
+    """One name, one metric; the figures that every verdict shows are metrics."""
     assert len(ALL) == len(BY_NAME)
     assert BY_NAME.keys() >= set(MEASURED)
 
 
 def test_the_contracts_metrics_are_all_there() -> None:
-    """
-    What the contract promises to users is in the vocabulary.
-    """
+    """What the contract promises to users is in the vocabulary."""
     promised = """
         throughput_ratio answer_throughput_ratio system_throughput_ratio decode_throughput prefill_throughput ttft
         acceptance_rate acceptance_length ttft_delta itl_p50 itl_p95 itl_p99 round_gap_p95 stall_p95 tpot_p95
@@ -60,9 +54,7 @@ def test_the_contracts_metrics_are_all_there() -> None:
 
 
 def test_a_new_quantile_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A row for `itl_p99.9` is all it takes: it is planned, estimated, judged and printed as 99.9%.
-    """
+    """A row for `itl_p99.9` is all it takes: it is planned, estimated, judged and printed as 99.9%."""
     row = workload_metrics._itl(0.999)
     monkeypatch.setitem(BY_NAME, row.name, row)
     written = slo(

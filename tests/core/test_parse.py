@@ -24,9 +24,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_every_json_value_in_range_is_read_as_it_was_written(value: object) -> None:
-    """
-    What json writes comes back the same, from text and from bytes.
-    """
+    """What json writes comes back the same, from text and from bytes."""
     text = json.dumps(value)
 
     assert value == parse.json_value(text) == parse.json_value(text.encode())
@@ -58,9 +56,7 @@ def deep(levels: int) -> str:
     ],
 )
 def test_json_out_of_range_is_one_error_that_says_why(text: str, why: str) -> None:
-    """
-    Whatever is wrong with a JSON text, ParseError says it, for text and for bytes.
-    """
+    """Whatever is wrong with a JSON text, ParseError says it, for text and for bytes."""
     most = 64 if text.startswith(" ") else parse.JSON_BYTES
 
     with pytest.raises(ParseError, match=why):
@@ -71,8 +67,7 @@ def test_json_out_of_range_is_one_error_that_says_why(text: str, why: str) -> No
 
 
 def test_what_servers_write_is_read_where_it_is_wanted_and_nothing_else_is() -> None:
-    """
-    A server may send a character in two pieces, and Python's NaN for what it cannot compute; depth, size and finite
+    """A server may send a character in two pieces, and Python's NaN for what it cannot compute; depth, size and finite
     numbers are held to all the same.
     """
     assert ["\ud83d", None] == parse.json_value('["\\ud83d", NaN]', from_server=True)
@@ -83,9 +78,7 @@ def test_what_servers_write_is_read_where_it_is_wanted_and_nothing_else_is() -> 
 
 
 def test_a_json_object_is_an_object() -> None:
-    """
-    Another value than an object is refused by name.
-    """
+    """Another value than an object is refused by name."""
     assert {"a": 1} == parse.json_object(b'{"a": 1}')
     with pytest.raises(ParseError, match="not a JSON object"):
         parse.json_object("[1]")
@@ -108,9 +101,7 @@ def test_a_json_object_is_an_object() -> None:
     ],
 )
 def test_toml_out_of_range_is_the_same_error(text: str, why: str) -> None:
-    """
-    Nesting, digits, size and dates of a TOML file have limits too.
-    """
+    """Nesting, digits, size and dates of a TOML file have limits too."""
     with pytest.raises(ParseError, match=why):
         parse.toml_table(text)
 
@@ -131,9 +122,7 @@ def test_toml_out_of_range_is_the_same_error(text: str, why: str) -> None:
     ],
 )
 def test_numbers_and_instants_are_read_from_plain_text(read: Callable[[str], Any], good: dict[str, Any]) -> None:
-    """
-    Numbers are decimal and ASCII, instants have a zone and come back in UTC; anything else is refused.
-    """
+    """Numbers are decimal and ASCII, instants have a zone and come back in UTC; anything else is refused."""
     assert good == {text: read(text) for text in good}
     for text in ("", "x", "nan", "inf", "-Infinity", "1_0", "٣", "1e1e1", "0x10", "1e999", "1" * 400, "1 2", "\ud800"):
         with pytest.raises(ParseError):
@@ -144,18 +133,14 @@ def test_numbers_and_instants_are_read_from_plain_text(read: Callable[[str], Any
     "text", ["2026-11-20T09:12:00", "2026-11-20", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "now"]
 )
 def test_an_instant_without_a_zone_or_out_of_range_is_refused(text: str) -> None:
-    """
-    An instant that could not be compared with another, or moved by a day, is no instant.
-    """
+    """An instant that could not be compared with another, or moved by a day, is no instant."""
     with pytest.raises(ParseError):
         parse.moment(text)
 
 
 @given(st.text() | st.binary().map(lambda raw: raw.decode("utf-8", "surrogateescape")))
 def test_whatever_text_comes_in_there_is_a_value_or_the_one_error(text: str) -> None:
-    """
-    No text makes a parser raise anything but ParseError.
-    """
+    """No text makes a parser raise anything but ParseError."""
     for read in (parse.json_value, parse.toml_table, parse.integer, parse.number, parse.moment):
         try:
             read(text)
@@ -169,8 +154,8 @@ TEXTS = st.lists(st.builds("".join, PIECES) | VALUES.map(json.dumps), max_size=5
 
 @given(TEXTS)
 def test_texts_that_are_read_at_once_are_what_each_is_alone(texts: list[str]) -> None:
-    """
-    The values of several texts are those of each by itself; where one of them is refused, or ends in another, none are.
+    """The values of several texts are those of each by itself; where one of them is refused, or ends in another,
+    none are.
     """
     values = parse.json_values([text.encode() for text in texts])
 
@@ -178,9 +163,7 @@ def test_texts_that_are_read_at_once_are_what_each_is_alone(texts: list[str]) ->
 
 
 def test_texts_of_ordinary_answers_are_read_at_once() -> None:
-    """
-    Chunks of an answer need no look one by one; one of a hundred levels does, and no text is none to read.
-    """
+    """Chunks of an answer need no look one by one; one of a hundred levels does, and no text is none to read."""
     chunks = [json.dumps({"choices": [{"delta": {"content": word}}]}).encode() for word in ("a", "\u2028", "]")]
 
     assert [json.loads(chunk) for chunk in chunks] == parse.json_values(chunks)

@@ -66,9 +66,7 @@ why = "below it the draft costs more than it brings"
 
 
 def test_units_are_read_at_the_door() -> None:
-    """
-    "2 min", "8 GB" and "40 %" are 120 s, 8e9 B and 0.4; a bare number is in base units already.
-    """
+    """Units: "2 min", "8 GB" and "40 %" are 120 s, 8e9 B and 0.4; a bare number is in base units already."""
     headroom, acceptance = parse(GOOD, "policy.toml").guard
 
     assert (120.0, 8e9) == (headroom.for_, headroom.threshold)
@@ -81,8 +79,8 @@ def test_units_are_read_at_the_door() -> None:
 
 
 def test_the_steps_go_down_to_plain_decoding() -> None:
-    """
-    The certified setting, what the ladder names, and plain decoding; a route that is off has plain decoding alone.
+    """The certified setting, what the ladder names, and plain decoding; a route that is off has plain decoding
+    alone.
     """
     policy = parse(GOOD, "policy.toml")
 
@@ -91,18 +89,14 @@ def test_the_steps_go_down_to_plain_decoding() -> None:
 
 
 def test_what_has_no_route_decodes_plainly() -> None:
-    """
-    An unknown workload is off.
-    """
+    """An unknown workload is off."""
     route = parse(GOOD, "policy.toml").route_of("poems")
 
     assert not route.speculation
 
 
 def test_a_guard_of_the_host_guards_every_route() -> None:
-    """
-    Memory does not ask which workload it is; acceptance guards the workloads that it names.
-    """
+    """Memory does not ask which workload it is; acceptance guards the workloads that it names."""
     policy = parse(GOOD, "policy.toml")
 
     assert ["memory_headroom", "acceptance_rate"] == [guard.metric for guard in policy.guards_of("tools")]
@@ -110,9 +104,7 @@ def test_a_guard_of_the_host_guards_every_route() -> None:
 
 
 def test_its_time_ends_with_its_date() -> None:
-    """
-    It holds for 30 days from its issue, and no longer than that.
-    """
+    """It holds for 30 days from its issue, and no longer than that."""
     policy = parse(GOOD, "policy.toml")
 
     assert 30 * 86400.0 == policy.lifetime
@@ -156,9 +148,7 @@ def test_its_time_ends_with_its_date() -> None:
     ],
 )
 def test_what_is_wrong_is_said_where_it_stands(before: str, after: str, sentence: str, hint: str) -> None:
-    """
-    File, line and key of the mistake, and what to write instead; exit code 2.
-    """
+    """File, line and key of the mistake, and what to write instead; exit code 2."""
     assert before in GOOD
 
     with pytest.raises(InputError) as caught:

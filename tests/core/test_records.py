@@ -31,8 +31,8 @@ def line(arrivals: str) -> bytes:
 
 @given(ARRIVALS)
 def test_no_value_of_an_arrival_is_lost(given_ones: list[Arrival]) -> None:
-    """
-    Columns equal the tuple of the arrivals, unknown values included; so do those read from a line of a record file.
+    """Columns equal the tuple of the arrivals, unknown values included; so do those read from a line of a record
+    file.
     """
     arrivals = tuple(given_ones)
 
@@ -48,8 +48,8 @@ def test_no_value_of_an_arrival_is_lost(given_ones: list[Arrival]) -> None:
 
 
 def test_arrivals_are_written_in_columns() -> None:
-    """
-    The first time and the gaps, one number of tokens where all have it, a letter a flag; nothing that is not known.
+    """The first time and the gaps, one number of tokens where all have it, a letter a flag; nothing that is not
+    known.
     """
     spoken = [Arrival(5, 1, True, 70), Arrival(8, 1, None, None), Arrival(9, 1, False, 71)]
 
@@ -72,17 +72,13 @@ def test_arrivals_are_written_in_columns() -> None:
     ],
 )
 def test_arrivals_of_other_types_are_damage(arrivals: str) -> None:
-    """
-    A line whose arrivals are not whole numbers of 64 bits and flags, as many of each, is not read as an answer.
-    """
+    """A line whose arrivals are not whole numbers of 64 bits and flags, as many of each, is not read as an answer."""
     with pytest.raises(ValidationError):
         ANSWERS.validate_json(line(arrivals))
 
 
 def test_greedy_answers_share_their_tokens() -> None:
-    """
-    The same tokens, answered again at another time, are held once.
-    """
+    """The same tokens, answered again at another time, are held once."""
     first, again = (Arrivals([(at + step, 1, True, 7 * step) for step in range(50)]) for at in (0, 1000))
 
     assert first.token_ids is again.token_ids
@@ -91,8 +87,8 @@ def test_greedy_answers_share_their_tokens() -> None:
 
 
 def test_equal_settings_are_held_once_and_none_is_changed() -> None:
-    """
-    Of one setting all answers hold the same object; 1 and true are two settings, and a list as a value is read as well.
+    """Of one setting all answers hold the same object; 1 and true are two settings, and a list as a value is read as
+    well.
     """
 
     def settings(*written: str) -> list[object]:

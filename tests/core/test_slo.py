@@ -65,9 +65,7 @@ def line(text: str) -> int:
 
 
 def test_a_good_file() -> None:
-    """
-    Units are read, tables keep their order, and what is left out has the contract's default.
-    """
+    """Units are read, tables keep their order, and what is left out has the contract's default."""
     parsed = slo.parse(GOOD, "m4.toml")
 
     assert (600.0, 120.0, 0.95, 0.045) == (
@@ -132,9 +130,7 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_wrong_is_said(wrong: str) -> None:
-    """
-    An input error, code 2, that names the file and the trouble, and hints at the nearest word where there is one.
-    """
+    """An input error, code 2, that names the file and the trouble, and hints at the nearest word where there is one."""
     old, new, says, hint = WRONG[wrong]
 
     error = refused(old, new)
@@ -149,9 +145,7 @@ def test_what_is_wrong_is_said(wrong: str) -> None:
     "metric", [metric for metric in ALL if metric.population is False], ids=lambda metric: metric.name
 )
 def test_a_fact_of_the_run_has_no_population(metric: Metric) -> None:
-    """
-    What no canary carries (the host, the soak's windows, a p-value) is refused for a population, with what to do.
-    """
+    """What no canary carries (the host, the soak's windows, a p-value) is refused for a population, with what to do."""
     promise = f'metric = "{metric.name}"\nat_least = 0.0\nscope = "population"'
 
     error = refused('metric = "throughput_ratio"\nat_least = 1.16', promise)
@@ -166,9 +160,7 @@ def test_a_fact_of_the_run_has_no_population(metric: Metric) -> None:
 
 
 def test_every_other_metric_has_a_population() -> None:
-    """
-    The host's metrics, the windows, the p-values and the turns of both arms are all that speaks of the run alone.
-    """
+    """The host's metrics, the windows, the p-values and the turns of both arms are all that speaks of the run alone."""
     alone = {metric.name for metric in ALL if not metric.population}
 
     runs = {"acceptance_window_min", "numerics_harm_p_value", "replay_agreement"}
@@ -188,32 +180,24 @@ def test_every_other_metric_has_a_population() -> None:
     ],
 )
 def test_the_line_is_the_one_that_is_wrong(old: str, new: str, at: str) -> None:
-    """
-    The editor can jump there: the line of the key, in the table it stands in.
-    """
+    """The editor can jump there: the line of the key, in the table it stands in."""
     assert f"m4.toml: line {line(at)}: " in refused(old, new).message
 
 
 def test_a_missing_key_is_located_at_its_table() -> None:
-    """
-    What is not there has no line; its table has.
-    """
+    """What is not there has no line; its table has."""
     error = refused('why = "people wait"\n', "")
 
     assert f"line {line('[[objective]]') + 5}: objective[2].why: " in error.message
 
 
 def test_text_that_is_no_toml() -> None:
-    """
-    A syntax error keeps the parser's own line.
-    """
+    """A syntax error keeps the parser's own line."""
     assert "line 1" in refused("schema = 1", "schema = = 1").message
 
 
 def test_several_mistakes_are_said_at_once() -> None:
-    """
-    All errors are listed, not only the first.
-    """
+    """All errors are listed, not only the first."""
     text = GOOD.replace("at_least = 1.16\n", "atleast = 1.16\n").replace('"600 s"', '"600 parsecs"')
 
     with pytest.raises(InputError) as caught:
@@ -224,9 +208,7 @@ def test_several_mistakes_are_said_at_once() -> None:
 
 @given(st.text(max_size=120))
 def test_any_text_is_refused_as_input(text: str) -> None:
-    """
-    Whatever the file holds, it is an InputError, never another error.
-    """
+    """Whatever the file holds, it is an InputError, never another error."""
     with pytest.raises(InputError):
         slo.parse(text, "m4.toml")
 
@@ -270,26 +252,20 @@ list = [
     ],
 )
 def test_line_of_finds_keys_in_their_tables(path: tuple[str | int, ...], number: int) -> None:
-    """
-    The same key in many tables has many lines; what is not written has that of its nearest parent.
-    """
+    """The same key in many tables has many lines; what is not written has that of its nearest parent."""
     assert tomllib.loads(LINED)
     assert number == line_of(LINED, path)
 
 
 def test_host_promises_take_no_workloads() -> None:
-    """
-    Memory belongs to the run.
-    """
+    """Memory belongs to the run."""
     error = refused('metric = "itl_p95"\nat_most = "45 ms"', 'metric = "memory_headroom"\nat_least = "1 GB"')
 
     assert "for the whole run" in error.message
 
 
 def test_the_shipped_slos_are_read() -> None:
-    """
-    Every SLO that ships is valid.
-    """
+    """Every SLO that ships is valid."""
     shipped = sorted((Path(__file__).parents[2] / "slos").glob("*.toml"))
 
     assert all(slo.parse(path.read_text(), path.name).objective for path in shipped)
@@ -310,17 +286,13 @@ def test_the_shipped_slos_are_read() -> None:
     ],
 )
 def test_an_impossible_profile_is_refused(change: dict[str, Any]) -> None:
-    """
-    A rate without open arrival, an empty mix, negative loads and unknown keys are mistakes.
-    """
+    """A rate without open arrival, an empty mix, negative loads and unknown keys are mistakes."""
     with pytest.raises(ValueError, match="validation error"):
         Profile.model_validate({"schema": 1, "name": "p", **change})
 
 
 def test_the_mix_has_a_rest() -> None:
-    """
-    `*` is every workload that is not named; without it, the others have no weight.
-    """
+    """`*` is every workload that is not named; without it, the others have no weight."""
     with_rest = Profile.model_validate({"schema": 1, "name": "p", "mix": {"a": 3.0, "*": 1.0}})
     without = Profile.model_validate({"schema": 1, "name": "p", "mix": {"a": 3.0}})
 
@@ -330,9 +302,7 @@ def test_the_mix_has_a_rest() -> None:
 
 
 def test_a_tier_has_a_weight_of_its_own() -> None:
-    """
-    A workload's own weight comes before its tier's, and that before the rest.
-    """
+    """A workload's own weight comes before its tier's, and that before the rest."""
     mixed = Profile.model_validate({"schema": 1, "name": "p", "mix": {"a": 5.0, "tier:long": 3.0, "*": 1.0}})
 
     assert (5.0, 3.0, 1.0) == (mixed.weight("a", "long"), mixed.weight("b", "long"), mixed.weight("b", "short"))

@@ -32,9 +32,7 @@ EVERY = units.SECONDS | units.BYTES | units.BYTE_RATES | units.EVENT_RATES | uni
     ],
 )
 def test_quantities_people_write(written: object, value: float) -> None:
-    """
-    A number with a unit is read in SI base units; a bare one already is.
-    """
+    """A number with a unit is read in SI base units; a bare one already is."""
     assert pytest.approx(value) == units.parse(written, EVERY)
 
 
@@ -42,9 +40,7 @@ def test_quantities_people_write(written: object, value: float) -> None:
     "written", ["", "ten s", "10 parsecs", "10 gb", "1 2 s", "s", "--1 s", "1e999 s", True, None, [], "nan", "inf s"]
 )
 def test_what_can_not_be_read_is_refused(written: object) -> None:
-    """
-    A typo, a wrong case, a boolean or an overflow is an error, never a guess.
-    """
+    """A typo, a wrong case, a boolean or an overflow is an error, never a guess."""
     with pytest.raises(ValueError, match=r"read|number|finite"):
         units.parse(written, EVERY)
 
@@ -59,8 +55,7 @@ def test_what_can_not_be_read_is_refused(written: object) -> None:
     ],
 )
 def test_a_machine_is_told_in_the_units_of_everything_else(count: int, expected: str) -> None:
-    """
-    A machine's memory is as decimal as the headroom and the weights it is compared with, and the size on its box is
+    """A machine's memory is as decimal as the headroom and the weights it is compared with, and the size on its box is
     said where it is one.
     """
     assert expected == units.show_memory(count)
@@ -68,34 +63,26 @@ def test_a_machine_is_told_in_the_units_of_everything_else(count: int, expected:
 
 @given(st.floats(1e-3, 1e3), st.sampled_from(sorted(EVERY)))
 def test_units_are_factors(number: float, unit: str) -> None:
-    """
-    Every unit means its factor, with or without a space.
-    """
+    """Every unit means its factor, with or without a space."""
     assert pytest.approx(number * EVERY[unit]) == units.parse(f"{number!r} {unit}", EVERY)
     assert units.parse(f"{number!r}{unit}", EVERY) == units.parse(f"{number!r} {unit}", EVERY)
 
 
 @given(st.floats(1e-4, 1e7) | st.floats(-1e7, -1e-4))
 def test_shown_durations_are_read_back(seconds: float) -> None:
-    """
-    What is printed means the same when it is written into an SLO, to three digits.
-    """
+    """What is printed means the same when it is written into an SLO, to three digits."""
     assert pytest.approx(seconds, rel=0.006) == units.parse(units.show_seconds(seconds), units.SECONDS)
 
 
 @given(st.floats(1.0, 1e14))
 def test_shown_sizes_are_read_back(count: float) -> None:
-    """
-    Sizes too.
-    """
+    """Sizes too."""
     assert pytest.approx(count, rel=0.006, abs=0.5) == units.parse(units.show_bytes(count), units.BYTES)
 
 
 @given(st.floats(0.001, 1e12), st.sampled_from(sorted({metric.unit for metric in ALL})))
 def test_people_are_not_shown_exponents(value: float, unit: str) -> None:
-    """
-    999.7 tok/s is 1000, not 1e+03.
-    """
+    """999.7 tok/s is 1000, not 1e+03."""
     assert not re.search(r"\de[+]", units.show(value, unit))
 
 
@@ -113,17 +100,13 @@ def test_people_are_not_shown_exponents(value: float, unit: str) -> None:
     ],
 )
 def test_values_as_people_read_them(value: float, unit: str, expected: str) -> None:
-    """
-    Three digits and the unit a person would use.
-    """
+    """Three digits and the unit a person would use."""
     assert expected == units.show(value, unit)
 
 
 @pytest.mark.parametrize("metric", ALL, ids=lambda metric: metric.name)
 def test_every_metrics_unit_can_be_written(metric: object) -> None:
-    """
-    A bound may be written in the unit of its metric, and what `show` prints of it is accepted.
-    """
+    """A bound may be written in the unit of its metric, and what `show` prints of it is accepted."""
     unit = str(getattr(metric, "unit", ""))
     allowed = units.UNITS_OF[unit]
 
@@ -142,8 +125,8 @@ def test_every_metrics_unit_can_be_written(metric: object) -> None:
     ],
 )
 def test_an_interval_has_one_notation(metric: str, values: tuple[float, float, float], expected: str) -> None:
-    """
-    The value, then its bounds in brackets, the unit once where it is the same; a value that is certain stands alone.
+    """The value, then its bounds in brackets, the unit once where it is the same; a value that is certain stands
+    alone.
     """
     assert expected == BY_NAME[metric].show_interval(*values)
 
@@ -153,9 +136,7 @@ EXPONENT = re.compile(r"\de[+-]?\d")
 
 @given(st.floats(-1e300, 1e300), st.sampled_from(sorted(BY_NAME)))
 def test_no_number_has_an_exponent(value: float, metric: str) -> None:
-    """
-    However large or small: people read a number, in any unit, as a share, a ratio or a condition, written out.
-    """
+    """However large or small: people read a number, in any unit, as a share, a ratio or a condition, written out."""
     texts = [
         BY_NAME[metric].show(value),
         BY_NAME[metric].show_interval(value, value / 3, value * 3),
@@ -168,9 +149,7 @@ def test_no_number_has_an_exponent(value: float, metric: str) -> None:
 
 
 def test_a_number_that_is_nearly_nothing_is_not_nothing() -> None:
-    """
-    Below a millionth a number is smaller than that, and 0 is 0.
-    """
+    """Below a millionth a number is smaller than that, and 0 is 0."""
     assert ["0", "0.0000123", "<0.000001", ">-0.000001"] == [
         units.show_number(value) for value in (0.0, 1.23e-5, 1e-9, -1e-9)
     ]

@@ -85,16 +85,12 @@ def decide(place: Path) -> tuple[int, str, str]:
 
 
 def test_the_same_models_are_recognised(place: Path) -> None:
-    """
-    Untouched models match, so that the next thing is looked at: this run has not ended.
-    """
+    """Untouched models match, so that the next thing is looked at: this run has not ended."""
     assert (3, "unfinished") == decide(place)[:2]
 
 
 def test_changed_weights_are_refused_whatever_their_time_says(place: Path) -> None:
-    """
-    One byte of the weights, of the same size and with the old time set back, is another model; the file is named.
-    """
+    """One byte of the weights, of the same size and with the old time set back, is another model; the file is named."""
     path = place / "little" / "model.safetensors"
     before = path.stat()
     with path.open("r+b") as file:
@@ -109,9 +105,7 @@ def test_changed_weights_are_refused_whatever_their_time_says(place: Path) -> No
 
 
 def test_a_finished_run_does_not_count_for_other_models(place: Path) -> None:
-    """
-    `certify --resume` on a finished run hashes the models again: other weights, or none, are bad input.
-    """
+    """`certify --resume` on a finished run hashes the models again: other weights, or none, are bad input."""
     RunDirectory(place / "run").write_checksums()
     with (place / "little" / "model.safetensors").open("r+b") as file:
         file.seek(-1, os.SEEK_END)
@@ -127,9 +121,7 @@ def test_a_finished_run_does_not_count_for_other_models(place: Path) -> None:
 
 
 def test_a_missing_model_is_no_proof(place: Path) -> None:
-    """
-    Models that are not on this machine cannot be hashed: code 3, although for certify it is code 2.
-    """
+    """Models that are not on this machine cannot be hashed: code 3, although for certify it is code 2."""
     (place / "big").rename(place / "moved")
 
     code, reason, because = decide(place)
@@ -138,9 +130,7 @@ def test_a_missing_model_is_no_proof(place: Path) -> None:
 
 
 def test_a_truncated_model_is_no_proof(place: Path) -> None:
-    """
-    A damaged model is none; nothing is admitted for it.
-    """
+    """A damaged model is none; nothing is admitted for it."""
     path = place / "big" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
 
@@ -148,9 +138,7 @@ def test_a_truncated_model_is_no_proof(place: Path) -> None:
 
 
 def test_exchanged_models_are_refused(place: Path) -> None:
-    """
-    Each model has its own place: the same two digests the other way round are another pair.
-    """
+    """Each model has its own place: the same two digests the other way round are another pair."""
     (place / "run" / "manifest.json").unlink()
     (place / "big" / "model.safetensors").unlink()
     (place / "big").rename(place / "old")
@@ -167,9 +155,7 @@ def test_exchanged_models_are_refused(place: Path) -> None:
 
 
 def test_a_remembered_digest_is_not_believed(place: Path) -> None:
-    """
-    Without a place to remember anything the cache reads every byte, and writes nothing.
-    """
+    """Without a place to remember anything the cache reads every byte, and writes nothing."""
     path = place / "big" / "model.safetensors"
     fresh = HashCache(None)
     first = fresh.sha256(path)

@@ -24,8 +24,8 @@ def interval(lo: float, center: float, hi: float, *, n: int = 9) -> ComparedFigu
 
 @given(sorted_three, sorted_three, st.integers(1, 40))
 def test_a_difference_is_called_alike_from_both_sides(first: list[float], second: list[float], count: int) -> None:
-    """
-    What is better from one side is worse from the other; intervals that hold each other's centre show no difference.
+    """What is better from one side is worse from the other; intervals that hold each other's centre show no
+    difference.
     """
     a, b = interval(*first), interval(*second)
 
@@ -37,9 +37,7 @@ def test_a_difference_is_called_alike_from_both_sides(first: list[float], second
 
 
 def test_two_equal_runs_are_rarely_called_different() -> None:
-    """
-    Of 400 pairs of equal runs with nine figures each, at most one in twenty has a figure that is better or worse.
-    """
+    """Of 400 pairs of equal runs with nine figures each, at most one in twenty has a figure that is better or worse."""
     logs, wrong = np.random.default_rng(7).normal(0.4, 0.1, (400, 2, 9, 24)), 0
     ends = np.stack(stats.t.interval(0.9, 23, logs.mean(axis=-1), stats.sem(logs, axis=-1)), axis=-1)
     for pair_ends in ends:
@@ -53,9 +51,7 @@ def test_two_equal_runs_are_rarely_called_different() -> None:
     ("metric", "more"), [("decode_throughput", "better"), ("ttft", "worse"), ("ttft_delta", "worse")]
 )
 def test_more_is_better_or_worse_as_the_metric_has_it(metric: str, more: str) -> None:
-    """
-    A higher throughput is better, a higher latency worse; both are proven where the intervals are far apart.
-    """
+    """A higher throughput is better, a higher latency worse; both are proven where the intervals are far apart."""
     apart = contrast(metric, interval(1, 1.1, 1.2), interval(1.3, 1.4, 1.5))
     open_one = contrast(metric, interval(1, 1.1, 1.2), interval(1.1, 1.2, 1.3))
 
@@ -68,25 +64,21 @@ def test_more_is_better_or_worse_as_the_metric_has_it(metric: str, more: str) ->
     [(None, None, "in either"), (None, interval(1, 1, 1), "in A"), (interval(1, 1, 1), None, "in B")],
 )
 def test_what_was_not_measured_is_reported(a: ComparedFigure | None, b: ComparedFigure | None, end: str) -> None:
-    """
-    A missing figure is no zero and no change.
-    """
+    """A missing figure is no zero and no change."""
     finding = contrast("throughput_ratio", a, b)
 
     assert (None, True) == (finding.change, finding.says.endswith(end))
 
 
 def test_a_change_is_relative_and_of_a_delta_absolute() -> None:
-    """
-    A ratio from 2 to 1 lost half; a TTFT delta from +10 % to +30 % rose by 20 points.
-    """
+    """A ratio from 2 to 1 lost half; a TTFT delta from +10 % to +30 % rose by 20 points."""
     assert -0.5 == contrast("throughput_ratio", interval(2, 2, 2), interval(1, 1, 1)).change
     assert 0.2 == contrast("ttft_delta", interval(0.1, 0.1, 0.1), interval(0.3, 0.3, 0.3)).change
 
 
 def test_what_matters_is_told_from_what_may_be_the_cause() -> None:
-    """
-    Another chip or target is another experiment; another draft or version is what may have been changed on purpose.
+    """Another chip or target is another experiment; another draft or version is what may have been changed on
+    purpose.
     """
     objectives = slo()
     before = manifest(host={"chip": "Apple M4", "os": "26.1", "uptime_s": 5}, versions={"mlx-lm": "1"})
@@ -101,9 +93,7 @@ def test_what_matters_is_told_from_what_may_be_the_cause() -> None:
 
 
 def test_a_model_is_its_digest_and_a_file_its_checksum() -> None:
-    """
-    Other weights are another target, named once; a file that was only renamed is the same.
-    """
+    """Other weights are another target, named once; a file that was only renamed is the same."""
     before = manifest(slo=File(name="a.toml", sha256="1"), profile=File(name="p", sha256="2"))
     after = manifest(
         slo=File(name="b.toml", sha256="1"), profile=File(name="p", sha256="3"), target=model("org/big", {"w": "4"})
@@ -113,18 +103,14 @@ def test_a_model_is_its_digest_and_a_file_its_checksum() -> None:
 
 
 def test_another_concurrency_is_another_experiment() -> None:
-    """
-    Conditions of the soak that only the SLO knows count too.
-    """
+    """Conditions of the soak that only the SLO knows count too."""
     before, after = slo(), slo(soak={"duration": "600 s", "concurrency": 2})
 
     assert ["slo.soak.concurrency"] == compare_inputs(manifest(), manifest(), before, after)[0]
 
 
 def test_canaries_concern_their_own_workload() -> None:
-    """
-    Other canaries of one workload leave the others comparable.
-    """
+    """Other canaries of one workload leave the others comparable."""
     assert [True, False, True] == [
         concerns("canaries.json", "json"),
         concerns("canaries.json", "code"),

@@ -33,9 +33,7 @@ def copied(tmp_path: Path) -> Path:
 
 
 def test_every_answer_of_a_run_is_one_row() -> None:
-    """
-    Sweep, soaks and passes: each record of each file is there once, under the name of its phase.
-    """
+    """Sweep, soaks and passes: each record of each file is there once, under the name of its phase."""
     run = gatekeeper.load(PROMOTED)
 
     files = {row.file: row.phase for row in run.answers}
@@ -49,9 +47,7 @@ def test_every_answer_of_a_run_is_one_row() -> None:
 
 
 def test_a_python_session_shows_what_was_loaded_and_what_to_do() -> None:
-    """
-    A run is shown as the call that made it; the traceback of a folder that is none ends with the hint.
-    """
+    """A run is shown as the call that made it; the traceback of a folder that is none ends with the hint."""
     assert f"gatekeeper.load({str(PROMOTED)!r})" == repr(gatekeeper.load(PROMOTED))
     with pytest.raises(gatekeeper.GatekeeperError) as caught:
         gatekeeper.load(RUNS.parent)
@@ -59,9 +55,7 @@ def test_a_python_session_shows_what_was_loaded_and_what_to_do() -> None:
 
 
 def test_the_rows_give_the_figures_of_the_verdict() -> None:
-    """
-    The median over canaries of the rows' decode speed is the one that the verdict shows.
-    """
+    """The median over canaries of the rows' decode speed is the one that the verdict shows."""
     run = gatekeeper.load(RUNS / "against_certified")
 
     for workload in run.verdict.workloads:
@@ -79,9 +73,7 @@ def test_the_rows_give_the_figures_of_the_verdict() -> None:
 
 
 def test_a_row_has_what_its_record_has() -> None:
-    """
-    Times are milliseconds between the record's instants, counts are ours, and what is unknown is None.
-    """
+    """Times are milliseconds between the record's instants, counts are ours, and what is unknown is None."""
     row = next(row for row in gatekeeper.load(PROMOTED).answers if row.rounds is not None)
 
     record = next(line for line in lines_of(PROMOTED / row.file) if line["key"] == row.key)
@@ -94,9 +86,7 @@ def test_a_row_has_what_its_record_has() -> None:
 
 
 def test_a_sample_has_its_units_in_its_names_and_says_what_it_lacks(copied: Path) -> None:
-    """
-    A reading that was denied is None and named with its status; its number, had it one, is not shown.
-    """
+    """A reading that was denied is None and named with its status; its number, had it one, is not shown."""
     lines = (copied / "host.jsonl").read_text().splitlines(keepends=True)
     sample = json.loads(lines[0])
     sample["values"]["gpu_power"] = {"value": None, "unit": "W", "source": "macmon", "status": "denied", "age": None}
@@ -112,9 +102,7 @@ def test_a_sample_has_its_units_in_its_names_and_says_what_it_lacks(copied: Path
 
 
 def test_damage_is_told_and_costs_its_record_alone(copied: Path) -> None:
-    """
-    A line that is cut off in the middle of a file ends it, a file that is gone is named, and the rest is there.
-    """
+    """A line that is cut off in the middle of a file ends it, a file that is gone is named, and the rest is there."""
     (copied / "null.jsonl").unlink()
     content = (copied / "soak-1.jsonl").read_bytes()
     (copied / "soak-1.jsonl").write_bytes(content[: len(content) // 2])
@@ -128,9 +116,7 @@ def test_damage_is_told_and_costs_its_record_alone(copied: Path) -> None:
 
 
 def test_an_interrupted_run_is_not_damaged(copied: Path) -> None:
-    """
-    Without checksums and with a file that ends early, what was recorded is exported, and the trouble is named.
-    """
+    """Without checksums and with a file that ends early, what was recorded is exported, and the trouble is named."""
     (copied / "SHA256SUMS").unlink()
     (copied / "soak-1.jsonl").write_text("".join((copied / "soak-1.jsonl").read_text().splitlines(keepends=True)[:9]))
 
@@ -142,9 +128,7 @@ def test_an_interrupted_run_is_not_damaged(copied: Path) -> None:
 
 
 def test_a_plan_names_no_file_outside_of_its_run(copied: Path) -> None:
-    """
-    A trial whose file lies elsewhere is not read, and a plan that is none proves nothing.
-    """
+    """A trial whose file lies elsewhere is not read, and a plan that is none proves nothing."""
     plan = json.loads((copied / "plan.json").read_text())
     plan["trials"][0]["file"] = "../run/baseline.jsonl"
     (copied / "plan.json").write_text(json.dumps(plan))
@@ -157,9 +141,7 @@ def test_a_plan_names_no_file_outside_of_its_run(copied: Path) -> None:
 
 
 def test_judging_again_gives_the_verdict_of_the_run(tmp_path: Path) -> None:
-    """
-    `verdict` is what certify wrote, and `judge` takes the objectives of another SLO file.
-    """
+    """`verdict` is what certify wrote, and `judge` takes the objectives of another SLO file."""
     project = small(tmp_path)
     project.run("certify", "slo.toml", "--output", "run", "--quiet", code=0)
     text = (tmp_path / "slo.toml").read_text()
@@ -174,9 +156,7 @@ def test_judging_again_gives_the_verdict_of_the_run(tmp_path: Path) -> None:
 
 
 def test_a_workload_is_found_by_its_name() -> None:
-    """
-    By its name as by its place; another name is a KeyError that says which there are.
-    """
+    """By its name as by its place; another name is a KeyError that says which there are."""
     workloads: Any = gatekeeper.load(PROMOTED).verdict.workloads
 
     assert workloads[workloads[0].name] is workloads[0]
@@ -186,9 +166,7 @@ def test_a_workload_is_found_by_its_name() -> None:
 
 
 def test_the_newest_run_is_called_latest(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    As on the command line; a folder that is no run is refused, by an error that can be caught by one name.
-    """
+    """As on the command line; a folder that is no run is refused, by an error that can be caught by one name."""
     (copied.parent / "runs").mkdir()
     copied.rename(copied.parent / "runs" / "first")
     monkeypatch.chdir(copied.parent)
@@ -199,9 +177,7 @@ def test_the_newest_run_is_called_latest(copied: Path, monkeypatch: pytest.Monke
 
 
 def test_what_can_be_imported_is_listed_and_imported_late() -> None:
-    """
-    Each name of `__all__` exists, and importing the package imports none of what stands behind them.
-    """
+    """Each name of `__all__` exists, and importing the package imports none of what stands behind them."""
     probe = "import sys, gatekeeper; print([name for name in sys.modules if name.startswith('gatekeeper.')])"
     ran = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=ROOT)
 

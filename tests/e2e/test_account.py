@@ -14,9 +14,7 @@ Scripted = Callable[..., ProjectFolder]
 
 
 def test_acceptance_is_told_by_position(scripted: Scripted) -> None:
-    """
-    Where the chance of acceptance falls along a round, the soak's figures fall with it, one for each position.
-    """
+    """Where the chance of acceptance falls along a round, the soak's figures fall with it, one for each position."""
     project = scripted({"acceptance": 0.95, "acceptance_falloff": 0.7, "canaries": {}})
     project.run("certify", "slo.toml", "--only", "soak", "--set", "num_draft_tokens=3", "--out", "run", code=0)
 
@@ -26,9 +24,7 @@ def test_acceptance_is_told_by_position(scripted: Scripted) -> None:
 
 
 def test_the_summary_has_every_swept_setting(demo: ProjectFolder) -> None:
-    """
-    The text report has a line for each setting of the sweep with its interval, and one for what routing wins.
-    """
+    """The text report has a line for each setting of the sweep with its interval, and one for what routing wins."""
     text = demo.run("report", "run", "-v", code=0).out
 
     routing = demo.verdict()["routing"]
@@ -42,8 +38,7 @@ TWO_KNOBS = {"repeats": 1, "num_draft_tokens": [2, 6], "draft": ["heavy", "light
 
 
 def test_a_route_that_was_never_swept_has_no_gain(scripted: Scripted) -> None:
-    """
-    The best values of two knobs, combined, were not swept: no figure says what routing wins, and the reason does;
+    """The best values of two knobs, combined, were not swept: no figure says what routing wins, and the reason does;
     judging again gives the same bytes.
     """
     project = scripted(sweep=TWO_KNOBS, workload=BOTH)
@@ -59,9 +54,7 @@ def test_a_route_that_was_never_swept_has_no_gain(scripted: Scripted) -> None:
 
 
 def test_a_sweep_alone_names_a_lying_server(scripted: Scripted) -> None:
-    """
-    Counters that do not add up are a finding of `sweep`, in its text and its document.
-    """
+    """Counters that do not add up are a finding of `sweep`, in its text and its document."""
     project = scripted({"claims": {"accepted": 9.0}}, workload=BOTH)
 
     findings = project.run("certify", "slo.toml", "--only", "sweep", "--out", "run", "--json", code=0).document[
@@ -73,8 +66,8 @@ def test_a_sweep_alone_names_a_lying_server(scripted: Scripted) -> None:
 
 
 def test_a_swept_concurrency_has_the_speed_of_all_streams(scripted: Scripted) -> None:
-    """
-    Plain decoding that batches overtakes a draft that queues between one stream and eight: the verdict has both ratios,
+    """Plain decoding that batches overtakes a draft that queues between one stream and eight: the verdict has both
+    ratios,
     and the policy drafts for one stream alone.
     """
     project = scripted(
@@ -93,9 +86,7 @@ def test_a_swept_concurrency_has_the_speed_of_all_streams(scripted: Scripted) ->
 
 
 def test_the_plan_shows_what_a_bound_implies(scripted: Scripted) -> None:
-    """
-    `plan` notes that 45 ms a token means 22.2 tok/s, and refuses nothing because of it.
-    """
+    """`plan` notes that 45 ms a token means 22.2 tok/s, and refuses nothing because of it."""
     project = scripted(objective=[{"metric": "itl_p50", "at_most": "45 ms", "why": "a reader's pace"}])
 
     planned = project.run("plan", "slo.toml", code=0)

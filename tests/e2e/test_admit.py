@@ -81,9 +81,7 @@ def key_pair(folder: Path, name: str, identity: str = "deploy@example.com") -> t
 
 
 def test_a_passing_run_is_admitted(certified: ProjectFolder) -> None:
-    """
-    A finished run of this SLO is admitted, with the policy to deploy and every check that passed.
-    """
+    """A finished run of this SLO is admitted, with the policy to deploy and every check that passed."""
     code, reason, document = admit(certified)
 
     policy = certified.path / "runs" / "run-1" / "policy.toml"
@@ -94,9 +92,7 @@ def test_a_passing_run_is_admitted(certified: ProjectFolder) -> None:
 
 
 def test_the_first_line_is_the_answer(certified: ProjectFolder) -> None:
-    """
-    The first line is the reason, the second the next step.
-    """
+    """The first line is the reason, the second the next step."""
     output = certified.run("admit", "slo.toml", "--run", "runs/run-1", "--max-age", "7d", code=3)
 
     first, second, *checks = output.out.splitlines()
@@ -107,9 +103,7 @@ def test_the_first_line_is_the_answer(certified: ProjectFolder) -> None:
 
 
 def test_a_failed_objective_is_refused(scripted: Scripted) -> None:
-    """
-    If the newest matching run failed an objective, the exit code is 1 and the reason names the workload.
-    """
+    """If the newest matching run failed an objective, the exit code is 1 and the reason names the workload."""
     project = scripted(SLOW, workload=[{"name": "hard", "canaries": "hard.jsonl"}], **CERTIFIED)
     project.run("certify", "slo.toml", "--out", "runs/run-1", code=1)
 
@@ -120,8 +114,8 @@ def test_a_failed_objective_is_refused(scripted: Scripted) -> None:
 
 
 def test_the_newest_run_decides(certified: ProjectFolder) -> None:
-    """
-    A newer, unfinished run of the same subject is no proof, and hides the older one, which --run can still choose.
+    """A newer, unfinished run of the same subject is no proof, and hides the older one, which --run can still
+    choose.
     """
     runs = certified.path / "runs"
     shutil.copytree(runs / "run-1", runs / "run-2")
@@ -135,9 +129,7 @@ def test_the_newest_run_decides(certified: ProjectFolder) -> None:
 
 
 def test_admit_says_how_many_tries_did_not_pass(certified: ProjectFolder) -> None:
-    """
-    A finished run of the same SLO and artifacts that did not pass is counted beside the one that is admitted.
-    """
+    """A finished run of the same SLO and artifacts that did not pass is counted beside the one that is admitted."""
     tried = certified.path / "runs" / "tried"
     shutil.copytree(certified.path / "runs" / "run-1", tried)
     manifest, verdict = (json.loads((tried / name).read_text()) for name in ("manifest.json", "verdict.json"))
@@ -153,9 +145,7 @@ def test_admit_says_how_many_tries_did_not_pass(certified: ProjectFolder) -> Non
 
 
 def test_runs_of_another_slo_are_passed_over(certified: ProjectFolder) -> None:
-    """
-    In a folder of runs only those of this SLO are considered; other folders are ignored.
-    """
+    """In a folder of runs only those of this SLO are considered; other folders are ignored."""
     runs = certified.path / "runs"
     (runs / "notes").mkdir()
     edit(certified.path / "slo.toml", "1.16", "1.17")
@@ -168,9 +158,7 @@ def test_runs_of_another_slo_are_passed_over(certified: ProjectFolder) -> None:
 
 
 def test_another_slo_is_refused_and_a_comment_is_not(certified: ProjectFolder) -> None:
-    """
-    The SLO must be the one that was certified; a comment or the layout of the file does not matter.
-    """
+    """The SLO must be the one that was certified; a comment or the layout of the file does not matter."""
     slo = certified.path / "slo.toml"
     slo.write_text("# a remark\n" + slo.read_text())
     remarked = admit(certified)[:2]
@@ -184,9 +172,7 @@ def test_another_slo_is_refused_and_a_comment_is_not(certified: ProjectFolder) -
 
 
 def test_other_inputs_are_refused(certified: ProjectFolder) -> None:
-    """
-    Other canaries, or another system behind the same name, are refused.
-    """
+    """Other canaries, or another system behind the same name, are refused."""
     with (certified.path / "easy.jsonl").open("a") as file:
         file.write(json.dumps({"id": "easy-new", "messages": [{"role": "user", "content": "more"}]}) + "\n")
     canaries = admit(certified)[:2]
@@ -197,9 +183,7 @@ def test_other_inputs_are_refused(certified: ProjectFolder) -> None:
 
 
 def test_an_expired_run_is_refused(finished: Scripted) -> None:
-    """
-    A run is valid for as long as its SLO allows, and `--max-age` never extends that.
-    """
+    """A run is valid for as long as its SLO allows, and `--max-age` never extends that."""
     project = finished(SLOW, soak={"duration": "600 s"})  # valid for 30 days of a January that is over
 
     answers = [admit(project, *age, run="run")[:2] for age in ((), ("--max-age", "3650d"))]
@@ -207,9 +191,7 @@ def test_an_expired_run_is_refused(finished: Scripted) -> None:
 
 
 def test_a_demo_is_admitted_only_on_request(scripted: Scripted) -> None:
-    """
-    A soak shorter than 600 s is a demo; `--grade demo` admits it, and its certificate's result is WARNED.
-    """
+    """A soak shorter than 600 s is a demo; `--grade demo` admits it, and its certificate's result is WARNED."""
     project = scripted(promote=CERTIFIED["promote"])
     project.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
 
@@ -219,9 +201,7 @@ def test_a_demo_is_admitted_only_on_request(scripted: Scripted) -> None:
 
 
 def test_another_host_is_refused(scripted: Scripted) -> None:
-    """
-    The run's host must match the SLO's [host], even if the doubts were removed from the manifest.
-    """
+    """The run's host must match the SLO's [host], even if the doubts were removed from the manifest."""
     project = scripted(host={"chip": "Apple M9"})
     project.run("certify", "slo.toml", "--out", "runs/run-1", code=3)
     honest = admit(project)
@@ -242,9 +222,7 @@ def test_another_host_is_refused(scripted: Scripted) -> None:
 
 
 def test_an_unproven_run_is_refused(scripted: Scripted) -> None:
-    """
-    A run that ended unproven is refused: code 3, with what was missing.
-    """
+    """A run that ended unproven is refused: code 3, with what was missing."""
     objective = {"metric": "throughput_ratio", "at_least": 2.7, "why": "inside the interval"}
     # At 95 % one run in twenty would decide about a bound inside the interval.
     project = scripted(
@@ -263,9 +241,7 @@ def test_an_unproven_run_is_refused(scripted: Scripted) -> None:
 
 
 def test_one_byte_of_any_file_is_noticed(certified: ProjectFolder) -> None:
-    """
-    One changed byte in any file that SHA256SUMS lists is refused.
-    """
+    """One changed byte in any file that SHA256SUMS lists is refused."""
     run = certified.path / "runs" / "run-1"
     files = [line.partition("  ")[2] for line in (run / CHECKSUMS).read_text().splitlines()]
     answers = {}
@@ -303,9 +279,7 @@ def test_one_byte_of_any_file_is_noticed(certified: ProjectFolder) -> None:
 def test_new_checksums_do_not_hide_a_change(
     certified: ProjectFolder, file: str, before: str, after: str, because: str
 ) -> None:
-    """
-    Verdict, policy and certificate are derived again; one that differs is refused although its checksum matches.
-    """
+    """Verdict, policy and certificate are derived again; one that differs is refused although its checksum matches."""
     run = certified.path / "runs" / "run-1"
     edit(run / file, before, after)
     rewrite_checksums(run)
@@ -317,9 +291,7 @@ def test_new_checksums_do_not_hide_a_change(
 
 
 def test_a_run_is_not_made_younger_by_its_policy(finished: Scripted) -> None:
-    """
-    A later `issued`, with all that depends on it rewritten, extends nothing: the time is that of the records.
-    """
+    """A later `issued`, with all that depends on it rewritten, extends nothing: the time is that of the records."""
     project = finished(SLOW, soak={"duration": "600 s"})
     run = project.path / "run"
     policy = tomllib.loads((run / "policy.toml").read_text())
@@ -345,9 +317,7 @@ def test_a_run_is_not_made_younger_by_its_policy(finished: Scripted) -> None:
 def test_a_policy_from_before_there_was_a_watch_still_holds(
     certified: ProjectFolder, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], *, refused: bool
 ) -> None:
-    """
-    If another version wrote the run, its guards may differ; the routes may not.
-    """
+    """If another version wrote the run, its guards may differ; the routes may not."""
     run = certified.path / "runs" / "run-1"
     policy = tomllib.loads((run / "policy.toml").read_text())
     for key in ("watch", "guard"):
@@ -382,8 +352,8 @@ def test_a_policy_from_before_there_was_a_watch_still_holds(
 def test_an_edited_policy_of_another_version_is_noticed(
     certified: ProjectFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    The guards of another version cannot be derived again, but its certificate holds the policy's digest: a guard that
+    """The guards of another version cannot be derived again, but its certificate holds the policy's digest: a guard
+    that
     was loosened afterwards is noticed, with old or new checksums.
     """
     run = certified.path / "runs" / "run-1"
@@ -401,9 +371,7 @@ def test_an_edited_policy_of_another_version_is_noticed(
 
 
 def test_a_copied_certificate_is_refused(certified: ProjectFolder) -> None:
-    """
-    The certificate of another run, even a signed one, is refused.
-    """
+    """The certificate of another run, even a signed one, is refused."""
     certified.run("certify", "slo.toml", "--out", "runs/run-2", code=0)
     runs = certified.path / "runs"
     shutil.copy(runs / "run-1" / "certificate.intoto.json", runs / "run-2" / "certificate.intoto.json")
@@ -417,9 +385,7 @@ def test_a_copied_certificate_is_refused(certified: ProjectFolder) -> None:
 
 
 def test_a_newer_schema_is_no_proof(certified: ProjectFolder) -> None:
-    """
-    A run that a newer gatekeeper wrote is refused with the advice to update, and it counts as the newest.
-    """
+    """A run that a newer gatekeeper wrote is refused with the advice to update, and it counts as the newest."""
     runs = certified.path / "runs"
     shutil.copytree(runs / "run-1", runs / "run-0")
     edit(runs / "run-0" / "manifest.json", '"schema": 1', '"schema": 99')
@@ -436,9 +402,7 @@ def test_a_newer_schema_is_no_proof(certified: ProjectFolder) -> None:
     "lost", ["manifest.json", "verdict.json", "policy.toml", "certificate.intoto.json", "soak-1.jsonl"]
 )
 def test_a_lost_file_is_no_proof(certified: ProjectFolder, lost: str) -> None:
-    """
-    A run that lost a file is never admitted, with old or new checksums.
-    """
+    """A run that lost a file is never admitted, with old or new checksums."""
     run = certified.path / "runs" / "run-1"
     (run / lost).unlink()
     first = admit(certified)[0]
@@ -449,9 +413,7 @@ def test_a_lost_file_is_no_proof(certified: ProjectFolder, lost: str) -> None:
 
 @pytest.mark.parametrize("name", ["manifest.json", *(f"inputs/{kept_input}" for kept_input in KEPT_INPUTS)])
 def test_a_file_that_is_no_text_is_damage(certified: ProjectFolder, name: str) -> None:
-    """
-    A byte that is not UTF-8 in a run's file is no proof and no bug, for every command that reads it.
-    """
+    """A byte that is not UTF-8 in a run's file is no proof and no bug, for every command that reads it."""
     run = certified.path / "runs" / "run-1"
     with (run / name).open("ab") as file:
         file.write(b"\xff")
@@ -466,9 +428,7 @@ def test_a_file_that_is_no_text_is_damage(certified: ProjectFolder, name: str) -
 
 
 def test_a_record_file_added_later_is_noticed(certified: ProjectFolder) -> None:
-    """
-    An added soak is refused; added notes, or the Finder's own files, are not.
-    """
+    """An added soak is refused; added notes, or the Finder's own files, are not."""
     run = certified.path / "runs" / "run-1"
     (run / ".DS_Store").write_bytes(b"\0")
     (run / "notes.txt").write_text("looks fine")
@@ -479,9 +439,7 @@ def test_a_record_file_added_later_is_noticed(certified: ProjectFolder) -> None:
 
 
 def test_a_soak_alone_promotes_nothing(certified: ProjectFolder) -> None:
-    """
-    A soak of a setting that no sweep chose is not admitted.
-    """
+    """A soak of a setting that no sweep chose is not admitted."""
     certified.run("certify", "slo.toml", "--only", "soak", "--out", "alone", code=0)
 
     code, reason, document = admit(certified, run="alone")
@@ -505,18 +463,14 @@ def test_a_soak_alone_promotes_nothing(certified: ProjectFolder) -> None:
     ],
 )
 def test_a_wrong_command_line_is_code_2(certified: ProjectFolder, words: tuple[str, ...], message: str) -> None:
-    """
-    A wrong option is code 2, not code 3.
-    """
+    """A wrong option is code 2, not code 3."""
     (certified.path / "key.pub").write_text("ssh-ed25519 AAAA anna@mini")
 
     assert message in certified.run("admit", "slo.toml", *words, code=2).err
 
 
 def test_an_empty_folder_is_no_proof(certified: ProjectFolder) -> None:
-    """
-    No run at all is code 3: absence is never good news.
-    """
+    """No run at all is code 3: absence is never good news."""
     (certified.path / "none").mkdir()
 
     document = certified.run("admit", "slo.toml", "--runs", "none", "--json", code=3).document
@@ -526,9 +480,7 @@ def test_an_empty_folder_is_no_proof(certified: ProjectFolder) -> None:
 
 @needs_ssh
 def test_a_signed_run_is_admitted_by_its_signer(certified: ProjectFolder) -> None:
-    """
-    `sign` signs the certificate with a real key, and `--signed-by` names the signer.
-    """
+    """`sign` signs the certificate with a real key, and `--signed-by` names the signer."""
     key, allowed = key_pair(certified.path, "key")
     unsigned = admit(certified, "--signed-by", str(allowed))[:2]
     certified.run("sign", "runs/run-1", "--key", str(key), code=0)
@@ -550,9 +502,7 @@ def test_a_signed_run_is_admitted_by_its_signer(certified: ProjectFolder) -> Non
 
 @needs_ssh
 def test_another_signer_or_signature_is_refused(certified: ProjectFolder) -> None:
-    """
-    A key that is not allowed, a signature for another purpose or content, and a damaged one count as unsigned.
-    """
+    """A key that is not allowed, a signature for another purpose or content, and a damaged one count as unsigned."""
     key, allowed = key_pair(certified.path, "key")
     stranger, _ = key_pair(certified.path, "stranger")
     run = certified.path / "runs" / "run-1"
@@ -598,8 +548,8 @@ def cosign(run: Path, *words: str) -> None:
 
 
 def test_a_key_file_signs_a_bundle_that_others_verify(certified: ProjectFolder) -> None:
-    """
-    `sign` with a PEM key makes a bundle with a DSSE envelope of the in-toto Statement: its bytes and its signature over
+    """`sign` with a PEM key makes a bundle with a DSSE envelope of the in-toto Statement: its bytes and its
+    signature over
     the pre-authentication encoding are what the specification says, and admit accepts it by the public key alone.
     """
     private, public = pem_keys(certified.path, "key")
@@ -625,8 +575,7 @@ def test_a_key_file_signs_a_bundle_that_others_verify(certified: ProjectFolder) 
 
 
 def test_the_identity_of_a_job_signs(certified: ProjectFolder) -> None:
-    """
-    `sign --keyless` signs at Sigstore by the identity of the CI job; admit verifies it offline and accepts this
+    """`sign --keyless` signs at Sigstore by the identity of the CI job; admit verifies it offline and accepts this
     identity of this issuer alone. A bundle that says the same of another policy is not taken.
     """
     pytest.importorskip("sigstore")
@@ -661,8 +610,7 @@ def test_the_identity_of_a_job_signs(certified: ProjectFolder) -> None:
 
 
 def test_admit_shows_who_made_each_step(certified: ProjectFolder) -> None:
-    """
-    The four steps are in-toto links, each takes what the one before made, and admit says who made them and where; a
+    """The four steps are in-toto links, each takes what the one before made, and admit says who made them and where; a
     changed link is tampering, with new checksums too.
     """
     run = certified.path / "runs" / "run-1"
@@ -685,9 +633,7 @@ def test_admit_shows_who_made_each_step(certified: ProjectFolder) -> None:
 
 @needs_ssh
 def test_a_tampered_run_is_not_signed(certified: ProjectFolder) -> None:
-    """
-    A run whose verdict does not match its records is not signed.
-    """
+    """A run whose verdict does not match its records is not signed."""
     key, _ = key_pair(certified.path, "key")
     run = certified.path / "runs" / "run-1"
     edit(run / "verdict.json", '"center": 2.', '"center": 9.')
@@ -701,9 +647,7 @@ def test_a_tampered_run_is_not_signed(certified: ProjectFolder) -> None:
 
 @needs_ssh
 def test_a_key_that_cannot_sign_is_an_error(certified: ProjectFolder) -> None:
-    """
-    A missing key, and a file that is not a key, are code 2 and leave the run unchanged.
-    """
+    """A missing key, and a file that is not a key, are code 2 and leave the run unchanged."""
     missing = certified.run("sign", "runs/run-1", "--key", "nowhere", code=2)
     wrong = certified.run("sign", "runs/run-1", "--key", "slo.toml", code=2)
 
@@ -713,9 +657,7 @@ def test_a_key_that_cannot_sign_is_an_error(certified: ProjectFolder) -> None:
 
 
 def test_a_missing_ssh_keygen_is_an_error(certified: ProjectFolder) -> None:
-    """
-    Without ssh-keygen a signature is neither made nor trusted: code 2, with the command that installs it.
-    """
+    """Without ssh-keygen a signature is neither made nor trusted: code 2, with the command that installs it."""
     (certified.path / "allowed").write_text("x\n")
     run = certified.path / "runs" / "run-1"
     (run / "certificate.intoto.json.sig").write_text("x")
@@ -743,8 +685,8 @@ def listening(folder: Path) -> Iterator[str]:
 
 
 def test_a_running_server_is_compared_with_the_certificate(certified: ProjectFolder, tmp_path: Path) -> None:
-    """
-    With --url the gate is open for a server that contradicts nothing, lists what it does not tell, and closes for one.
+    """With --url the gate is open for a server that contradicts nothing, lists what it does not tell, and closes for
+    one.
     """
     other_model = tmp_path / "other"
     other_model.mkdir()
@@ -765,9 +707,7 @@ def test_a_running_server_is_compared_with_the_certificate(certified: ProjectFol
 
 
 def test_public_keys_that_are_no_text_are_code_2(certified: ProjectFolder) -> None:
-    """
-    A file of PEM keys with a name in Latin-1 in it is told as that.
-    """
+    """A file of PEM keys with a name in Latin-1 in it is told as that."""
     private, public = pem_keys(certified.path, "latin")
     certified.run("sign", "runs/run-1", "--key", str(private), code=0)
     public.write_bytes(public.read_bytes() + "# Müller\n".encode("latin-1"))

@@ -68,8 +68,8 @@ def against(project: ProjectFolder, run: str) -> dict[str, dict[str, Any]]:
 
 
 def test_the_same_version_again_is_no_worse(twice: ProjectFolder) -> None:
-    """
-    The newest certified run beside the output is found, verified, frozen by digest, and judged again byte for byte.
+    """The newest certified run beside the output is found, verified, frozen by digest, and judged again byte for
+    byte.
     """
     checks = against(twice, "runs/second")
     assert {objective["metric"]: "pass" for objective in OBJECTIVES[1:]} == {
@@ -84,8 +84,8 @@ def test_the_same_version_again_is_no_worse(twice: ProjectFolder) -> None:
 
 
 def test_a_slower_version_fails_although_it_still_beats_plain_decoding(project: ProjectFolder) -> None:
-    """
-    A draft that fits worse than when it was certified is graded back, with the change and what differs. The table and
+    """A draft that fits worse than when it was certified is graded back, with the change and what differs. The table
+    and
     the headline show its speed against plain decoding, the rows of objectives the ratio of the two runs.
     """
     write(project, SLOWER)
@@ -108,9 +108,7 @@ def test_a_slower_version_fails_although_it_still_beats_plain_decoding(project: 
 
 
 def test_without_a_certified_run_nothing_is_measured(project: ProjectFolder) -> None:
-    """
-    No certified run, or one that did not pass, is refused before the first token, with the way out.
-    """
+    """No certified run, or one that did not pass, is refused before the first token, with the way out."""
     shutil.move(project.path / "runs/first", project.path / "elsewhere")
 
     refused = project.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=2)
@@ -124,9 +122,7 @@ def test_without_a_certified_run_nothing_is_measured(project: ProjectFolder) -> 
 
 @pytest.mark.nightly
 def test_another_sampling_or_a_changed_copy_leaves_it_unproven(project: ProjectFolder) -> None:
-    """
-    A run at other conditions is not comparable, and a copy of the figures that was changed proves nothing.
-    """
+    """A run at other conditions is not comparable, and a copy of the figures that was changed proves nothing."""
     write(project, sampling={"max_tokens": 48})
     project.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=3)
     (project.path / "runs/third").mkdir()
@@ -142,8 +138,7 @@ def test_another_sampling_or_a_changed_copy_leaves_it_unproven(project: ProjectF
 
 @pytest.mark.nightly
 def test_certified_runs_of_the_same_system_count_together(twice: ProjectFolder) -> None:
-    """
-    A run is compared with the newest certified run and with the older ones of the same system, so with no lucky one;
+    """A run is compared with the newest certified run and with the older ones of the same system, so with no lucky one;
     one with other drafts is compared with them, and does not count with them.
     """
     twice.run("certify", "slo.toml", "--out", "runs/third", "--quiet", code=0)
@@ -160,8 +155,8 @@ def test_certified_runs_of_the_same_system_count_together(twice: ProjectFolder) 
 
 
 def test_a_bound_that_two_soaks_cannot_tell_apart_is_refused(tmp_path: Path) -> None:
-    """
-    Three per cent are closer than ten minutes of these answers can prove: `plan` ends in 2 and names the nearest bound
+    """Three per cent are closer than ten minutes of these answers can prove: `plan` ends in 2 and names the nearest
+    bound
     and the duration that would do, and the bound that it names is accepted.
     """
     project = project_folder(tmp_path)
@@ -180,9 +175,7 @@ def test_a_bound_that_two_soaks_cannot_tell_apart_is_refused(tmp_path: Path) -> 
 
 
 def test_a_demo_is_compared_with_only_where_it_is_named(tmp_path: Path) -> None:
-    """
-    A run whose soak was too short for a certificate is never taken for the certified run by itself.
-    """
+    """A run whose soak was too short for a certificate is never taken for the certified run by itself."""
     project = project_folder(tmp_path)
     write(project, soak={"duration": "150 s"})
     project.run("certify", "slo.toml", "--out", "runs/demo", "--baseline", "none", "--quiet", code=0)

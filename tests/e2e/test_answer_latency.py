@@ -13,9 +13,7 @@ SMALLER = "a smaller target"
 
 @pytest.mark.parametrize(("bound", "outcome", "code"), [("5 s", "pass", 0), ("100 ms", "fail", 1)])
 def test_it_is_judged_and_shown_as_any_other_metric(scripted: Scripted, bound: str, outcome: str, code: int) -> None:
-    """
-    A bound is met or missed, the verdict, the text and the page name it, and what to do stands where it failed.
-    """
+    """A bound is met or missed, the verdict, the text and the page name it, and what to do stands where it failed."""
     project = scripted(
         workload=[{"name": "easy", "canaries": "easy.jsonl", "speculation": "required"}],
         objective=[{"metric": "answer_latency_p95", "at_most": bound, "why": "a caller waits no longer"}],
@@ -36,9 +34,7 @@ def test_it_is_judged_and_shown_as_any_other_metric(scripted: Scripted, bound: s
 
 
 def test_it_is_explained_and_found_by_other_names(project: ProjectFolder) -> None:
-    """
-    `metrics` lists it, `explain` has its formula, and the name that vLLM's benchmark gives it leads to it.
-    """
+    """`metrics` lists it, `explain` has its formula, and the name that vLLM's benchmark gives it leads to it."""
     project.write_slo(
         {
             "schema": 1,

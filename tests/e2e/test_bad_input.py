@@ -38,8 +38,8 @@ def edit(project: ProjectFolder, old: str, new: str) -> None:
     ],
 )
 def test_a_wrong_slo_is_refused(scripted: Scripted, old: str, new: str, words: tuple[str, ...]) -> None:
-    """
-    A mistake in an SLO file is exit code 2, with its line and what is allowed; tests/core/test_slo.py has every kind.
+    """A mistake in an SLO file is exit code 2, with its line and what is allowed; tests/core/test_slo.py has every
+    kind.
     """
     project = scripted()
     edit(project, old, new)
@@ -58,9 +58,7 @@ def test_a_wrong_slo_is_refused(scripted: Scripted, old: str, new: str, words: t
     ],
 )
 def test_a_wrong_canary_is_refused(scripted: Scripted, line: str, word: str) -> None:
-    """
-    Half a line or a bad pattern is exit code 2 with its line; tests/core/test_canary.py has every kind.
-    """
+    """Half a line or a bad pattern is exit code 2 with its line; tests/core/test_canary.py has every kind."""
     project = scripted()
     file = project.path / "easy.jsonl"
     file.write_text(file.read_text() + line + "\n")
@@ -116,9 +114,7 @@ def test_a_wrong_canary_is_refused(scripted: Scripted, line: str, word: str) -> 
 def test_an_slo_without_bounds_is_refused_at_once(
     scripted: Scripted, old: str, new: str, words: tuple[str, ...]
 ) -> None:
-    """
-    Nesting, numbers, sizes and plans have limits: exit code 2 with the file and the line, before anything grows.
-    """
+    """Nesting, numbers, sizes and plans have limits: exit code 2 with the file and the line, before anything grows."""
     project = scripted()
     edit(project, old, new)
 
@@ -131,8 +127,8 @@ def test_an_slo_without_bounds_is_refused_at_once(
 @pytest.mark.parametrize("role", ["slo", "canaries", "profile", "script"])
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "loop", "larger-than-any"])
 def test_an_input_that_is_no_file_is_refused_at_once(scripted: Scripted, role: str, kind: str) -> None:
-    """
-    A pipe, an endless device, a folder, a loop of links and a file of gigabytes are exit code 2: none is waited for.
+    """A pipe, an endless device, a folder, a loop of links and a file of gigabytes are exit code 2: none is waited
+    for.
     """
     project = scripted()
     edit(project, "[soak]", '[soak]\nprofile = "own.toml"')
@@ -160,8 +156,8 @@ def test_an_input_that_is_no_file_is_refused_at_once(scripted: Scripted, role: s
 
 
 def test_a_schema_on_a_server_is_never_fetched(scripted: Scripted) -> None:
-    """
-    A schema that refers to an address is refused with its line by certify, and by judge on a stored run: no connection.
+    """A schema that refers to an address is refused with its line by certify, and by judge on a stored run: no
+    connection.
     """
     project = scripted()
     project.run("certify", "slo.toml", "--out", "run", code=0)
@@ -184,9 +180,7 @@ def test_a_schema_on_a_server_is_never_fetched(scripted: Scripted) -> None:
 
 
 def test_what_no_run_could_prove_is_refused(scripted: Scripted) -> None:
-    """
-    A p99 over twelve canaries can never be proven: exit code 2 before the first token, with the number it takes.
-    """
+    """A p99 over twelve canaries can never be proven: exit code 2 before the first token, with the number it takes."""
     project = scripted(objective=[{"metric": "itl_p99", "at_most": "1 s", "why": "smooth"}])
 
     refused = project.run("certify", "slo.toml", "--out", "run", code=2)
@@ -196,9 +190,7 @@ def test_what_no_run_could_prove_is_refused(scripted: Scripted) -> None:
 
 
 def test_an_output_that_cannot_be_written_is_ours(scripted: Scripted) -> None:
-    """
-    A run directory that cannot be created is exit code 4, and the error names the path.
-    """
+    """A run directory that cannot be created is exit code 4, and the error names the path."""
     project = scripted()
     (project.path / "file").write_text("in the way")
 
@@ -208,9 +200,7 @@ def test_an_output_that_cannot_be_written_is_ours(scripted: Scripted) -> None:
 
 
 def test_a_used_directory_is_not_overwritten(scripted: Scripted) -> None:
-    """
-    --out on a finished run is exit code 2, and says how to look at it.
-    """
+    """--out on a finished run is exit code 2, and says how to look at it."""
     project = scripted()
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
@@ -238,9 +228,7 @@ def test_a_used_directory_is_not_overwritten(scripted: Scripted) -> None:
     ],
 )
 def test_a_wrong_command_line_is_refused(scripted: Scripted, words: list[str], phrase: str) -> None:
-    """
-    A mistyped command, file or option is exit code 2 with a suggestion.
-    """
+    """A mistyped command, file or option is exit code 2 with a suggestion."""
     project = scripted()
 
     refused = project.run(*words, code=2)
@@ -268,8 +256,8 @@ def truncate(path: Path, share: float) -> None:
 
 
 def test_missing_models_name_the_commands_that_fetch_them(project: ProjectFolder) -> None:
-    """
-    Models are never downloaded: hub ids that are not in the cache are exit code 2, all of them with their commands.
+    """Models are never downloaded: hub ids that are not in the cache are exit code 2, all of them with their
+    commands.
     """
     target, draft = "mlx-community/Qwen3-8B-4bit", "mlx-community/Qwen3-0.6B-4bit"
     hf = Path(sys.executable).with_name("hf")
@@ -285,9 +273,7 @@ def test_missing_models_name_the_commands_that_fetch_them(project: ProjectFolder
 
 @pytest.mark.parametrize("share", [0.00001, 0.5, 0.999])
 def test_truncated_weights_are_refused(project: ProjectFolder, share: float) -> None:
-    """
-    A safetensors file cut anywhere is exit code 2 before anything is started.
-    """
+    """A safetensors file cut anywhere is exit code 2 before anything is started."""
     little(project)
     truncate(project.path / "little-target" / "model.safetensors", share)
 
@@ -298,9 +284,7 @@ def test_truncated_weights_are_refused(project: ProjectFolder, share: float) -> 
 
 
 def test_a_draft_with_another_vocabulary_is_refused(project: ProjectFolder) -> None:
-    """
-    A draft with another vocabulary is exit code 2: the target would verify other tokens.
-    """
+    """A draft with another vocabulary is exit code 2: the target would verify other tokens."""
     little(project, drafts=["little-draft-alien"])
 
     refused = project.run("certify", "slo.toml", "--out", "run", code=2)
@@ -312,8 +296,8 @@ def test_a_draft_with_another_vocabulary_is_refused(project: ProjectFolder) -> N
     "stream", [{"stdout": ("--version",)}, {"stderr": ("certify", "no.toml")}], ids=["stdout", "stderr"]
 )
 def test_a_full_disk_behind_a_stream_is_no_verdict(project: ProjectFolder, stream: dict[str, tuple[str, ...]]) -> None:
-    """
-    If stderr cannot be written, such as on a full disk, the exit code is 4: Python's own, 1, means a failed objective.
+    """If stderr cannot be written, such as on a full disk, the exit code is 4: Python's own, 1, means a failed
+    objective.
     """
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
@@ -353,9 +337,7 @@ PRINTING = [
 def test_stdout_on_a_full_disk_is_one_clear_line(
     scripted: Scripted, words: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """
-    Whatever a command prints: exit code 4, and one line that says that the output cannot be written.
-    """
+    """Whatever a command prints: exit code 4, and one line that says that the output cannot be written."""
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     project = scripted()
@@ -398,9 +380,7 @@ LONG = "a" * 300
     ],
 )
 def test_a_path_that_is_too_long_is_named(scripted: Scripted, words: str) -> None:
-    """
-    A path longer than the system allows is an error that names it, in every command.
-    """
+    """A path longer than the system allows is an error that names it, in every command."""
     failed = scripted().run(*words.split())
 
     assert failed.code in {2, 4}
@@ -412,9 +392,7 @@ def test_a_path_that_is_too_long_is_named(scripted: Scripted, words: str) -> Non
     "value", ["9" * 5000, "[" * 3000, "NaN", "1e999", "[1]", '"\\ud800"', "-1", str(10**30)], ids=lambda text: text[:9]
 )
 def test_a_knob_that_is_no_number_is_refused(scripted: Scripted, value: str) -> None:
-    """
-    `--set` takes a value that an SLO file could hold; anything else is exit code 2 that names the knob.
-    """
+    """`--set` takes a value that an SLO file could hold; anything else is exit code 2 that names the knob."""
     refused = scripted().run("certify", "slo.toml", "--only", "soak", "--set", f"num_draft_tokens={value}", code=2)
 
     assert "--set num_draft_tokens" in refused.err
@@ -433,9 +411,7 @@ def test_a_knob_that_is_no_number_is_refused(scripted: Scripted, value: str) -> 
     ],
 )
 def test_an_option_that_is_no_quantity_is_refused(scripted: Scripted, words: str) -> None:
-    """
-    NaN, infinity and a duration of more than a lifetime are exit code 2 that names the option.
-    """
+    """NaN, infinity and a duration of more than a lifetime are exit code 2 that names the option."""
     refused = scripted().run(*words.split(), code=2)
 
     assert words.split()[-2] in refused.err
@@ -443,9 +419,7 @@ def test_an_option_that_is_no_quantity_is_refused(scripted: Scripted, words: str
 
 @pytest.mark.parametrize("words", [["plan"], ["certify", "--out", "run"]])
 def test_a_file_name_that_is_no_text_is_allowed(scripted: Scripted, words: list[str]) -> None:
-    """
-    A file name may hold any bytes; the manifest and the output are written all the same.
-    """
+    """A file name may hold any bytes; the manifest and the output are written all the same."""
     project = scripted()
     name = os.fsdecode(b"s\xff.toml")
     (project.path / "slo.toml").rename(project.path / name)
@@ -459,8 +433,8 @@ def test_a_file_name_that_is_no_text_is_allowed(scripted: Scripted, words: list[
     "words", [("--version",), ("--help",), ("explain",), ("explain", "metrics", "--json"), ("doctor", "--samples", "1")]
 )
 def test_a_reader_that_went_away_is_no_verdict(project: ProjectFolder, words: tuple[str, ...]) -> None:
-    """
-    `gatekeeper ... | head -1` may end before everything is written; that is 4 as well, and nothing is complained of.
+    """`gatekeeper ... | head -1` may end before everything is written; that is 4 as well, and nothing is complained
+    of.
     """
     reading, writing = os.pipe()
     os.close(reading)
@@ -481,9 +455,7 @@ def test_a_reader_that_went_away_is_no_verdict(project: ProjectFolder, words: tu
 
 
 def test_a_plan_without_a_draft_has_plain_decoding_alone(scripted: Scripted) -> None:
-    """
-    `drafts = []` with several workloads: there is nothing to route, and no traceback.
-    """
+    """`drafts = []` with several workloads: there is nothing to route, and no traceback."""
     project = scripted()
     edit(project, 'drafts = [\n    "heavy",\n    "light",\n]', "drafts = []")
 
@@ -494,9 +466,7 @@ def test_a_plan_without_a_draft_has_plain_decoding_alone(scripted: Scripted) -> 
 
 
 def test_a_report_is_not_written_as_what_it_is_not(scripted: Scripted) -> None:
-    """
-    No format of a report makes a PDF; text with that name would be none.
-    """
+    """No format of a report makes a PDF; text with that name would be none."""
     project = scripted(soak={"duration": "30 s"})
     project.run("certify", "slo.toml", "--out", "run", "--quiet")
 

@@ -36,9 +36,7 @@ def parts(project: ProjectFolder) -> list[str]:
 
 
 def test_a_soak_continues_while_its_ratio_is_open(scripted: Scripted) -> None:
-    """
-    Further parts are recorded in files of their own up to max_duration; `judge` says the same of all of them.
-    """
+    """Further parts are recorded in files of their own up to max_duration; `judge` says the same of all of them."""
     project = scripted(**OPEN, soak=SOAK)
 
     project.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
@@ -53,9 +51,7 @@ def test_a_soak_continues_while_its_ratio_is_open(scripted: Scripted) -> None:
 def test_the_process_goes_on_through_all_parts_and_the_passes_between_them(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A process that warms up would be cold again in each part: from the soak's first answer on none is started.
-    """
+    """A process that warms up would be cold again in each part: from the soak's first answer on none is started."""
     started, start = [], ScriptedBackend.start
 
     def counted(backend: ScriptedBackend, knobs: Setting, *, cache: bool = False) -> ScriptedSystem:
@@ -77,8 +73,8 @@ def test_the_process_goes_on_through_all_parts_and_the_passes_between_them(
 
 
 def test_a_run_killed_in_a_further_part_continues_it(scripted: Scripted) -> None:
-    """
-    Kill -9 in the second part: --resume keeps what was measured, and takes the parts that an undisturbed run takes.
+    """Kill -9 in the second part: --resume keeps what was measured, and takes the parts that an undisturbed run
+    takes.
     """
     project = scripted(**OPEN, soak=SOAK)
     second = project.path / "run" / PARTS[1]
@@ -95,9 +91,7 @@ def test_a_run_killed_in_a_further_part_continues_it(scripted: Scripted) -> None
 
 
 def test_a_demo_stays_as_short_as_it_is(scripted: Scripted) -> None:
-    """
-    Without `until`, a soak under ten minutes, which makes a demo, does not continue.
-    """
+    """Without `until`, a soak under ten minutes, which makes a demo, does not continue."""
     project = scripted(**OPEN, soak={"duration": "100 s"})
 
     project.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
@@ -106,15 +100,13 @@ def test_a_demo_stays_as_short_as_it_is(scripted: Scripted) -> None:
 
 
 def test_a_fixed_soak_stays_as_long_as_the_slo_says(finished: Scripted) -> None:
-    """
-    With `until = "duration"` there is one part, and the ratio stays open.
-    """
+    """With `until = "duration"` there is one part, and the ratio stays open."""
     assert PARTS[:1] == parts(finished(**OPEN, soak=FIXED, code=3))
 
 
 def test_a_finished_unproven_run_is_extended(scripted: Scripted) -> None:
-    """
-    The command that the summary offers adds parts to the soak of a finished run; the verdict rests on all of them, and
+    """The command that the summary offers adds parts to the soak of a finished run; the verdict rests on all of
+    them, and
     can be judged again.
     """
     near = [{"metric": "throughput_ratio", "at_least": 1.28, "why": "near the truth"}]
@@ -136,9 +128,7 @@ def test_a_finished_unproven_run_is_extended(scripted: Scripted) -> None:
 
 @pytest.mark.nightly  # test_a_run_killed_in_a_further_part_continues_it, and the extension above it
 def test_an_extension_that_was_killed_is_resumed(scripted: Scripted) -> None:
-    """
-    Kill -9 in the added part: `--resume` finishes it as the extension would have.
-    """
+    """Kill -9 in the added part: `--resume` finishes it as the extension would have."""
     project = scripted(**OPEN, soak=SOAK)
     project.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
     added = project.path / "run" / "soak-1.part-4.jsonl"
@@ -165,9 +155,7 @@ def test_an_extension_that_was_killed_is_resumed(scripted: Scripted) -> None:
 def test_what_cannot_be_extended_is_refused(
     scripted: Scripted, finished: Scripted, change: dict[str, Any] | None, words: str
 ) -> None:
-    """
-    A soak of one fixed part, a decided run and an unfinished one are bad input; nothing is changed.
-    """
+    """A soak of one fixed part, a decided run and an unfinished one are bad input; nothing is changed."""
     project = scripted() if change is None else finished(**{**OPEN, "soak": SOAK, **change})
     if change is not None:
         before = (project.path / "run" / "SHA256SUMS").read_bytes()

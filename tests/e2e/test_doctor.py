@@ -30,8 +30,8 @@ def bare(project: ProjectFolder) -> ProjectFolder:
 
 
 def test_every_server_and_host_objective_is_looked_at(bare: ProjectFolder) -> None:
-    """
-    What is there is shown with its place; what is missing with what needs it and the command that fixes it; exit 0.
+    """What is there is shown with its place; what is missing with what needs it and the command that fixes it; exit
+    0.
     """
     items = bare.run("doctor", "--json", code=0).document["items"]
 
@@ -46,9 +46,7 @@ def test_every_server_and_host_objective_is_looked_at(bare: ProjectFolder) -> No
 
 
 def test_a_mac_without_tools_hears_how_to_get_them(bare: ProjectFolder) -> None:
-    """
-    Without macmon or sudo, power is missing: the table lists the commands and the objectives that need them.
-    """
+    """Without macmon or sudo, power is missing: the table lists the commands and the objectives that need them."""
     mac = bare.with_environment(GATEKEEPER_HOST_AS="macos")
 
     done = mac.run("doctor", code=0)
@@ -63,8 +61,8 @@ def test_a_mac_without_tools_hears_how_to_get_them(bare: ProjectFolder) -> None:
 
 
 def test_a_tool_that_prints_what_nothing_reads_is_not_put_on_path(bare: ProjectFolder) -> None:
-    """
-    A tool of a Mac that is there, and whose output is of a version or language not known, is no question of PATH, and
+    """A tool of a Mac that is there, and whose output is of a version or language not known, is no question of PATH,
+    and
     macmon whose counters read 0 need not be installed.
     """
     for name, prints in {"vm_stat": "Statistik", "macmon": '{"cpu_power": 0, "gpu_power": 9, "all_power": 9}'}.items():
@@ -84,9 +82,7 @@ def test_a_tool_that_prints_what_nothing_reads_is_not_put_on_path(bare: ProjectF
 def test_a_mac_that_others_have_filled_is_told_what_holds_its_memory(
     bare: ProjectFolder, free: int, short: bool
 ) -> None:
-    """
-    With 2 of 24 GB free no run keeps the headroom that init writes: it is missing, and who holds most is named.
-    """
+    """With 2 of 24 GB free no run keeps the headroom that init writes: it is missing, and who holds most is named."""
     rows = {"Pages_free": free, "File_backed_pages": 100_000, "Anonymous_pages": 700_000}
     for name, script in {
         "vm_stat": mac_tools.prints(mac_tools.vm_stat(**rows)),
@@ -104,9 +100,7 @@ def test_a_mac_that_others_have_filled_is_told_what_holds_its_memory(
 
 @pytest.mark.parametrize(("model", "hot"), [("Mac16,12", True), ("Mac16,10", False)])
 def test_a_warm_mac_is_hot_from_the_level_that_certify_counts(bare: ProjectFolder, model: str, hot: bool) -> None:
-    """
-    At level 1 a MacBook Air is throttled, because it has no fan; a Mac mini is not.
-    """
+    """At level 1 a MacBook Air is throttled, because it has no fan; a Mac mini is not."""
     mac_tools.write_tools(bare.path / "bin", {"sysctl": mac_tools.sysctl_script(hw__model=model)})
     mac_tools.build_library(bare.path / "bin")
     warm = bare.with_environment(GATEKEEPER_HOST_AS="macos", STAND_IN="warm")
@@ -122,9 +116,7 @@ def test_a_warm_mac_is_hot_from_the_level_that_certify_counts(bare: ProjectFolde
     ("rows", "advised"), [(" powermode 1", True), (" lowpowermode 1", True), (" powermode 0", False)]
 )
 def test_low_power_mode_is_named(bare: ProjectFolder, rows: str, advised: bool) -> None:
-    """
-    A Mac that is slow by its settings hears so before it measures, and how to switch it off.
-    """
+    """A Mac that is slow by its settings hears so before it measures, and how to switch it off."""
     pmset = bare.path / "bin" / "pmset"
     pmset.write_text(f"#!/bin/sh\necho '{rows}'\n")
     pmset.chmod(0o755)
@@ -135,9 +127,7 @@ def test_low_power_mode_is_named(bare: ProjectFolder, rows: str, advised: bool) 
 
 
 def test_a_mac_on_its_battery_is_named(bare: ProjectFolder) -> None:
-    """
-    Files for mains power need the charger: said by doctor, and by the plan of one.
-    """
+    """Files for mains power need the charger: said by doctor, and by the plan of one."""
     mac_tools.write_tools(bare.path / "bin", {"pmset": "echo \"Now drawing from 'Battery Power'\""})
 
     items = bare.with_environment(GATEKEEPER_HOST_AS="macos").run("doctor", "--json", code=0).document["items"]
@@ -148,8 +138,8 @@ def test_a_mac_on_its_battery_is_named(bare: ProjectFolder) -> None:
 
 
 def test_it_ends_in_what_to_do_next(bare: ProjectFolder) -> None:
-    """
-    What is ready, what is missing for what, the next command; systems that nobody asked for are one line, no faults.
+    """What is ready, what is missing for what, the next command; systems that nobody asked for are one line, no
+    faults.
     """
     done = bare.run("doctor", code=0)
 
@@ -163,9 +153,7 @@ def test_it_ends_in_what_to_do_next(bare: ProjectFolder) -> None:
 
 
 def test_a_program_of_this_environment_counts(bare: ProjectFolder) -> None:
-    """
-    `hf` beside the running Python is present, whether or not the environment is activated.
-    """
+    """`hf` beside the running Python is present, whether or not the environment is activated."""
     hf = Path(sys.executable).parent / "hf"
     if not hf.is_file():
         pytest.skip("huggingface_hub's program is not in this environment")
@@ -177,9 +165,7 @@ def test_a_program_of_this_environment_counts(bare: ProjectFolder) -> None:
 
 @pytest.mark.skipif(any(Path("/sys/class/powercap").glob("intel-rapl:*/energy_uj")), reason="it has an energy counter")
 def test_no_permission_is_advised_for_a_file_that_does_not_exist(bare: ProjectFolder) -> None:
-    """
-    Without an energy counter, doctor says so, and advises no chmod.
-    """
+    """Without an energy counter, doctor says so, and advises no chmod."""
     linux = bare.with_environment(GATEKEEPER_HOST_AS="linux")
 
     done = linux.run("doctor", code=0)
@@ -189,9 +175,7 @@ def test_no_permission_is_advised_for_a_file_that_does_not_exist(bare: ProjectFo
 
 
 def test_the_version_tells_what_a_bug_report_needs(project: ProjectFolder) -> None:
-    """
-    One line each, our own first; and no heavy package is imported for it.
-    """
+    """One line each, our own first; and no heavy package is imported for it."""
     script = (
         "import sys\nfrom gatekeeper.cli.main import run\n"
         "code = run(['--version'])\n"
@@ -210,9 +194,7 @@ def test_the_version_tells_what_a_bug_report_needs(project: ProjectFolder) -> No
 
 
 def test_the_version_names_a_macs_system_and_chip(bare: ProjectFolder) -> None:
-    """
-    They come from one call of sysctl; where a key is missing, or sysctl itself, they are not found.
-    """
+    """They come from one call of sysctl; where a key is missing, or sysctl itself, they are not found."""
     mac, sysctl = bare.with_environment(GATEKEEPER_HOST_AS="macos"), bare.path / "bin" / "sysctl"
 
     printed = []
@@ -228,9 +210,7 @@ def test_the_version_names_a_macs_system_and_chip(bare: ProjectFolder) -> None:
 
 
 def test_click_completes_words_in_a_shell(project: ProjectFolder) -> None:
-    """
-    docs/install.md has the line for zsh: click prints the script, which asks for the words after the cursor.
-    """
+    """docs/install.md has the line for zsh: click prints the script, which asks for the words after the cursor."""
 
     def printed(**asking: str) -> str:
         environment = {**project.environment, **asking}

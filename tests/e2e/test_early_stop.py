@@ -43,8 +43,7 @@ def measured(project: ProjectFolder) -> int:
 
 
 def test_early_stops_are_events_and_in_the_verdict(scripted: Scripted) -> None:
-    """
-    Where drafting loses, both settings are stopped after a few canaries: the events and the verdict have the same
+    """Where drafting loses, both settings are stopped after a few canaries: the events and the verdict have the same
     reasons, there are no more records, and judge computes the same verdict from them.
     """
     project = larger(scripted(sweep=SWEEP, workload=BOTH))
@@ -59,9 +58,7 @@ def test_early_stops_are_events_and_in_the_verdict(scripted: Scripted) -> None:
 
 
 def test_stop_never_sends_every_request(scripted: Scripted) -> None:
-    """
-    With stop = "never" each canary is requested as often as planned, in every setting.
-    """
+    """With stop = "never" each canary is requested as often as planned, in every setting."""
     project = larger(scripted(sweep={**SWEEP, "stop": "never"}))
 
     project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
@@ -71,8 +68,8 @@ def test_stop_never_sends_every_request(scripted: Scripted) -> None:
 
 
 def test_a_kill_in_the_sweep_changes_no_decision(scripted: Scripted) -> None:
-    """
-    Killed after the first look and resumed, what was stopped stays stopped, and the verdict re-derives to the byte.
+    """Killed after the first look and resumed, what was stopped stays stopped, and the verdict re-derives to the
+    byte.
     """
     project = larger(scripted({"shares_process": False}, sweep=SWEEP))
     paused = project.held("run/events.jsonl", word='"stopped"')
@@ -93,9 +90,7 @@ def text(project: ProjectFolder) -> str:
 
 
 def test_the_plan_counts_answers_at_most(scripted: Scripted) -> None:
-    """
-    The number of answers of a sweep depends on the answers; the plan shows the largest one.
-    """
+    """The number of answers of a sweep depends on the answers; the plan shows the largest one."""
     project = larger(scripted(sweep=SWEEP))
 
     assert "at most" in project.run("plan", "slo.toml", code=0).out.splitlines()[0]

@@ -50,8 +50,8 @@ def with_powers(run: Path, watts: Callable[[dict[str, Any]], float], rest: float
 
 
 def test_joules_are_judged_above_rest(scripted: Callable[..., ProjectFolder]) -> None:
-    """
-    A sensor that reads one value leaves the ratio open; with powers that differ it is the planted one: drafting draws
+    """A sensor that reads one value leaves the ratio open; with powers that differ it is the planted one: drafting
+    draws
     a third more for 1 / 2.7 of the time. `plan` forecasts the rest that it needs.
     """
     objective = {"metric": "energy_ratio", "at_most": 0.6, "why": "the machine runs on a battery"}
@@ -81,9 +81,7 @@ def test_joules_are_judged_above_rest(scripted: Callable[..., ProjectFolder]) ->
     this_platform() != "linux" or any(COUNTERS.glob("intel-rapl:*/energy_uj")), reason="it has a counter"
 )
 def test_without_a_counter_no_joules_are_proven(scripted: Callable[..., ProjectFolder]) -> None:
-    """
-    On Linux without an energy counter nothing is proven about joules: exit 3, with the reason.
-    """
+    """On Linux without an energy counter nothing is proven about joules: exit 3, with the reason."""
     objective = {"metric": "energy_ratio", "at_most": 5.0, "why": "any value is one"}
 
     folder = scripted({}, workload=EASY, objective=[objective], soak={"duration": "150 s"})
@@ -93,8 +91,7 @@ def test_without_a_counter_no_joules_are_proven(scripted: Callable[..., ProjectF
 
 
 def test_the_setting_with_the_fewest_joules_is_chosen(scripted: Callable[..., ProjectFolder]) -> None:
-    """
-    With `prefer = "energy"` a sweep takes the slower of two that gain where it needs half the power; a dead sensor
+    """With `prefer = "energy"` a sweep takes the slower of two that gain where it needs half the power; a dead sensor
     leaves the faster one, and says so.
     """
     sweep = {"num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}, "repeats": 2, "prefer": "energy"}

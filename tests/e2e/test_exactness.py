@@ -48,8 +48,8 @@ def judged_with_new_checksums(project: ProjectFolder, file: str, damage: Callabl
 
 
 def test_other_tokens_at_a_near_tie_are_promoted(finished: Scripted) -> None:
-    """
-    Canaries that part where the target's logits nearly tie agree; the check says how many, the gap and the tolerance.
+    """Canaries that part where the target's logits nearly tie agree; the check says how many, the gap and the
+    tolerance.
     """
     project = finished(NEAR_TIES, workload=EASY, **SHOWN)
 
@@ -61,9 +61,7 @@ def test_other_tokens_at_a_near_tie_are_promoted(finished: Scripted) -> None:
 
 
 def test_other_tokens_where_the_target_is_sure_are_not(scripted: Scripted) -> None:
-    """
-    Where the target clearly prefers its own token, the parting is not explained and the draft is graded back.
-    """
+    """Where the target clearly prefers its own token, the parting is not explained and the draft is graded back."""
     project = scripted({"agreement": 0.7, "gap": 1.5}, workload=EASY)
 
     project.run("certify", "slo.toml", "--out", "run", code=0)
@@ -73,9 +71,7 @@ def test_other_tokens_where_the_target_is_sure_are_not(scripted: Scripted) -> No
 
 
 def test_a_backend_of_text_alone_cannot_be_asked_for_equal_words(scripted: Scripted) -> None:
-    """
-    Where text alone is shown, a demand for equal words is refused with what would show it.
-    """
+    """Where text alone is shown, a demand for equal words is refused with what would show it."""
     sight = ["arrivals", "token_count", "text", "token_ids", "rounds", "plain"]
     project = scripted({"agreement": 0.7, "gap": 0.0, "sight": sight}, workload=EASY)
 
@@ -85,9 +81,7 @@ def test_a_backend_of_text_alone_cannot_be_asked_for_equal_words(scripted: Scrip
 
 
 def test_near_ties_are_read_only_where_they_matter(scripted: Scripted, demo: ProjectFolder) -> None:
-    """
-    Above temperature 0, where no objective is on token agreement, or without a divergence, no logits are read.
-    """
+    """Above temperature 0, where no objective is on token agreement, or without a divergence, no logits are read."""
     objectives = [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}]
     without = scripted(
         {"agreement": 0.7}, workload=EASY, objective=objectives, sampling={"temperature": 0.7}, visible_harm=0.9
@@ -103,9 +97,7 @@ def test_near_ties_are_read_only_where_they_matter(scripted: Scripted, demo: Pro
     ids=["deleted", "short"],
 )
 def test_damaged_near_ties_never_help(finished: Scripted, damage: Callable[[Path], object]) -> None:
-    """
-    With the near-ties gone or one of them missing, and new checksums, a run that they carried is unproven.
-    """
+    """With the near-ties gone or one of them missing, and new checksums, a run that they carried is unproven."""
     project = finished(NEAR_TIES, workload=EASY, **SHOWN)
 
     judged = judged_with_new_checksums(project, "near_ties-1.jsonl", damage)
@@ -116,8 +108,8 @@ def test_damaged_near_ties_never_help(finished: Scripted, damage: Callable[[Path
 
 @pytest.mark.nightly
 def test_a_test_of_whole_answers_says_what_it_would_have_seen(scripted: Scripted) -> None:
-    """
-    Where it passes, the share of greedy answers that it would have found stands in the terminal, page and verdict.
+    """Where it passes, the share of greedy answers that it would have found stands in the terminal, page and
+    verdict.
     """
     project = scripted(
         {"ratio": 1.6, "acceptance": 0.5},

@@ -52,8 +52,8 @@ def plain_answers(project: ProjectFolder) -> int:
 
 
 def test_forced_passes_stand_in_for_plain_answers(finished: Scripted) -> None:
-    """
-    Where the target can be forced, far fewer canaries are decoded plainly, and the same objectives pass on all of them.
+    """Where the target can be forced, far fewer canaries are decoded plainly, and the same objectives pass on all of
+    them.
     """
     forced = forcing(finished, {})
     fewer, forced_passes, judged = plain_answers(forced), passes(forced), checks(forced)
@@ -73,8 +73,8 @@ def test_forced_passes_stand_in_for_plain_answers(finished: Scripted) -> None:
 
 @pytest.mark.parametrize(("gap", "outcome"), [(0.01, "promoted"), (3.0, "graded_back")])
 def test_answers_that_part_are_decoded_plainly(finished: Scripted, gap: float, outcome: str) -> None:
-    """
-    Each canary at which the target parts from the draft gets a plain answer; a near-tie agrees, anything else does not.
+    """Each canary at which the target parts from the draft gets a plain answer; a near-tie agrees, anything else
+    does not.
     """
     project = forcing(finished, {"agreement": 0.7, "gap": gap})
 
@@ -88,8 +88,8 @@ def test_answers_that_part_are_decoded_plainly(finished: Scripted, gap: float, o
 
 
 def test_a_run_without_its_forced_passes_proves_nothing(finished: Scripted) -> None:
-    """
-    Where the file with the passes is lost, the canaries that only they compared are not answered in both arms: code 3.
+    """Where the file with the passes is lost, the canaries that only they compared are not answered in both arms:
+    code 3.
     """
     project = forcing(finished, {})
     (project.path / "run" / "forced_check-1.jsonl").unlink()
@@ -102,9 +102,7 @@ def test_a_run_without_its_forced_passes_proves_nothing(finished: Scripted) -> N
 
 
 def test_an_interrupted_check_continues(finished: Scripted) -> None:
-    """
-    A run that was killed amid its forced passes makes the missing ones and gives the same verdict.
-    """
+    """A run that was killed amid its forced passes makes the missing ones and gives the same verdict."""
     project = forcing(finished, {"agreement": 0.7, "gap": 0.01})
     before, passes_before = project.verdict(), passes(project)
     run = project.path / "run"
@@ -149,8 +147,8 @@ runpy.run_module("gatekeeper.backends.workers.mlx_lm", run_name="__main__", alte
 @pytest.mark.nightly  # a hundred answers of real models; tests/backends/test_mlx.py forces them once
 @pytest.mark.parametrize("rigged", [False, True], ids=["sound", "rigged"])
 def test_a_cache_that_corrupts_later_answers_is_found(project: ProjectFolder, rigged: bool) -> None:
-    """
-    The real mlx-lm agrees with itself by forced passes; with a cache that is rewound wrongly after some answers it does
+    """The real mlx-lm agrees with itself by forced passes; with a cache that is rewound wrongly after some answers
+    it does
     not, although few canaries are decoded plainly.
     """
     worker = RIGGED if rigged else RIGGED.replace("generation.trim_prompt_cache = wrong\n", "")

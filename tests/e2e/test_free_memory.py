@@ -17,8 +17,7 @@ def demand_memory(project: ProjectFolder, target: str = "little-target") -> None
 
 @pytest.mark.parametrize("target", ["little-target", "Qwen3-4B-4bit"])
 def test_plan_says_at_once_what_holds_the_memory(project: ProjectFolder, target: str) -> None:
-    """
-    A headroom that this machine does not have now is refused by the plan with the programs that hold most, by name,
+    """A headroom that this machine does not have now is refused by the plan with the programs that hold most, by name,
     also before the models were downloaded.
     """
     demand_memory(project, target)
@@ -32,9 +31,7 @@ def test_plan_says_at_once_what_holds_the_memory(project: ProjectFolder, target:
 
 @pytest.mark.mlx
 def test_a_floor_that_cannot_be_kept_ends_the_run_before_the_first_token(project: ProjectFolder) -> None:
-    """
-    Exit code 3 in seconds: who holds the memory, and how to go on all the same; no run directory is made.
-    """
+    """Exit code 3 in seconds: who holds the memory, and how to go on all the same; no run directory is made."""
     demand_memory(project)
 
     refused = project.run("certify", "slo.toml", "--out", "run", code=3)
@@ -45,9 +42,7 @@ def test_a_floor_that_cannot_be_kept_ends_the_run_before_the_first_token(project
 
 
 def test_an_slo_with_floors_of_a_machine_in_use_is_the_way_on(project: ProjectFolder) -> None:
-    """
-    Where NAME-used.toml lies beside the SLO, and this machine keeps its floor, its command is printed, and runs.
-    """
+    """Where NAME-used.toml lies beside the SLO, and this machine keeps its floor, its command is printed, and runs."""
     demand_memory(project)
     text = (project.path / "slo.toml").read_text()
     (project.path / "smoke-used.toml").write_text(text.replace("90 TB", "1 MB"))

@@ -29,9 +29,7 @@ pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash to
 
 @pytest.mark.parametrize(("schema", "files"), [("actions", [ACTION]), ("workflows", WORKFLOWS)])
 def test_files_are_valid_by_the_published_schema(schema: str, files: list[Path]) -> None:
-    """
-    GitHub reads them: keys, types and expressions in their places.
-    """
+    """GitHub reads them: keys, types and expressions in their places."""
     pytest.importorskip("check_jsonschema", reason="the test extra is not installed")
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.github-{schema}"]
 
@@ -52,8 +50,7 @@ MORE = {
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_workflows_take_no_more_than_they_need(path: Path) -> None:
-    """
-    Rights are named and read-only, but for the jobs listed above; no token stays in the checkout, every job ends by
+    """Rights are named and read-only, but for the jobs listed above; no token stays in the checkout, every job ends by
     itself, and a newer run of the same kind waits for the older one or ends it.
     """
     read = document(path)
@@ -70,9 +67,7 @@ def test_workflows_take_no_more_than_they_need(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [ACTION, *WORKFLOWS], ids=lambda path: path.stem)
 def test_scripts_are_given_values_by_their_environment(path: Path) -> None:
-    """
-    No expression is pasted into a script, where a value could become a command; bash can read every script.
-    """
+    """No expression is pasted into a script, where a value could become a command; bash can read every script."""
     for step in steps_of(path):
         script = step.get("run", "")
         assert "${{" not in script
@@ -81,8 +76,8 @@ def test_scripts_are_given_values_by_their_environment(path: Path) -> None:
 
 
 def test_self_hosted_machines_run_nothing_for_strangers() -> None:
-    """
-    A workflow that runs on our own Macs is started by hand, a schedule or a caller's workflow, never by a pull request.
+    """A workflow that runs on our own Macs is started by hand, a schedule or a caller's workflow, never by a pull
+    request.
     """
     for path in WORKFLOWS:
         read = document(path)
@@ -105,9 +100,7 @@ SKIPS = {
 def test_the_real_servers_are_tested_and_never_skipped(
     tmp_path: Path, job: str, result: str, status: int, code: int
 ) -> None:
-    """
-    Each job builds or installs its servers, names them to their tests, and fails where those fail or are skipped.
-    """
+    """Each job builds or installs its servers, names them to their tests, and fails where those fail or are skipped."""
     steps = document(REAL_SERVERS)["jobs"][job]["steps"]
     path = put_on_path(tmp_path / "bin", os.environ["PATH"], python="exit 0")
     put_on_path(tmp_path / "tools", "", build_llama_server="", install_servers='echo export VLLM_MLX="$1/vllm"')
@@ -143,9 +136,7 @@ def build_llama_server() -> Path:
 
 
 def test_every_backend_that_linux_runs_is_in_the_weekly_tests() -> None:
-    """
-    The servers whose skipped tests fail the weekly job are those that start on Linux.
-    """
+    """The servers whose skipped tests fail the weekly job are those that start on Linux."""
     steps = document(REAL_SERVERS)["jobs"]["mlx-servers"]["steps"]
 
     (text,) = re.findall(r"set \((.*)\) ", "".join(step.get("run", "") for step in steps))
@@ -154,9 +145,7 @@ def test_every_backend_that_linux_runs_is_in_the_weekly_tests() -> None:
 
 
 def test_the_deploy_waits_for_the_certificate() -> None:
-    """
-    The deploy job needs the certify job and checks admission before its own step.
-    """
+    """The deploy job needs the certify job and checks admission before its own step."""
     jobs = document(ROOT / ".github" / "workflows" / "certify.yml")["jobs"]
 
     assert ("certify", ["self-hosted", "macOS", "ARM64"]) == (jobs["deploy"]["needs"], jobs["certify"]["runs-on"])
@@ -216,8 +205,8 @@ def promoted(tmp_path_factory: pytest.TempPathFactory) -> Promoted:
 
 
 def test_a_promotion_goes_through(promoted: Promoted) -> None:
-    """
-    Exit code 0, the verdict's word, the policy's path, the summary on the job's page and the run directory uploaded.
+    """Exit code 0, the verdict's word, the policy's path, the summary on the job's page and the run directory
+    uploaded.
     """
     action, done = promoted.action, promoted.done
 
@@ -231,8 +220,8 @@ def test_a_promotion_goes_through(promoted: Promoted) -> None:
 
 @pytest.mark.nightly  # each run of the action takes seconds; the others stay
 def test_an_attestation_that_was_not_made_is_a_warning(runner: Callable[..., Runner]) -> None:
-    """
-    With `attest: true` the bundle is kept in the run before it is uploaded; where there is none, the verdict stands.
+    """With `attest: true` the bundle is kept in the run before it is uploaded; where there is none, the verdict
+    stands.
     """
     action = runner(inputs={"attest": "true"})
     action.values["steps.attest.outputs.bundle-path"] = "nowhere.json"
@@ -247,8 +236,7 @@ def test_an_attestation_that_was_not_made_is_a_warning(runner: Callable[..., Run
 
 
 def test_a_failed_objective_ends_the_job(runner: Callable[..., Runner]) -> None:
-    """
-    The job fails with the verdict's own code after the summary and the upload, and annotates the SLO once with each
+    """The job fails with the verdict's own code after the summary and the upload, and annotates the SLO once with each
     check that failed.
     """
     objective = [{"metric": "throughput_ratio", "at_least": 9.0, "why": "more than any draft gives"}]
@@ -286,9 +274,7 @@ UPDATE, CREATE = "--method PATCH repos/o/r/issues/comments/42", "--method POST r
 
 
 def test_the_summary_is_one_comment_that_is_updated(promoted: Promoted) -> None:
-    """
-    A later push replaces the comment of the first: it is found by its first line, which names the SLO.
-    """
+    """A later push replaces the comment of the first: it is found by its first line, which names the SLO."""
     assert 0 == promoted.done.code, promoted.done.log
     assert UPDATE in promoted.calls[1]
     assert "<!-- gatekeeper certify slo.toml -->" == promoted.comment.splitlines()[0]
@@ -297,9 +283,7 @@ def test_the_summary_is_one_comment_that_is_updated(promoted: Promoted) -> None:
 
 @pytest.mark.nightly  # as above
 def test_the_first_push_writes_a_comment(runner: Callable[..., Runner]) -> None:
-    """
-    Where there is no comment yet, one is made, with the summary.
-    """
+    """Where there is no comment yet, one is made, with the summary."""
     done, calls, comment = commented(runner(inputs={"comment": "true"}), "", 0)
 
     assert 0 == done.code, done.log
@@ -308,9 +292,7 @@ def test_the_first_push_writes_a_comment(runner: Callable[..., Runner]) -> None:
 
 
 def test_a_long_summary_is_cut_between_characters(tmp_path: Path) -> None:
-    """
-    What drops the half of a character at the cut ends with an error all the same, which is none of the job's.
-    """
+    """What drops the half of a character at the cut ends with an error all the same, which is none of the job's."""
     (line,) = [line for step in steps_of(ACTION) for line in step.get("run", "").splitlines() if "iconv" in line]
     (tmp_path / "summary").write_text("é" * 40_000)
     files = {"MARKER": "m" * 7, "TEXT": str(tmp_path / "summary"), "BODY": str(tmp_path / "body")}
@@ -323,9 +305,7 @@ def test_a_long_summary_is_cut_between_characters(tmp_path: Path) -> None:
 
 @pytest.mark.nightly  # as above
 def test_a_comment_that_is_refused_changes_no_verdict(runner: Callable[..., Runner]) -> None:
-    """
-    Without the permission the job warns, and ends as the verdict says.
-    """
+    """Without the permission the job warns, and ends as the verdict says."""
     done, _, _ = commented(runner(inputs={"comment": "true"}), "", 1)
 
     assert 0 == done.code
@@ -335,9 +315,7 @@ def test_a_comment_that_is_refused_changes_no_verdict(runner: Callable[..., Runn
 
 @pytest.mark.nightly  # as above
 def test_no_comment_unless_it_is_wanted(runner: Callable[..., Runner]) -> None:
-    """
-    By default `gh` is not called at all; outside of a pull request neither.
-    """
+    """By default `gh` is not called at all; outside of a pull request neither."""
     assert [] == commented(runner(), "", 0)[1]
     action = runner(inputs={"comment": "true", "run": "second"})
     action.values["github.event.pull_request.number"] = ""
@@ -346,9 +324,7 @@ def test_no_comment_unless_it_is_wanted(runner: Callable[..., Runner]) -> None:
 
 @pytest.mark.nightly
 def test_the_summary_says_what_became_better_or_worse(runner: Callable[..., Runner]) -> None:
-    """
-    With an earlier run to compare with, the summary and the comment hold the table of both.
-    """
+    """With an earlier run to compare with, the summary and the comment hold the table of both."""
     action = runner(inputs={"run": "before"})
     assert 0 == action.run().code
     (action.cwd / "summary.md").unlink()
@@ -362,9 +338,7 @@ def test_the_summary_says_what_became_better_or_worse(runner: Callable[..., Runn
 
 @pytest.mark.nightly
 def test_a_demo_is_no_certificate(runner: Callable[..., Runner]) -> None:
-    """
-    By default a soak under 600 s ends the job with code 3, although it was promoted; the soak's line says why.
-    """
+    """By default a soak under 600 s ends the job with code 3, although it was promoted; the soak's line says why."""
     assert "certification" == document(ACTION)["inputs"]["grade"]["default"]
 
     done = runner(inputs={"grade": "certification"}).run()
@@ -377,9 +351,7 @@ def test_a_demo_is_no_certificate(runner: Callable[..., Runner]) -> None:
 
 @pytest.mark.nightly
 def test_an_old_run_is_not_taken_for_a_new_one(runner: Callable[..., Runner]) -> None:
-    """
-    A run directory that exists already is exit code 2, and neither its policy nor its verdict is passed on.
-    """
+    """A run directory that exists already is exit code 2, and neither its policy nor its verdict is passed on."""
     action = runner()
     assert 0 == action.run().code
     for name in ("outputs.txt", "summary.md"):
@@ -393,9 +365,7 @@ def test_an_old_run_is_not_taken_for_a_new_one(runner: Callable[..., Runner]) ->
 
 
 def test_a_wrong_file_is_said(runner: Callable[..., Runner]) -> None:
-    """
-    An SLO that cannot be read ends with code 2 and a summary that points to the log.
-    """
+    """An SLO that cannot be read ends with code 2 and a summary that points to the log."""
     done = runner(inputs={"slo": "slos/$(touch hacked).toml"}).run()
 
     assert (2, "2") == (done.code, done.outputs["exit-code"])
@@ -404,9 +374,7 @@ def test_a_wrong_file_is_said(runner: Callable[..., Runner]) -> None:
 
 
 def test_a_value_never_becomes_a_command(runner: Callable[..., Runner]) -> None:
-    """
-    Inputs that look like shell are names of files and nothing else.
-    """
+    """Inputs that look like shell are names of files and nothing else."""
     hostile = '"; touch hacked; $(touch hacked) `touch hacked`'
     action = runner(
         inputs=dict.fromkeys(("slo", "run", "runs", "max-age", "grade", "signed-by", "issuer", "mode"), hostile)
@@ -419,9 +387,7 @@ def test_a_value_never_becomes_a_command(runner: Callable[..., Runner]) -> None:
 
 
 def test_a_dead_gate_is_no_pass(runner: Callable[..., Runner]) -> None:
-    """
-    Where gatekeeper itself is killed, its exit code is passed on; without a code at all the job ends with 4.
-    """
+    """Where gatekeeper itself is killed, its exit code is passed on; without a code at all the job ends with 4."""
     killed = runner(program="kill -9 $$").run()
     silent = runner().run_step(steps_of(ACTION)[-1], CODE="")
 
@@ -446,9 +412,7 @@ def test_a_dead_gate_is_no_pass(runner: Callable[..., Runner]) -> None:
 def test_admission_runs_as_it_is_documented(
     runner: Callable[..., Runner], inputs: dict[str, str], words: list[str], code: int
 ) -> None:
-    """
-    The words reach the command one by one, its output is in the summary, and its exit code ends the job.
-    """
+    """The words reach the command one by one, its output is in the summary, and its exit code ends the job."""
     done = runner(program=f'printf "<%s>" "$@"; exit {code}', inputs={"mode": "admit", **inputs}).run()
 
     assert code == done.code
@@ -460,9 +424,7 @@ def test_admission_runs_as_it_is_documented(
 @pytest.mark.nightly
 @pytest.mark.parametrize(("grade", "code"), [("demo", 0), ("", 3)])
 def test_what_was_certified_is_admitted(runner: Callable[..., Runner], grade: str, code: int) -> None:
-    """
-    The run of the first job is the proof of the second; a demo only where it is allowed.
-    """
+    """The run of the first job is the proof of the second; a demo only where it is allowed."""
     action = runner(promote={"valid_for": "3650 d"})  # the simulated clock stands in the past
     assert 0 == action.run().code
     for name in ("outputs.txt", "summary.md"):
@@ -477,9 +439,7 @@ def test_what_was_certified_is_admitted(runner: Callable[..., Runner], grade: st
 
 
 def test_the_deploy_step_reads_the_policy(promoted: Promoted) -> None:
-    """
-    The last step of the example shows the policy that was certified.
-    """
+    """The last step of the example shows the policy that was certified."""
     action = promoted.action
     shutil.copytree(action.cwd / "a run", action.cwd / "gatekeeper-run")  # as the step before it does
     deploy = steps_of(ROOT / ".github" / "workflows" / "certify.yml")[-1]
@@ -492,9 +452,7 @@ def test_the_deploy_step_reads_the_policy(promoted: Promoted) -> None:
 
 @pytest.mark.nightly  # installs everything once more
 def test_the_install_step_puts_the_command_on_path(runner: Callable[..., Runner]) -> None:
-    """
-    A fresh environment from this checkout, found by the steps that follow, and whole without the checkout.
-    """
+    """A fresh environment from this checkout, found by the steps that follow, and whole without the checkout."""
     action = runner(inputs={"install": "true", "python": sys.executable})
     step = steps_of(ACTION)[0]
 
@@ -530,9 +488,7 @@ LINE_ENDS = "\v\f\u0085\u2028\u2029"
     ["--help", "-h", "x\nexit-code=0\ny<<exit-code=3", "x\rexit-code=0", *(f"x{end}exit-code=0" for end in LINE_ENDS)],
 )
 def test_an_input_of_the_action_is_no_option_and_no_output(tmp_path: Path, mode: str, name: str, value: str) -> None:
-    """
-    A path that is an option of `admit`, or that writes outputs of its own, blocks the deploy with code 2.
-    """
+    """A path that is an option of `admit`, or that writes outputs of its own, blocks the deploy with code 2."""
     yaml = pytest.importorskip("ruamel.yaml", reason="the test extra is not installed").YAML(typ="safe")
     (step,) = [step for step in yaml.load(ACTION)["runs"]["steps"] if step.get("id") == "gate"]
     outputs = tmp_path / "outputs"
@@ -548,9 +504,7 @@ def test_an_input_of_the_action_is_no_option_and_no_output(tmp_path: Path, mode:
 
 
 def test_an_old_python_is_named_before_anything_is_installed(tmp_path: Path) -> None:
-    """
-    The python3 of a stock Mac is 3.9: the error says which one is needed, and where to name it.
-    """
+    """The python3 of a stock Mac is 3.9: the error says which one is needed, and where to name it."""
     old = tmp_path / "python3"
     old.write_text("#!/bin/sh\nexit 1\n")
     old.chmod(0o755)
@@ -571,9 +525,7 @@ def test_an_old_python_is_named_before_anything_is_installed(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("value", ["x\n::stop-commands::y", "x] @ https://elsewhere", "--index-url=x", "x y"])
 def test_the_extras_of_the_action_are_names(tmp_path: Path, value: str) -> None:
-    """
-    Extras that write a line of their own into the log, or that are another requirement, install nothing.
-    """
+    """Extras that write a line of their own into the log, or that are another requirement, install nothing."""
     step = steps_of(ACTION)[0]
     environment = {
         **os.environ, "EXTRAS": value, "PYTHON": "false", "SOURCE": str(ROOT), "PLACE": str(tmp_path / "place"),

@@ -86,8 +86,8 @@ def job(tmp_path: Path) -> Callable[..., Job]:
 
 
 def test_a_good_night_opens_nothing(job: Callable[..., Job]) -> None:
-    """
-    The SLO and the host reach gatekeeper, line and report stand on the job's page, the runs are uploaded, exit code 0.
+    """The SLO and the host reach gatekeeper, line and report stand on the job's page, the runs are uploaded, exit
+    code 0.
     """
     soak_job = job()
 
@@ -104,9 +104,7 @@ def test_a_good_night_opens_nothing(job: Callable[..., Job]) -> None:
 
 
 def test_an_option_is_no_good_night(job: Callable[..., Job]) -> None:
-    """
-    An SLO that is an option, such as --help, measures nothing: the job fails.
-    """
+    """An SLO that is an option, such as --help, measures nothing: the job fails."""
     soak_job = job(inputs__slo="--help")
 
     done = soak_job.run()
@@ -117,9 +115,7 @@ def test_an_option_is_no_good_night(job: Callable[..., Job]) -> None:
 
 
 def test_a_bad_night_opens_an_issue(job: Callable[..., Job]) -> None:
-    """
-    The line and the job's page are in it, indented, so that a name in it mentions no user; the code ends the job.
-    """
+    """The line and the job's page are in it, indented, so that a name in it mentions no user; the code ends the job."""
     soak_job = job(code=1, inputs__slo="my slos/a $(touch hacked).toml", inputs__host="mini; touch hacked")
 
     done = soak_job.run()
@@ -139,8 +135,7 @@ def test_a_bad_night_opens_an_issue(job: Callable[..., Job]) -> None:
 
 
 def test_a_second_bad_night_adds_to_it(job: Callable[..., Job]) -> None:
-    """
-    Where an issue of the same title is open it gets a comment, and no second one is opened; the title is what the
+    """Where an issue of the same title is open it gets a comment, and no second one is opened; the title is what the
     list is searched for.
     """
     soak_job = job(code=3, open_issue="42")
@@ -157,9 +152,7 @@ def test_a_second_bad_night_adds_to_it(job: Callable[..., Job]) -> None:
 
 
 def test_a_night_that_never_began_is_told(job: Callable[..., Job]) -> None:
-    """
-    The step before it fails: no success is made of that, an issue says so, and the job ends with 4.
-    """
+    """The step before it fails: no success is made of that, an issue says so, and the job ends with 4."""
     soak_job = job()
 
     done = soak_job.run(without="Soak")
@@ -171,8 +164,7 @@ def test_a_night_that_never_began_is_told(job: Callable[..., Job]) -> None:
 
 
 def test_the_key_is_read_by_this_job_alone(job: Callable[..., Job], key: str) -> None:
-    """
-    Key and host key lie in files of mode 600, ssh can read both and trusts no other host, nothing is printed, and
+    """Key and host key lie in files of mode 600, ssh can read both and trusts no other host, nothing is printed, and
     nothing is left when the job has ended.
     """
     host_key = "mini ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1sVpQmfZ0c5LZ0Zy5p5m1qVJmRr3nq9Wv8m9V0x3yH"
@@ -209,9 +201,7 @@ def test_the_key_is_read_by_this_job_alone(job: Callable[..., Job], key: str) ->
 
 
 def test_a_host_key_is_never_taken_on_trust(job: Callable[..., Job]) -> None:
-    """
-    A key without known hosts ends the job before the night, with an issue.
-    """
+    """A key without known hosts ends the job before the night, with an issue."""
     soak_job = job(secrets__SOAK_SSH_KEY="a key")
 
     done = soak_job.run()
@@ -223,9 +213,7 @@ def test_a_host_key_is_never_taken_on_trust(job: Callable[..., Job]) -> None:
 
 
 def test_without_a_host_nothing_is_done() -> None:
-    """
-    A copy of this repository without a Mac runs no night, at its schedule or by hand.
-    """
+    """A copy of this repository without a Mac runs no night, at its schedule or by hand."""
     (job,) = document(WORKFLOW)["jobs"].values()
 
     assert "${{ inputs.host != '' || vars.SOAK_HOST != '' }}" == job["if"]

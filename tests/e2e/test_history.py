@@ -39,8 +39,8 @@ def result(document: dict[str, Any], metric: str) -> str:
 
 
 def test_history_groups_runs_by_slo(project: ProjectFolder) -> None:
-    """
-    Runs are listed by SLO, oldest first, with ratio and acceptance, and the newest is compared with the previous one.
+    """Runs are listed by SLO, oldest first, with ratio and acceptance, and the newest is compared with the previous
+    one.
     """
     (slo,) = project.run("history", "--json", code=0).document["slos"]
 
@@ -57,9 +57,7 @@ def test_history_groups_runs_by_slo(project: ProjectFolder) -> None:
 
 
 def test_history_says_what_changed_and_draws_a_line_of_each_workload(project: ProjectFolder) -> None:
-    """
-    Each run names its host and what differs from the run before; the terminal has a sparkline with the bound.
-    """
+    """Each run names its host and what differs from the run before; the terminal has a sparkline with the bound."""
     (slo,) = project.run("history", "--json", code=0).document["slos"]
     (bars,) = [line for line in project.run("history", code=0).out.splitlines() if line.startswith("  easy  ")]
 
@@ -75,8 +73,8 @@ def test_history_says_what_changed_and_draws_a_line_of_each_workload(project: Pr
 
 
 def test_history_says_that_the_display_went_to_sleep(project: ProjectFolder) -> None:
-    """
-    It may explain a slow night on a Mac, and the runs can still be compared; an older run that lacks it is no change.
+    """It may explain a slow night on a Mac, and the runs can still be compared; an older run that lacks it is no
+    change.
     """
     for name, display in (("a-first", None), ("b-again", "on"), ("c-slower", "asleep")):
         path = project.path / "runs" / name / "manifest.json"
@@ -92,9 +90,7 @@ def test_history_says_that_the_display_went_to_sleep(project: ProjectFolder) -> 
 
 
 def test_history_is_a_page(project: ProjectFolder) -> None:
-    """
-    `-o history.html` writes a page that loads nothing: a mark a run with its interval, and why a check failed.
-    """
+    """`-o history.html` writes a page that loads nothing: a mark a run with its interval, and why a check failed."""
     failing = {"metric": "ttft_delta", "at_most": -0.5, "why": "as fast as that"}
     slo = tomllib.loads((project.path / "slo.toml").read_text())
     project.write_slo({**slo, "objective": [*slo["objective"], failing], "fallback": {"ladder": ["autoregressive"]}})
@@ -110,9 +106,7 @@ def test_history_is_a_page(project: ProjectFolder) -> None:
 
 
 def test_history_hides_nothing(project: ProjectFolder) -> None:
-    """
-    An unfinished, a changed and an unreadable run are all listed, and none of them is part of a trend.
-    """
+    """An unfinished, a changed and an unreadable run are all listed, and none of them is part of a trend."""
     runs = project.path / "runs"
     (runs / "a-first" / CHECKSUMS).unlink()
     verdict = runs / "b-again" / "verdict.json"
@@ -132,9 +126,7 @@ def test_history_hides_nothing(project: ProjectFolder) -> None:
 
 
 def test_compare_calls_a_difference_only_where_the_intervals_part(project: ProjectFolder) -> None:
-    """
-    The same run again shows no difference; lower acceptance shows as worse, and other differences are named.
-    """
+    """The same run again shows no difference; lower acceptance shows as worse, and other differences are named."""
     document = project.run("compare", "runs/a-first", "runs/b-again", "--json", code=0).document
     worse = project.run("compare", "runs/a-first", "runs/c-slower", "--json", code=0).document
 
@@ -144,9 +136,7 @@ def test_compare_calls_a_difference_only_where_the_intervals_part(project: Proje
 
 
 def test_compare_refuses_another_machine(project: ProjectFolder) -> None:
-    """
-    Runs on different chips are not comparable: the difference is named, no metric is compared, and the code is 3.
-    """
+    """Runs on different chips are not comparable: the difference is named, no metric is compared, and the code is 3."""
     manifest = project.path / "runs" / "c-slower" / "manifest.json"
     document = json.loads(manifest.read_text())
     document["host"]["chip"] = "Apple M9"
@@ -162,9 +152,7 @@ def test_compare_refuses_another_machine(project: ProjectFolder) -> None:
 
 
 def test_compare_fails_on_worse_where_that_is_asked(project: ProjectFolder) -> None:
-    """
-    --fail-on worse ends with 1 for a proven loss and 0 for a gain; without it, both are 0.
-    """
+    """--fail-on worse ends with 1 for a proven loss and 0 for a gain; without it, both are 0."""
     project.run("compare", "runs/a-first", "runs/c-slower", code=0)
     worse = project.run("compare", "runs/a-first", "runs/c-slower", "--fail-on", "worse", code=1).out
     project.run("compare", "runs/a-first", "runs/b-again", "--fail-on", "worse", code=0)
@@ -179,9 +167,7 @@ def test_compare_fails_on_worse_where_that_is_asked(project: ProjectFolder) -> N
 
 
 def test_a_figure_that_went_missing_is_no_good_news(project: ProjectFolder) -> None:
-    """
-    With --fail-on worse a workload that only the first run has ends with 3.
-    """
+    """With --fail-on worse a workload that only the first run has ends with 3."""
     slo = tomllib.loads((project.path / "slo.toml").read_text())
     slo["workload"].append({"name": "hard", "canaries": "hard.jsonl", "speculation": "optional"})
     project.write_slo(slo)
@@ -192,9 +178,7 @@ def test_a_figure_that_went_missing_is_no_good_news(project: ProjectFolder) -> N
 
 
 def test_the_markdown_fits_a_pull_request(project: ProjectFolder) -> None:
-    """
-    The first line is the marker a job finds its comment by; then the result, and a table of the figures.
-    """
+    """The first line is the marker a job finds its comment by; then the result, and a table of the figures."""
     project.run("compare", "runs/a-first", "runs/c-slower", "-o", "c.md", code=0)
 
     marker, _, headline, *rest = (project.path / "c.md").read_text().splitlines()
@@ -217,8 +201,7 @@ def of_backend(project: ProjectFolder, run: str, backend: str, **target: Any) ->
 
 
 def test_frameworks_stand_side_by_side(project: ProjectFolder) -> None:
-    """
-    Backends that serve one model family are compared in one table: absolute speeds are, ratios to their own plain
+    """Backends that serve one model family are compared in one table: absolute speeds are, ratios to their own plain
     decoding are not, and what differs is named.
     """
     of_backend(project, "a-first", "mlx")
@@ -249,9 +232,7 @@ def test_frameworks_stand_side_by_side(project: ProjectFolder) -> None:
 
 @pytest.mark.parametrize("target", [{"architecture": "LlamaForCausalLM"}, {"architecture": None}, {"shape": None}])
 def test_another_model_in_another_backend_is_not_compared(project: ProjectFolder, target: dict[str, Any]) -> None:
-    """
-    Two backends that serve other models, or models whose family is unknown, are not comparable.
-    """
+    """Two backends that serve other models, or models whose family is unknown, are not comparable."""
     of_backend(project, "a-first", "mlx")
     of_backend(project, "b-again", "llama-server", digest="2", **target)
 
@@ -261,9 +242,7 @@ def test_another_model_in_another_backend_is_not_compared(project: ProjectFolder
 
 
 def test_compare_trusts_no_damaged_run(project: ProjectFolder) -> None:
-    """
-    A run whose records were changed is judged again, found incomplete, and not compared.
-    """
+    """A run whose records were changed is judged again, found incomplete, and not compared."""
     soak = project.path / "runs" / "c-slower" / "soak-1.jsonl"
     soak.write_bytes(soak.read_bytes()[:-200])
 
@@ -273,9 +252,7 @@ def test_compare_trusts_no_damaged_run(project: ProjectFolder) -> None:
 
 
 def test_compare_looks_at_workloads_one_by_one(project: ProjectFolder) -> None:
-    """
-    A workload that one run lacks is not compared; the others are.
-    """
+    """A workload that one run lacks is not compared; the others are."""
     slo = tomllib.loads((project.path / "slo.toml").read_text())
     slo["workload"].append({"name": "hard", "canaries": "hard.jsonl", "speculation": "optional"})
     project.write_slo(slo)
@@ -292,8 +269,6 @@ def test_compare_looks_at_workloads_one_by_one(project: ProjectFolder) -> None:
 
 
 def test_a_folder_that_is_not_there_is_code_2(project: ProjectFolder) -> None:
-    """
-    A missing folder of runs, and a folder that is not a run, are exit code 2.
-    """
+    """A missing folder of runs, and a folder that is not a run, are exit code 2."""
     assert "no folder nowhere" in project.run("history", "nowhere", code=2).err
     assert "a folder of" in project.run("compare", "runs", "runs", code=2).err

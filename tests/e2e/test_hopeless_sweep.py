@@ -24,8 +24,8 @@ UNSTABLE = {"modes": [{"share": 0.5, "slower": slower, "arm": "plain"} for slowe
 
 
 def test_a_run_ends_with_a_sweep_that_no_soak_can_mend(scripted: Scripted) -> None:
-    """
-    Where plain decoding has no one speed in every workload, no soak is sent: unproven with the cause, exit code 3, and
+    """Where plain decoding has no one speed in every workload, no soak is sent: unproven with the cause, exit code
+    3, and
     the same verdict from the stored run.
     """
     project = scripted(UNSTABLE, workload=BOTH, soak={"duration": "600 s"})
@@ -41,9 +41,7 @@ def test_a_run_ends_with_a_sweep_that_no_soak_can_mend(scripted: Scripted) -> No
 
 
 def test_a_run_ends_with_its_sweep_where_the_one_workload_that_must_draft_is_hopeless(scripted: Scripted) -> None:
-    """
-    No soak of a workload that may decode plainly is sent for its own sake: the run would stay unproven.
-    """
+    """No soak of a workload that may decode plainly is sent for its own sake: the run would stay unproven."""
     uneven = {f"easy-{number:03}": {"token": "400 ms" if number % 3 == 0 else "100 ms"} for number in range(12)}
     canaries = {"hard-": {"acceptance": 0.05}, **uneven}
     project = scripted({"canaries": canaries}, workload=BOTH, soak={"duration": "600 s"})
@@ -61,9 +59,7 @@ PASSING = {"modes": [mode | {"file": "busy"} for mode in UNSTABLE["modes"]]}
 
 
 def test_a_baseline_that_is_steady_once_more_begins_the_sweep_again(scripted: Scripted) -> None:
-    """
-    What was swept before is set aside, with a finding, and the run is promoted on what was measured since.
-    """
+    """What was swept before is set aside, with a finding, and the run is promoted on what was measured since."""
     project = scripted(PASSING, soak=WHOLE)
     busy = project.path / "busy"
     busy.touch()
@@ -81,8 +77,7 @@ def test_a_baseline_that_is_steady_once_more_begins_the_sweep_again(scripted: Sc
 
 
 def test_a_run_that_ended_with_its_sweep_continues_when_the_machine_is_quiet(scripted: Scripted) -> None:
-    """
-    The command that the end names measures the baseline first: while that is no better the run ends there again, and
+    """The command that the end names measures the baseline first: while that is no better the run ends there again, and
     then it sweeps anew and is promoted.
     """
     project = scripted(PASSING, soak=WHOLE)
@@ -117,9 +112,7 @@ def assert_swept_again(run: Path, attempt: int) -> None:
     ],
 )
 def test_a_run_that_is_killed_while_it_sweeps_again_counts_nothing_of_before(scripted: Scripted, moment: str) -> None:
-    """
-    Whenever it is killed, --resume ends with a whole sweep of after the busy time, or still with none.
-    """
+    """Whenever it is killed, --resume ends with a whole sweep of after the busy time, or still with none."""
     project = scripted(PASSING, soak=WHOLE)
     run, busy = project.path / "run", project.path / "busy"
     busy.touch()
@@ -147,8 +140,8 @@ def test_a_run_that_is_killed_while_it_sweeps_again_counts_nothing_of_before(scr
 
 @pytest.mark.alone  # its program would be the noise of other tests
 def test_other_programs_that_keep_the_machine_busy_are_named(scripted: Scripted) -> None:
-    """
-    Before the first request and before the soak by a line, and by a line and a finding for what they used during each.
+    """Before the first request and before the soak by a line, and by a line and a finding for what they used during
+    each.
     """
     real = {"time": "real", "token": "1 ms", "verify": "1.1 ms", "draft_token": "0.1 ms", "prefill": "1 ms"}
     project = scripted(real, soak={"duration": "1 s"})
@@ -178,9 +171,7 @@ def test_other_programs_that_keep_the_machine_busy_are_named(scripted: Scripted)
 @pytest.mark.mlx
 @pytest.mark.alone
 def test_a_program_that_runs_beside_the_real_pair_is_named_before_the_first_answer(project: ProjectFolder) -> None:
-    """
-    A line says how much it uses, of how many cores, and what to expect; the findings hold what it used meanwhile.
-    """
+    """A line says how much it uses, of how many cores, and what to expect; the findings hold what it used meanwhile."""
     smoke(project, only="json", seconds=2, tokens=24)
     batch_job = project.path / "batch-job"
     batch_job.symlink_to(sys.executable)

@@ -50,8 +50,8 @@ def with_llama_server(home: ProjectFolder) -> ProjectFolder:
 
 @needs_mlx
 def test_the_heaviest_pair_of_the_hub_cache_is_proposed(home: ProjectFolder) -> None:
-    """
-    Target and drafts are found by size and token map, the alien and the damaged one are not taken, and the plan of the
+    """Target and drafts are found by size and token map, the alien and the damaged one are not taken, and the plan
+    of the
     written file has nothing to complain of but this host.
     """
     for name in ("little-target", "little-draft", "little-draft-lite", "little-draft-alien"):
@@ -77,9 +77,7 @@ def test_the_heaviest_pair_of_the_hub_cache_is_proposed(home: ProjectFolder) -> 
 
 
 def test_nothing_is_overwritten_without_force(home: ProjectFolder) -> None:
-    """
-    A file that exists stays as it is, exit code 2, and --force replaces it.
-    """
+    """A file that exists stays as it is, exit code 2, and --force replaces it."""
     path = home.path / "mine.toml"
     path.write_text("mine")
 
@@ -93,17 +91,14 @@ def test_nothing_is_overwritten_without_force(home: ProjectFolder) -> None:
 
 
 def test_what_other_commands_print_as_their_next_runs_twice(home: ProjectFolder) -> None:
-    """
-    Without --output a file that exists stays, and the new one is written beside it under a name that is free.
-    """
+    """Without --output a file that exists stays, and the new one is written beside it under a name that is free."""
     written = [home.run("init", "--json", code=3).document["written"] for _ in range(3)]
 
     assert [FILE, "slos/this-host-2.toml", "slos/this-host-3.toml"] == written
 
 
 def test_without_a_pair_it_says_what_to_fetch(home: ProjectFolder) -> None:
-    """
-    The file names a public pair for machines of this size, the commands that fetch it are printed, and the exit code
+    """The file names a public pair for machines of this size, the commands that fetch it are printed, and the exit code
     is 3: no objective can be checked on this machine yet.
     """
     done = home.run("init", code=3)
@@ -122,9 +117,7 @@ def test_without_a_pair_it_says_what_to_fetch(home: ProjectFolder) -> None:
 
 
 def test_machines_are_listed_by_their_memory() -> None:
-    """
-    Every shipped file that is made for a machine, from the smallest on.
-    """
+    """Every shipped file that is made for a machine, from the smallest on."""
     files = [slo.parse(path.read_text(), path.name) for path in (ROOT / "slos").glob("*-*gb.toml")]
 
     assert [file.name for file in sorted(files, key=lambda machine: machine.host.memory_gb or 0)] == list(
@@ -135,9 +128,7 @@ def test_machines_are_listed_by_their_memory() -> None:
 def test_other_files_beside_the_shipped_ones_do_not_matter(
     home: ProjectFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    In a checkout the folder of SLO files is its owner's, too: a broken one, or an earlier proposal, is not read.
-    """
+    """In a checkout the folder of SLO files is its owner's, too: a broken one, or an earlier proposal, is not read."""
     for folder in ("canaries", "slos"):
         shutil.copytree(ROOT / folder, home.path / folder)
     monkeypatch.setattr(inputs, "shipped_folder", lambda folder: home.path / folder)
@@ -150,9 +141,7 @@ def test_other_files_beside_the_shipped_ones_do_not_matter(
 
 
 def test_files_of_lm_studio_and_ollama_make_a_pair_for_llama_server(with_llama_server: ProjectFolder) -> None:
-    """
-    GGUF files are paired across stores by their names there, and the server is taken at its word on acceptance.
-    """
+    """GGUF files are paired across stores by their names there, and the server is taken at its word on acceptance."""
     project = with_llama_server
     for name in ("little-target", "little-draft"):
         write_gguf.write(MODELS / name, project.path / f"{name}.gguf")
@@ -174,8 +163,8 @@ def test_files_of_lm_studio_and_ollama_make_a_pair_for_llama_server(with_llama_s
 
 @needs_mlx
 def test_the_same_model_in_two_stores_is_taken_once(home: ProjectFolder) -> None:
-    """
-    A copy of LM Studio's of what the hub cache has is left out, and so is one in the folder models: ids of the hub mean
+    """A copy of LM Studio's of what the hub cache has is left out, and so is one in the folder models: ids of the
+    hub mean
     the same on every machine.
     """
     for name in ("little-target", "little-draft"):
@@ -194,8 +183,7 @@ def test_the_same_model_in_two_stores_is_taken_once(home: ProjectFolder) -> None
 
 @needs_mlx
 def test_a_pair_that_is_named_is_written(home: ProjectFolder) -> None:
-    """
-    `--target` and `--draft` decide the pair; paths of the current folder become relative to the file, all drafts are
+    """`--target` and `--draft` decide the pair; paths of the current folder become relative to the file, all drafts are
     swept, heaviest first, and the commands for other backends name the pair, too. `try` and `doctor` see the same pair.
     """
     (home.path / "models").symlink_to(MODELS)
@@ -224,9 +212,7 @@ def test_a_pair_that_is_named_is_written(home: ProjectFolder) -> None:
 
 
 def test_the_pair_of_lm_studio_is_named_for_it(home: ProjectFolder) -> None:
-    """
-    `--backend lmstudio` takes a pair of its own store into the example of its server, and says that it is one.
-    """
+    """`--backend lmstudio` takes a pair of its own store into the example of its server, and says that it is one."""
     for name in ("little-target", "little-draft"):
         laid_out.lm_studio(home.path, f"maker/{name}", MODELS / name)
 
@@ -238,8 +224,8 @@ def test_the_pair_of_lm_studio_is_named_for_it(home: ProjectFolder) -> None:
 
 
 def test_a_pair_without_its_server_waits_for_it(home: ProjectFolder) -> None:
-    """
-    Where only the backend is missing, the file names the pair that is here and the command that installs the backend.
+    """Where only the backend is missing, the file names the pair that is here and the command that installs the
+    backend.
     """
     for name in ("little-target", "little-draft"):
         write_gguf.write(MODELS / name, home.path / f"{name}.gguf")
@@ -254,9 +240,7 @@ def test_a_pair_without_its_server_waits_for_it(home: ProjectFolder) -> None:
 
 @needs_mlx
 def test_models_that_can_not_be_drafted_for_are_left_out(home: ProjectFolder) -> None:
-    """
-    Windows, foreign quantisations and folders without a tokenizer are named with the reason.
-    """
+    """Windows, foreign quantisations and folders without a tokenizer are named with the reason."""
     config = (MODELS / "little-draft" / "config.json").read_text()
     kinds = {"windowed": '"sliding_window": 64,', "gptq": '"quantization_config": {"quant_method": "gptq"},'}
     for name, more in kinds.items():
@@ -280,8 +264,8 @@ def test_models_that_can_not_be_drafted_for_are_left_out(home: ProjectFolder) ->
 
 @needs_mlx
 def test_canaries_are_named_and_the_schema_is_relative(home: ProjectFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The written file names canary sets, wherever gatekeeper is installed; in a checkout it names the schema, relatively.
+    """The written file names canary sets, wherever gatekeeper is installed; in a checkout it names the schema,
+    relatively.
     """
     for name in ("little-target", "little-draft"):
         laid_out.hub(home.path, f"org/{name}", MODELS / name)
@@ -301,8 +285,7 @@ def test_canaries_are_named_and_the_schema_is_relative(home: ProjectFolder, monk
 
 @needs_mlx
 def test_a_mac_is_written_down_as_it_names_itself(home: ProjectFolder) -> None:
-    """
-    Chip, memory, the system's major version and mains power stand in [host]; what a Mac shows, heat included, is
+    """Chip, memory, the system's major version and mains power stand in [host]; what a Mac shows, heat included, is
     promised. The tools are small scripts that print what those of a Mac print.
     """
     for name in ("little-target", "little-draft"):
@@ -323,9 +306,7 @@ def test_a_mac_is_written_down_as_it_names_itself(home: ProjectFolder) -> None:
 
 @needs_mlx
 def test_a_virtual_mac_is_named_before_anything_is_measured(home: ProjectFolder) -> None:
-    """
-    doctor, init and plan say at once that it certifies nothing, and what to do.
-    """
+    """doctor, init and plan say at once that it certifies nothing, and what to do."""
     for name in ("little-target", "little-draft"):
         laid_out.hub(home.path, f"org/{name}", MODELS / name)
     virtual = home.with_environment(
@@ -341,9 +322,7 @@ def test_a_virtual_mac_is_named_before_anything_is_measured(home: ProjectFolder)
 
 @needs_mlx
 def test_a_pair_that_the_gpu_may_not_hold_is_not_proposed(home: ProjectFolder) -> None:
-    """
-    What the GPU may wire is less than what is free: a pair beyond it would be refused by the plan.
-    """
+    """What the GPU may wire is less than what is free: a pair beyond it would be refused by the plan."""
     for name in ("little-target", "little-draft"):
         laid_out.hub(home.path, f"org/{name}", MODELS / name)
     mini = home.with_environment(**mac(home.path / "tools", sysctl=mac_tools.sysctl_script(iogpu__wired_limit_mb="1")))
@@ -355,9 +334,7 @@ def test_a_pair_that_the_gpu_may_not_hold_is_not_proposed(home: ProjectFolder) -
 
 @needs_mlx
 def test_what_a_mac_does_not_show_is_not_said_to_be_free(home: ProjectFolder) -> None:
-    """
-    Where vm_stat prints what nothing reads, what is available is unknown, not all of the memory.
-    """
+    """Where vm_stat prints what nothing reads, what is available is unknown, not all of the memory."""
     mini = home.with_environment(**mac(home.path / "tools", vm_stat="echo Statistik"))
 
     document = mini.run("init", "--json", code=3).document
@@ -367,8 +344,8 @@ def test_what_a_mac_does_not_show_is_not_said_to_be_free(home: ProjectFolder) ->
 
 @needs_mlx
 def test_first_token_and_memory_are_promised_with_a_control(home: ProjectFolder) -> None:
-    """
-    The written file bounds the first token, the footprint and its growth, and has a workload on which no draft helps.
+    """The written file bounds the first token, the footprint and its growth, and has a workload on which no draft
+    helps.
     """
     for name in ("little-target", "little-draft"):
         laid_out.hub(home.path, f"org/{name}", MODELS / name)
@@ -389,8 +366,7 @@ def test_first_token_and_memory_are_promised_with_a_control(home: ProjectFolder)
 
 @pytest.mark.parametrize("backend", ["mlx-server", "llama-server", "mtplx", "dflash-mlx", "lmstudio", "ollama"])
 def test_a_file_for_another_backend_is_planned(home: ProjectFolder, backend: str) -> None:
-    """
-    `--backend` writes a file for that system, whether or not it is installed, which plan reads; the code is 3.
+    """`--backend` writes a file for that system, whether or not it is installed, which plan reads; the code is 3.
 
     Where releases are known to change answers with the prompt cache on, it says which, and proposes to deploy without.
     """
@@ -406,9 +382,7 @@ def test_a_file_for_another_backend_is_planned(home: ProjectFolder, backend: str
 
 
 def test_a_backend_without_a_proposal_is_refused(home: ProjectFolder) -> None:
-    """
-    Exit code 2, with the backends that init writes files for.
-    """
+    """Exit code 2, with the backends that init writes files for."""
     refused = home.run("init", "--backend", "mlx-servr", code=2)
 
     assert "'mlx-server'?" in refused.err
@@ -416,8 +390,8 @@ def test_a_backend_without_a_proposal_is_refused(home: ProjectFolder) -> None:
 
 @needs_mlx
 def test_a_pair_that_does_not_fit_now_is_not_proposed(home: ProjectFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Only the memory that is available now counts: a pair of the hub is proposed instead. Where the one that is here fits
+    """Only the memory that is available now counts: a pair of the hub is proposed instead. Where the one that is
+    here fits
     into the machine, programs are to be closed, and init run again; it is not for a larger machine.
     """
     for name in ("little-target", "little-draft"):
@@ -437,9 +411,7 @@ def test_a_pair_that_does_not_fit_now_is_not_proposed(home: ProjectFolder, monke
 
 
 def test_one_odd_model_does_not_hide_the_others(home: ProjectFolder) -> None:
-    """
-    Whatever lies in a cache is listed with what is wrong with it.
-    """
+    """Whatever lies in a cache is listed with what is wrong with it."""
     for number, (file, content) in enumerate(
         [("chat_template.jinja", b"\xff\xfe"), ("config.json", b'{"quantization": 3}'), ("tokenizer.json", b"[]")]
     ):
@@ -455,9 +427,7 @@ def test_one_odd_model_does_not_hide_the_others(home: ProjectFolder) -> None:
 
 
 def test_a_link_that_leads_nowhere_is_a_file_too(home: ProjectFolder) -> None:
-    """
-    Nothing is written through a link to a place that is not there yet.
-    """
+    """Nothing is written through a link to a place that is not there yet."""
     (home.path / "link.toml").symlink_to(home.path / "elsewhere.toml")
 
     home.run("init", "-o", "link.toml", code=2)
@@ -466,9 +436,7 @@ def test_a_link_that_leads_nowhere_is_a_file_too(home: ProjectFolder) -> None:
 
 
 def test_a_place_that_can_not_be_written_is_said(home: ProjectFolder) -> None:
-    """
-    Exit code 4, with the path.
-    """
+    """Exit code 4, with the path."""
     (home.path / "file").write_text("")
 
     done = home.run("init", "-o", "file/slo.toml", code=4)

@@ -37,8 +37,7 @@ def lines(path: Path) -> list[str]:
 def test_an_interrupt_is_130_and_resumable(
     scripted: Scripted, ended: Ended, number: signal.Signals, options: list[str]
 ) -> None:
-    """
-    Ctrl-C or SIGTERM during the soak ends with 130; --resume keeps what was measured and reaches a verdict.
+    """Ctrl-C or SIGTERM during the soak ends with 130; --resume keeps what was measured and reaches a verdict.
 
     The live page ends with the run.
     """
@@ -73,8 +72,7 @@ def test_an_interrupt_is_130_and_resumable(
 def test_an_interrupted_stage_continues_as_its_hint_says(
     scripted: Scripted, ended: Ended, words: tuple[str, ...], file: str, outcome: str
 ) -> None:
-    """
-    Ctrl-C in a single stage prints the command that continues it, and that command reaches a verdict; a soak alone
+    """Ctrl-C in a single stage prints the command that continues it, and that command reaches a verdict; a soak alone
     stays one, and is not swept.
     """
     project = scripted(workload=BOTH)
@@ -95,9 +93,7 @@ def test_an_interrupted_stage_continues_as_its_hint_says(
 
 @pytest.mark.parametrize("stage", ["baseline.jsonl", "soak-1.jsonl"])
 def test_a_killed_gate_loses_at_most_the_answer_in_flight(scripted: Scripted, stage: str) -> None:
-    """
-    Kill -9 in the sweep or in the soak: every whole record stays, and the resumed run ends as any other.
-    """
+    """Kill -9 in the sweep or in the soak: every whole record stays, and the resumed run ends as any other."""
     project = scripted()
     file = project.path / "run" / stage
     process = project.held(f"run/{stage}", after=3).start("certify", "slo.toml", "--out", "run")
@@ -115,9 +111,7 @@ def test_a_killed_gate_loses_at_most_the_answer_in_flight(scripted: Scripted, st
 
 
 def test_an_unfinished_run_is_unproven(scripted: Scripted) -> None:
-    """
-    Judging what a killed run left says unproven, with what is missing, and never more.
-    """
+    """Judging what a killed run left says unproven, with what is missing, and never more."""
     project = scripted()
     process = project.held("run/soak-1.jsonl", after=5).start("certify", "slo.toml", "--out", "run")
     until(lambda: len(lines(project.path / "run" / "soak-1.jsonl")) > 5)
@@ -130,9 +124,7 @@ def test_an_unfinished_run_is_unproven(scripted: Scripted) -> None:
 
 
 def test_a_second_gate_is_locked_out(scripted: Scripted, ended: Ended) -> None:
-    """
-    Two processes never write one run directory.
-    """
+    """Two processes never write one run directory."""
     project = scripted()
     process = project.held("run/baseline.jsonl", after=2).start("certify", "slo.toml", "--out", "run")
     until((project.path / "run" / "baseline.jsonl").exists)
@@ -145,9 +137,7 @@ def test_a_second_gate_is_locked_out(scripted: Scripted, ended: Ended) -> None:
 
 
 def test_a_changed_slo_is_not_resumed(scripted: Scripted, ended: Ended) -> None:
-    """
-    A verdict cannot rest on two states of the inputs: a changed SLO file asks for a new run.
-    """
+    """A verdict cannot rest on two states of the inputs: a changed SLO file asks for a new run."""
     project = scripted()
     process = project.held("run/baseline.jsonl", after=2).start("certify", "slo.toml", "--out", "run")
     until(lambda: len(lines(project.path / "run" / "baseline.jsonl")) > 2)
@@ -162,9 +152,7 @@ def test_a_changed_slo_is_not_resumed(scripted: Scripted, ended: Ended) -> None:
 
 
 def test_a_run_is_not_resumed_on_another_host(scripted: Scripted, ended: Ended) -> None:
-    """
-    A verdict cannot rest on two machines: a host fact that is not as frozen ends the resumption with code 3.
-    """
+    """A verdict cannot rest on two machines: a host fact that is not as frozen ends the resumption with code 3."""
     project = scripted()
     process = project.held("run/baseline.jsonl", after=2).start("certify", "slo.toml", "--out", "run")
     until(lambda: len(lines(project.path / "run" / "baseline.jsonl")) > 2)
@@ -182,9 +170,7 @@ def test_a_run_is_not_resumed_on_another_host(scripted: Scripted, ended: Ended) 
 
 
 def test_two_runs_never_measure_at_once(scripted: Scripted, ended: Ended) -> None:
-    """
-    While a run measures, another one, a sweep, a soak and a probe are refused with its owner.
-    """
+    """While a run measures, another one, a sweep, a soak and a probe are refused with its owner."""
     project = scripted(REAL_TIME)
     process = project.held("run/baseline.jsonl", after=2).start("certify", "slo.toml", "--out", "run")
     until((project.path / "run" / "baseline.jsonl").exists)
@@ -208,9 +194,7 @@ def test_two_runs_never_measure_at_once(scripted: Scripted, ended: Ended) -> Non
 
 
 def test_resuming_a_finished_run_measures_nothing(scripted: Scripted) -> None:
-    """
-    --resume on a finished run judges it again and gives the same verdict.
-    """
+    """--resume on a finished run judges it again and gives the same verdict."""
     project = scripted()
     first = project.run("certify", "slo.toml", "--out", "run", "--json", code=0)
     before = (project.path / "run" / "soak-1.jsonl").read_bytes()
@@ -242,9 +226,7 @@ def _garble(path: Path, dice: random.Random) -> None:
 
 
 def test_damaged_records_are_never_better_than_unproven(scripted: Scripted) -> None:
-    """
-    Any record file cut, deleted, garbled or short of a line: judge never ends in code 0, and promotes nothing.
-    """
+    """Any record file cut, deleted, garbled or short of a line: judge never ends in code 0, and promotes nothing."""
     project = scripted()
     project.run("certify", "slo.toml", "--out", "run", code=0)
     dice = random.Random(5)
@@ -263,9 +245,7 @@ def test_damaged_records_are_never_better_than_unproven(scripted: Scripted) -> N
 
 
 def test_new_checksums_do_not_hide_a_missing_record(scripted: Scripted) -> None:
-    """
-    With SHA256SUMS written again, a missing line is found by the closing count.
-    """
+    """With SHA256SUMS written again, a missing line is found by the closing count."""
     project = scripted()
     project.run("certify", "slo.toml", "--out", "run", code=0)
     _drop_a_line(project.path / "run" / "soak-1.jsonl", random.Random(1))

@@ -45,9 +45,7 @@ def slo(folder: ProjectFolder, objective: dict[str, Any] = OBJECTIVE, **subject:
 @pytest.mark.parametrize("program", ["python3", "server", "script.py"])
 @pytest.mark.parametrize("backend", PROGRAMS)
 def test_no_program_is_started(project: ProjectFolder, backend: str, program: str) -> None:
-    """
-    The file is checked, and the program that it names leaves no mark.
-    """
+    """The file is checked, and the program that it names leaves no mark."""
     slo(project, backend=backend, program=[str(project.path / program)])
 
     project.run("plan", "--lint", "slo.toml", code=0)
@@ -58,9 +56,7 @@ def test_no_program_is_started(project: ProjectFolder, backend: str, program: st
 @pytest.mark.parametrize("program", ["python3", "server"])
 @pytest.mark.parametrize("backend", COMMANDS)
 def test_no_command_is_started(project: ProjectFolder, backend: str, program: str) -> None:
-    """
-    Nor do its commands; a worker's greeting is not asked for.
-    """
+    """Nor do its commands; a worker's greeting is not asked for."""
     port = [] if backend == "worker" else ["{port}"]
     command = [str(project.path / program), "-m", "x", *port, "{target}", "{draft}"]
     plain: dict[str, Any] = {} if backend == "worker" else {"plain_command": [str(project.path / program), *port]}
@@ -72,9 +68,7 @@ def test_no_command_is_started(project: ProjectFolder, backend: str, program: st
 
 
 def test_a_worker_that_is_not_started_is_checked_for_what_none_can_prove(project: ProjectFolder) -> None:
-    """
-    An objective that no system could ever prove is wrong of a worker, too.
-    """
+    """An objective that no system could ever prove is wrong of a worker, too."""
     impossible = {"metric": "canary_pass_rate", "at_least": 1.5, "why": "more than all"}
     slo(project, impossible, backend="worker", command=["./server", "{target}", "{draft}"])
 
@@ -90,9 +84,7 @@ class _Counting(QuietHandler):
 
 
 def test_no_address_is_fetched(project: ProjectFolder) -> None:
-    """
-    A server that the file names by its address is not asked for its version.
-    """
+    """A server that the file names by its address is not asked for its version."""
     with BackgroundServer(_Counting) as server:
         slo(project, backend="sglang", url=server.url, plain_url=server.url)
         project.run("plan", "--lint", "slo.toml", code=0)
@@ -102,9 +94,7 @@ def test_no_address_is_fetched(project: ProjectFolder) -> None:
 
 @pytest.mark.parametrize("backend", ["llama-server", "worker"])
 def test_a_plan_for_other_hosts_starts_nothing_here(project: ProjectFolder, backend: str) -> None:
-    """
-    `fleet plan` expects a time without the version of a program or the greeting of a worker.
-    """
+    """`fleet plan` expects a time without the version of a program or the greeting of a worker."""
     words = [str(project.path / "server")]
     started = {"command": [*words, "{target}", "{draft}"]} if backend == "worker" else {"program": words}
     slo(project, backend=backend, **started)  # type: ignore[arg-type]
@@ -116,9 +106,7 @@ def test_a_plan_for_other_hosts_starts_nothing_here(project: ProjectFolder, back
 
 
 def test_plan_says_what_it_starts(project: ProjectFolder) -> None:
-    """
-    Without --lint the program is started for its version, as the help says.
-    """
+    """Without --lint the program is started for its version, as the help says."""
     slo(project, backend="llama-server", program=[str(project.path / "server")])
 
     project.run("plan", "slo.toml")

@@ -46,9 +46,7 @@ def fake(tmp_path: Path) -> str:
 
 @pytest.mark.slow
 def test_the_real_server_is_soaked(project: ProjectFolder) -> None:
-    """
-    The real llama-server on the little pair as GGUF: lossless, and its acceptance judged by claims that add up.
-    """
+    """The real llama-server on the little pair as GGUF: lossless, and its acceptance judged by claims that add up."""
     smoke(project, llama_server(), args=["--threads", "1", "--ctx-size", "2048", "--parallel", "1"])
 
     # It may be slower on a busy machine, where certify would choose plain decoding.
@@ -66,8 +64,8 @@ def test_the_real_server_is_soaked(project: ProjectFolder) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_draft_that_ends_where_it_is_unsure_on_the_real_server(project: ProjectFolder) -> None:
-    """
-    With draft_p_min the real llama-server ends drafts at different lengths, so more of what it drafts is accepted.
+    """With draft_p_min the real llama-server ends drafts at different lengths, so more of what it drafts is
+    accepted.
     """
     smoke(project, llama_server(), args=["--threads", "1", "--ctx-size", "2048", "--parallel", "1"])
     slo = tomllib.loads((project.path / "slo.toml").read_text())
@@ -91,8 +89,8 @@ def test_a_draft_that_ends_where_it_is_unsure_on_the_real_server(project: Projec
 
 
 def test_the_manifest_names_the_file_and_the_build(project: ProjectFolder, fake: str) -> None:
-    """
-    The manifest holds the checksum and the header's facts of a GGUF target, the program's version, and whose times the
+    """The manifest holds the checksum and the header's facts of a GGUF target, the program's version, and whose
+    times the
     arrivals have.
     """
     smoke(project, fake)
@@ -119,9 +117,7 @@ def test_the_manifest_names_the_file_and_the_build(project: ProjectFolder, fake:
 def test_what_cannot_be_certified_is_refused(
     project: ProjectFolder, fake: str, changes: dict[str, Any], says: str
 ) -> None:
-    """
-    A truncated file, a foreign or missing draft, uncounted and invented acceptance: exit code 2, no run.
-    """
+    """A truncated file, a foreign or missing draft, uncounted and invented acceptance: exit code 2, no run."""
     smoke(project, fake, **changes)
     content = (project.path / "little-target.gguf").read_bytes()
     (project.path / "cut.gguf").write_bytes(content[:-1000])

@@ -36,9 +36,7 @@ def write_log(folder: Path, *lines: dict[str, Any] | str) -> None:
 
 
 def test_a_log_is_covered_as_the_proxy_decides(finished: Scripted) -> None:
-    """
-    A request counts as covered before the run if, and only if, the proxy would draft it after the run.
-    """
+    """A request counts as covered before the run if, and only if, the proxy would draft it after the run."""
     project = finished()
     routes = RequestRoutes(lambda: 1.0)
     policy = policies.parse((project.path / "run" / "policy.toml").read_text(), "policy.toml")
@@ -59,9 +57,7 @@ def test_a_log_is_covered_as_the_proxy_decides(finished: Scripted) -> None:
 
 
 def test_the_plan_says_what_share_of_a_log_is_covered(scripted: Scripted) -> None:
-    """
-    In one sentence, with the model that clients must name; then the reasons. What cannot be read is not covered.
-    """
+    """In one sentence, with the model that clients must name; then the reasons. What cannot be read is not covered."""
     project = scripted()
     named = CANARY | {"model": "gpt-4o"}
     write_log(project.path, CANARY, {"request": named}, "no request", CANARY | {"temperature": 0.7})
@@ -75,9 +71,7 @@ def test_the_plan_says_what_share_of_a_log_is_covered(scripted: Scripted) -> Non
 
 
 def test_without_a_log_the_plan_says_how_to_find_out(scripted: Scripted) -> None:
-    """
-    The printed command runs; a log that is missing, or empty, is an error that names it.
-    """
+    """The printed command runs; a log that is missing, or empty, is an error that names it."""
     project = scripted()
 
     planned = project.run("plan", "slo.toml", code=0)

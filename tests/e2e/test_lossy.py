@@ -61,9 +61,7 @@ def answering(*words: str, **variables: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("words", [("plan", "slo.toml"), ("certify", "slo.toml", "--out", "run", "--quiet")])
 def test_no_command_measures_with_a_lossy_option(project: ProjectFolder, words: tuple[str, ...]) -> None:
-    """
-    `plan` and `certify` end with 2 and name the option, its place, what it does and what to remove.
-    """
+    """`plan` and `certify` end with 2 and name the option, its place, what it does and what to remove."""
     refused = written(project, "vllm", args=FLY).run(*words, code=2)
 
     message, _, hint = " ".join(refused.err.split()).removeprefix("gatekeeper: ").partition(" hint: ")
@@ -73,8 +71,8 @@ def test_no_command_measures_with_a_lossy_option(project: ProjectFolder, words: 
 
 
 def test_doctor_names_a_variable_that_makes_speculation_lossy(project: ProjectFolder) -> None:
-    """
-    A variable that started servers would inherit is named with the servers it concerns and how to unset it; exit 2.
+    """A variable that started servers would inherit is named with the servers it concerns and how to unset it; exit
+    2.
     """
     lossy = project.with_environment(SGLANG_SIMULATE_ACC_LEN="3.5")
 
@@ -91,9 +89,7 @@ def test_doctor_names_a_variable_that_makes_speculation_lossy(project: ProjectFo
     [pytest.param(("plan", "slo.toml"), marks=pytest.mark.nightly), ("certify", "slo.toml", "--out", "run", "--quiet")],
 )
 def test_a_running_server_is_refused_by_how_it_was_started(project: ProjectFolder, words: tuple[str, ...]) -> None:
-    """
-    A server that is attached to shows a lossy option on its command line: exit 2, and no request is sent.
-    """
+    """A server that is attached to shows a lossy option on its command line: exit 2, and no request is sent."""
     with answering("--pflash", "always") as lossy, answering() as plain:
         refused = written(project, "openai", url=lossy, plain_url=plain).run(*words, code=2)
 
@@ -103,9 +99,7 @@ def test_a_running_server_is_refused_by_how_it_was_started(project: ProjectFolde
 
 @pytest.mark.parametrize("backend", ["dflash-mlx", "ddtree"])
 def test_sampling_is_refused_of_a_server_that_decodes_greedily(project: ProjectFolder, backend: str) -> None:
-    """
-    dflash-mlx and DDTree answer greedily at any temperature: an SLO above 0 is refused before a request is sent.
-    """
+    """dflash-mlx and DDTree answer greedily at any temperature: an SLO above 0 is refused before a request is sent."""
     with RecordedServer(PROTOCOLS[backend], drafting=True) as server:
         sampled = written(project, backend, temperature=0.7, url=server.url, plain_url=server.url)
         planned = sampled.run("plan", "slo.toml", code=2)
@@ -117,9 +111,7 @@ def test_sampling_is_refused_of_a_server_that_decodes_greedily(project: ProjectF
 
 
 def test_an_older_certificate_of_a_lossy_server_is_not_admitted(project: ProjectFolder) -> None:
-    """
-    `admit` refuses an SLO with a lossy option, whatever an older gatekeeper certified of it.
-    """
+    """`admit` refuses an SLO with a lossy option, whatever an older gatekeeper certified of it."""
     (project.path / "runs").mkdir()
 
     refused = written(project, "vllm", args=FLY).run("admit", "slo.toml", "--runs", "runs", "--json", code=3).document
@@ -135,9 +127,7 @@ def test_an_older_certificate_of_a_lossy_server_is_not_admitted(project: Project
 def test_a_deployed_server_is_compared(
     tmp_path: Path, words: tuple[str, ...], variables: dict[str, str], lossy: bool
 ) -> None:
-    """
-    For `admit --url` a running server with a lossy option differs from what was certified.
-    """
+    """For `admit --url` a running server with a lossy option differs from what was certified."""
     with answering(*words, **variables) as url:
         deployed = Deployed.served(tmp_path, url)
         compared = check_server(deployed.path / "run", deployed.path / "slo.toml", Address(url))
@@ -149,9 +139,7 @@ def test_a_deployed_server_is_compared(
 
 @pytest.mark.nightly
 def test_a_watch_turns_off_a_server_with_a_lossy_option(tmp_path: Path) -> None:
-    """
-    The route is off for as long as the server that answers has the option, and the change names it.
-    """
+    """The route is off for as long as the server that answers has the option, and the change names it."""
     with answering("--pflash", "auto") as url:
         deployed = Deployed.served(tmp_path, url)
         code, output = deployed.watch(2)
@@ -163,9 +151,7 @@ def test_a_watch_turns_off_a_server_with_a_lossy_option(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_a_plain_server_with_a_lossy_option_is_no_baseline(tmp_path: Path) -> None:
-    """
-    A watch or a proxy with such a server at --plain-url does not begin: its answers are not plain decoding's.
-    """
+    """A watch or a proxy with such a server at --plain-url does not begin: its answers are not plain decoding's."""
     with Answering() as server, answering("--pflash", "auto") as plain:
         Deployed.served(tmp_path, server.url)
         where = f"--url {server.url} --plain-url {plain} --listen 127.0.0.1:0"

@@ -114,9 +114,7 @@ def shipped(*, only: str | None = None, first: int | None = None, **soak: str) -
 
 
 def test_the_shipped_slo_can_be_met(project: ProjectFolder) -> None:
-    """
-    A server and a host that meet every bound of slos/m4-24gb.toml end in code 0, and each objective has passed.
-    """
+    """A server and a host that meet every bound of slos/m4-24gb.toml end in code 0, and each objective has passed."""
     run = placed(project, shipped(), {})
 
     run.run("certify", "slo.toml", "--out", "run", code=0)
@@ -164,9 +162,7 @@ EVERY_TIME = {"ttft_delta", "tool_call_pass_delta at_least"}
     [pytest.param(metric, marks=[] if metric in EVERY_TIME else [pytest.mark.nightly]) for metric in BROKEN],
 )
 def test_each_broken_bound_grades_its_workload_back(project: ProjectFolder, objective: str) -> None:
-    """
-    A server that misses one objective ends in plain decoding for it: code 1 where speculation was required.
-    """
+    """A server that misses one objective ends in plain decoding for it: code 1 where speculation was required."""
     only, truth = BROKEN[objective]
     slo = shipped(only=only)
     # A soak of plain decoding has no baseline requests, and the stand-in's constant power confirms nothing.
@@ -187,9 +183,7 @@ def test_each_broken_bound_grades_its_workload_back(project: ProjectFolder, obje
 
 
 def test_acceptance_that_falls_during_the_soak_grades_back(project: ProjectFolder) -> None:
-    """
-    Three windows in a row below 0.40 break acceptance_window_min, although the median answer is still above 0.55.
-    """
+    """Three windows in a row below 0.40 break acceptance_window_min, although the median answer is still above 0.55."""
     run = placed(project, shipped(only="json", duration="600 s", window="60 s"), {})
     run.run("certify", "slo.toml", "--only", "sweep", "--out", "sweep", code=0)
     swept = [record for path in (run.path / "sweep").glob("*.jsonl") for record in records(path) if "answer" in record]
@@ -210,9 +204,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 def test_a_host_that_misses_an_objective_fails_the_run(project: ProjectFolder) -> None:
-    """
-    Tools that show 9 GB of headroom send every workload down to plain decoding, and then the run fails: code 1.
-    """
+    """Tools that show 9 GB of headroom send every workload down to plain decoding, and then the run fails: code 1."""
     little = {**HEALTHY, "File_backed_pages": 445_000, "Pages_inactive": 235_000}
     slo = shipped(only="tools", first=20)
     run = placed(project, slo, {}, vm_stat=prints(mac_tools.vm_stat(**little)))
@@ -255,8 +247,8 @@ def working_gpu(at: int, sample: dict[str, Any]) -> None:
 
 
 def test_each_broken_host_bound_fails_a_plain_run(project: ProjectFolder) -> None:
-    """
-    A run that decodes plainly is unproven where the GPU's power is stuck, and passes where it moves. With the samples
+    """A run that decodes plainly is unproven where the GPU's power is stuck, and passes where it moves. With the
+    samples
     of one bound changed it fails for that alone.
     """
     run = placed(project, shipped(only="tools"), {"acceptance": 0.0})
@@ -281,8 +273,8 @@ def test_each_broken_host_bound_fails_a_plain_run(project: ProjectFolder) -> Non
 
 
 def test_energy_by_a_dead_counter_is_unproven(project: ProjectFolder) -> None:
-    """
-    On a Mac whose processor's power counter reads 0 under load, the energy of a token is unproven and says why; by the
+    """On a Mac whose processor's power counter reads 0 under load, the energy of a token is unproven and says why;
+    by the
     power of the whole machine it is judged, and the check names the tool.
     """
     line = json.dumps(mac_tools.macmon("0.8", cpu=0.0, gpu=47.5, system=92.0))
@@ -308,9 +300,7 @@ def test_energy_by_a_dead_counter_is_unproven(project: ProjectFolder) -> None:
 
 
 def test_every_shipped_bound_is_broken_above() -> None:
-    """
-    These tests cover every objective of the shipped file.
-    """
+    """These tests cover every objective of the shipped file."""
     objectives = {objective["metric"] for objective in SHIPPED["objective"]}
 
     broken = {name.split()[0] for name in BROKEN} | set(HOST) | {"acceptance_window_min"}

@@ -117,17 +117,13 @@ def project(scripted: Callable[..., ProjectFolder]) -> ProjectFolder:
 
 
 def test_the_file_without_a_mistake_is_planned(project: ProjectFolder) -> None:
-    """
-    Each mistake below is the only one.
-    """
+    """Each mistake below is the only one."""
     project.run("plan", "slo.toml", code=0)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_named_with_its_line_and_the_next_step(project: ProjectFolder, mistake: str) -> None:
-    """
-    Exit code 2; file, line and key of the mistake, and a hint what to write instead.
-    """
+    """Exit code 2; file, line and key of the mistake, and a hint what to write instead."""
     (project.path / "folder").mkdir()
     old, new, says, hint, *elsewhere = MISTAKES[mistake]
     assert GOOD.count(old) == 1
@@ -171,9 +167,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("mistake", COMMANDS)
 def test_a_mistake_on_the_command_line_has_a_next_step(project: ProjectFolder, mistake: str) -> None:
-    """
-    Exit code 2; what is wrong in the words of the person who typed it, and what to type instead.
-    """
+    """Exit code 2; what is wrong in the words of the person who typed it, and what to type instead."""
     (project.path / "prompt.jsonl").write_text('{"id": "a", "prompt": "hello"}\n')
     (project.path / "key.jsonl").write_text(
         '{"id": "a", "messages": [{"role": "user", "content": "x"}], "max_token": 5}\n'
@@ -199,9 +193,7 @@ WRONG_FILES: dict[str, tuple[bytes, str, str]] = {
 
 @pytest.mark.parametrize("mistake", WRONG_FILES)
 def test_canaries_of_another_kind_are_refused(project: ProjectFolder, mistake: str) -> None:
-    """
-    Canaries that are no text or no JSON lines: exit code 2, and what the file should hold.
-    """
+    """Canaries that are no text or no JSON lines: exit code 2, and what the file should hold."""
     content, says, hint = WRONG_FILES[mistake]
     (project.path / "x.jsonl").write_bytes(content)
     (project.path / "slo.toml").write_text(GOOD.replace("easy.jsonl", "x.jsonl"))
@@ -225,9 +217,7 @@ BOUNDS = {
 
 @pytest.mark.parametrize("mistake", BOUNDS)
 def test_a_bound_that_anything_meets_is_noted(project: ProjectFolder, mistake: str) -> None:
-    """
-    A number in another unit than was meant, or the other bound, is planned, and a note says what it means.
-    """
+    """A number in another unit than was meant, or the other bound, is planned, and a note says what it means."""
     bound, means, instead = BOUNDS[mistake]
     (project.path / "slo.toml").write_text(f"{GOOD}[[objective]]\n{bound}\nwhy = 'x'\n")
 
@@ -256,9 +246,7 @@ IN_A_RUN = {
 
 
 def test_what_lies_in_a_run_is_no_input_and_no_output(demo: ProjectFolder) -> None:
-    """
-    A part of a run given for something else is exit code 2 with what was meant; nothing in the run is replaced.
-    """
+    """A part of a run given for something else is exit code 2 with what was meant; nothing in the run is replaced."""
     files = {path: path.read_bytes() for path in (demo.path / "run").rglob("*") if path.is_file()}
 
     for mistake, (words, says, hint) in IN_A_RUN.items():
@@ -270,9 +258,7 @@ def test_what_lies_in_a_run_is_no_input_and_no_output(demo: ProjectFolder) -> No
 
 
 def test_an_interrupt_before_the_command_line_is_read_is_no_traceback() -> None:
-    """
-    Ctrl-C while modules are imported ends with code 130 and one line.
-    """
+    """Ctrl-C while modules are imported ends with code 130 and one line."""
     script = "import gatekeeper.__main__ as m\ndef stop(): raise KeyboardInterrupt\nm._run = stop\nm.main()"
 
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -281,9 +267,7 @@ def test_an_interrupt_before_the_command_line_is_read_is_no_traceback() -> None:
 
 
 def test_files_without_a_mistake_are_counted(project: ProjectFolder) -> None:
-    """
-    `--lint` is not silent: it says how many files it read, and in how many it found errors.
-    """
+    """`--lint` is not silent: it says how many files it read, and in how many it found errors."""
     (project.path / "other.toml").write_text(GOOD.replace("schema = 1", "schema = 2"))
 
     assert ["1", "SLO", "file,", "no", "errors"] == project.run("plan", "--lint", "slo.toml", code=0).out.split()
@@ -292,9 +276,7 @@ def test_files_without_a_mistake_are_counted(project: ProjectFolder) -> None:
 
 
 def test_every_line_of_several_mistakes_has_its_own_remedy(project: ProjectFolder) -> None:
-    """
-    Two mistakes in one file: the second line says its remedy too.
-    """
+    """Two mistakes in one file: the second line says its remedy too."""
     (project.path / "slo.toml").write_text(
         GOOD.replace("[sampling]", "[samplng]").replace("at_least = 1.16", "at_leest = 1.16")
     )
@@ -306,9 +288,7 @@ def test_every_line_of_several_mistakes_has_its_own_remedy(project: ProjectFolde
 
 
 def test_one_value_is_a_list_of_it(project: ProjectFolder) -> None:
-    """
-    `num_draft_tokens = 4` sweeps that one value, in a condition too.
-    """
+    """`num_draft_tokens = 4` sweeps that one value, in a condition too."""
     text = GOOD.replace("[2, 4]", '4\ntemperature = 0.0\ndraft = "heavy"')
     (project.path / "slo.toml").write_text(text)
 
@@ -320,9 +300,7 @@ def test_one_value_is_a_list_of_it(project: ProjectFolder) -> None:
 
 
 def test_a_byte_order_mark_is_read_over(project: ProjectFolder) -> None:
-    """
-    Files that an editor of Windows saved are read, the SLO as well as the canaries.
-    """
+    """Files that an editor of Windows saved are read, the SLO as well as the canaries."""
     for name in ("slo.toml", "easy.jsonl"):
         (project.path / name).write_bytes(b"\xef\xbb\xbf" + (project.path / name).read_bytes().replace(b"\n", b"\r\n"))
 
@@ -343,9 +321,7 @@ def test_a_byte_order_mark_is_read_over(project: ProjectFolder) -> None:
 def test_a_file_that_is_not_it_is_named_with_what_is_there(
     project: ProjectFolder, slo_name: str, says: str, hint: str
 ) -> None:
-    """
-    A mistyped file, a folder and an empty file: exit code 2, and what to name or run instead.
-    """
+    """A mistyped file, a folder and an empty file: exit code 2, and what to name or run instead."""
     (project.path / "other.toml").write_text(GOOD)
     if slo_name == "empty.toml":
         (project.path / slo_name).write_text("# nothing yet\n\n")
@@ -359,9 +335,7 @@ def test_a_file_that_is_not_it_is_named_with_what_is_there(
 
 @pytest.mark.parametrize(("length", "says"), [(4, "no connection"), (8, "has no knob num_draft_tokens")])
 def test_the_draft_length_of_a_running_server_may_be_named(project: ProjectFolder, length: int, says: str) -> None:
-    """
-    A server that is already running has its draft length: [sweep.default] names it, and `--set` cannot change it.
-    """
+    """A server that is already running has its draft length: [sweep.default] names it, and `--set` cannot change it."""
     slo = tomllib.loads((ROOT / "slos" / "smoke.toml").read_text())
     target, draft = (str(ROOT / "models" / name) for name in ("little-target", "little-draft"))
     nowhere = {"url": "http://127.0.0.1:9/v1", "plain_url": "http://127.0.0.1:9/v1"}
@@ -390,9 +364,7 @@ def test_the_draft_length_of_a_running_server_may_be_named(project: ProjectFolde
 def test_a_setting_is_checked_before_anything_starts(
     project: ProjectFolder, setting: str, says: str, hint: str
 ) -> None:
-    """
-    A value that is no length, and a knob of another backend: exit code 2, and no run begins.
-    """
+    """A value that is no length, and a knob of another backend: exit code 2, and no run begins."""
     refused = project.run("certify", "slo.toml", "--only", "soak", "--set", setting, code=2)
 
     message, _, advice = refused.err.partition("hint:")
@@ -424,9 +396,7 @@ def without_permissions() -> Iterator[None]:
     ],
 )
 def test_a_folder_without_permission_to_write_is_refused_first(project: ProjectFolder, words: str) -> None:
-    """
-    In a folder that may only be read a run is exit code 4 with what to do, before anything starts; no traceback.
-    """
+    """In a folder that may only be read a run is exit code 4 with what to do, before anything starts; no traceback."""
     with TemporaryDirectory() as folder:  # pytest's own folders may not be entered by another user
         shutil.copytree(project.path, folder, dirs_exist_ok=True)
         copy = ProjectFolder(Path(folder), project.environment)
@@ -448,8 +418,8 @@ def test_a_folder_without_permission_to_write_is_refused_first(project: ProjectF
 
 
 def test_an_installation_that_lacks_a_package_is_no_bug(tmp_path: Path) -> None:
-    """
-    A module that is gone, as in an environment that was changed, is named with how to install it again; exit code 4.
+    """A module that is gone, as in an environment that was changed, is named with how to install it again; exit code
+    4.
     """
     script = "import sys; sys.modules['psutil'] = None\nfrom gatekeeper.cli.main import run\nsys.exit(run(['doctor']))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
@@ -467,9 +437,7 @@ def test_an_installation_that_lacks_a_package_is_no_bug(tmp_path: Path) -> None:
     ("words", "code"), [("explain >&-", 4), ("explain <&- >&- 2>&-", 4), ("explain <&- >/dev/null", 0)]
 )
 def test_a_stream_that_is_closed_is_never_a_verdict(project: ProjectFolder, words: str, code: int) -> None:
-    """
-    A job that closes stdout or stderr gets code 4 and no traceback; stdin is not needed.
-    """
+    """A job that closes stdout or stderr gets code 4 and no traceback; stdin is not needed."""
     shell = ["sh", "-c", f'"{sys.executable}" -m gatekeeper {words}']
 
     done = subprocess.run(shell, cwd=project.path, env=project.environment, capture_output=True, check=False)
@@ -480,9 +448,7 @@ def test_a_stream_that_is_closed_is_never_a_verdict(project: ProjectFolder, word
 def test_a_run_that_may_not_be_read_is_named_and_is_no_bug(
     project: ProjectFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    `history` lists such a run with its reason; the others are shown.
-    """
+    """`history` lists such a run with its reason; the others are shown."""
     (project.path / "runs" / "closed").mkdir(parents=True)
     is_file, stand_in = Path.is_file, PermissionError(13, "Permission denied")
 

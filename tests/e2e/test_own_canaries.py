@@ -7,8 +7,8 @@ from tests.builders.project_folder import ProjectFolder
 
 
 def test_a_log_becomes_the_canaries_of_a_certificate(scripted: Callable[..., ProjectFolder]) -> None:
-    """
-    The log of a proxy is imported and checked; the SLO names the sets and the profile, and both workloads are judged.
+    """The log of a proxy is imported and checked; the SLO names the sets and the profile, and both workloads are
+    judged.
     """
     project = scripted()
     lines = [

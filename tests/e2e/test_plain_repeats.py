@@ -23,8 +23,8 @@ def check(project: ProjectFolder) -> dict[str, Any]:
 
 
 def test_each_canary_is_decoded_plainly_twice(scripted: Scripted) -> None:
-    """
-    What the soak lacks is sent after it; the plan names the pass, and the records alone give the same verdict again.
+    """What the soak lacks is sent after it; the plan names the pass, and the records alone give the same verdict
+    again.
     """
     sweep = {"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}, "budget": 8}
     project = scripted(**REPEATS, sweep=sweep)
@@ -43,9 +43,7 @@ def test_each_canary_is_decoded_plainly_twice(scripted: Scripted) -> None:
 
 
 def test_a_reference_that_changes_its_words_fails(scripted: Scripted) -> None:
-    """
-    Plain decoding that ends every third answer early gives some canary two answers: the objective fails.
-    """
+    """Plain decoding that ends every third answer early gives some canary two answers: the objective fails."""
     project = scripted(**REPEATS, truth={"faults": [{"fault": "short", "every": 3, "arm": "plain"}]})
 
     project.run("certify", "slo.toml", "--out", "run")
@@ -54,9 +52,7 @@ def test_a_reference_that_changes_its_words_fails(scripted: Scripted) -> None:
 
 
 def test_above_temperature_0_nothing_is_sent(scripted: Scripted) -> None:
-    """
-    Sampled answers differ by right: the pass is not made, and the objective is unproven.
-    """
+    """Sampled answers differ by right: the pass is not made, and the objective is unproven."""
     project = scripted(**REPEATS, sampling={"temperature": 0.7})
 
     project.run("certify", "slo.toml", "--out", "run", code=3)

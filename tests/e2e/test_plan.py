@@ -69,8 +69,8 @@ def forecast_by_script(slo_path: Path) -> tuple[float, float, list[float]]:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_forecast_of_a_simulated_run_is_near_its_duration(name: str, scripted: Scripted) -> None:
-    """
-    With the fallback steps that were taken, the time between first and last event is within 25 % of the forecast, which
+    """With the fallback steps that were taken, the time between first and last event is within 25 % of the forecast,
+    which
     is a range where the sweep may stop early.
     """
     project = scripted(**RUNS[name], workload=EASY)
@@ -88,8 +88,8 @@ def test_the_forecast_of_a_simulated_run_is_near_its_duration(name: str, scripte
 
 
 def test_a_plan_needs_no_models(scripted: Scripted) -> None:
-    """
-    Where the models are not on this machine, `plan` says so, derives the speed from the target's name, and ends in 3.
+    """Where the models are not on this machine, `plan` says so, derives the speed from the target's name, and ends
+    in 3.
     """
     subject = {"backend": "mlx", "target": "someone/Other-8B-4bit", "drafts": ["someone/Other-0.5B-4bit"]}
     project = scripted(subject=subject)
@@ -102,9 +102,7 @@ def test_a_plan_needs_no_models(scripted: Scripted) -> None:
 
 
 def test_a_plan_that_can_be_run_ends_with_its_command(scripted: Scripted) -> None:
-    """
-    The last line is the command that certifies the file, which runs as pasted.
-    """
+    """The last line is the command that certifies the file, which runs as pasted."""
     last = scripted(workload=EASY).run("plan", "slo.toml", code=0).out.splitlines()[-1]
 
     assert last.startswith("next: ")
@@ -112,9 +110,7 @@ def test_a_plan_that_can_be_run_ends_with_its_command(scripted: Scripted) -> Non
 
 
 def test_a_given_speed_is_used(scripted: Scripted) -> None:
-    """
-    `--assume` sets the speed of plain decoding; a quantity of another kind is refused with an example.
-    """
+    """`--assume` sets the speed of plain decoding; a quantity of another kind is refused with an example."""
     project = scripted()
 
     assert "40 tok/s" in project.run("plan", "slo.toml", "--assume", "40 tok/s", code=0).out

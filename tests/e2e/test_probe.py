@@ -28,9 +28,7 @@ def probed(project: ProjectFolder, *words: str) -> dict[str, Any]:
 
 
 def test_it_tells_what_helps_from_what_hurts(scripted: Scripted) -> None:
-    """
-    The workload that drafts well is helped and the other hurt, each with its interval and its acceptance.
-    """
+    """The workload that drafts well is helped and the other hurt, each with its interval and its acceptance."""
     workloads = probed(scripted(QUICK, workload=BOTH), "--seconds", "60")["workloads"]
 
     assert ("helps", "hurts") == (workloads["easy"]["answer"], workloads["hard"]["answer"])
@@ -39,9 +37,7 @@ def test_it_tells_what_helps_from_what_hurts(scripted: Scripted) -> None:
 
 
 def test_it_keeps_to_its_time_and_says_what_it_lacked(scripted: Scripted) -> None:
-    """
-    With too little time it stops near it, is unclear, and names the time that would do.
-    """
+    """With too little time it stops near it, is unclear, and names the time that would do."""
     document = probed(scripted(QUICK), "--seconds", "4")
 
     assert document["seconds"] < 6
@@ -50,9 +46,7 @@ def test_it_keeps_to_its_time_and_says_what_it_lacked(scripted: Scripted) -> Non
 
 
 def test_no_effect_stays_unclear(scripted: Scripted) -> None:
-    """
-    A draft that changes nothing is neither help nor harm, whatever the noise.
-    """
+    """A draft that changes nothing is neither help nor harm, whatever the noise."""
     free = {
         **QUICK,
         "verify": "20 ms",
@@ -70,9 +64,7 @@ def test_no_effect_stays_unclear(scripted: Scripted) -> None:
 
 
 def test_an_interrupted_probe_points_to_no_resume(scripted: Scripted, ended: Ended) -> None:
-    """
-    Ctrl-C ends a probe with 130, and its hint offers nothing that a probe does not have.
-    """
+    """Ctrl-C ends a probe with 130, and its hint offers nothing that a probe does not have."""
     project = scripted(QUICK)
     process = project.held("run/baseline.jsonl").start("try", "slo.toml", "--seconds", "60", "--out", "run")
     file = project.path / "run" / "baseline.jsonl"
@@ -87,9 +79,7 @@ def test_an_interrupted_probe_points_to_no_resume(scripted: Scripted, ended: End
 
 
 def test_a_failing_draft_is_no_help(scripted: Scripted) -> None:
-    """
-    Where answers fail, lost pairs leave the ratio unproven, and the probe still ends well.
-    """
+    """Where answers fail, lost pairs leave the ratio unproven, and the probe still ends well."""
     workloads = probed(scripted({**QUICK, "faults": [{"every": 2, "arm": "candidate", "fault": "truncate"}]}))[
         "workloads"
     ]
@@ -99,9 +89,7 @@ def test_a_failing_draft_is_no_help(scripted: Scripted) -> None:
 
 
 def test_it_writes_no_policy_and_leaves_nothing_behind(scripted: Scripted) -> None:
-    """
-    Without --out nothing stays in the folder; with it the records stay, and never a verdict or a policy.
-    """
+    """Without --out nothing stays in the folder; with it the records stay, and never a verdict or a policy."""
     project = scripted()
     before = {path.name for path in project.path.iterdir()}
 
@@ -117,9 +105,7 @@ def test_it_writes_no_policy_and_leaves_nothing_behind(scripted: Scripted) -> No
 
 
 def test_two_processes_are_probed_in_blocks(scripted: Scripted) -> None:
-    """
-    Where the arms cannot share a process the result is the same, with the arms in blocks.
-    """
+    """Where the arms cannot share a process the result is the same, with the arms in blocks."""
     workloads = probed(scripted({**QUICK, "shares_process": False}, workload=BOTH), "--seconds", "60")["workloads"]
 
     assert ("helps", "hurts") == (workloads["easy"]["answer"], workloads["hard"]["answer"])
@@ -134,16 +120,12 @@ def test_two_processes_are_probed_in_blocks(scripted: Scripted) -> None:
     ],
 )
 def test_a_wrong_command_line_is_refused(scripted: Scripted, words: tuple[str, ...], complaint: str) -> None:
-    """
-    An SLO file or a pair: anything else is exit code 2 and says what is missing.
-    """
+    """An SLO file or a pair: anything else is exit code 2 and says what is missing."""
     assert complaint in scripted().run("try", *words, code=2).err
 
 
 def test_an_slo_without_a_draft_has_nothing_to_probe(scripted: Scripted) -> None:
-    """
-    Without a draft there is no question to answer: exit code 2.
-    """
+    """Without a draft there is no question to answer: exit code 2."""
     subject = {"backend": "scripted", "target": "t", "script": "truth.json"}
     optional = [{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}]
 
@@ -155,9 +137,7 @@ def test_an_slo_without_a_draft_has_nothing_to_probe(scripted: Scripted) -> None
 @pytest.mark.nightly
 @pytest.mark.mlx
 def test_a_real_pair_is_probed_without_an_slo_file(project: ProjectFolder) -> None:
-    """
-    `try --target M --draft D` on the little pair: the draft that guesses wrong is not said to help.
-    """
+    """`try --target M --draft D` on the little pair: the draft that guesses wrong is not said to help."""
     pytest.importorskip("mlx_lm")
     models = ROOT / "models"
     canaries: Path = ROOT / "canaries" / "little" / "random.jsonl"

@@ -31,9 +31,7 @@ def certified(tmp_path_factory: pytest.TempPathFactory) -> tuple[ProjectFolder, 
 
 @pytest.mark.alone
 def test_the_smoke_slo_is_promoted(certified: tuple[ProjectFolder, Done]) -> None:
-    """
-    The real mlx-lm on the real pair: JSON is promoted, random text is decoded plainly, and judging agrees.
-    """
+    """The real mlx-lm on the real pair: JSON is promoted, random text is decoded plainly, and judging agrees."""
     project, ran = certified
 
     assert 0 == ran.code
@@ -41,9 +39,7 @@ def test_the_smoke_slo_is_promoted(certified: tuple[ProjectFolder, Done]) -> Non
 
 
 def test_the_manifest_names_what_answered(certified: tuple[ProjectFolder, Done]) -> None:
-    """
-    The manifest holds the checksum of every model file and the versions of the decoding packages.
-    """
+    """The manifest holds the checksum of every model file and the versions of the decoding packages."""
     project, _ = certified
 
     manifest = json.loads((project.path / "run" / "manifest.json").read_text())
@@ -61,9 +57,7 @@ def test_the_manifest_names_what_answered(certified: tuple[ProjectFolder, Done])
 @pytest.mark.nightly  # tests/e2e/test_interruptions.py kills scripted runs in every place
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_outlives_the_gate(project: ProjectFolder, ended: Ended, number: signal.Signals) -> None:
-    """
-    Interrupted or killed, gatekeeper leaves no worker behind; the run resumes and ends in a verdict.
-    """
+    """Interrupted or killed, gatekeeper leaves no worker behind; the run resumes and ends in a verdict."""
     smoke(project, only="json", seconds=2, tokens=24)
     soak = project.path / "run" / "soak-1.jsonl"
     process = project.start("certify", "slo.toml", "--out", "run")
@@ -83,9 +77,7 @@ def test_no_process_outlives_the_gate(project: ProjectFolder, ended: Ended, numb
 
 @pytest.mark.nightly  # the random workload of the smoke SLO is graded back too
 def test_a_draft_that_hardly_learned_is_graded_back(project: ProjectFolder) -> None:
-    """
-    The negative control: a badly trained draft is slower even on JSON and is never promoted.
-    """
+    """The negative control: a badly trained draft is slower even on JSON and is never promoted."""
     bad = str(ROOT / "models" / "little-draft-bad")
     smoke(project, only="json", seconds=2, drafts=[bad])
 
@@ -98,9 +90,7 @@ def test_a_draft_that_hardly_learned_is_graded_back(project: ProjectFolder) -> N
 @pytest.mark.alone
 @pytest.mark.timeout(1800)
 def test_the_quickstart_ends_as_the_readme_says(project: ProjectFolder) -> None:
-    """
-    The README's first command: JSON and code are promoted, random text is sent to plain decoding, a demo, code 0.
-    """
+    """The README's first command: JSON and code are promoted, random text is sent to plain decoding, a demo, code 0."""
     hoped = {"json": "promoted", "code": "promoted", "random": "graded_back"}
 
     ran = certified_as(project, hoped, slo=ROOT / "slos" / "quickstart.toml")

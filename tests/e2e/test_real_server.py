@@ -13,9 +13,7 @@ pytestmark = pytest.mark.mlx
 
 @pytest.mark.nightly
 def test_the_real_server_is_certified(project: ProjectFolder) -> None:
-    """
-    The real mlx_lm.server: one process per arm, acceptance counted by our tap, both arms compared in blocks.
-    """
+    """The real mlx_lm.server: one process per arm, acceptance counted by our tap, both arms compared in blocks."""
     smoke(project, only="json", seconds=4, backend="mlx-server")
 
     certified_as(project, {"json": "promoted"})
@@ -29,9 +27,7 @@ def test_the_real_server_is_certified(project: ProjectFolder) -> None:
 
 
 def test_a_server_that_exits_at_start_is_quoted(project: ProjectFolder) -> None:
-    """
-    A server that refuses its arguments is exit code 2 with the tail of its own log.
-    """
+    """A server that refuses its arguments is exit code 2 with the tail of its own log."""
     smoke(project, backend="mlx-server", args=["--no-such-flag"])
 
     refused = project.run("certify", "slo.toml", "--out", "run", code=2)
@@ -51,8 +47,8 @@ def warm_cache(project: ProjectFolder, **subject: Any) -> ProjectFolder:
 @pytest.mark.nightly  # most of a minute; tests/backends/dialects/test_mlx_server.py resumes a cached conversation
 @pytest.mark.parametrize(("args", "outcome"), [([], "fail"), (["--prompt-cache-size", "0"], "pass")])
 def test_the_warm_cache_of_the_real_server_is_soaked(project: ProjectFolder, args: list[str], outcome: str) -> None:
-    """
-    mlx_lm.server with a draft and its prompt cache on changes greedy answers, without the cache it does not; the soak
+    """mlx_lm.server with a draft and its prompt cache on changes greedy answers, without the cache it does not; the
+    soak
     finds exactly that, at any speed of this machine.
     """
     slo = tomllib.loads((warm_cache(project, args=args).path / "slo.toml").read_text())
@@ -74,9 +70,7 @@ def test_the_warm_cache_of_the_real_server_is_soaked(project: ProjectFolder, arg
 @pytest.mark.alone
 @pytest.mark.timeout(1800)
 def test_the_warm_cache_of_the_real_server_is_caught(project: ProjectFolder) -> None:
-    """
-    mlx_lm.server with a draft and its prompt cache on changes greedy answers: that alone breaks, and grades back.
-    """
+    """mlx_lm.server with a draft and its prompt cache on changes greedy answers: that alone breaks, and grades back."""
     warm_cache(project)
 
     certified_as(project, {"json": "graded_back", "code": "graded_back"})
@@ -96,9 +90,7 @@ def test_the_warm_cache_of_the_real_server_is_caught(project: ProjectFolder) -> 
 @pytest.mark.alone
 @pytest.mark.timeout(1800)
 def test_the_way_out_of_the_warm_cache_is_promoted(project: ProjectFolder) -> None:
-    """
-    The same server deployed with `--prompt-cache-size 0` meets every objective, the one about the cache included.
-    """
+    """The same server deployed with `--prompt-cache-size 0` meets every objective, the one about the cache included."""
     warm_cache(project, args=["--prompt-cache-size", "0"])
 
     ran = certified_as(project, {"json": "promoted", "code": "promoted"})

@@ -80,8 +80,7 @@ def promoted(project: ProjectFolder) -> dict[str, Any]:
 
 @pytest.mark.parametrize("backend", SERVERS)
 def test_conversations_that_grow_are_certified(project: ProjectFolder, backend: str) -> None:
-    """
-    Each turn is resumed on the server's cache in both arms, the verdict and the page have a line for each length of
+    """Each turn is resumed on the server's cache in both arms, the verdict and the page have a line for each length of
     context, and the records give the same again.
 
     With a draft mlx_lm.server changes some answers that are resumed, which the SLO allows here.

@@ -57,8 +57,8 @@ def certified(project: ProjectFolder, *defect: str, temperature: float = 0.0) ->
 
 @pytest.mark.nightly  # tests/backends/test_reading_again.py reads answers of this kernel again, without a whole run
 def test_numerics_of_another_kernel_are_promoted(project: ProjectFolder) -> None:
-    """
-    Most answers differ from plain decoding's, each token is the target's choice in its own pass: the draft is promoted.
+    """Most answers differ from plain decoding's, each token is the target's choice in its own pass: the draft is
+    promoted.
     """
     verdict = certified(project)
 
@@ -78,9 +78,7 @@ def test_numerics_of_another_kernel_are_promoted(project: ProjectFolder) -> None
     ],
 )
 def test_a_defect_is_graded_back_under_another_kernel(project: ProjectFolder, defect: str) -> None:
-    """
-    What an engine does wrong in one of fifty rounds is found, although numerics change most answers anyway.
-    """
+    """What an engine does wrong in one of fifty rounds is found, although numerics change most answers anyway."""
     verdict = certified(project, f"-sdefect={defect}")
 
     assert "graded_back" == verdict["workloads"][0]["outcome"]
@@ -92,8 +90,7 @@ def test_a_defect_is_graded_back_under_another_kernel(project: ProjectFolder, de
 def test_a_greedy_shortcut_is_graded_back_above_temperature_0(
     project: ProjectFolder, defect: str, outcome: str
 ) -> None:
-    """
-    Where the best token stands in for the drawn one in 2 % of tokens, what the target drew in its passes shows it; a
+    """Where the best token stands in for the drawn one in 2 % of tokens, what the target drew in its passes shows it; a
     draft without the shortcut is promoted.
     """
     verdict = certified(project, *([f"-sdefect={defect}"] if defect else []), temperature=0.7)

@@ -16,9 +16,7 @@ Scripted = Callable[..., ProjectFolder]
 
 
 def test_certify_writes_the_page_and_its_checksum(demo: ProjectFolder) -> None:
-    """
-    report.html and junit.xml are in the run directory and in SHA256SUMS; the page is what report renders.
-    """
+    """report.html and junit.xml are in the run directory and in SHA256SUMS; the page is what report renders."""
     run = demo.path / "run"
     listed = {line.split()[1] for line in (run / "SHA256SUMS").read_text().splitlines()}
 
@@ -31,9 +29,7 @@ def test_certify_writes_the_page_and_its_checksum(demo: ProjectFolder) -> None:
 
 @pytest.mark.parametrize("form", sorted(FORMATS))
 def test_every_format_is_written_to_a_file(demo: ProjectFolder, form: str) -> None:
-    """
-    `-o` writes what stdout would show.
-    """
+    """`-o` writes what stdout would show."""
     finished = demo.run("report", "run", "--format", form, code=0)
     demo.run("report", "run", "--format", form, "-o", "report.out", code=0)
 
@@ -42,9 +38,7 @@ def test_every_format_is_written_to_a_file(demo: ProjectFolder, form: str) -> No
 
 
 def test_each_format_is_what_its_reader_expects(demo: ProjectFolder) -> None:
-    """
-    JSON parses, JUnit is XML, Markdown starts with the verdict.
-    """
+    """JSON parses, JUnit is XML, Markdown starts with the verdict."""
 
     def report(form: str) -> str:
         return demo.run("report", "run", "--format", form, code=0).out
@@ -55,9 +49,7 @@ def test_each_format_is_what_its_reader_expects(demo: ProjectFolder) -> None:
 
 
 def test_a_path_that_cannot_be_written_is_an_error(demo: ProjectFolder) -> None:
-    """
-    The error names the file and what to do.
-    """
+    """The error names the file and what to do."""
     refused = demo.run("report", "run", "--format", "html", "-o", "no/such/folder.html", code=2)
 
     assert "no/such/folder.html" in refused.err
@@ -66,9 +58,7 @@ def test_a_path_that_cannot_be_written_is_an_error(demo: ProjectFolder) -> None:
 
 @pytest.mark.parametrize("file", ["manifest.json", "plan.json"])
 def test_a_newer_schema_is_a_clear_error(demo: ProjectFolder, file: str) -> None:
-    """
-    A run written by a later gatekeeper is refused with what to do, not half read.
-    """
+    """A run written by a later gatekeeper is refused with what to do, not half read."""
     path = demo.path / "run" / file
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 2}))
 
@@ -102,9 +92,7 @@ def _renamed_within(path: Path) -> None:
     ],
 )
 def test_damaged_inputs_make_a_run_unproven(demo: ProjectFolder, file: str, damage: Callable[[Path], None]) -> None:
-    """
-    A run whose frozen files are damaged or missing is unproven, as with damaged records; code 2 is for arguments.
-    """
+    """A run whose frozen files are damaged or missing is unproven, as with damaged records; code 2 is for arguments."""
     path = demo.path / "run" / file
     before = path.read_bytes()
     damage(path)
@@ -120,18 +108,14 @@ def test_damaged_inputs_make_a_run_unproven(demo: ProjectFolder, file: str, dama
 
 
 def test_a_run_compared_with_itself_proves_nothing(demo: ProjectFolder) -> None:
-    """
-    A run compared with itself is named as such, and for a gate it is unproven.
-    """
+    """A run compared with itself is named as such, and for a gate it is unproven."""
     compared = demo.run("compare", "run", "./run/", "--fail-on", "worse", code=3)
 
     assert "the same run" in compared.out
 
 
 def test_an_interrupted_run_renders_in_every_format(scripted: Scripted) -> None:
-    """
-    A run that was interrupted in its soak has a page and every other report, and none of them is a pass.
-    """
+    """A run that was interrupted in its soak has a page and every other report, and none of them is a pass."""
     project = scripted()
     soak = project.path / "run" / "soak-1.jsonl"
     process = project.held("run/soak-1.jsonl", after=5).start("certify", "slo.toml", "--out", "run")
@@ -151,9 +135,7 @@ def test_an_interrupted_run_renders_in_every_format(scripted: Scripted) -> None:
 
 
 def test_a_run_killed_before_its_first_answer_has_a_page(demo: ProjectFolder) -> None:
-    """
-    With nothing but the frozen inputs there is a page, and it states that nothing was recorded.
-    """
+    """With nothing but the frozen inputs there is a page, and it states that nothing was recorded."""
     run = demo.path / "run"
     for path in run.iterdir():
         if path.suffix == ".jsonl" or path.name in {"SHA256SUMS", "policy.toml", "verdict.json", "plan.json"}:
@@ -166,9 +148,7 @@ def test_a_run_killed_before_its_first_answer_has_a_page(demo: ProjectFolder) ->
 
 
 def test_a_folder_that_is_not_a_run_is_an_error(demo: ProjectFolder) -> None:
-    """
-    The error names the folder and asks whether it is a run directory.
-    """
+    """The error names the folder and asks whether it is a run directory."""
     (demo.path / "empty").mkdir()
 
     refused = demo.run("report", "empty", "--format", "html", code=2)
@@ -178,9 +158,7 @@ def test_a_folder_that_is_not_a_run_is_an_error(demo: ProjectFolder) -> None:
 
 @pytest.mark.parametrize("command", [("judge", "run"), ("report", "run", "--format", "text")])
 def test_github_gets_annotations_from_judge_and_report(demo: ProjectFolder, command: tuple[str, ...]) -> None:
-    """
-    Inside GitHub Actions the annotations go to stderr, with the line of the checkout's file; stdout is the same.
-    """
+    """Inside GitHub Actions the annotations go to stderr, with the line of the checkout's file; stdout is the same."""
     elsewhere, on_github = (demo.with_environment(GITHUB_ACTIONS=on) for on in ("", "true"))
     (demo.path / "run" / "soak-1.jsonl").unlink()
     (demo.path / "a folder.toml").mkdir()
@@ -194,9 +172,7 @@ def test_github_gets_annotations_from_judge_and_report(demo: ProjectFolder, comm
 
 
 def test_github_gets_annotations_from_certify(scripted: Scripted) -> None:
-    """
-    A check that fails during certify is an error at the objective's line of the given file.
-    """
+    """A check that fails during certify is an error at the objective's line of the given file."""
     project = scripted(
         {"faults": [{"every": 9, "fault": "truncate"}]},
         objective=[{"metric": "error_rate", "at_most": 0, "when": "always", "why": "an answer is an answer"}],

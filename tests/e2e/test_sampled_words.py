@@ -27,9 +27,7 @@ def certified(scripted: Callable[..., ProjectFolder], **truth: Any) -> dict[str,
 
 
 def test_a_sound_draft_is_promoted_by_its_words_too(scripted: Callable[..., ProjectFolder]) -> None:
-    """
-    Answers that are drawn alike differ from each other by chance, and pass, with what would have been found.
-    """
+    """Answers that are drawn alike differ from each other by chance, and pass, with what would have been found."""
     workload = certified(scripted)
 
     checks = {check["metric"]: check for check in workload["checks"]}
@@ -51,9 +49,7 @@ def test_a_sound_draft_is_promoted_by_its_words_too(scripted: Callable[..., Proj
 def test_a_draft_that_changes_words_is_graded_back(
     scripted: Callable[..., ProjectFolder], vice: dict[str, Any], metric: str
 ) -> None:
-    """
-    Other words, and answers that only end at their limit, are found without logits, and named.
-    """
+    """Other words, and answers that only end at their limit, are found without logits, and named."""
     workload = certified(scripted, **vice)
 
     assert "graded_back" == workload["outcome"]

@@ -23,9 +23,7 @@ def outcomes(verdict: dict[str, Any]) -> dict[str, str]:
 
 
 def test_easy_is_promoted_and_hard_is_graded_back(scripted: Scripted) -> None:
-    """
-    Each workload gets its own verdict: the predictable one speculates, the unpredictable one decodes plainly.
-    """
+    """Each workload gets its own verdict: the predictable one speculates, the unpredictable one decodes plainly."""
     project = scripted(SLOW, workload=BOTH, soak={"duration": "600 s"})
 
     project.run("certify", "slo.toml", "--out", "run", code=0)
@@ -36,8 +34,7 @@ def test_easy_is_promoted_and_hard_is_graded_back(scripted: Scripted) -> None:
 
 
 def test_json_prints_exactly_the_verdict(scripted: Scripted, demo: ProjectFolder) -> None:
-    """
-    `certify --json` and `judge --json` print one document, the bytes of verdict.json; the same script gives the same
+    """`certify --json` and `judge --json` print one document, the bytes of verdict.json; the same script gives the same
     records once more.
     """
     project = scripted(workload=BOTH)
@@ -54,8 +51,7 @@ def test_json_prints_exactly_the_verdict(scripted: Scripted, demo: ProjectFolder
 
 
 def test_policy_routes_each_workload(demo: ProjectFolder) -> None:
-    """
-    policy.toml names the verdict it rests on by checksum, routes each workload, and is off by default; a soak under
+    """policy.toml names the verdict it rests on by checksum, routes each workload, and is off by default; a soak under
     600 s is graded "demo" in both.
     """
     policy = tomllib.loads((demo.path / "run" / "policy.toml").read_text())
@@ -71,9 +67,7 @@ def test_policy_routes_each_workload(demo: ProjectFolder) -> None:
 
 
 def test_every_record_file_closes_with_its_count(demo: ProjectFolder) -> None:
-    """
-    The last line of every record file counts its records, and plan.json names the sweep's files.
-    """
+    """The last line of every record file counts its records, and plan.json names the sweep's files."""
     run = demo.path / "run"
     plan = json.loads((run / "plan.json").read_text())
     for path in sorted(run.glob("*.jsonl")):
@@ -83,9 +77,7 @@ def test_every_record_file_closes_with_its_count(demo: ProjectFolder) -> None:
 
 
 def test_a_required_workload_that_is_graded_back_blocks(scripted: Scripted) -> None:
-    """
-    A workload that requires speculation and ends in plain decoding is exit code 1, with a policy that says off.
-    """
+    """A workload that requires speculation and ends in plain decoding is exit code 1, with a policy that says off."""
     workloads = [{"name": "hard", "canaries": "hard.jsonl"}]
     project = scripted(workload=workloads)
 
@@ -97,9 +89,7 @@ def test_a_required_workload_that_is_graded_back_blocks(scripted: Scripted) -> N
 
 
 def test_plain_decoding_that_fails_is_failed(scripted: Scripted) -> None:
-    """
-    Where even plain decoding misses an objective there is nothing to grade back to.
-    """
+    """Where even plain decoding misses an objective there is nothing to grade back to."""
     objective = {"metric": "ttft", "at_most": "1 ms", "why": "no wait"}
     project = scripted(objective=[objective])
 
@@ -109,8 +99,8 @@ def test_plain_decoding_that_fails_is_failed(scripted: Scripted) -> None:
 
 
 def test_the_ladder_is_climbed_down_and_certified_again(scripted: Scripted) -> None:
-    """
-    A draft that misses an objective only in the soak steps to a shorter one, then a lighter one, each soaked anew.
+    """A draft that misses an objective only in the soak steps to a shorter one, then a lighter one, each soaked
+    anew.
     """
     # Acceptance decays in the first minutes; the light draft is made of better stuff.
     truth = {
@@ -133,9 +123,7 @@ def test_the_ladder_is_climbed_down_and_certified_again(scripted: Scripted) -> N
 
 
 def test_another_host_is_unproven_and_said_first(scripted: Scripted) -> None:
-    """
-    An SLO for another host proves nothing here: exit code 3, no policy, reported before the first token.
-    """
+    """An SLO for another host proves nothing here: exit code 3, no policy, reported before the first token."""
     project = scripted(host={"chip": "Apple M9 Ultra", "memory_gb": 9999})
 
     ran = project.run("certify", "slo.toml", "--out", "run", code=3)
@@ -146,9 +134,7 @@ def test_another_host_is_unproven_and_said_first(scripted: Scripted) -> None:
 
 
 def test_faults_fail_the_implicit_objective(scripted: Scripted) -> None:
-    """
-    A draft whose answers fail now and then is not promoted, although the SLO has no objective on errors.
-    """
+    """A draft whose answers fail now and then is not promoted, although the SLO has no objective on errors."""
     truth = {"faults": [{"every": 10, "arm": "candidate", "fault": "truncate"}]}
     project = scripted(truth, workload=[{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}])
 
@@ -160,8 +146,8 @@ def test_faults_fail_the_implicit_objective(scripted: Scripted) -> None:
 
 
 def test_speculation_that_is_silently_off_is_never_promoted(scripted: Scripted) -> None:
-    """
-    A server that decodes plainly whatever draft is set is not promoted, and every report says why: not that it is 1.00x
+    """A server that decodes plainly whatever draft is set is not promoted, and every report says why: not that it is
+    1.00x
     as fast, but that its draft proposed nothing, with what this server usually lacks.
     """
     project = scripted({"engaged": False}, workload=EASY)
@@ -180,9 +166,7 @@ def test_speculation_that_is_silently_off_is_never_promoted(scripted: Scripted) 
 
 
 def test_other_tokens_than_plain_decoding_are_found(scripted: Scripted) -> None:
-    """
-    One canary whose greedy tokens differ breaks token agreement, and the workload steps down to plain.
-    """
+    """One canary whose greedy tokens differ breaks token agreement, and the workload steps down to plain."""
     workload = [{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}]
     project = scripted({"agreement": 0.7}, workload=workload)
 
@@ -194,9 +178,7 @@ def test_other_tokens_than_plain_decoding_are_found(scripted: Scripted) -> None:
 
 
 def test_two_processes_are_compared_in_blocks(scripted: Scripted) -> None:
-    """
-    Where the arms cannot share a process, plain blocks lie before, midway and after the soak.
-    """
+    """Where the arms cannot share a process, plain blocks lie before, midway and after the soak."""
     project = scripted({"shares_process": False}, workload=BOTH)
 
     project.run("certify", "slo.toml", "--out", "run", code=0)
@@ -209,9 +191,7 @@ def test_two_processes_are_compared_in_blocks(scripted: Scripted) -> None:
 
 @pytest.mark.nightly
 def test_concurrency_is_judged_by_the_system(scripted: Scripted) -> None:
-    """
-    With eight clients, plain decoding that batches beats a draft that queues, although each answer looks faster.
-    """
+    """With eight clients, plain decoding that batches beats a draft that queues, although each answer looks faster."""
     truth = {"batching": {"plain": 0.02, "candidate": 1.0}, "ratio": 1.6, "canaries": {}}
     project = scripted(
         truth,
@@ -226,9 +206,7 @@ def test_concurrency_is_judged_by_the_system(scripted: Scripted) -> None:
 
 
 def test_grid_sweeps_every_combination(scripted: Scripted) -> None:
-    """
-    Design = "grid" runs all combinations, and says how many before it begins; too many are refused.
-    """
+    """Design = "grid" runs all combinations, and says how many before it begins; too many are refused."""
     sweep = {"design": "grid", "repeats": 1, "num_draft_tokens": [2, 4], "draft": ["heavy", "light"], "max_runs": 4}
     project = scripted(sweep=sweep)
 
@@ -242,8 +220,8 @@ def test_grid_sweeps_every_combination(scripted: Scripted) -> None:
 
 
 def test_conditions_are_swept_in_both_arms(scripted: Scripted) -> None:
-    """
-    A condition moves plain decoding too: every candidate is compared with plain decoding under the same condition.
+    """A condition moves plain decoding too: every candidate is compared with plain decoding under the same
+    condition.
     """
     project = scripted(sweep={"repeats": 1, "num_draft_tokens": [2], "temperature": [0.0, 0.7]})
 
@@ -257,9 +235,7 @@ def test_conditions_are_swept_in_both_arms(scripted: Scripted) -> None:
 
 @pytest.mark.parametrize("form", ["json", "junit", "text"])
 def test_reports_are_rendered_from_the_records(demo: ProjectFolder, form: str) -> None:
-    """
-    `report` renders a finished run in every format.
-    """
+    """`report` renders a finished run in every format."""
     rendered = demo.run("report", "run", "--format", form, code=0).out
 
     assert "easy" in rendered
@@ -270,9 +246,7 @@ def test_reports_are_rendered_from_the_records(demo: ProjectFolder, form: str) -
 
 
 def test_sweep_alone_says_what_it_would_choose(scripted: Scripted) -> None:
-    """
-    `--only sweep` stops after the sweep, writes no verdict, and names a setting per workload.
-    """
+    """`--only sweep` stops after the sweep, writes no verdict, and names a setting per workload."""
     project = scripted(workload=BOTH)
 
     document = project.run("certify", "slo.toml", "--only", "sweep", "--out", "run", "--json", code=0).document
@@ -283,9 +257,7 @@ def test_sweep_alone_says_what_it_would_choose(scripted: Scripted) -> None:
 
 
 def test_soak_alone_judges_the_setting_it_was_given(scripted: Scripted) -> None:
-    """
-    `--only soak --set` soaks one setting without a sweep, exits 0 whatever it saw, and can be judged again.
-    """
+    """`--only soak --set` soaks one setting without a sweep, exits 0 whatever it saw, and can be judged again."""
     project = scripted(workload=BOTH)
 
     ran = project.run(
@@ -300,9 +272,7 @@ def test_soak_alone_judges_the_setting_it_was_given(scripted: Scripted) -> None:
 
 @pytest.mark.parametrize("load", ['idle = "40 s"', 'idle = "52 s"', 'arrival = "open"\nrate = "0.02 /s"'])
 def test_a_soak_with_pauses_lasts_its_whole_duration(scripted: Scripted, load: str) -> None:
-    """
-    However long the pause after an answer, requests are sent until one ends after the whole duration.
-    """
+    """However long the pause after an answer, requests are sent until one ends after the whole duration."""
     project = scripted(
         soak={"duration": "600 s", "profile": "slow.toml", "baseline_share": 0.5},
         workload=[{"name": "easy", "canaries": "easy.jsonl", "first": 5}],
@@ -315,9 +285,7 @@ def test_a_soak_with_pauses_lasts_its_whole_duration(scripted: Scripted, load: s
 
 
 def test_judge_lays_another_slo_against_the_records(demo: ProjectFolder) -> None:
-    """
-    `judge --slo` judges the same measurements by a stricter objective; nothing is measured again.
-    """
+    """`judge --slo` judges the same measurements by a stricter objective; nothing is measured again."""
     slo = tomllib.loads((demo.path / "slo.toml").read_text())
     slo["objective"][0]["at_least"] = 50.0
     demo.write_slo(slo, "strict.toml")
@@ -332,8 +300,8 @@ def test_judge_lays_another_slo_against_the_records(demo: ProjectFolder) -> None
 
 
 def test_a_dozen_canaries_do_not_speak_for_all_prompts(scripted: Scripted) -> None:
-    """
-    At most one error in a thousand, of all prompts: refused before the run with the number it takes, and unproven where
+    """At most one error in a thousand, of all prompts: refused before the run with the number it takes, and unproven
+    where
     it is asked of records that are as good as they can be.
     """
     project = scripted(fallback={})
@@ -355,9 +323,7 @@ def test_a_dozen_canaries_do_not_speak_for_all_prompts(scripted: Scripted) -> No
 
 
 def test_the_soak_keeps_the_conditions_of_the_sweep(scripted: Scripted) -> None:
-    """
-    A condition set as the sweep's default holds in the soak too, in both arms.
-    """
+    """A condition set as the sweep's default holds in the soak too, in both arms."""
     sweep = {"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4, "temperature": 0.3}}
     objective = {"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"}
     project = scripted(sweep=sweep, objective=[objective], visible_harm=0.9)
@@ -370,9 +336,7 @@ def test_the_soak_keeps_the_conditions_of_the_sweep(scripted: Scripted) -> None:
 
 @pytest.mark.nightly
 def test_a_soak_that_goes_on_keeps_its_process(scripted: Scripted) -> None:
-    """
-    A process that warms up over 1000 s would begin again with every part of a soak, and never settle.
-    """
+    """A process that warms up over 1000 s would begin again with every part of a soak, and never settle."""
     warms_up = {"of": "time", "by": 0.65 - 1, "over": "1000 s", "arm": "candidate", "since": "start"}
     project = scripted(
         {"drift": [warms_up], "noise": {"answer": 0.05}},

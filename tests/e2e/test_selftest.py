@@ -12,8 +12,8 @@ from tests.builders.project_folder import ProjectFolder
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_whole_of_it_runs(project: ProjectFolder) -> None:
-    """
-    Every part ends without an error on a machine with mlx-lm; the file holds figures, and no name of the user's home.
+    """Every part ends without an error on a machine with mlx-lm; the file holds figures, and no name of the user's
+    home.
     """
     done = project.run("selftest", "-o", "x.json", code=0)
 
@@ -30,9 +30,7 @@ def test_the_whole_of_it_runs(project: ProjectFolder) -> None:
 
 
 def test_a_file_is_shown_again(project: ProjectFolder) -> None:
-    """
-    `--read` prints the lines and every source's values; another file is exit code 2.
-    """
+    """`--read` prints the lines and every source's values; another file is exit code 2."""
     path = project.path / "x.json"
     readings = [{"source": "vm_stat", "values": {"memory_wired": 5.0}, "missing": {"swapin_bytes": "absent"}}]
     selftest.selftest(path, lambda _: None, {"telemetry": selftest.SelftestPart(lambda _: readings, 60.0)})

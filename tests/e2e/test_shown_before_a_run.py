@@ -63,8 +63,7 @@ def attached(
 
 @pytest.mark.parametrize("backend", ["openai", "omlx"])
 def test_a_first_token_is_judged_where_the_server_tells_what_was_cached(project: ProjectFolder, backend: str) -> None:
-    """
-    A server whose dialect forecasts nothing of its prompt cache, and whose answers tell of it, is measured: the run
+    """A server whose dialect forecasts nothing of its prompt cache, and whose answers tell of it, is measured: the run
     begins, and its manifest keeps what was shown.
     """
     fast, plain = attached(project, backend, REPORTED)
@@ -79,9 +78,7 @@ def test_a_first_token_is_judged_where_the_server_tells_what_was_cached(project:
 
 
 def test_it_is_refused_where_the_server_does_not_tell(project: ProjectFolder) -> None:
-    """
-    Exit code 3 after two short answers, which say nothing of a cache.
-    """
+    """Exit code 3 after two short answers, which say nothing of a cache."""
     fast, plain = attached(project, "openai", {})
 
     with fast, plain:
@@ -91,9 +88,7 @@ def test_it_is_refused_where_the_server_does_not_tell(project: ProjectFolder) ->
 
 
 def test_gaps_per_token_are_refused_where_several_tokens_come_a_piece(project: ProjectFolder) -> None:
-    """
-    Exit code 3 after two short answers, with another server or objective to take, and no advice about canaries.
-    """
+    """Exit code 3 after two short answers, with another server or objective to take, and no advice about canaries."""
     objective = {"metric": "itl_p50", "at_most": "1 s", "why": "reading speed"}
     fast, plain = attached(project, "openai", REPORTED, objective, joined=True)
 

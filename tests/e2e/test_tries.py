@@ -65,18 +65,14 @@ def without_reason(document: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.nightly
 def test_the_tries_beside_a_run_are_counted(tried: ProjectFolder) -> None:
-    """
-    `admit --run`, which certify names as the next step, shows the same tries as `admit --runs`.
-    """
+    """`admit --run`, which certify names as the next step, shows the same tries as `admit --runs`."""
     assert THREE_OF_FOUR == counts(tried, "--run", "runs/n3") == counts(tried, "--runs", "runs")
     output = tried.run("admit", "slo.toml", "--run", "runs/n3", "--grade", "demo", code=0).out
     assert lines_with("3 of 4 finished runs", output).startswith("  tries ")
 
 
 def test_a_moved_run_keeps_its_tries(tried: ProjectFolder) -> None:
-    """
-    In a folder of its own, under another name, the record of the host still has them, and no run counts twice.
-    """
+    """In a folder of its own, under another name, the record of the host still has them, and no run counts twice."""
     (tried.path / "mine").mkdir()
     (tried.path / "runs" / "n3").rename(tried.path / "mine" / "lucky")
     shutil.copytree(tried.path / "mine" / "lucky", tried.path / "mine" / "copy")
@@ -85,9 +81,7 @@ def test_a_moved_run_keeps_its_tries(tried: ProjectFolder) -> None:
 
 
 def test_deleted_tries_count(tried: ProjectFolder) -> None:
-    """
-    Where the runs that did not pass were deleted, the record of the host still has them.
-    """
+    """Where the runs that did not pass were deleted, the record of the host still has them."""
     for name in ("n0", "n1", "n2"):
         shutil.rmtree(tried.path / "runs" / name)
 
@@ -95,9 +89,7 @@ def test_deleted_tries_count(tried: ProjectFolder) -> None:
 
 
 def test_without_a_record_the_tries_beside_a_run_are_a_lower_bound(tried: ProjectFolder) -> None:
-    """
-    On a host without a record the runs of the folder count, and admit says that there may be more.
-    """
+    """On a host without a record the runs of the folder count, and admit says that there may be more."""
     record(tried).unlink()
 
     tries = counts(tried, "--run", "runs/n3")
@@ -108,9 +100,7 @@ def test_without_a_record_the_tries_beside_a_run_are_a_lower_bound(tried: Projec
 
 
 def test_a_certificate_carries_the_tries_before_it(tried: ProjectFolder) -> None:
-    """
-    Alone on another host, the run itself says how many tries there were before it.
-    """
+    """Alone on another host, the run itself says how many tries there were before it."""
     certificate = json.loads((tried.path / "runs" / "n3" / "certificate.intoto.json").read_text())
     assert {"finished": 3, "not_passed": 3, "at_least": False} == certificate["predicate"]["gatekeeper"]["tries_before"]
 
@@ -123,9 +113,7 @@ def test_a_certificate_carries_the_tries_before_it(tried: ProjectFolder) -> None
 
 
 def test_a_record_that_does_not_know_the_run_is_a_lower_bound(tried: ProjectFolder) -> None:
-    """
-    The record of a host on which the run was not certified is not that of its tries.
-    """
+    """The record of a host on which the run was not certified is not that of its tries."""
     lines = record(tried).read_text().splitlines(keepends=True)
     record(tried).write_text("".join(lines[:-1]))
 
@@ -136,9 +124,7 @@ def test_a_record_that_does_not_know_the_run_is_a_lower_bound(tried: ProjectFold
 
 
 def test_a_try_that_cannot_be_read_makes_a_lower_bound(tried: ProjectFolder) -> None:
-    """
-    A run beside it whose manifest is damaged may be of this or not: it is not counted, and admit says so.
-    """
+    """A run beside it whose manifest is damaged may be of this or not: it is not counted, and admit says so."""
     shutil.copytree(tried.path / "runs" / "n0", tried.path / "runs" / "damaged")
     (tried.path / "runs" / "damaged" / "manifest.json").write_text("{")
 
@@ -157,8 +143,8 @@ def test_a_try_that_cannot_be_read_makes_a_lower_bound(tried: ProjectFolder) -> 
     ],
 )
 def test_an_edited_slo_does_not_forget_the_tries(tried: ProjectFolder, before: str, after: str) -> None:
-    """
-    Another SLO, also the same one renamed, has tries of its own, and admit says what the same artifacts failed before.
+    """Another SLO, also the same one renamed, has tries of its own, and admit says what the same artifacts failed
+    before.
     """
     slo = tried.path / "slo.toml"
     slo.write_text(slo.read_text().replace(before, after, 1))
@@ -172,9 +158,7 @@ def test_an_edited_slo_does_not_forget_the_tries(tried: ProjectFolder, before: s
 
 
 def test_a_host_that_lost_its_record_says_so(tried: ProjectFolder) -> None:
-    """
-    The first run after the record was removed cannot know the tries before it.
-    """
+    """The first run after the record was removed cannot know the tries before it."""
     shutil.rmtree(record(tried).parent)
     tried.run("certify", "slo.toml", "--out", "alone/n4", "--baseline", "none", "--quiet", code=0)
 
@@ -183,9 +167,7 @@ def test_a_host_that_lost_its_record_says_so(tried: ProjectFolder) -> None:
 
 @pytest.mark.parametrize("trouble", ["pipe", "file for a folder"])
 def test_a_record_that_cannot_be_written_is_a_warning(tried: ProjectFolder, trouble: str) -> None:
-    """
-    The run ends with its own exit code and a warning that names the file; admit counts what it finds.
-    """
+    """The run ends with its own exit code and a warning that names the file; admit counts what it finds."""
     if trouble == "pipe":
         record(tried).unlink()
         os.mkfifo(record(tried))
@@ -206,9 +188,7 @@ def test_a_record_that_cannot_be_written_is_a_warning(tried: ProjectFolder, trou
 
 
 def test_a_run_killed_before_its_line_is_added_by_resume(tried: ProjectFolder) -> None:
-    """
-    A finished run that the record lacks is in it after `certify --resume`.
-    """
+    """A finished run that the record lacks is in it after `certify --resume`."""
     text = record(tried).read_text()
     record(tried).write_text("".join(text.splitlines(keepends=True)[:-1]))
 
@@ -218,9 +198,7 @@ def test_a_run_killed_before_its_line_is_added_by_resume(tried: ProjectFolder) -
 
 
 def test_a_soak_alone_is_a_try(tried: ProjectFolder) -> None:
-    """
-    A soak of one setting gives a verdict, so it counts.
-    """
+    """A soak of one setting gives a verdict, so it counts."""
     before = len(record(tried).read_text().splitlines())
 
     tried.run("certify", "slo.toml", "--only", "soak", "--out", "alone/soak", "--quiet", code=0)

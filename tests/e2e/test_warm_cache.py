@@ -67,9 +67,7 @@ CASES: dict[str, tuple[dict[str, Any], int, str, dict[str, str]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_warm_cache_does_is_judged(scripted: Scripted, name: str) -> None:
-    """
-    Speed, first token and words are sound without a cache; what differs with it on is named and decides.
-    """
+    """Speed, first token and words are sound without a cache; what differs with it on is named and decides."""
     truth, code, outcome, failed = CASES[name]
     project = scripted({**PREFILLED, **truth}, workload=EASY, subject=DEPLOYED, objective=OBJECTIVES)
 
@@ -88,9 +86,7 @@ def test_what_a_warm_cache_does_is_judged(scripted: Scripted, name: str) -> None
 
 
 def test_plain_decoding_is_sent_through_its_cache_too(scripted: Scripted) -> None:
-    """
-    A workload for which the sweep chose plain decoding fails where plain decoding's own cache spoils answers.
-    """
+    """A workload for which the sweep chose plain decoding fails where plain decoding's own cache spoils answers."""
     slow = {**PREFILLED, **empty(), "draft_token": {"heavy": "300 ms"}}
     project = scripted(slow, workload=EASY, subject=DEPLOYED, objective=OBJECTIVES)
 
@@ -117,8 +113,8 @@ def turn_lines() -> str:
 
 
 def test_too_few_conversations_prove_nothing(scripted: Scripted) -> None:
-    """
-    With four conversations the time of a turn has no interval, however many turns each has: the check is unproven.
+    """With four conversations the time of a turn has no interval, however many turns each has: the check is
+    unproven.
     """
     talk = [{"name": "talk", "canaries": "easy.jsonl"}]
     project = scripted(PREFILLED, workload=talk, subject=DEPLOYED, objective=OBJECTIVES[:1])
@@ -131,8 +127,7 @@ def test_too_few_conversations_prove_nothing(scripted: Scripted) -> None:
 
 
 def test_turns_are_shown_by_the_length_of_their_context(finished: Scripted) -> None:
-    """
-    A draft that gains on the whole and loses in long contexts is promoted up to where it is proven slower: the page
+    """A draft that gains on the whole and loses in long contexts is promoted up to where it is proven slower: the page
     and the report have a line for each length.
     """
     truth = {
@@ -159,8 +154,7 @@ def test_turns_are_shown_by_the_length_of_their_context(finished: Scripted) -> N
 
 
 def test_a_warm_cache_that_changes_nothing_is_promoted(finished: Scripted) -> None:
-    """
-    As deployed, every canary is sent without a cache, repeated and continued in both arms, and an exact cache keeps
+    """As deployed, every canary is sent without a cache, repeated and continued in both arms, and an exact cache keeps
     the promotion.
     """
     project = finished({"caches": True}, workload=EASY, subject=DEPLOYED)
@@ -180,8 +174,8 @@ def test_a_warm_cache_that_changes_nothing_is_promoted(finished: Scripted) -> No
 
 
 def test_a_warm_cache_that_changes_answers_is_graded_back(scripted: Scripted) -> None:
-    """
-    Exact with the cache off, not with it on: the draft is graded back for that reason alone, and a finding explains it.
+    """Exact with the cache off, not with it on: the draft is graded back for that reason alone, and a finding
+    explains it.
     """
     project = scripted({"caches": True, "warm": 0.6}, workload=EASY, subject=DEPLOYED)
 
@@ -197,9 +191,7 @@ def test_a_warm_cache_that_changes_answers_is_graded_back(scripted: Scripted) ->
 
 
 def test_an_objective_on_the_warm_cache_replaces_the_implicit_one(scripted: Scripted) -> None:
-    """
-    An SLO with a lower bound relaxes the implicit objective of full agreement.
-    """
+    """An SLO with a lower bound relaxes the implicit objective of full agreement."""
     objectives = [{"metric": "warm_cache_agreement", "at_least": 0.0, "why": "informational"}]
     project = scripted({"caches": True, "warm": 0.6}, workload=EASY, subject=DEPLOYED, objective=objectives)
 
@@ -211,9 +203,7 @@ def test_an_objective_on_the_warm_cache_replaces_the_implicit_one(scripted: Scri
 
 @pytest.mark.nightly
 def test_the_warm_cache_is_compared_greedily_above_temperature_zero(scripted: Scripted) -> None:
-    """
-    Where the SLO samples, the warm answers are still asked for greedily: a cache that changes them is found.
-    """
+    """Where the SLO samples, the warm answers are still asked for greedily: a cache that changes them is found."""
     objectives = [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}]
     hot = {"temperature": 0.8, "max_tokens": 64}
     project = scripted(
@@ -234,9 +224,7 @@ def test_the_warm_cache_is_compared_greedily_above_temperature_zero(scripted: Sc
     ],
 )
 def test_a_cache_that_is_not_on_is_refused(scripted: Scripted, truth: dict[str, Any], cache: str, reason: str) -> None:
-    """
-    An objective on a cache that is off, or that the backend does not have, is exit code 2 before the first token.
-    """
+    """An objective on a cache that is off, or that the backend does not have, is exit code 2 before the first token."""
     objectives = [{"metric": "warm_cache_agreement", "at_least": 1, "why": "as deployed"}]
     subject = DEPLOYED | {"prompt_cache": cache}
     project = scripted(truth, workload=EASY, subject=subject, objective=objectives)
@@ -248,9 +236,7 @@ def test_a_cache_that_is_not_on_is_refused(scripted: Scripted, truth: dict[str, 
 
 
 def test_a_missing_warm_file_never_helps(finished: Scripted) -> None:
-    """
-    With its warm answers deleted, and new checksums, a promoted run is unproven and says which file is missing.
-    """
+    """With its warm answers deleted, and new checksums, a promoted run is unproven and says which file is missing."""
     project = finished({"caches": True}, workload=EASY, subject=DEPLOYED)
 
     shutil.copytree(project.path / "run", project.path / "copy")
@@ -264,8 +250,7 @@ def test_a_missing_warm_file_never_helps(finished: Scripted) -> None:
 
 @pytest.mark.nightly
 def test_a_resumed_run_asks_only_what_is_missing(scripted: Scripted) -> None:
-    """
-    Stopped in the middle of a conversation, a run resumes there: the soak is not repeated and no request is sent
+    """Stopped in the middle of a conversation, a run resumes there: the soak is not repeated and no request is sent
     twice, but the turn before, which fills the cache of the new process and is not judged.
     """
     project = scripted({"caches": True}, workload=EASY, subject=DEPLOYED)

@@ -40,9 +40,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 def test_a_late_first_token_fails_without_the_key(scripted: Scripted) -> None:
-    """
-    Without `or_with` a first token that comes too late turns drafting off, whatever a warm-up would save.
-    """
+    """Without `or_with` a first token that comes too late turns drafting off, whatever a warm-up would save."""
     verdict = certified(scripted, WORTH_IT, BOUND, 1)
 
     assert "graded_back" == verdict["workloads"][0]["outcome"]
@@ -50,8 +48,8 @@ def test_a_late_first_token_fails_without_the_key(scripted: Scripted) -> None:
 
 
 def test_a_warm_up_that_makes_up_for_it_passes_and_is_required(finished: Scripted) -> None:
-    """
-    Warmed drafting comes no later than plain decoding after a pause: it passes, and policy.toml requires the warm-up.
+    """Warmed drafting comes no later than plain decoding after a pause: it passes, and policy.toml requires the
+    warm-up.
     """
     project = finished(WORTH_IT, workload=EASY, objective=[OR_WARM])
 
@@ -67,8 +65,7 @@ def test_a_warm_up_that_makes_up_for_it_passes_and_is_required(finished: Scripte
 
 
 def test_an_objective_on_what_a_draft_adds_after_a_pause_has_it_measured(scripted: Scripted) -> None:
-    """
-    After a pause the first token comes a quarter later with the draft, by 90 of 380 ms: the pass runs because the
+    """After a pause the first token comes a quarter later with the draft, by 90 of 380 ms: the pass runs because the
     objective names it, whatever the first tokens in the soak, and the bound decides.
     """
     after_pause = {"metric": "ttft_after_pause_delta", "at_most": 0.5, "why": "a reader pauses"}
@@ -85,8 +82,8 @@ def test_an_objective_on_what_a_draft_adds_after_a_pause_has_it_measured(scripte
 
 
 def test_each_request_of_the_pass_is_recorded(finished: Scripted) -> None:
-    """
-    Both arms answer once after a start, and each canary of the pass once after a pause and once right after another.
+    """Both arms answer once after a start, and each canary of the pass once after a pause and once right after
+    another.
     """
     project = finished(WORTH_IT, workload=EASY, objective=[OR_WARM])
     foreseen = project.run("plan", "slo.toml", "--json", code=0).document
@@ -108,9 +105,7 @@ def test_each_request_of_the_pass_is_recorded(finished: Scripted) -> None:
 
 
 def test_a_warm_up_that_does_not_make_up_for_it_fails(scripted: Scripted) -> None:
-    """
-    Where a pause costs nothing, a warm-up saves nothing: the first token stays too late, and the check says both.
-    """
+    """Where a pause costs nothing, a warm-up saves nothing: the first token stays too late, and the check says both."""
     verdict = certified(scripted, LATE, OR_WARM, 1)
 
     because = verdict["transitions"][-1]["because"]
@@ -119,9 +114,7 @@ def test_a_warm_up_that_does_not_make_up_for_it_fails(scripted: Scripted) -> Non
 
 
 def test_a_first_token_in_time_needs_no_warm_up(scripted: Scripted) -> None:
-    """
-    Where the bound is kept as it is, no pause is waited for, and the policy requires nothing.
-    """
+    """Where the bound is kept as it is, no pause is waited for, and the policy requires nothing."""
     project = scripted({"prefill": "200 ms"}, workload=EASY, objective=[{**OR_WARM, "at_most": 0.5}])
 
     project.run("certify", "slo.toml", "--out", "run", code=0)
@@ -137,9 +130,7 @@ def test_a_first_token_in_time_needs_no_warm_up(scripted: Scripted) -> None:
     ids=["deleted", "short"],
 )
 def test_a_missing_measurement_is_unproven(finished: Scripted, damage: Callable[[Path], object]) -> None:
-    """
-    With the requests after pauses gone or one of them missing, and new checksums, the run is unproven.
-    """
+    """With the requests after pauses gone or one of them missing, and new checksums, the run is unproven."""
     project = finished(WORTH_IT, workload=EASY, objective=[OR_WARM])
     shutil.copytree(project.path / "run", project.path / "copy")
     damage(project.path / "copy" / "pauses-1.jsonl")
@@ -152,9 +143,7 @@ def test_a_missing_measurement_is_unproven(finished: Scripted, damage: Callable[
 
 
 def test_an_interrupted_pass_is_continued(finished: Scripted) -> None:
-    """
-    What was recorded is not requested again, and a request that only warms goes before the rest.
-    """
+    """What was recorded is not requested again, and a request that only warms goes before the rest."""
     project = finished(WORTH_IT, workload=EASY, objective=[OR_WARM])
     run = project.path / "run"
     lines = (run / "pauses-1.jsonl").read_text().splitlines(keepends=True)

@@ -13,9 +13,7 @@ from tests.builders.project_folder import ProjectFolder
 
 
 def test_a_certified_run_is_watched(demo: ProjectFolder) -> None:
-    """
-    The policy of a run is watched where it lies; the run is neither touched by that nor taken for tampered with.
-    """
+    """The policy of a run is watched where it lies; the run is neither touched by that nor taken for tampered with."""
     before = demo.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json").document
 
     ran = demo.run("watch", "run/policy.toml", "--slo", "slo.toml", "--rounds", "90", "--no-host", "--json", code=0)
@@ -41,8 +39,8 @@ RAISED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 
 def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(demo: ProjectFolder) -> None:
-    """
-    What was certified is derived from the records again where the run's own policy is not the one that the certificate
+    """What was certified is derived from the records again where the run's own policy is not the one that the
+    certificate
     and SHA256SUMS name, or was moved; guards may be removed, which the watch says at its start; a run whose records
     are gone is refused.
     """
@@ -82,9 +80,7 @@ def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(demo: Proje
 
 
 def test_a_run_whose_policy_and_certificate_are_deleted_allows_what_its_records_show(demo: ProjectFolder) -> None:
-    """
-    A copy of the policy is compared with what is derived again; where the records are gone too, it is refused.
-    """
+    """A copy of the policy is compared with what is derived again; where the records are gone too, it is refused."""
     certified = (demo.path / "run" / "policy.toml").read_text()
     for name in ("policy.toml", "certificate.intoto.json"):
         (demo.path / "run" / name).unlink()
@@ -103,9 +99,7 @@ def test_a_run_whose_policy_and_certificate_are_deleted_allows_what_its_records_
 
 
 def test_a_mistyped_policy_is_told_as_one(project: ProjectFolder) -> None:
-    """
-    The error names the wrong path, not its folder, and suggests the right one.
-    """
+    """The error names the wrong path, not its folder, and suggests the right one."""
     (project.path / "policy.toml").write_text("")
 
     ran = project.run("watch", "policie.toml", "--url", "http://127.0.0.1:9", code=2)

@@ -55,9 +55,7 @@ def echoing(project: ProjectFolder, **subject: Any) -> ProjectFolder:
 
 
 def test_the_example_is_certified(project: ProjectFolder) -> None:
-    """
-    The manual's example is promoted: its times, tokens and rounds are enough for every objective.
-    """
+    """The manual's example is promoted: its times, tokens and rounds are enough for every objective."""
     echoing(project)
 
     project.run("certify", "slo.toml", "--out", "run", code=0)
@@ -74,9 +72,7 @@ def test_the_example_is_certified(project: ProjectFolder) -> None:
 
 @pytest.mark.nightly
 def test_a_worker_with_impossible_times_is_never_promoted(project: ProjectFolder) -> None:
-    """
-    Impossible times are faults of the answers, and a run of them proves nothing.
-    """
+    """Impossible times are faults of the answers, and a run of them proves nothing."""
     echoing(project)
     worker = project.path / "my_worker.py"
     worker.write_text(worker.read_text().replace("time.monotonic_ns()", "1"))
@@ -90,9 +86,7 @@ def test_a_worker_with_impossible_times_is_never_promoted(project: ProjectFolder
 
 @pytest.mark.parametrize("command", [["./my_worker.py"], [sys.executable, "-c", "raise SystemExit(5)"]])
 def test_a_program_that_is_no_worker_is_said_first(project: ProjectFolder, command: list[str]) -> None:
-    """
-    Exit code 2 before anything is measured, with what happened to the program.
-    """
+    """Exit code 2 before anything is measured, with what happened to the program."""
     done = echoing(project, command=command).run("certify", "slo.toml", "--out", "run", code=2)
 
     assert "not executable" in done.err or "exit code 5" in done.err
@@ -100,9 +94,7 @@ def test_a_program_that_is_no_worker_is_said_first(project: ProjectFolder, comma
 
 @pytest.mark.parametrize("command", [("plan",), ("certify", "--out", "run"), ("try",), ("versus", "slo.toml", "--")])
 def test_options_that_a_worker_is_not_sent_are_refused(project: ProjectFolder, command: tuple[str, ...]) -> None:
-    """
-    A canary with a response format, which the protocol has no field for: another request would be measured.
-    """
+    """A canary with a response format, which the protocol has no field for: another request would be measured."""
     echoing(project)
     prompts = project.path / "lines.jsonl"
     first, *others = prompts.read_text().splitlines()
@@ -116,9 +108,7 @@ def test_options_that_a_worker_is_not_sent_are_refused(project: ProjectFolder, c
 
 
 def test_what_a_worker_does_not_see_is_said_first(project: ProjectFolder) -> None:
-    """
-    An objective about rounds with a worker that shows none is an error before the first token.
-    """
+    """An objective about rounds with a worker that shows none is an error before the first token."""
     echoing(project)
     worker = project.path / "my_worker.py"
     worker.write_text(worker.read_text().replace('"rounds", "plain"', '"plain"'))
@@ -139,8 +129,7 @@ def test_what_a_worker_does_not_see_is_said_first(project: ProjectFolder) -> Non
 def test_a_worker_that_dies_in_the_soak_is_a_fault_and_not_promoted(
     project: ProjectFolder, *, drafting: bool, end: tuple[int, str]
 ) -> None:
-    """
-    The running answer is a fault, and the soak continues. A lost answer of the draft grades it back; one of the
+    """The running answer is a fault, and the soak continues. A lost answer of the draft grades it back; one of the
     baseline costs a pair, so nothing is proven.
     """
     echoing(project)

@@ -62,8 +62,8 @@ def closed_early(content: list[bytes]) -> list[bytes]:
 def test_damage_costs_no_other_record(
     finished_run: tuple[ProjectFolder, Files], name: str, damage: Callable[[list[bytes]], list[bytes]], says: str
 ) -> None:
-    """
-    Judge names the file and what is wrong with it, code 3. --resume warns, keeps the whole file as NAME.damaged and all
+    """Judge names the file and what is wrong with it, code 3. --resume warns, keeps the whole file as NAME.damaged
+    and all
     intact records in place, measures what is missing, and the verdict has a finding.
     """
     project, files_before = finished_run
@@ -89,9 +89,7 @@ def test_damage_costs_no_other_record(
 
 
 def test_lost_events_are_never_better_than_unproven(finished_run: tuple[ProjectFolder, Files]) -> None:
-    """
-    A lost event may have been a reason not to promote: the other records are kept, and the run is unproven.
-    """
+    """A lost event may have been a reason not to promote: the other records are kept, and the run is unproven."""
     project, files_before = finished_run
     files = unfinished(files_before)
     files["events.jsonl"] = b"".join(garble((files["events.jsonl"] or b"").splitlines(keepends=True)))
@@ -105,9 +103,7 @@ def test_lost_events_are_never_better_than_unproven(finished_run: tuple[ProjectF
 
 
 def test_what_was_published_of_a_run_that_is_now_unproven_goes(finished_run: tuple[ProjectFolder, Files]) -> None:
-    """
-    Killed before SHA256SUMS and damaged since: no policy of the earlier verdict stays for somebody to deploy.
-    """
+    """Killed before SHA256SUMS and damaged since: no policy of the earlier verdict stays for somebody to deploy."""
     project, files_before = finished_run
     files = {name: content for name, content in files_before.items() if name != "SHA256SUMS"}
     files["events.jsonl"] = b"".join(garble((files["events.jsonl"] or b"").splitlines(keepends=True)))
@@ -119,8 +115,8 @@ def test_what_was_published_of_a_run_that_is_now_unproven_goes(finished_run: tup
 
 
 def test_damage_after_the_records_were_closed_is_measured_again(finished_run: tuple[ProjectFolder, Files]) -> None:
-    """
-    A run that was killed while it published, with a damaged line since: its records are opened again and completed.
+    """A run that was killed while it published, with a damaged line since: its records are opened again and
+    completed.
     """
     project, files_before = finished_run
     files = {name: content for name, content in files_before.items() if name not in {"SHA256SUMS", "verdict.json"}}
@@ -133,9 +129,7 @@ def test_damage_after_the_records_were_closed_is_measured_again(finished_run: tu
 
 
 def test_a_deleted_damaged_file_is_noticed(finished_run: tuple[ProjectFolder, Files]) -> None:
-    """
-    The damaged file is part of the evidence: SHA256SUMS lists it, and admit refuses the run without it.
-    """
+    """The damaged file is part of the evidence: SHA256SUMS lists it, and admit refuses the run without it."""
     project, files_before = finished_run
     files = unfinished(files_before)
     files["soak-1.jsonl"] = b"".join(garble((files["soak-1.jsonl"] or b"").splitlines(keepends=True)))
@@ -156,9 +150,7 @@ LINE = b'{"at":"now","kind":"warning","detail":{"number":%d}}\n'
 
 
 def test_setting_aside_can_be_repeated(tmp_path: Path) -> None:
-    """
-    Killed after the copy was made, the next start uses that copy; other damage later gets a copy of its own.
-    """
+    """Killed after the copy was made, the next start uses that copy; other damage later gets a copy of its own."""
     path = tmp_path / "a.jsonl"
     damaged = (LINE % 1, b"{]\n", LINE % 2)
     path.with_name("a.jsonl.damaged").write_bytes(b"".join(damaged))
@@ -174,8 +166,8 @@ def test_setting_aside_can_be_repeated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tail", [b'{"at":"now"', b"\0" * 4096, b'{"end": true, "rec'])
 def test_a_torn_last_line_is_no_damage(tmp_path: Path, tail: bytes) -> None:
-    """
-    Half a line, or the zeros that a power failure leaves, at the end of a file: cut off, and nothing is set aside.
+    """Half a line, or the zeros that a power failure leaves, at the end of a file: cut off, and nothing is set
+    aside.
     """
     file = events(tmp_path / "a.jsonl", LINE % 1, tail)
     file(Event("now", EventKind.WARNING, {"number": 2}))
@@ -204,9 +196,7 @@ def replaced(folder: Path) -> None:
 
 @pytest.mark.parametrize("way", [deleted, renamed, replaced])
 def test_a_folder_that_disappears_is_noticed_at_the_next_record(tmp_path: Path, way: Callable[[Path], None]) -> None:
-    """
-    Deleted, renamed or replaced under the writer: code 4 with the file, what happened and what to do.
-    """
+    """Deleted, renamed or replaced under the writer: code 4 with the file, what happened and what to do."""
     folder = tmp_path / "run"
     folder.mkdir()
     file = events(folder / "a.jsonl")
@@ -236,9 +226,7 @@ def resealed(project: ProjectFolder, files: Files, name: str, before: bytes, aft
 def test_a_damaged_manifest_is_evidence_that_is_missing(
     finished_run: tuple[ProjectFolder, Files], content: bytes | None, *, finished: bool
 ) -> None:
-    """
-    judge, report, report --to and certify --resume end in 3 and name the manifest, whatever is wrong with it.
-    """
+    """judge, report, report --to and certify --resume end in 3 and name the manifest, whatever is wrong with it."""
     project, files_before = finished_run
     restored(
         project.path / "run",
@@ -271,9 +259,7 @@ DEEP = b'"a":' + b"[" * 100_000 + b"]" * 100_000 + b","
 def test_changed_evidence_with_new_checksums_is_no_traceback(
     finished_run: tuple[ProjectFolder, Files], name: str, before: bytes, after: bytes
 ) -> None:
-    """
-    Values that no gatekeeper writes, with checksums that match: admit refuses the run with code 3 and a reason.
-    """
+    """Values that no gatekeeper writes, with checksums that match: admit refuses the run with code 3 and a reason."""
     project, files_before = finished_run
     resealed(project, files_before, name, before, after)
 

@@ -42,8 +42,7 @@ def continued(project: ProjectFolder, out: str = "run") -> None:
     ],
 )
 def test_a_disk_that_takes_no_more_loses_nothing(project: ProjectFolder, size: int, file: str) -> None:
-    """
-    No room in any stage: code 4 with the file and the way on; until then judge promotes nothing. With room, --resume
+    """No room in any stage: code 4 with the file and the way on; until then judge promotes nothing. With room, --resume
     ends as it should.
     """
     with largest_file(size):
@@ -60,8 +59,8 @@ def test_a_disk_that_takes_no_more_loses_nothing(project: ProjectFolder, size: i
 def test_a_disk_that_is_full_for_the_host_samples_is_our_fault(
     project: ProjectFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A sample that we cannot write ends the run at its next event with code 4. It is no doubt about the host for ever.
+    """A sample that we cannot write ends the run at its next event with code 4. It is no doubt about the host for
+    ever.
     """
     monkeypatch.setattr(host, "SAMPLE_INTERVAL_S", 0.1)
     with largest_file(12_000):
@@ -75,9 +74,7 @@ def test_a_disk_that_is_full_for_the_host_samples_is_our_fault(
 
 @pytest.mark.parametrize("kilobytes", [24, 80, 200])
 def test_a_small_disk_is_enlarged(project: ProjectFolder, kilobytes: int) -> None:
-    """
-    A real disk is full in some stage: code 4; once it is larger, --resume ends as it should.
-    """
+    """A real disk is full in some stage: code 4; once it is larger, --resume ends as it should."""
     with small_disk(project.path / "disk", f"size={kilobytes}k") as disk:
         full = project.run("certify", "slo.toml", "--out", "disk/run", code=4)
         subprocess.run(["mount", "-o", "remount,size=20m", disk], check=True)
@@ -87,9 +84,7 @@ def test_a_small_disk_is_enlarged(project: ProjectFolder, kilobytes: int) -> Non
 
 
 def test_a_disk_without_inodes_is_named(project: ProjectFolder) -> None:
-    """
-    No more files: code 4 with the file; what was written is kept and continued.
-    """
+    """No more files: code 4 with the file; what was written is kept and continued."""
     with small_disk(project.path / "disk", "nr_inodes=14") as disk:
         full = project.run("certify", "slo.toml", "--out", "disk/run", code=4)
         subprocess.run(["mount", "-o", "remount,nr_inodes=1000", disk], check=True)
@@ -99,9 +94,7 @@ def test_a_disk_without_inodes_is_named(project: ProjectFolder) -> None:
 
 
 def test_a_disk_that_can_only_be_read_is_named(project: ProjectFolder) -> None:
-    """
-    --out on a read-only disk is code 4 with the path, before anything is measured.
-    """
+    """--out on a read-only disk is code 4 with the path, before anything is measured."""
     with small_disk(project.path / "disk", "ro") as disk:
         done = project.run("certify", "slo.toml", "--out", "disk/run", code=4)
         assert [] == list(disk.iterdir())
@@ -134,9 +127,7 @@ def below_a_file(path: Path) -> None:
 def test_a_place_where_no_run_can_be_is_refused(
     project: ProjectFolder, out: str, make: Callable[[Path], None] | None, code: int
 ) -> None:
-    """
-    --out that cannot hold a run ends before anything is measured, with the path.
-    """
+    """--out that cannot hold a run ends before anything is measured, with the path."""
     if make is not None:
         make(project.path / out)
 
@@ -153,8 +144,8 @@ def test_a_place_where_no_run_can_be_is_refused(
 def test_a_run_directory_that_disappears_in_mid_soak_ends_the_run(
     project: ProjectFolder, monkeypatch: pytest.MonkeyPatch, way: Callable[[Path], object]
 ) -> None:
-    """
-    Deleted or renamed while it soaks: code 4 at the next record, with the file; renamed back, the run is continued.
+    """Deleted or renamed while it soaks: code 4 at the next record, with the file; renamed back, the run is
+    continued.
     """
     with monkeypatch.context() as patch:
         at_line(patch, "soak-1.jsonl", 5, lambda: way(project.path / "run"))
@@ -218,9 +209,7 @@ def untouched(copy: ProjectFolder) -> bool:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["host.jsonl", "soak-1.jsonl", "events.jsonl", "plan.json", "manifest.json"])
 def test_what_is_no_file_is_no_evidence(finished: ProjectFolder, tmp_path: Path, name: str, kind: str) -> None:
-    """
-    A pipe, a device, a link or a folder in place of a file of a run: judge and admit end with code 3 and name it.
-    """
+    """A pipe, a device, a link or a folder in place of a file of a run: judge and admit end with code 3 and name it."""
     copy = without(finished, tmp_path, name, kind, sealed=True)
 
     judged: Done = copy.run("judge", "run", code=3)
@@ -233,9 +222,7 @@ def test_what_is_no_file_is_no_evidence(finished: ProjectFolder, tmp_path: Path,
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["host.jsonl", "soak-1.jsonl", "null.jsonl", "events.jsonl", "lock"])
 def test_a_resumed_run_writes_through_no_link(finished: ProjectFolder, tmp_path: Path, name: str, kind: str) -> None:
-    """
-    The same in a run that is continued: code 3 with the file, and what a link leads to stays as it is.
-    """
+    """The same in a run that is continued: code 3 with the file, and what a link leads to stays as it is."""
     copy = without(finished, tmp_path, name, kind, sealed=False)
 
     done = copy.run(*RUN, "--resume", code=3)
@@ -246,9 +233,7 @@ def test_a_resumed_run_writes_through_no_link(finished: ProjectFolder, tmp_path:
 
 @pytest.mark.parametrize("name", ["verdict.json", "policy.toml", "certificate.intoto.json", "report.html"])
 def test_a_published_file_replaces_a_link(finished: ProjectFolder, tmp_path: Path, name: str) -> None:
-    """
-    A link under a name that the run publishes is replaced by the file.
-    """
+    """A link under a name that the run publishes is replaced by the file."""
     copy = without(finished, tmp_path, name, "a link to a file", sealed=False)
 
     copy.run(*RUN, "--resume", code=0)
@@ -258,9 +243,7 @@ def test_a_published_file_replaces_a_link(finished: ProjectFolder, tmp_path: Pat
 
 
 def test_a_folder_of_the_run_that_is_a_link_is_refused(finished: ProjectFolder, tmp_path: Path) -> None:
-    """
-    inputs/ that leads elsewhere is not written to, and not read as the run's inputs.
-    """
+    """inputs/ that leads elsewhere is not written to, and not read as the run's inputs."""
     copy = ProjectFolder(tmp_path / "copy", finished.environment)
     shutil.copytree(finished.path, copy.path)
     (copy.path / "run" / "inputs").rename(copy.path / "elsewhere")

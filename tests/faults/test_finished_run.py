@@ -61,8 +61,8 @@ GIVEN: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("way", GIVEN)
 def test_a_finished_run_of_something_else_is_bad_input(finished: ProjectFolder, way: str) -> None:
-    """
-    What the user gives is not what the run was made of: code 2, the difference is named, and no verdict is printed.
+    """What the user gives is not what the run was made of: code 2, the difference is named, and no verdict is
+    printed.
     """
     change, difference = GIVEN[way]
     change(finished.path)
@@ -74,8 +74,8 @@ def test_a_finished_run_of_something_else_is_bad_input(finished: ProjectFolder, 
 
 @pytest.mark.parametrize("way", GIVEN)
 def test_an_unfinished_run_of_something_else_is_not_resumed(finished: ProjectFolder, way: str) -> None:
-    """
-    A run that was killed before its verdict is continued only with what it was made of: code 2, and nothing is written.
+    """A run that was killed before its verdict is continued only with what it was made of: code 2, and nothing is
+    written.
     """
     run = finished.path / "run"
     for name in (CHECKSUMS, "verdict.json", "policy.toml"):
@@ -168,8 +168,8 @@ EVIDENCE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("way", EVIDENCE)
 def test_a_finished_run_that_was_changed_is_no_proof(finished: ProjectFolder, way: str) -> None:
-    """
-    What the run holds was changed after it ended: code 3, the file is named, and no verdict is printed. `admit` agrees.
+    """What the run holds was changed after it ended: code 3, the file is named, and no verdict is printed. `admit`
+    agrees.
     """
     change, file_name = EVIDENCE[way]
     change(finished.path / "run")
@@ -182,9 +182,7 @@ def test_a_finished_run_that_was_changed_is_no_proof(finished: ProjectFolder, wa
 
 
 def test_an_unchanged_finished_run_gives_its_verdict_again(finished: ProjectFolder) -> None:
-    """
-    With a comment added to the SLO, which changes nothing, the finished run ends as it did.
-    """
+    """With a comment added to the SLO, which changes nothing, the finished run ends as it did."""
     edit(finished.path / "slo.toml", "schema", "# a remark\nschema")
     before = (finished.path / "run" / "verdict.json").read_text()
 
@@ -194,8 +192,7 @@ def test_an_unchanged_finished_run_gives_its_verdict_again(finished: ProjectFold
 
 
 def test_an_expired_finished_run_is_no_proof(finished: ProjectFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A run whose policy has expired is not safe to deploy any more. A simulated run expires in its own time, unless
+    """A run whose policy has expired is not safe to deploy any more. A simulated run expires in its own time, unless
     its time is taken for real.
     """
     monkeypatch.setattr(finished_run, "measures_real_time", lambda _: True)
@@ -206,8 +203,8 @@ def test_an_expired_finished_run_is_no_proof(finished: ProjectFolder, monkeypatc
 
 
 def test_a_run_without_checksums_is_unproven(finished: ProjectFolder) -> None:
-    """
-    Without SHA256SUMS nothing shows what was changed since the run ended: `judge` and `admit` agree, both answer 3.
+    """Without SHA256SUMS nothing shows what was changed since the run ended: `judge` and `admit` agree, both answer
+    3.
     """
     (finished.path / "run" / CHECKSUMS).unlink()
 

@@ -70,8 +70,8 @@ LEGAL = {
 
 @pytest.mark.parametrize("name", LEGAL)
 def test_what_is_legal_is_no_fault(name: str) -> None:
-    """
-    Odd but legal HTTP and event streams are complete answers, and so are Python's NaN in figures that are not ours.
+    """Odd but legal HTTP and event streams are complete answers, and so are Python's NaN in figures that are not
+    ours.
     """
     with FakeServer(LEGAL[name]) as server:
         answer, _ = read_answer(post(server.url, b"{}", headers={}, timeout=5))
@@ -105,8 +105,7 @@ NUMBERS = {
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("where", ["usage", "timings", "index"])
 def test_impossible_numbers_are_faults_or_unknown(where: str, name: str) -> None:
-    """
-    A number of 401 digits, an infinity or no number at all, as token count, claim or index: the answer is a fault or
+    """A number of 401 digits, an infinity or no number at all, as token count, claim or index: the answer is a fault or
     lacks the figure, and its record can be read back.
     """
     number = NUMBERS[name]
@@ -149,9 +148,7 @@ def test_impossible_numbers_are_faults_or_unknown(where: str, name: str) -> None
     ],
 )
 def test_half_a_character_spoils_no_record(chunk_of: Callable[[str], Any]) -> None:
-    """
-    Half of a surrogate pair, which UTF-8 cannot hold, is replaced wherever a server may write a text.
-    """
+    """Half of a surrogate pair, which UTF-8 cannot hold, is replaced wherever a server may write a text."""
     half = b"data: " + json.dumps(chunk_of("\ud83c")).encode() + b"\n\n"
 
     answer, _ = read_answer(received(chunk({"content": "a"}), half, chunk({}, "stop"), DONE))
@@ -161,9 +158,7 @@ def test_half_a_character_spoils_no_record(chunk_of: Callable[[str], Any]) -> No
 
 
 def test_a_model_that_changes_with_each_chunk_is_named_in_bounds() -> None:
-    """
-    Of ten thousand names in one answer the first few are kept, on one line and cut to a length.
-    """
+    """Of ten thousand names in one answer the first few are kept, on one line and cut to a length."""
     chunks = [chunk({"content": "a"}, model=f"m{number}\n" + "x" * 1000) for number in range(10_000)]
 
     answer, _ = read_answer(received(*chunks, chunk({}, "stop"), DONE))
@@ -203,9 +198,7 @@ def asked_of(dialect: Dialect) -> ServerRequest:
 @given(claims=CLAIMS, page=CLAIMS | VALUES)
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_claim_of_any_server_can_be_recorded(name: str, claims: dict[str, Any], page: Any) -> None:
-    """
-    Whatever a server writes under the names that its dialect reads, its answer is recorded and read back.
-    """
+    """Whatever a server writes under the names that its dialect reads, its answer is recorded and read back."""
     dialect = dialect_of(name)
     last = chunk({}, "stop", usage={"completion_tokens": 1, "speculative": claims}, **claims)
     answer, response = read_answer(received(chunk({"content": "a"}), last, DONE), tokens_of=dialect.tokens_of)
@@ -247,9 +240,7 @@ def metrics(value: str, position: str = "0") -> str:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_impossible_counters_are_unknown(name: str) -> None:
-    """
-    A counter that is no count, in total or per position, is unknown; the others are read.
-    """
+    """A counter that is no count, in total or per position, is unknown; the others are read."""
     counters = spec_decode(metrics(SAMPLES[name]), "vllm:")
 
     expected = {"an exponent": 1500, "a number": 7}.get(name)
@@ -260,9 +251,7 @@ def test_impossible_counters_are_unknown(name: str) -> None:
 
 @pytest.mark.parametrize("position", ["9" * 5000, "1", "-1", "٣"], ids=["5,000 digits", "a gap", "negative", "Arabic"])
 def test_impossible_positions_are_unknown(position: str) -> None:
-    """
-    A position that is no small number, or that leaves out one before it, gives no counts by position.
-    """
+    """A position that is no small number, or that leaves out one before it, gives no counts by position."""
     counters = spec_decode(metrics("7", position), "vllm:")
 
     assert counters is not None
@@ -274,9 +263,7 @@ def test_impossible_positions_are_unknown(position: str) -> None:
 )
 @settings(max_examples=40, deadline=None)
 def test_any_text_of_counters_is_survived(text: str) -> None:
-    """
-    Any text under /metrics gives counters or none.
-    """
+    """Any text under /metrics gives counters or none."""
     for page in (text, metrics("1") + text):
         counters = spec_decode(page, "vllm:")
         assert counters is None or (counters.drafted or 0) >= 0
@@ -294,9 +281,7 @@ LISTS = {
 
 @pytest.mark.parametrize("name", LISTS)
 def test_any_list_of_models_and_any_version_is_survived(name: str) -> None:
-    """
-    A list of models that is none is empty, and a version is one line without control characters.
-    """
+    """A list of models that is none is empty, and a version is one line without control characters."""
     text = LISTS[name]
 
     assert [] == models_in(text)
@@ -305,8 +290,8 @@ def test_any_list_of_models_and_any_version_is_survived(name: str) -> None:
 
 
 def test_a_version_is_the_line_that_names_it() -> None:
-    """
-    A banner, and a sentence about a version without a number, are passed over (mlx-openai-server 1.6.3 prints both).
+    """A banner, and a sentence about a version without a number, are passed over (mlx-openai-server 1.6.3 prints
+    both).
     """
     printed = "A beta version of the video understanding.\n\n✨ a server ✨\n🚀 Version: 1.6.3\n"
 
@@ -320,9 +305,7 @@ def cut(raw: bytes) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("ending", ["\n", "\r", "\r\n"], ids=["LF", "CR", "CR LF"])
 def test_a_stream_that_is_cut_anywhere_is_a_fault(ending: str) -> None:
-    """
-    Wherever a stream breaks off before its finish reason, whatever its line ends, the answer is a fault.
-    """
+    """Wherever a stream breaks off before its finish reason, whatever its line ends, the answer is a fault."""
     stream = chunk({"content": "a"}) + chunk({"content": "b"}) + chunk({"content": "c"})
 
     answers = [read_answer(received(part))[0] for part in cut(stream.replace(b"\n", ending.encode()))]

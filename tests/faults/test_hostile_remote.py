@@ -96,9 +96,7 @@ COMMANDS = [
 def test_junk_in_the_place_of_any_answer_is_one_clear_error(
     lie: Lie, scripted: Callable[..., ProjectFolder], kind: str, words: tuple[str, ...]
 ) -> None:
-    """
-    Every command ends with an error and what to do, never with a traceback, a verdict or codes of a terminal.
-    """
+    """Every command ends with an error and what to do, never with a traceback, a verdict or codes of a terminal."""
     project = scripted()
     for junk in JUNK:
         listed = {"list": b""} if "certify" in words else {"list": job_line(state="running", code="")}
@@ -114,9 +112,7 @@ def test_junk_in_the_place_of_any_answer_is_one_clear_error(
 
 
 def test_a_malformed_answer_is_not_asked_for_again(lie: Lie, project: ProjectFolder) -> None:
-    """
-    --patience is for connections: a host that lies is not asked again for ten minutes.
-    """
+    """--patience is for connections: a host that lies is not asked again for ten minutes."""
     lie(follow=b"promoted\n")
 
     done = project.run("remote", "attach", "--on", "evil", "--patience", "10 min")
@@ -130,9 +126,7 @@ IDS = ["/../../evil/autostart", "../evil", "..", ".", "", "/etc", "a/b", "a b", 
 
 @pytest.mark.parametrize("run_id", IDS)
 def test_a_run_id_is_never_a_path(lie: Lie, project: ProjectFolder, run_id: str) -> None:
-    """
-    A run id that could lead out of the runs folder is refused; not one file is written.
-    """
+    """A run id that could lead out of the runs folder is refused; not one file is written."""
     lie(list=job_line(run_id), fetch=archive(("manifest.json", b"{}")))
 
     done = fetch(project, "--json")
@@ -149,9 +143,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_name_never_leads_out(lie: Lie, project: ProjectFolder, name: str) -> None:
-    """
-    A file whose name is no path of plain names is refused with the whole archive; nothing of it is written.
-    """
+    """A file whose name is no path of plain names is refused with the whole archive; nothing of it is written."""
     lie(fetch=archive(("manifest.json", b"{}"), (name, b"x")))
 
     done = fetch(project)
@@ -162,9 +154,7 @@ def test_a_file_name_never_leads_out(lie: Lie, project: ProjectFolder, name: str
 
 @pytest.mark.parametrize("names", [("a", "a"), ("A", "a"), ("a", "a/b"), ("a/b", "a")])
 def test_two_files_never_share_a_name(lie: Lie, project: ProjectFolder, names: tuple[str, str]) -> None:
-    """
-    Two files of one name, on a disk that ignores case or in the place of a folder, are refused.
-    """
+    """Two files of one name, on a disk that ignores case or in the place of a folder, are refused."""
     lie(fetch=archive(*((name, b"x") for name in names)))
 
     done = fetch(project)
@@ -187,9 +177,7 @@ def member(kind: bytes, name: str = "manifest.json", *, size: int = 0) -> tarfil
     ],
 )  # fmt: skip
 def test_what_is_no_file_is_refused(lie: Lie, project: ProjectFolder, kind: bytes) -> None:
-    """
-    A link, a device, a pipe and headers that change the next file's name: refused, and nothing is written.
-    """
+    """A link, a device, a pipe and headers that change the next file's name: refused, and nothing is written."""
     lie(fetch=archive(("plan.json", b"{}"), member(kind)))
 
     done = fetch(project)
@@ -199,9 +187,7 @@ def test_what_is_no_file_is_refused(lie: Lie, project: ProjectFolder, kind: byte
 
 
 def test_a_run_of_terabytes_is_refused(lie: Lie, project: ProjectFolder) -> None:
-    """
-    A file that announces more bytes than any run has is refused before the first of them.
-    """
+    """A file that announces more bytes than any run has is refused before the first of them."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz", format=tarfile.GNU_FORMAT) as tar:
         tar.addfile(member(tarfile.REGTYPE, size=1 << 44))
@@ -215,9 +201,7 @@ def test_a_run_of_terabytes_is_refused(lie: Lie, project: ProjectFolder) -> None
 def test_an_archive_of_files_without_end_is_refused(
     lie: Lie, project: ProjectFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    More files, or more bytes in all, than any run has end the download.
-    """
+    """More files, or more bytes in all, than any run has end the download."""
     monkeypatch.setattr(download, "FILES_MOST", 20)
     monkeypatch.setattr(download, "BYTES_MOST", 1 << 20)
     lie(fetch=archive(*((f"a{number}", b"") for number in range(30))))
@@ -233,9 +217,7 @@ def test_an_archive_of_files_without_end_is_refused(
 def test_an_archive_that_drips_has_a_deadline(
     lie: Lie, project: ProjectFolder, promoted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    An archive of one byte at a time does not renew its time limit.
-    """
+    """An archive of one byte at a time does not renew its time limit."""
     monkeypatch.setattr(download, "SILENCE_S", 0.5)
     lie(fetch=packed(promoted), drip="fetch")
 
@@ -246,8 +228,8 @@ def test_an_archive_that_drips_has_a_deadline(
 
 @pytest.mark.parametrize("answer", [b'{"at": "', b"{}\n", b"\n"])
 def test_events_without_end_do_not_fill_the_memory(lie: Lie, answer: bytes) -> None:
-    """
-    A line without an end is refused. Events and signs of life may come for as long as a run takes: they are not kept.
+    """A line without an end is refused. Events and signs of life may come for as long as a run takes: they are not
+    kept.
     """
     lie(follow=answer * 10_000, endless="follow")
     lines = RemoteHost("evil").lines("follow_run", {}, silence_s=5, most=1 << 20)
@@ -261,9 +243,7 @@ def test_events_without_end_do_not_fill_the_memory(lie: Lie, answer: bytes) -> N
 def test_a_link_in_the_place_of_the_run_is_not_followed(
     lie: Lie, project: ProjectFolder, tmp_path: Path, promoted: Path
 ) -> None:
-    """
-    Where a link to an empty folder lies in the run's place, the run takes its place, and the folder stays empty.
-    """
+    """Where a link to an empty folder lies in the run's place, the run takes its place, and the folder stays empty."""
     target, place = tmp_path / "elsewhere", project.path / "run"
     target.mkdir()
     place.symlink_to(target)
@@ -277,9 +257,7 @@ def test_a_link_in_the_place_of_the_run_is_not_followed(
 
 
 def test_a_folder_with_other_files_is_not_replaced(lie: Lie, project: ProjectFolder, promoted: Path) -> None:
-    """
-    Exit 2 with another place to name; what was there stays.
-    """
+    """Exit 2 with another place to name; what was there stays."""
     (project.path / "run").mkdir()
     (project.path / "run/mine").write_text("mine")
     lie(fetch=packed(promoted))
@@ -300,9 +278,7 @@ KINDS = ("begin", "stage", "soaking", "block", "closing", "answer", "reading", "
 
 
 def test_made_up_events_are_left_out_of_the_display(lie: Lie) -> None:
-    """
-    Events without the details of their kind, or with others, end neither the display nor the command.
-    """
+    """Events without the details of their kind, or with others, end neither the display nor the command."""
     events = [{"at": "2026-11-22T09:00:00Z", "kind": kind, "detail": detail} for kind in KINDS for detail in MADE_UP]
     lines = ["{", "{}", '{"at": 7}', *map(json.dumps, events), "", "log\tdone \x1b[2J"]
     lie(follow="\n".join(lines).encode() + b"\n" + job_line())
@@ -320,9 +296,7 @@ def test_made_up_events_are_left_out_of_the_display(lie: Lie) -> None:
 def test_a_run_with_damaged_files_proves_nothing(
     lie: Lie, project: ProjectFolder, promoted: Path, name: str, content: bytes | None
 ) -> None:
-    """
-    A file that is missing or garbage in a run of the remote host is exit code 3, and never the user's bad input.
-    """
+    """A file that is missing or garbage in a run of the remote host is exit code 3, and never the user's bad input."""
     (promoted / name).write_bytes(content or b"")
     if content is None:
         (promoted / name).unlink()
@@ -335,9 +309,7 @@ def test_a_run_with_damaged_files_proves_nothing(
 def test_a_file_that_a_few_bytes_unpack_to_is_not_read_whole(
     lie: Lie, project: ProjectFolder, promoted: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    What is read whole has a most: what is beyond costs disk, never memory.
-    """
+    """What is read whole has a most: what is beyond costs disk, never memory."""
     monkeypatch.setattr(run_directory, "MOST_BYTES", 1 << 20)
     (promoted / name).write_bytes(bytes((1 << 20) + 1))
     if name != "SHA256SUMS":
@@ -350,9 +322,7 @@ def test_a_file_that_a_few_bytes_unpack_to_is_not_read_whole(
 
 
 def test_a_record_that_was_changed_there_is_no_verdict(lie: Lie, project: ProjectFolder, promoted: Path) -> None:
-    """
-    One word of a record, changed before the run was fetched: exit 3 that names its file.
-    """
+    """One word of a record, changed before the run was fetched: exit 3 that names its file."""
     record = promoted / "soak-1.jsonl"
     record.write_text(record.read_text().replace('"fault":null', '"fault":"gone"', 1))
     lie(fetch=packed(promoted))
@@ -366,8 +336,8 @@ def test_a_record_that_was_changed_there_is_no_verdict(lie: Lie, project: Projec
 def test_the_exit_code_that_a_host_names_decides_nothing(
     lie: Lie, project: ProjectFolder, failed: Path, code: object, state: str
 ) -> None:
-    """
-    A failing run whose host names another exit code is a disagreement, exit code 3; without one it is 1 by its records.
+    """A failing run whose host names another exit code is a disagreement, exit code 3; without one it is 1 by its
+    records.
     """
     lie(follow=job_line(code=code, state=state), fetch=packed(failed))
 
@@ -381,9 +351,7 @@ def test_the_exit_code_that_a_host_names_decides_nothing(
 def test_a_run_that_did_not_finish_is_never_success(
     lie: Lie, project: ProjectFolder, promoted: Path, code: int, exit_code: int
 ) -> None:
-    """
-    Whatever else a host says of the end of a run is an error, though the files of a promotion come with it.
-    """
+    """Whatever else a host says of the end of a run is an error, though the files of a promotion come with it."""
     shutil.copytree(promoted, project.path.parent / "cut")
     (project.path.parent / "cut/SHA256SUMS").unlink()
     lie(follow=job_line(code=code), fetch=packed(project.path.parent / "cut"))
@@ -392,9 +360,7 @@ def test_a_run_that_did_not_finish_is_never_success(
 
 
 def test_a_cancellation_has_a_deadline(lie: Lie, monkeypatch: pytest.MonkeyPatch, project: ProjectFolder) -> None:
-    """
-    A host that only sends signs of life while it should end a run is given up after --grace.
-    """
+    """A host that only sends signs of life while it should end a run is given up after --grace."""
     monkeypatch.setattr("gatekeeper.run.remote.run_list.MARGIN_S", 0.0)
     lie(list=job_line(state="running", code=""), cancel=b"\n", drip="cancel", endless="cancel")
 

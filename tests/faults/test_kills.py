@@ -116,18 +116,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Undisturbe
 
 
 def test_there_are_crash_points_of_every_kind(undisturbed: Undisturbed) -> None:
-    """
-    The run is stopped in each of its writes, and where half a write is no line that is cut off, also before it.
-    """
+    """The run is stopped in each of its writes, and where half a write is no line that is cut off, also before it."""
     assert set(POINTS) == {crash.point for crash in undisturbed.crashes}
     assert len(undisturbed.crashes) > 100
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_run_killed_there_ends_as_the_undisturbed_one(undisturbed: Undisturbed, point: str) -> None:
-    """
-    Killed before or in any such write, --resume reaches the same verdict, and each whole record is still there.
-    """
+    """Killed before or in any such write, --resume reaches the same verdict, and each whole record is still there."""
     crashes = [crash for crash in undisturbed.crashes if crash.point == point]
     for crash in crashes[:: -(-len(crashes) // FEW)]:
         resumed(undisturbed, crash)
@@ -136,9 +132,7 @@ def test_a_run_killed_there_ends_as_the_undisturbed_one(undisturbed: Undisturbed
 @pytest.mark.nightly
 @pytest.mark.parametrize("point", POINTS)
 def test_a_run_killed_at_every_such_write_ends_so(undisturbed: Undisturbed, point: str) -> None:
-    """
-    The same of each write of the kind.
-    """
+    """The same of each write of the kind."""
     for crash in undisturbed.crashes:
         if crash.point == point:
             resumed(undisturbed, crash)
@@ -168,9 +162,7 @@ def keys(content: bytes | None) -> list[str]:
 
 
 def test_a_new_start_takes_over_what_was_killed_before_its_manifest(undisturbed: Undisturbed) -> None:
-    """
-    A folder without a manifest holds nothing that was measured: starting again in it works without --resume, too.
-    """
+    """A folder without a manifest holds nothing that was measured: starting again in it works without --resume, too."""
     project, run = undisturbed.project, undisturbed.project.path / "run"
     early = [crash for crash in undisturbed.crashes if crash.point == "before the manifest"]
     for crash in early[:: -(-len(early) // FEW)]:

@@ -33,8 +33,7 @@ if len(starts.read_text()) > int(Path("allowed").read_text()):
 @pytest.mark.nightly
 @pytest.mark.whole
 def test_a_worker_that_dies_at_each_start_is_unproven_and_continued(project: ProjectFolder) -> None:
-    """
-    It started for the sweep and dies at the start of the soak: an event, code 3 with its last words, not bad input.
+    """It started for the sweep and dies at the start of the soak: an event, code 3 with its last words, not bad input.
     Once it starts again, --resume goes on, and no record is lost.
     """
     echoing(project)
@@ -62,9 +61,7 @@ def test_a_worker_that_dies_at_each_start_is_unproven_and_continued(project: Pro
 
 
 def test_a_worker_that_never_starts_is_bad_input(project: ProjectFolder) -> None:
-    """
-    Before anything is measured the same is code 2: the command of the SLO file does not work.
-    """
+    """Before anything is measured the same is code 2: the command of the SLO file does not work."""
     echoing(project, command=["false"])
 
     project.run("certify", "slo.toml", "--out", "run", code=2)
@@ -73,9 +70,7 @@ def test_a_worker_that_never_starts_is_bad_input(project: ProjectFolder) -> None
 
 
 def test_a_log_is_not_written_through_a_link(project: ProjectFolder) -> None:
-    """
-    logs/ that leads elsewhere: code 4 with the path, before anything is started.
-    """
+    """logs/ that leads elsewhere: code 4 with the path, before anything is started."""
     echoing(project)
     (project.path / "elsewhere").mkdir()
     (project.path / "run").mkdir()
@@ -143,8 +138,8 @@ def serve(port: int) -> subprocess.Popen[bytes]:
 def test_an_attached_server_that_is_lost_is_unproven_and_continued(
     project: ProjectFolder, monkeypatch: pytest.MonkeyPatch, file: str, number: signal.Signals
 ) -> None:
-    """
-    The user's own server is killed or stopped in mid-run: code 3. When it is back, --resume ends in a verdict, and the
+    """The user's own server is killed or stopped in mid-run: code 3. When it is back, --resume ends in a verdict,
+    and the
     answers that failed count.
     """
     port = free_port()

@@ -58,9 +58,7 @@ def checked(ran: Rehearsed, metric: str) -> Check:
 @pytest.mark.parametrize("wording", ["other", "twice"])
 @pytest.mark.parametrize("sight", [None, NO_LOGITS], ids=["logits", "no logits"])
 def test_wrong_words_at_temperature_0_are_not_promoted(wording: str, sight: list[str] | None) -> None:
-    """
-    A draft that writes other words, or every word twice, is refused though no objective names agreement.
-    """
+    """A draft that writes other words, or every word twice, is refused though no objective names agreement."""
     ran = certified({"wording": wording} | ({"sight": sight} if sight else {}))
 
     (step,) = ran.verdict.transitions
@@ -70,9 +68,7 @@ def test_wrong_words_at_temperature_0_are_not_promoted(wording: str, sight: list
 
 
 def test_tokens_that_numerics_change_cost_no_promotion() -> None:
-    """
-    A draft whose answers leave plain decoding's at small leads is promoted; only some of them are read whole.
-    """
+    """A draft whose answers leave plain decoding's at small leads is promoted; only some of them are read whole."""
     told = [*NO_LOGITS, "logprobs", "verified"]
     ran = certified({"sight": told, "flips": 0.02, "tokens": 100}, count=48)
     records = [record for file in ran.case.after_soak.values() for record in file.records if isinstance(record, Scored)]
@@ -86,9 +82,7 @@ def test_tokens_that_numerics_change_cost_no_promotion() -> None:
 
 
 def test_words_under_a_response_format_are_judged_by_their_place() -> None:
-    """
-    Where a request shapes its answer, log-probabilities are not read: its late differences may be numerics.
-    """
+    """Where a request shapes its answer, log-probabilities are not read: its late differences may be numerics."""
     told = [*NO_LOGITS, "logprobs", "verified"]
     shaped = {"response_format": {"type": "json_object"}}
 
@@ -103,9 +97,7 @@ def test_words_under_a_response_format_are_judged_by_their_place() -> None:
 
 
 def test_wrong_words_that_are_allowed_are_told() -> None:
-    """
-    An SLO that relaxes agreement by naming it is taken at its word; a finding says which words differ.
-    """
+    """An SLO that relaxes agreement by naming it is taken at its word; a finding says which words differ."""
     objective = {"metric": "token_agreement", "at_least": 0.0, "why": "we only want speed"}
 
     ran = certified({"wording": "other"}, objective)
@@ -123,18 +115,14 @@ def test_wrong_words_that_are_allowed_are_told() -> None:
     ],
 )
 def test_an_honest_engine_with_near_ties_is_promoted(script: dict[str, Any], finding_kinds: set[str]) -> None:
-    """
-    Verify passes may swap tokens that nearly tie: shown by logits, or late in an answer where there are none.
-    """
+    """Verify passes may swap tokens that nearly tie: shown by logits, or late in an answer where there are none."""
     ran = certified({"agreement": 0.0, **script})
 
     assert (0, 1.0, finding_kinds) == (ran.verdict.exit_code, checked(ran, "token_agreement").center, kinds(ran))
 
 
 def test_a_few_canaries_of_many_show_no_agreement() -> None:
-    """
-    An implicit agreement needs twelve canaries in both arms: with fewer of many it is unproven, not passed.
-    """
+    """An implicit agreement needs twelve canaries in both arms: with fewer of many it is unproven, not passed."""
     brief = {"duration": 60.0, "max_duration": 60.0, "baseline_share": 0.1}
     sweep = {"repeats": 1, "num_draft_tokens": [4], "budget": 8}
 
@@ -146,9 +134,7 @@ def test_a_few_canaries_of_many_show_no_agreement() -> None:
 
 
 def test_equal_arms_are_not_promoted_where_no_ratio_is_promised() -> None:
-    """
-    A draft that gains nothing stays off, though the SLO bounds its acceptance alone.
-    """
+    """A draft that gains nothing stays off, though the SLO bounds its acceptance alone."""
     assert not [seed for seed in range(5) if certified({"ratio": 1.0}, seed=seed).verdict.outcome == "promoted"]
 
 
@@ -168,9 +154,7 @@ SWEEPS: dict[str, dict[str, Any]] = {
     ids=["3x", "1.3x", "in one piece"],
 )
 def test_a_server_that_replays_is_never_promoted(sweep: dict[str, Any], count: int, replays: dict[str, Any]) -> None:
-    """
-    A draft of plain speed whose repeated answers come from a cache is found, and its ratio is unproven.
-    """
+    """A draft of plain speed whose repeated answers come from a cache is found, and its ratio is unproven."""
     ran = certified({**REPLAYED, "replays": replays}, RATIO, count=count, sweep=sweep)
 
     if ran.verdict.exit_code == 1:  # the sweep stopped at first answers, which show what the draft is worth
@@ -181,8 +165,8 @@ def test_a_server_that_replays_is_never_promoted(sweep: dict[str, Any], count: i
 
 
 def test_first_requests_alone_are_counted_where_there_are_enough() -> None:
-    """
-    With canaries that the sweep did not ask, the ratio is that of first requests: plain speed, and the draft fails. The
+    """With canaries that the sweep did not ask, the ratio is that of first requests: plain speed, and the draft
+    fails. The
     step below it meets no canary for the first time, and stays open.
     """
     sweep = {"repeats": 1, "num_draft_tokens": [2, 4], "budget": 12}
@@ -196,8 +180,8 @@ def test_first_requests_alone_are_counted_where_there_are_enough() -> None:
 
 
 def test_a_draft_that_also_learns_answers_is_judged_by_first_requests() -> None:
-    """
-    A real gain on first requests is promoted although repeats gain more; what repeats reach is no evidence of speed.
+    """A real gain on first requests is promoted although repeats gain more; what repeats reach is no evidence of
+    speed.
     """
     typical = {"metric": "decode_throughput", "at_least": 1, "why": "of all answers, repeats too"}
     learns = {"ratio": 1.5, "replays": {"faster": 2.0}}
@@ -212,9 +196,7 @@ def test_a_draft_that_also_learns_answers_is_judged_by_first_requests() -> None:
 
 
 def test_a_baseline_that_replays_voids_the_ratio_too() -> None:
-    """
-    Plain decoding from a cache hides what a draft gains: unproven, and no failed objective.
-    """
+    """Plain decoding from a cache hides what a draft gains: unproven, and no failed objective."""
     script = {"replays": {"arm": "plain", "faster": 1.15}}
 
     ran = certified(script, RATIO, sweep=SWEEPS["four settings, every canary once"])
@@ -237,9 +219,7 @@ NOISES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
 def test_an_honest_server_is_not_called_a_replaying_one(noise: dict[str, Any]) -> None:
-    """
-    Noise of every kind, a warm-up and drifts raise no finding `replayed`.
-    """
+    """Noise of every kind, a warm-up and drifts raise no finding `replayed`."""
     ran = [certified(noise, RATIO, seed=seed, sweep=SWEEPS["four settings, every canary once"]) for seed in range(2)]
 
     assert all(rehearsal.case.soaks for rehearsal in ran)
@@ -258,9 +238,7 @@ def decaying(by: float, *, bound: float, count: int = 24, arm: str = "candidate"
 
 @pytest.mark.parametrize("count", [24, 96], ids=["24 canaries, repeated", "96 canaries, once each"])
 def test_a_draft_that_decays_during_the_soak_is_not_promoted(count: int) -> None:
-    """
-    A mean above its bound is no proof where the ratio falls by 20 % in ten minutes, and again: unproven.
-    """
+    """A mean above its bound is no proof where the ratio falls by 20 % in ten minutes, and again: unproven."""
     ran = decaying(1.0, bound=0.5, count=count, over=3000.0)
 
     assert ran.verdict.exit_code == 3
@@ -268,9 +246,7 @@ def test_a_draft_that_decays_during_the_soak_is_not_promoted(count: int) -> None
 
 
 def test_plain_decoding_that_slows_down_proves_no_gain() -> None:
-    """
-    Plain decoding alone slows down through the whole soak and beyond: the ratio only rises, and is unproven.
-    """
+    """Plain decoding alone slows down through the whole soak and beyond: the ratio only rises, and is unproven."""
     ran = decaying(1.0, bound=1.1, arm="plain", over=3000.0)
 
     assert ran.verdict.exit_code == 3
@@ -278,9 +254,7 @@ def test_plain_decoding_that_slows_down_proves_no_gain() -> None:
 
 
 def test_a_draft_that_ends_below_its_bound_fails() -> None:
-    """
-    The soak goes on until the level it ends at is proven below the bound: the objective is broken.
-    """
+    """The soak goes on until the level it ends at is proven below the bound: the objective is broken."""
     ran = decaying(0.5, bound=1.1)
 
     assert ran.verdict.exit_code == 1
@@ -295,9 +269,7 @@ LATE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE)
 def test_a_draft_that_falls_late_in_the_soak_is_judged_by_where_it_ends(late: dict[str, Any]) -> None:
-    """
-    From 1.3x to 1.08x where 1.15x is required: the soak goes on, and shows the level that is deployed.
-    """
+    """From 1.3x to 1.08x where 1.15x is required: the soak goes on, and shows the level that is deployed."""
     falls = {"of": "time", "by": 0.2, "arm": "candidate", "since": "start", **late}
     soak = {"duration": 600.0, "max_duration": 3600.0, "baseline_share": 0.5}
     script = {"ratio": 1.3, "drift": [falls], "prefill": "3 s", "noise": {"answer": 0.05}}
@@ -310,8 +282,8 @@ def test_a_draft_that_falls_late_in_the_soak_is_judged_by_where_it_ends(late: di
 
 @pytest.mark.parametrize("over", [120.0, 300.0, 600.0])
 def test_a_draft_whose_process_warms_up_over_minutes_is_not_blocked(over: float) -> None:
-    """
-    35 % slower at the start of its process and 1.3x in the end: the sweep rules nothing out, and the soak goes on.
+    """35 % slower at the start of its process and 1.3x in the end: the sweep rules nothing out, and the soak goes
+    on.
     """
     warms_up = {"of": "time", "by": 0.65 - 1, "over": over, "arm": "candidate", "since": "start"}
     soak = {"duration": 600.0, "max_duration": 3600.0, "baseline_share": 0.5}
@@ -325,9 +297,7 @@ def test_a_draft_whose_process_warms_up_over_minutes_is_not_blocked(over: float)
 
 
 def test_a_machine_that_slows_down_is_no_decay() -> None:
-    """
-    Both arms lose 20 % over the soak, and the ratio none: promoted.
-    """
+    """Both arms lose 20 % over the soak, and the ratio none: promoted."""
     assert decaying(0.2, bound=1.1, arm="both").verdict.exit_code == 0
 
 
@@ -335,9 +305,7 @@ def test_a_machine_that_slows_down_is_no_decay() -> None:
     "noise", [{"answer": 0.05}, {"answer": 0.1, "autocorrelation": 0.8}], ids=["noise", "slow noise"]
 )
 def test_noise_is_no_decay(noise: dict[str, float]) -> None:
-    """
-    A steady draft under noise that lasts is promoted.
-    """
+    """A steady draft under noise that lasts is promoted."""
     soak = {"duration": 600.0, "baseline_share": 0.5}
 
     ran = [certified({"noise": noise, "prefill": "3 s"}, RATIO, seed=seed, soak=soak) for seed in range(3)]
@@ -380,9 +348,7 @@ def served(project: ProjectFolder, liar: Liar, *objectives: dict[str, Any]) -> d
 
 
 def test_a_real_server_that_replays_is_not_promoted(project: ProjectFolder) -> None:
-    """
-    Repeats of a prompt come at once and in one piece over HTTP: unproven, and the finding says why.
-    """
+    """Repeats of a prompt come at once and in one piece over HTTP: unproven, and the finding says why."""
     verdict = served(project, Liar(repeats=True), RATIO)
 
     assert ("unproven", 3) == (verdict["outcome"], verdict["exit_code"])
@@ -392,9 +358,7 @@ def test_a_real_server_that_replays_is_not_promoted(project: ProjectFolder) -> N
 @pytest.mark.nightly
 @pytest.mark.alone
 def test_a_real_server_that_writes_other_words_is_not_promoted(project: ProjectFolder) -> None:
-    """
-    A draft that says every word twice is graded back, though the SLO speaks of nothing but speed.
-    """
+    """A draft that says every word twice is graded back, though the SLO speaks of nothing but speed."""
     verdict = served(project, Liar(words=lambda word: 2 * word), {**RATIO, "at_least": 0.1})
 
     assert 1 == verdict["exit_code"]

@@ -81,9 +81,7 @@ VICES: dict[str, Callable[[Request, bool], Pieces]] = {
 
 @pytest.mark.parametrize("vice", VICES)
 def test_counts_that_contradict_the_text_prove_nothing(project: ProjectFolder, vice: str) -> None:
-    """
-    Unproven, code 3, whether the faulty counts favour the draft or not; the contradiction is the reason.
-    """
+    """Unproven, code 3, whether the faulty counts favour the draft or not; the contradiction is the reason."""
     done = certify_served(project, Protocol(CHAT, VICES[vice]), GAINS)
 
     assert 3 == done.code
@@ -91,8 +89,8 @@ def test_counts_that_contradict_the_text_prove_nothing(project: ProjectFolder, v
 
 
 def test_a_bundle_at_the_beginning_is_no_speed(project: ProjectFolder) -> None:
-    """
-    A draft that is no faster sends half of an answer at once: its pieces weigh by their text, and no gain is found.
+    """A draft that is no faster sends half of an answer at once: its pieces weigh by their text, and no gain is
+    found.
     """
     bundling = Protocol(CHAT, lambda _, drafting: streamed(drafting, width=1, first=12))
 
@@ -106,8 +104,8 @@ def test_a_bundle_at_the_beginning_is_no_speed(project: ProjectFolder) -> None:
 @pytest.mark.parametrize("status", [400, 503, 200])
 @pytest.mark.parametrize("required", [True, False], ids=["required", "optional"])
 def test_a_server_that_refuses_every_draft_is_quoted(project: ProjectFolder, status: int, *, required: bool) -> None:
-    """
-    Each drafted request is refused, also by an error as HTTP 200: code 3, and the server's words are on the screen, in
+    """Each drafted request is refused, also by an error as HTTP 200: code 3, and the server's words are on the
+    screen, in
     JUnit and in the annotations, in place of "no gain was proven".
     """
     refusing = Protocol(CHAT, sound, refuses=lambda _request, drafting: status if drafting else None)

@@ -78,8 +78,8 @@ ODD = {
 def test_an_odd_value_in_a_run_is_no_traceback(
     odd: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Commands on a run with an odd value, its checksums made anew, end with a documented exit code and no traceback.
+    """Commands on a run with an odd value, its checksums made anew, end with a documented exit code and no
+    traceback.
     """
     name, change = ODD[odd]
     run = tmp_path / "runs" / "odd"

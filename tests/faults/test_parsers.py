@@ -244,9 +244,7 @@ def check(name: str, raw: bytes, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(PARSERS))
 def test_a_parser_returns_or_raises_its_one_error(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """
-    Whatever bytes come in: a value that can be used, or the one error.
-    """
+    """Whatever bytes come in: a value that can be used, or the one error."""
     folder = tmp_path_factory.mktemp(name)
     (folder / "pressure").mkdir()
 
@@ -260,9 +258,7 @@ def test_a_parser_returns_or_raises_its_one_error(name: str, tmp_path_factory: p
 
 @pytest.mark.parametrize("name", sorted(set(PARSERS) - {"moment", "ollama"}))
 def test_the_examples_of_a_parser_are_sound(name: str, tmp_path: Path) -> None:
-    """
-    What is damaged for a parser is read before: the damage reaches every step.
-    """
+    """What is damaged for a parser is read before: the damage reaches every step."""
     (tmp_path / "pressure").mkdir()
     sound = examples(name)
 
@@ -275,8 +271,8 @@ def test_the_examples_of_a_parser_are_sound(name: str, tmp_path: Path) -> None:
 @pytest.mark.nightly  # the same parsers meet damaged and random input above, without a search by coverage
 @pytest.mark.parametrize("name", ["gguf", "json", "slo", "stream", "worker"])
 def test_coverage_guided_fuzzing_finds_nothing(name: str, tmp_path: Path) -> None:
-    """
-    Two seconds of a fuzzer that follows the branches of a parser, from its examples on, where Atheris is installed.
+    """Two seconds of a fuzzer that follows the branches of a parser, from its examples on, where Atheris is
+    installed.
     """
     pytest.importorskip("atheris")
     tool = [

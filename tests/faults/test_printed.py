@@ -24,9 +24,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 @pytest.mark.parametrize("command", [("judge",), ("certify",), ("watch",), ("admit", "slo.toml", "--run")])
 def test_an_error_prints_no_command(tmp_path: Path, command: tuple[str, ...], name: str) -> None:
-    """
-    A name from the command line, as a CI job may pass one of a stranger's branch, is printed without its effect.
-    """
+    """A name from the command line, as a CI job may pass one of a stranger's branch, is printed without its effect."""
     project = project_folder(tmp_path)
 
     done = project.run(*command, name)
@@ -57,8 +55,8 @@ def is_printed_safely(text: str) -> bool:
 
 @pytest.mark.parametrize("at_least", [0.5, 50.0], ids=["promoted", "graded back"])
 def test_a_reason_of_the_slo_prints_no_command_in_any_format(tmp_path: Path, at_least: float) -> None:
-    """
-    The `why` of an SLO or an objective, from a branch of a stranger, commands no CI system, whatever is printed of it.
+    """The `why` of an SLO or an objective, from a branch of a stranger, commands no CI system, whatever is printed
+    of it.
     """
     project = project_folder(tmp_path)
     project = project.with_environment(GITHUB_ACTIONS="true")
@@ -82,8 +80,8 @@ def test_a_reason_of_the_slo_prints_no_command_in_any_format(tmp_path: Path, at_
 
 
 def test_names_of_the_slo_print_no_command(tmp_path: Path) -> None:
-    """
-    The name of a draft, of a folder of runs and of a key, as a stranger's branch may write them, are printed safely.
+    """The name of a draft, of a folder of runs and of a key, as a stranger's branch may write them, are printed
+    safely.
     """
     project = project_folder(tmp_path)
     subject = {"backend": "scripted", "target": f"t{HOSTILE}", "drafts": [f"d{HOSTILE}"], "script": "truth.json"}

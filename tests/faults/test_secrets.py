@@ -133,16 +133,14 @@ def leaks(folder: Path, *texts: str) -> list[str]:
 
 
 def test_the_servers_get_their_keys(certified: tuple[ProjectFolder, Done], servers: tuple[Echo, Echo]) -> None:
-    """
-    User and password go into the header, a query stays in the path: every request was served.
-    """
+    """User and password go into the header, a query stays in the path: every request was served."""
     assert all(server.served > 5 for server in servers)
     assert [0, 0] == [server.refused_then for server in servers], certified[1]
 
 
 def test_a_run_stores_and_prints_no_key(certified: tuple[ProjectFolder, Done]) -> None:
-    """
-    Manifest, stored SLO, records, page, events and terminal hold the address without its key, though both servers echo
+    """Manifest, stored SLO, records, page, events and terminal hold the address without its key, though both servers
+    echo
     what they get in texts, versions, names, errors and headers.
     """
     project, done = certified
@@ -170,9 +168,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[::3]))
 def test_no_command_prints_a_key(certified: tuple[ProjectFolder, Done], words: tuple[str, ...]) -> None:
-    """
-    What reads the run or its SLO file knows the address without its key.
-    """
+    """What reads the run or its SLO file knows the address without its key."""
     project, first = certified
 
     done = certified[0].run(*words)
@@ -187,9 +183,7 @@ def test_no_command_prints_a_key(certified: tuple[ProjectFolder, Done], words: t
 
 
 def test_another_key_is_another_slo(certified: tuple[ProjectFolder, Done], servers: tuple[Echo, Echo]) -> None:
-    """
-    The digest that is left tells two keys apart, for admit and for --resume.
-    """
+    """The digest that is left tells two keys apart, for admit and for --resume."""
     project = ProjectFolder(certified[0].path, certified[0].environment)
     write_slo(project, *servers, plain_url=f"http://{servers[1].host}/v1?api_key=query-other-0001")
     try:
@@ -204,9 +198,7 @@ def test_another_key_is_another_slo(certified: tuple[ProjectFolder, Done], serve
 
 
 def test_a_refused_key_is_not_printed(certified: tuple[ProjectFolder, Done], servers: tuple[Echo, Echo]) -> None:
-    """
-    A server that quotes the wrong key in its refusal does not get it into the error.
-    """
+    """A server that quotes the wrong key in its refusal does not get it into the error."""
     project = certified[0]
     write_slo(project, *servers, url=f"http://user:{SHORT}@{servers[0].host}/v1")
     try:
@@ -221,9 +213,7 @@ def test_a_refused_key_is_not_printed(certified: tuple[ProjectFolder, Done], ser
 def test_a_short_key_of_the_environment_is_masked(
     certified: tuple[ProjectFolder, Done], servers: tuple[Echo, Echo]
 ) -> None:
-    """
-    A key of seven letters from api_key_env is echoed in errors and answers, and masked there.
-    """
+    """A key of seven letters from api_key_env is echoed in errors and answers, and masked there."""
     project = certified[0]
     with Echo(SHORT) as server:
         write_slo(project, server, server, url=f"http://{server.host}/v1", api_key_env="SHORT_KEY")
@@ -237,9 +227,7 @@ def test_a_short_key_of_the_environment_is_masked(
 
 
 def test_a_stored_slo_has_no_key_to_run_with(certified: tuple[ProjectFolder, Done]) -> None:
-    """
-    The copy in a run directory cannot be certified: the error says which key is missing.
-    """
+    """The copy in a run directory cannot be certified: the error says which key is missing."""
     shutil.copy(certified[0].path / "runs" / "run-1" / "inputs" / "slo.toml", certified[0].path / "stored.toml")
 
     done = certified[0].run("certify", "stored.toml", "--out", "again")
@@ -251,9 +239,7 @@ def test_a_stored_slo_has_no_key_to_run_with(certified: tuple[ProjectFolder, Don
 def test_the_slo_of_a_run_is_found_by_its_stored_text(
     certified: tuple[ProjectFolder, Done], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A person's file with the key is the one of the run, whose copy has none: annotations and paths name it.
-    """
+    """A person's file with the key is the one of the run, whose copy has none: annotations and paths name it."""
     monkeypatch.chdir(certified[0].path)
 
     path, text = inputs.find_slo_file(Path("runs/run-1"), None)
@@ -262,8 +248,8 @@ def test_the_slo_of_a_run_is_found_by_its_stored_text(
 
 
 def test_a_watch_stores_and_prints_no_key(tmp_path: Path, servers: tuple[Echo, Echo]) -> None:
-    """
-    `watch --url` with a key in it: the server gets it, and log, overlay, lock and terminal hold the address without it.
+    """`watch --url` with a key in it: the server gets it, and log, overlay, lock and terminal hold the address
+    without it.
     """
     served = servers[0].served
     Deployed.served(tmp_path, f"http://{servers[0].host}")
@@ -284,9 +270,7 @@ def test_a_watch_stores_and_prints_no_key(tmp_path: Path, servers: tuple[Echo, E
 
 @pytest.mark.parametrize("key", ["args", "why"])
 def test_a_key_elsewhere_in_the_slo_is_refused(certified: tuple[ProjectFolder, Done], key: str, servers: Any) -> None:
-    """
-    An address with a key in another place would be recorded: code 2 before anything is written.
-    """
+    """An address with a key in another place would be recorded: code 2 before anything is written."""
     project = certified[0]
     if key == "args":
         write_slo(project, *servers, args=["--proxy", f"http://user:{OLD}@127.0.0.1:1"])
@@ -324,9 +308,7 @@ WRITTEN = [
 
 @pytest.mark.parametrize(("text", "expected"), WRITTEN)
 def test_an_address_is_shown_without_its_key(text: str, expected: str) -> None:
-    """
-    However it is written, an address shows no key, and what is shown is shown the same when it is read again.
-    """
+    """However it is written, an address shows no key, and what is shown is shown the same when it is read again."""
     address = Address(text)
 
     assert expected == re.sub(r"hidden-[0-9a-f]{8}", "hidden-#", address)
@@ -335,16 +317,12 @@ def test_an_address_is_shown_without_its_key(text: str, expected: str) -> None:
 
 
 def test_the_path_goes_before_the_query() -> None:
-    """
-    A request keeps the query of its address behind the path.
-    """
+    """A request keeps the query of its address behind the path."""
     assert "http://u:p@h/x/v1/models?k=v" == Address("http://u:p@h/x/v1/?k=v#f").at("/v1/models")
 
 
 def test_keys_in_comments_are_hidden() -> None:
-    """
-    An address in a comment is hidden where it holds a password or a value by the name of a key, else it stays.
-    """
+    """An address in a comment is hidden where it holds a password or a value by the name of a key, else it stays."""
     text = "# http://u:p@h, https://docs/?page=2, http://h/?api_key=k"
 
     assert "# http://hidden-#@h, https://docs/?page=2, http://h/?api_key=hidden-#" == re.sub(

@@ -87,8 +87,7 @@ def faults(project: ProjectFolder) -> list[str]:
 
 
 def test_a_server_that_begins_to_drip_is_a_result(project: ProjectFolder) -> None:
-    """
-    A server whose answers never end, a token now and then, is a broken objective with its faults recorded, after a
+    """A server whose answers never end, a token now and then, is a broken objective with its faults recorded, after a
     few deadlines.
     """
     with (
@@ -113,9 +112,7 @@ def test_a_server_that_begins_to_drip_is_a_result(project: ProjectFolder) -> Non
 def test_a_server_that_never_answered_is_unproven(
     project: ProjectFolder, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A server that runs and never completes its first answer ends in 3, not in 2: the SLO file is right.
-    """
+    """A server that runs and never completes its first answer ends in 3, not in 2: the SLO file is right."""
     monkeypatch.setattr(control_requests, "LIMIT_S", 0.1)
     with FakeServer(script) as server:
         url = server.url.removesuffix("/v1/chat/completions")
@@ -129,8 +126,8 @@ def test_a_server_that_never_answered_is_unproven(
 
 
 def test_counters_that_never_come_cost_their_time_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Answers of a server whose /metrics never responds have no claims, and the path is not requested again and again.
+    """Answers of a server whose /metrics never responds have no claims, and the path is not requested again and
+    again.
     """
     monkeypatch.setattr(control_requests, "LIMIT_S", 0.2)
     over, requests = threading.Event(), count(1)
@@ -152,9 +149,7 @@ def test_counters_that_never_come_cost_their_time_once(monkeypatch: pytest.Monke
 
 
 def test_a_server_is_measured_whose_health_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A server that answers requests is served by, whatever it does at its other paths.
-    """
+    """A server that answers requests is served by, whatever it does at its other paths."""
     monkeypatch.setattr(control_requests, "LIMIT_S", 0.1)
     over = threading.Event()
     protocol = PROTOCOLS["openai"]._replace(documents={"/v1/models": lambda _: over.wait(20)})
@@ -170,8 +165,8 @@ def test_a_server_is_measured_whose_health_never_comes(monkeypatch: pytest.Monke
 
 
 def test_a_run_ends_after_its_max_duration_and_continues(project: ProjectFolder) -> None:
-    """
-    Where a server drips, the command ends when the run's time is over, before the answer's own deadline makes a fault
+    """Where a server drips, the command ends when the run's time is over, before the answer's own deadline makes a
+    fault
     of it: code 3, no answer that we cut off is recorded, and --resume goes on with those that are.
     """
     slow = {"timeout": "60 s", "deadline": "60 s"}
@@ -222,8 +217,7 @@ def elsewhere() -> Iterator[str]:
 
 
 def test_too_few_descriptors_end_a_run_that_can_be_resumed(project: ProjectFolder, elsewhere: str) -> None:
-    """
-    32 streams with descriptors for a few: code 4 with what to raise, no fault of the server, and with a higher limit
+    """32 streams with descriptors for a few: code 4 with what to raise, no fault of the server, and with a higher limit
     --resume keeps what was measured and reaches a verdict.
     """
     many_streams = attached(
@@ -249,9 +243,7 @@ def test_too_few_descriptors_end_a_run_that_can_be_resumed(project: ProjectFolde
 
 
 def test_no_further_thread_is_our_limit() -> None:
-    """
-    Where the system starts no more threads, the streams of a request are an error of ours with what to raise.
-    """
+    """Where the system starts no more threads, the streams of a request are an error of ours with what to raise."""
     before = threading.stack_size(1 << 46)  # no address space has room for such a thread
     try:
         with pytest.raises(OwnLimitError) as reached:
@@ -264,8 +256,7 @@ def test_no_further_thread_is_our_limit() -> None:
 
 @pytest.mark.parametrize("start", ["server", "worker"])
 def test_a_process_without_descriptors_is_our_limit(start: str, tmp_path: Path) -> None:
-    """
-    A server or worker that cannot be started because this process may open no more files is an error of ours, not of
+    """A server or worker that cannot be started because this process may open no more files is an error of ours, not of
     the input.
     """
     starts: dict[str, Callable[..., object]] = {
@@ -283,8 +274,7 @@ SHOUT = "\x1b[31m::set-output name=x::y\n\x1b]0;title\x07 ::error::z\nplain ##[a
 
 
 def test_the_last_words_of_a_server_are_quoted(tmp_path: Path) -> None:
-    """
-    What a dying server printed is shown line by line as a quotation: no control character, no line that a CI system
+    """What a dying server printed is shown line by line as a quotation: no control character, no line that a CI system
     reads as a command.
     """
     program = f"import sys; sys.stderr.write({SHOUT!r}); sys.exit(3)"

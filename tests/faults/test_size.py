@@ -112,9 +112,7 @@ def write(path: Path, kind: Any, records: Iterator[Any]) -> RecordWriter[Any]:
 def test_a_record_that_is_read_takes_little_memory(
     tmp_path: Path, kind: Any, make: Callable[[int], Any], most: int
 ) -> None:
-    """
-    Each further record of a file adds at most so many bytes to what judging holds of it.
-    """
+    """Each further record of a file adds at most so many bytes to what judging holds of it."""
     bytes_held = {}
     for count in (100, 400):
         path = tmp_path / f"{count}.jsonl"
@@ -129,9 +127,7 @@ def test_a_record_that_is_read_takes_little_memory(
 
 @pytest.mark.parametrize(("kind", "make"), [(ANSWERS, answer), (SAMPLES, sample)], ids=["answers", "samples"])
 def test_a_record_that_is_written_is_not_kept(tmp_path: Path, kind: Any, make: Callable[[int], Any]) -> None:
-    """
-    The writer of a record file holds as much after 300 records as after one.
-    """
+    """The writer of a record file holds as much after 300 records as after one."""
     file = RecordWriter(tmp_path / "records.jsonl", kind)
     file(make(0))
     with traced() as now:
@@ -166,9 +162,7 @@ def soaked(folder: Path, seconds: int, script: dict[str, Any] = SCRIPT) -> tuple
 
 @pytest.mark.nightly  # test_a_record_that_is_written_is_not_kept finds what grows with the answers
 def test_a_longer_soak_takes_no_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    While the machine is measured, gatekeeper holds the same few megabytes, however many answers there were.
-    """
+    """While the machine is measured, gatekeeper holds the same few megabytes, however many answers there were."""
     monkeypatch.setattr("gatekeeper.host.sampling.sampler.platform_sources", lambda *_: [])
     soaked(tmp_path / "first", 1)  # what is imported and remembered once counts for no length
 
@@ -182,8 +176,8 @@ def test_a_longer_soak_takes_no_more_memory(tmp_path: Path, monkeypatch: pytest.
 def test_judging_and_the_report_take_little_memory_for_each_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Each further answer of a hundred tokens adds at most 4 kB to the most that is held from the end of the soak on.
+    """Each further answer of a hundred tokens adds at most 4 kB to the most that is held from the end of the soak
+    on.
     """
     monkeypatch.setattr("gatekeeper.host.sampling.sampler.platform_sources", lambda *_: [])
     monkeypatch.setitem(globals(), "SLO", SLO.replace("max_tokens = 20", f"max_tokens = {TOKENS}"))

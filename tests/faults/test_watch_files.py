@@ -119,8 +119,8 @@ HIDDEN: dict[str, Damage] = {
 
 @pytest.mark.parametrize("way", [*FOUND, *HIDDEN])
 def test_a_damaged_log_does_not_turn_speculation_on(off: Deployed, way: str) -> None:
-    """
-    Speculation was turned off and the log of it is damaged: the overlay on disk says off, so it stays off: code 1.
+    """Speculation was turned off and the log of it is damaged: the overlay on disk says off, so it stays off: code
+    1.
     """
     {**FOUND, **HIDDEN}[way](off.path / "watch.jsonl")
 
@@ -132,9 +132,7 @@ def test_a_damaged_log_does_not_turn_speculation_on(off: Deployed, way: str) -> 
 
 @pytest.mark.parametrize("way", FOUND)
 def test_a_damaged_log_without_an_overlay_is_off(off: Deployed, way: str) -> None:
-    """
-    Where the overlay is lost too, nothing shows that speculation was on: it is off.
-    """
+    """Where the overlay is lost too, nothing shows that speculation was on: it is off."""
     (off.path / "policy.live.toml").unlink()
     FOUND[way](off.path / "watch.jsonl")
 
@@ -157,9 +155,7 @@ OVERLAYS: dict[str, Damage] = {
 
 @pytest.mark.parametrize("way", OVERLAYS)
 def test_a_damaged_overlay_does_not_turn_speculation_on(off: Deployed, way: str) -> None:
-    """
-    With a sound log the log decides; with the log moved away as well, what cannot be read is not "as certified".
-    """
+    """With a sound log the log decides; with the log moved away as well, what cannot be read is not "as certified"."""
     OVERLAYS[way](off.path / "policy.live.toml")
     shutil.copytree(off.path, off.path.parent / "both", symlinks=True)
     with_log = replace(off, path=off.path.parent / "both")
@@ -171,9 +167,7 @@ def test_a_damaged_overlay_does_not_turn_speculation_on(off: Deployed, way: str)
 
 
 def test_what_is_off_for_damage_comes_back_by_evidence(off: Deployed) -> None:
-    """
-    A route that is off because its log cannot be read is tried again, step by step, once its guards are kept.
-    """
+    """A route that is off because its log cannot be read is tried again, step by step, once its guards are kept."""
     (off.path / "policy.live.toml").unlink()
     (off.path / "watch.jsonl").write_bytes(b"")
 
@@ -185,9 +179,7 @@ def test_what_is_off_for_damage_comes_back_by_evidence(off: Deployed) -> None:
 
 @pytest.mark.parametrize("way", [*FOUND, *HIDDEN])
 def test_a_damaged_log_does_not_turn_speculation_off_either(tmp_path: Path, way: str) -> None:
-    """
-    Where nothing was turned off, the overlay shows it: speculation goes on, whatever the log looks like.
-    """
+    """Where nothing was turned off, the overlay shows it: speculation goes on, whatever the log looks like."""
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     with deployed.session(output) as session:
         session.run(1)
@@ -201,9 +193,7 @@ def test_a_damaged_log_does_not_turn_speculation_off_either(tmp_path: Path, way:
 
 
 def test_a_reset_is_both_files(off: Deployed) -> None:
-    """
-    A person who has mended the server moves the log and the overlay away: the watch begins as certified.
-    """
+    """A person who has mended the server moves the log and the overlay away: the watch begins as certified."""
     for name in ("watch.jsonl", "policy.live.toml"):
         (off.path / name).rename(off.path / f"{name}.old")
 
@@ -211,9 +201,7 @@ def test_a_reset_is_both_files(off: Deployed) -> None:
 
 
 def test_a_policy_that_was_edited_keeps_what_the_overlay_says(off: Deployed) -> None:
-    """
-    With the log lost, a policy that lists other steps below the certified one does not turn its route on.
-    """
+    """With the log lost, a policy that lists other steps below the certified one does not turn its route on."""
     (off.path / "watch.jsonl").unlink()
     off.policy(route={"ladder": []})
 
@@ -221,9 +209,7 @@ def test_a_policy_that_was_edited_keeps_what_the_overlay_says(off: Deployed) -> 
 
 
 def test_an_overlay_that_is_a_folder_is_an_error(off: Deployed) -> None:
-    """
-    A folder at the overlay's place is found before any request: code 4, with what to do.
-    """
+    """A folder at the overlay's place is found before any request: code 4, with what to do."""
     (off.path / "policy.live.toml").unlink()
     (off.path / "policy.live.toml").mkdir()
 
@@ -234,9 +220,7 @@ def test_an_overlay_that_is_a_folder_is_an_error(off: Deployed) -> None:
 
 
 def test_a_round_without_an_overlay_written_is_not_a_success(tmp_path: Path) -> None:
-    """
-    The overlay's folder goes away after the start: readers never get what was found, so `--rounds 1` is code 4.
-    """
+    """The overlay's folder goes away after the start: readers never get what was found, so `--rounds 1` is code 4."""
     folder = tmp_path / "etc"
     folder.mkdir()
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
@@ -251,9 +235,7 @@ def test_a_round_without_an_overlay_written_is_not_a_success(tmp_path: Path) -> 
     "name", [".policy.live.toml.fresh", ".policy.live.toml.lock", ".watch.jsonl.lock", "watch.jsonl", "watch.jsonl.1"]
 )
 def test_a_link_beside_the_overlay_is_not_followed(tmp_path: Path, name: str) -> None:
-    """
-    Whoever may write next to the policy cannot make the watch empty, write or append to another file.
-    """
+    """Whoever may write next to the policy cannot make the watch empty, write or append to another file."""
     deployed = Deployed.scripted(tmp_path)
     target = tmp_path / "other"
     target.write_text("mine")
@@ -270,9 +252,7 @@ def test_a_link_beside_the_overlay_is_not_followed(tmp_path: Path, name: str) ->
 
 
 def test_an_overlay_that_is_a_link_is_replaced(tmp_path: Path) -> None:
-    """
-    The overlay is put in the place of a link; the file that it pointed to stays as it was.
-    """
+    """The overlay is put in the place of a link; the file that it pointed to stays as it was."""
     deployed = Deployed.scripted(tmp_path)
     target = tmp_path / "other"
     target.write_text("mine")
@@ -284,8 +264,8 @@ def test_an_overlay_that_is_a_link_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_watch_without_descriptors_blames_no_server(tmp_path: Path) -> None:
-    """
-    Where no file and no connection can be opened, a round has no evidence, the exit code says that the overlay is old,
+    """Where no file and no connection can be opened, a round has no evidence, the exit code says that the overlay is
+    old,
     and no route moves; with descriptors the watch goes on.
     """
     output = WatchOutput()

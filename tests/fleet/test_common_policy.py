@@ -33,8 +33,7 @@ def policy(*routes: dict[str, Any], **changes: Any) -> Policy:
 
 
 def test_a_route_holds_where_every_host_proved_the_same_setting() -> None:
-    """
-    The same setting on both hosts speculates; another one on one host, or plain decoding there, does not, and the
+    """The same setting on both hosts speculates; another one on one host, or plain decoding there, does not, and the
     policy names who pays how much.
     """
     policies = {
@@ -54,8 +53,8 @@ def test_a_route_holds_where_every_host_proved_the_same_setting() -> None:
 
 
 def test_the_strictest_limits_of_all_hosts_hold() -> None:
-    """
-    A warm-up that one host needs is an obligation for all, the shortest limits, what all of them certified of requests
+    """A warm-up that one host needs is an obligation for all, the shortest limits, what all of them certified of
+    requests
     and the earliest expiry hold.
     """
     tools = {"tools": True}
@@ -79,8 +78,7 @@ def test_the_strictest_limits_of_all_hosts_hold() -> None:
 
 
 def test_a_host_without_proof_refuses_the_policy(tmp_path: Path) -> None:
-    """
-    A run that is open or unproven on one host is no reason to leave that host out silently: there is no policy, and
+    """A run that is open or unproven on one host is no reason to leave that host out silently: there is no policy, and
     none of an earlier fleet stays.
     """
     run = Path(shutil.copytree(PROMOTED, tmp_path / "run"))

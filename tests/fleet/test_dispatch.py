@@ -132,9 +132,7 @@ def fail_twice(task: CellTask) -> CellResult:
 def test_a_host_has_one_cell_at_a_time_and_the_longest_first(
     run_cells: Run, cluster: str, tmp_path: Path, own: bool
 ) -> None:
-    """
-    Three cells on each of three hosts: those of a host follow each other by falling duration, hosts overlap.
-    """
+    """Three cells on each of three hosts: those of a host follow each other by falling duration, hosts overlap."""
     names = [f"s{number}@{host}" for number in range(3) for host in "abc"]
 
     results = run_cells(*names, body=note, scheduler=None if own else cluster)
@@ -151,16 +149,12 @@ def test_a_host_has_one_cell_at_a_time_and_the_longest_first(
 
 
 def test_a_killed_worker_repeats_its_cell(run_cells: Run, cluster: str) -> None:
-    """
-    Kill -9 on a Dask worker in the middle of a cell: another takes its place and the cell is carried out.
-    """
+    """Kill -9 on a Dask worker in the middle of a cell: another takes its place and the cell is carried out."""
     assert "promoted" == run_cells("s@a", body=die_once, scheduler=cluster)["s@a"].outcome
 
 
 def test_only_what_says_nothing_of_the_system_is_tried_again(run_cells: Run, tmp_path: Path) -> None:
-    """
-    A lost connection is tried again as often as allowed; then the cell ends with its error.
-    """
+    """A lost connection is tried again as often as allowed; then the cell ends with its error."""
     assert "promoted" == run_cells("s@a", body=fail_twice, retries=2)["s@a"].outcome
     (tmp_path / "tries").unlink()
     assert "lost" == run_cells("t@a", body=fail_twice, retries=1)["t@a"].error
@@ -171,9 +165,7 @@ def break_down(_task: CellTask) -> CellResult:
 
 
 def test_a_task_without_an_answer_is_an_error_of_ours(run_cells: Run) -> None:
-    """
-    Whatever a task raises is the error of its cell, with code 4, and no other cell is lost.
-    """
+    """Whatever a task raises is the error of its cell, with code 4, and no other cell is lost."""
     result = run_cells("s@a", body=break_down)["s@a"]
 
     assert (4, "") == (result.exit_code, result.outcome)
@@ -181,9 +173,7 @@ def test_a_task_without_an_answer_is_an_error_of_ours(run_cells: Run) -> None:
 
 
 def test_a_worker_shares_the_folder_of_runs(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A worker that does not see the record of this fleet is refused before anything runs, by name.
-    """
+    """A worker that does not see the record of this fleet is refused before anything runs, by name."""
     elsewhere = Path("a-folder-of-runs")  # the workers are in another folder than this test
     monkeypatch.chdir(tmp_path)
     for runs in (tmp_path, elsewhere):
@@ -204,8 +194,8 @@ def test_a_worker_shares_the_folder_of_runs(cluster: str, tmp_path: Path, monkey
 def test_a_cluster_that_cannot_dispatch_is_refused(
     run_cells: Run, tmp_path: Path, workers: str, without: str, says: str
 ) -> None:
-    """
-    A scheduler without a worker for a host, or one whose workers do not have gatekeeper, would keep the fleet waiting
+    """A scheduler without a worker for a host, or one whose workers do not have gatekeeper, would keep the fleet
+    waiting
     for ever.
     """
     with (
@@ -217,9 +207,7 @@ def test_a_cluster_that_cannot_dispatch_is_refused(
 
 
 def test_a_scheduler_that_is_not_there_is_an_error_with_a_hint(run_cells: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    --scheduler with a wrong address ends the command before anything runs.
-    """
+    """--scheduler with a wrong address ends the command before anything runs."""
     monkeypatch.setattr(dispatch, "CONNECT_S", 0.3)
     with pytest.raises(GatekeeperError, match="no Dask scheduler") as caught:
         run_cells("s@a", body=note, scheduler="tcp://127.0.0.1:9")
@@ -240,9 +228,7 @@ def note_ports(_task: CellTask) -> CellResult:
 
 
 def test_a_fleet_listens_on_no_port(run_cells: Run) -> None:
-    """
-    Dask runs whatever code it is sent, so without --scheduler the fleet's own opens no socket that others reach.
-    """
+    """Dask runs whatever code it is sent, so without --scheduler the fleet's own opens no socket that others reach."""
     before = listening_ports()
 
     results = run_cells("s@a", "s@b", body=note_ports)
@@ -261,8 +247,8 @@ def note_foreign_modules(task: CellTask) -> CellResult:
 def test_a_stranger_puts_no_module_into_a_fleet(
     run_cells: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Dask imports modules from a scratch folder: another user who took its usual name in /tmp first gets no code into it.
+    """Dask imports modules from a scratch folder: another user who took its usual name in /tmp first gets no code
+    into it.
     """
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     taken_first = tmp_path / "dask-scratch-space"
@@ -277,9 +263,7 @@ def test_a_stranger_puts_no_module_into_a_fleet(
 
 
 def test_a_scheduler_with_certificates_refuses_strangers() -> None:
-    """
-    --scheduler tls:// works with the owner's certificates in Dask's settings, and for nobody without them.
-    """
+    """--scheduler tls:// works with the owner's certificates in Dask's settings, and for nobody without them."""
     security = Security.temporary()
     options = {"processes": False, "dashboard_address": None, "worker_dashboard_address": None, "memory_limit": 0}
     certificates = {
@@ -322,9 +306,7 @@ def test_a_scheduler_with_certificates_refuses_strangers() -> None:
     ],
 )
 def test_a_scheduler_without_certificates_is_refused_beyond_this_machine(address: str, loopback: bool | None) -> None:
-    """
-    tcp:// is refused for other machines and warned about on this one; tls:// is taken.
-    """
+    """tcp:// is refused for other machines and warned about on this one; tls:// is taken."""
     if loopback is False:
         with pytest.raises(InputError) as caught:
             dispatch.check_scheduler(address)

@@ -27,8 +27,7 @@ ABSENT: Mapping[str, Any] = {
 
 @pytest.mark.nightly
 def test_trouble_on_one_host_is_not_that_of_another(make_fleet: Make, ended: Ended) -> None:
-    """
-    One host works, one loses its line, one dies in the middle of its run, and one refuses the key: the first two end
+    """One host works, one loses its line, one dies in the middle of its run, and one refuses the key: the first two end
     both their runs, each started once, one after the other; a failed objective is an answer, and is not tried again.
     """
     fleet = make_fleet(4, {"never": NEVER, "one": {}})
@@ -73,8 +72,8 @@ def _the_answer_is_a_table_and_a_gate(fleet: Fleet, table: str) -> None:
 
 
 def test_a_plan_says_what_fits(make_fleet: Make) -> None:
-    """
-    `[host]` decides before anything is started. A host that is down is named with its reason, in no figure, and ends in
+    """`[host]` decides before anything is started. A host that is down is named with its reason, in no figure, and
+    ends in
     code 3.
     """
     fleet = make_fleet(2, {"one": {}, "other": {"host": {"chip": "Apple M9"}}})
@@ -94,9 +93,7 @@ def test_a_plan_says_what_fits(make_fleet: Make) -> None:
 
 @pytest.mark.nightly
 def test_a_host_whose_models_are_missing_is_named_at_once(make_fleet: Make) -> None:
-    """
-    The cell ends with the missing model and what to do, before anything is measured.
-    """
+    """The cell ends with the missing model and what to do, before anything is measured."""
     fleet = make_fleet(1, {"absent": ABSENT})
 
     fleet.project.run("fleet", "certify", "absent.toml", "--retries", "0", code=3)
@@ -109,8 +106,7 @@ def test_a_host_whose_models_are_missing_is_named_at_once(make_fleet: Make) -> N
 
 @pytest.mark.nightly  # a quarter of a minute, with whole runs on several hosts
 def test_whatever_is_killed_the_runs_continue(make_fleet: Make, ended: Ended) -> None:
-    """
-    Kill -9 on the connections: new ones take their place. Kill -9 on the controller: the same command attaches.
+    """Kill -9 on the connections: new ones take their place. Kill -9 on the controller: the same command attaches.
     Ctrl-C leaves the runs alone and says so.
     """
     fleet = make_fleet(2, {"one": {}})
@@ -154,8 +150,7 @@ def _wait_for(controller: subprocess.Popen[str], words: str, count: int) -> None
 
 @pytest.mark.nightly
 def test_a_lost_cell_is_continued_in_its_fleet(make_fleet: Make, ended: Ended) -> None:
-    """
-    The gatekeeper of a host is killed in the middle of a run: that is no verdict, and the cell says why. --resume
+    """The gatekeeper of a host is killed in the middle of a run: that is no verdict, and the cell says why. --resume
     continues the run and keeps the other cells; without it, all are certified anew.
     """
     fleet = make_fleet(2, {"one": {}, "two": {}})
@@ -189,9 +184,7 @@ def test_a_lost_cell_is_continued_in_its_fleet(make_fleet: Make, ended: Ended) -
 
 @pytest.mark.nightly
 def test_a_fleet_is_compared_with_the_one_before(make_fleet: Make) -> None:
-    """
-    Each cell of the second fleet is compared with its own certified run of the first; without one it is refused.
-    """
+    """Each cell of the second fleet is compared with its own certified run of the first; without one it is refused."""
     compared = objective("acceptance_rate", at_least=0.97, against="certified")
     soak = {"duration": "600 s", "until": "duration"}
     fleet = make_fleet(

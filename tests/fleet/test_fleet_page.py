@@ -9,9 +9,7 @@ from tests.builders.pages import fleet
 
 
 def test_failures_come_first_and_runs_are_linked() -> None:
-    """
-    A failed run stands above one without a verdict, an open one, a promoted one and one that is not run.
-    """
+    """A failed run stands above one without a verdict, an open one, a promoted one and one that is not run."""
     text = render_page(fleet_document(fleet()))
     runs = text[text.index('id="runs"') :]
 

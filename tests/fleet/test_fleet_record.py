@@ -34,16 +34,12 @@ RECORD = FleetRecord(
 
 @pytest.mark.parametrize(("codes", "worst"), [([0, 0], 0), ([0, 3], 3), ([3, 1], 1), ([1, 2], 2), ([2, 4], 4), ([], 3)])
 def test_the_worst_exit_code_is_the_fleets(codes: list[int], worst: int) -> None:
-    """
-    Our own error is worse than a failed objective, and that is worse than no proof; no run at all proves nothing.
-    """
+    """Our own error is worse than a failed objective, and that is worse than no proof; no run at all proves nothing."""
     assert worst == worst_exit_code(codes)
 
 
 def test_a_cell_that_has_not_ended_is_no_proof() -> None:
-    """
-    While a run is open the fleet's exit code is 3, whatever the others say; a cell that is not run says nothing.
-    """
+    """While a run is open the fleet's exit code is 3, whatever the others say; a cell that is not run says nothing."""
     done, is_open = make_fleet_cell("one@a", result=PROMOTED), make_fleet_cell("one@b")
 
     assert 3 == FleetRecord(started="now", cells=(done, is_open)).exit_code
@@ -51,9 +47,7 @@ def test_a_cell_that_has_not_ended_is_no_proof() -> None:
 
 
 def test_an_answer_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """
-    A fleet with an excluded, a lost and a measured cell is the same after writing it.
-    """
+    """A fleet with an excluded, a lost and a measured cell is the same after writing it."""
     fleet_record.write_record(tmp_path, RECORD)
 
     assert RECORD == fleet_record.read_record(tmp_path)
@@ -62,9 +56,7 @@ def test_an_answer_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"started": 1, "ended": null, "cells": [7]}'])
 def test_a_damaged_answer_is_named(tmp_path: Path, text: str) -> None:
-    """
-    A file that is no answer of a fleet is a mistake of whoever named the folder, with what to do.
-    """
+    """A file that is no answer of a fleet is a mistake of whoever named the folder, with what to do."""
     (tmp_path / fleet_record.FILE).write_text(text)
 
     with pytest.raises(InputError, match=r"fleet\.json"):
@@ -72,9 +64,7 @@ def test_a_damaged_answer_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_one_table_says_what_became_of_each_run() -> None:
-    """
-    A row for each run, the reason of a lost one, the policy, and the exit code in the first line of either.
-    """
+    """A row for each run, the reason of a lost one, the policy, and the exit code in the first line of either."""
     document = fleet_document(RECORD)
     written, page = render_text(document), render_markdown(document)
 

@@ -27,8 +27,8 @@ def night(folder: Path, environment: dict[str, str], *words: str) -> subprocess.
 
 
 def test_a_night_reports_and_keeps_the_exit_code(tmp_path: Path) -> None:
-    """
-    What gatekeeper is started with: the SLOs and the hosts file reach it, its last line is the night's, its exit code
+    """What gatekeeper is started with: the SLOs and the hosts file reach it, its last line is the night's, its exit
+    code
     that of the script.
     """
     path = put_on_path(tmp_path / "bin", "/usr/bin:/bin", gatekeeper=GATEKEEPER)
@@ -44,9 +44,7 @@ def test_a_night_reports_and_keeps_the_exit_code(tmp_path: Path) -> None:
 
 
 def test_a_fleet_takes_its_hosts_from_the_file(tmp_path: Path) -> None:
-    """
-    --fleet and --on contradict each other, and a fleet needs an SLO: code 2, in the line.
-    """
+    """--fleet and --on contradict each other, and a fleet needs an SLO: code 2, in the line."""
     path = put_on_path(tmp_path / "bin", "/usr/bin:/bin", gatekeeper=GATEKEEPER)
 
     assert 2 == night(tmp_path, {"PATH": path}, "--fleet", "--on", "a", "one.toml").returncode
@@ -55,9 +53,7 @@ def test_a_fleet_takes_its_hosts_from_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_two_real_nights(make_fleet: Callable[..., Fleet]) -> None:
-    """
-    Each of two nights prints one line with the fleet's outcome.
-    """
+    """Each of two nights prints one line with the fleet's outcome."""
     fleet = make_fleet(2, {"one": {}})
     program = fleet.project.path / "gatekeeper"
     program.write_text(f'#!/bin/sh\nexec {" ".join(fleet.project.argv())} "$@"\n')

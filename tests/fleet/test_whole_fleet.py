@@ -17,8 +17,8 @@ SLOS = ("one", "two", "three")
 
 
 def test_three_slos_are_certified_on_four_hosts(make_fleet: Make, ended: Ended) -> None:
-    """
-    Twelve verdicts, though the cable of one host is pulled for a while and the controller is killed in the middle: no
+    """Twelve verdicts, though the cable of one host is pulled for a while and the controller is killed in the
+    middle: no
     two runs overlap on a host, all four hosts overlap, and nothing is measured twice.
     """
     fleet = make_fleet(4, {name: {} for name in SLOS})
@@ -46,8 +46,7 @@ def test_three_slos_are_certified_on_four_hosts(make_fleet: Make, ended: Ended) 
 
 
 def test_a_cluster_of_ones_own_dispatches(make_fleet: Make, tmp_path: Path, ended: Ended) -> None:
-    """
-    --scheduler with a real cluster: the controller is killed, its tasks go on following on the workers, and the same
+    """--scheduler with a real cluster: the controller is killed, its tasks go on following on the workers, and the same
     command gets their answers; no run is started twice.
     """
     fleet = make_fleet(2, {"one": {}})

@@ -21,9 +21,7 @@ def output(text: str, code: int = 0) -> Output:
 
 
 def test_a_linux_machine_without_a_gpu_computes_on_its_processor() -> None:
-    """
-    The processor and its memory are named, and nothing is wired for a GPU.
-    """
+    """The processor and its memory are named, and nothing is wired for a GPU."""
     facts = {"platform": "linux", "chip": "AMD EPYC", "memory_bytes": 8 * GIB}
 
     device = host.device(facts)
@@ -37,9 +35,7 @@ def test_a_linux_machine_without_a_gpu_computes_on_its_processor() -> None:
 
 @pytest.mark.parametrize(("limit", "expected"), [("0", (None, None)), ("18000", (18000 << 20, FROM_SYSCTL))])
 def test_a_mac_computes_with_metal(healthy_mac: StandIn, limit: str, expected: tuple[Any, Any]) -> None:
-    """
-    The chip is the GPU's name; the limit is that of sysctl, where 0 stands for a default that it does not tell.
-    """
+    """The chip is the GPU's name; the limit is that of sysctl, where 0 stands for a default that it does not tell."""
     healthy_mac("sysctl", mac_tools.sysctl_script(iogpu__wired_limit_mb=limit))
 
     device = host.device(host.facts("macos"))
@@ -52,8 +48,7 @@ def test_a_mac_computes_with_metal(healthy_mac: StandIn, limit: str, expected: t
 def test_metal_is_asked_through_mlx(
     healthy_mac: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told_by: str
 ) -> None:
-    """
-    A library in MLX's place, of a newer and of an older release, runs in a process of its own: its working set wins
+    """A library in MLX's place, of a newer and of an older release, runs in a process of its own: its working set wins
     over what sysctl leaves open, and is what a plan holds its weights against.
     """
     healthy_mac("sysctl", mac_tools.sysctl_script())
@@ -77,9 +72,7 @@ def test_metal_is_asked_through_mlx(
 
 
 def test_metal_says_what_it_recommends() -> None:
-    """
-    The working set that Metal recommends is the limit of wired memory; without it, or damaged, nothing is taken.
-    """
+    """The working set that Metal recommends is the limit of wired memory; without it, or damaged, nothing is taken."""
     metal_facts = {"device_name": "Apple M4", "memory_size": 24 * GIB, "max_recommended_working_set_size": 16 * GIB}
     expected = {"name": "Apple M4", "memory_bytes": 24 * GIB, "wired_limit": 16 * GIB, "wired_limit_from": FROM_METAL}
 
@@ -91,9 +84,7 @@ def test_metal_says_what_it_recommends() -> None:
 
 
 def test_cuda_devices_are_named_with_the_memory_of_the_first() -> None:
-    """
-    One line a device; what is no such line is left out.
-    """
+    """One line a device; what is no such line is left out."""
     device = cuda(output("NVIDIA L4, 23034\nNVIDIA L4, 23034\nsome warning\n"))
 
     assert {"kind": "cuda", "name": "NVIDIA L4, NVIDIA L4", "memory_bytes": 23034 << 20} == device

@@ -15,9 +15,7 @@ from tests.host.conftest import StandIn
 
 @pytest.mark.usefixtures("healthy_mac")
 def test_conditions_of_a_mac_name_the_machine_and_not_its_owner() -> None:
-    """
-    Chip, memory, system, power and jobs are recorded; keys that could hold a serial number are never read.
-    """
+    """Chip, memory, system, power and jobs are recorded; keys that could hold a serial number are never read."""
     facts = host.facts("macos")
 
     expected = {
@@ -45,18 +43,14 @@ def test_conditions_of_a_mac_name_the_machine_and_not_its_owner() -> None:
 
 
 def test_a_virtual_mac_is_recognised(healthy_mac: StandIn) -> None:
-    """
-    It is recognised by its model name and by the hypervisor's key.
-    """
+    """It is recognised by its model name and by the hypervisor's key."""
     healthy_mac("sysctl", mac_tools.sysctl_script(hw__model="VirtualMac2,1", kern__hv_vmm_present=None))
 
     assert host.facts("macos")["virtual"] is True
 
 
 def test_conditions_without_tools_are_unknown(stand_in: StandIn) -> None:
-    """
-    Without tools every fact is None.
-    """
+    """Without tools every fact is None."""
     stand_in("nothing", "exit 0")
 
     facts = host.facts("macos")
@@ -65,9 +59,7 @@ def test_conditions_without_tools_are_unknown(stand_in: StandIn) -> None:
 
 
 def test_caffeinate_is_held_for_this_process(stand_in: StandIn) -> None:
-    """
-    During a run caffeinate watches our process id and ends with the run. On Linux nothing is started.
-    """
+    """During a run caffeinate watches our process id and ends with the run. On Linux nothing is started."""
     log = stand_in("caffeinate", 'echo "$$ $*" > "$0.log"; exec sleep 600').with_name("caffeinate.log")
 
     with host.keep_awake("linux"):
@@ -83,9 +75,7 @@ def test_caffeinate_is_held_for_this_process(stand_in: StandIn) -> None:
 
 @pytest.mark.skipif(this_platform() != "linux", reason="facts of the running kernel")
 def test_conditions_of_this_host_are_known() -> None:
-    """
-    Platform, memory, kernel and boot time are known on any Linux.
-    """
+    """Platform, memory, kernel and boot time are known on any Linux."""
     facts = host.facts()
 
     assert facts["platform"] == "linux"

@@ -50,9 +50,7 @@ def holder(owner: str = "") -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_second_run_gets_the_owner_and_age_of_the_lock(lock: Path) -> None:
-    """
-    While another process holds the host, exit 3 with owner, run and age; the lock ends with that run.
-    """
+    """While another process holds the host, exit 3 with owner, run and age; the lock ends with that run."""
     with holder("anna@laptop") as process:
         with pytest.raises(HostLacksError) as refused, hold_host("mine"):
             pass
@@ -70,9 +68,7 @@ def test_a_second_run_gets_the_owner_and_age_of_the_lock(lock: Path) -> None:
 
 
 def test_the_lock_of_a_killed_run_is_taken_over_with_a_remark(lock: Path) -> None:
-    """
-    Kill -9 leaves text in the lock file and no lock: the next run takes it over and reports whose it was.
-    """
+    """Kill -9 leaves text in the lock file and no lock: the next run takes it over and reports whose it was."""
     with holder("anna@laptop") as process:
         os.kill(process.pid, signal.SIGKILL)
         process.wait(60)
@@ -88,9 +84,7 @@ def test_the_lock_of_a_killed_run_is_taken_over_with_a_remark(lock: Path) -> Non
 
 
 def test_a_lock_file_that_was_deleted_locks_nothing(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The file is deleted between opening and locking it: the new file of that name is locked.
-    """
+    """The file is deleted between opening and locking it: the new file of that name is locked."""
     lock_file = file_lock._lock
     cleaned: list[bool] = []
 
@@ -111,9 +105,7 @@ def test_a_lock_file_that_was_deleted_locks_nothing(lock: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"who": 1, "since": "never"}', "\x00\xff"])
 def test_a_lock_whose_owner_cannot_be_read_still_holds(lock: Path, text: str) -> None:
-    """
-    Whatever text the file holds, the kernel's lock decides.
-    """
+    """Whatever text the file holds, the kernel's lock decides."""
     with holder():
         lock.write_text(text)
         with pytest.raises(HostLacksError, match="does not name its owner"), hold_host("mine"):
@@ -121,9 +113,7 @@ def test_a_lock_whose_owner_cannot_be_read_still_holds(lock: Path, text: str) ->
 
 
 def test_a_link_in_the_locks_place_is_not_followed(lock: Path, tmp_path: Path) -> None:
-    """
-    In a folder that every user can write to, a link instead of the lock file must not empty another file.
-    """
+    """In a folder that every user can write to, a link instead of the lock file must not empty another file."""
     precious = tmp_path / "precious"
     precious.write_text("kept")
     lock.symlink_to(precious)
@@ -135,9 +125,7 @@ def test_a_link_in_the_locks_place_is_not_followed(lock: Path, tmp_path: Path) -
 
 
 def test_a_folder_in_the_locks_place_is_an_error(lock: Path) -> None:
-    """
-    A folder is named in the error, with what to do next.
-    """
+    """A folder is named in the error, with what to do next."""
     lock.mkdir()
 
     with pytest.raises(GatekeeperError, match="cannot lock this host") as refused, hold_host("mine"):
@@ -150,9 +138,7 @@ def test_a_folder_in_the_locks_place_is_an_error(lock: Path) -> None:
     ("run", "says"), [("night-3", ", run night-3 (process"), ("gatekeeper try", ", gatekeeper try (process")]
 )
 def test_a_lock_says_what_holds_it_as_the_user_knows_it(lock: Path, run: str, says: str) -> None:
-    """
-    A run by the name of its folder, a command without a folder of its own by what was typed.
-    """
+    """A run by the name of its folder, a command without a folder of its own by what was typed."""
     with hold_host(run):
         owner = lock_holder()
 

@@ -60,9 +60,7 @@ def pressure(some_share: float, full: float) -> str:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the running kernel's own files")
 def test_this_kernel_is_understood() -> None:
-    """
-    On the Linux that runs this test memory, swap and the footprint of this process are numbers.
-    """
+    """On the Linux that runs this test memory, swap and the footprint of this process are numbers."""
     values: Values = {}
     for source in linux.sources(lambda: [os.getpid()]):
         if source.name in ("/proc/meminfo", "/proc/vmstat", "smaps_rollup"):
@@ -76,9 +74,7 @@ def test_this_kernel_is_understood() -> None:
 
 
 def test_memory_is_bytes(root: Path) -> None:
-    """
-    Headroom is MemAvailable; demand counts anonymous memory at the size it had before swap or compression.
-    """
+    """Headroom is MemAvailable; demand counts anonymous memory at the size it had before swap or compression."""
     wired = (1_000 + 300_000 + 20_000 + 40_000) * 1024.0
 
     expected = {
@@ -94,9 +90,7 @@ def test_memory_is_bytes(root: Path) -> None:
 
 @given(cut=st.integers(0, len(meminfo())))
 def test_truncating_meminfo_never_invents_a_value(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
-    """
-    A row without its end is no row.
-    """
+    """A row without its end is no row."""
     folder = tmp_path_factory.getbasetemp() / "meminfo"
     folder.mkdir(exist_ok=True)
     put(folder, "meminfo", meminfo())
@@ -109,9 +103,7 @@ def test_truncating_meminfo_never_invents_a_value(tmp_path_factory: pytest.TempP
 
 
 def test_swap_counters_are_bytes_since_boot(root: Path) -> None:
-    """
-    Pages become bytes by this machine's page size.
-    """
+    """Pages become bytes by this machine's page size."""
     page = os.sysconf("SC_PAGE_SIZE")
 
     assert linux.Vmstat(root).read() == {"swapin_bytes": 7 * page, "swapout_bytes": 9 * page, "oom_kills": 2.0}
@@ -122,9 +114,7 @@ def test_swap_counters_are_bytes_since_boot(root: Path) -> None:
     [(0.0, 0.0, 1.0), (9.99, 0.0, 1.0), (10.0, 0.0, 2.0), (50.0, 9.99, 2.0), (10.0, 10.0, 4.0), (90.0, 80.0, 4.0)],
 )
 def test_pressure_levels_begin_at_ten_per_cent(root: Path, some_share: float, full: float, level: float) -> None:
-    """
-    Critical is full avg10 of at least 10 %, warning is some avg10 of at least 10 %.
-    """
+    """Critical is full avg10 of at least 10 %, warning is some avg10 of at least 10 %."""
     put(root, "pressure/memory", pressure(some_share, full))
 
     assert {"memory_pressure_level": level} == linux.Pressure(root).read()
@@ -134,9 +124,7 @@ def test_pressure_levels_begin_at_ten_per_cent(root: Path, some_share: float, fu
     "text", ["", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1\n", "some avg10=nan \nfull avg10=x"]
 )
 def test_half_a_pressure_file_is_no_pressure(root: Path, text: str) -> None:
-    """
-    Without both rows there is no level, and certainly not "normal".
-    """
+    """Without both rows there is no level, and certainly not "normal"."""
     put(root, "pressure/memory", text)
 
     assert linux.Pressure(root).read() == {"memory_pressure_level": BAD}
@@ -155,9 +143,7 @@ def process(root: Path, pid: int, pss: int | None = 100, swap: int = 10) -> None
 
 @pytest.mark.usefixtures("written_processes")
 def test_the_footprint_is_the_trees_pss_and_swap(root: Path) -> None:
-    """
-    Each process counts, shared pages in shares; a zombie, or what has ended meanwhile, not at all.
-    """
+    """Each process counts, shared pages in shares; a zombie, or what has ended meanwhile, not at all."""
     process(root, 10)
     process(root, 11, pss=200, swap=0)
     put(root, "12/smaps_rollup", "")
@@ -168,18 +154,14 @@ def test_the_footprint_is_the_trees_pss_and_swap(root: Path) -> None:
 
 
 def test_no_process_is_no_footprint(root: Path) -> None:
-    """
-    A process that has ended, or none at all, has an absent footprint: not zero bytes.
-    """
+    """A process that has ended, or none at all, has an absent footprint: not zero bytes."""
     assert linux.Footprint(lambda: [999_999], root).read() == {"subject_footprint": Status.ABSENT}
     assert linux.Footprint(list, root).read() == {"subject_footprint": Status.ABSENT}
 
 
 @pytest.mark.usefixtures("written_processes")
 def test_a_changed_rollup_is_a_parse_error(root: Path) -> None:
-    """
-    Without Pss there is no footprint, Rss or not.
-    """
+    """Without Pss there is no footprint, Rss or not."""
     process(root, 10)
     put(root, "10/smaps_rollup", "Rss:  999 kB\nSwap:  1 kB\n")
 
@@ -188,9 +170,7 @@ def test_a_changed_rollup_is_a_parse_error(root: Path) -> None:
 
 @pytest.mark.usefixtures("written_processes")
 def test_a_reused_footprint_has_its_age(root: Path) -> None:
-    """
-    The page tables are not walked again at once, and the reading has its age; a new process is measured at once.
-    """
+    """The page tables are not walked again at once, and the reading has its age; a new process is measured at once."""
     process(root, 10)
     process(root, 20, pss=500)
     roots = [10]
@@ -219,9 +199,7 @@ def cpu(root: Path, number: int, core: int, count: int, milliseconds: int | None
 
 
 def test_throttling_is_counted_once_for_siblings(root: Path) -> None:
-    """
-    Two threads of a core repeat its counter, all cores repeat the package's.
-    """
+    """Two threads of a core repeat its counter, all cores repeat the package's."""
     cpu(root, 0, 0, 4, 1000)
     cpu(root, 1, 0, 4, 1000)
     cpu(root, 2, 1, 5, 500)
@@ -230,9 +208,7 @@ def test_throttling_is_counted_once_for_siblings(root: Path) -> None:
 
 
 def test_old_kernels_count_events_without_their_time(root: Path) -> None:
-    """
-    The time is absent then, not zero.
-    """
+    """The time is absent then, not zero."""
     cpu(root, 0, 0, 4, None)
 
     assert linux.Throttle(root).read() == {"throttle_total": Status.ABSENT, "throttle_events": 7.0}
@@ -244,9 +220,7 @@ def supply(root: Path, name: str, **files: str) -> None:
 
 
 def test_power_comes_from_mains_when_an_adapter_is_online(root: Path) -> None:
-    """
-    An adapter decides; a mouse's battery is not the host's; a desktop without either is absent.
-    """
+    """An adapter decides; a mouse's battery is not the host's; a desktop without either is absent."""
     source = linux.PowerSupply(root)
     nothing = source.read()
     supply(root, "hidpp_battery_0", type="Battery", scope="Device")
@@ -261,9 +235,7 @@ def test_power_comes_from_mains_when_an_adapter_is_online(root: Path) -> None:
 
 
 def test_fans_and_energy_are_read_where_they_are(root: Path) -> None:
-    """
-    The fastest fan counts; power needs two readings of the counter, and a counter that wrapped gives none.
-    """
+    """The fastest fan counts; power needs two readings of the counter, and a counter that wrapped gives none."""
     put(root, "class/hwmon/hwmon0/fan1_input", "900\n")
     put(root, "class/hwmon/hwmon1/fan2_input", "1400\n")
     put(root, "class/powercap/intel-rapl:0/name", "package-0\n")
@@ -282,9 +254,7 @@ def test_fans_and_energy_are_read_where_they_are(root: Path) -> None:
 
 
 def test_a_small_virtual_machine_lacks_sensors(root: Path) -> None:
-    """
-    Without throttle counters, fans, supplies or energy counters those values are not given at all.
-    """
+    """Without throttle counters, fans, supplies or energy counters those values are not given at all."""
     assert [kind(root).read() for kind in (linux.Throttle, linux.Fans, linux.PowerSupply, linux.Rapl)] == [{}] * 4
 
 
@@ -302,7 +272,5 @@ def family() -> Iterator[tuple[int, int]]:
 
 
 def test_a_real_tree_is_found_from_its_root(family: tuple[int, int]) -> None:
-    """
-    A parent leads to its child; what has ended, or was never there, leads nowhere.
-    """
+    """A parent leads to its child; what has ended, or was never there, leads nowhere."""
     assert sorted(family) == process_tree.list_tree([family[0], 999_999_999])

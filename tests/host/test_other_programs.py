@@ -41,9 +41,7 @@ def spinning(spinner: str) -> Iterator[str]:
 
 
 def test_a_busy_program_is_named(spinning: str) -> None:
-    """
-    A program that another process started is named with what it uses, which counts with all others.
-    """
+    """A program that another process started is named with what it uses, which counts with all others."""
     used_by_others = other_programs(1.0)
 
     assert spinning in {name for name, _ in used_by_others.busiest}
@@ -51,9 +49,7 @@ def test_a_busy_program_is_named(spinning: str) -> None:
 
 
 def test_what_this_process_started_is_no_other_program(spinner: str) -> None:
-    """
-    The system under test is a child of gatekeeper, and is left out.
-    """
+    """The system under test is a child of gatekeeper, and is left out."""
     with subprocess.Popen([spinner, "-S", "-c", SPIN]) as child:
         names = dict(other_programs().busiest)
         child.kill()
@@ -62,9 +58,7 @@ def test_what_this_process_started_is_no_other_program(spinner: str) -> None:
 
 
 def test_what_this_process_started_and_that_ended_is_no_other_program() -> None:
-    """
-    A system under test that is started and ended during a stage used its time for this run.
-    """
+    """A system under test that is started and ended during a stage used its time for this run."""
     spin = "import time\nwhile time.process_time() < 0.3: pass"
     before = processor_use()
 
@@ -74,9 +68,7 @@ def test_what_this_process_started_and_that_ended_is_no_other_program() -> None:
 
 
 def test_a_program_counts_for_what_it_used_between_two_looks() -> None:
-    """
-    Also one that began in between; one that also ended has no name, but its time is in the sum of all cores.
-    """
+    """Also one that began in between; one that also ended has no name, but its time is in the sum of all cores."""
     before = ProcessorUse(100.0, 50.0, 7.0, frozenset({1, 2}), {1: ("us", 7.0), 2: ("server", 4.0), 3: ("mds", 900.0)})
     names = {1: ("us", 8.0), 2: ("server", 9.0), 3: ("mds", 904.0), 4: ("cc", 2.0), 5: ("idle", 0.1)}
     after = ProcessorUse(110.0, 66.0, 8.0, frozenset({1}), names)
@@ -90,16 +82,12 @@ def test_a_program_counts_for_what_it_used_between_two_looks() -> None:
     ("cores", "total", "busy"), [(0.4, 2, False), (0.6, 2, True), (0.9, 10, False), (1.2, 10, True)]
 )
 def test_a_machine_is_busy_above_half_a_core_and_a_tenth_of_its_cores(cores: float, total: int, busy: bool) -> None:
-    """
-    Both: a large machine has room for what a small one has not.
-    """
+    """Both: a large machine has room for what a small one has not."""
     assert busy == OtherPrograms(cores, total, ()).busy
 
 
 def test_a_program_that_holds_memory_is_named(spinner: str) -> None:
-    """
-    Of the programs of others the largest are named with their size; this process and its children are left out.
-    """
+    """Of the programs of others the largest are named with their size; this process and its children are left out."""
     with subprocess.Popen([spinner, "-S", "-c", SPIN]) as child:
         holders = memory_holders()
         child.kill()
@@ -110,9 +98,7 @@ def test_a_program_that_holds_memory_is_named(spinner: str) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the names come from another tool there")
 def test_a_program_named_in_two_lines_prints_none_of_its_own(tmp_path: Path) -> None:
-    """
-    Any user of the machine may start a program whose name has a line break: it is shown on one line.
-    """
+    """Any user of the machine may start a program whose name has a line break: it is shown on one line."""
     program = tmp_path / "two\nlines"
     program.symlink_to(Path(sys.executable).resolve())
     with subprocess.Popen([str(program), "-S", "-c", SPIN]) as child:

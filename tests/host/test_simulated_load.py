@@ -37,17 +37,13 @@ def gone(pid: int) -> bool:
     ],
 )
 def test_each_load_has_its_workers(amounts: tuple[float, float, float], jobs: list[tuple[str, str]]) -> None:
-    """
-    One for memory, one for each whole or partial core, one for the disk; none for zeros.
-    """
+    """One for memory, one for each whole or partial core, one for the disk; none for zeros."""
     assert jobs == worker_jobs(*amounts)
 
 
 @pytest.mark.slow
 def test_the_load_is_there_while_the_body_runs_and_gone_after() -> None:
-    """
-    Memory is held before the body begins, CPU and disk are used during it, and no child process stays.
-    """
+    """Memory is held before the body begins, CPU and disk are used during it, and no child process stays."""
     with apply_load(64 * MEGABYTE, 0.5, 5 * MEGABYTE) as load:
         memory, cpu, disk = (psutil.Process(worker.pid) for worker in load.workers)
         memory_held = memory.memory_info().rss
@@ -62,9 +58,7 @@ def test_the_load_is_there_while_the_body_runs_and_gone_after() -> None:
 
 
 def test_a_load_that_died_is_a_fault() -> None:
-    """
-    A soak with a lighter load than its profile says gets a fault.
-    """
+    """A soak with a lighter load than its profile says gets a fault."""
     with apply_load(MEGABYTE, 0.01) as load:
         load.workers[0].kill()
         load.workers[0].wait()
@@ -73,9 +67,7 @@ def test_a_load_that_died_is_a_fault() -> None:
 
 
 def test_the_load_dies_with_a_killed_parent() -> None:
-    """
-    A parent that is killed takes its workers with it.
-    """
+    """A parent that is killed takes its workers with it."""
     script = (
         "from gatekeeper.host import apply_load\nimport time\n"
         "with apply_load(1e6, 0.01, 1e5) as load:\n"
@@ -96,9 +88,7 @@ def test_the_load_dies_with_a_killed_parent() -> None:
 
 @pytest.mark.slow
 def test_a_load_this_host_cannot_carry_is_an_error() -> None:
-    """
-    More memory than an address space holds fails before the body, with advice.
-    """
+    """More memory than an address space holds fails before the body, with advice."""
     with contextlib.ExitStack() as stack:
         with pytest.raises(GatekeeperError, match="exited at start") as caught:
             stack.enter_context(apply_load(1e18))
@@ -108,9 +98,7 @@ def test_a_load_this_host_cannot_carry_is_an_error() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "soak" / "profiles").glob("*.toml")), ids=lambda path: path.stem)
 def test_every_shipped_profile_is_well_formed(path: Path) -> None:
-    """
-    It can be read, has its file's name and a reason, and only two of them add a background load.
-    """
+    """It can be read, has its file's name and a reason, and only two of them add a background load."""
     profile = parse(path.read_text("utf-8"), path.name, Profile)
 
     assert path.stem == profile.name

@@ -12,8 +12,8 @@ from tests.host.conftest import StandIn
 
 @pytest.mark.slow
 def test_each_command_is_reported_as_soon_as_it_ends(stand_in: StandIn) -> None:
-    """
-    One that cannot start comes first, then the quick one, then the slow one; one that hangs is killed at its limit.
+    """One that cannot start comes first, then the quick one, then the slow one; one that hangs is killed at its
+    limit.
     """
     stand_in("slow", "sleep 0.3; echo slow; echo late >&2; exit 3")
     stand_in("quick", "echo quick")
@@ -30,18 +30,14 @@ def test_each_command_is_reported_as_soon_as_it_ends(stand_in: StandIn) -> None:
 
 
 def test_a_command_that_cannot_start_has_no_output(stand_in: StandIn) -> None:
-    """
-    A missing tool is None, a tool that fails is its output.
-    """
+    """A missing tool is None, a tool that fails is its output."""
     stand_in("fails", "exit 1")
 
     assert (None, Output(1, b"")) == (run(["missing"]), run(["fails"]))
 
 
 def test_a_command_that_prints_without_end_is_killed(stand_in: StandIn) -> None:
-    """
-    It is killed long before its time limit, on either stream, and the commands beside it are read to their end.
-    """
+    """It is killed long before its time limit, on either stream, and the commands beside it are read to their end."""
     stand_in("endless", 'echo $$ > "$0.pid"; exec yes')
     stand_in("complains", "exec yes >&2")
     stand_in("quick", "sleep 0.5; echo quick")

@@ -16,9 +16,7 @@ EVENTS = (
 
 @pytest.mark.parametrize("size", [1, 7, 64, 4096])
 def test_an_answer_is_measured_alike_however_its_bytes_are_cut(size: int) -> None:
-    """
-    Pieces may end anywhere: characters, usage and the digest are those of the whole, and a role alone is no text.
-    """
+    """Pieces may end anywhere: characters, usage and the digest are those of the whole, and a role alone is no text."""
     meter = AnswerMeter(0)
     for number, begin in enumerate(range(0, len(EVENTS), size)):
         meter.feed(EVENTS[begin : begin + size], number)
@@ -29,9 +27,7 @@ def test_an_answer_is_measured_alike_however_its_bytes_are_cut(size: int) -> Non
 
 
 def test_the_first_text_has_no_speed() -> None:
-    """
-    Speed counts what came after the first text, over the time from there to the last.
-    """
+    """Speed counts what came after the first text, over the time from there to the last."""
     meter = AnswerMeter(0)
     for at, text in enumerate((b"aaaa", b"bb", b"cc"), start=1):
         meter.feed(b'data: {"delta":{"content":"%s"}}\n\n' % text, at * 10**9)
@@ -40,9 +36,7 @@ def test_the_first_text_has_no_speed() -> None:
 
 
 def test_an_answer_that_is_not_streamed_is_counted_at_its_end() -> None:
-    """
-    A JSON answer has usage and characters, but no first token.
-    """
+    """A JSON answer has usage and characters, but no first token."""
     meter = AnswerMeter(0, streamed=False)
     meter.feed(b'{"choices":[{"message":{"content":"four"}}],"usage":{"completion_tokens":1}}', 5)
 
@@ -51,8 +45,8 @@ def test_an_answer_that_is_not_streamed_is_counted_at_its_end() -> None:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_of_a_long_answer_only_the_usage_is_parsed(*, streamed: bool) -> None:
-    """
-    What is around a usage is not read, and of a usage no more than a length: lists in it would cost others seconds.
+    """What is around a usage is not read, and of a usage no more than a length: lists in it would cost others
+    seconds.
     """
     usage, lists = b'"usage": {"completion_tokens": 7}', b"[" + b"[]," * MOST_USAGE + b"0]"
     meter, endless, broken = (AnswerMeter(0, streamed=streamed) for _ in range(3))
@@ -66,9 +60,7 @@ def test_of_a_long_answer_only_the_usage_is_parsed(*, streamed: bool) -> None:
 
 
 def test_an_answer_that_is_not_streamed_is_counted_up_to_a_length() -> None:
-    """
-    Of a longer one nothing is kept, and so its speed is not known; its bytes are counted.
-    """
+    """Of a longer one nothing is kept, and so its speed is not known; its bytes are counted."""
     meter = AnswerMeter(0, streamed=False)
     for _ in range(3):
         meter.feed(b'"text": "%s"' % (b"x" * (MOST_WHOLE // 2)), 1)
@@ -77,9 +69,7 @@ def test_an_answer_that_is_not_streamed_is_counted_up_to_a_length() -> None:
 
 
 def test_what_passes_in_one_turn_is_measured_after_it_in_order() -> None:
-    """
-    Nothing is measured while bytes wait to be passed on, and all of it before the end is looked at.
-    """
+    """Nothing is measured while bytes wait to be passed on, and all of it before the end is looked at."""
 
     async def main() -> list[int]:
         meter, sizes = AnswerMeter(0), []

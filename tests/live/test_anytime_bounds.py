@@ -12,9 +12,7 @@ ROWS = st.lists(st.tuples(*[st.floats(-20, 20)] * 3), min_size=2, max_size=3 * M
 
 @given(ROWS, st.integers(0, MOST_WAITING))
 def test_replaced_rows_leave_the_moments_of_the_others(rows: list[tuple[float, ...]], replaced: int) -> None:
-    """
-    Mean and centred products are those of numpy over the rows that stayed, also where they are read in between.
-    """
+    """Mean and centred products are those of numpy over the rows that stayed, also where they are read in between."""
     moments = Moments(3)
     for number, row in enumerate(rows):
         if number < replaced:

@@ -14,8 +14,8 @@ SECOND = 10**9
     interval=st.floats(1.0, 120.0),
 )
 def test_the_share_is_bounded(duty: float, costs: list[float], interval: float) -> None:
-    """
-    Whatever answers cost, they never take more than the duty of the time, and what the dearest costs beyond the rest.
+    """Whatever answers cost, they never take more than the duty of the time, and what the dearest costs beyond the
+    rest.
     """
     budget = DutyBudget(duty, interval, begun_ns=0)
     now, pending, last = 0, list(costs), 0.0
@@ -30,9 +30,7 @@ def test_the_share_is_bounded(duty: float, costs: list[float], interval: float) 
 
 
 def test_a_steady_cost_never_exceeds_the_duty() -> None:
-    """
-    Once the first turn is paid for, answers of one length take at most two percent, at any time.
-    """
+    """Once the first turn is paid for, answers of one length take at most two percent, at any time."""
     budget = DutyBudget(0.02, 60.0, begun_ns=0)
     budget.spend(1.0, SECOND)
     for now in range(60 * SECOND, 86400 * SECOND, 7 * SECOND):
@@ -44,9 +42,7 @@ def test_a_steady_cost_never_exceeds_the_duty() -> None:
 
 
 def test_a_turn_is_paid_for_before_it_is_sent() -> None:
-    """
-    One second of answers at two percent asks for fifty seconds, and the debt of the first for fifty more.
-    """
+    """One second of answers at two percent asks for fifty seconds, and the debt of the first for fifty more."""
     budget = DutyBudget(0.02, 60.0, begun_ns=0)
     budget.spend(1.0, 0)
 
@@ -54,9 +50,7 @@ def test_a_turn_is_paid_for_before_it_is_sent() -> None:
 
 
 def test_idle_time_is_no_licence_for_a_burst() -> None:
-    """
-    After an hour without canaries no more is saved up than an interval grants and the next turn takes.
-    """
+    """After an hour without canaries no more is saved up than an interval grants and the next turn takes."""
     budget = DutyBudget(0.02, 50.0, begun_ns=0)
 
     assert [True, 1.5] == [budget.affords(0.5, 3600 * SECOND), budget.balance]
@@ -64,9 +58,7 @@ def test_idle_time_is_no_licence_for_a_burst() -> None:
 
 
 def test_the_first_interval_counts_as_a_whole() -> None:
-    """
-    The share is of one interval at least: the first answer is not the whole of the time.
-    """
+    """The share is of one interval at least: the first answer is not the whole of the time."""
     budget = DutyBudget(0.02, 50.0, begun_ns=0)
     budget.spend(1.0, SECOND)
 

@@ -164,9 +164,7 @@ def decide(request: LiveRequest, backend: str = "openai", /, **changes: Any) -> 
 
 @pytest.mark.parametrize("name", INSIDE)
 def test_a_request_as_a_certified_one_gets_the_draft(name: str) -> None:
-    """
-    What some certified request asked for, by all its fields, and a prompt up to the longest certified one.
-    """
+    """What some certified request asked for, by all its fields, and a prompt up to the longest certified one."""
     decision = decide(live_request(INSIDE[name]))
 
     assert (True, "speculative") == (decision.speculative, decision.arm), decision.because
@@ -175,8 +173,7 @@ def test_a_request_as_a_certified_one_gets_the_draft(name: str) -> None:
 
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_any_other_request_is_decoded_plainly(name: str) -> None:
-    """
-    With one field that no certified request had beside the others, or had with another value, it gets no draft, not
+    """With one field that no certified request had beside the others, or had with another value, it gets no draft, not
     where the plain server fails either. The reason quotes no text.
     """
     body, reason = OUTSIDE[name]
@@ -189,9 +186,7 @@ def test_any_other_request_is_decoded_plainly(name: str) -> None:
 
 
 def test_the_reasons_are_words_for_people() -> None:
-    """
-    What is different, and what was certified.
-    """
+    """What is different, and what was certified."""
     names = ("another temperature", "no temperature", "another model", "a grammar", "more sevens")
     reasons = [decide(live_request(OUTSIDE[name][0])).because for name in names]
 
@@ -207,9 +202,7 @@ def test_the_reasons_are_words_for_people() -> None:
     ],
 )
 def test_what_the_policy_does_not_say_is_not_certified(changes: dict[str, Any], reason: str) -> None:
-    """
-    A route without requests, without a model or without the length of prompts gets no draft.
-    """
+    """A route without requests, without a model or without the length of prompts gets no draft."""
     decision = decide(live_request(), **changes)
 
     assert not decision.speculative
@@ -217,9 +210,7 @@ def test_what_the_policy_does_not_say_is_not_certified(changes: dict[str, Any], 
 
 
 def test_another_path_is_not_certified() -> None:
-    """
-    A text completion is no chat, whatever its body says.
-    """
+    """A text completion is no chat, whatever its body says."""
     decision = decide(read_request("/v1/completions", {}, json.dumps(ASKED).encode()))
 
     assert "certified were requests to /v1/chat/completions" == decision.because
@@ -251,9 +242,7 @@ OLLAMA = {"model": "t", "messages": [{"role": "user", "content": "a"}], "options
     ],
 )
 def test_each_server_has_its_own_fields(backend: str, path: str, body: dict[str, Any], *, inside: bool) -> None:
-    """
-    A request is compared with what certify sends to that kind of server; fields of a draft are the proxy's own.
-    """
+    """A request is compared with what certify sends to that kind of server; fields of a draft are the proxy's own."""
     decision = decide(read_request(path, {}, json.dumps(body).encode()), backend)
 
     assert inside == decision.speculative, decision.because
@@ -261,8 +250,8 @@ def test_each_server_has_its_own_fields(backend: str, path: str, body: dict[str,
 
 @pytest.mark.parametrize(("cache", "sent"), [("off", False), ("on", True)])
 def test_the_prompt_cache_is_used_as_it_was_certified(cache: str, *, sent: bool) -> None:
-    """
-    llama-server caches prompts unless a request says otherwise: both arms of a routed request say what canaries said.
+    """llama-server caches prompts unless a request says otherwise: both arms of a routed request say what canaries
+    said.
     """
     routes = RequestRoutes(lambda: 1.0)
     published(routes, of=live_policy(cache=cache), backend="llama-server")
@@ -273,8 +262,8 @@ def test_the_prompt_cache_is_used_as_it_was_certified(cache: str, *, sent: bool)
 
 
 def test_the_reason_is_in_the_header_and_in_the_log(tmp_path: Path) -> None:
-    """
-    Over real sockets: a request inside goes to the server that drafts, every other one to the plain one, and its answer
+    """Over real sockets: a request inside goes to the server that drafts, every other one to the plain one, and its
+    answer
     and the record say why.
     """
 
@@ -298,9 +287,7 @@ def test_the_reason_is_in_the_header_and_in_the_log(tmp_path: Path) -> None:
 
 
 def test_a_long_request_is_compared_in_another_process(tmp_path: Path) -> None:
-    """
-    A body of 300 kB is read elsewhere, and all of its fields count here.
-    """
+    """A body of 300 kB is read elsewhere, and all of its fields count here."""
 
     async def main() -> None:
         async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
@@ -331,8 +318,8 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_tokenizer_decides_where_bytes_do_not(tmp_path: Path, counting: list[str]) -> None:
-    """
-    A prompt that is short in bytes is not counted, nor is one that is outside by its fields or has far too many bytes;
+    """A prompt that is short in bytes is not counted, nor is one that is outside by its fields or has far too many
+    bytes;
     of another one the tokens of the target's tokenizer decide.
     """
     words = {"short": "a", "counted": "word " * 900, "too long": "word " * 1000, "far too long": "word " * 9000}
@@ -354,9 +341,7 @@ def test_the_tokenizer_decides_where_bytes_do_not(tmp_path: Path, counting: list
 
 @pytest.mark.parametrize(("tokens", "route"), [(900, "speculative"), (1000, "plain"), (None, "plain")])
 def test_a_server_that_counts_is_asked(tmp_path: Path, tokens: int | None, route: str) -> None:
-    """
-    llama-server tells the tokens of a text; where it does not answer, a byte is a token.
-    """
+    """llama-server tells the tokens of a text; where it does not answer, a byte is a token."""
 
     class Counting(LiveServer):
         async def answer(self, request: Any) -> Any:
@@ -394,9 +379,7 @@ class Misleading(LiveServer):
 
 
 def test_a_server_that_counts_too_few_is_not_believed(tmp_path: Path, counting: list[str]) -> None:
-    """
-    Where the target's tokenizer is here, the server is not requested to count: its figure would choose the route.
-    """
+    """Where the target's tokenizer is here, the server is not requested to count: its figure would choose the route."""
     server = Misleading()
     server.counted = b'{"tokens": [1]}'
 
@@ -425,9 +408,7 @@ def test_a_server_that_counts_too_few_is_not_believed(tmp_path: Path, counting: 
     ids=["longer than the prompt", "nested", "an object", "a stream", "no text"],
 )
 def test_an_answer_that_is_no_count_counts_nothing(tmp_path: Path, counted: bytes) -> None:
-    """
-    Whatever stands in its place, a byte is a token then, and the request is answered.
-    """
+    """Whatever stands in its place, a byte is a token then, and the request is answered."""
     server = Misleading()
     server.counted = counted
 
@@ -443,9 +424,7 @@ def test_an_answer_that_is_no_count_counts_nothing(tmp_path: Path, counted: byte
 
 
 def test_a_server_that_counts_too_slowly_is_left_alone(tmp_path: Path) -> None:
-    """
-    One prompt waits for it; those after it are decoded plainly without being counted.
-    """
+    """One prompt waits for it; those after it are decoded plainly without being counted."""
     server = Misleading()
 
     async def main() -> None:

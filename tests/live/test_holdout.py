@@ -33,8 +33,7 @@ def talk(client: int, turn: int) -> dict[str, Any]:
 
 
 def test_all_requests_of_a_conversation_go_to_one_server(tmp_path: Path) -> None:
-    """
-    Six clients in turn, three of them drawn for the holdout: each server gets whole conversations, the counts are of
+    """Six clients in turn, three of them drawn for the holdout: each server gets whole conversations, the counts are of
     conversations, and neither the record nor the page holds their words.
     """
 
@@ -63,9 +62,7 @@ def test_all_requests_of_a_conversation_go_to_one_server(tmp_path: Path) -> None
 
 
 def test_a_long_conversation_keeps_its_arm(tmp_path: Path) -> None:
-    """
-    A request that is read in another process continues the same conversation.
-    """
+    """A request that is read in another process continues the same conversation."""
 
     async def main() -> None:
         draws = iter([0.0])
@@ -96,8 +93,8 @@ def test_a_long_conversation_keeps_its_arm(tmp_path: Path) -> None:
 def test_an_answer_that_is_not_streamed_shows_a_speed_only_where_its_server_states_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, claim: bytes, speed: float | None
 ) -> None:
-    """
-    Its whole duration holds the prompt, which may be cached in one arm alone: that is no speed of decoding, and nothing
+    """Its whole duration holds the prompt, which may be cached in one arm alone: that is no speed of decoding, and
+    nothing
     shows when its first token came.
     """
     observations = []
@@ -117,9 +114,7 @@ def test_an_answer_that_is_not_streamed_shows_a_speed_only_where_its_server_stat
 
 
 def test_the_speed_of_answers_that_are_not_streamed_is_unproven(tmp_path: Path) -> None:
-    """
-    Forty such answers in each arm count as answers, and as no evidence of speed.
-    """
+    """Forty such answers in each arm count as answers, and as no evidence of speed."""
 
     async def main() -> None:
         draws = iter([0.0, 1.0] * 40)
@@ -149,8 +144,7 @@ class PausingServer(LiveServer):
 
 
 def test_ordinary_clients_prove_the_gain_by_whole_answers(tmp_path: Path) -> None:
-    """
-    Clients that neither stream nor ask for usage, and a server that states no time: whole answers are compared, the
+    """Clients that neither stream nor ask for usage, and a server that states no time: whole answers are compared, the
     page says how many showed no decode speed and what to send, and calls it no proof where prompts may be cached.
     """
 
@@ -189,8 +183,8 @@ def test_ordinary_clients_prove_the_gain_by_whole_answers(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("is_separate", [True, False])
 def test_answers_in_flight_are_counted_per_server(tmp_path: Path, *, is_separate: bool) -> None:
-    """
-    A plain answer is written while three speculative ones wait: elsewhere where it has a server of its own, beside it
+    """A plain answer is written while three speculative ones wait: elsewhere where it has a server of its own,
+    beside it
     where one server decodes both ways.
     """
 
@@ -222,9 +216,7 @@ def test_answers_in_flight_are_counted_per_server(tmp_path: Path, *, is_separate
 
 
 def test_the_page_says_what_a_comparison_with_an_idle_server_is_worth(tmp_path: Path) -> None:
-    """
-    While speculative answers wait on their server, plain ones are written alone on theirs: the page says so.
-    """
+    """While speculative answers wait on their server, plain ones are written alone on theirs: the page says so."""
 
     async def main() -> None:
         draws = iter([1.0, 1.0, 1.0, 0.0, 0.0])

@@ -38,9 +38,7 @@ def groups(names: Sequence[str]) -> list[int]:
 
 
 def test_a_request_that_begins_with_an_earlier_one_continues_its_conversation() -> None:
-    """
-    Two clients with one system prompt are two conversations, each to its end, also after an answer of a tool.
-    """
+    """Two clients with one system prompt are two conversations, each to its end, also after an answer of a tool."""
     tool = {"role": "tool", "content": "12 C"}
     first, second = said("oslo?"), said("bergen?")
 
@@ -50,26 +48,22 @@ def test_a_request_that_begins_with_an_earlier_one_continues_its_conversation() 
 
 
 def test_examples_that_all_requests_share_are_no_conversation() -> None:
-    """
-    The same example before each question does not put all clients of an application into one arm.
-    """
+    """The same example before each question does not put all clients of an application into one arm."""
     questions = [said("1+1?", "2", question) for question in ("2+2?", "3+3?", "4+4?")]
 
     assert [0, 1, 2] == groups(ids(questions))
 
 
 def test_a_request_that_comes_again_is_the_same_conversation_for_some_time() -> None:
-    """
-    A client that tries again keeps its arm; a job that sends one request all day is drawn again and again.
-    """
+    """A client that tries again keeps its arm; a job that sends one request all day is drawn again and again."""
     names = groups(ids([said("again")] * 3 * (MOST_REPEATS + 1)))
 
     assert [number // (MOST_REPEATS + 1) for number in range(len(names))] == names
 
 
 def test_the_words_of_two_clients_are_two_conversations() -> None:
-    """
-    Another key, another model or another path is another conversation with the same words; so is each without any.
+    """Another key, another model or another path is another conversation with the same words; so is each without
+    any.
     """
     table = Conversations(count().__next__)
     bodies = [{"messages": said("hi")}, {"messages": said("hi"), "model": "b"}, {"messages": []}, {"messages": []}]
@@ -81,8 +75,8 @@ def test_the_words_of_two_clients_are_two_conversations() -> None:
 
 
 def test_a_client_may_name_its_conversation() -> None:
-    """
-    With the header `x-gatekeeper-conversation` requests belong together whatever is in them, as often as they come.
+    """With the header `x-gatekeeper-conversation` requests belong together whatever is in them, as often as they
+    come.
     """
     conversation_ids = ids([said(str(number)) for number in range(30)], **{"x-gatekeeper-conversation": "a"})
 
@@ -90,17 +84,15 @@ def test_a_client_may_name_its_conversation() -> None:
 
 
 def test_texts_without_messages_are_recognized_when_they_come_again() -> None:
-    """
-    A prompt and an input of the Responses API: as a text it is a conversation, as a list its items are messages.
-    """
+    """A prompt and an input of the Responses API: as a text it is a conversation, as a list its items are messages."""
     listed = [{"input": said("a")}, {"input": said("a", "b", "c")}, {"prompt": "a"}, {"prompt": "a"}, {"prompt": "ab"}]
 
     assert [0, 0, 1, 1, 2] == groups(ids(listed))
 
 
 def test_what_is_kept_is_bounded_and_says_nothing_of_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Only the newest requests are remembered, by hashes with a key of this process: two proxies keep different ones.
+    """Only the newest requests are remembered, by hashes with a key of this process: two proxies keep different
+    ones.
     """
     monkeypatch.setattr(live_conversations, "MOST_KEPT", 3)
     tables = [Conversations(count().__next__) for _ in range(2)]

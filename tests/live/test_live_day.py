@@ -21,9 +21,7 @@ def ended(now_ns: int, target: str = PLAIN, tokens: int | None = 101, fault: str
 
 
 def test_speeds_are_of_all_tokens_after_the_first() -> None:
-    """
-    An answer of 301 tokens counts for more than one of 101, each server for itself; one without counts for none.
-    """
+    """An answer of 301 tokens counts for more than one of 101, each server for itself; one without counts for none."""
     day = LiveDay(0)
     for tokens, target in ((101, PLAIN), (301, PLAIN), (401, DRAFTED), (None, DRAFTED)):
         day.add(ended(0, target, tokens), 0)
@@ -37,9 +35,7 @@ def test_speeds_are_of_all_tokens_after_the_first() -> None:
 
 @pytest.mark.parametrize(("hours", "remembered"), [(1, 2), (20, 21), (48, 24)])
 def test_a_day_is_remembered(hours: int, remembered: int) -> None:
-    """
-    Of one request an hour those of the last 24 hours are left, however long the proxy runs.
-    """
+    """Of one request an hour those of the last 24 hours are left, however long the proxy runs."""
     day = LiveDay(0)
     for hour in range(hours + 1):
         day.add(ended(hour * HOUR), hour * HOUR)
@@ -52,9 +48,7 @@ def test_a_day_is_remembered(hours: int, remembered: int) -> None:
 
 
 def test_a_part_is_a_quarter_of_an_hour() -> None:
-    """
-    Ninety requests a minute apart are six parts of fifteen.
-    """
+    """Ninety requests a minute apart are six parts of fifteen."""
     day = LiveDay(0)
     for minute in range(90):
         day.add(ended(minute * 60 * SECOND), minute * 60 * SECOND)

@@ -40,9 +40,7 @@ def answered(arm: str, conversation: int, **changes: Any) -> Observation:
 
 
 def test_a_benefit_that_is_there_turns_nothing_off() -> None:
-    """
-    A ratio of 1.6 is bounded around the truth, adjusted for lengths, and no guard is crossed.
-    """
+    """A ratio of 1.6 is bounded around the truth, adjusted for lengths, and no guard is crossed."""
     evidence = fed(1.6, 40)
     benefit = evidence.benefit("easy")
 
@@ -53,9 +51,7 @@ def test_a_benefit_that_is_there_turns_nothing_off() -> None:
 
 
 def test_a_benefit_proven_gone_moves_the_route_down_through_the_state_machine() -> None:
-    """
-    Answers at 0.7 of plain speed cross a guard, and the change of the route says what live requests showed.
-    """
+    """Answers at 0.7 of plain speed cross a guard, and the change of the route says what live requests showed."""
     policy = live_policy()
     (result,) = fed(0.7, 60).judge("easy", policy, NOW)
     rules = RouteRules(policy.route_of("easy").steps, policy.watch, True)
@@ -67,18 +63,14 @@ def test_a_benefit_proven_gone_moves_the_route_down_through_the_state_machine() 
 
 
 def test_failing_answers_cross_a_guard_too() -> None:
-    """
-    A third of failed answers where plain decoding fails none is a benefit that is gone.
-    """
+    """A third of failed answers where plain decoding fails none is a benefit that is gone."""
     (result,) = fed(1.6, 200, failing=0.33).judge("easy", live_policy(), NOW)
 
     assert ("error_rate", Outcome.FAIL) == (result.guard.metric, result.outcome)
 
 
 def test_too_few_answers_prove_nothing() -> None:
-    """
-    Fifteen plain answers are missing evidence: no interval, and nothing is turned off.
-    """
+    """Fifteen plain answers are missing evidence: no interval, and nothing is turned off."""
     evidence = fed(0.3, 15)
     benefit = evidence.benefit("easy")
 
@@ -88,9 +80,7 @@ def test_too_few_answers_prove_nothing() -> None:
 
 
 def test_answers_of_an_earlier_setting_are_not_evidence() -> None:
-    """
-    What was drawn before the setting changed is dropped when it ends after the change.
-    """
+    """What was drawn before the setting changed is dropped when it ends after the change."""
     evidence = fed(1.6, 20)
     evidence.restart("easy", 86400.0, 0)
     evidence.add(answered("holdout", 1), 1)
@@ -101,8 +91,8 @@ def test_answers_of_an_earlier_setting_are_not_evidence() -> None:
 
 
 def test_many_answers_of_one_conversation_are_one_piece_of_evidence() -> None:
-    """
-    A hundred plain answers of one conversation are less than the sixteen conversations needed, however slow they are.
+    """A hundred plain answers of one conversation are less than the sixteen conversations needed, however slow they
+    are.
     """
     evidence = fed(1.0, 0)
     for number in range(400):
@@ -117,9 +107,7 @@ def test_many_answers_of_one_conversation_are_one_piece_of_evidence() -> None:
 
 
 def test_answers_of_one_conversation_that_are_alike_narrow_nothing() -> None:
-    """
-    Ten times as many answers of the same conversations, all alike, give the same interval.
-    """
+    """Ten times as many answers of the same conversations, all alike, give the same interval."""
     rng = np.random.default_rng(3)
     speeds = [(arm, float(rng.lognormal(4, 0.2))) for arm in ["speculative"] * 200 + ["holdout"] * 30]
     estimates = []
@@ -152,8 +140,8 @@ def loaded(ratio: float, at_one: float) -> LiveEvidence:
 
 
 def test_a_loaded_server_is_compared_with_an_idle_one_at_the_load_of_the_idle_one() -> None:
-    """
-    Half of the speculative answers meet three others and are half as fast: the gain of 1.1 at equal load is found, no
+    """Half of the speculative answers meet three others and are half as fast: the gain of 1.1 at equal load is
+    found, no
     guard is crossed, and the page can say what was compared.
     """
     evidence = loaded(1.1, at_one=0.5)
@@ -166,9 +154,7 @@ def test_a_loaded_server_is_compared_with_an_idle_one_at_the_load_of_the_idle_on
 
 
 def test_loads_that_hardly_overlap_prove_nothing() -> None:
-    """
-    Where one answer in ten is written at the load of the plain ones, even half the speed turns nothing off.
-    """
+    """Where one answer in ten is written at the load of the plain ones, even half the speed turns nothing off."""
     evidence = loaded(0.5, at_one=0.1)
     benefit = evidence.benefit("easy")
 
@@ -179,18 +165,14 @@ def test_loads_that_hardly_overlap_prove_nothing() -> None:
 
 
 def test_a_loss_at_the_load_of_the_idle_server_is_a_loss() -> None:
-    """
-    Half the speed at equal load crosses the guard, and the reason says at which load.
-    """
+    """Half the speed at equal load crosses the guard, and the reason says at which load."""
     (result,) = loaded(0.5, at_one=0.5).judge("easy", live_policy(), NOW)
 
     says("proxy", "a loss at the load of the idle server", result.check.because)
 
 
 def test_answers_without_a_speed_are_no_evidence_of_it() -> None:
-    """
-    Where answers are not streamed and the server states no time, the speed is unproven, and the reason says so.
-    """
+    """Where answers are not streamed and the server states no time, the speed is unproven, and the reason says so."""
     evidence = fed(1.0, 0)
     for number in range(400):
         evidence.add(answered("holdout" if number % 2 else "speculative", number, speed=None, streamed=False), number)
@@ -201,9 +183,7 @@ def test_answers_without_a_speed_are_no_evidence_of_it() -> None:
 
 
 def test_failed_answers_count_by_conversation() -> None:
-    """
-    A client that tries one request a hundred times, in vain, is one conversation that failed.
-    """
+    """A client that tries one request a hundred times, in vain, is one conversation that failed."""
     evidence = fed(1.6, 200)
     for number in range(100):
         evidence.add(answered("speculative", 10**6, failed=True), number)
@@ -217,8 +197,8 @@ def test_failed_answers_count_by_conversation() -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
 def test_the_interval_holds_the_truth_on_95_percent_of_the_days_of_each_world() -> None:
-    """
-    Idle plain servers, prompts that are cached where a conversation was answered, load, retries and clients that leave.
+    """Idle plain servers, prompts that are cached where a conversation was answered, load, retries and clients that
+    leave.
     """
     from bench.proxy.coverage import print_worlds  # noqa: PLC0415
 
@@ -227,9 +207,7 @@ def test_the_interval_holds_the_truth_on_95_percent_of_the_days_of_each_world() 
 
 @pytest.mark.nightly
 def test_the_interval_holds_the_truth_on_95_percent_of_simulated_days() -> None:
-    """
-    Looked at after every plain answer, the interval holds the true ratio all day, under six kinds of noise.
-    """
+    """Looked at after every plain answer, the interval holds the true ratio all day, under six kinds of noise."""
     from bench.proxy.coverage import coverage  # noqa: PLC0415
 
     missed = {name: share for name, share in coverage(days=200, seed=11).items() if share < 0.95}
@@ -249,8 +227,8 @@ def whole_answers(ratio: float, holdout: int, seed: int = 5) -> LiveEvidence:
 
 
 def test_whole_answers_show_a_loss_where_no_prompt_is_cached() -> None:
-    """
-    Of clients that do not stream, the time of whole answers turns a route down; not where a prompt may be cached in one
+    """Of clients that do not stream, the time of whole answers turns a route down; not where a prompt may be cached
+    in one
     arm alone, and not for a gain that only falls short of more than plain decoding's speed.
     """
     (result,) = whole_answers(0.7, 60).judge("easy", live_policy(), NOW)

@@ -35,9 +35,7 @@ def ended(answer: bytes = b"", *, keeps: bool = True) -> EndedRequest:
 
 
 def test_a_record_holds_no_text() -> None:
-    """
-    The line in live.jsonl has times and counts, and neither the prompt nor the answer.
-    """
+    """The line in live.jsonl has times and counts, and neither the prompt nor the answer."""
     line = record_line(ended(b"on Monday"))
 
     assert (1.0, 2.0, 7, 3) == tuple(
@@ -48,8 +46,8 @@ def test_a_record_holds_no_text() -> None:
 
 
 def test_a_whole_answer_is_kept_with_its_record() -> None:
-    """
-    With --keep-prompts the same id names the record and the texts; an answer that failed or was not kept has no texts.
+    """With --keep-prompts the same id names the record and the texts; an answer that failed or was not kept has no
+    texts.
     """
     answered = ended(b"on Monday")
     texts = completion(answered)
@@ -74,16 +72,12 @@ def test_a_whole_answer_is_kept_with_its_record() -> None:
     ],
 )
 def test_only_what_a_server_did_to_a_drawn_request_is_evidence(changes: dict[str, object], counts: bool) -> None:
-    """
-    What the client or the proxy did, and a request whose arm was not drawn, say nothing about speculation.
-    """
+    """What the client or the proxy did, and a request whose arm was not drawn, say nothing about speculation."""
     assert counts == replace(ended(), **changes).is_evidence  # type: ignore[arg-type]
 
 
 def test_evidence_is_of_the_setting_that_was_drawn() -> None:
-    """
-    An answer counts for the arm and the epoch of its draw; it failed where a server that was tried failed.
-    """
+    """An answer counts for the arm and the epoch of its draw; it failed where a server that was tried failed."""
     answer = observation(replace(ended(b"on Monday"), failed="speculative server: status 503"))
 
     assert ("json", "speculative", 2, len(SECRET), True) == (

@@ -55,9 +55,7 @@ def chat(**more: Any) -> bytes:
 def test_each_rule_chooses_the_workload_of_the_requests_it_describes(
     rule: dict[str, Any], fits: dict[str, Any], misses: dict[str, Any]
 ) -> None:
-    """
-    A request with the property belongs to the rule's workload; one without it goes on to the next rule.
-    """
+    """A request with the property belongs to the rule's workload; one without it goes on to the next rule."""
     proxy = Proxy.model_validate({"default": "rest", "rule": [{"workload": "mine", **rule}]})
     usual = {"path": CHAT, "headers": {"Authorization": f"Bearer {KEY}"}, "body": chat()}
 
@@ -71,9 +69,7 @@ def test_each_rule_chooses_the_workload_of_the_requests_it_describes(
 
 
 def test_the_header_decides_before_the_rules() -> None:
-    """
-    The header names the workload; a name that the policy does not have is a workload without a route.
-    """
+    """The header names the workload; a name that the policy does not have is a workload without a route."""
     proxy = Proxy.model_validate({"rule": [{"workload": "mine", "path": "*"}]})
 
     known_workload, unknown_workload = (
@@ -86,16 +82,12 @@ def test_the_header_decides_before_the_rules() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b'{"messages": 5, "prompt": {}, "model": null}', b"[" * 9999])
 def test_a_body_that_cannot_be_read_has_no_properties(body: bytes) -> None:
-    """
-    What is no chat request is sorted like one without properties; the server refuses it, not the proxy.
-    """
+    """What is no chat request is sorted like one without properties; the server refuses it, not the proxy."""
     assert ("default", "default") == choose_workload(read_request(CHAT, {}, body), Proxy(), [])
 
 
 def test_only_requests_that_generate_are_routed() -> None:
-    """
-    Chat and text completions are routed; embeddings and counts of tokens are passed through.
-    """
+    """Chat and text completions are routed; embeddings and counts of tokens are passed through."""
     posts = [generates("POST", path) for path in (CHAT, "/v1/completions", "/v1/embeddings", "/tokenize")]
 
     assert [True, True, False, False] == posts
@@ -125,9 +117,7 @@ def test_only_requests_that_generate_are_routed() -> None:
     ],
 )
 def test_a_post_of_any_spelling_is_routed(path: str) -> None:
-    """
-    A path that the proxy does not know may make a model write, so its request has a route like any other.
-    """
+    """A path that the proxy does not know may make a model write, so its request has a route like any other."""
     assert generates("POST", path)
 
 
@@ -147,8 +137,8 @@ LONG_TEXT = "x" * 100_000
     ids=lambda field: next(iter(field)),
 )
 def test_all_texts_that_may_differ_count_as_the_prompt(field: dict[str, Any]) -> None:
-    """
-    A server may put tools, a schema and any field of a message into the prompt, so their text counts as a part of it.
+    """A server may put tools, a schema and any field of a message into the prompt, so their text counts as a part of
+    it.
     """
     body = {"messages": [{"role": "user", "content": "a"}]} | field
 
@@ -173,25 +163,19 @@ def test_all_texts_that_may_differ_count_as_the_prompt(field: dict[str, Any]) ->
     ],
 )
 def test_several_answers_at_once_are_several_requests(fields: dict[str, Any], answers: int) -> None:
-    """
-    With n = 64 a server decodes 64 answers beside each other, and so it does for 64 prompts.
-    """
+    """With n = 64 a server decodes 64 answers beside each other, and so it does for 64 prompts."""
     assert answers == read_request(CHAT, {}, json.dumps({"messages": [], **fields}).encode()).answers
 
 
 def test_a_name_that_comes_twice_is_ambiguous() -> None:
-    """
-    Servers differ in which of the two they take, and Go's merge them, so the body has no properties.
-    """
+    """Servers differ in which of the two they take, and Go's merge them, so the body has no properties."""
     twice = read_request(CHAT, {}, b'{"max_tokens": 4096, "max_tokens": 16}')
 
     assert (None, None) == (twice.body, twice.conditions())
 
 
 def test_a_patch_leaves_no_other_spelling_of_its_fields() -> None:
-    """
-    Ollama takes `Options` for `options`, and the last one wins: the proxy's field must be the only one.
-    """
+    """Ollama takes `Options` for `options`, and the last one wins: the proxy's field must be the only one."""
     body = {"Options": {"draft_num_predict": 8}, "options": {"seed": 1, "DRAFT_NUM_PREDICT": 9}, "model": "m"}
 
     patched = merge_patches(body, {"options": {"draft_num_predict": 0}})
@@ -200,8 +184,8 @@ def test_a_patch_leaves_no_other_spelling_of_its_fields() -> None:
 
 
 def test_a_client_does_not_choose_the_draft() -> None:
-    """
-    mlx_lm.server and LM Studio load the draft that a request names, so such fields are removed, whatever their case.
+    """mlx_lm.server and LM Studio load the draft that a request names, so such fields are removed, whatever their
+    case.
     """
     body = {"draft_model": "x", "speculative.n_max": 3, "Depth": 2, "options": {"draft_num_predict": 4, "seed": 1}}
 

@@ -47,8 +47,7 @@ async def metrics(proxy: LiveProxy) -> str:
 
 @pytest.mark.parametrize("backend", [*TELLING, "llama-server", "mlx-server", "ddtree", "openai"])
 def test_a_plain_answer_that_was_drafted_turns_every_route_off(tmp_path: Path, backend: str) -> None:
-    """
-    In the holdout the plain server says that it drafted: the answer is no evidence, it stands in the records, in
+    """In the holdout the plain server says that it drafted: the answer is no evidence, it stands in the records, in
     `/metrics` and on the terminal, and from the next request on nothing speculates.
     """
     kind = {"Content-Type": "application/json" if backend == "ddtree" else "text/event-stream"}
@@ -80,9 +79,7 @@ def test_a_plain_answer_that_was_drafted_turns_every_route_off(tmp_path: Path, b
 
 @pytest.mark.parametrize("backend", [*TELLING, "llama-server", "mlx-server", "ddtree", "openai"])
 def test_a_plain_answer_that_was_not_drafted_is_evidence(tmp_path: Path, backend: str) -> None:
-    """
-    Zeros, nulls and absent counts are plain decoding's.
-    """
+    """Zeros, nulls and absent counts are plain decoding's."""
     kind = {"Content-Type": "application/json" if backend == "ddtree" else "text/event-stream"}
 
     async def main() -> None:
@@ -101,9 +98,7 @@ def test_a_plain_answer_that_was_not_drafted_is_evidence(tmp_path: Path, backend
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_words_of_an_answer_are_no_claim(tmp_path: Path, *, streamed: bool) -> None:
-    """
-    A model that writes what a server would report of its drafts turns nothing off.
-    """
+    """A model that writes what a server would report of its drafts turns nothing off."""
     words = '{"timings": {"draft_n": 5, "draft_n_accepted": 5}}'
     part = {"choices": [{"delta" if streamed else "message": {"content": words}}], "usage": USAGE}
     piece = event(part) if streamed else json.dumps(part).encode()
@@ -150,18 +145,14 @@ async def holdout(path: Path, answer: bytes, backend: str = "llama-server", **he
     ],
 )
 def test_a_claim_is_found_at_the_end_of_any_answer(tmp_path: Path, kind: str, answer: bytes) -> None:
-    """
-    However long an answer or its last line is, the counts after its words turn every route off.
-    """
+    """However long an answer or its last line is, the counts after its words turn every route off."""
     not_plain, answers = asyncio.run(holdout(tmp_path, answer, **{"Content-Type": kind}))
 
     assert ("plain decoding is not plain: of a plain answer, 5 tokens were drafted", 0) == (not_plain, answers)
 
 
 def test_what_a_server_repeats_of_a_request_is_no_claim(tmp_path: Path) -> None:
-    """
-    Deeper inside a long answer stands what a client may have written: it turns nothing off.
-    """
+    """Deeper inside a long answer stands what a client may have written: it turns nothing off."""
     answer = DOCUMENT % (b"x" * (1 << 18), b'"metadata": {%s}, "usage": {"completion_tokens": 3}' % CLAIM)
 
     assert ("", 1) == asyncio.run(holdout(tmp_path, answer, **{"Content-Type": JSON}))
@@ -177,9 +168,7 @@ def test_what_a_server_repeats_of_a_request_is_no_claim(tmp_path: Path) -> None:
 def test_an_answer_whose_claim_cannot_be_read_is_no_evidence(
     tmp_path: Path, answer: bytes, headers: dict[str, str]
 ) -> None:
-    """
-    Nothing shows that it was plain, and nothing that it was not: it is neither evidence nor an alarm.
-    """
+    """Nothing shows that it was plain, and nothing that it was not: it is neither evidence nor an alarm."""
     not_plain, answers = asyncio.run(holdout(tmp_path, answer, **{"Content-Type": JSON}, **headers))
 
     assert ("", 0) == (not_plain, answers)
@@ -187,9 +176,7 @@ def test_an_answer_whose_claim_cannot_be_read_is_no_evidence(
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_mtplx_says_by_its_mode_how_it_decoded(tmp_path: Path, *, streamed: bool) -> None:
-    """
-    Without counts the mode alone turns every route off, or leaves them on.
-    """
+    """Without counts the mode alone turns every route off, or leaves them on."""
     headers = {"Content-Type": SSE if streamed else JSON}
     answers = [(f"data: {text}\n\n" if streamed else text).encode() for text in (MTP, PLAIN)]
     (tmp_path / "ar").mkdir()
@@ -201,9 +188,7 @@ def test_mtplx_says_by_its_mode_how_it_decoded(tmp_path: Path, *, streamed: bool
 
 
 def test_the_watch_turns_the_routes_off_until_another_certificate(tmp_path: Path) -> None:
-    """
-    Once live requests have shown it, the next round bars every route; a restart continues from that.
-    """
+    """Once live requests have shown it, the next round bars every route; a restart continues from that."""
     with Answering() as server, Answering() as plain:
         deployed, output = Deployed.served(tmp_path, server.url), WatchOutput()
         deployed.policy(guards=[ERRORS], watch={"interval": 0.1, "duty": 0.5})
@@ -223,9 +208,7 @@ def test_the_watch_turns_the_routes_off_until_another_certificate(tmp_path: Path
 
 
 def test_a_plain_canary_that_was_drafted_turns_the_routes_off(tmp_path: Path) -> None:
-    """
-    A plain server of --plain-url that says of a canary that it was drafted is not the certified one.
-    """
+    """A plain server of --plain-url that says of a canary that it was drafted is not the certified one."""
     guards = [{"metric": "throughput_ratio", "at_least": 0.01, "for": 3600.0}, ERRORS]
     with Answering() as server, Answering() as plain:
         deployed, output = Deployed.served(tmp_path, server.url), WatchOutput()

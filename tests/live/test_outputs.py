@@ -35,9 +35,7 @@ def python(code: str) -> list[str]:
 
 
 def test_a_command_gets_what_happened() -> None:
-    """
-    The transition is in the environment, value by value, and whole on stdin; nothing of it meets a shell.
-    """
+    """The transition is in the environment, value by value, and whole on stdin; nothing of it meets a shell."""
     code = "import os, sys; print(os.environ['GATEKEEPER_SPECULATION'], os.environ['GATEKEEPER_BECAUSE']); "
     code += "print(sys.stdin.read())"
 
@@ -50,9 +48,7 @@ def test_a_command_gets_what_happened() -> None:
 
 
 def test_a_command_that_never_reads_its_stdin_does_no_harm() -> None:
-    """
-    However long the evidence is, a command that does not care runs like any other.
-    """
+    """However long the evidence is, a command that does not care runs like any other."""
     assert None is outputs.run_hook(["true"], {**CHANGE, "evidence": "x" * 1_000_000}).fault
 
 
@@ -67,16 +63,12 @@ def test_a_command_that_never_reads_its_stdin_does_no_harm() -> None:
     ],
 )
 def test_a_command_that_fails_is_a_fault(argv: list[str], fault: str) -> None:
-    """
-    An exit code, a signal, or a program that is missing or not executable is reported, never raised.
-    """
+    """An exit code, a signal, or a program that is missing or not executable is reported, never raised."""
     assert fault == outputs.run_hook(argv, CHANGE).fault
 
 
 def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    After its time limit a command and what it started are gone, SIGTERM ignored or not.
-    """
+    """After its time limit a command and what it started are gone, SIGTERM ignored or not."""
     note = tmp_path / "pids"
     code = "import os, signal, subprocess, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     code += "pids = os.getpid(), subprocess.Popen(['sleep', '1000']).pid\n"
@@ -104,9 +96,7 @@ def _runs(pid: int) -> bool:
 
 
 def test_a_server_left_in_the_background_is_not_waited_for() -> None:
-    """
-    A command may leave a program running that holds its output open: it is neither waited for nor ended.
-    """
+    """A command may leave a program running that holds its output open: it is neither waited for nor ended."""
     code = "import subprocess; print(subprocess.Popen(['sleep', '1000']).pid)"
 
     ran = outputs.run_hook(python(code), CHANGE, limit=100)
@@ -117,18 +107,14 @@ def test_a_server_left_in_the_background_is_not_waited_for() -> None:
 
 
 def test_only_the_end_of_a_long_output_is_kept() -> None:
-    """
-    Of megabytes of output only the end, which holds the error, is kept in memory and in the log.
-    """
+    """Of megabytes of output only the end, which holds the error, is kept in memory and in the log."""
     ran = outputs.run_hook(python("print('x' * 5_000_000); print('the reason')"), CHANGE)
 
     assert (outputs.OUTPUT_KEPT, True) == (len(ran.output), ran.output.endswith("x\nthe reason\n"))
 
 
 def test_the_environment_of_the_watch_is_kept() -> None:
-    """
-    A command sees the PATH and the home it would see anywhere.
-    """
+    """A command sees the PATH and the home it would see anywhere."""
     ran = outputs.run_hook(python("import os; print(os.environ['PATH'])"), CHANGE)
 
     assert os.environ["PATH"] == ran.output.strip()
@@ -149,8 +135,8 @@ def watching(folder: Path, listen: tuple[str, int], messages: list[str], *names:
 
 
 def test_prometheus_fetches_the_state_of_this_moment(tmp_path: Path) -> None:
-    """
-    /metrics holds what the textfile would: nothing before the first round, then each route, which is off once the next
+    """/metrics holds what the textfile would: nothing before the first round, then each route, which is off once the
+    next
     round is overdue, then that the watch has ended; any other path is not there, nor is the server after the watch.
     """
     messages: list[str] = []
@@ -189,8 +175,8 @@ def test_prometheus_fetches_the_state_of_this_moment(tmp_path: Path) -> None:
     ],
 )
 def test_a_page_of_another_site_cannot_read_the_state(tmp_path: Path, host: str, code: int) -> None:
-    """
-    A name that was made to lead here (DNS rebinding) is refused; addresses, this machine's name and named ones are not.
+    """A name that was made to lead here (DNS rebinding) is refused; addresses, this machine's name and named ones
+    are not.
     """
     messages: list[str] = []
     with watching(tmp_path, ("127.0.0.1", 0), messages, "mini.example.org"):
@@ -200,8 +186,8 @@ def test_a_page_of_another_site_cannot_read_the_state(tmp_path: Path, host: str,
 
 
 def test_silent_connections_to_the_metrics_are_limited(tmp_path: Path) -> None:
-    """
-    Connections beyond the limit are closed at once and start no thread; when the others have gone, it answers again.
+    """Connections beyond the limit are closed at once and start no thread; when the others have gone, it answers
+    again.
     """
     messages: list[str] = []
     with watching(tmp_path, ("127.0.0.1", 0), messages):
@@ -226,9 +212,7 @@ def answers(address: str) -> bool:
 
 
 def test_a_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
-    """
-    A second watch on the same port is code 2 and leaves the overlay to others.
-    """
+    """A second watch on the same port is code 2 and leaves the overlay to others."""
     messages: list[str] = []
     (tmp_path / "b").mkdir()
     with watching(tmp_path, ("127.0.0.1", 0), messages):

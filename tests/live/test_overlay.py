@@ -65,16 +65,12 @@ def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
 
 
 def test_the_examples_are_as_short_as_promised() -> None:
-    """
-    Each reader has at most fifteen lines.
-    """
+    """Each reader has at most fifteen lines."""
     assert all(len(text.splitlines()) <= 15 for text in READERS.values())
 
 
 def test_a_reader_gets_the_setting(reader: Reader, tmp_path: Path) -> None:
-    """
-    A route that speculates gives its knobs, one that does not gives none, whatever its reason contains.
-    """
+    """A route that speculates gives its knobs, one that does not gives none, whatever its reason contains."""
     path = tmp_path / "policy.live.toml"
     path.write_text(overlay().text())
 
@@ -82,9 +78,7 @@ def test_a_reader_gets_the_setting(reader: Reader, tmp_path: Path) -> None:
 
 
 def test_a_reader_meets_no_half_written_file(reader: Reader, tmp_path: Path) -> None:
-    """
-    Read while it is replaced again and again, the file always gives one of the answers that were written.
-    """
+    """Read while it is replaced again and again, the file always gives one of the answers that were written."""
     path = tmp_path / "policy.live.toml"
     over = threading.Event()
     write(path, overlay())
@@ -119,9 +113,7 @@ def _write_until(path: Path, over: threading.Event) -> None:
     ids=["stale", "off", "newer", "undated", "empty", "missing"],
 )
 def test_a_reader_that_does_not_know_decodes_plainly(reader: Reader, tmp_path: Path, text: str | None) -> None:
-    """
-    Stale, switched off, of a newer schema, undated, empty, missing: plain decoding.
-    """
+    """Stale, switched off, of a newer schema, undated, empty, missing: plain decoding."""
     path = tmp_path / "policy.live.toml"
     if text is not None:
         path.write_text(text)
@@ -130,16 +122,12 @@ def test_a_reader_that_does_not_know_decodes_plainly(reader: Reader, tmp_path: P
 
 
 def test_a_stamp_never_ends_too_early() -> None:
-    """
-    A stamp is rounded up to a second, and two of them compare as text.
-    """
+    """A stamp is rounded up to a second, and two of them compare as text."""
     assert "2026-01-01T00:00:01Z" == utc_seconds(datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC))
 
 
 def test_a_reader_sees_the_old_overlay_or_the_new_one(tmp_path: Path) -> None:
-    """
-    While overlays are replaced hundreds of times, every read finds a whole one.
-    """
+    """While overlays are replaced hundreds of times, every read finds a whole one."""
     path = tmp_path / "policy.live.toml"
     texts = {overlay(speculation=on).text() for on in (True, False)}
     write(path, overlay())
@@ -162,9 +150,7 @@ def hold(path: Path) -> AbstractContextManager[None]:
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
-    """
-    Two watches cannot keep one overlay; the second reads who has it, and may have it afterwards.
-    """
+    """Two watches cannot keep one overlay; the second reads who has it, and may have it afterwards."""
     path = tmp_path / "policy.live.toml"
     with hold(path):
         with pytest.raises(HostLacksError, match=rf"process {os.getpid()}, since 2026-01-01") as refused:
@@ -178,9 +164,7 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_lock_dies_with_its_holder(tmp_path: Path) -> None:
-    """
-    A watch that was killed leaves no lock behind.
-    """
+    """A watch that was killed leaves no lock behind."""
     path = tmp_path / "policy.live.toml"
     holder_script = "import sys; from gatekeeper.live.overlay import hold_lock; from pathlib import Path\n"
     holder_script += (
@@ -215,9 +199,7 @@ def read_only(folder: Path) -> Iterator[None]:
 
 
 def test_a_folder_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
-    """
-    An overlay that cannot be written ends the command before any request, with what to do.
-    """
+    """An overlay that cannot be written ends the command before any request, with what to do."""
     with pytest.raises(GatekeeperError, match="cannot write") as refused:
         hold(tmp_path / "nowhere" / "policy.live.toml").__enter__()
 
@@ -225,9 +207,7 @@ def test_a_folder_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path)
 
 
 def test_an_overlay_that_cannot_be_written_keeps_the_old_one(tmp_path: Path) -> None:
-    """
-    A folder that goes away while watching is reported, and the next overlay after it came back is written.
-    """
+    """A folder that goes away while watching is reported, and the next overlay after it came back is written."""
     folder = tmp_path / "etc"
     folder.mkdir()
     path = folder / "policy.live.toml"
@@ -243,9 +223,7 @@ def test_an_overlay_that_cannot_be_written_keeps_the_old_one(tmp_path: Path) -> 
 
 
 def test_a_log_is_kept_by_one_watch_too(tmp_path: Path) -> None:
-    """
-    A watch with an overlay of its own, but the log of another, would be restored from what the other wrote.
-    """
+    """A watch with an overlay of its own, but the log of another, would be restored from what the other wrote."""
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     with deployed.session(output), pytest.raises(HostLacksError, match=r"watch\.jsonl") as refused:
         deployed.session(output, overlay=tmp_path / "other.toml").__enter__()
@@ -256,9 +234,7 @@ def test_a_log_is_kept_by_one_watch_too(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_watch_left_is_written_over(tmp_path: Path) -> None:
-    """
-    A part of an overlay that was never put in place does not pile up, however often a watch is killed.
-    """
+    """A part of an overlay that was never put in place does not pile up, however often a watch is killed."""
     path = tmp_path / "policy.live.toml"
     (tmp_path / ".policy.live.toml.fresh").write_text("half an over")
     write(path, overlay())

@@ -71,8 +71,8 @@ async def post(proxy: LiveProxy, content: bytes, path: str = CHAT, method: str =
 def test_no_body_reaches_a_server_that_switches_without_the_field_of_plain_decoding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, padding: int
 ) -> None:
-    """
-    Where the route is off, or the decision fails, each body gets the field or status 400, and only what was sent with
+    """Where the route is off, or the decision fails, each body gets the field or status 400, and only what was sent
+    with
     the field is recorded as plain; long bodies, read in another process, too.
     """
 
@@ -95,8 +95,8 @@ def test_no_body_reaches_a_server_that_switches_without_the_field_of_plain_decod
 
 
 def test_what_cannot_be_read_is_not_plain_where_plain_is_a_missing_field(tmp_path: Path) -> None:
-    """
-    LM Studio decodes plainly without `draft_model`: a body in which the proxy cannot see that it is missing is refused.
+    """LM Studio decodes plainly without `draft_model`: a body in which the proxy cannot see that it is missing is
+    refused.
     """
 
     async def main() -> None:
@@ -123,8 +123,8 @@ UNREADABLE = {
 @pytest.mark.parametrize("on", [False, True])
 @pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE)
 def test_what_cannot_be_read_reaches_no_server(tmp_path: Path, content: bytes, *, on: bool) -> None:
-    """
-    A generating request whose body is no JSON object without ambiguity gets 400, with a plain server of its own, too:
+    """A generating request whose body is no JSON object without ambiguity gets 400, with a plain server of its own,
+    too:
     it could name a draft that a plain server would load.
     """
 
@@ -142,9 +142,7 @@ def test_what_cannot_be_read_reaches_no_server(tmp_path: Path, content: bytes, *
 
 @pytest.mark.parametrize("on", [False, True])
 def test_a_client_cannot_choose_a_draft(tmp_path: Path, *, on: bool) -> None:
-    """
-    A request's own fields of drafting reach neither server; those of the route do.
-    """
+    """A request's own fields of drafting reach neither server; those of the route do."""
 
     async def main() -> None:
         async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
@@ -162,9 +160,7 @@ def test_a_client_cannot_choose_a_draft(tmp_path: Path, *, on: bool) -> None:
 
 
 def test_before_the_watch_has_begun_nothing_is_passed_on(tmp_path: Path) -> None:
-    """
-    Nothing says yet how a server decodes plainly, so a request is to come again later: 503 with Retry-After.
-    """
+    """Nothing says yet how a server decodes plainly, so a request is to come again later: 503 with Retry-After."""
 
     async def main() -> None:
         async with listening(LiveServer()) as server, proxied(tmp_path, server, publish=False) as proxy:
@@ -179,9 +175,7 @@ def test_before_the_watch_has_begun_nothing_is_passed_on(tmp_path: Path) -> None
 
 
 def test_before_the_first_round_requests_are_decoded_plainly(tmp_path: Path) -> None:
-    """
-    Once the watch has begun, requests go to the plain server, with what makes it plain, and the record says why.
-    """
+    """Once the watch has begun, requests go to the plain server, with what makes it plain, and the record says why."""
 
     async def main() -> None:
         async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
@@ -226,8 +220,8 @@ def test_each_path_is_plain_or_speculates_or_is_refused(
     has_plain_server: bool,
     on: bool,
 ) -> None:
-    """
-    A server gets its fields at the paths at which it reads them. At another path nothing speculates: a plain server of
+    """A server gets its fields at the paths at which it reads them. At another path nothing speculates: a plain
+    server of
     its own answers if it needs no field to be plain, else the request gets 501.
     """
 
@@ -258,8 +252,7 @@ def test_each_path_is_plain_or_speculates_or_is_refused(
 
 @pytest.mark.parametrize("on", [False, True])
 def test_no_name_of_a_client_makes_a_server_ignore_the_fields(tmp_path: Path, *, on: bool) -> None:
-    """
-    MTPLX ignores the mode of a request from clients that it knows by name: what names one is removed, and the header
+    """MTPLX ignores the mode of a request from clients that it knows by name: what names one is removed, and the header
     with which it heeds the mode is the canaries' own.
     """
     names = {"x-mtplx-client": "pi", "X-Client-Name": "Hermes", "X-OpenWebUI-Chat-Id": "7", "User-Agent": "opencode/1"}
@@ -281,9 +274,7 @@ def test_no_name_of_a_client_makes_a_server_ignore_the_fields(tmp_path: Path, *,
 
 
 def test_certify_sends_its_requests_where_they_are_heeded() -> None:
-    """
-    The path and the headers of a canary are those of a request that the proxy passes on.
-    """
+    """The path and the headers of a canary are those of a request that the proxy passes on."""
     for backend in SERVERS:
         dialect = dialect_of(backend)
         assert dialect.steers(dialect.path), backend
@@ -311,9 +302,7 @@ PATHS = (
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_no_path_leads_past_a_route_that_is_off(tmp_path: Path, method: str) -> None:
-    """
-    However a path is spelled, its request goes to the plain server alone, and is recorded; embeddings pass.
-    """
+    """However a path is spelled, its request goes to the plain server alone, and is recorded; embeddings pass."""
 
     async def main() -> None:
         async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
@@ -331,9 +320,7 @@ def test_no_path_leads_past_a_route_that_is_off(tmp_path: Path, method: str) -> 
 
 
 def test_answers_at_once_are_in_flight_for_every_request(tmp_path: Path) -> None:
-    """
-    While one request has four answers in flight, another is the fifth, where four are certified.
-    """
+    """While one request has four answers in flight, another is the fifth, where four are certified."""
 
     async def main() -> None:
         async with listening(LiveServer()) as server, listening(LiveServer(waits=True)) as plain:

@@ -13,9 +13,7 @@ from tests.builders.pages import proxied
 
 
 def test_each_route_shows_certified_against_live() -> None:
-    """
-    A card has both ratios with their intervals, both speeds and the requests; one that is off has the reason.
-    """
+    """A card has both ratios with their intervals, both speeds and the requests; one that is off has the reason."""
     routes, day, now_ns = proxied()
     text = proxy_page.render(routes, day, now_ns)
     cards = dict(zip(routes.routes, re.findall(r"<article.*?</article>", text), strict=True))
@@ -35,8 +33,8 @@ def test_each_route_shows_certified_against_live() -> None:
 
 
 def test_requests_without_a_route_are_counted() -> None:
-    """
-    What no route of the policy serves is a row of its own, with what sorted it there; nothing is, nothing is shown.
+    """What no route of the policy serves is a row of its own, with what sorted it there; nothing is, nothing is
+    shown.
     """
     routes, day, now_ns = proxied()
     count = day.workloads["unknown"].rules["header"]
@@ -47,9 +45,7 @@ def test_requests_without_a_route_are_counted() -> None:
 
 
 def test_a_step_below_the_certified_setting_has_no_certified_speed() -> None:
-    """
-    What was certified of the first setting is not shown for a shorter draft, which was not soaked.
-    """
+    """What was certified of the first setting is not shown for a shorter draft, which was not soaked."""
     routes, day, now_ns = proxied()
     lower = [replace(route, setting=(("draft", "light"),)) for route in routes.routes.values()]
     assert routes.policy is not None
@@ -60,9 +56,7 @@ def test_a_step_below_the_certified_setting_has_no_certified_speed() -> None:
 
 
 def test_what_the_watch_has_not_decided_is_plain() -> None:
-    """
-    Before the first round, and once the next one is overdue, the page says that nothing speculates.
-    """
+    """Before the first round, and once the next one is overdue, the page says that nothing speculates."""
     routes = RequestRoutes()
     waiting = proxy_page.render(routes, LiveDay(0), 1)
     published(routes, until_ns=0)

@@ -47,8 +47,8 @@ def pieces_of(name: str) -> tuple[bytes, ...]:
 
 
 def test_no_byte_of_any_protocol_is_changed(tmp_path: Path) -> None:
-    """
-    The answers of every recorded protocol reach the client byte by byte, and the record has their digest and a count.
+    """The answers of every recorded protocol reach the client byte by byte, and the record has their digest and a
+    count.
     """
 
     async def main() -> None:
@@ -68,9 +68,7 @@ def test_no_byte_of_any_protocol_is_changed(tmp_path: Path) -> None:
 
 
 def test_a_request_is_passed_on_unchanged_where_the_server_takes_no_fields(tmp_path: Path) -> None:
-    """
-    Body, path and query arrive as they were sent; what belongs to the connection, or to the proxy, does not.
-    """
+    """Body, path and query arrive as they were sent; what belongs to the connection, or to the proxy, does not."""
 
     async def main() -> None:
         async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
@@ -93,8 +91,8 @@ def test_a_request_is_passed_on_unchanged_where_the_server_takes_no_fields(tmp_p
 
 
 def test_the_fields_of_the_route_are_in_the_request(tmp_path: Path) -> None:
-    """
-    A server that switches drafting per request gets the setting's fields, and those of plain decoding in the holdout.
+    """A server that switches drafting per request gets the setting's fields, and those of plain decoding in the
+    holdout.
     """
 
     async def main() -> None:
@@ -115,8 +113,8 @@ def test_the_fields_of_the_route_are_in_the_request(tmp_path: Path) -> None:
 
 
 def test_a_long_request_is_read_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A prompt of a megabyte is sorted by its length and gets its fields, or is passed on as it is, and this process, in
+    """A prompt of a megabyte is sorted by its length and gets its fields, or is passed on as it is, and this
+    process, in
     which streams wait, parses none of it.
     """
     messages = [{"role": "user", "content": "word " * 200_000}]
@@ -145,9 +143,7 @@ def test_a_long_request_is_read_in_another_process(tmp_path: Path, monkeypatch: 
 
 
 def test_a_piece_reaches_the_client_before_the_next_is_sent(tmp_path: Path) -> None:
-    """
-    Bytes are passed on as they come: the first word is there while the server still waits.
-    """
+    """Bytes are passed on as they come: the first word is there while the server still waits."""
 
     async def main() -> None:
         async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
@@ -163,8 +159,8 @@ def test_a_piece_reaches_the_client_before_the_next_is_sent(tmp_path: Path) -> N
 def test_the_head_of_an_answer_comes_with_its_first_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, waits: bool
 ) -> None:
-    """
-    One write passes both on, for which the client wakes once; where the server has no word yet, the head goes alone.
+    """One write passes both on, for which the client wakes once; where the server has no word yet, the head goes
+    alone.
     """
     writes, write = list[bytes](), asyncio.selector_events._SelectorSocketTransport.write  # type: ignore[attr-defined]
 
@@ -187,9 +183,7 @@ def test_the_head_of_an_answer_comes_with_its_first_bytes(
 
 
 def test_a_client_that_hangs_up_ends_the_request_at_the_server(tmp_path: Path) -> None:
-    """
-    The server sees the connection close in mid-answer, and the record says that the client left.
-    """
+    """The server sees the connection close in mid-answer, and the record says that the client left."""
 
     async def main() -> None:
         async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
@@ -206,9 +200,7 @@ def test_a_client_that_hangs_up_ends_the_request_at_the_server(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_an_answer_that_the_proxy_ends_itself_is_not_its_clients_doing(tmp_path: Path) -> None:
-    """
-    A stream that does not end in the time to drain is recorded with that reason, before the proxy has stopped.
-    """
+    """A stream that does not end in the time to drain is recorded with that reason, before the proxy has stopped."""
 
     async def main() -> None:
         async with listening(LiveServer(waits=True)) as server:
@@ -226,9 +218,7 @@ def test_an_answer_that_the_proxy_ends_itself_is_not_its_clients_doing(tmp_path:
 
 
 def test_a_client_that_does_not_read_slows_the_server_down(tmp_path: Path) -> None:
-    """
-    Of an endless answer the proxy takes no more than its buffers hold.
-    """
+    """Of an endless answer the proxy takes no more than its buffers hold."""
 
     async def main() -> None:
         size = 1 << 16
@@ -248,9 +238,7 @@ def test_a_client_that_does_not_read_slows_the_server_down(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("holdout", [False, True])
 def test_a_failing_server_is_replaced_before_anything_was_sent(tmp_path: Path, holdout: bool) -> None:
-    """
-    A server that answers with 503, or not at all, is replaced by the other; the client sees one whole answer.
-    """
+    """A server that answers with 503, or not at all, is replaced by the other; the client sees one whole answer."""
 
     async def main() -> None:
         async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
@@ -267,8 +255,8 @@ def test_a_failing_server_is_replaced_before_anything_was_sent(tmp_path: Path, h
 
 
 def test_a_server_that_is_gone_is_replaced(tmp_path: Path) -> None:
-    """
-    A refused connection leads to the other server; where both are gone the client gets 502, and a record says why.
+    """A refused connection leads to the other server; where both are gone the client gets 502, and a record says
+    why.
     """
 
     async def main() -> None:
@@ -285,9 +273,7 @@ def test_a_server_that_is_gone_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_route_that_is_off_never_speculates_not_even_for_a_failing_server(tmp_path: Path) -> None:
-    """
-    Where a guard turned speculation off, a failing plain server is an error for the client.
-    """
+    """Where a guard turned speculation off, a failing plain server is an error for the client."""
 
     async def main() -> None:
         async with listening(LiveServer()) as server, listening(LiveServer(status=503)) as plain:
@@ -301,9 +287,7 @@ def test_a_route_that_is_off_never_speculates_not_even_for_a_failing_server(tmp_
 
 
 def test_a_server_killed_in_mid_stream_is_no_whole_answer(tmp_path: Path) -> None:
-    """
-    The client's connection breaks too, nothing is repeated, and the record names the fault.
-    """
+    """The client's connection breaks too, nothing is repeated, and the record names the fault."""
 
     async def main() -> None:
         async with listening(LiveServer(breaks_after=2)) as server, listening(LiveServer()) as plain:
@@ -320,9 +304,7 @@ def test_a_server_killed_in_mid_stream_is_no_whole_answer(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("complete", [True, False])
 def test_a_stream_that_only_the_connection_ends_is_whole_with_its_last_event(tmp_path: Path, complete: bool) -> None:
-    """
-    mlx_lm.server speaks HTTP/1.0: a stream that ends without [DONE] was cut, and the client's connection breaks.
-    """
+    """mlx_lm.server speaks HTTP/1.0: a stream that ends without [DONE] was cut, and the client's connection breaks."""
     events = b"".join((*WORDS, END) if complete else WORDS)
     answer = b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + events
 
@@ -349,9 +331,7 @@ def test_a_stream_that_only_the_connection_ends_is_whole_with_its_last_event(tmp
 
 
 def test_whatever_fails_in_the_proxy_decodes_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A bug in the decision costs speculation, not the answer; it is said once.
-    """
+    """A bug in the decision costs speculation, not the answer; it is said once."""
 
     async def main() -> None:
         async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
@@ -366,9 +346,7 @@ def test_whatever_fails_in_the_proxy_decodes_plainly(tmp_path: Path, monkeypatch
 
 
 def test_everything_else_is_passed_through(tmp_path: Path) -> None:
-    """
-    Other paths and methods reach the server with their bodies, and are not recorded.
-    """
+    """Other paths and methods reach the server with their bodies, and are not recorded."""
 
     async def main() -> None:
         async with listening(LiveServer(headers={"Content-Type": "text/plain", "X-Twice": "1"})) as server:
@@ -383,8 +361,8 @@ def test_everything_else_is_passed_through(tmp_path: Path) -> None:
 
 
 def test_the_page_needs_nothing_of_the_server(tmp_path: Path) -> None:
-    """
-    A browser that shows the page asks for an icon: the proxy answers, and the page counts requests without a route.
+    """A browser that shows the page asks for an icon: the proxy answers, and the page counts requests without a
+    route.
     """
 
     async def main() -> tuple[int, str, int]:
@@ -440,9 +418,7 @@ ATTACKS = {
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_attackers_headers_never_reach_the_server(tmp_path: Path, attack: str) -> None:
-    """
-    Smuggled, oversized or foreign requests are refused by the proxy, and the server sees none of them.
-    """
+    """Smuggled, oversized or foreign requests are refused by the proxy, and the server sees none of them."""
     headers, status = ATTACKS[attack]
 
     async def main() -> None:
@@ -481,8 +457,7 @@ def test_an_attackers_headers_never_reach_the_server(tmp_path: Path, attack: str
 def test_a_page_of_another_site_cannot_use_the_proxy(
     tmp_path: Path, method: str, path: str, headers: dict[str, str], status: int
 ) -> None:
-    """
-    Browsers send a request for any page, and only hide the answer: pages of this machine and of a named host may, a
+    """Browsers send a request for any page, and only hide the answer: pages of this machine and of a named host may, a
     link may lead to the proxy's own page, and no other request reaches a server.
     """
 
@@ -500,8 +475,8 @@ def test_a_page_of_another_site_cannot_use_the_proxy(
 
 
 def test_a_request_without_a_host_asks_no_dns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    HTTP/1.0 needs no `Host`. A name of this machine is not looked up for it, which may take seconds on a Mac, in which
+    """HTTP/1.0 needs no `Host`. A name of this machine is not looked up for it, which may take seconds on a Mac, in
+    which
     every other answer would wait.
     """
     monkeypatch.delattr("socket.getfqdn")
@@ -521,9 +496,7 @@ HUGE = b'data: {"choices":[],"usage":{"prompt_tokens":%s,"completion_tokens":%s}
 @pytest.mark.parametrize("count", [b"9" * 401, b"9" * 5000, b"-1", b"1e400", b"true", b"9007199254740992", b'"6"'])
 @pytest.mark.parametrize("streamed", [True, False])
 def test_a_usage_that_cannot_be_switches_nothing_off(tmp_path: Path, count: bytes, *, streamed: bool) -> None:
-    """
-    The answers are evidence, recorded and counted as any others, with unknown tokens.
-    """
+    """The answers are evidence, recorded and counted as any others, with unknown tokens."""
     pieces: tuple[bytes, ...] = (*WORDS, HUGE % (count, count))
     kind = "text/event-stream"
     if not streamed:
@@ -559,9 +532,7 @@ def test_a_usage_that_cannot_be_switches_nothing_off(tmp_path: Path, count: byte
     ],
 )
 def test_evidence_metrics_and_records_fail_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
-    """
-    A bug in one of them, or in what the page counts, leaves the others and the answers, and is said once.
-    """
+    """A bug in one of them, or in what the page counts, leaves the others and the answers, and is said once."""
 
     def broken(*_: Any, **__: Any) -> None:
         raise OverflowError("integer division result too large for a float")
@@ -591,9 +562,7 @@ def test_evidence_metrics_and_records_fail_apart(tmp_path: Path, monkeypatch: py
 def test_a_status_line_that_is_not_one_of_http_is_a_failed_answer(
     tmp_path: Path, line: bytes, *, has_plain: bool
 ) -> None:
-    """
-    It is replaced by the plain server's answer, as after any failure, or it is status 502, and counts as failed.
-    """
+    """It is replaced by the plain server's answer, as after any failure, or it is status 502, and counts as failed."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -622,9 +591,7 @@ def test_a_status_line_that_is_not_one_of_http_is_a_failed_answer(
 
 
 def test_header_bytes_that_are_not_utf8_are_left_out(tmp_path: Path) -> None:
-    """
-    The rest of the header, and the answer, pass.
-    """
+    """The rest of the header, and the answer, pass."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -643,9 +610,7 @@ def test_header_bytes_that_are_not_utf8_are_left_out(tmp_path: Path) -> None:
 
 
 def test_the_headers_of_the_proxy_are_its_own(tmp_path: Path) -> None:
-    """
-    A server that claims another route or workload in its answer is not believed, and neither is a client.
-    """
+    """A server that claims another route or workload in its answer is not believed, and neither is a client."""
 
     async def main() -> None:
         lies = {"X-Gatekeeper-Route": "speculative", "x-gatekeeper-workload": "other"}
@@ -661,9 +626,7 @@ def test_the_headers_of_the_proxy_are_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", [b"http://elsewhere.example/v1/models", b"*", b"elsewhere.example:443"])
 def test_the_target_of_a_request_is_a_path(tmp_path: Path, target: bytes) -> None:
-    """
-    The proxy is no forward proxy: a target on another host is refused.
-    """
+    """The proxy is no forward proxy: a target on another host is refused."""
 
     async def main() -> None:
         async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
@@ -679,9 +642,7 @@ def test_the_target_of_a_request_is_a_path(tmp_path: Path, target: bytes) -> Non
 
 
 def test_prompts_and_keys_are_recorded_nowhere(tmp_path: Path) -> None:
-    """
-    Without --keep-prompts no record, metric or page holds the prompt, the answer or the key.
-    """
+    """Without --keep-prompts no record, metric or page holds the prompt, the answer or the key."""
 
     async def main() -> str:
         async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
@@ -698,9 +659,7 @@ def test_prompts_and_keys_are_recorded_nowhere(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_no_request_and_spoils_no_later_record(tmp_path: Path) -> None:
-    """
-    While nothing can be written, requests are answered; what is written later begins a line of its own.
-    """
+    """While nothing can be written, requests are answered; what is written later begins a line of its own."""
     prompts_file, records_file = tmp_path / "kept.jsonl", tmp_path / "live.jsonl"
 
     async def main() -> list[int]:
@@ -724,8 +683,8 @@ def test_a_full_disk_ends_no_request_and_spoils_no_later_record(tmp_path: Path) 
 
 
 def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> None:
-    """
-    --keep-prompts writes the request and the answer's text and tool calls, to a file that only its owner may read.
+    """--keep-prompts writes the request and the answer's text and tool calls, to a file that only its owner may
+    read.
     """
     call = {"index": 0, "function": {"name": "get", "arguments": '{"a"'}}
     more = {"index": 0, "function": {"arguments": ": 1}"}}
@@ -754,9 +713,7 @@ def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("index", ["[]", "{}", "1e400", "null", '"a"', "9" * 401])
 def test_an_answer_that_makes_no_sense_is_kept_all_the_same(tmp_path: Path, index: str) -> None:
-    """
-    A tool call whose index is no whole number counts by its place, and tool calls that are no list are none.
-    """
+    """A tool call whose index is no whole number counts by its place, and tool calls that are no list are none."""
     first, second = (
         f'{{"index": {position}, "function": {{"name": "get", "arguments": 5}}}}' for position in (index, 0)
     )
@@ -781,9 +738,7 @@ def test_an_answer_that_makes_no_sense_is_kept_all_the_same(tmp_path: Path, inde
 
 @pytest.mark.parametrize("trusted", [True, False])
 def test_a_server_behind_tls_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, trusted: bool) -> None:
-    """
-    A server with a certificate of the trust store answers; one that is not trusted gets no request.
-    """
+    """A server with a certificate of the trust store answers; one that is not trusted gets no request."""
     certificate = self_signed(tmp_path / "tls")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
@@ -816,8 +771,7 @@ async def raw(proxy: LiveProxy, request: bytes) -> bytes:
 
 @pytest.mark.parametrize(("waiting", "most"), [(10, 1), (200, 13)])
 def test_requests_that_end_at_once_are_recorded_part_by_part(tmp_path: Path, waiting: int, most: int) -> None:
-    """
-    Of ten requests one part is recorded at a time, where other streams come between; of two hundred more parts, so
+    """Of ten requests one part is recorded at a time, where other streams come between; of two hundred more parts, so
     that they keep up. Every request is recorded whole.
     """
     records = LiveRecords(tmp_path / "live.jsonl", None, print)
@@ -848,8 +802,8 @@ def test_requests_that_end_at_once_are_recorded_part_by_part(tmp_path: Path, wai
 def test_a_request_that_waits_to_be_recorded_is_not_lost_with_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int, before: int
 ) -> None:
-    """
-    A record waits for a moment, so that the client's next request does not wait for it; the loop's end ends the wait,
+    """A record waits for a moment, so that the client's next request does not wait for it; the loop's end ends the
+    wait,
     also between two parts.
     """
     monkeypatch.setattr(proxy_server, "RECORD_AFTER_S", 0.0 if turns else 3600.0)
@@ -879,9 +833,7 @@ def test_a_request_that_waits_to_be_recorded_is_not_lost_with_the_loop(
 
 
 def test_a_stream_that_the_end_of_the_loop_cuts_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A stop that is not waited for, after the time to drain or a second signal, loses no record of what it cuts.
-    """
+    """A stop that is not waited for, after the time to drain or a second signal, loses no record of what it cuts."""
     monkeypatch.setattr(proxy_server, "RECORD_AFTER_S", 3600.0)
     records = LiveRecords(tmp_path / "live.jsonl", None, print)
 

@@ -27,9 +27,7 @@ def drafted_tokens(url: str) -> int:
 
 
 def test_two_real_servers_of_llama_cpp_are_routed_as_the_guide_says(tmp_path: Path) -> None:
-    """
-    A certified request is drafted, one at another temperature is not, and the answers themselves say so.
-    """
+    """A certified request is drafted, one at another temperature is not, and the answers themselves say so."""
     program, models = llama_server(), tmp_path / "models"
     write_gguf.main([str(models)])
     subject = Subject(

@@ -41,8 +41,8 @@ def run(tmp_path: Path) -> Path:
     ],
 )
 def test_speculation_is_turned_off_while_it_is_watched(tmp_path: Path, run: Path, case: str, pattern: str) -> None:
-    """
-    If a real server's draft is swapped, or it becomes slow, speculation is turned off, with the reason in the log.
+    """If a real server's draft is swapped, or it becomes slow, speculation is turned off, with the reason in the
+    log.
     """
     folder = tmp_path / "watch"
     folder.mkdir()
@@ -81,9 +81,7 @@ def of_server(run: Path, *options: str, tapped: bool = True) -> dict[str, tuple[
 
 @pytest.mark.timeout(600)
 def test_the_certified_server_is_as_certified(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The real mlx_lm.server, launched as the policy says, contradicts nothing; what it does not tell is listed.
-    """
+    """The real mlx_lm.server, launched as the policy says, contradicts nothing; what it does not tell is listed."""
     for name in shown_environment(os.environ):  # such as the LLAMA_SERVER of other tests: the policy has none
         monkeypatch.delenv(name)
 
@@ -98,9 +96,7 @@ def test_the_certified_server_is_as_certified(run: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.timeout(600)
 def test_a_stock_server_with_its_cache_on_is_found(run: Path) -> None:
-    """
-    mlx_lm.server with a draft and its prompt cache on gives wrong answers: its process and its own count show it.
-    """
+    """mlx_lm.server with a draft and its prompt cache on gives wrong answers: its process and its own count show it."""
     parts = of_server(run, tapped=False)
 
     for part in ("launch line", "prompt cache"):

@@ -60,8 +60,8 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.nightly
 def test_real_requests_are_routed_by_each_rule(tmp_path: Path) -> None:
-    """
-    Header, path, tools, format, model, key, system prompt, length and default each choose a workload; those whose route
+    """Header, path, tools, format, model, key, system prompt, length and default each choose a workload; those whose
+    route
     speculates are answered by the server that drafts, all others, and the holdout, by the plain one.
     """
     policy: dict[str, Any] = {"watch": ONCE, "proxy": {"default": "prose", "holdout": 0.01, "rule": RULES}}
@@ -99,9 +99,7 @@ def speculating(pair: ProxiedPair) -> httpx2.Response:
 
 @pytest.mark.nightly
 def test_a_real_server_stops_for_a_client_that_hangs_up(pair: ProxiedPair) -> None:
-    """
-    Nothing is in flight any more, the record says that the client left, and the next request is answered whole.
-    """
+    """Nothing is in flight any more, the record says that the client left, and the next request is answered whole."""
     answer = speculating(pair)
     next(answer.iter_raw())
     answer.close()
@@ -115,9 +113,7 @@ def test_a_real_server_stops_for_a_client_that_hangs_up(pair: ProxiedPair) -> No
 
 @pytest.mark.nightly
 def test_a_real_server_killed_in_mid_stream_breaks_that_answer_and_no_other(pair: ProxiedPair) -> None:
-    """
-    The client sees a broken answer, which is not repeated; the next requests are answered by the plain server.
-    """
+    """The client sees a broken answer, which is not repeated; the next requests are answered by the plain server."""
     answer = speculating(pair)
     pieces = answer.iter_raw()
     next(pieces)
@@ -136,9 +132,7 @@ def test_a_real_server_killed_in_mid_stream_breaks_that_answer_and_no_other(pair
 
 @pytest.mark.nightly
 def test_a_real_server_killed_before_its_first_byte_is_replaced(pair: ProxiedPair) -> None:
-    """
-    A request that the speculative server took and never answered is answered whole by the plain one.
-    """
+    """A request that the speculative server took and never answered is answered whole by the plain one."""
     os.kill(pair.pids["speculative"], signal.SIGSTOP)
     with ThreadPoolExecutor(3) as pool:
         waiting = [pool.submit(pair.ask, {"max_tokens": 4}) for _ in range(3)]
@@ -160,9 +154,7 @@ def metrics(pair: ProxiedPair) -> str:
 
 @pytest.mark.nightly
 def test_a_shutdown_lets_a_real_request_end(pair: ProxiedPair) -> None:
-    """
-    After SIGTERM a stream in flight is passed on to its end, new connections are refused, and the exit code is 0.
-    """
+    """After SIGTERM a stream in flight is passed on to its end, new connections are refused, and the exit code is 0."""
     assert pair.process is not None
     pieces = pair.stream(400).iter_raw()
     received = next(pieces)
@@ -177,8 +169,8 @@ def test_a_shutdown_lets_a_real_request_end(pair: ProxiedPair) -> None:
 
 @pytest.mark.nightly
 def test_a_shutdown_waits_no_longer_than_it_is_given(tmp_path: Path) -> None:
-    """
-    A server that has stopped in mid-answer holds the proxy for `--drain` and not twice as long: the services of soak/
+    """A server that has stopped in mid-answer holds the proxy for `--drain` and not twice as long: the services of
+    soak/
     kill it after one and a half times that. The request is recorded as failed.
     """
     policy: dict[str, Any] = {"watch": ONCE, "proxy": {"default": "json", "holdout": 0.01}, "conditions": CONDITIONS}
@@ -210,8 +202,7 @@ def refused(url: str) -> bool:
 
 @pytest.mark.nightly
 def test_eight_clients_are_decoded_plainly_above_the_certified_concurrency(tmp_path: Path) -> None:
-    """
-    With four certified, the fifth request in flight and all after it go to the plain server, until the load has been
+    """With four certified, the fifth request in flight and all after it go to the plain server, until the load has been
     low for the stated time; then requests speculate again.
     """
     proxy = {"default": "json", "holdout": 0.01, "resume_after": 1.0}
@@ -239,9 +230,7 @@ def test_eight_clients_are_decoded_plainly_above_the_certified_concurrency(tmp_p
 
 @pytest.mark.nightly
 def test_a_swapped_draft_is_turned_off_in_the_next_round(tmp_path: Path) -> None:
-    """
-    The watch finds another draft behind its port in its next round, or the one after, and every request is plain.
-    """
+    """The watch finds another draft behind its port in its next round, or the one after, and every request is plain."""
     policy: dict[str, Any] = {
         "watch": {"interval": 2.0, "duty": 0.5, "missing_for": 240.0},
         "proxy": {"default": "json"},
@@ -263,8 +252,8 @@ def test_a_swapped_draft_is_turned_off_in_the_next_round(tmp_path: Path) -> None
 
 @pytest.mark.nightly
 def test_a_real_plain_server_that_begins_to_draft_turns_every_route_off(pair: ProxiedPair) -> None:
-    """
-    It is restarted with a draft behind its port: the first plain answer with counts shows it, and later records say so.
+    """It is restarted with a draft behind its port: the first plain answer with counts shows it, and later records
+    say so.
     """
     pair.serve("plain", "little-draft")
     counted = pair.ask({**COUNTED, "max_tokens": 40}, x_gatekeeper_workload="other")
@@ -280,8 +269,8 @@ def test_a_real_plain_server_that_begins_to_draft_turns_every_route_off(pair: Pr
 
 @pytest.mark.nightly
 def test_a_draft_that_is_swapped_behind_a_relay_is_turned_off_by_the_holdout(tmp_path: Path) -> None:
-    """
-    The watch sees neither process nor model, and its canaries are too few: the answers of live requests prove the loss,
+    """The watch sees neither process nor model, and its canaries are too few: the answers of live requests prove the
+    loss,
     with a policy of 30 days, and every later request is plain: mostly within 559 (docs/reference/proxy.md).
     """
     policy: dict[str, Any] = {

@@ -18,8 +18,8 @@ LIMITS = {"narrow": 2, "wide": 4}
 
 
 def test_nothing_speculates_without_a_policy_that_is_in_force() -> None:
-    """
-    Before the first round, after the overlay has expired, and where a guard turned the route off, decoding is plain.
+    """Before the first round, after the overlay has expired, and where a guard turned the route off, decoding is
+    plain.
     """
     routes, now = RequestRoutes(lambda: 1.0, lambda: now_ns[0]), []
     now_ns = [0]
@@ -38,9 +38,7 @@ def test_nothing_speculates_without_a_policy_that_is_in_force() -> None:
 
 
 def test_the_table_of_the_documentation_is_a_valid_one() -> None:
-    """
-    What docs/proxy.md shows can be copied into a policy, times with their units.
-    """
+    """What docs/proxy.md shows can be copied into a policy, times with their units."""
     (table,) = re.findall(r"```toml\n(\[proxy\].*?)```", (ROOT / "docs" / "proxy.md").read_text(), re.DOTALL)
 
     proxy = Proxy.model_validate(tomllib.loads(table)["proxy"])
@@ -49,9 +47,7 @@ def test_the_table_of_the_documentation_is_a_valid_one() -> None:
 
 
 def test_a_key_in_the_place_of_its_digest_is_refused_and_not_shown() -> None:
-    """
-    Digits in upper case are the same digest; any other text may be the key, and stays out of the message.
-    """
+    """Digits in upper case are the same digest; any other text may be the key, and stays out of the message."""
     upper = ProxyRule(workload="a", api_key_sha256="9F86D081884C7D65")
     with pytest.raises(ValidationError) as refused:
         ProxyRule(workload="a", api_key_sha256="sk-verysecret")
@@ -62,9 +58,7 @@ def test_a_key_in_the_place_of_its_digest_is_refused_and_not_shown() -> None:
 
 
 def test_a_workload_without_a_route_decodes_plainly() -> None:
-    """
-    What the policy does not name is never speculated on, whatever the header says.
-    """
+    """What the policy does not name is never speculated on, whatever the header says."""
     routes = RequestRoutes(lambda: 1.0)
     published(routes)
 
@@ -75,9 +69,7 @@ def test_a_workload_without_a_route_decodes_plainly() -> None:
 
 @pytest.mark.parametrize("share", [0.01, 0.05])
 def test_the_holdout_is_the_share_that_the_policy_says(share: float) -> None:
-    """
-    A draw below the share is decoded plainly and counted in the holdout; every other one speculates.
-    """
+    """A draw below the share is decoded plainly and counted in the holdout; every other one speculates."""
     draws = iter([share - 1e-9, share])
     routes = RequestRoutes(lambda: next(draws))
     published(routes, of=live_policy(holdout=share))
@@ -90,9 +82,7 @@ def test_the_holdout_is_the_share_that_the_policy_says(share: float) -> None:
 
 
 def test_above_the_certified_concurrency_requests_decode_plainly_with_hysteresis() -> None:
-    """
-    Five requests where four are certified are too many; it takes three for five seconds to speculate again.
-    """
+    """Five requests where four are certified are too many; it takes three for five seconds to speculate again."""
     limit, proxy = ConcurrencyLimit(), Proxy()
     steps = [(4, 0), (5, 1), (4, 2), (3, 3), (4, 6), (3, 7), (2, 11), (3, 12), (4, 13)]
 
@@ -102,9 +92,7 @@ def test_above_the_certified_concurrency_requests_decode_plainly_with_hysteresis
 
 
 def test_a_route_alone_on_its_server_is_certified_for_one_request() -> None:
-    """
-    Without a figure for concurrency the certificate holds for one request in flight.
-    """
+    """Without a figure for concurrency the certificate holds for one request in flight."""
     routes = RequestRoutes(lambda: 1.0)
     published(routes, of=live_policy(concurrency=1))
     routes.begin()
@@ -115,8 +103,7 @@ def test_a_route_alone_on_its_server_is_certified_for_one_request() -> None:
 
 
 def test_each_route_has_its_own_limit_and_its_own_way_back() -> None:
-    """
-    With three in flight a route certified for two decodes plainly and one certified for four speculates; the first
+    """With three in flight a route certified for two decodes plainly and one certified for four speculates; the first
     comes back when the load was at most one for five seconds, counted from when it fell, not from the next request.
     """
     now_ns = [0]
@@ -160,9 +147,7 @@ def decide(routes: RequestRoutes, request: LiveRequest) -> RequestDecision:
 
 
 def test_too_many_requests_never_reach_the_draft() -> None:
-    """
-    Above the certified number of streams a request is not sent to the draft where the plain server fails either.
-    """
+    """Above the certified number of streams a request is not sent to the draft where the plain server fails either."""
     routes = certified_for_two()
     routes.begin(3)
 
@@ -172,9 +157,7 @@ def test_too_many_requests_never_reach_the_draft() -> None:
 
 
 def test_a_body_that_cannot_be_read_decodes_plainly() -> None:
-    """
-    Nothing says of it at which temperature the server would answer.
-    """
+    """Nothing says of it at which temperature the server would answer."""
     unreadable = decide(certified_for_two(), read_request(CHAT, {}, b'{"temperature": 0, "temperature": 2}'))
 
     assert not unreadable.speculative

@@ -91,27 +91,21 @@ def watched() -> Watched:
 
 
 def test_while_all_is_kept_nothing_changes(watched: Watched) -> None:
-    """
-    A day of rounds at a healthy route leaves it as it was certified.
-    """
+    """A day of rounds at a healthy route leaves it as it was certified."""
     watched.watch("kept", "kept", minutes=1440)
 
     assert ([], CERTIFIED) == (watched.moves, routes.active_setting(watched.state, watched.rules))
 
 
 def test_what_is_undecided_neither_turns_off_nor_on(watched: Watched) -> None:
-    """
-    An interval on both sides of its bound leaves the certificate standing, for as long as evidence comes.
-    """
+    """An interval on both sides of its bound leaves the certificate standing, for as long as evidence comes."""
     watched.watch("undecided", "undecided", minutes=1440)
 
     assert [] == watched.moves
 
 
 def test_a_crossing_must_hold_for_as_long_as_its_guard_says(watched: Watched) -> None:
-    """
-    Two minutes are two minutes after the first round that saw it, and one good round starts them again.
-    """
+    """Two minutes are two minutes after the first round that saw it, and one good round starts them again."""
     watched.watch("crossed", minutes=2).watch("kept").watch("crossed", minutes=2)
     assert [] == watched.moves
 
@@ -129,18 +123,14 @@ def test_a_crossing_must_hold_for_as_long_as_its_guard_says(watched: Watched) ->
 
 
 def test_what_is_missing_does_not_end_a_crossing(watched: Watched) -> None:
-    """
-    A round without evidence is no good round: a bound crossed before and after it was crossed throughout.
-    """
+    """A round without evidence is no good round: a bound crossed before and after it was crossed throughout."""
     watched.watch("crossed").watch("missing").watch("crossed")
 
     assert [("down", 1)] == watched.moves
 
 
 def test_a_second_crossing_ends_in_plain_decoding(watched: Watched) -> None:
-    """
-    One step down, and then off: the evidence of the step above does not count against the one below.
-    """
+    """One step down, and then off: the evidence of the step above does not count against the one below."""
     watched.watch("crossed", minutes=3)
     assert [1] == watched.steps[-1:]
 
@@ -151,9 +141,7 @@ def test_a_second_crossing_ends_in_plain_decoding(watched: Watched) -> None:
 
 
 def test_missing_evidence_turns_off_at_once(watched: Watched) -> None:
-    """
-    After ten minutes without evidence no step is tried on the way: plain decoding.
-    """
+    """After ten minutes without evidence no step is tried on the way: plain decoding."""
     watched.watch("kept", "kept", minutes=5).watch("missing", "kept", minutes=10)
     assert [] == watched.moves
 
@@ -164,9 +152,7 @@ def test_missing_evidence_turns_off_at_once(watched: Watched) -> None:
 
 
 def test_a_guard_may_have_a_limit_of_its_own(watched: Watched) -> None:
-    """
-    A sensor that is read each second is missed after a minute, where the watch waits ten.
-    """
+    """A sensor that is read each second is missed after a minute, where the watch waits ten."""
     soon = SPEED.model_copy(update={"missing_for": 60.0})
     for minute in range(1, 3):
         now_ns = minute * 60 * SECOND
@@ -178,17 +164,15 @@ def test_a_guard_may_have_a_limit_of_its_own(watched: Watched) -> None:
 
 
 def test_without_any_guard_there_is_no_evidence_either(watched: Watched) -> None:
-    """
-    A policy whose guards were all deleted does not speculate for longer than missing evidence may last.
-    """
+    """A policy whose guards were all deleted does not speculate for longer than missing evidence may last."""
     watched.watch(minutes=11)
 
     assert [("off", 2)] == watched.moves
 
 
 def test_a_way_up_is_quiet_kept_and_on_probation(watched: Watched) -> None:
-    """
-    After half an hour with every guard kept, one step up; after as long again it is settled, and the next may come.
+    """After half an hour with every guard kept, one step up; after as long again it is settled, and the next may
+    come.
     """
     watched.watch("crossed", minutes=6)
     watched.watch("kept", "kept", minutes=29)
@@ -205,18 +189,14 @@ def test_a_way_up_is_quiet_kept_and_on_probation(watched: Watched) -> None:
 
 @pytest.mark.parametrize("word", ["undecided", "missing", "crossed"])
 def test_what_is_not_kept_never_turns_on(word: str, watched: Watched) -> None:
-    """
-    Undecided, missing or crossed: whatever the time, a route that is off stays off.
-    """
+    """Undecided, missing or crossed: whatever the time, a route that is off stays off."""
     watched.watch("crossed", minutes=6).watch(word, "kept", minutes=1440)
 
     assert 2 == watched.state.standing.step
 
 
 def test_quiet_begins_again_with_every_crossing(watched: Watched) -> None:
-    """
-    A signal that flaps every twenty minutes is never quiet for thirty.
-    """
+    """A signal that flaps every twenty minutes is never quiet for thirty."""
     watched.watch("crossed", minutes=6)
     for _ in range(100):
         watched.watch("kept", "kept", minutes=20).watch("crossed", "kept")
@@ -225,9 +205,7 @@ def test_quiet_begins_again_with_every_crossing(watched: Watched) -> None:
 
 
 def test_each_relapse_doubles_the_quiet_time(watched: Watched) -> None:
-    """
-    Half an hour, one, two, and no more than two: a route that does not hold is tried ever more seldom.
-    """
+    """Half an hour, one, two, and no more than two: a route that does not hold is tried ever more seldom."""
     watched.watch("crossed", minutes=6)
     waits = []
     for _ in range(5):
@@ -242,8 +220,8 @@ def test_each_relapse_doubles_the_quiet_time(watched: Watched) -> None:
 
 
 def test_a_server_that_cannot_be_switched_is_tried_for_real() -> None:
-    """
-    While it decodes plainly its guards of speculation sleep: the others are kept, so the step above is tried, once.
+    """While it decodes plainly its guards of speculation sleep: the others are kept, so the step above is tried,
+    once.
     """
     watched = Watched(rules(switched=False)).watch("crossed", minutes=6)
 
@@ -254,9 +232,7 @@ def test_a_server_that_cannot_be_switched_is_tried_for_real() -> None:
 
 
 def test_nothing_is_tried_on_no_evidence_at_all() -> None:
-    """
-    With every guard asleep there is nothing that is kept.
-    """
+    """With every guard asleep there is nothing that is kept."""
     watched = Watched(rules(switched=False)).watch("crossed", minutes=6)
 
     watched.watch("asleep", "asleep", minutes=1440)
@@ -266,18 +242,14 @@ def test_nothing_is_tried_on_no_evidence_at_all() -> None:
 
 @pytest.mark.parametrize(("switched", "expected"), [(True, LOWER), (False, PLAIN)])
 def test_while_plain_the_step_above_is_asked_where_that_can_be(switched: bool, expected: Setting) -> None:
-    """
-    A few answers with the draft show whether it pays again; a server with one fixed setting gives none.
-    """
+    """A few answers with the draft show whether it pays again; a server with one fixed setting gives none."""
     watched = Watched(rules(switched=switched)).watch("crossed", minutes=6)
 
     assert expected == routes.judged_setting(watched.state, watched.rules)
 
 
 def test_a_bar_is_not_lifted_by_any_evidence(watched: Watched) -> None:
-    """
-    Another model answers: off, once, and whatever is seen later.
-    """
+    """Another model answers: off, once, and whatever is seen later."""
     watched.state, new = routes.bar(watched.state, watched.rules, "another model", instant(1))
     watched.changes += new
     watched.state, again = routes.bar(watched.state, watched.rules, "expired", instant(2))
@@ -290,9 +262,7 @@ def test_a_bar_is_not_lifted_by_any_evidence(watched: Watched) -> None:
 
 
 def test_what_was_seen_before_a_sleep_counts_no_more(watched: Watched) -> None:
-    """
-    Nine minutes without evidence and a sleep are a new ten minutes, and a crossing begins again.
-    """
+    """Nine minutes without evidence and a sleep are a new ten minutes, and a crossing begins again."""
     watched.watch("missing", "missing", minutes=9)
     watched.state = routes.start(watched.state.standing, watched.now_ns)
 
@@ -304,9 +274,7 @@ def test_what_was_seen_before_a_sleep_counts_no_more(watched: Watched) -> None:
 
 
 def test_a_route_that_never_was_on_has_nothing_to_change() -> None:
-    """
-    A workload that was graded back is watched in vain.
-    """
+    """A workload that was graded back is watched in vain."""
     watched = Watched(rules(ladder=(PLAIN,)))
 
     watched.watch("asleep", "kept", minutes=200).watch("crossed", "crossed", minutes=200)
@@ -326,9 +294,7 @@ def test_a_route_that_never_was_on_has_nothing_to_change() -> None:
 def test_an_edited_policy_keeps_the_setting_or_turns_it_off(
     ladder: tuple[Setting, ...], changes: list[tuple[str, int]], watched: Watched
 ) -> None:
-    """
-    The setting in force stays in force where the new ladder has it; where it has not, plain decoding.
-    """
+    """The setting in force stays in force where the new ladder has it; where it has not, plain decoding."""
     watched.watch("crossed", minutes=3)
 
     _, moves = routes.after_edit(watched.state, watched.rules, rules(ladder=ladder), instant(watched.now_ns))
@@ -352,9 +318,7 @@ def lived(rounds: Sequence[tuple[tuple[str, str], int]], *, switched: bool = Tru
 @settings(max_examples=50, deadline=None)
 @given(ROUNDS)
 def test_the_state_is_what_its_log_says(rounds: list[tuple[tuple[str, str], int]]) -> None:
-    """
-    What a restart reads back, line by line, is where the route stood; changes of another route are not its own.
-    """
+    """What a restart reads back, line by line, is where the route stood; changes of another route are not its own."""
     watched = lived(rounds)
 
     lines = [json.dumps(document_of(change)) for change in watched.changes]
@@ -369,9 +333,7 @@ def test_the_state_is_what_its_log_says(rounds: list[tuple[tuple[str, str], int]
 @settings(max_examples=50, deadline=None)
 @given(ROUNDS)
 def test_a_route_is_never_on_without_fresh_evidence(rounds: list[tuple[tuple[str, str], int]]) -> None:
-    """
-    After every round a route that speculates has seen each of its guards within the limit, or has just begun.
-    """
+    """After every round a route that speculates has seen each of its guards within the limit, or has just begun."""
     watched = Watched(rules())
     for words, minutes in rounds:
         for _ in range(minutes):
@@ -385,8 +347,8 @@ def test_a_route_is_never_on_without_fresh_evidence(rounds: list[tuple[tuple[str
 @settings(max_examples=50, deadline=None)
 @given(ROUNDS, st.booleans())
 def test_changes_are_bounded_by_the_quiet_time(rounds: list[tuple[tuple[str, str], int]], switched: bool) -> None:
-    """
-    However the signals flap: at most one step up each quiet time, and as many down as the ladder and those up allow.
+    """However the signals flap: at most one step up each quiet time, and as many down as the ladder and those up
+    allow.
     """
     watched = lived(rounds, switched=switched)
 
@@ -399,9 +361,7 @@ def test_changes_are_bounded_by_the_quiet_time(rounds: list[tuple[tuple[str, str
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["crossed", "undecided", "missing"]), st.integers(1, 60)), max_size=20))
 def test_without_a_kept_guard_it_only_goes_down(rounds: list[tuple[str, int]]) -> None:
-    """
-    No time and no silence takes a route up.
-    """
+    """No time and no silence takes a route up."""
     watched = Watched(rules())
     for word, minutes in rounds:
         watched.watch("kept", word, minutes=minutes)
@@ -412,9 +372,7 @@ def test_without_a_kept_guard_it_only_goes_down(rounds: list[tuple[str, int]]) -
 @settings(max_examples=40, deadline=None)
 @given(ROUNDS, st.integers(0, 30))
 def test_a_restart_never_takes_a_route_up(rounds: list[tuple[tuple[str, str], int]], cut: int) -> None:
-    """
-    Started again from its log a route stands where it stood, and its quiet time begins again.
-    """
+    """Started again from its log a route stands where it stood, and its quiet time begins again."""
     before = lived(rounds[:cut])
     after = Watched(rules(), routes.start(restored(before.changes), 0))
 
@@ -435,9 +393,7 @@ def test_a_restart_never_takes_a_route_up(rounds: list[tuple[tuple[str, str], in
     ],
 )
 def test_a_line_that_is_no_change_is_refused(spoiled: Callable[[dict[str, Any]], Any]) -> None:
-    """
-    Log entries of another kind are not read as a change of a route.
-    """
+    """Log entries of another kind are not read as a change of a route."""
     change = RouteChange(at="then", workload="easy", kind="down", before=0, after=1, because="slow")
     document = document_of(change)
     spoiled(document)
@@ -447,8 +403,7 @@ def test_a_line_that_is_no_change_is_refused(spoiled: Callable[[dict[str, Any]],
 
 
 def test_a_loss_goes_all_the_way_down_and_back() -> None:
-    """
-    Answers, guards and state together: a draft that turns bad is off within the hour, and when it is good again the
+    """Answers, guards and state together: a draft that turns bad is off within the hour, and when it is good again the
     trial answers take it up step by step, to the certified setting and no further.
     """
     guarded = context({"metric": "throughput_ratio", "at_least": 1.16, "for": 120.0}, watch={"quiet_for": 600.0})
@@ -473,9 +428,7 @@ def test_a_loss_goes_all_the_way_down_and_back() -> None:
 
 
 def test_a_step_that_was_not_soaked_says_so(watched: Watched) -> None:
-    """
-    Steps between the certified setting and plain decoding were not soaked: the reason says so, down and up.
-    """
+    """Steps between the certified setting and plain decoding were not soaked: the reason says so, down and up."""
     watched.watch("crossed", "kept", minutes=3).watch("kept", "kept", minutes=31)
 
     down, up = watched.changes[:2]

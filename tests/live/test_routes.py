@@ -45,9 +45,7 @@ def restarted(before: Routes, *workloads: str) -> Routes:
 
 
 def test_a_route_that_is_taken_out_is_a_change() -> None:
-    """
-    A route without its block decodes plainly, which the log and the commands get like any other step.
-    """
+    """A route without its block decodes plainly, which the log and the commands get like any other step."""
     watched_routes = routes("json", "chat")
 
     changes = watched_routes.edit(policy("chat"), NOW)
@@ -58,8 +56,8 @@ def test_a_route_that_is_taken_out_is_a_change() -> None:
 
 @pytest.mark.parametrize("between", [("chat",), ("json", "chat")])
 def test_a_route_that_is_put_back_has_to_earn_its_way(between: tuple[str, ...]) -> None:
-    """
-    Taken out and put back, at once or over restarts with and without it, a route is not simply as certified again.
+    """Taken out and put back, at once or over restarts with and without it, a route is not simply as certified
+    again.
     """
     watched_routes = routes("json", "chat")
     watched_routes.edit(policy("chat"), NOW)
@@ -71,9 +69,7 @@ def test_a_route_that_is_put_back_has_to_earn_its_way(between: tuple[str, ...]) 
 
 
 def test_what_bars_a_route_outlives_its_block() -> None:
-    """
-    Another model, once seen, bars a route until another certificate, its block taken out for a while or not.
-    """
+    """Another model, once seen, bars a route until another certificate, its block taken out for a while or not."""
     watched_routes = routes("json", "chat")
     for name in ("json", "chat"):
         watched_routes.bar(name, "another model answers", NOW)
@@ -85,9 +81,7 @@ def test_what_bars_a_route_outlives_its_block() -> None:
 
 
 def test_a_log_of_another_certificate_says_nothing() -> None:
-    """
-    What was turned off under another verdict is not known here.
-    """
+    """What was turned off under another verdict is not known here."""
     before = routes("json")
     before.bar("json", "another model answers", NOW)
 

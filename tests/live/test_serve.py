@@ -31,8 +31,8 @@ def chat(url: str, content: str = "x", **headers: str) -> tuple[bytes, str]:
 
 
 def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None:
-    """
-    It routes by the policy and the overlay it writes itself; a second proxy is refused, even with an overlay and a log
+    """It routes by the policy and the overlay it writes itself; a second proxy is refused, even with an overlay and
+    a log
     of its own, and so is one at a port that is taken; SIGTERM ends with code 0. Its metrics are those of a watch, for
     the same alerts, and its own.
     """
@@ -72,8 +72,8 @@ def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None
 
 
 def test_two_servers_of_llama_cpp_are_routed_as_the_guide_says(tmp_path: Path) -> None:
-    """
-    With the plain server requested first, the route is still on after some rounds: its slots say nothing of the draft.
+    """With the plain server requested first, the route is still on after some rounds: its slots say nothing of the
+    draft.
     """
     conditions = {"backend": "llama-server", "target": "big", "prompt_cache": "off", "concurrency": 4, "max_tokens": 64}
     guards = [GUARD, {"metric": "throughput_ratio", "at_least": 0.01, "for": 3600.0}]
@@ -104,8 +104,8 @@ def log(path: Path) -> list[str]:
 
 @pytest.mark.nightly
 def test_a_server_that_cannot_decode_plainly_needs_a_second_one(tmp_path: Path) -> None:
-    """
-    Without a field that switches drafting and without --plain-url nothing is served, and no canary is sent: exit code
+    """Without a field that switches drafting and without --plain-url nothing is served, and no canary is sent: exit
+    code
     2, with the way out.
     """
     with Answering() as server:

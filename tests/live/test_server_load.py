@@ -4,8 +4,8 @@ from gatekeeper.live.server_load import LoadMet, ServerLoad
 
 
 def test_an_answer_meets_what_is_in_flight_at_both_servers_in_the_mean_over_its_time() -> None:
-    """
-    Half of its time alone, then with another one at its server and two answers elsewhere; until its first text it met
+    """Half of its time alone, then with another one at its server and two answers elsewhere; until its first text it
+    met
     nothing.
     """
     now_ns = [5]
@@ -24,9 +24,7 @@ def test_an_answer_meets_what_is_in_flight_at_both_servers_in_the_mean_over_its_
 
 
 def test_what_has_ended_is_met_no_more() -> None:
-    """
-    An answer after others is alone, and one without a first text met the same before and after it.
-    """
+    """An answer after others is alone, and one without a first text met the same before and after it."""
     now_ns = [0]
     load = ServerLoad(lambda: now_ns[0])
     for _ in range(2):
@@ -38,9 +36,7 @@ def test_what_has_ended_is_met_no_more() -> None:
 
 
 def test_an_answer_that_takes_no_time_met_itself() -> None:
-    """
-    Without time there is no mean, and no division by it.
-    """
+    """Without time there is no mean, and no division by it."""
     answer = ServerLoad(lambda: 1).begin("a", 2)
     answer.end()
 

@@ -25,9 +25,7 @@ def route(deployed: Deployed) -> dict[str, Any]:
 
 
 def test_a_good_draft_stays_on(tmp_path: Path) -> None:
-    """
-    Where nothing changes nothing is changed, and the overlay carries the certified setting.
-    """
+    """Where nothing changes nothing is changed, and the overlay carries the certified setting."""
     deployed = Deployed.scripted(tmp_path)
 
     code, output = deployed.watch(60)
@@ -39,9 +37,7 @@ def test_a_good_draft_stays_on(tmp_path: Path) -> None:
 
 
 def test_a_draft_that_goes_bad_is_turned_off(tmp_path: Path) -> None:
-    """
-    Acceptance falls after ten minutes: one step down, then plain decoding, with the reason in the log.
-    """
+    """Acceptance falls after ten minutes: one step down, then plain decoding, with the reason in the log."""
     deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
 
     code, output = deployed.watch(200)
@@ -56,9 +52,7 @@ def test_a_draft_that_goes_bad_is_turned_off(tmp_path: Path) -> None:
 
 
 def test_a_warm_up_that_the_policy_requires_is_said(tmp_path: Path) -> None:
-    """
-    Where a route kept its bound with a warm-up only, the start says who must send it and after which pause.
-    """
+    """Where a route kept its bound with a warm-up only, the start says who must send it and after which pause."""
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(route={"warm_up": True, "warm_up_after": 10.0})
 
@@ -70,9 +64,7 @@ def test_a_warm_up_that_the_policy_requires_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_it_comes_back_after_a_quiet_time(tmp_path: Path) -> None:
-    """
-    A draft that recovers steps up again, one step at a time after each quiet time, until it is as certified.
-    """
+    """A draft that recovers steps up again, one step at a time after each quiet time, until it is as certified."""
     back = {"of": "acceptance", "by": 19.0, "over": "1 s", "after": "1500 s"}
     deployed = Deployed.scripted(tmp_path, {"drift": [*BAD_DRAFT["drift"], back]})
 
@@ -85,8 +77,7 @@ def test_it_comes_back_after_a_quiet_time(tmp_path: Path) -> None:
 
 
 def test_flapping_signals_change_little(tmp_path: Path) -> None:
-    """
-    A draft that is bad in every other ten minutes for six hours is not switched back and forth with it: a step up is
+    """A draft that is bad in every other ten minutes for six hours is not switched back and forth with it: a step up is
     tried after the quiet time alone, which a relapse doubles.
     """
     drift = []
@@ -104,9 +95,7 @@ def test_flapping_signals_change_little(tmp_path: Path) -> None:
 
 
 def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
-    """
-    A watch that is started again does not turn on what the one before turned off; it has seen nothing yet.
-    """
+    """A watch that is started again does not turn on what the one before turned off; it has seen nothing yet."""
     deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
     deployed.watch(200)
     deployed.truth()
@@ -122,9 +111,7 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_state_outlives_a_rotated_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A route that was turned off stays off when the log's lines about it were rotated away long ago.
-    """
+    """A route that was turned off stays off when the log's lines about it were rotated away long ago."""
     monkeypatch.setattr("gatekeeper.live.watch_log.LOG_LIMIT", 20_000)
     deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
     deployed.watch(400)
@@ -137,9 +124,7 @@ def test_state_outlives_a_rotated_log(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_new_certificate_begins_anew(tmp_path: Path) -> None:
-    """
-    A route that was turned off under one certificate starts as certified under the next.
-    """
+    """A route that was turned off under one certificate starts as certified under the next."""
     deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
     deployed.watch(200)
     verdict = tmp_path / "run" / "verdict.json"
@@ -153,9 +138,7 @@ def test_a_new_certificate_begins_anew(tmp_path: Path) -> None:
 
 
 def test_an_expired_policy_is_off(tmp_path: Path) -> None:
-    """
-    Past its expiry, reached while watching, a policy turns everything off, and a restart changes nothing.
-    """
+    """Past its expiry, reached while watching, a policy turns everything off, and a restart changes nothing."""
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(expires="2026-01-01T00:01:35Z")
 
@@ -169,9 +152,7 @@ def test_an_expired_policy_is_off(tmp_path: Path) -> None:
 
 
 def test_no_reader_speculates_past_the_expiry(tmp_path: Path) -> None:
-    """
-    An overlay that allows speculation expires with the policy at the latest, however long the interval.
-    """
+    """An overlay that allows speculation expires with the policy at the latest, however long the interval."""
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(expires="2026-01-01T00:00:08Z")
 
@@ -182,9 +163,7 @@ def test_no_reader_speculates_past_the_expiry(tmp_path: Path) -> None:
 
 
 def test_a_clock_from_before_the_policy_is_off(tmp_path: Path) -> None:
-    """
-    A clock that was set back years does not make an expired policy valid.
-    """
+    """A clock that was set back years does not make an expired policy valid."""
     deployed = Deployed.scripted(tmp_path)
     (tmp_path / "run" / "events.jsonl").write_text('{"at": "2027-01-01T00:00:00Z"}\n')
     deployed.policy(issued="2027-01-01T00:00:00Z", expires="2027-01-02T00:00:00Z")
@@ -213,9 +192,7 @@ class Shifted(VirtualClock):
 
 
 def test_what_expired_stays_off_when_the_clock_is_set_back(tmp_path: Path) -> None:
-    """
-    An hour back makes no expired policy valid, nor does a restart with a log from the future.
-    """
+    """An hour back makes no expired policy valid, nor does a restart with a log from the future."""
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     deployed.policy(expires="2026-01-01T00:30:00Z")
     for hours in ((0, 1, 0, -1), (-2, 0)):
@@ -234,8 +211,8 @@ def test_what_expired_stays_off_when_the_clock_is_set_back(tmp_path: Path) -> No
     ("hours", "because"), [(3, "the host slept, or its clock was set 10800 s forward"), (-3, "was set 10800 s back")]
 )
 def test_a_sleep_empties_the_windows(tmp_path: Path, hours: int, because: str) -> None:
-    """
-    After a sleep, or a clock that was set, nothing counts that was seen before, and nothing is turned on or off by it.
+    """After a sleep, or a clock that was set, nothing counts that was seen before, and nothing is turned on or off
+    by it.
     """
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     with deployed.session(output) as session:
@@ -254,9 +231,7 @@ def test_a_sleep_empties_the_windows(tmp_path: Path, hours: int, because: str) -
 
 
 def test_a_sleep_does_not_stand_for_evidence(tmp_path: Path) -> None:
-    """
-    Missing evidence is counted anew after a sleep, and turns speculation off all the same when it does not come.
-    """
+    """Missing evidence is counted anew after a sleep, and turns speculation off all the same when it does not come."""
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     with deployed.session(output) as session:
         clock = Shifted(session._clock)
@@ -271,9 +246,7 @@ def test_a_sleep_does_not_stand_for_evidence(tmp_path: Path) -> None:
 
 
 def test_a_watch_that_was_held_up_forgets(tmp_path: Path) -> None:
-    """
-    A process that stood still for ten intervals does not take what it saw before for news.
-    """
+    """A process that stood still for ten intervals does not take what it saw before for news."""
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     with deployed.session(output) as session:
         session.run(10)
@@ -286,9 +259,7 @@ def test_a_watch_that_was_held_up_forgets(tmp_path: Path) -> None:
 
 
 def test_an_edit_is_taken_up(tmp_path: Path) -> None:
-    """
-    A guard that was loosened while watching is in force at the next round, with nothing turned on or off by it.
-    """
+    """A guard that was loosened while watching is in force at the next round, with nothing turned on or off by it."""
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     with deployed.session(output) as session:
         session.run(5)
@@ -300,9 +271,7 @@ def test_an_edit_is_taken_up(tmp_path: Path) -> None:
 
 
 def test_an_edit_turns_a_route_off_and_not_on(tmp_path: Path) -> None:
-    """
-    A person may switch a route off at once; switched on again it has to earn its way up.
-    """
+    """A person may switch a route off at once; switched on again it has to earn its way up."""
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     with deployed.session(output) as session:
         session.run(2)
@@ -320,9 +289,7 @@ def test_an_edit_turns_a_route_off_and_not_on(tmp_path: Path) -> None:
 
 
 def test_missing_evidence_is_reported_before_it_counts(tmp_path: Path) -> None:
-    """
-    Half of its time before a guard without evidence turns speculation off, people and programs read that it will.
-    """
+    """Half of its time before a guard without evidence turns speculation off, people and programs read that it will."""
     deployed = Deployed.scripted(tmp_path, {"sight": ["arrivals", "token_count", "text", "plain"]})
     deployed.policy(guards=[{"metric": "decode_throughput", "at_least": 0.1, "for": 10.0}], watch={"duty": 1e-6})
 
@@ -336,9 +303,7 @@ def test_missing_evidence_is_reported_before_it_counts(tmp_path: Path) -> None:
 
 
 def test_a_route_without_a_guard_is_reported_at_once(tmp_path: Path) -> None:
-    """
-    A route without any guard is turned off; the first round reports that in advance.
-    """
+    """A route without any guard is turned off; the first round reports that in advance."""
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(guards=[])
 
@@ -350,9 +315,7 @@ def test_a_route_without_a_guard_is_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_an_overlay_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None:
-    """
-    If the overlay's folder disappears, the watch continues, reports that once, and reports when it is back.
-    """
+    """If the overlay's folder disappears, the watch continues, reports that once, and reports when it is back."""
     folder = tmp_path / "etc"
     folder.mkdir()
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
@@ -370,9 +333,7 @@ def test_an_overlay_that_cannot_be_written_is_reported_once(tmp_path: Path) -> N
 
 
 def test_a_sensor_that_vanished_turns_speculation_off(tmp_path: Path) -> None:
-    """
-    A guard whose evidence does not come is not kept: after its limit speculation is off, and the log names it.
-    """
+    """A guard whose evidence does not come is not kept: after its limit speculation is off, and the log names it."""
     deployed = Deployed.scripted(tmp_path, {"sight": ["arrivals", "token_count", "text", "plain"]})
 
     code, output = deployed.watch(20)
@@ -382,9 +343,7 @@ def test_a_sensor_that_vanished_turns_speculation_off(tmp_path: Path) -> None:
 
 
 def test_an_unsampled_host_turns_speculation_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A guard of a host that is no longer sampled has no evidence.
-    """
+    """A guard of a host that is no longer sampled has no evidence."""
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     headroom = {"metric": "memory_headroom", "at_least": 1.0, "for": 10.0}
     deployed.policy(guards=[*GUARDS, headroom])
@@ -416,9 +375,7 @@ class _DeadSampler:
 
 
 def test_commands_run_on_a_change(tmp_path: Path) -> None:
-    """
-    Each change runs every command, after it is written down and published; one that fails stops nothing.
-    """
+    """Each change runs every command, after it is written down and published; one that fails stops nothing."""
     deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
     note = tmp_path / "note"
     code = "import json, os, sys; given = json.load(sys.stdin); live = open(given['overlay']).read(); "
@@ -437,9 +394,7 @@ def test_commands_run_on_a_change(tmp_path: Path) -> None:
 
 
 def test_a_command_that_hangs_stops_nothing(tmp_path: Path) -> None:
-    """
-    A command that does not end is stopped at its time limit and logged, and the watch continues.
-    """
+    """A command that does not end is stopped at its time limit and logged, and the watch continues."""
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(expires="2026-01-01T00:01:35Z")
 
@@ -452,9 +407,7 @@ def test_a_command_that_hangs_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_a_collector_that_is_down_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A change that no collector accepts is logged once, and the watch continues.
-    """
+    """A change that no collector accepts is logged once, and the watch continues."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(expires="2026-01-01T00:01:35Z")
@@ -466,9 +419,7 @@ def test_a_collector_that_is_down_stops_nothing(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_load_is_reported_and_bounded(tmp_path: Path) -> None:
-    """
-    Every round reports what the canaries cost so far, which stays within the duty once the first is paid for.
-    """
+    """Every round reports what the canaries cost so far, which stays within the duty once the first is paid for."""
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(watch={"duty": 0.02})
 
@@ -482,8 +433,8 @@ def test_the_load_is_reported_and_bounded(tmp_path: Path) -> None:
 
 @pytest.mark.nightly  # a thousand rounds
 def test_nothing_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A thousand rounds after the window is full the process holds no more objects, and the files are of bounded size.
+    """A thousand rounds after the window is full the process holds no more objects, and the files are of bounded
+    size.
     """
     limit = 50_000
     monkeypatch.setattr(watch_log, "LOG_LIMIT", limit)
@@ -513,9 +464,7 @@ def _objects(output: WatchOutput) -> int:
 
 
 def test_an_end_says_when_it_was_last_true(tmp_path: Path) -> None:
-    """
-    After the last round the overlay keeps its time limit and holds the reason why no other follows.
-    """
+    """After the last round the overlay keeps its time limit and holds the reason why no other follows."""
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     before: dict[str, Any] = {}
 
@@ -551,14 +500,10 @@ def later(monotonic: float, wall: float) -> Instant:
     ],
 )
 def test_time_that_passed_otherwise_is_reported(now: Instant, because: str | None) -> None:
-    """
-    A difference of more than two intervals on either clock is reported; a time server's step is not.
-    """
+    """A difference of more than two intervals on either clock is reported; a time server's step is not."""
     assert because == clock_gap(START, now, expected=10, interval=10)
 
 
 def test_short_intervals_forgive_a_small_step() -> None:
-    """
-    A watch of a tenth of a second does not take a corrected clock for a sleep.
-    """
+    """A watch of a tenth of a second does not take a corrected clock for a sleep."""
     assert clock_gap(START, later(0.1, 1.6), expected=0.1, interval=0.1) is None

@@ -32,9 +32,7 @@ WORSE = watch.Truth("worse", ratio=0.7, acceptance=0.4, errors=0.3)
 
 @pytest.mark.parametrize("metric", sorted(HOW))
 def test_every_look_of_the_bench_is_the_guards_own(metric: str) -> None:
-    """
-    After each pair of a route that turns bad the bench crosses the bound exactly where the guard does.
-    """
+    """After each pair of a route that turns bad the bench crosses the bound exactly where the guard does."""
     condition = watch.Condition("made", 0.15, 60.0, hard=0.4)
     policy = watch.policy(condition)
     error, guard = watch.error_of(policy), next(guard for guard in policy.guard if guard.metric == metric)
@@ -61,8 +59,8 @@ def test_every_look_of_the_bench_is_the_guards_own(metric: str) -> None:
 
 
 def test_a_crossing_counts_once_it_has_held() -> None:
-    """
-    Two minutes are three rounds of a minute; where a pair comes every ten minutes one round holds as long by itself.
+    """Two minutes are three rounds of a minute; where a pair comes every ten minutes one round holds as long by
+    itself.
     """
     guard = watch.policy(watch.CONDITIONS[0]).guard[0]
     flags = np.array([True, True, False, True, True, True])
@@ -73,17 +71,15 @@ def test_a_crossing_counts_once_it_has_held() -> None:
 
 
 def test_no_answer_at_all_turns_a_route_down() -> None:
-    """
-    Eight failed answers, and two more while it holds.
-    """
+    """Eight failed answers, and two more while it holds."""
     row = watch.losses(watch.CONDITIONS[0], watch.LOSSES[-1], runs=5, seed=1)
 
     assert (1.0, 9.0) == (row.turned_down, row.pairs)
 
 
 def test_the_bench_detects_a_fall_as_the_package_does() -> None:
-    """
-    A route of the bench is turned down at the first value at which the package detects a fall that lasts long enough.
+    """A route of the bench is turned down at the first value at which the package detects a fall that lasts long
+    enough.
     """
     units = [*watch_falls.canaries(20.0, [(0.8, 3600.0), (0.4, 3600.0)], 0.15, np.random.default_rng(2))]
     need = watch_falls.evidence(20.0)
@@ -103,9 +99,7 @@ def test_the_bench_detects_a_fall_as_the_package_does() -> None:
 
 
 def test_counters_of_busy_traffic_show_a_collapse_within_two_windows() -> None:
-    """
-    At five answers a minute, a collapse to half turns the route down within ten minutes in the median run.
-    """
+    """At five answers a minute, a collapse to half turns the route down within ten minutes in the median run."""
     row = watch_falls.watched("counters", "", 5.0, 0.4, 0.15, 20, 1, month=False)
 
     assert 1.0 == row.seen

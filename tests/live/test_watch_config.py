@@ -34,9 +34,7 @@ from tests.builders.watch import context, guard
 def test_wrong_options_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
 ) -> None:
-    """
-    A wrong option is exit code 2 with its reason, before any request or file.
-    """
+    """A wrong option is exit code 2 with its reason, before any request or file."""
     deployed = Deployed.served(tmp_path, "http://127.0.0.1:9")
     monkeypatch.chdir(deployed.path)
     ran = CliRunner().invoke(gatekeeper, ["watch", "policy.toml", "--run", "run", *words])
@@ -47,9 +45,7 @@ def test_wrong_options_are_refused(
 
 
 def test_a_folder_in_place_of_a_policy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    For the run itself in place of its policy, and for a missing run, the error names what to give.
-    """
+    """For the run itself in place of its policy, and for a missing run, the error names what to give."""
     deployed = Deployed.served(tmp_path, "http://127.0.0.1:9")
     monkeypatch.chdir(deployed.path)
     folder, bare = (CliRunner().invoke(gatekeeper, ["watch", *words]).exception for words in (["run"], ["policy.toml"]))
@@ -61,9 +57,7 @@ def test_a_folder_in_place_of_a_policy_is_refused(tmp_path: Path, monkeypatch: p
 
 
 def test_a_run_that_promoted_nothing_has_no_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The error says that the run decided so, and where its reasons are: the path is not mistyped.
-    """
+    """The error says that the run decided so, and where its reasons are: the path is not mistyped."""
     deployed = Deployed.served(tmp_path, "http://127.0.0.1:9")
     (deployed.path / "run" / "policy.toml").unlink()
     monkeypatch.chdir(deployed.path)
@@ -75,9 +69,7 @@ def test_a_run_that_promoted_nothing_has_no_policy(tmp_path: Path, monkeypatch: 
 
 
 def test_an_unproven_run_allows_no_policy(tmp_path: Path) -> None:
-    """
-    A policy written by hand is refused, though it names the run's verdict.
-    """
+    """A policy written by hand is refused, though it names the run's verdict."""
     deployed = Deployed.scripted(tmp_path)
     (deployed.path / "run" / "policy.toml").unlink()
 
@@ -87,17 +79,13 @@ def test_an_unproven_run_allows_no_policy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("interval", "expected"), [(60.0, 5.0), (10.0, 1.0), (600.0, 10.0)])
 def test_the_host_is_sampled_as_often_as_the_interval_needs(interval: float, expected: float) -> None:
-    """
-    Twelve samples a round, but not more than one a second, nor fewer than one in ten.
-    """
+    """Twelve samples a round, but not more than one a second, nor fewer than one in ten."""
     assert expected == host_interval(policy(interval))
 
 
 @pytest.mark.parametrize("interval", [10.0, 60.0, 3600.0])
 def test_a_long_stretch_is_kept_whole(interval: float) -> None:
-    """
-    A guard with a window of two days finds all its samples: dropped ones would count as missing.
-    """
+    """A guard with a window of two days finds all its samples: dropped ones would count as missing."""
     over = 2 * 86400.0
 
     assert over / host_interval(policy(interval, over=over)) <= MAX_SAMPLES / 2
@@ -112,9 +100,7 @@ def policy(interval: float, **more: float) -> Policy:
 def test_a_chance_of_false_alarms_that_no_answer_can_reach_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    1e-300 would need more answers than can be counted.
-    """
+    """1e-300 would need more answers than can be counted."""
     deployed = Deployed.served(tmp_path, "http://127.0.0.1:9")
     deployed.edited(watch={"false_alarms": 1e-300})
     monkeypatch.chdir(deployed.path)
@@ -128,9 +114,7 @@ def test_a_chance_of_false_alarms_that_no_answer_can_reach_is_refused(
 
 @pytest.mark.parametrize(("key", "value"), [("interval", 1e-300), ("interval", 1e-9)])
 def test_an_interval_without_length_is_refused(tmp_path: Path, key: str, value: float) -> None:
-    """
-    An interval in which nothing can be measured is an error of the policy's file, no overflow.
-    """
+    """An interval in which nothing can be measured is an error of the policy's file, no overflow."""
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(watch={key: value})
 

@@ -20,9 +20,7 @@ def log(path: Path, limit: int = 10_000, state: dict[str, Any] | None = None) ->
 
 
 def test_entries_come_back_in_order(tmp_path: Path) -> None:
-    """
-    What was written is read again, with its time and kind, over several sessions.
-    """
+    """What was written is read again, with its time and kind, over several sessions."""
     path = tmp_path / "watch.jsonl"
     for number in range(3):
         with log(path) as watch_log:
@@ -34,8 +32,8 @@ def test_entries_come_back_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("torn", [b'{"at": "2026", "kind": "lo', b"\x00\xff\xfe", b"[]", b'{"kind": 3}', b""])
 def test_a_torn_line_is_damage(tmp_path: Path, torn: bytes) -> None:
-    """
-    A crash inside a line loses that line alone: the next session ends it and continues, and a reader learns of it.
+    """A crash inside a line loses that line alone: the next session ends it and continues, and a reader learns of
+    it.
     """
     path = tmp_path / "watch.jsonl"
     with log(path) as watch_log:
@@ -48,9 +46,7 @@ def test_a_torn_line_is_damage(tmp_path: Path, torn: bytes) -> None:
 
 
 def test_every_flipped_bit_is_damage(tmp_path: Path) -> None:
-    """
-    A flipped bit may leave another valid entry, a step of 0 instead of 2: the checksum of the line finds it.
-    """
+    """A flipped bit may leave another valid entry, a step of 0 instead of 2: the checksum of the line finds it."""
     path = tmp_path / "watch.jsonl"
     with log(path) as watch_log:
         written = watch_log.write("change", to_step=2)
@@ -66,9 +62,7 @@ def test_every_flipped_bit_is_damage(tmp_path: Path) -> None:
 
 
 def test_a_line_without_a_checksum_is_damaged(tmp_path: Path) -> None:
-    """
-    Nothing shows that it is what was written.
-    """
+    """Nothing shows that it is what was written."""
     path = tmp_path / "watch.jsonl"
     path.write_text('{"at": "2026-01-01T00:00:00Z", "kind": "look"}\n')
 
@@ -76,9 +70,7 @@ def test_a_line_without_a_checksum_is_damaged(tmp_path: Path) -> None:
 
 
 def test_a_full_log_is_put_aside_with_its_state(tmp_path: Path) -> None:
-    """
-    Past its limit the file begins anew with the state, one old file is kept, and both stay small.
-    """
+    """Past its limit the file begins anew with the state, one old file is kept, and both stay small."""
     path = tmp_path / "watch.jsonl"
     with log(path, limit=2000, state={"routes": {"json": "plain"}}) as watch_log:
         for number in range(1000):
@@ -92,9 +84,7 @@ def test_a_full_log_is_put_aside_with_its_state(tmp_path: Path) -> None:
 
 
 def test_a_private_log_stays_private(tmp_path: Path) -> None:
-    """
-    A file that its owner alone may read is followed by one that its owner alone may read.
-    """
+    """A file that its owner alone may read is followed by one that its owner alone may read."""
     path = tmp_path / "live.jsonl"
     with log(path, limit=200) as watch_log:
         path.chmod(0o600)
@@ -105,9 +95,7 @@ def test_a_private_log_stays_private(tmp_path: Path) -> None:
 
 
 def test_a_crash_between_two_names_loses_nothing(tmp_path: Path) -> None:
-    """
-    If the full file was renamed and no new one begun, the next session continues with the full one.
-    """
+    """If the full file was renamed and no new one begun, the next session continues with the full one."""
     path = tmp_path / "watch.jsonl"
     with log(path) as watch_log:
         watch_log.write("first")
@@ -119,23 +107,18 @@ def test_a_crash_between_two_names_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_no_log_is_an_empty_one(tmp_path: Path) -> None:
-    """
-    The first start has nothing to go on from.
-    """
+    """The first start has nothing to go on from."""
     assert [] == list(entries(tmp_path / "watch.jsonl"))
 
 
 def test_a_log_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    """
-    What cannot be written down is not done: the error names the file.
-    """
+    """What cannot be written down is not done: the error names the file."""
     with pytest.raises(GatekeeperError, match="nowhere"):
         log(tmp_path / "nowhere" / "watch.jsonl").__enter__()
 
 
 def test_a_full_disk_is_an_error_and_costs_no_later_entry(tmp_path: Path) -> None:
-    """
-    A file that cannot grow ends in an error that names the log; once there is room, the next entry is a line of its
+    """A file that cannot grow ends in an error that names the log; once there is room, the next entry is a line of its
     own.
     """
     path = tmp_path / "watch.jsonl"
@@ -149,8 +132,8 @@ def test_a_full_disk_is_an_error_and_costs_no_later_entry(tmp_path: Path) -> Non
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    """
-    A log that is a link would append to another file: it is refused, for reading too, and that file stays as it was.
+    """A log that is a link would append to another file: it is refused, for reading too, and that file stays as it
+    was.
     """
     target = tmp_path / "other"
     target.write_text("mine")
@@ -167,18 +150,14 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_no_log(tmp_path: Path) -> None:
-    """
-    A device that can be read for ever, or a folder, is refused before it is read.
-    """
+    """A device that can be read for ever, or a folder, is refused before it is read."""
     for place in (Path("/dev/zero"), tmp_path):
         with pytest.raises(GatekeeperError, match="it is not a regular file"):
             list(entries(place))
 
 
 def test_what_is_no_number_is_null(tmp_path: Path) -> None:
-    """
-    NaN and infinity never reach the log, where other readers would choke on them: they are null.
-    """
+    """NaN and infinity never reach the log, where other readers would choke on them: they are null."""
     path = tmp_path / "watch.jsonl"
     with log(path) as watch_log:
         watch_log.write("look", value=float("nan"), guards={"ratio": (1.5, float("inf"))})

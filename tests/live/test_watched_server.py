@@ -39,9 +39,7 @@ def deployed(
 
 
 def test_a_server_that_answers_stays_on(tmp_path: Path, server: Answering) -> None:
-    """
-    A server at its address gets the requests it was certified with, and nothing changes.
-    """
+    """A server at its address gets the requests it was certified with, and nothing changes."""
     code, output = deployed(tmp_path, server).watch(5)
 
     assert (0, []) == (code, output.changes)
@@ -53,8 +51,8 @@ def drafted_tokens(session: Session, since_ns: int) -> int:
 
 
 def test_the_server_that_speculates_is_compared_and_not_the_plain_one(tmp_path: Path) -> None:
-    """
-    With two servers of llama.cpp, the plain one requested first, slots and counters are those of the one that drafts:
+    """With two servers of llama.cpp, the plain one requested first, slots and counters are those of the one that
+    drafts:
     the route stays on.
     """
     conditions = {"backend": "llama-server", "target": "big", "prompt_cache": "off", "concurrency": 1, "max_tokens": 64}
@@ -78,8 +76,8 @@ def test_the_server_that_speculates_is_compared_and_not_the_plain_one(tmp_path: 
 
 
 def test_a_plain_server_that_is_named_gets_the_plain_requests(tmp_path: Path) -> None:
-    """
-    MTPLX switches with each request, but where --plain-url names a server of its own, plain canaries go there alone.
+    """MTPLX switches with each request, but where --plain-url names a server of its own, plain canaries go there
+    alone.
     """
     guards = [{"metric": "throughput_ratio", "at_least": 0.01, "for": 3600.0}, ERRORS]
     servers = [RecordedServer(PROTOCOLS["mtplx"], drafting=False) for _ in range(2)]
@@ -94,8 +92,8 @@ def test_a_plain_server_that_is_named_gets_the_plain_requests(tmp_path: Path) ->
 
 
 def test_a_server_that_is_gone_is_turned_off(tmp_path: Path, server: Answering) -> None:
-    """
-    A refused connection is a failed answer; when the server comes back the watch sees that, and does not end before.
+    """A refused connection is a failed answer; when the server comes back the watch sees that, and does not end
+    before.
     """
     deployment, output = deployed(tmp_path, server), WatchOutput()
     with deployment.session(output) as session:
@@ -113,9 +111,7 @@ def test_a_server_that_is_gone_is_turned_off(tmp_path: Path, server: Answering) 
 
 
 def test_a_server_that_was_never_there_is_evidence(tmp_path: Path) -> None:
-    """
-    A watch that is started before its server finds none and turns speculation off; that is no error.
-    """
+    """A watch that is started before its server finds none and turns speculation off; that is no error."""
     with Answering() as server:
         deployment = deployed(tmp_path, server)
 
@@ -128,9 +124,7 @@ def test_a_server_that_was_never_there_is_evidence(tmp_path: Path) -> None:
 
 
 def test_without_an_answer_nothing_is_proven(tmp_path: Path) -> None:
-    """
-    Rounds that end without one successful answer, before a bound was crossed for long enough, end in 3.
-    """
+    """Rounds that end without one successful answer, before a bound was crossed for long enough, end in 3."""
     with Answering() as server:
         deployment = deployed(tmp_path, server, {"metric": "acceptance_rate", "at_least": 0.5, "for": 60.0})
 
@@ -138,9 +132,7 @@ def test_without_an_answer_nothing_is_proven(tmp_path: Path) -> None:
 
 
 def test_another_model_is_turned_off_for_good(tmp_path: Path, server: Answering) -> None:
-    """
-    A server that answers as another model is not what was certified: off, and off after a restart.
-    """
+    """A server that answers as another model is not what was certified: off, and off after a restart."""
     deployment, output = deployed(tmp_path, server), WatchOutput()
     with deployment.session(output) as session:
         session.run(5)
@@ -156,9 +148,7 @@ def test_another_model_is_turned_off_for_good(tmp_path: Path, server: Answering)
 
 @pytest.mark.parametrize("name", ["org/\ud800half", "org/\x00\x1b[31mred\nlines", "x" * 100_000])
 def test_what_a_server_calls_itself_breaks_nothing(tmp_path: Path, server: Answering, name: str) -> None:
-    """
-    A name that no file, terminal or environment can hold is another model's: off, and every command runs.
-    """
+    """A name that no file, terminal or environment can hold is another model's: off, and every command runs."""
     deployment, output = deployed(tmp_path, server), WatchOutput()
     with deployment.session(output, commands=(("true",),)) as session:
         session.run(1)
@@ -171,9 +161,7 @@ def test_what_a_server_calls_itself_breaks_nothing(tmp_path: Path, server: Answe
 
 
 def test_the_listed_model_is_compared_with_the_certified_one(tmp_path: Path, server: Answering) -> None:
-    """
-    Where the certified answers gave a name, a server that lists another model is found before the first answer.
-    """
+    """Where the certified answers gave a name, a server that lists another model is found before the first answer."""
     deployment = deployed(tmp_path, server)
     answer = {"answer": {"claims": {"model": "org/certified"}}}
     (tmp_path / "run" / "soak-1.jsonl").write_text(json.dumps(answer) + "\n")
@@ -185,9 +173,7 @@ def test_the_listed_model_is_compared_with_the_certified_one(tmp_path: Path, ser
 
 
 def test_claims_of_a_server_are_evidence(tmp_path: Path, server: Answering) -> None:
-    """
-    The acceptance a server claims is judged; when it falls, the route goes down although it cannot be switched.
-    """
+    """The acceptance a server claims is judged; when it falls, the route goes down although it cannot be switched."""
     deployment, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="llama-server"), WatchOutput()
     deployment.policy(guards=[{**GUARDS[0], "for": 0.0}], watch={**AT_ONCE, "canaries": 4, "duty": 0.5})
     with deployment.session(output) as session:
@@ -200,9 +186,7 @@ def test_claims_of_a_server_are_evidence(tmp_path: Path, server: Answering) -> N
 
 
 def test_plain_decoding_is_requested_where_it_has_an_address(tmp_path: Path, server: Answering) -> None:
-    """
-    With a plain_url each canary is sent to both servers, and the ratio is theirs.
-    """
+    """With a plain_url each canary is sent to both servers, and the ratio is theirs."""
     ratio = {"metric": "throughput_ratio", "at_least": 0.01, "for": 60.0}
     deployment, output = deployed(tmp_path, server, ratio), WatchOutput()
     with Answering() as plain, deployment.session(output, plain_url=plain.url) as session:
@@ -214,9 +198,7 @@ def test_plain_decoding_is_requested_where_it_has_an_address(tmp_path: Path, ser
 
 
 def test_a_host_guard_needs_the_servers_host(tmp_path: Path, server: Answering) -> None:
-    """
-    A policy that guards the host is not watched from another machine, unless --no-host skips that guard.
-    """
+    """A policy that guards the host is not watched from another machine, unless --no-host skips that guard."""
     headroom = {"metric": "memory_headroom", "at_least": 1.0, "for": 10.0}
     deployment = deployed(tmp_path, server, ERRORS, headroom)
 
@@ -239,9 +221,7 @@ def start(deployment: Deployed, *words: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly(tmp_path: Path, server: Answering, number: signal.Signals) -> None:
-    """
-    SIGTERM and Ctrl-C end in 130; the overlay holds the time of its last round, and the next watch can take it.
-    """
+    """SIGTERM and Ctrl-C end in 130; the overlay holds the time of its last round, and the next watch can take it."""
     deployment = deployed(tmp_path, server)
     process = start(deployment, "--json")
     until((tmp_path / "policy.live.toml").exists)
@@ -256,9 +236,7 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, server: Answering, number: sig
 
 
 def test_a_second_watch_is_refused(tmp_path: Path, server: Answering) -> None:
-    """
-    Two watches of one overlay would contradict each other: the second ends in 3 and names the first.
-    """
+    """Two watches of one overlay would contradict each other: the second ends in 3 and names the first."""
     deployment = deployed(tmp_path, server)
     first = start(deployment)
     until((tmp_path / "policy.live.toml").exists)
@@ -272,9 +250,7 @@ def test_a_second_watch_is_refused(tmp_path: Path, server: Answering) -> None:
 
 
 def test_a_watch_that_was_killed_goes_on(tmp_path: Path, server: Answering) -> None:
-    """
-    After kill -9 in the middle of a round the next watch continues from the log.
-    """
+    """After kill -9 in the middle of a round the next watch continues from the log."""
     deployment = deployed(tmp_path, server)
     server.status = 500
     process = start(deployment)
@@ -290,9 +266,7 @@ def test_a_watch_that_was_killed_goes_on(tmp_path: Path, server: Answering) -> N
 
 
 def test_plain_text_and_colours(tmp_path: Path, server: Answering) -> None:
-    """
-    Off a terminal nothing is coloured; --quiet leaves what changed, and stdout is empty without --json.
-    """
+    """Off a terminal nothing is coloured; --quiet leaves what changed, and stdout is empty without --json."""
     deployment = deployed(tmp_path, server)
     server.status = 500
     process = start(deployment, "--quiet")
@@ -308,9 +282,7 @@ def test_plain_text_and_colours(tmp_path: Path, server: Answering) -> None:
 
 
 def test_answers_that_fail_are_reported_with_their_reason(tmp_path: Path, server: Answering) -> None:
-    """
-    The first failed answer raises one alert with its reason, which is also in the reason of the step down.
-    """
+    """The first failed answer raises one alert with its reason, which is also in the reason of the step down."""
     deployment, output = deployed(tmp_path, server), WatchOutput()
     with deployment.session(output) as session:
         session.run(3)
@@ -327,9 +299,7 @@ def test_answers_that_fail_are_reported_with_their_reason(tmp_path: Path, server
 
 
 def test_a_server_that_reports_no_acceptance_is_named_at_once(tmp_path: Path, server: Answering) -> None:
-    """
-    Long before a guard without evidence turns speculation off, the first round reports that, and what to do.
-    """
+    """Long before a guard without evidence turns speculation off, the first round reports that, and what to do."""
     deployment, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="mlx-server"), WatchOutput()
     with deployment.session(output) as session:
         session.run(3)
@@ -341,9 +311,7 @@ def test_a_server_that_reports_no_acceptance_is_named_at_once(tmp_path: Path, se
 
 
 def test_a_server_that_claims_its_acceptance_needs_no_tap(tmp_path: Path, server: Answering) -> None:
-    """
-    Claims are evidence too: no tap is recommended where none is needed.
-    """
+    """Claims are evidence too: no tap is recommended where none is needed."""
     deployment, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="llama-server"), WatchOutput()
     with deployment.session(output) as session:
         session.run(3)
@@ -352,8 +320,8 @@ def test_a_server_that_claims_its_acceptance_needs_no_tap(tmp_path: Path, server
 
 
 def test_a_server_that_contradicts_the_conditions_is_off_while_it_does(tmp_path: Path, server: Answering) -> None:
-    """
-    A prompt cache that was certified off and is on turns speculation off, with the reason; nothing is barred for it.
+    """A prompt cache that was certified off and is on turns speculation off, with the reason; nothing is barred for
+    it.
     """
     deployment = deployed(tmp_path, server)
     conditions = {
@@ -382,9 +350,7 @@ def test_a_server_that_contradicts_the_conditions_is_off_while_it_does(tmp_path:
 
 
 def test_our_own_limits_are_no_fault_of_the_server(tmp_path: Path, server: Answering) -> None:
-    """
-    Without a free descriptor nothing is requested: that is said as ours, and no answer counts as failed.
-    """
+    """Without a free descriptor nothing is requested: that is said as ours, and no answer counts as failed."""
     deployment, output = deployed(tmp_path, server), WatchOutput()
     with deployment.session(output) as session:
         session.run(1)
@@ -399,9 +365,7 @@ def test_our_own_limits_are_no_fault_of_the_server(tmp_path: Path, server: Answe
 
 
 def test_a_route_without_an_answer_is_not_as_certified(tmp_path: Path) -> None:
-    """
-    Where nothing answered, a round does not say that a route is as certified.
-    """
+    """Where nothing answered, a round does not say that a route is as certified."""
     with Answering() as server:
         deployment = deployed(tmp_path, server)
 

@@ -38,8 +38,8 @@ def stated(*workloads: WorkloadVerdict, grade: str = "certification", host: tupl
 
 
 def test_the_statement_names_what_was_tested() -> None:
-    """
-    Type, predicate and subjects are those of in-toto: folders by dirHash, a model of one file by its own digest too.
+    """Type, predicate and subjects are those of in-toto: folders by dirHash, a model of one file by its own digest
+    too.
     """
     statement = stated(workload("promoted", Outcome.PASS))
 
@@ -58,9 +58,7 @@ def test_the_statement_names_what_was_tested() -> None:
 
 @pytest.mark.skipif(shutil.which("sha256sum") is None, reason="the shell has no sha256sum")
 def test_the_digest_of_a_folder_is_what_dirhash_is(tmp_path: Path) -> None:
-    """
-    The command by which in-toto defines dirHash gives the digest of a model's folder.
-    """
+    """The command by which in-toto defines dirHash gives the digest of a model's folder."""
     (tmp_path / "sub").mkdir()
     contents = {"b.json": "{}", "a.bin": "weights", "sub/c": "deep"}
     for name, content in contents.items():
@@ -86,16 +84,14 @@ def test_the_digest_of_a_folder_is_what_dirhash_is(tmp_path: Path) -> None:
 def test_only_a_certification_of_every_workload_is_passed(
     workloads: tuple[WorkloadVerdict, ...], grade: str, expected: str
 ) -> None:
-    """
-    PASSED needs a certification that promotes every workload; a demo, or a workload that decodes plainly, is WARNED.
+    """PASSED needs a certification that promotes every workload; a demo, or a workload that decodes plainly, is
+    WARNED.
     """
     assert expected == stated(*workloads, grade=grade)["predicate"]["result"]
 
 
 def test_unproven_is_never_among_the_passed() -> None:
-    """
-    Every check and every workload is in one list, and only what passed is among the passed.
-    """
+    """Every check and every workload is in one list, and only what passed is among the passed."""
     predicate = stated(
         workload("promoted", Outcome.PASS),
         workload("failed", Outcome.FAIL, Outcome.UNPROVEN),
@@ -114,9 +110,7 @@ def test_unproven_is_never_among_the_passed() -> None:
 
 
 def test_the_name_of_a_test_does_not_depend_on_its_result() -> None:
-    """
-    A test that passes today and is unproven tomorrow keeps its name; the extension field lists the unproven ones.
-    """
+    """A test that passes today and is unproven tomorrow keeps its name; the extension field lists the unproven ones."""
     passed, unproven = (
         stated(workload("promoted", outcome))["predicate"] for outcome in (Outcome.PASS, Outcome.UNPROVEN)
     )
@@ -126,9 +120,7 @@ def test_the_name_of_a_test_does_not_depend_on_its_result() -> None:
 
 
 def test_a_test_has_one_name_whatever_it_is_held_against() -> None:
-    """
-    A bound on this run over the certified one is listed as unproven under the name that it has among the failed.
-    """
+    """A bound on this run over the certified one is listed as unproven under the name that it has among the failed."""
     compared = replace(check(Outcome.UNPROVEN), against="certified")
     verdict = Verdict("made", "certification", "abc", (), (compared,))
 

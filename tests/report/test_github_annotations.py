@@ -67,16 +67,12 @@ def shown(judged: Verdict) -> list[tuple[str, int]]:
 
 
 def test_each_failed_check_has_the_line_of_its_objective() -> None:
-    """
-    Fails come first, then what is unproven, then findings; an implicit objective has its workload's line.
-    """
+    """Fails come first, then what is unproven, then findings; an implicit objective has its workload's line."""
     assert [("error", 5), ("error", 17), ("error", 13), ("warning", 1)] == shown(verdict())
 
 
 def test_a_passed_check_has_no_annotation() -> None:
-    """
-    A run that passes has no annotations.
-    """
+    """A run that passes has no annotations."""
     promoted = replace(verdict("promoted"), host_checks=(), findings=())
     passed = replace(promoted, workloads=(replace(promoted.workloads[0], checks=CHECKS[:1]),))
 
@@ -84,8 +80,7 @@ def test_a_passed_check_has_no_annotation() -> None:
 
 
 def test_an_optional_workload_that_steps_back_is_a_notice() -> None:
-    """
-    It may decode plainly, so no error is shown for it; one that requires speculation is an error, at the line of its
+    """It may decode plainly, so no error is shown for it; one that requires speculation is an error, at the line of its
     objective on the ratio, which no setting of the sweep reached.
     """
 
@@ -99,8 +94,8 @@ def test_an_optional_workload_that_steps_back_is_a_notice() -> None:
 
 @pytest.mark.parametrize(("required", "kind"), [(True, "error"), (False, "notice")])
 def test_an_objective_that_settings_given_up_broke_has_its_line(kind: str, *, required: bool) -> None:
-    """
-    The workload decodes plainly now; the annotation stands at the objective that drafting broke, with its figures.
+    """The workload decodes plainly now; the annotation stands at the objective that drafting broke, with its
+    figures.
     """
     late = replace(check("ttft", "at_most", 0.2, Outcome.FAIL), unit="s", center=0.3, lo=0.28, hi=0.312)
     step = AbandonedStep(
@@ -125,8 +120,8 @@ def test_an_objective_that_settings_given_up_broke_has_its_line(kind: str, *, re
 
 
 def test_an_outcome_without_an_open_check_is_an_error() -> None:
-    """
-    A workload that is unproven although no check is open ends the job, so it is an error at its line; where the whole
+    """A workload that is unproven although no check is open ends the job, so it is an error at its line; where the
+    whole
     run is incomplete, that is said once.
     """
     unproven = verdict("unproven")
@@ -139,9 +134,7 @@ def test_an_outcome_without_an_open_check_is_an_error() -> None:
 
 
 def test_the_commands_are_as_they_were() -> None:
-    """
-    Compared with a stored file: percent signs, line ends, colons and commas are escaped where they must be.
-    """
+    """Compared with a stored file: percent signs, line ends, colons and commas are escaped where they must be."""
     like_golden(
         "annotations.txt", github_annotations.render(decide(verdict("graded_back")), SLO, TEXT, "slos/made.toml")
     )
@@ -149,9 +142,7 @@ def test_the_commands_are_as_they_were() -> None:
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_any_text_is_one_command(message: str, title: str) -> None:
-    """
-    Whatever is said, the command is one line without control characters, and reads back as what was said.
-    """
+    """Whatever is said, the command is one line without control characters, and reads back as what was said."""
     line = github_annotations.command("error", message, "a.toml", 3, title)
     head, _, body = line.removeprefix("::error ").partition("::")
     read = dict(pair.split("=", 1) for pair in head.split(","))

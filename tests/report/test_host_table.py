@@ -9,9 +9,7 @@ from tests.builders.golden_words import says
 
 
 def test_every_value_says_what_it_is_used_for() -> None:
-    """
-    The table explains every value a sample holds.
-    """
+    """The table explains every value a sample holds."""
     assert list(UNITS) == list(host_table.USES)
 
 
@@ -26,16 +24,12 @@ def test_every_value_says_what_it_is_used_for() -> None:
     ],
 )
 def test_a_missing_value_is_shown_as_a_dash(reading: Reading, text: str) -> None:
-    """
-    And a zero as a zero.
-    """
+    """And a zero as a zero."""
     assert text == host_table.figure(reading)
 
 
 def test_the_table_says_what_went_wrong() -> None:
-    """
-    A row with a missing value shows the source's complaint instead of the use.
-    """
+    """A row with a missing value shows the source's complaint instead of the use."""
     values = {
         "memory_headroom": Reading(None, "B", "vm_stat", "absent"),
         "swap_used": Reading(5e9, "B", "sysctl", "ok"),

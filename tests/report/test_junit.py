@@ -37,8 +37,8 @@ def tags(case: ET.Element) -> list[str]:
 
 
 def test_pass_fail_and_unproven() -> None:
-    """
-    A pass has no child, a fail is <failure>, an unproven is <error>, with reason and why; nothing is ever <skipped>.
+    """A pass has no child, a fail is <failure>, an unproven is <error>, with reason and why; nothing is ever
+    <skipped>.
     """
     root = read(
         workload("failed", check(Outcome.PASS), check(Outcome.FAIL, "ttft"), check(Outcome.UNPROVEN, "itl_p95"))
@@ -62,18 +62,14 @@ def test_pass_fail_and_unproven() -> None:
     ],
 )
 def test_the_outcome_of_a_workload_is_a_case(outcome: str, expected: list[str], *, required: bool) -> None:
-    """
-    CI is red exactly where the exit code is: an optional workload may decode plainly.
-    """
+    """CI is red exactly where the exit code is: an optional workload may decode plainly."""
     root = read(workload(outcome, required=required))
 
     assert expected == [tag for case in root.iter("testcase") for tag in tags(case)]
 
 
 def test_the_host_and_missing_evidence_have_a_suite() -> None:
-    """
-    Checks of the host are cases of their own, and missing evidence is an error.
-    """
+    """Checks of the host are cases of their own, and missing evidence is an error."""
     root = read(
         workload("promoted"), host=(check(Outcome.FAIL, "memory_headroom"),), incomplete="the run is not finished"
     )
@@ -100,8 +96,7 @@ GIVEN_UP = tuple(
 
 
 def test_an_objective_that_no_setting_met_is_a_failed_case_with_its_figures() -> None:
-    """
-    A workload that requires speculation fell back: the objective is one failure, with the closest setting's figures,
+    """A workload that requires speculation fell back: the objective is one failure, with the closest setting's figures,
     every setting that was tried, and the bound that would have passed. The time of the suite is that of all soaks.
     """
     root = read(replace(workload("graded_back", check(Outcome.PASS)), steps=GIVEN_UP, measured=SOAKED))
@@ -119,18 +114,14 @@ def test_an_objective_that_no_setting_met_is_a_failed_case_with_its_figures() ->
 
 @pytest.mark.parametrize(("outcome", "required"), [("promoted", True), ("graded_back", False)])
 def test_an_objective_that_a_lower_step_met_is_no_failure(outcome: str, *, required: bool) -> None:
-    """
-    CI is red exactly where the exit code is: a setting given up for a better one fails nothing.
-    """
+    """CI is red exactly where the exit code is: a setting given up for a better one fails nothing."""
     root = read(replace(workload(outcome, check(Outcome.PASS), required=required), steps=GIVEN_UP))
 
     assert ("2", "0", "0") == counts(root)
 
 
 def test_names_are_unique() -> None:
-    """
-    Two checks of one metric are two cases with different names: CI systems drop duplicates.
-    """
+    """Two checks of one metric are two cases with different names: CI systems drop duplicates."""
     root = read(workload("promoted", check(Outcome.PASS), check(Outcome.PASS), check(Outcome.PASS)))
 
     names = [(case.get("classname"), case.get("name")) for case in root.iter("testcase")]
@@ -144,9 +135,7 @@ FORBIDDEN = "\x00\x0b\x1b\x1f\ud800\udfff\ufffe\uffff"
 @given(ANY_TEXT, ANY_TEXT, ANY_TEXT)
 @example(FORBIDDEN, FORBIDDEN, FORBIDDEN)
 def test_any_text_makes_a_document(because: str, why: str, name: str) -> None:
-    """
-    Quotes, brackets, control characters, half a surrogate pair: whatever is said or named never breaks the file.
-    """
+    """Quotes, brackets, control characters, half a surrogate pair: whatever is said or named never breaks the file."""
     named_workload = replace(workload("failed", check(Outcome.FAIL, because=because, why=why)), name=name)
     root = read(named_workload, incomplete=f"why: {because}")
 
@@ -155,9 +144,7 @@ def test_any_text_makes_a_document(because: str, why: str, name: str) -> None:
 
 
 def test_what_xml_can_hold_is_kept() -> None:
-    """
-    Only the forbidden characters go: tabs, newlines, accents and emoji stay, up to the last code point.
-    """
+    """Only the forbidden characters go: tabs, newlines, accents and emoji stay, up to the last code point."""
     allowed = "tab\tline\n\u00e9\ud7ff\ue000\ufffd\U0001f600\U0010ffff"
     root = read(workload("promoted"), incomplete=f"{FORBIDDEN}{allowed}{FORBIDDEN}")
 
@@ -165,22 +152,17 @@ def test_what_xml_can_hold_is_kept() -> None:
 
 
 def test_no_workload_is_still_a_document() -> None:
-    """
-    A verdict of nothing has no case, and no pass.
-    """
+    """A verdict of nothing has no case, and no pass."""
     assert ("0", "0", "0") == counts(read())
 
 
 def test_the_document_is_as_it_was() -> None:
-    """
-    A run with every outcome, as CI systems read it: compared with a stored file.
-    """
+    """A run with every outcome, as CI systems read it: compared with a stored file."""
     like_golden("junit.xml", junit.render(VERDICT))
 
 
 def test_no_number_is_missing() -> None:
-    """
-    Every suite says how many cases it has, and how many failed, were in error or skipped, and has the time of its
+    """Every suite says how many cases it has, and how many failed, were in error or skipped, and has the time of its
     soaks, which its cases add up to. Two workloads of one soak do not make the run longer. No time stands for an
     unknown one.
     """

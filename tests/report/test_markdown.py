@@ -14,16 +14,12 @@ from tests.report.html.test_page import HOSTILE, hostile
 
 
 def test_the_summary_is_as_it_was() -> None:
-    """
-    Verdict, table of workloads, checks, steps down the ladder: compared with a stored file.
-    """
+    """Verdict, table of workloads, checks, steps down the ladder: compared with a stored file."""
     like_golden("summary.md", markdown.render(PAGE))
 
 
 def test_open_checks_are_shown_and_passed_ones_are_folded() -> None:
-    """
-    A check without a measurement is in a visible table; passed ones are in a folded one.
-    """
+    """A check without a measurement is in a visible table; passed ones are in a folded one."""
     text = markdown.render(page_of(replace(whole_case(), host_samples=())))
 
     assert text.index("### What failed or is not proven") < text.index("| ? unproven | host |")
@@ -31,9 +27,7 @@ def test_open_checks_are_shown_and_passed_ones_are_folded() -> None:
 
 
 def test_hostile_text_is_no_markup() -> None:
-    """
-    The text of a model or a canary opens no tag, no link, no cell and no line of its own.
-    """
+    """The text of a model or a canary opens no tag, no link, no cell and no line of its own."""
     text = markdown.render(hostile())
 
     tables = [line for line in text.splitlines() if line.startswith("|")]
@@ -45,9 +39,7 @@ def test_hostile_text_is_no_markup() -> None:
 
 @given(st.text(max_size=60))
 def test_any_text_stays_on_its_line(text: str) -> None:
-    """
-    A cell is one line, and every bar in it is escaped.
-    """
+    """A cell is one line, and every bar in it is escaped."""
     cell = escape(text)
 
     assert 1 >= len(cell.splitlines())
@@ -55,9 +47,7 @@ def test_any_text_stays_on_its_line(text: str) -> None:
 
 
 def test_it_fits_into_a_job_summary() -> None:
-    """
-    With thousands of findings it is cut below 1 MiB and says so: GitHub would drop all of it.
-    """
+    """With thousands of findings it is cut below 1 MiB and says so: GitHub would drop all of it."""
     page_data = page_of(whole_case())
     findings = tuple(Finding("made", f"number {number}", "x" * 590) for number in range(3000))
 

@@ -70,9 +70,7 @@ def annotations_of(name: str) -> str:
 @pytest.mark.whole
 @each_run
 def test_every_format_shows_the_value_of_a_check(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    The page, Markdown, the text with -v and JUnit show each check as verdict.json has it, with its interval.
-    """
+    """The page, Markdown, the text with -v and JUnit show each check as verdict.json has it, with its interval."""
     data = data_of(name)
     details = plain_text.render(data.decision, stored_policy(run_of(name)))
     text, summarised = screen_of(name, capsys, details), markdown.render(data).replace("\\", "")
@@ -96,9 +94,7 @@ def properties(case: ET.Element) -> dict[str, str]:
 
 @each_run
 def test_what_blocks_has_the_same_value_wherever_it_is_named(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    The screen, the line, JUnit's messages and the annotations of an objective that failed or is open.
-    """
+    """The screen, the line, JUnit's messages and the annotations of an objective that failed or is open."""
     data = data_of(name)
     screen, line = screen_of(name, capsys), plain_text.render_line(data.decision)
     notes, cases = annotations_of(name), ET.fromstring(junit.render(data.verdict))  # noqa: S314 (our own)
@@ -116,8 +112,8 @@ def test_what_blocks_has_the_same_value_wherever_it_is_named(name: str, capsys: 
 
 @each_run
 def test_no_text_of_a_run_has_an_exponent(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    Speeds, sizes and shares are written out in the screen, with -v too, in Markdown, the line and the annotations.
+    """Speeds, sizes and shares are written out in the screen, with -v too, in Markdown, the line and the
+    annotations.
     """
     data = data_of(name)
     texts = [screen_of(name, capsys, plain_text.render(data.decision)), markdown.render(data), annotations_of(name)]
@@ -126,9 +122,7 @@ def test_no_text_of_a_run_has_an_exponent(name: str, capsys: pytest.CaptureFixtu
 
 
 def test_the_golden_runs_are_of_every_outcome() -> None:
-    """
-    What is compared holds promoted, graded back, failed and unproven runs, and objectives of each outcome.
-    """
+    """What is compared holds promoted, graded back, failed and unproven runs, and objectives of each outcome."""
     outcomes = {str(data_of(name).verdict.outcome) for name in RUNS}
     checks = {check.outcome for name in RUNS for _, check in checks_of(data_of(name))}
     documents: list[Any] = [verdict_json.render(data_of(name).verdict) for name in RUNS]
@@ -139,8 +133,8 @@ def test_the_golden_runs_are_of_every_outcome() -> None:
 
 
 def test_no_sentence_shows_an_exponent_or_a_speed_that_no_machine_has() -> None:
-    """
-    What the program says, as far as it is stored: numbers are written out, and no stream decodes 5,000 tokens a second.
+    """What the program says, as far as it is stored: numbers are written out, and no stream decodes 5,000 tokens a
+    second.
     """
     files = (ROOT / "tests" / "golden" / "words").glob("*.toml")
     sentences = [text for file in files for text in tomllib.loads(file.read_text()).values()]

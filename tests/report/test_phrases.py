@@ -19,9 +19,7 @@ def workload(outcome: str, **more: Any) -> WorkloadVerdict:
 
 
 def test_speed_against_plain_is_the_soaks_or_else_the_sweeps_best() -> None:
-    """
-    A promoted route shows the soak's; a plain one shows the best of the sweep, labelled; else a dash.
-    """
+    """A promoted route shows the soak's; a plain one shows the best of the sweep, labelled; else a dash."""
     swept = choice_of(Estimate(0.8, 0.7, 0.9, 8), Missing("too few", 3), Estimate(0.95, 0.9, 1.0, 8))
 
     soaked = against_plain(speed_up(workload("promoted", measured=Measured({"throughput_ratio": RATIO}))))
@@ -33,9 +31,7 @@ def test_speed_against_plain_is_the_soaks_or_else_the_sweeps_best() -> None:
 
 
 def test_a_unit_is_written_once() -> None:
-    """
-    Centre and bounds in one unit name it once; in two units each keeps its own.
-    """
+    """Centre and bounds in one unit name it once; in two units each keeps its own."""
     alike = Check("ttft", "at_most", 1.0, Outcome.PASS, unit="s", because="", why="", center=0.06, lo=0.059, hi=0.061)
     apart = Check("ttft", "at_most", 1.0, Outcome.PASS, unit="s", because="", why="", center=0.9, lo=0.8, hi=1.1)
 
@@ -44,9 +40,7 @@ def test_a_unit_is_written_once() -> None:
 
 
 def test_an_interval_says_which_prompts_it_is_about() -> None:
-    """
-    These canaries, with the interval for prompts like them beside it; prompts like these; nothing for a count.
-    """
+    """These canaries, with the interval for prompts like them beside it; prompts like these; nothing for a count."""
     bare = Check("throughput_ratio", "at_least", 1.16, Outcome.PASS, 1.31, 1.29, 1.33, 24, unit="1", because="", why="")
     these = replace(bare, scope="frozen", population=Bounds(1.22, 1.41))
 
@@ -57,8 +51,8 @@ def test_an_interval_says_which_prompts_it_is_about() -> None:
 
 
 def test_each_swept_setting_says_whether_it_is_faster() -> None:
-    """
-    Faster where the whole interval lies above plain decoding, slower where it lies below; else not decided, and a lack
+    """Faster where the whole interval lies above plain decoding, slower where it lies below; else not decided, and a
+    lack
     has its reason.
     """
     ratios = (Estimate(1.3, 1.2, 1.4, 8), Estimate(0.8, 0.7, 0.9, 8), Estimate(1.05, 0.95, 1.1, 8), Missing("no pairs"))

@@ -42,18 +42,14 @@ def workload(outcome: str, *checks: Check, **more: Any) -> WorkloadVerdict:
 
 
 def test_a_promotion_is_a_few_lines() -> None:
-    """
-    Each workload with its setting, figures and checks; the decision itself is the screen that follows.
-    """
+    """Each workload with its setting, figures and checks; the decision itself is the screen that follows."""
     verdict = Verdict("made", "certification", "abc", (workload("promoted", check(Outcome.PASS), measured=MEASURED),))
 
     says("reports", "a promotion is a few lines", render(verdict))
 
 
 def test_a_check_that_does_not_pass_has_the_why_of_its_objective() -> None:
-    """
-    Fail and unproven come with the objective's `why`, a pass without.
-    """
+    """Fail and unproven come with the objective's `why`, a pass without."""
     checks = (check(Outcome.FAIL), check(Outcome.UNPROVEN), check(Outcome.PASS))
 
     text = render(Verdict("made", "demo", "abc", (workload("failed", *checks),)))
@@ -63,9 +59,7 @@ def test_a_check_that_does_not_pass_has_the_why_of_its_objective() -> None:
 
 
 def test_steps_host_checks_and_findings_are_shown() -> None:
-    """
-    Transitions, host checks, findings and missing evidence are all in the summary.
-    """
+    """Transitions, host checks, findings and missing evidence are all in the summary."""
     step = Transition("now", "easy", {"draft": "org/heavy", "num_draft_tokens": 4}, {"draft": None}, "too slow")
     finding = Finding("quantisation_mismatch", "heavy", "other weights", "try another")
     verdict = Verdict(
@@ -91,16 +85,12 @@ def test_steps_host_checks_and_findings_are_shown() -> None:
 
 
 def test_a_whole_run_is_as_it_was() -> None:
-    """
-    Every line of a run that ended: compared with a stored file.
-    """
+    """Every line of a run that ended: compared with a stored file."""
     like_golden("verdict.txt", render(VERDICT))
 
 
 def test_text_of_a_server_cannot_control_the_terminal() -> None:
-    """
-    Escape sequences in a server's text are replaced; line ends stay.
-    """
+    """Escape sequences in a server's text are replaced; line ends stay."""
     hostile = replace(workload("failed"), because="\x1b]0;mine\x07 gone")
 
     text = render(Verdict("made", "demo", "abc", (hostile,)))
@@ -113,16 +103,12 @@ def test_text_of_a_server_cannot_control_the_terminal() -> None:
 
 
 def test_the_line_of_a_run_is_as_it_was() -> None:
-    """
-    A run that failed in every way: compared with a stored file.
-    """
+    """A run that failed in every way: compared with a stored file."""
     like_golden("line.txt", render_line(VERDICT))
 
 
 def test_the_line_of_a_promotion_has_the_speed() -> None:
-    """
-    Outcome, exit code and a demo's grade, then what to turn on, by how much, and until when.
-    """
+    """Outcome, exit code and a demo's grade, then what to turn on, by how much, and until when."""
     verdict = Verdict("made", "demo", "abc", (FAST, PLAIN))
 
     line = render_line(verdict, 'expires = "2026-12-22T15:00:00.000000Z"')
@@ -131,9 +117,7 @@ def test_the_line_of_a_promotion_has_the_speed() -> None:
 
 
 def test_what_is_missing_is_the_reason() -> None:
-    """
-    An incomplete run is named as such, also where a required route was graded back.
-    """
+    """An incomplete run is named as such, also where a required route was graded back."""
     line = render_line(Verdict("made", "demo", "abc", (replace(PLAIN, required=True),), incomplete="cut off"))
 
     says("reports", "what is missing is the reason", lines_with("made: graded back (exit", line))
@@ -142,9 +126,7 @@ def test_what_is_missing_is_the_reason() -> None:
 
 @given(st.text(max_size=400), st.text(max_size=400))
 def test_any_text_stays_on_one_line(name: str, because: str) -> None:
-    """
-    The text of a server or a file adds no line, no control character and no page of text.
-    """
+    """The text of a server or a file adds no line, no control character and no page of text."""
     verdict = Verdict(
         "made", "demo", "abc", (replace(FAST, name=name, outcome=WorkloadOutcome.FAILED, because=because),)
     )

@@ -28,9 +28,7 @@ from tests.builders.slo import generation, steady
     ],
 )
 def test_a_likelihood_is_a_share(nats: float, words: str) -> None:
-    """
-    A change of the log-likelihood is shown as how much less likely a token is, which needs no unit.
-    """
+    """A change of the log-likelihood is shown as how much less likely a token is, which needs no unit."""
     workload = PAGE.verdict.workloads[0]
     figures = {**workload.measured.figures, "nll_delta": Estimate(nats, nats, nats, 9)}
     read = replace(workload, measured=replace(workload.measured, figures=figures))
@@ -42,9 +40,7 @@ def test_a_likelihood_is_a_share(nats: float, words: str) -> None:
     ("failed", "words"), [(0, "no finished run of this is known"), (2, "at least 2 of 3 finished")]
 )
 def test_a_count_of_none_is_no_lower_bound(failed: int, words: str) -> None:
-    """
-    "At least 0" says nothing; a count that may be too small says so, with the reason.
-    """
+    """'At least 0' says nothing; a count that may be too small says so, with the reason."""
     tries = {"finished": 3, "not_passed": failed, "at_least": True, "because": "the record was lost"}
     document: dict[str, Any] = {
         "exit_code": 0, "reason": "admitted", "because": "it passed", "run": "r", "slo": "s", "next": "deploy it",
@@ -56,9 +52,7 @@ def test_a_count_of_none_is_no_lower_bound(failed: int, words: str) -> None:
 
 
 def test_acceptance_of_one_side_is_not_called_unmeasured() -> None:
-    """
-    Where one system drafts and the other does not, its acceptance was measured, and there is nothing to compare.
-    """
+    """Where one system drafts and the other does not, its acceptance was measured, and there is nothing to compare."""
     accepted = {"acceptance_rate": Estimate(0.789, 0.7, 0.8, 9)}
     plain_side = ComparedSide("A", "A", {}, None, setting(draft=None), {}, None)
     drafting_side = replace(plain_side, label="B", name="B", measured=accepted)
@@ -75,9 +69,7 @@ def test_acceptance_of_one_side_is_not_called_unmeasured() -> None:
     ("draft", "words"), [(None, "tok/s plain"), ("as-served", "tok/s as served"), ("heavy", "tok/s drafting")]
 )
 def test_a_server_without_a_draft_does_not_draft(draft: str | None, words: str) -> None:
-    """
-    The progress of versus times servers with and without a draft: the word is that of the setting.
-    """
+    """The progress of versus times servers with and without a draft: the word is that of the setting."""
     now, file = [0.0], io.StringIO()
     observe = plain_lines(Progress(lambda: now[0]), file, lambda: now[0])
     observe(event(0, "begin", run="r", slo="s", workloads=("easy",), expected={}))

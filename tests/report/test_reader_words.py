@@ -66,8 +66,7 @@ def sentences(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.whole
 def test_no_sentence_of_the_program_has_an_identifier() -> None:
-    """
-    Every word with an underscore in a text of the package is a key that a person writes, a metric, or another
+    """Every word with an underscore in a text of the package is a key that a person writes, a metric, or another
     program's; kinds of findings, flags and reasons have words of their own.
     """
     identifiers = [
@@ -83,9 +82,7 @@ def test_no_sentence_of_the_program_has_an_identifier() -> None:
 
 @pytest.mark.parametrize("name", ["unproven", "failed", "graded_back", "promoted"])
 def test_no_report_has_an_identifier(name: str, tmp_path: Path) -> None:
-    """
-    Neither has a report: what is computed of a run goes through the same words.
-    """
+    """Neither has a report: what is computed of a run goes through the same words."""
     run = Path(shutil.copytree(RUNS / name, tmp_path / "run"))
     page = load_page_data(run)
 
@@ -99,8 +96,6 @@ def test_no_report_has_an_identifier(name: str, tmp_path: Path) -> None:
 
 
 def test_each_flag_has_words() -> None:
-    """
-    What a backend shows is written in words, whichever combination it is.
-    """
+    """What a backend shows is written in words, whichever combination it is."""
     assert all(flag.words and "_" not in flag.words for flag in Sight)
     assert 1 == (Sight.COLD | Sight.ROUNDS).words.count(", ")

@@ -24,9 +24,7 @@ def table() -> RowTable:
 
 
 def test_in_csv_a_missing_value_is_empty_and_a_zero_is_not() -> None:
-    """
-    An empty cell is unknown; text of others starts no formula of a spreadsheet and breaks no line.
-    """
+    """An empty cell is unknown; text of others starts no formula of a spreadsheet and breaks no line."""
     text = tables.render_csv(table())
 
     rows = list(csv.DictReader(io.StringIO(text)))
@@ -38,9 +36,7 @@ def test_in_csv_a_missing_value_is_empty_and_a_zero_is_not() -> None:
 
 @pytest.mark.parametrize("text", ["=1", "-1", "@f", "a;=1", "a;-1", "\uff1d1", ";=1"])
 def test_no_text_is_a_formula_where_semicolons_separate_cells(text: str) -> None:
-    """
-    Neither a cell nor what another language's spreadsheet takes for one begins like a formula.
-    """
+    """Neither a cell nor what another language's spreadsheet takes for one begins like a formula."""
     written = tables.render_csv(RowTable(("text",), iter([{"text": text}])))
 
     (cell,) = written.splitlines()[1:]
@@ -48,8 +44,8 @@ def test_no_text_is_a_formula_where_semicolons_separate_cells(text: str) -> None
 
 
 def test_in_ndjson_each_line_has_every_column() -> None:
-    """
-    A row is an object a line with null for what is missing, so that a reader needs no other line to know the columns.
+    """A row is an object a line with null for what is missing, so that a reader needs no other line to know the
+    columns.
     """
     text = tables.render_ndjson(table())
 

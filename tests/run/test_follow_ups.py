@@ -82,9 +82,7 @@ FAULTS = FollowUp("faults", Tie, "", lambda _: {}, plan_faults, lambda tie: tie.
 
 
 def test_each_step_is_planned_with_what_the_step_before_recorded() -> None:
-    """
-    Each step of requests has a client of its own, and its pauses are kept by the clock.
-    """
+    """Each step of requests has a client of its own, and its pauses are kept by the clock."""
     sent = Sent()
 
     records = sent.send(ANSWERS)
@@ -96,9 +94,7 @@ def test_each_step_is_planned_with_what_the_step_before_recorded() -> None:
 
 
 def test_what_is_recorded_is_not_sent_again() -> None:
-    """
-    A step without a missing request starts no process.
-    """
+    """A step without a missing request starts no process."""
     records = Sent().send(ANSWERS)
     again = Sent()
 
@@ -107,9 +103,7 @@ def test_what_is_recorded_is_not_sent_again() -> None:
 
 
 def test_the_running_system_reads_what_is_not_recorded_yet() -> None:
-    """
-    All readings share one client; each is recorded with the segment and its time, and reported with its number.
-    """
+    """All readings share one client; each is recorded with the segment and its time, and reported with its number."""
     sent = Sent()
 
     records = sent.send(READINGS, [Tie("talk", "a", 0, (), 0, 0, gap=2.0)])
@@ -121,9 +115,7 @@ def test_the_running_system_reads_what_is_not_recorded_yet() -> None:
 
 
 def test_what_cannot_be_read_is_recorded_without_a_process() -> None:
-    """
-    Where the backend hides what a reading needs, the record says so, and no system is started for it.
-    """
+    """Where the backend hides what a reading needs, the record says so, and no system is started for it."""
     sent = Sent()
 
     assert ["hidden"] * 3 == [record.fault for record in sent.send(FAULTS)]
@@ -131,9 +123,7 @@ def test_what_cannot_be_read_is_recorded_without_a_process() -> None:
 
 
 def test_no_two_follow_ups_share_a_name() -> None:
-    """
-    The module, the stage, the part of a forecast and the record files of a follow-up have its one name.
-    """
+    """The module, the stage, the part of a forecast and the record files of a follow-up have its one name."""
     names = [follow_up.name for follow_up in FOLLOW_UPS]
 
     assert len(names) == len(set(names))

@@ -48,8 +48,8 @@ def fetched(address: str, path: str = "/", **headers: str) -> tuple[int, str]:
 
 @pytest.mark.slow
 def test_the_page_of_a_run_under_way_is_served(address: str) -> None:
-    """
-    The page begins with how far the run is, has what was measured, and asks its server alone for the next version.
+    """The page begins with how far the run is, has what was measured, and asks its server alone for the next
+    version.
     """
     until(lambda: "Running:" in fetched(address)[1])
 
@@ -63,9 +63,7 @@ def test_the_page_of_a_run_under_way_is_served(address: str) -> None:
 
 @pytest.mark.slow
 def test_the_first_page_waits_for_no_browser(under_way: Path) -> None:
-    """
-    It is drawn as soon as there is a run, before the priority falls so far that a busy machine never draws it.
-    """
+    """It is drawn as soon as there is a run, before the priority falls so far that a busy machine never draws it."""
     page = LivePage()
     page.run = under_way
 
@@ -76,9 +74,7 @@ def test_the_first_page_waits_for_no_browser(under_way: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/manifest.json", "/../manifest.json", "//etc/passwd", "/soak-1.jsonl", "/version/"])
 def test_no_file_is_served(address: str, path: str) -> None:
-    """
-    There is one page and its version: no path leads to a file.
-    """
+    """There is one page and its version: no path leads to a file."""
     assert 404 == fetched(address, path)[0]
 
 
@@ -95,16 +91,12 @@ def test_no_file_is_served(address: str, path: str) -> None:
     ],
 )
 def test_a_page_of_somebody_else_gets_nothing(address: str, host: str, code: int) -> None:
-    """
-    A name that leads to this machine from elsewhere (DNS rebinding) is refused by its Host header.
-    """
+    """A name that leads to this machine from elsewhere (DNS rebinding) is refused by its Host header."""
     assert code == fetched(address, "/version", Host=host)[0]
 
 
 def test_only_reading_is_possible(address: str) -> None:
-    """
-    Other methods than GET are refused.
-    """
+    """Other methods than GET are refused."""
     with closing(HTTPConnection(address, timeout=60)) as connection:
         connection.request("POST", "/", b"x")
         assert 501 == connection.getresponse().status
@@ -112,9 +104,7 @@ def test_only_reading_is_possible(address: str) -> None:
 
 @pytest.mark.slow
 def test_browsers_that_say_nothing_are_limited(address: str) -> None:
-    """
-    Connections beyond the limit are closed at once; when the silent ones have gone, the page is there again.
-    """
+    """Connections beyond the limit are closed at once; when the silent ones have gone, the page is there again."""
     name, _, port = address.partition(":")
     silent = [socket.create_connection((name, int(port))) for _ in range(MOST + 4)]
     for connection in silent:
@@ -131,9 +121,7 @@ def answered(address: str) -> int | None:
 
 
 def test_a_port_in_use_is_said_before_anything_starts() -> None:
-    """
-    The error names the port and offers another.
-    """
+    """The error names the port and offers another."""
     with socket.socket() as occupant:
         occupant.bind(("127.0.0.1", 0))
         occupant.listen()
@@ -147,9 +135,7 @@ def test_a_port_in_use_is_said_before_anything_starts() -> None:
 
 @pytest.mark.slow
 def test_the_end_of_the_run_ends_the_server(under_way: Path) -> None:
-    """
-    A browser that still asks gets the report; then the server ends.
-    """
+    """A browser that still asks gets the report; then the server ends."""
     report, pages = under_way / "report.html", [""]
     with serve_page(0, niceness=0) as (tell, address):
         place = urlsplit(address).netloc
@@ -174,9 +160,7 @@ def _ask_until_gone(address: str, pages: list[str]) -> None:
 
 @pytest.mark.slow
 def test_a_dead_server_harms_nothing(under_way: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Where the page's process has died, telling it about the run raises nothing.
-    """
+    """Where the page's process has died, telling it about the run raises nothing."""
     monkeypatch.setattr(sys, "executable", shutil.which("true"))
 
     with serve_page(0, niceness=0) as (tell, _):

@@ -60,9 +60,7 @@ def calls(canary: Json) -> list[Json]:
 
 
 def test_top_level_sets_are_complete() -> None:
-    """
-    The sets for big models are these, with these many canaries; `little/` is not among them.
-    """
+    """The sets for big models are these, with these many canaries; `little/` is not among them."""
     counts = {path.stem: len(load(path.stem)) for path in CANARIES.glob("*.jsonl")}
 
     assert counts == COUNTS
@@ -70,9 +68,7 @@ def test_top_level_sets_are_complete() -> None:
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_canary_has_the_keys_of_the_contract(name: str) -> None:
-    """
-    Each canary has an id, a prompt and a length limit, and no unknown key.
-    """
+    """Each canary has an id, a prompt and a length limit, and no unknown key."""
     for canary in load(name):
         assert {"id", "category", "tier", "messages", "max_tokens"} <= set(canary), canary["id"]
         keys = {"id", "category", "tier", "messages", "max_tokens", "thinking", "tools", "expect"}
@@ -91,9 +87,7 @@ def test_canary_has_the_keys_of_the_contract(name: str) -> None:
 
 
 def test_ids_and_prompts_are_unique() -> None:
-    """
-    No canary is sent twice, in one set or in two: a repeat is not an independent item.
-    """
+    """No canary is sent twice, in one set or in two: a repeat is not an independent item."""
     for names in ([name for name in COUNTS if name != DRAWN], [DRAWN]):
         every = [canary for name in names for canary in load(name)]
 
@@ -103,8 +97,8 @@ def test_ids_and_prompts_are_unique() -> None:
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_prompts_share_no_long_beginning(name: str) -> None:
-    """
-    A prompt cache finds nothing to reuse between two canaries of a set, system prompts, tools and later turns apart.
+    """A prompt cache finds nothing to reuse between two canaries of a set, system prompts, tools and later turns
+    apart.
     """
     first = (canary for canary in load(name) if canary.get("turn", 1) == 1)
     beginnings = [prompt(canary)[:SHARED_CHARACTERS] for canary in first]
@@ -114,9 +108,7 @@ def test_prompts_share_no_long_beginning(name: str) -> None:
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_expectations_can_fail(name: str) -> None:
-    """
-    Each expectation is of one known kind, its regex compiles, and an empty or evasive answer does not pass.
-    """
+    """Each expectation is of one known kind, its regex compiles, and an empty or evasive answer does not pass."""
     for canary in load(name):
         if "expect" not in canary:
             assert name not in CHECKED_THROUGHOUT, canary["id"]
@@ -130,9 +122,7 @@ def test_expectations_can_fail(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["math", "qa", "long"])
 def test_answers_do_not_fit_elsewhere(name: str) -> None:
-    """
-    An answer copied from the question alone fails: the regex does not match the question's own last line.
-    """
+    """An answer copied from the question alone fails: the regex does not match the question's own last line."""
     echoed = [
         canary["id"]
         for canary in load(name)
@@ -143,9 +133,7 @@ def test_answers_do_not_fit_elsewhere(name: str) -> None:
 
 
 def test_math_regex_tells_right_from_wrong() -> None:
-    """
-    Usual ways to write a right last line pass; the neighbouring number and the opposite sign do not.
-    """
+    """Usual ways to write a right last line pass; the neighbouring number and the opposite sign do not."""
     regexes = {canary["id"]: canary["expect"]["regex"] for canary in load("math")}
     cents, negative = regexes["math-011"], regexes["math-055"]
 
@@ -160,9 +148,7 @@ def test_math_regex_tells_right_from_wrong() -> None:
 
 @pytest.mark.parametrize("name", ["long"])
 def test_long_answers_stand_in_the_prompt(name: str) -> None:
-    """
-    A retrieval canary carries 900 to 2,000 words, and what it asks for stands in them.
-    """
+    """A retrieval canary carries 900 to 2,000 words, and what it asks for stands in them."""
     for canary in load(name):
         text = prompt(canary)
         assert 900 <= len(text.split()) <= 2000, canary["id"]
@@ -171,9 +157,7 @@ def test_long_answers_stand_in_the_prompt(name: str) -> None:
 
 
 def test_reasoning_is_done_in_the_open() -> None:
-    """
-    Each puzzle thinks, has 2,000 tokens for it, and its own text does not hold what passes; the answer line does.
-    """
+    """Each puzzle thinks, has 2,000 tokens for it, and its own text does not hold what passes; the answer line does."""
     for canary in load("reasoning"):
         regex = canary["expect"]["regex"]
         assert (True, 2000) == (canary["thinking"], canary["max_tokens"])
@@ -182,8 +166,8 @@ def test_reasoning_is_done_in_the_open() -> None:
 
 
 def test_a_mixed_language_chat_has_its_number() -> None:
-    """
-    Facts in one language, the question in another: the right count passes inside a sentence, its neighbours do not.
+    """Facts in one language, the question in another: the right count passes inside a sentence, its neighbours do
+    not.
     """
     for canary in load("languages"):
         factor, each, broken = (int(text) for text in re.findall(r"\d+", prompt(canary).split(": ", 1)[1])[:3])
@@ -197,9 +181,7 @@ def test_a_mixed_language_chat_has_its_number() -> None:
 
 
 def test_long_file_stays_small() -> None:
-    """
-    The long set stays below 1.5 MB, so that a wheel can carry it.
-    """
+    """The long set stays below 1.5 MB, so that a wheel can carry it."""
     assert (CANARIES / "long.jsonl").stat().st_size < 1_500_000
 
 
@@ -215,8 +197,8 @@ def written(schema: Json) -> Any:
 
 
 def test_json_schemas_accept_the_right_answer_alone() -> None:
-    """
-    Each schema is valid, accepts the answer it was made from, and refuses nothing, a missing key and one key too many.
+    """Each schema is valid, accepts the answer it was made from, and refuses nothing, a missing key and one key too
+    many.
     """
     shapes = set()
     for canary in load("json"):
@@ -237,8 +219,8 @@ def test_json_schemas_accept_the_right_answer_alone() -> None:
 
 
 def test_expected_calls_fit_the_offered_tools() -> None:
-    """
-    Each expected call names an offered tool, gives what it requires, and every choice fits the parameter's schema.
+    """Each expected call names an offered tool, gives what it requires, and every choice fits the parameter's
+    schema.
     """
     names = set()
     for canary in load("tools"):
@@ -260,9 +242,7 @@ def test_expected_calls_fit_the_offered_tools() -> None:
 
 
 def test_some_items_ask_for_parallel_calls() -> None:
-    """
-    Parallel calls are asked for often enough to matter, and each of them differs from its neighbours.
-    """
+    """Parallel calls are asked for often enough to matter, and each of them differs from its neighbours."""
     parallel = [calls(canary) for canary in load("tools") if "tool_calls" in canary["expect"]]
 
     assert len(parallel) >= 20
@@ -271,9 +251,7 @@ def test_some_items_ask_for_parallel_calls() -> None:
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_readme_states_the_true_count(name: str) -> None:
-    """
-    The list in the README gives each file's count and what it checks.
-    """
+    """The list in the README gives each file's count and what it checks."""
     row = re.search(rf"^- `{name}\.jsonl`: (\d+)", (CANARIES / "README.md").read_text("utf-8"), re.MULTILINE)
 
     assert row is not None
@@ -281,9 +259,7 @@ def test_readme_states_the_true_count(name: str) -> None:
 
 
 def test_the_sums_are_true() -> None:
-    """
-    `SHA256SUMS` names each set with its digest: schemas of these bytes are not checked again at each start.
-    """
+    """`SHA256SUMS` names each set with its digest: schemas of these bytes are not checked again at each start."""
     sets = sorted(CANARIES.rglob("*.jsonl"), key=lambda path: (path.parent != CANARIES, path))
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(CANARIES)}\n" for path in sets]
 
@@ -294,9 +270,7 @@ def test_the_sums_are_true() -> None:
 
 
 def test_a_changed_set_is_checked(tmp_path: Path) -> None:
-    """
-    A copy of a shipped set with a schema that is none is refused, by file and line.
-    """
+    """A copy of a shipped set with a schema that is none is refused, by file and line."""
     slo = tmp_path / "slo.toml"
     slo.write_text((ROOT / "slos" / "smoke.toml").read_text("utf-8"), encoding="utf-8")
     (tmp_path / "little").mkdir()
@@ -310,9 +284,7 @@ def test_a_changed_set_is_checked(tmp_path: Path) -> None:
 
 
 def test_the_writer_gives_the_same_bytes(tmp_path: Path) -> None:
-    """
-    The parts in `tools/canary_parts/` make exactly the files that are frozen.
-    """
+    """The parts in `tools/canary_parts/` make exactly the files that are frozen."""
     subprocess.run([sys.executable, str(ROOT / "tools" / "write_canaries.py"), "--into", str(tmp_path)], check=True)
 
     content_by_name = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -320,7 +292,7 @@ def test_the_writer_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_the_mixed_set_can_bound_a_99_percent_quantile() -> None:
-    """
-    There are enough canaries for `itl_p99` at 95 % where four soaked settings and the looks at each share the error.
+    """There are enough canaries for `itl_p99` at 95 % where four soaked settings and the looks at each share the
+    error.
     """
     assert samples_needed(0.99, 1 - 0.05 / 4 / 3) <= COUNTS[DRAWN]

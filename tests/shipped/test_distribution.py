@@ -54,8 +54,7 @@ def pip_install(python: Path) -> list[str]:
 
 
 def test_the_files_of_a_release_are_accepted(dist: Path) -> None:
-    """
-    What the release workflow asks of sdist and wheel: the index takes their metadata and description, and the wheel
+    """What the release workflow asks of sdist and wheel: the index takes their metadata and description, and the wheel
     holds no file that does not belong there.
     """
     pytest.importorskip("twine")
@@ -78,9 +77,7 @@ def test_the_files_of_a_release_are_accepted(dist: Path) -> None:
 
 
 def test_the_wheel_alone_plans_from_another_folder(dist: Path, tmp_path: Path) -> None:
-    """
-    Installed in an environment of its own, it finds SLO, canaries, profile and the little pair by their names.
-    """
+    """Installed in an environment of its own, it finds SLO, canaries, profile and the little pair by their names."""
     gatekeeper = clean_environment(tmp_path / "venv", dist)
     (tmp_path / "elsewhere").mkdir()
 
@@ -110,8 +107,8 @@ def messages() -> list[str]:
 
 
 def test_a_hint_opens_on_a_machine_without_the_repository() -> None:
-    """
-    No message names a file of docs/; each `gatekeeper explain WORD` in one is a word, or a page that the wheel holds.
+    """No message names a file of docs/; each `gatekeeper explain WORD` in one is a word, or a page that the wheel
+    holds.
     """
     in_wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     named = {word for text in messages() for word in re.findall(r"gatekeeper explain ([a-z][\w/-]*)", text)}
@@ -127,8 +124,8 @@ def test_a_hint_opens_on_a_machine_without_the_repository() -> None:
 
 
 def test_a_light_installation() -> None:
-    """
-    Without the inference engine at most 37 packages are installed, ours among them; no gRPC, no second HTTP client.
+    """Without the inference engine at most 37 packages are installed, ours among them; no gRPC, no second HTTP
+    client.
     """
     markers = pytest.importorskip("packaging.markers")
 
@@ -141,8 +138,8 @@ def test_a_light_installation() -> None:
 
 @pytest.mark.parametrize("lock", LOCKS, ids=["gatekeeper", "image"])
 def test_lock_files_name_the_public_index_alone(lock: Path) -> None:
-    """
-    Every file of a lock has its hash, and its address on the public index: never one of the machine that wrote it.
+    """Every file of a lock has its hash, and its address on the public index: never one of the machine that wrote
+    it.
     """
     text = lock.read_text("utf-8")
     files = [
@@ -157,9 +154,7 @@ def test_lock_files_name_the_public_index_alone(lock: Path) -> None:
 
 
 def test_the_image_has_the_same_libraries_and_those_of_its_commands() -> None:
-    """
-    The proxy and every kind of signature work in it, and what gatekeeper alone needs has the same version.
-    """
+    """The proxy and every kind of signature work in it, and what gatekeeper alone needs has the same version."""
     common, image = (
         {(package["name"], package["version"]) for package in packages(lock)} for lock in (LOCKS[0], IMAGE_LOCK)
     )
@@ -171,8 +166,8 @@ def test_the_image_has_the_same_libraries_and_those_of_its_commands() -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_steps_of_the_image_make_a_gatekeeper(tmp_path: Path) -> None:
-    """
-    The build stage of the Containerfile, run here in other folders: the command answers, and its libraries are there.
+    """The build stage of the Containerfile, run here in other folders: the command answers, and its libraries are
+    there.
     """
     _, build, _ = (ROOT / "Containerfile").read_text().split("\nFROM ")
     step = build.partition("\nRUN ")[2]
@@ -191,9 +186,7 @@ def test_the_steps_of_the_image_make_a_gatekeeper(tmp_path: Path) -> None:
 
 
 def test_a_shipped_slo_is_found_by_its_name(tmp_path: Path) -> None:
-    """
-    From any folder `plan smoke` plans the shipped file; a file of that name in the folder comes first.
-    """
+    """From any folder `plan smoke` plans the shipped file; a file of that name in the folder comes first."""
     project = ProjectFolder(tmp_path, {**os.environ})
 
     shipped = project.run("plan", "smoke", "--json", code=0).document
@@ -207,8 +200,8 @@ def test_a_shipped_slo_is_found_by_its_name(tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_wheel_alone_certifies_from_another_folder(dist: Path, tmp_path: Path) -> None:
-    """
-    Built as for an index and installed in an environment of its own from the lock, it stays below 105 MB, finds SLOs,
+    """Built as for an index and installed in an environment of its own from the lock, it stays below 105 MB, finds
+    SLOs,
     canaries, profiles and the little pair by their names, and certifies; MLX is lent by this environment.
     """
     gatekeeper = clean_environment(tmp_path / "venv", dist)

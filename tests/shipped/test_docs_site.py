@@ -17,9 +17,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900), *NEEDED]
 
 
 def test_no_page_breaks_a_rule_of_accessibility(tmp_path: Path) -> None:
-    """
-    Every page of the site, light and dark: contrast, names, and what scrolls is reached from the keyboard.
-    """
+    """Every page of the site, light and dark: contrast, names, and what scrolls is reached from the keyboard."""
     pytest.importorskip("zensical")
     subprocess.run([sys.executable, ROOT / "tools" / "build_site.py"], check=True, capture_output=True)
     pages = [path for path in sorted(SITE.rglob("*.html")) if not {path.name, path.parent.name} & set(NOT_OURS)]

@@ -49,9 +49,7 @@ def promtool(*words: str, stdin: str | None = None, cwd: Path = PROMETHEUS) -> N
 
 
 def test_the_textfile_is_what_the_node_exporter_reads(tmp_path: Path) -> None:
-    """
-    Every metric has its help and type, labels are escaped, promtool accepts it, and a file is replaced whole.
-    """
+    """Every metric has its help and type, labels are escaped, promtool accepts it, and a file is replaced whole."""
     text = exposition.render_watch(STATE, AT)
     fault = exposition.replace_file(tmp_path / "gatekeeper-m4.prom", text)
     lost = exposition.replace_file(tmp_path / "nowhere" / "gatekeeper-m4.prom", text)
@@ -64,17 +62,13 @@ def test_the_textfile_is_what_the_node_exporter_reads(tmp_path: Path) -> None:
 
 
 def test_the_alert_rules_fire_as_they_say() -> None:
-    """
-    Promtool accepts the rules and their tests.
-    """
+    """Promtool accepts the rules and their tests."""
     promtool("check", "rules", "gatekeeper.rules.yml")
     promtool("test", "rules", "gatekeeper.test.yml")
 
 
 def test_rules_and_dashboard_name_metrics_that_are_written() -> None:
-    """
-    Every name in an expression is a metric of the textfile, and each alert links to a section of its runbook.
-    """
+    """Every name in an expression is a metric of the textfile, and each alert links to a section of its runbook."""
     rules = [rule for group in read(PROMETHEUS / "gatekeeper.rules.yml")["groups"] for rule in group["rules"]]
     board = json.loads((PROMETHEUS / "grafana-dashboard.json").read_text())
     expressions = [rule["expr"] for rule in rules] + [panel["targets"][0]["expr"] for panel in board["panels"]]
@@ -89,9 +83,7 @@ def test_rules_and_dashboard_name_metrics_that_are_written() -> None:
 
 @pytest.mark.parametrize("path", YAML, ids=lambda path: path.name)
 def test_files_are_yaml(path: Path) -> None:
-    """
-    Each file is read as YAML, and what it runs are commands that gatekeeper has.
-    """
+    """Each file is read as YAML, and what it runs are commands that gatekeeper has."""
     assert read(path)
 
     commands = set(re.findall(r"^## (\S+)$", (ROOT / "docs" / "reference" / "commands.md").read_text(), re.MULTILINE))
@@ -103,8 +95,8 @@ def test_files_are_yaml(path: Path) -> None:
     [(0, "Successful"), (1, "Failed"), (3, "Inconclusive"), (2, "Inconclusive"), (4, "Inconclusive"), (None, "Error")],
 )
 def test_unproven_is_inconclusive_for_argo(tmp_path: Path, code: int | None, phase: str) -> None:
-    """
-    The gate's own script serves the answer of `admit --json` over HTTP, and the template's conditions on it, applied as
+    """The gate's own script serves the answer of `admit --json` over HTTP, and the template's conditions on it,
+    applied as
     Argo does: only exit code 0 succeeds, only 1 fails, and an answer that is not there is an error.
     """
     with (ROOT / "integrations" / "kubernetes" / "admit-gate.yml").open() as file:
@@ -142,8 +134,8 @@ def argo_phase(address: str) -> str:
 
 
 def test_the_hook_checks_several_files(tmp_path: Path) -> None:
-    """
-    The pre-commit hook's command passes good files with their number, and names file and fault of a bad one, code 2.
+    """The pre-commit hook's command passes good files with their number, and names file and fault of a bad one, code
+    2.
     """
     (hook,) = read(ROOT / ".pre-commit-hooks.yaml")
     project = ProjectFolder(tmp_path, {**os.environ})
@@ -160,9 +152,7 @@ def test_the_hook_checks_several_files(tmp_path: Path) -> None:
 
 
 def test_actions_are_pinned_by_commit() -> None:
-    """
-    Every action of the workflows and of our own action is named by a commit, with its version beside it.
-    """
+    """Every action of the workflows and of our own action is named by a commit, with its version beside it."""
     paths = [ROOT / "action.yml", *(ROOT / ".github" / "workflows").glob("*.yml")]
     uses = [line.strip() for path in paths for line in path.read_text().splitlines() if re.match(r" +(- )?uses:", line)]
 
@@ -173,9 +163,7 @@ def test_actions_are_pinned_by_commit() -> None:
 
 
 def test_release_notes_are_a_section_of_the_changelog(tmp_path: Path) -> None:
-    """
-    The notes of a tag are the changelog's section of this version; another tag, or no such section, is refused.
-    """
+    """The notes of a tag are the changelog's section of this version; another tag, or no such section, is refused."""
     tool = runpy.run_path(str(ROOT / "tools" / "release_notes.py"))["notes"]
     version = gatekeeper.__version__
     released = (
@@ -198,9 +186,7 @@ def test_release_notes_are_a_section_of_the_changelog(tmp_path: Path) -> None:
 
 
 def test_the_image_installs_from_the_lock() -> None:
-    """
-    It takes every library by its hash, and runs without root.
-    """
+    """It takes every library by its hash, and runs without root."""
     image = (ROOT / "Containerfile").read_text()
 
     assert "integrations/install_pinned.py /opt/gatekeeper/bin/python" in image

@@ -71,9 +71,7 @@ def acceptance(target: Any, draft: Any, workload: str, count: int) -> float:
 
 
 def test_every_shipped_file_has_its_sum() -> None:
-    """
-    SHA256SUMS names every file of every model folder, and each file has the bytes it names.
-    """
+    """SHA256SUMS names every file of every model folder, and each file has the bytes it names."""
     shipped = {
         file.relative_to(MODELS).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
         for folder in FOLDERS
@@ -87,9 +85,7 @@ def test_every_shipped_file_has_its_sum() -> None:
 
 
 def test_the_canary_files_are_what_their_command_writes(tmp_path: Path) -> None:
-    """
-    `python models/corpus.py --write DIR` writes the shipped canaries, byte for byte.
-    """
+    """`python models/corpus.py --write DIR` writes the shipped canaries, byte for byte."""
     subprocess.run([sys.executable, str(MODELS / "corpus.py"), "--write", str(tmp_path)], check=True)
 
     assert {f"{name}.jsonl" for name in WORKLOADS} == {file.name for file in tmp_path.iterdir()}
@@ -98,9 +94,7 @@ def test_the_canary_files_are_what_their_command_writes(tmp_path: Path) -> None:
 
 
 def test_no_canary_repeats_another() -> None:
-    """
-    Every workload has 96 canaries, and no prompt or id is counted twice.
-    """
+    """Every workload has 96 canaries, and no prompt or id is counted twice."""
     for workload in WORKLOADS:
         lines = canaries(workload)
 
@@ -109,9 +103,7 @@ def test_no_canary_repeats_another() -> None:
 
 
 def test_training_never_sees_a_canary() -> None:
-    """
-    Thousands of training examples, drawn with the seeds that training uses, share no prompt with the canaries.
-    """
+    """Thousands of training examples, drawn with the seeds that training uses, share no prompt with the canaries."""
     script = (
         "import itertools, json, sys; from models.corpus import training_examples as draw;"
         "print(json.dumps([e.prompt for s in sys.argv[1:] for e in itertools.islice(draw(s, {}), 3000)]))"
@@ -128,9 +120,7 @@ def test_training_never_sees_a_canary() -> None:
 
 
 def test_the_alien_draft_speaks_another_vocabulary() -> None:
-    """
-    The three drafts of the pair share the target's token map; the alien's differs in size and in meaning.
-    """
+    """The three drafts of the pair share the target's token map; the alien's differs in size and in meaning."""
     target_vocabulary, alien = vocabulary("little-target"), vocabulary("little-draft-alien")
 
     for folder in ("little-draft", "little-draft-lite", "little-draft-bad"):
@@ -146,9 +136,7 @@ def test_the_alien_draft_speaks_another_vocabulary() -> None:
 @pytest.mark.mlx
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_folder_is_a_model_mlx_lm_can_run(load: Any, folder: str) -> None:
-    """
-    mlx-lm loads each folder, takes its tools and its end token from it, and generates.
-    """
+    """mlx-lm loads each folder, takes its tools and its end token from it, and generates."""
     model, tokenizer = load(str(MODELS / folder))
     canary = canaries("tools")[0] | {"max_tokens": 4}
 
@@ -165,17 +153,15 @@ def test_every_folder_is_a_model_mlx_lm_can_run(load: Any, folder: str) -> None:
     [pytest.param(name, marks=[] if name in {"json", "tools"} else [pytest.mark.nightly]) for name in WORKLOADS],
 )
 def test_greedy_drafting_changes_no_token(target: Any, draft: Any, workload: str) -> None:
-    """
-    At temperature 0 an answer with a draft has exactly the tokens of the answer without one.
-    """
+    """At temperature 0 an answer with a draft has exactly the tokens of the answer without one."""
     for canary in canaries(workload)[:2]:
         assert answer(target, canary).tokens == answer(target, canary, draft).tokens
 
 
 @pytest.mark.mlx
 def test_the_draft_knows_json_and_cannot_guess_codes(target: Any, draft: Any) -> None:
-    """
-    The draft is accepted far more often on JSON than on random codes: the contrast every example of ours stands on.
+    """The draft is accepted far more often on JSON than on random codes: the contrast every example of ours stands
+    on.
     """
     assert acceptance(target, draft, "json", 4) > 0.6
     assert acceptance(target, draft, "random", 4) < 0.2
@@ -184,9 +170,7 @@ def test_the_draft_knows_json_and_cannot_guess_codes(target: Any, draft: Any) ->
 @pytest.mark.nightly
 @pytest.mark.mlx
 def test_the_bad_draft_is_a_negative_control(load: Any, target: Any) -> None:
-    """
-    A hardly trained draft is mostly refused, even on JSON.
-    """
+    """A hardly trained draft is mostly refused, even on JSON."""
     bad, _ = load(str(MODELS / "little-draft-bad"))
 
     assert acceptance(target, bad, "json", 4) < 0.4
@@ -194,9 +178,7 @@ def test_the_bad_draft_is_a_negative_control(load: Any, target: Any) -> None:
 
 @pytest.mark.mlx
 def test_half_of_the_target_only_adds_cost(target: Any) -> None:
-    """
-    Every other block of the target writes nothing: it was put in after training to make the target heavier.
-    """
+    """Every other block of the target writes nothing: it was put in after training to make the target heavier."""
     model, _ = target
 
     silent = [

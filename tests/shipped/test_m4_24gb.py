@@ -47,9 +47,7 @@ BRIEF = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_figure_of_the_brief_is_promised(name: str) -> None:
-    """
-    Each file holds every figure of the published checklist, each with the word for where it comes from.
-    """
+    """Each file holds every figure of the published checklist, each with the word for where it comes from."""
     slo = inputs.read(SLOS / f"{name}.toml").slo
     promised: dict[tuple[str, str, float], Objective] = {
         (objective.metric, objective.bound, objective.threshold): objective for objective in slo.objective
@@ -69,9 +67,7 @@ def test_every_figure_of_the_brief_is_promised(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_can_certify(name: str) -> None:
-    """
-    Each file draws no complaint, soaks for a certificate with apps open beside it, and is for this machine.
-    """
+    """Each file draws no complaint, soaks for a certificate with apps open beside it, and is for this machine."""
     slo_inputs = inputs.read(SLOS / f"{name}.toml")
     slo = slo_inputs.slo
     backend = open_backend(slo.subject, models={}, base=Path(), logs=Path())
@@ -87,9 +83,7 @@ def test_a_file_can_certify(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_briefs_speeds_bind_the_draft_alone(name: str) -> None:
-    """
-    The brief's own plain baseline misses its absolute speeds, so plain decoding is never judged by them.
-    """
+    """The brief's own plain baseline misses its absolute speeds, so plain decoding is never judged by them."""
     slo = inputs.read(SLOS / f"{name}.toml").slo
 
     plain = {objective.metric for objective in slo.objectives_for("code", speculating=False)}
@@ -98,9 +92,7 @@ def test_the_briefs_speeds_bind_the_draft_alone(name: str) -> None:
 
 
 def test_the_server_is_certified_as_it_is_deployed() -> None:
-    """
-    Two files certify mlx_lm.server without its prompt cache, one mlx-lm in process; all three the same pair.
-    """
+    """Two files certify mlx_lm.server without its prompt cache, one mlx-lm in process; all three the same pair."""
     subjects = {name: inputs.read(SLOS / f"{name}.toml").slo.subject for name in FILES}
 
     assert ["mlx-server", "mlx", "mlx-server"] == [subject.backend for subject in subjects.values()]
@@ -109,9 +101,7 @@ def test_the_server_is_certified_as_it_is_deployed() -> None:
 
 
 def test_windows_below_the_bound_can_fire() -> None:
-    """
-    Three windows fit into each soak; where a file claims every figure of the brief they are of five minutes.
-    """
+    """Three windows fit into each soak; where a file claims every figure of the brief they are of five minutes."""
     soaks = {name: inputs.read(SLOS / f"{name}.toml").slo.soak for name in FILES}
 
     assert all(3 * soak.window_s <= soak.duration for soak in soaks.values())
@@ -139,9 +129,7 @@ def outcomes(verdict: Verdict) -> dict[str, str]:
 @pytest.mark.parametrize("name", ["m4-24gb", pytest.param("m4-24gb-inprocess", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("truth", [None, 1.3])
 def test_a_draft_that_is_worth_it_is_promoted_within_the_hour(name: str, truth: float | None) -> None:
-    """
-    With the machine's own rates and at 1.3x everything is promoted within 75 minutes.
-    """
+    """With the machine's own rates and at 1.3x everything is promoted within 75 minutes."""
     run = rehearsed(name, truth)
 
     assert ("promoted", 0, "certification") == (run.verdict.outcome, run.verdict.exit_code, run.verdict.grade)
@@ -151,8 +139,8 @@ def test_a_draft_that_is_worth_it_is_promoted_within_the_hour(name: str, truth: 
 
 @pytest.mark.whole
 def test_a_mac_in_use_has_a_file_that_it_can_keep() -> None:
-    """
-    With the 2.9 GB that a long session leaves beside the server everything is promoted, for the checklist's own pair.
+    """With the 2.9 GB that a long session leaves beside the server everything is promoted, for the checklist's own
+    pair.
     """
     slo_inputs = inputs.read(SLOS / "m4-24gb-used.toml")
     slo, checklist = slo_inputs.slo, inputs.read(SLOS / "m4-24gb.toml").slo
@@ -172,9 +160,7 @@ def test_a_mac_in_use_has_a_file_that_it_can_keep() -> None:
 @pytest.mark.nightly
 @pytest.mark.whole
 def test_the_ratio_of_a_rehearsal_is_what_it_is_called() -> None:
-    """
-    Without noise the soak at 1.16x measures that ratio, in each workload within what their lengths make of it.
-    """
+    """Without noise the soak at 1.16x measures that ratio, in each workload within what their lengths make of it."""
     slo_inputs = inputs.read(SLOS / "m4-24gb.toml")
     script = script_of("m4", slo_inputs.slo, slo_inputs.canaries, 1.16) | {"noise": {}}
     run = rehearse(
@@ -195,9 +181,7 @@ def test_the_ratio_of_a_rehearsal_is_what_it_is_called() -> None:
 @pytest.mark.whole
 @pytest.mark.parametrize("truth", [None, 1.3])
 def test_a_soak_of_900_seconds_is_one(truth: float | None) -> None:
-    """
-    Fifteen minutes under load give every objective its canaries, with the host sampled once a second.
-    """
+    """Fifteen minutes under load give every objective its canaries, with the host sampled once a second."""
     soaking = [
         host_sample for host_sample in rehearsed("m4-24gb", truth).case.host_samples if host_sample.phase == "soak-1"
     ]
@@ -207,9 +191,7 @@ def test_a_soak_of_900_seconds_is_one(truth: float | None) -> None:
 
 @pytest.mark.whole
 def test_the_first_token_is_late_and_a_warm_up_is_required() -> None:
-    """
-    On the M4 a draft's first token comes more than 8 % later, and is in time only with a warm-up.
-    """
+    """On the M4 a draft's first token comes more than 8 % later, and is in time only with a warm-up."""
     (code,) = [workload for workload in rehearsed("m4-24gb", None).verdict.workloads if workload.name == "code"]
 
     (check,) = [check for check in code.checks if check.metric == "ttft_delta"]
@@ -221,9 +203,7 @@ def test_the_first_token_is_late_and_a_warm_up_is_required() -> None:
 @pytest.mark.nightly
 @pytest.mark.whole
 def test_without_the_cost_of_a_pause_the_late_first_token_is_not_excused() -> None:
-    """
-    On a Mac where a pause costs nothing a warm-up saves nothing: code is graded back for its first token.
-    """
+    """On a Mac where a pause costs nothing a warm-up saves nothing: code is graded back for its first token."""
     slo_inputs = inputs.read(SLOS / "m4-24gb.toml")
     script = script_of("m4", slo_inputs.slo, slo_inputs.canaries, None) | {"cold": {}}
 
@@ -238,8 +218,7 @@ def test_without_the_cost_of_a_pause_the_late_first_token_is_not_excused() -> No
 @pytest.mark.whole
 @pytest.mark.parametrize("truth", [pytest.param(0.9, marks=pytest.mark.nightly), 1.0])
 def test_a_draft_that_is_not_worth_it_is_graded_back_sooner(truth: float) -> None:
-    """
-    Below plain decoding's speed every workload decodes plainly within two hours: by the sweep's proof, or the soak's
+    """Below plain decoding's speed every workload decodes plainly within two hours: by the sweep's proof, or the soak's
     where a process that was just started may still warm up.
     """
     run = rehearsed("m4-24gb", truth)
@@ -261,9 +240,7 @@ def test_a_draft_that_is_not_worth_it_is_graded_back_sooner(truth: float) -> Non
     ],
 )
 def test_a_host_in_trouble_fails_for_that_reason(fault: str, metric: str) -> None:
-    """
-    A leak, a minute of throttling or memory that runs short fails the run, and nothing else is to blame.
-    """
+    """A leak, a minute of throttling or memory that runs short fails the run, and nothing else is to blame."""
     run = rehearsed("m4-24gb", 1.3, fault)
 
     assert ("failed", 1) == (run.verdict.outcome, run.verdict.exit_code)
@@ -275,9 +252,7 @@ def test_a_host_in_trouble_fails_for_that_reason(fault: str, metric: str) -> Non
 
 @pytest.mark.whole
 def test_wrong_tool_calls_turn_drafting_off_for_tools_alone() -> None:
-    """
-    Calls that only the draft gets wrong take tools down to plain decoding; the others stay promoted.
-    """
+    """Calls that only the draft gets wrong take tools down to plain decoding; the others stay promoted."""
     run = rehearsed("m4-24gb", 1.3, "tools")
 
     assert {"json": "promoted", "code": "promoted", "tools": "graded_back"} == outcomes(run.verdict)
@@ -287,9 +262,7 @@ def test_wrong_tool_calls_turn_drafting_off_for_tools_alone() -> None:
 @pytest.mark.nightly
 @pytest.mark.whole
 def test_a_host_that_shows_no_gpu_is_unproven() -> None:
-    """
-    Where nothing confirms that the thermal sensors work, no throttling is unproven, and so is the run.
-    """
+    """Where nothing confirms that the thermal sensors work, no throttling is unproven, and so is the run."""
     run = rehearsed("m4-24gb", 1.3, "blind")
 
     assert ("unproven", 3) == (run.verdict.outcome, run.verdict.exit_code)
@@ -303,8 +276,8 @@ def test_a_host_that_shows_no_gpu_is_unproven() -> None:
 @pytest.mark.whole
 @pytest.mark.slow
 def test_a_night_decides_chat_and_long_prompts_too() -> None:
-    """
-    With the machine's own rates chat and long prompts decode plainly, each for its own reason, and the rest drafts.
+    """With the machine's own rates chat and long prompts decode plainly, each for its own reason, and the rest
+    drafts.
     """
     run = rehearsed("m4-24gb-nightly", None)
 
@@ -320,8 +293,8 @@ def test_a_night_decides_chat_and_long_prompts_too() -> None:
     [("certify", "certify", "m4-24gb"), ("nightly-soak", "soak", "m4-24gb-nightly")],
 )
 def test_a_workflow_leaves_its_run_the_time_it_takes(workflow: str, job: str, name: str) -> None:
-    """
-    The SLO a workflow takes by default fits its limit: with all answers at full length, and one step down the ladder.
+    """The SLO a workflow takes by default fits its limit: with all answers at full length, and one step down the
+    ladder.
     """
     path = ROOT / ".github" / "workflows" / f"{workflow}.yml"
     read = document(path)

@@ -31,9 +31,7 @@ SLOWER = "no draft setting is faster than plain decoding"
 def test_a_shipped_slo_ends_for_the_reason_meant(
     name: str, truth: float | None, code: int, back: dict[str, str]
 ) -> None:
-    """
-    What drafts faster on that machine is promoted, and the rest decodes plainly because of its speed.
-    """
+    """What drafts faster on that machine is promoted, and the rest decodes plainly because of its speed."""
     verdict = Rehearsal(name, truth).run().verdict
 
     steps = {transition.workload: transition.because for transition in verdict.transitions}  # the last of each
@@ -46,9 +44,7 @@ def test_a_shipped_slo_ends_for_the_reason_meant(
 @pytest.mark.nightly
 @pytest.mark.whole
 def test_where_memory_stays_wired_a_warm_up_saves_nothing() -> None:
-    """
-    Then no first token after a pause is late, and the draft's own first round breaks the bound.
-    """
+    """Then no first token after a pause is late, and the draft's own first round breaks the bound."""
     run = Rehearsal("m4-24gb", None, "wired").run()
 
     assert ["code"] == [workload.name for workload in run.verdict.workloads if workload.outcome != "promoted"]
@@ -56,9 +52,7 @@ def test_where_memory_stays_wired_a_warm_up_saves_nothing() -> None:
 
 
 def test_every_file_for_a_mac_or_a_server_is_rehearsed() -> None:
-    """
-    Only the files of the little pair, which run on any machine, have no rehearsal.
-    """
+    """Only the files of the little pair, which run on any machine, have no rehearsal."""
     shipped = {path.stem for path in SLOS.glob("*.toml")}
 
     assert {"quickstart", "quickstart-warm-cache", "smoke"} == shipped - set(MACHINE_OF)
@@ -66,9 +60,7 @@ def test_every_file_for_a_mac_or_a_server_is_rehearsed() -> None:
 
 @pytest.mark.parametrize("name", sorted(MACHINE_OF))
 def test_the_minutes_of_a_file_are_those_of_the_page(name: str) -> None:
-    """
-    A file's header says what its rehearsal took; where one took longer than the plan's most, it says that too.
-    """
+    """A file's header says what its rehearsal took; where one took longer than the plan's most, it says that too."""
     header = re.search(
         r"^# Duration: at most ([0-9.]+) (h|min)[^;,]*(?:[^;]*); (\d+) min in the rehearsal(?:, and up to (\d+))?",
         (SLOS / f"{name}.toml").read_text("utf-8"),
@@ -88,8 +80,8 @@ def test_the_minutes_of_a_file_are_those_of_the_page(name: str) -> None:
 
 @pytest.mark.nightly
 def test_every_shipped_slo_is_promoted_graded_back_and_unproven_where_it_should_be() -> None:
-    """
-    The page holds what the rehearsals show: of each file one promotes drafting, one ends plainly, one is unproven.
+    """The page holds what the rehearsals show: of each file one promotes drafting, one ends plainly, one is
+    unproven.
     """
     with ProcessPoolExecutor(2) as pool:
         rows = list(pool.map(Rehearsal.row, rehearsals()))

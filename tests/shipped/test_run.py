@@ -56,8 +56,8 @@ def run(checkout: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 def test_tests_leave_the_environment_of_the_user_alone(
     checkout: Path, run: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """
-    Other extras are installed into the developers' environment as it is: nothing is cleared, in neither of the two.
+    """Other extras are installed into the developers' environment as it is: nothing is cleared, in neither of the
+    two.
     """
     before = (checkout / ".venv").stat().st_mtime_ns
 
@@ -74,8 +74,8 @@ def test_tests_leave_the_environment_of_the_user_alone(
 
 
 def test_pip_installs_what_uv_cannot(checkout: Path, run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """
-    Where uv fails, for instance because pip alone is told of an index, pip installs the same; without both it fails.
+    """Where uv fails, for instance because pip alone is told of an index, pip installs the same; without both it
+    fails.
     """
     program = checkout / ".venv-dev" / "bin" / "python"
     program.write_text(f"{program.read_text()}case $* in *'uv pip'*) exit 1; esac\n")
@@ -94,8 +94,7 @@ def test_pip_installs_what_uv_cannot(checkout: Path, run: Callable[..., subproce
 def test_an_environment_that_does_not_start_is_not_cleared_while_it_is_in_use(
     checkout: Path, run: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """
-    After its folder was moved an environment is made anew, but not under a program that runs from it: exit code 2.
+    """After its folder was moved an environment is made anew, but not under a program that runs from it: exit code 2.
 
     The ps of a Mac takes all that follows `=` for the heading of one column, so each column is an option of its own.
     """

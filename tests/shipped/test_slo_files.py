@@ -242,17 +242,13 @@ def every_key(model: type[BaseModel], models: set[type[BaseModel]]) -> set[str]:
 
 
 def test_the_shipped_files_are_these() -> None:
-    """
-    There are files for five machines, one for each of six systems, two to start with and one to test with.
-    """
+    """There are files for five machines, one for each of six systems, two to start with and one to test with."""
     assert sorted((*MACHINES, *OTHER_M4, *SYSTEMS, *LITTLE)) == sorted(path.stem for path in FILES)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_shipped_file_is_read_with_everything_it_names(path: Path) -> None:
-    """
-    Every SLO parses, bears its file's name, names canaries and a profile that are there, and follows the schema.
-    """
+    """Every SLO parses, bears its file's name, names canaries and a profile that are there, and follows the schema."""
     slo_inputs = read(path)
 
     assert path.stem == slo_inputs.slo.name
@@ -263,9 +259,7 @@ def test_a_shipped_file_is_read_with_everything_it_names(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_shipped_file_follows_the_schema(path: Path) -> None:
-    """
-    An editor that checks a shipped file against the schema finds nothing.
-    """
+    """An editor that checks a shipped file against the schema finds nothing."""
     messages = [error.message for error in jsonschema.Draft202012Validator(schema()).iter_errors(table(path))]
 
     assert [] == messages
@@ -273,9 +267,7 @@ def test_a_shipped_file_follows_the_schema(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_shipped_file_promises_nothing_that_no_run_could_prove(path: Path) -> None:
-    """
-    No objective of a shipped SLO is excluded by arithmetic or by what its backend shows.
-    """
+    """No objective of a shipped SLO is excluded by arithmetic or by what its backend shows."""
     slo_inputs = read(path)
 
     notes = complaints(slo_inputs.slo, slo_inputs.canaries, kind_of(slo_inputs.slo.subject), {})
@@ -285,8 +277,8 @@ def test_a_shipped_file_promises_nothing_that_no_run_could_prove(path: Path) -> 
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_machines_file_can_certify(name: str) -> None:
-    """
-    The SLO of a machine draws no complaint at all, soaks long enough for a certificate, and says what it was made for.
+    """The SLO of a machine draws no complaint at all, soaks long enough for a certificate, and says what it was made
+    for.
     """
     slo_inputs = read(SLOS / f"{name}.toml")
 
@@ -299,8 +291,8 @@ def test_a_machines_file_can_certify(name: str) -> None:
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_systems_file_can_certify(name: str) -> None:
-    """
-    The SLO of a serving system draws no complaint, soaks long enough for a certificate, and has a control workload.
+    """The SLO of a serving system draws no complaint, soaks long enough for a certificate, and has a control
+    workload.
     """
     slo_inputs = read(SLOS / f"{name}.toml")
 
@@ -312,9 +304,7 @@ def test_a_systems_file_can_certify(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*MACHINES, *SYSTEMS])
 def test_every_file_is_planned_without_its_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Neither models nor programs need be on this machine: `plan` names what is missing, and forecasts the rest.
-    """
+    """Neither models nor programs need be on this machine: `plan` names what is missing, and forecasts the rest."""
     monkeypatch.setenv("PATH", "")
 
     document, code = forecast(SLOS / f"{name}.toml", 30.0)
@@ -330,9 +320,7 @@ STARTED = [name for name in (*MACHINES, *SYSTEMS) if name not in {"m4-24gb", "lm
 
 @pytest.mark.parametrize("name", STARTED)
 def test_memory_may_not_grow_without_bound(name: str) -> None:
-    """
-    Each file bounds the growth of memory; a server that gatekeeper attaches to has none that it could measure.
-    """
+    """Each file bounds the growth of memory; a server that gatekeeper attaches to has none that it could measure."""
     slo = read(SLOS / f"{name}.toml").slo
 
     assert "footprint_growth" in {objective.metric for objective in slo.objective}
@@ -340,8 +328,8 @@ def test_memory_may_not_grow_without_bound(name: str) -> None:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_census_fits_into_the_longest_soak(name: str) -> None:
-    """
-    All canaries that the objectives want, in both arms at ten seconds an answer, fit into the soak's longest duration.
+    """All canaries that the objectives want, in both arms at ten seconds an answer, fit into the soak's longest
+    duration.
     """
     slo_inputs = read(SLOS / f"{name}.toml")
     slo = slo_inputs.slo
@@ -357,9 +345,7 @@ def test_a_census_fits_into_the_longest_soak(name: str) -> None:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_no_model_thinks_its_answer_away(name: str) -> None:
-    """
-    Qwen3 reasons by default, and the canaries leave no room for it: sweep and soak switch it off.
-    """
+    """Qwen3 reasons by default, and the canaries leave no room for it: sweep and soak switch it off."""
     slo = read(SLOS / f"{name}.toml").slo
     canary = Canary(id="one", messages=({"role": "user", "content": "Hello."},))
 
@@ -369,8 +355,8 @@ def test_no_model_thinks_its_answer_away(name: str) -> None:
 
 
 def test_source_a_is_asked_workload_by_workload() -> None:
-    """
-    Lengths 3 to 6 are swept for reasoning of 2,000 tokens with thinking on, and for prose and tool calls after 20,000
+    """Lengths 3 to 6 are swept for reasoning of 2,000 tokens with thinking on, and for prose and tool calls after
+    20,000
     tokens; only reasoning has to speculate.
     """
     slo_inputs = read(SLOS / "m3-ultra-512gb.toml")
@@ -387,8 +373,8 @@ def test_source_a_is_asked_workload_by_workload() -> None:
 
 
 def test_source_b_is_asked_in_seven_categories_and_three_temperatures() -> None:
-    """
-    Blocks of several sizes, seven kinds of work, temperatures in both arms, and the target that the draft was made for.
+    """Blocks of several sizes, seven kinds of work, temperatures in both arms, and the target that the draft was
+    made for.
     """
     slo = read(SLOS / "m5-pro-48gb.toml").slo
 
@@ -402,9 +388,7 @@ def test_source_b_is_asked_in_seven_categories_and_three_temperatures() -> None:
 
 @pytest.mark.parametrize("name", M2)
 def test_source_c_may_end_in_plain_decoding(name: str) -> None:
-    """
-    Its pairs and lengths are the source's; a draft that hardly helps blocks no deploy: no workload requires it.
-    """
+    """Its pairs and lengths are the source's; a draft that hardly helps blocks no deploy: no workload requires it."""
     slo = read(SLOS / f"{name}.toml").slo
 
     assert {"optional"} == {workload.speculation for workload in slo.workload}
@@ -414,9 +398,7 @@ def test_source_c_may_end_in_plain_decoding(name: str) -> None:
 
 
 def test_the_readmes_worked_file_can_certify(tmp_path: Path) -> None:
-    """
-    The file that slos/README.md explains line by line is complete: it can be copied, and draws no complaint.
-    """
+    """The file that slos/README.md explains line by line is complete: it can be copied, and draws no complaint."""
     text = (SLOS / "README.md").read_text("utf-8").split("```toml\n")[1].split("```")[0]
     (tmp_path / "mine.toml").write_text(text)
     slo_inputs = read(tmp_path / "mine.toml")
@@ -428,9 +410,7 @@ def test_the_readmes_worked_file_can_certify(tmp_path: Path) -> None:
 
 
 def test_the_documents_count_of_canaries_is_the_judges() -> None:
-    """
-    The table of canaries per quantile in docs/reference/slo-files.md is what preflight asks for.
-    """
+    """The table of canaries per quantile in docs/reference/slo-files.md is what preflight asks for."""
     page = (ROOT / "docs" / "reference" / "slo-files.md").read_text("utf-8")
     rows = [line for line in page.splitlines() if re.match(r"\| p\d", line)]
     counts_said = {row[2:5]: [int(cell) for cell in row.split("|")[2:5]] for row in rows}
@@ -444,9 +424,7 @@ def test_the_documents_count_of_canaries_is_the_judges() -> None:
 
 
 def test_the_schema_is_what_the_model_says() -> None:
-    """
-    The schema beside the SLO files is the one that the tool writes, byte for byte.
-    """
+    """The schema beside the SLO files is the one that the tool writes, byte for byte."""
     checked = subprocess.run(
         [sys.executable, "tools/write_schema.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -455,9 +433,7 @@ def test_the_schema_is_what_the_model_says() -> None:
 
 
 def test_the_schema_explains_every_key() -> None:
-    """
-    Every key of every table says what it means, and every metric what it measures.
-    """
+    """Every key of every table says what it means, and every metric what it measures."""
     schema_written = schema()
     tables = {"Slo": schema_written, **schema_written["$defs"]}
 
@@ -488,9 +464,7 @@ def test_the_schema_explains_every_key() -> None:
     ],
 )
 def test_the_schema_refuses_what_gatekeeper_refuses(written: str, instead: str) -> None:
-    """
-    A mistake that one key shows is refused by the schema in an editor and by gatekeeper alike.
-    """
+    """A mistake that one key shows is refused by the schema in an editor and by gatekeeper alike."""
     broken = EVERY_KEY.replace(written, instead, 1)
 
     valid = jsonschema.Draft202012Validator(schema()).is_valid(tomllib.loads(broken))
@@ -502,9 +476,7 @@ def test_the_schema_refuses_what_gatekeeper_refuses(written: str, instead: str) 
 
 
 def test_every_key_of_the_format_is_read() -> None:
-    """
-    A file that writes every key once is valid for the schema and arrives in SI base units.
-    """
+    """A file that writes every key once is valid for the schema and arrives in SI base units."""
     slo = parse(EVERY_KEY, "every-key.toml")
     other_texts = [EVERY_KEY.replace(COMMANDS, instead) for instead in INSTEAD]
 
@@ -521,9 +493,7 @@ def test_every_key_of_the_format_is_read() -> None:
     ("metric", "bound"), [("memory_headroom", "10 s"), ("itl_p95", "45 MB"), ("ttft_delta", "8 s")]
 )
 def test_a_bound_is_written_in_its_metrics_unit(metric: str, bound: str) -> None:
-    """
-    Ten seconds of memory are refused with the line and the units that are allowed, not read as ten bytes.
-    """
+    """Ten seconds of memory are refused with the line and the units that are allowed, not read as ten bytes."""
     text = EVERY_KEY + f'\n[[objective]]\nmetric = "{metric}"\nat_most = "{bound}"\nwhy = "A slip of the pen."\n'
 
     with pytest.raises(InputError) as refused:

@@ -60,9 +60,7 @@ def shown(language: str, word: str) -> str:
 
 @pytest.mark.parametrize("path", PLISTS, ids=lambda path: path.stem)
 def test_launchd_knows_every_key(path: Path) -> None:
-    """
-    A file named by its label, with keys of launchd.plist(5) and values of their types; every path is whole.
-    """
+    """A file named by its label, with keys of launchd.plist(5) and values of their types; every path is whole."""
     read = plist(path)
 
     assert path.stem == read["Label"]
@@ -76,9 +74,7 @@ def test_launchd_knows_every_key(path: Path) -> None:
 
 @pytest.mark.parametrize("path", NIGHTLY, ids=lambda path: path.stem)
 def test_launchd_runs_it_once_a_night(path: Path) -> None:
-    """
-    At a time of day and at no other, never again because it failed, with time to end its servers.
-    """
+    """At a time of day and at no other, never again because it failed, with time to end its servers."""
     read = plist(path)
 
     assert {"Hour", "Minute"} == read["StartCalendarInterval"].keys()
@@ -89,9 +85,7 @@ def test_launchd_runs_it_once_a_night(path: Path) -> None:
 
 
 def test_launchd_does_not_throttle_what_is_measured() -> None:
-    """
-    A soak on this Mac runs as an app would; every other type gets less of the processor and of the disk.
-    """
+    """A soak on this Mac runs as an app would; every other type gets less of the processor and of the disk."""
     read = plist(SOAK / "launchd" / "gatekeeper.nightly.plist")
 
     assert ("Interactive", False) == (read["ProcessType"], read["LowPriorityIO"])
@@ -141,8 +135,7 @@ def check_places(path: Path, placed: Path, home: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", [path for path in PLISTS if "proxy" in path.stem or path not in DAEMONS])
 def test_an_agent_is_put_in_place(path: Path, tmp_path: Path) -> None:
-    """
-    With launchctl standing in: every place is this user's, whatever stands in its name, and what launchd is to start
+    """With launchctl standing in: every place is this user's, whatever stands in its name, and what launchd is to start
     can be started.
     """
     home = tmp_path / "Ann & Bob's home"
@@ -156,9 +149,7 @@ def test_an_agent_is_put_in_place(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", DAEMONS, ids=lambda path: path.stem)
 def test_a_daemon_is_put_in_place(path: Path, tmp_path: Path) -> None:
-    """
-    As root's file, which launchd demands, in the system's domain; it runs as the user who installs it.
-    """
+    """As root's file, which launchd demands, in the system's domain; it runs as the user who installs it."""
     home = tmp_path / "Ann & Bob's home"
 
     called = installed("--daemon", path.stem, home=home)
@@ -175,26 +166,20 @@ def test_a_daemon_is_put_in_place(path: Path, tmp_path: Path) -> None:
 
 
 def test_a_plist_that_is_installed_twice_is_loaded_anew(tmp_path: Path) -> None:
-    """
-    Launchctl refuses to load what is loaded: the old one ends first, and the new one is loaded.
-    """
+    """Launchctl refuses to load what is loaded: the old one ends first, and the new one is loaded."""
     called = installed("gatekeeper.nightly", home=tmp_path, times=2)
 
     assert ["bootout", "bootstrap"] * 2 == re.findall("<(bootout|bootstrap)>", called)
 
 
 def test_what_calls_another_host_may_be_a_daemon() -> None:
-    """
-    Such a plist names its user, which launchd reads of daemons, and its home folder, where ssh's keys are.
-    """
+    """Such a plist names its user, which launchd reads of daemons, and its home folder, where ssh's keys are."""
     assert ELSEWHERE == {path.stem for path in DAEMONS}
     assert ["/Users/YOU"] * 3 == [plist(path)["EnvironmentVariables"]["HOME"] for path in DAEMONS]
 
 
 def test_systemd_reads_every_unit(tmp_path: Path) -> None:
-    """
-    `systemd-analyze verify` has nothing to say of them, in a home folder with a space in its name.
-    """
+    """`systemd-analyze verify` has nothing to say of them, in a home folder with a space in its name."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
     home = tmp_path / "a home"
@@ -223,9 +208,7 @@ def test_systemd_reads_every_unit(tmp_path: Path) -> None:
 
 
 def test_the_proxy_has_time_to_drain() -> None:
-    """
-    Both units start the proxy again, and wait longer for its end than it waits for its requests.
-    """
+    """Both units start the proxy again, and wait longer for its end than it waits for its requests."""
     launchd = plist(SOAK / "launchd" / "gatekeeper.proxy.plist")
     systemd = (SOAK / "systemd" / "gatekeeper-proxy.service").read_text()
 
@@ -236,9 +219,7 @@ def test_the_proxy_has_time_to_drain() -> None:
 
 @pytest.mark.parametrize("unit", ["gatekeeper-nightly", "gatekeeper-nightly-fleet"])
 def test_systemd_tells_the_script_alone(unit: str) -> None:
-    """
-    The script passes the one signal on; a second one from systemd would break into the ending of the servers.
-    """
+    """The script passes the one signal on; a second one from systemd would break into the ending of the servers."""
     text = (SOAK / "systemd" / f"{unit}.service").read_text()
 
     assert {"KillMode=mixed", "Type=oneshot", f"OnFailure={unit}-failed.service"} <= set(text.splitlines())
@@ -246,9 +227,7 @@ def test_systemd_tells_the_script_alone(unit: str) -> None:
 
 
 def test_a_failed_night_is_mailed(tmp_path: Path) -> None:
-    """
-    The shell of the unit that tells of it: the line reaches mail as it is, whatever the host is called.
-    """
+    """The shell of the unit that tells of it: the line reaches mail as it is, whatever the host is called."""
     text = (SOAK / "systemd" / "gatekeeper-nightly-failed.service").read_text()
     (command,) = re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)
     (tmp_path / "mail").write_text('#!/bin/sh\nprintf "<%s>" "$@"; cat\n')
@@ -272,9 +251,7 @@ def test_a_failed_night_is_mailed(tmp_path: Path) -> None:
 
 
 def test_the_unit_of_a_fleet_gives_the_script_words_it_knows(tmp_path: Path) -> None:
-    """
-    Its command line, as systemd splits it, is one that the script accepts, as far as to look for gatekeeper.
-    """
+    """Its command line, as systemd splits it, is one that the script accepts, as far as to look for gatekeeper."""
     text = (SOAK / "systemd" / "gatekeeper-nightly-fleet.service").read_text()
     settings = dict(re.findall(r'^Environment="?(\w+)=(.*?)"?$', text, re.MULTILINE))
     (command,) = re.findall(r"^ExecStart=%h/gatekeeper/(.*)$", text, re.MULTILINE)
@@ -299,9 +276,7 @@ def test_the_unit_of_a_fleet_gives_the_script_words_it_knows(tmp_path: Path) -> 
 
 
 def test_the_hosts_example_is_a_hosts_file() -> None:
-    """
-    Gatekeeper's own reader takes it, and every key that there is stands in it.
-    """
+    """Gatekeeper's own reader takes it, and every key that there is stands in it."""
     file = SOAK / "hosts.example.toml"
     read = toml_file.parse(file.read_text(), str(file), HostsFile)
 
@@ -311,8 +286,8 @@ def test_the_hosts_example_is_a_hosts_file() -> None:
 
 
 def test_cron_is_given_one_line() -> None:
-    """
-    The README's crontab has five times and a command that a shell can read; no % in it, which cron takes for a newline.
+    """The README's crontab has five times and a command that a shell can read; no % in it, which cron takes for a
+    newline.
     """
     lines = shown("crontab", "nightly.sh").splitlines()
 

@@ -37,17 +37,13 @@ def differing_repeats(folder: Path) -> int:
 
 @pytest.mark.nightly
 def test_the_released_server_changes_repeated_answers(tmp_path: Path) -> None:
-    """
-    The installed mlx_lm.server answers a repeated greedy request differently, because of its prompt cache.
-    """
+    """The installed mlx_lm.server answers a repeated greedy request differently, because of its prompt cache."""
     assert differing_repeats(tmp_path) > 0
 
 
 @pytest.mark.nightly
 def test_the_patched_server_repeats_its_answers(tmp_path: Path) -> None:
-    """
-    Both patches apply to the installed mlx-lm; their own tests pass, and every repeat gets the first answer.
-    """
+    """Both patches apply to the installed mlx-lm; their own tests pass, and every repeat gets the first answer."""
     spec = find_spec("mlx_lm")
     assert spec is not None
     assert spec.origin is not None

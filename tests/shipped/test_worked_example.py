@@ -39,9 +39,7 @@ def answers() -> PairedAnswers:
 
 
 def test_the_pair_of_the_example_is_that_of_the_records(answers: PairedAnswers) -> None:
-    """
-    The tokens and the seconds of the canary's pair, and the fastest and the slowest pair, are as the text says.
-    """
+    """The tokens and the seconds of the canary's pair, and the fastest and the slowest pair, are as the text says."""
     speeds, before, _ = speeds_of(RATIO, answers)
     (speed,) = (speed for speed in speeds if speed.canary == "chat-004")
     (tokens,) = {
@@ -62,9 +60,7 @@ def test_the_pair_of_the_example_is_that_of_the_records(answers: PairedAnswers) 
 
 
 def test_the_interval_of_the_example_decides_its_bounds(answers: PairedAnswers) -> None:
-    """
-    The interval for these canaries and for prompts like them is as the text says, and so are three outcomes.
-    """
+    """The interval for these canaries and for prompts like them is as the text says, and so are three outcomes."""
     interval = estimate(RATIO, answers)
     assert isinstance(interval, Estimate)
     assert interval.population is not None

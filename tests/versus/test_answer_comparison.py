@@ -21,9 +21,7 @@ def calling(arguments: str) -> Generation:
 
 
 def test_the_earliest_first_difference_is_shown() -> None:
-    """
-    Of three canaries two differ: each with what both begin with, and the words of each side from there on.
-    """
+    """Of three canaries two differ: each with what both begin with, and the words of each side from there on."""
     a = [*written("the sun", name="x"), *written("a b c", name="y"), *written("same", name="z")]
     b = [*written("the moon", name="x"), *written("a B c", name="y"), *written("same", name="z")]
 
@@ -37,9 +35,7 @@ def test_the_earliest_first_difference_is_shown() -> None:
 
 
 def test_a_side_that_does_not_repeat_its_answer_is_named() -> None:
-    """
-    B answers in other words when a canary comes again: it is named, and the canary is not counted as the same.
-    """
+    """B answers in other words when a canary comes again: it is named, and the canary is not counted as the same."""
     words = compare_words(written("yes", "yes"), written("yes", "yes!"))
 
     assert ("B",) == words.unsteady
@@ -47,18 +43,14 @@ def test_a_side_that_does_not_repeat_its_answer_is_named() -> None:
 
 
 def test_failed_answers_have_no_words() -> None:
-    """
-    A canary that one side never answered is in neither count.
-    """
+    """A canary that one side never answered is in neither count."""
     words = compare_words(written("yes"), written("y", fault="timeout: 5 s"))
 
     assert (0, ()) == (words.canaries, words.differences)
 
 
 def test_spaces_in_a_call_are_not_words() -> None:
-    """
-    Servers write the JSON of a tool call with other spaces and in another order; another value is another word.
-    """
+    """Servers write the JSON of a tool call with other spaces and in another order; another value is another word."""
     a = [calling('{"room": "x", "day": "monday"}')]
 
     assert not compare_words(a, [calling('{"day":"monday","room":"x"}')]).differences
@@ -66,9 +58,7 @@ def test_spaces_in_a_call_are_not_words() -> None:
 
 
 def test_prompts_of_another_length_are_named() -> None:
-    """
-    Another chat template makes the prompts longer; where the lengths are alike or unknown, nothing is said.
-    """
+    """Another chat template makes the prompts longer; where the lengths are alike or unknown, nothing is said."""
     a, b, unknown = (written("ok", prompt_tokens=tokens) for tokens in (20, 24, None))
 
     assert "20 and 24 tokens" in (unequal_prompts(a, b) or "")
@@ -83,8 +73,8 @@ def test_prompts_of_another_length_are_named() -> None:
 def test_a_prompt_that_may_come_from_a_cache_is_no_first_token(
     cached: int | None, *, uncached: bool, is_doubtful: bool
 ) -> None:
-    """
-    A cache that is off, or reported as unused in each answer, leaves no doubt; one that is used, or unknown, does.
+    """A cache that is off, or reported as unused in each answer, leaves no doubt; one that is used, or unknown,
+    does.
     """
     answers = written("ok", claims=Claims(cached_tokens=cached))
 

@@ -48,9 +48,7 @@ def rows(a: Sequence[Generation], b: Sequence[Generation], **more: Any) -> tuple
 
 
 def test_a_slower_system_is_worse_in_speed_alone() -> None:
-    """
-    A tenth slower and the same acceptance: both speeds are worse, and nothing else is.
-    """
+    """A tenth slower and the same acceptance: both speeds are worse, and nothing else is."""
     says = compared(side(0.02), side(0.022))
 
     assert ("worse", "worse") == (says["throughput_ratio"], says["answer_throughput_ratio"])
@@ -58,9 +56,7 @@ def test_a_slower_system_is_worse_in_speed_alone() -> None:
 
 
 def test_a_metric_that_is_not_measured_takes_no_share_of_the_error() -> None:
-    """
-    Without counts of rounds the others are compared as before, and acceptance is not measured.
-    """
+    """Without counts of rounds the others are compared as before, and acceptance is not measured."""
     says = compared(side(0.02, accepted=None), side(0.022, accepted=None))
 
     assert "not measured" == says["acceptance_rate"] == says["acceptance_length"]
@@ -68,18 +64,14 @@ def test_a_metric_that_is_not_measured_takes_no_share_of_the_error() -> None:
 
 
 def test_fewer_accepted_tokens_are_worse() -> None:
-    """
-    Acceptance is compared by what each side counted.
-    """
+    """Acceptance is compared by what each side counted."""
     says = compared(side(0.02), side(0.02, accepted=4))
 
     assert ("worse", "no difference shown") == (says["acceptance_rate"], says["throughput_ratio"])
 
 
 def test_an_engine_that_is_many_times_as_fast_is_measured() -> None:
-    """
-    Tokens 0.2 ms apart are closer than a tenth of the other engine's gap, and are still one token each: 50 times.
-    """
+    """Tokens 0.2 ms apart are closer than a tenth of the other engine's gap, and are still one token each: 50 times."""
     a, b = (side(seconds, accepted=None) for seconds in (0.01, 0.0002))
 
     ratio = next(row for row in rows(a, b) if row.metric == "throughput_ratio")
@@ -88,18 +80,14 @@ def test_an_engine_that_is_many_times_as_fast_is_measured() -> None:
 
 
 def test_answers_that_end_elsewhere_are_compared_by_the_token() -> None:
-    """
-    B says the same in half as many tokens: its time per token is compared, that of whole answers is other work.
-    """
+    """B says the same in half as many tokens: its time per token is compared, that of whole answers is other work."""
     says = compared(side(0.02), side(0.01, tokens=20))
 
     assert ("better", "not measured") == (says["throughput_ratio"], says["answer_throughput_ratio"])
 
 
 def test_tool_calls_that_come_whole_are_left_out_of_the_decode_time() -> None:
-    """
-    Four of ten canaries are answered by a call in one piece: the other six decide, and a note says so.
-    """
+    """Four of ten canaries are answered by a call in one piece: the other six decide, and a note says so."""
 
     def with_calls(answers: list[Generation]) -> list[Generation]:
         call = ({"function": {"name": "f", "arguments": "{}"}},)
@@ -122,8 +110,7 @@ def graded(count: int, **expect: Any) -> list[Canary]:
 
 
 def test_worse_answers_are_proven_for_prompts_like_these() -> None:
-    """
-    Of 40 right answers B has 20 or 28: worse. One less is no difference that is shown; and no rate is made up for a
+    """Of 40 right answers B has 20 or 28: worse. One less is no difference that is shown; and no rate is made up for a
     kind of answer that no canary has.
     """
     canaries, right = graded(40, equals="right"), [True] * 40
@@ -139,9 +126,7 @@ def test_worse_answers_are_proven_for_prompts_like_these() -> None:
 
 
 def test_what_cannot_be_compared_says_why() -> None:
-    """
-    A first token that a cache made early is not measured, with the reason, and takes no share of the error.
-    """
+    """A first token that a cache made early is not measured, with the reason, and takes no share of the error."""
     paired = replace(evidence(side(0.02), side(0.02)), drift_limit=math.inf)
     alone = replace(paired, plain=(), pairs=())
 

@@ -51,8 +51,8 @@ def engines(tmp_path: Path) -> Iterator[tuple[str, str]]:
 
 
 def test_an_engine_that_always_drafts_is_compared_with_another_one(tmp_path: Path, engines: tuple[str, str]) -> None:
-    """
-    llama-server with its draft against mlx_lm.server, by their addresses: their words are the same, so are their right
+    """llama-server with its draft against mlx_lm.server, by their addresses: their words are the same, so are their
+    right
     answers, and the acceptance of the one is shown beside the decode time of both.
     """
     project = project_folder(tmp_path)
@@ -77,9 +77,7 @@ def test_an_engine_that_always_drafts_is_compared_with_another_one(tmp_path: Pat
 
 @pytest.mark.nightly
 def test_the_lighter_draft_of_the_quickstart_is_accepted_less_often(tmp_path: Path) -> None:
-    """
-    Two drafts side by side on the real mlx-lm: the figure of the docs, which counts no time, and equal answers.
-    """
+    """Two drafts side by side on the real mlx-lm: the figure of the docs, which counts no time, and equal answers."""
     sides = ("../models/little-draft", "../models/little-draft-lite")
     slo = str(ROOT / "slos" / "quickstart.toml")
 

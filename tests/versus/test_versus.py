@@ -59,9 +59,7 @@ def worker(project: ProjectFolder) -> ProjectFolder:
 
 
 def test_two_environments_are_compared_request_by_request(worker: ProjectFolder) -> None:
-    """
-    Virtual environments with two versions of a package: half the accepted tokens is proven worse, and exits 1.
-    """
+    """Virtual environments with two versions of a package: half the accepted tokens is proven worse, and exits 1."""
     for folder, accepted in (("env-old", 4), ("env-new", 2)):
         make_environment(worker.path / folder, accepted)
 
@@ -76,9 +74,7 @@ def test_two_environments_are_compared_request_by_request(worker: ProjectFolder)
 
 
 def test_a_system_against_itself_shows_no_difference(worker: ProjectFolder) -> None:
-    """
-    Two SLO files of the same system have the same acceptance and words, and exit 0.
-    """
+    """Two SLO files of the same system have the same acceptance and words, and exit 0."""
     slo = tomllib.loads((worker.path / "slo.toml").read_text())
     slo["subject"]["command"] = [sys.executable, "my_worker.py", "{target}", "{draft}"]
     for name in ("one", "other"):
@@ -91,9 +87,7 @@ def test_a_system_against_itself_shows_no_difference(worker: ProjectFolder) -> N
 
 
 def test_a_side_that_is_nothing_known_is_refused(worker: ProjectFolder) -> None:
-    """
-    A word that names no SLO file, environment, program, draft or server is exit code 2.
-    """
+    """A word that names no SLO file, environment, program, draft or server is exit code 2."""
     refused = worker.run("versus", "nothing", "there", "--slo", "slo.toml", *QUICK, code=2)
 
     assert "no SLO file" in refused.err
@@ -107,8 +101,7 @@ def servers() -> Iterator[tuple[Answering, Answering]]:
 
 
 def test_two_addresses_need_no_slo(worker: ProjectFolder, servers: tuple[Answering, Answering]) -> None:
-    """
-    Two running servers are compared on the shipped canaries: their models are named, their words and right answers
+    """Two running servers are compared on the shipped canaries: their models are named, their words and right answers
     counted side by side.
     """
     a, b = servers
@@ -124,9 +117,7 @@ def test_two_addresses_need_no_slo(worker: ProjectFolder, servers: tuple[Answeri
 
 
 def test_the_canaries_are_divided_among_the_files(worker: ProjectFolder, servers: tuple[Answering, Answering]) -> None:
-    """
-    Of two files the first twelve canaries each are sent.
-    """
+    """Of two files the first twelve canaries each are sent."""
     files = [str(ROOT / "canaries" / "little" / f"{name}.jsonl") for name in ("json", "tools")]
     words = ("versus", *(server.url for server in servers), "--canaries", files[0], "--canaries", files[1])
 
@@ -138,9 +129,7 @@ def test_the_canaries_are_divided_among_the_files(worker: ProjectFolder, servers
 
 
 def test_a_cached_prompt_shows_no_first_token(worker: ProjectFolder, servers: tuple[Answering, Answering]) -> None:
-    """
-    B took prompts from its cache: its first token is not compared, and the reason names B.
-    """
+    """B took prompts from its cache: its first token is not compared, and the reason names B."""
     a, b = servers
     b.cached = 3
 
@@ -164,18 +153,14 @@ def test_a_cached_prompt_shows_no_first_token(worker: ProjectFolder, servers: tu
 def test_what_two_addresses_cannot_do_is_refused(
     worker: ProjectFolder, servers: tuple[Answering, Answering], words: tuple[str, ...], reason: str
 ) -> None:
-    """
-    A file of canaries that does not exist, and canaries or a model beside an SLO, which names its own.
-    """
+    """A file of canaries that does not exist, and canaries or a model beside an SLO, which names its own."""
     refused = worker.run("versus", *(server.url for server in servers), *words, *QUICK, code=2)
 
     assert reason in refused.err
 
 
 def test_a_server_that_is_not_there_is_named(worker: ProjectFolder, servers: tuple[Answering, Answering]) -> None:
-    """
-    Where no server listens at B, or one that answers nothing but errors, its address is named.
-    """
+    """Where no server listens at B, or one that answers nothing but errors, its address is named."""
     a, b = servers
     with Answering() as ended:
         ended_url = ended.url
@@ -206,9 +191,7 @@ def releases(project: ProjectFolder) -> ProjectFolder:
 
 
 def test_two_programs_are_compared(releases: ProjectFolder) -> None:
-    """
-    The same two servers side by side: the newer one's acceptance is proven worse, and exits 1.
-    """
+    """The same two servers side by side: the newer one's acceptance is proven worse, and exits 1."""
     sides = ("./b6100/llama-server", "./b6101/llama-server")
 
     document = releases.run("versus", *sides, "--slo", "slo.toml", *QUICK, "--fail-on", "worse", code=1).document
@@ -218,9 +201,7 @@ def test_two_programs_are_compared(releases: ProjectFolder) -> None:
 
 
 def test_a_side_that_does_not_start_is_named(releases: ProjectFolder) -> None:
-    """
-    Exit code 2 with the side and the line of its log that says why.
-    """
+    """Exit code 2 with the side and the line of its log that says why."""
     broken = releases.path / "b6101" / "llama-server"
     failing = "#!/bin/sh\ncase \"$*\" in *--port*) echo 'error: unknown model architecture' >&2; exit 3;; esac\n"
     broken.write_text(broken.read_text().replace("#!/bin/sh\n", failing))
@@ -232,9 +213,7 @@ def test_a_side_that_does_not_start_is_named(releases: ProjectFolder) -> None:
 
 
 def test_an_environment_without_the_server_is_said(releases: ProjectFolder) -> None:
-    """
-    A virtual environment into which mlx-lm was not installed.
-    """
+    """A virtual environment into which mlx-lm was not installed."""
     empty = releases.path / "empty" / "bin"
     empty.mkdir(parents=True)
     (empty / "python").symlink_to(sys.executable)
@@ -266,9 +245,7 @@ def serving(program: Path, target: Path, draft: Path) -> Iterator[str]:
 
 
 def test_two_running_servers_are_compared(releases: ProjectFolder) -> None:
-    """
-    Two addresses take the place of the SLO's server; nothing is started, and both are asked in turns.
-    """
+    """Two addresses take the place of the SLO's server; nothing is started, and both are asked in turns."""
     pair = releases.path / "little-target.gguf", releases.path / "little-draft.gguf"
     with ExitStack() as stack:
         a, b = (
@@ -305,8 +282,7 @@ def drafts(project: ProjectFolder) -> ProjectFolder:
 
 @pytest.mark.nightly
 def test_two_drafts_are_compared_and_an_interrupted_comparison_continues(drafts: ProjectFolder) -> None:
-    """
-    Two drafts of the SLO: the worse one is proven worse. After Ctrl-C --resume sends only what is missing, and a
+    """Two drafts of the SLO: the worse one is proven worse. After Ctrl-C --resume sends only what is missing, and a
     finished comparison takes no more.
     """
     sides = (str(drafts.path / "draft-rev0"), str(drafts.path / "draft-rev1"))
@@ -333,9 +309,7 @@ def test_two_drafts_are_compared_and_an_interrupted_comparison_continues(drafts:
 
 
 def test_a_side_whose_first_request_fails_is_said(drafts: ProjectFolder) -> None:
-    """
-    A side that answers nothing proves nothing: code 3 with its fault, before the canaries are sent.
-    """
+    """A side that answers nothing proves nothing: code 3 with its fault, before the canaries are sent."""
     (drafts.path / "draft-rev1" / "right").write_text("none")
     sides = (str(drafts.path / "draft-rev0"), str(drafts.path / "draft-rev1"))
 

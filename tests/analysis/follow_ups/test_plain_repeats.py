@@ -16,9 +16,7 @@ def plain(name: str, number: int, text: str = "ok", **more: Any) -> Generation:
 
 
 def test_one_canary_of_four_that_differs_is_a_quarter() -> None:
-    """
-    All answers to a canary must be equal; the candidate's are not among them.
-    """
+    """All answers to a canary must be equal; the candidate's are not among them."""
     answers = [plain(f"c-{at}", number) for at in range(4) for number in range(3)]
     answers[1] = plain("c-0", 1, "other")
     candidate = [generation(answer(text="else"), f"c-{at}") for at in range(4)]
@@ -29,18 +27,14 @@ def test_one_canary_of_four_that_differs_is_a_quarter() -> None:
 
 
 def test_plain_decoding_itself_is_judged_by_its_own_answers() -> None:
-    """
-    After the ladder has ended at plain decoding, its answers are those of the setting that is judged.
-    """
+    """After the ladder has ended at plain decoding, its answers are those of the setting that is judged."""
     answers = [plain(f"c-{at}", number) for at in range(4) for number in range(2)]
 
     assert 1.0 == known(estimate(METRIC, evidence(answers))).center
 
 
 def test_two_successful_answers_that_plain_decoding_wrote_are_needed() -> None:
-    """
-    One answer, a failed one, and one that a forced pass stands in for prove nothing about a repeat.
-    """
+    """One answer, a failed one, and one that a forced pass stands in for prove nothing about a repeat."""
     twice = [plain("c-0", number) for number in range(2)]
     failed = [plain("c-1", 0), plain("c-1", 1, fault="died")]
     stand_in = replace(generation(answer(text="ok"), "c-2", setting=FAST), arm="plain")
@@ -54,9 +48,7 @@ def test_two_successful_answers_that_plain_decoding_wrote_are_needed() -> None:
 
 
 def test_sampled_answers_are_not_the_same_each_time() -> None:
-    """
-    Above temperature 0 different answers are right.
-    """
+    """Above temperature 0 different answers are right."""
     answers = [plain(f"c-{at}", number) for at in range(4) for number in range(2)]
 
     assert "temperature 0" in because(estimate(METRIC, evidence(answers, greedy=False)))

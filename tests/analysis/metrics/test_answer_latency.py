@@ -25,9 +25,7 @@ def lasting(seconds: float) -> Answer:
 
 @given(st.lists(st.floats(0.2, 600).map(lambda seconds: round(seconds, 6)), min_size=59, max_size=140))
 def test_its_quantile_and_bounds_are_those_of_the_oracle(seconds: list[float]) -> None:
-    """
-    One answer a canary: the centre is NumPy's 95 % quantile, the bounds are the order statistics of the binomial.
-    """
+    """One answer a canary: the centre is NumPy's 95 % quantile, the bounds are the order statistics of the binomial."""
     answers = spread(len(seconds), lambda number: lasting(seconds[number]))
 
     interval = estimate("answer_latency_p95", replace(evidence(answers), frozen=False, interleaved=False))
@@ -42,9 +40,7 @@ def test_its_quantile_and_bounds_are_those_of_the_oracle(seconds: list[float]) -
 
 
 def test_an_answer_that_came_whole_counts() -> None:
-    """
-    A server that does not stream shows one arrival or none; its answers have a time all the same.
-    """
+    """A server that does not stream shows one arrival or none; its answers have a time all the same."""
     unstreamed = spread(60, lambda _: replace(lasting(2.5), arrivals=()))
 
     interval = estimate("answer_latency_p95", evidence(unstreamed))
@@ -54,9 +50,7 @@ def test_an_answer_that_came_whole_counts() -> None:
 
 
 def test_failed_answers_and_few_canaries_prove_nothing() -> None:
-    """
-    A failed answer's time is no answer's, and 58 canaries are too few for a bound on the slowest twentieth.
-    """
+    """A failed answer's time is no answer's, and 58 canaries are too few for a bound on the slowest twentieth."""
     failed = spread(60, lambda number: replace(lasting(1.0), fault="died" if number > 57 else None))
 
     few = estimate("answer_latency_p95", evidence(failed))

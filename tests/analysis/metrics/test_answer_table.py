@@ -30,16 +30,14 @@ def bursts(reply: Answer, gap: float) -> list[tuple[float, int]]:
 
 
 def test_decode_rate_of_plain_tokens() -> None:
-    """
-    Three tokens 0.1 s apart are two tokens in 0.2 s: 10 tok/s; the first one belongs to the prefill.
-    """
+    """Three tokens 0.1 s apart are two tokens in 0.2 s: 10 tok/s; the first one belongs to the prefill."""
     assert near(10.0) == decode_rate(answer([0.1, 0.2, 0.3]))
     assert 2.0 == decode_rate(answer([0.5, 1.0]))
 
 
 def test_decode_rate_leaves_out_the_whole_first_round() -> None:
-    """
-    The first round's three tokens came out of the prefill's time; the second's three took 0.3 s: 10 tok/s, not 16.7.
+    """The first round's three tokens came out of the prefill's time; the second's three took 0.3 s: 10 tok/s, not
+    16.7.
     """
     rounds = answer([0.5, 0.5, 0.5, 0.8, 0.8, 0.8], drafted=[True, True, False] * 2)
 
@@ -47,9 +45,7 @@ def test_decode_rate_leaves_out_the_whole_first_round() -> None:
 
 
 def test_decode_rate_leaves_out_a_split_by_closeness() -> None:
-    """
-    Where nothing marks a round, what arrives together with the first token is its burst.
-    """
+    """Where nothing marks a round, what arrives together with the first token is its burst."""
     chunks = answer([0.1, 0.101, 0.102, 0.4, 0.402])
 
     assert near(2 / 0.302) == decode_rate(chunks, gap=0.01)
@@ -57,9 +53,7 @@ def test_decode_rate_leaves_out_a_split_by_closeness() -> None:
 
 
 def test_decode_rate_of_chunks_with_unknown_counts() -> None:
-    """
-    Twelve tokens in three chunks of unknown size: the later two stand for eight, in 0.4 s.
-    """
+    """Twelve tokens in three chunks of unknown size: the later two stand for eight, in 0.4 s."""
     assert near(20.0) == decode_rate(answer([0.1, 0.3, 0.5], tokens=[None, None, None], output_tokens=12))
 
 
@@ -76,16 +70,12 @@ def test_decode_rate_of_chunks_with_unknown_counts() -> None:
     ids=["nothing", "one arrival", "one round", "uncounted", "no time passed", "no tokens later"],
 )
 def test_an_answer_without_a_second_burst_has_no_decode_rate(reply: Answer) -> None:
-    """
-    What came whole, uncounted or at once has no decode speed; it is never zero or infinite.
-    """
+    """What came whole, uncounted or at once has no decode speed; it is never zero or infinite."""
     assert decode_rate(reply) is None
 
 
 def test_an_answer_that_came_whole_has_the_speed_of_the_whole() -> None:
-    """
-    Ten tokens in one piece after two seconds are 5 tok/s; an answer in pieces has its decode rate as its speed.
-    """
+    """Ten tokens in one piece after two seconds are 5 tok/s; an answer in pieces has its decode rate as its speed."""
     whole, pieces = answer([2.0], tokens=[10]), answer([0.5, 1.0])
 
     speed = table(whole, pieces).read("speed")
@@ -94,8 +84,8 @@ def test_an_answer_that_came_whole_has_the_speed_of_the_whole() -> None:
 
 
 def test_bursts_by_rounds() -> None:
-    """
-    A round ends with the token the target made itself, however far its pieces lie apart; the first burst is left out.
+    """A round ends with the token the target made itself, however far its pieces lie apart; the first burst is left
+    out.
     """
     reply = answer([0.5, 0.5, 0.5, 0.9, 0.95, 1.0], drafted=[True, True, False, True, False, False])
 
@@ -103,8 +93,8 @@ def test_bursts_by_rounds() -> None:
 
 
 def test_bursts_by_closeness() -> None:
-    """
-    Chunks closer together than the limit are one burst, whose gap runs from start to start; at the limit they are two.
+    """Chunks closer together than the limit are one burst, whose gap runs from start to start; at the limit they are
+    two.
     """
     reply = answer([0.1, 0.102, 0.3, 0.305, 0.31, 0.6], tokens=[1, 1, 2, 3, 1, 1])
 
@@ -113,8 +103,8 @@ def test_bursts_by_closeness() -> None:
 
 
 def test_a_burst_with_an_uncounted_chunk_is_uncounted() -> None:
-    """
-    An unknown number of tokens plus three is unknown; where chunks are hardly fewer than tokens, each counts as one.
+    """An unknown number of tokens plus three is unknown; where chunks are hardly fewer than tokens, each counts as
+    one.
     """
     reply = answer([0.1, 0.3, 0.301], tokens=[1, 3, None], output_tokens=9)
 
@@ -123,8 +113,8 @@ def test_a_burst_with_an_uncounted_chunk_is_uncounted() -> None:
 
 
 def test_plain_decoding_tells_the_bursts() -> None:
-    """
-    A tenth of plain decoding's mean gap: neither its pauses, its faults nor its warm-ups move it, nor does a round.
+    """A tenth of plain decoding's mean gap: neither its pauses, its faults nor its warm-ups move it, nor does a
+    round.
     """
     plain = [generation(steady(0.25, sent_s=at), f"c-{at}") for at in range(5)]
     paused, failed = generation(answer([0.1, 9.0])), generation(steady(0.001, fault="died"))
@@ -137,8 +127,7 @@ def test_plain_decoding_tells_the_bursts() -> None:
 
 
 def test_each_part_has_bursts_of_its_own() -> None:
-    """
-    Four tokens a round at 40 ms are 100 tok/s, less none of the first round's; so are single tokens at 10 ms and at
+    """Four tokens a round at 40 ms are 100 tok/s, less none of the first round's; so are single tokens at 10 ms and at
     0.1 ms, which another system's gaps would take for one burst.
     """
     rounds = answer([0.04 * (turn + 1) + 5e-5 * piece for turn in range(8) for piece in range(4)])
@@ -152,9 +141,7 @@ def test_each_part_has_bursts_of_its_own() -> None:
 
 
 def test_a_copy_with_a_servers_counters_has_the_row_of_its_answer() -> None:
-    """
-    Counters change no time: the copy is found, and an answer of another record is not.
-    """
+    """Counters change no time: the copy is found, and an answer of another record is not."""
     reply = steady(0.1)
     columns = table(reply)
 
@@ -210,9 +197,7 @@ def spell(steps: Sequence[tuple[float, int | None, bool]], output: int | None, *
 def test_the_columns_are_what_a_slow_reading_shows(
     replies: list[tuple[list[tuple[float, int | None, bool]], bool, int | None]], gap: float
 ) -> None:
-    """
-    Whatever arrives, each answer's bursts, longest gap and decode rate are those found arrival by arrival.
-    """
+    """Whatever arrives, each answer's bursts, longest gap and decode rate are those found arrival by arrival."""
     answers = [spell(steps, output, marked=marked) for steps, marked, output in replies]
     columns = table(*answers, gap=gap)
 
@@ -225,9 +210,7 @@ def test_the_columns_are_what_a_slow_reading_shows(
 
 
 def test_rows_do_not_depend_on_what_is_read_together() -> None:
-    """
-    More answers than are read at once have the columns that each has alone, and pool in the order of the caller.
-    """
+    """More answers than are read at once have the columns that each has alone, and pool in the order of the caller."""
     answers = [generation(steady(0.01 * (1 + at % 7), count=2 + at % 5), f"c-{at}") for at in range(AT_ONCE + 9)]
     columns = tabulate((answers, 0.0))
     picked = [answers[AT_ONCE + 3], answers[2], answers[AT_ONCE - 1]]

@@ -48,8 +48,8 @@ def judged(metric: str, warm: Sequence[Generation], *, flips: int = 0, frozen: b
 def test_only_what_the_draft_adds_counts(
     drafting: int, control: int, flips: int, expected: tuple[float, float]
 ) -> None:
-    """
-    Where numerics are at work, a difference counts beyond plain decoding's own; what the sign test leaves open is open.
+    """Where numerics are at work, a difference counts beyond plain decoding's own; what the sign test leaves open is
+    open.
     """
     share = known(judged("warm_cache_agreement", records(drafting=drafting, control=control), flips=flips))
 
@@ -58,9 +58,7 @@ def test_only_what_the_draft_adds_counts(
 
 
 def test_words_of_prompts_like_these_have_an_interval() -> None:
-    """
-    One of twenty conversations differs: a fact of these, a bound for others.
-    """
+    """One of twenty conversations differs: a fact of these, a bound for others."""
     beyond = known(judged("warm_cache_agreement", records(drafting=1), frozen=False))
 
     assert (*intervals.proportion_bounds(19, 20, 0.95), 0.95) == (beyond.lo, beyond.hi, beyond.center)
@@ -69,9 +67,7 @@ def test_words_of_prompts_like_these_have_an_interval() -> None:
 @pytest.mark.parametrize("arm", ["candidate", "plain"])
 @pytest.mark.parametrize("turn", range(4))
 def test_a_missing_turn_proves_no_words(arm: str, turn: int) -> None:
-    """
-    Without any one turn of either arm, or without plain decoding's answer to it, nothing is estimated.
-    """
+    """Without any one turn of either arm, or without plain decoding's answer to it, nothing is estimated."""
     every = records()
     lost = next(record for record in every if (record.role, record.arm, record.repeat) == (Role.WARM, arm, turn))
     cold = [record for record in every if record.role is not Role.COLD or record.canary != lost.canary]
@@ -90,9 +86,7 @@ def test_a_missing_turn_proves_no_words(arm: str, turn: int) -> None:
     ],
 )
 def test_failed_turns_of_either_arm_count(drafting: int, control: int, share: float, words: str) -> None:
-    """
-    The share is of both arms, and the note names how many turns of each failed, and how the first of them did.
-    """
+    """The share is of both arms, and the note names how many turns of each failed, and how the first of them did."""
     failed = known(judged("warm_cache_error_rate", records(drafting=drafting, control=control, odd=FAILED)))
 
     assert pytest.approx(share) == failed.center
@@ -100,9 +94,7 @@ def test_failed_turns_of_either_arm_count(drafting: int, control: int, share: fl
 
 
 def test_plain_decoding_answers_for_itself_alone() -> None:
-    """
-    Where plain decoding is judged, the turns of its own arm count, and none where it has none.
-    """
+    """Where plain decoding is judged, the turns of its own arm count, and none where it has none."""
     turns = records(control=5, odd=FAILED)
     alone = evidence(spread(20, lambda _: SAME), followed=followed(warm_cache=turns))
     drafted = tuple(turn for turn in turns if turn.arm == "candidate")
@@ -120,8 +112,8 @@ def timed(*, drafting_s: float, plain_s: float) -> list[Generation]:
 
 
 def test_the_turns_on_a_warm_cache_are_timed() -> None:
-    """
-    The first turn of a conversation fills the cache and does not count; the ratio is of whole turns, and conversations
+    """The first turn of a conversation fills the cache and does not count; the ratio is of whole turns, and
+    conversations
     are the unit.
     """
     turns = timed(drafting_s=0.25, plain_s=1.0)
@@ -134,9 +126,7 @@ def test_the_turns_on_a_warm_cache_are_timed() -> None:
 
 
 def test_too_few_conversations_and_lost_turns_have_no_ratio() -> None:
-    """
-    Four conversations have no interval, and failed turns leave the ratio open.
-    """
+    """Four conversations have no interval, and failed turns leave the ratio open."""
     few = [turn for turn in timed(drafting_s=0.25, plain_s=1.0) if turn.pair < "c-004"]
     lost = [
         replace(turn, answer=FAILED) if turn.pair < "c-004" else turn for turn in timed(drafting_s=0.25, plain_s=1.0)

@@ -30,9 +30,7 @@ def estimates(draw: st.DrawFn) -> Estimate:
 
 @given(BOUNDS, FIGURES, estimates(), st.floats(0, 1e6), st.floats(0, 1e6))
 def test_wider_bounds_never_improve(bound: str, threshold: float, interval: Estimate, down: float, up: float) -> None:
-    """
-    Less certainty turns a pass or a fail into unproven, and never an unproven into anything.
-    """
+    """Less certainty turns a pass or a fail into unproven, and never an unproven into anything."""
     wider = Estimate(interval.center, interval.lo - down, interval.hi + up, interval.n)
 
     sharp, vague = (check(promised(bound, threshold), bounds).outcome for bounds in (interval, wider))
@@ -42,9 +40,7 @@ def test_wider_bounds_never_improve(bound: str, threshold: float, interval: Esti
 
 @given(BOUNDS, FIGURES, estimates(), st.floats(0, 1e6))
 def test_a_stricter_promise_never_improves(bound: str, threshold: float, interval: Estimate, stricter: float) -> None:
-    """
-    Asking for more cannot turn a fail into a pass.
-    """
+    """Asking for more cannot turn a fail into a pass."""
     harder = threshold + stricter if bound == "at_least" else threshold - stricter
 
     easy, hard = (check(promised(bound, at), interval).outcome for at in (threshold, harder))
@@ -54,9 +50,7 @@ def test_a_stricter_promise_never_improves(bound: str, threshold: float, interva
 
 @given(FIGURES, estimates())
 def test_the_two_bounds_mirror_each_other(threshold: float, interval: Estimate) -> None:
-    """
-    At least x of a value is at most -x of its negative.
-    """
+    """At least x of a value is at most -x of its negative."""
     mirrored = Estimate(-interval.center, -interval.hi, -interval.lo, interval.n)
 
     original = check(promised("at_least", threshold), interval).outcome
@@ -67,9 +61,7 @@ def test_the_two_bounds_mirror_each_other(threshold: float, interval: Estimate) 
 
 @given(BOUNDS, FIGURES, st.text(max_size=20), st.integers(0, 99))
 def test_missing_is_unproven(bound: str, threshold: float, because: str, n: int) -> None:
-    """
-    No estimate is unproven, with its reason and its count, and no figure at all.
-    """
+    """No estimate is unproven, with its reason and its count, and no figure at all."""
     result = check(promised(bound, threshold), Missing(because, n))
 
     assert (Outcome.UNPROVEN, because, n) == (result.outcome, result.because, result.n)
@@ -84,9 +76,7 @@ def test_missing_is_unproven(bound: str, threshold: float, because: str, n: int)
     ),
 )
 def test_nan_is_never_good_news(bound: str, threshold: float, broken: tuple[float, float, float]) -> None:
-    """
-    One NaN among center, lo and hi leaves the objective unproven.
-    """
+    """One NaN among center, lo and hi leaves the objective unproven."""
     result = check(promised(bound, threshold), Estimate(*broken, 9))
 
     assert Outcome.UNPROVEN is result.outcome
@@ -94,17 +84,13 @@ def test_nan_is_never_good_news(bound: str, threshold: float, broken: tuple[floa
 
 @given(BOUNDS, FIGURES, st.sampled_from([math.inf, -math.inf]))
 def test_an_infinite_value_is_not_a_measurement(bound: str, threshold: float, value: float) -> None:
-    """
-    A value that overflowed proves nothing in either direction.
-    """
+    """A value that overflowed proves nothing in either direction."""
     assert Outcome.UNPROVEN is check(promised(bound, threshold), fact(value, 9)).outcome
 
 
 @pytest.mark.parametrize("bound", ["at_least", "at_most"])
 def test_an_open_interval_is_judged_by_its_other_end(bound: str) -> None:
-    """
-    A bound without a far side (too few samples) still proves or breaks by the near one, and is written as null.
-    """
+    """A bound without a far side (too few samples) still proves or breaks by the near one, and is written as null."""
     open_end = Estimate(1.3, 1.2, math.inf, 9) if bound == "at_least" else Estimate(1.3, -math.inf, 1.4, 9)
 
     proven, doubted = (
@@ -129,25 +115,19 @@ def test_an_open_interval_is_judged_by_its_other_end(bound: str) -> None:
     ],
 )
 def test_exactly_at_the_threshold(bound: str, lo: float, hi: float, outcome: Outcome) -> None:
-    """
-    The threshold itself passes the objective; only what lies wholly beyond it breaks it.
-    """
+    """The threshold itself passes the objective; only what lies wholly beyond it breaks it."""
     assert outcome is check(promised(bound, 1.16), Estimate((lo + hi) / 2, lo, hi, 9)).outcome
 
 
 def test_bounds_are_rounded_before_they_are_compared() -> None:
-    """
-    What differs after the sixth significant digit differs by the machine, not by the subject.
-    """
+    """What differs after the sixth significant digit differs by the machine, not by the subject."""
     result = check(promised("at_least", 1.16), Estimate(1.2, 1.1599999, 1.3, 9))
 
     assert (Outcome.PASS, 1.16) == (result.outcome, result.lo)
 
 
 def test_a_check_says_what_was_seen_what_was_promised_and_why() -> None:
-    """
-    The reason an objective was made and the notes of the estimate travel with its outcome.
-    """
+    """The reason an objective was made and the notes of the estimate travel with its outcome."""
     result = check(promised("at_most", 0.08), Estimate(0.1, 0.09, 0.11, 24, ("one note",)))
 
     assert ("ttft_delta", "at_most", 0.08, Outcome.FAIL, 24) == (
@@ -163,9 +143,7 @@ def test_a_check_says_what_was_seen_what_was_promised_and_why() -> None:
 
 @pytest.mark.parametrize(("first", "second", "third"), [*itertools.product(Outcome, repeat=3)])
 def test_worst_is_a_semilattice(first: Outcome, second: Outcome, third: Outcome) -> None:
-    """
-    Folding outcomes does not depend on order, grouping or repeats, and never improves on a part.
-    """
+    """Folding outcomes does not depend on order, grouping or repeats, and never improves on a part."""
     assert worst([first, second]) is worst([second, first])
     assert worst([worst([first, second]), third]) is worst([first, worst([second, third])])
     assert worst([first, first]) is first
@@ -173,17 +151,13 @@ def test_worst_is_a_semilattice(first: Outcome, second: Outcome, third: Outcome)
 
 
 def test_nothing_at_all_proves_nothing() -> None:
-    """
-    No check is unproven, never a pass.
-    """
+    """No check is unproven, never a pass."""
     assert Outcome.UNPROVEN is worst(())
 
 
 @pytest.mark.parametrize("metric", ALL, ids=lambda measure: measure.name)
 def test_every_metric_can_be_checked(metric: object) -> None:
-    """
-    Every name of the vocabulary can be promised and judged.
-    """
+    """Every name of the vocabulary can be promised and judged."""
     name = str(getattr(metric, "name", ""))
     promise = Objective.model_validate(objective(name, at_least=0.5))
 
@@ -218,9 +192,7 @@ def test_every_metric_can_be_checked(metric: object) -> None:
     ],
 )
 def test_a_check_says_in_words_what_it_found(bound: str, interval: Estimate, outcome: Outcome, because: str) -> None:
-    """
-    The sentence of a check names the value or the interval, the objective, and what travelled with the number.
-    """
+    """The sentence of a check names the value or the interval, the objective, and what travelled with the number."""
     result = check(promised(bound, 0.2), interval)
 
     assert (outcome, because) == (result.outcome, result.because)

@@ -56,9 +56,7 @@ SLOWER_IS_POSSIBLE = {"faster than its rounds", "faster by its pieces than as a 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)
 def test_evidence_that_contradicts_itself_proves_nothing(name: str) -> None:
-    """
-    A ratio that would pass, and one that would fail, are unproven by both figures of the contradiction.
-    """
+    """A ratio that would pass, and one that would fail, are unproven by both figures of the contradiction."""
     change, arms, figures = CONTRADICTIONS[name]
 
     good, bad = (judged(change, arms, script) for script in (WINNING, FAILING))
@@ -72,9 +70,7 @@ def test_evidence_that_contradicts_itself_proves_nothing(name: str) -> None:
 
 
 def test_tokens_that_no_text_carries_are_a_contradiction() -> None:
-    """
-    Sixty tokens in eight bytes, alike in both arms: a token has a byte at least.
-    """
+    """Sixty tokens in eight bytes, alike in both arms: a token has a byte at least."""
     said: dict[str, Any] = {"text": "8 bytes.", "output_tokens": 60}
     drafted, plain = twins(8, lambda _: steady(0.03, 10, **said), lambda _: steady(0.05, 10, **said))
 
@@ -85,8 +81,8 @@ def test_tokens_that_no_text_carries_are_a_contradiction() -> None:
 
 
 def test_reasoning_that_is_not_shown_is_named_as_the_likely_reason() -> None:
-    """
-    Two words after three hundred tokens, which came late: the sentence says what counts so, and the advice what to do.
+    """Two words after three hundred tokens, which came late: the sentence says what counts so, and the advice what
+    to do.
     The same tokens in an answer that began at once were dropped, and no reasoning is blamed. Where the server counts
     its reasoning apart, nothing contradicts.
     """
@@ -108,8 +104,7 @@ def test_reasoning_that_is_not_shown_is_named_as_the_likely_reason() -> None:
 
 @pytest.mark.parametrize("greedy", [True, False])
 def test_repetition_of_one_arm_is_no_miscount(greedy: bool) -> None:
-    """
-    A draft whose answers turn to "!!!!" after a few words has shorter tokens: the test for degenerate answers names
+    """A draft whose answers turn to "!!!!" after a few words has shorter tokens: the test for degenerate answers names
     it, and the counts are right.
     """
     begun = "eight words as both arms begin "
@@ -134,16 +129,12 @@ SOUND: dict[str, Change] = {
 
 @pytest.mark.parametrize("name", SOUND)
 def test_counts_that_differ_by_what_a_server_may_leave_out_are_believed(name: str) -> None:
-    """
-    Whether a stop token is counted, and the tokens that no reader sees, contradict nothing.
-    """
+    """Whether a stop token is counted, and the tokens that no reader sees, contradict nothing."""
     assert "promoted" == judged(SOUND[name], BOTH).outcome
 
 
 def test_one_odd_answer_is_an_accident() -> None:
-    """
-    One answer of twenty whose counts differ voids nothing.
-    """
+    """One answer of twenty whose counts differ voids nothing."""
     drafted, plain = twins(20, lambda _: steady(0.03, 10, rounds=counted(4, 16, 6)), lambda _: steady(0.05, 10))
     drafted[0] = replace(drafted[0], answer=replace(drafted[0].answer, claims=Claims(decode_tokens=3)))
 
@@ -182,9 +173,7 @@ def contradicts(seed: int) -> bool:
 
 @pytest.mark.whole
 def test_sound_runs_contradict_nothing() -> None:
-    """
-    Of 200 sound sets of answers, of 8 to 24 canaries with other words in each arm, at most two are refused.
-    """
+    """Of 200 sound sets of answers, of 8 to 24 canaries with other words in each arm, at most two are refused."""
     assert sum(map(contradicts, range(200))) <= 2
 
 
@@ -199,15 +188,13 @@ def bundled(first: int, at: int = 0) -> Generation:
 
 
 def test_a_bundle_counts_by_its_text() -> None:
-    """
-    Twenty of 32 tokens come at once: the other twelve are what was decoded after them, at 100 tokens a second.
-    """
+    """Twenty of 32 tokens come at once: the other twelve are what was decoded after them, at 100 tokens a second."""
     assert [near(100.0), near(100.0)] == evidence([bundled(20), bundled(1)]).table.decode_rate.tolist()
 
 
 def test_a_bundle_is_named() -> None:
-    """
-    A first piece with the text of twenty others, in each answer, is a finding; a first piece of one token is none.
+    """A first piece with the text of twenty others, in each answer, is a finding; a first piece of one token is
+    none.
     """
     named, sound = (
         bundled_first_pieces(evidence([bundled(first, at) for at in range(8)]), "work") for first in (20, 1)
@@ -220,8 +207,7 @@ def test_a_bundle_is_named() -> None:
 
 
 def test_a_bundle_in_one_arm_voids_decode_speed() -> None:
-    """
-    How many tokens came at once is a guess by their text: where that is most of an answer, and of one arm alone, no
+    """How many tokens came at once is a guess by their text: where that is most of an answer, and of one arm alone, no
     speed rests on it, but that of whole answers.
     """
     plain = [replace(bundled(1, at), arm="plain", pair=f"p{at}") for at in range(8)]

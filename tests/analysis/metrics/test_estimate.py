@@ -43,9 +43,7 @@ WORKLOAD_METRICS = [metric.name for metric in ALL if not metric.host]
 
 
 def test_throughput_ratio_by_hand() -> None:
-    """
-    Twice the tokens per second on every canary is a ratio of 2, prefill left out.
-    """
+    """Twice the tokens per second on every canary is a ratio of 2, prefill left out."""
     candidate, plain = twins(6, lambda _: steady(0.05, first_s=0.9), lambda _: steady(0.1, first_s=0.1))
 
     ratio = known(estimate("throughput_ratio", evidence(candidate, plain)))
@@ -54,9 +52,7 @@ def test_throughput_ratio_by_hand() -> None:
 
 
 def test_answer_throughput_ratio_counts_the_prefill() -> None:
-    """
-    The same answers with the prefill counted: 8 tokens in 1.25 s against 8 in 0.8 s.
-    """
+    """The same answers with the prefill counted: 8 tokens in 1.25 s against 8 in 0.8 s."""
     candidate, plain = twins(6, lambda _: steady(0.05, first_s=0.9), lambda _: steady(0.1, first_s=0.1))
 
     ratio = known(estimate("answer_throughput_ratio", evidence(candidate, plain)))
@@ -65,9 +61,7 @@ def test_answer_throughput_ratio_counts_the_prefill() -> None:
 
 
 def test_high_acceptance_without_speed_is_a_loss() -> None:
-    """
-    A draft that is nearly always right and thirteen times slower is judged by its speed.
-    """
+    """A draft that is nearly always right and thirteen times slower is judged by its speed."""
     candidate, plain = twins(6, lambda _: steady(1.3, rounds=counted(4, 16, 15)), lambda _: steady(0.1))
     paired = evidence(candidate, plain)
 
@@ -80,9 +74,7 @@ def test_high_acceptance_without_speed_is_a_loss() -> None:
 @pytest.mark.parametrize("metric", RATIOS)
 @pytest.mark.parametrize(("lost", "sees"), [(0, True), (1, True), (2, False)])
 def test_more_than_five_percent_of_lost_pairs_leave_no_ratio(metric: str, lost: int, *, sees: bool) -> None:
-    """
-    One lost pair of twenty is 5 %, which is allowed; two leave every ratio unproven.
-    """
+    """One lost pair of twenty is 5 %, which is allowed; two leave every ratio unproven."""
     candidate, plain = twins(20, lambda _: steady(0.05), lambda _: steady(0.1))
     candidate = [
         replace(record, answer=replace(record.answer, fault="timeout")) if at < lost else record
@@ -94,9 +86,7 @@ def test_more_than_five_percent_of_lost_pairs_leave_no_ratio(metric: str, lost: 
 
 @pytest.mark.parametrize("metric", RATIOS)
 def test_a_fault_of_plain_decoding_loses_the_pair_too(metric: str) -> None:
-    """
-    A ratio against an arm that died is no ratio.
-    """
+    """A ratio against an arm that died is no ratio."""
     candidate, plain = twins(8, lambda _: steady(0.05), lambda _: steady(0.1, fault="died"))
 
     assert "8 of 8 pairs" in because(estimate(metric, evidence(candidate, plain)))
@@ -104,9 +94,7 @@ def test_a_fault_of_plain_decoding_loses_the_pair_too(metric: str) -> None:
 
 @pytest.mark.parametrize("metric", RATIOS)
 def test_a_ratio_needs_plain_answers(metric: str) -> None:
-    """
-    Without plain decoding there is nothing to compare with.
-    """
+    """Without plain decoding there is nothing to compare with."""
     candidate, _ = twins(8, lambda _: steady(0.05), lambda _: steady(0.1))
 
     assert "paired" in because(estimate(metric, evidence(candidate)))
@@ -119,9 +107,7 @@ READ = Claims(prompt_seconds=0.1)
 
 
 def test_prefill_is_never_the_time_to_first_token() -> None:
-    """
-    Without the server's prompt time the metric is unproven with its reason.
-    """
+    """Without the server's prompt time the metric is unproven with its reason."""
     silent = evidence(spread(60, lambda _: answer([0.1], prompt_tokens=50)))
 
     says("estimates", "prefill is never the time to first token", because(estimate("prefill_throughput", silent)))
@@ -143,9 +129,7 @@ def test_prefill_is_never_the_time_to_first_token() -> None:
     ],
 )
 def test_quantiles_of_equal_answers_are_that_answer(metric: str, make: Callable[[int], Answer], value: float) -> None:
-    """
-    Sixty canaries that all show the same value have exactly that value, with n = 60.
-    """
+    """Sixty canaries that all show the same value have exactly that value, with n = 60."""
     interval = known(estimate(metric, evidence(spread(60, make))))
 
     assert pytest.approx((value, value, value)) == (interval.lo, interval.center, interval.hi)
@@ -153,9 +137,7 @@ def test_quantiles_of_equal_answers_are_that_answer(metric: str, make: Callable[
 
 
 def test_greedy_repeats_are_not_independent() -> None:
-    """
-    Six canaries sent a hundred times are six answers: a median, but no p95.
-    """
+    """Six canaries sent a hundred times are six answers: a median, but no p95."""
     paired = evidence(spread(6, lambda _: steady(0.05), repeats=100))
 
     assert 6 == known(estimate("ttft", paired)).n
@@ -164,9 +146,7 @@ def test_greedy_repeats_are_not_independent() -> None:
 
 
 def test_itl_is_normalised_by_tokens() -> None:
-    """
-    A round of four tokens every 0.2 s is 0.05 s a token, however it arrives; its gap is still 0.2 s.
-    """
+    """A round of four tokens every 0.2 s is 0.05 s a token, however it arrives; its gap is still 0.2 s."""
 
     def rounds(_: int) -> Answer:
         times = [0.1 + 0.2 * number for number in range(6) for _ in range(4)]
@@ -184,9 +164,7 @@ def test_itl_is_normalised_by_tokens() -> None:
 
 
 def test_itl_tail_sees_the_gap_a_mean_would_hide() -> None:
-    """
-    One token in ten comes alone after 0.5 s: the p95 reads 0.5 s although the mean is a tenth of that.
-    """
+    """One token in ten comes alone after 0.5 s: the p95 reads 0.5 s although the mean is a tenth of that."""
 
     def stuttering(_: int) -> Answer:
         gaps = [0.01] * 9 + [0.5]
@@ -201,9 +179,7 @@ def test_itl_tail_sees_the_gap_a_mean_would_hide() -> None:
 
 
 def test_itl_merges_what_arrives_within_a_tenth_of_plain_decodings_gap() -> None:
-    """
-    Plain decoding's mean gap is 0.1 s, so that chunks 5 ms apart are one burst and chunks 20 ms apart are two.
-    """
+    """Plain decoding's mean gap is 0.1 s, so that chunks 5 ms apart are one burst and chunks 20 ms apart are two."""
     candidate, plain = twins(6, lambda _: answer([0.1, 0.3, 0.305, 0.6, 0.62]), lambda _: steady(0.1))
 
     pooled = evidence(candidate, plain).table.pool_gaps(candidate[:1], per_token=True)
@@ -214,17 +190,15 @@ def test_itl_merges_what_arrives_within_a_tenth_of_plain_decodings_gap() -> None
 
 
 def test_itl_of_uncounted_chunks_is_unknown() -> None:
-    """
-    A latency per token needs the tokens: chunks of unknown size give none, and no guess.
-    """
+    """A latency per token needs the tokens: chunks of unknown size give none, and no guess."""
     paired = evidence(spread(60, lambda _: answer([0.1, 0.2, 0.3], tokens=[None] * 3, output_tokens=9)))
 
     assert "does not report" in because(estimate("itl_p50", paired))
 
 
 def test_a_character_of_two_tokens_leaves_the_itl_known_and_no_shorter() -> None:
-    """
-    Where one chunk holds two of twenty tokens, each chunk counts as one: the gap before it reads longer, never shorter.
+    """Where one chunk holds two of twenty tokens, each chunk counts as one: the gap before it reads longer, never
+    shorter.
     """
     times = [0.1 * number for number in range(1, 20)]
     answers = spread(60, lambda at: answer(times, tokens=[None] * 19, output_tokens=20) if at % 2 else answer(times))
@@ -237,9 +211,7 @@ def test_a_character_of_two_tokens_leaves_the_itl_known_and_no_shorter() -> None
 
 
 def test_faulty_answers_have_no_latency() -> None:
-    """
-    An answer that failed is counted as an error, and its times are not mixed with sound ones.
-    """
+    """An answer that failed is counted as an error, and its times are not mixed with sound ones."""
     good = spread(5, lambda _: answer([0.2]))
     bad = [generation(answer([9.0], fault="timeout"), f"f-{at}") for at in range(5)]
 
@@ -249,9 +221,7 @@ def test_faulty_answers_have_no_latency() -> None:
 
 
 def test_ttft_delta_by_hand() -> None:
-    """
-    A median of 0.108 s against 0.1 s is +8 %.
-    """
+    """A median of 0.108 s against 0.1 s is +8 %."""
     candidate, plain = twins(7, lambda _: answer([0.108]), lambda _: answer([0.1]))
 
     delta = known(estimate("ttft_delta", evidence(candidate, plain)))
@@ -263,9 +233,7 @@ def test_ttft_delta_by_hand() -> None:
 
 
 def test_pass_delta_is_a_fact_of_the_frozen_set() -> None:
-    """
-    Two of ten canaries lost and one gained is -0.1, with no interval: the set is a census at temperature 0.
-    """
+    """Two of ten canaries lost and one gained is -0.1, with no interval: the set is a census at temperature 0."""
     frozen = canaries(10, expect={"equals": "right"})
     passes = [True] * 7 + [False, False, True]
     plain = [True] * 9 + [False]
@@ -277,9 +245,7 @@ def test_pass_delta_is_a_fact_of_the_frozen_set() -> None:
 
 @pytest.mark.parametrize("change", [{"greedy": False}, {"frozen": False}])
 def test_pass_delta_of_a_population_has_an_interval(change: dict[str, Any]) -> None:
-    """
-    Above temperature 0, or where the canaries stand for more than themselves, the same marks get honest bounds.
-    """
+    """Above temperature 0, or where the canaries stand for more than themselves, the same marks get honest bounds."""
     frozen = canaries(10, expect={"equals": "right"})
     paired = evidence(marked([True] * 10, "candidate"), marked([True] * 10, "plain"), frozen, **change)
 
@@ -289,9 +255,7 @@ def test_pass_delta_of_a_population_has_an_interval(change: dict[str, Any]) -> N
 
 
 def test_repeats_that_disagree_are_no_census() -> None:
-    """
-    A canary passed once and failed once shows that greedy decoding is not repeatable here: bounds, not a fact.
-    """
+    """A canary passed once and failed once shows that greedy decoding is not repeatable here: bounds, not a fact."""
     frozen = canaries(10, expect={"equals": "right"})
     candidate = [*marked([True] * 10, "candidate"), *marked([False], "candidate")]
 
@@ -301,9 +265,7 @@ def test_repeats_that_disagree_are_no_census() -> None:
 
 
 def test_pass_deltas_count_their_own_kind() -> None:
-    """
-    The JSON delta looks at canaries with a schema alone, the tool delta at calls, the task delta at all.
-    """
+    """The JSON delta looks at canaries with a schema alone, the tool delta at calls, the task delta at all."""
     frozen = (
         canary("text", expect={"equals": "ok"}),
         canary("json", expect={"json_schema": {"type": "object"}}),
@@ -323,9 +285,7 @@ def test_pass_deltas_count_their_own_kind() -> None:
 
 
 def test_pass_delta_wants_every_marked_canary_in_both_arms() -> None:
-    """
-    A canary that plain decoding was never asked leaves the delta unproven, not smaller.
-    """
+    """A canary that plain decoding was never asked leaves the delta unproven, not smaller."""
     frozen = canaries(10, expect={"equals": "right"})
     paired = evidence(marked([True] * 10, "candidate"), marked([True] * 9, "plain"), frozen)
 
@@ -333,8 +293,8 @@ def test_pass_delta_wants_every_marked_canary_in_both_arms() -> None:
 
 
 def test_a_dead_plain_arm_does_not_make_the_candidate_good() -> None:
-    """
-    Plain answers that failed are no evidence that plain decoding is wrong: nothing is gained by comparison with them.
+    """Plain answers that failed are no evidence that plain decoding is wrong: nothing is gained by comparison with
+    them.
     """
     frozen = canaries(10, expect={"equals": "right"})
     paired = evidence(marked([True] * 10, "candidate"), marked([True] * 10, "plain", fault="died"), frozen)
@@ -343,9 +303,7 @@ def test_a_dead_plain_arm_does_not_make_the_candidate_good() -> None:
 
 
 def test_a_faulty_candidate_is_wrong() -> None:
-    """
-    An answer of the candidate that failed does not pass, whatever its text.
-    """
+    """An answer of the candidate that failed does not pass, whatever its text."""
     frozen = canaries(4, expect={"equals": "right"})
     paired = evidence(marked([True] * 4, "candidate", fault="cut off"), marked([True] * 4, "plain"), frozen)
 
@@ -353,9 +311,7 @@ def test_a_faulty_candidate_is_wrong() -> None:
 
 
 def test_the_pass_rate_is_a_share_of_canaries() -> None:
-    """
-    Three of four canaries are right, one of them in half of its repeats: 2.5 / 4, bounded as 2 of 4.
-    """
+    """Three of four canaries are right, one of them in half of its repeats: 2.5 / 4, bounded as 2 of 4."""
     prompts = [canary(f"c-{number}", expect={"equals": "ok"}) for number in range(4)]
     texts = ["ok", "ok", "no", "ok", "ok", "ok", "no", "no"]
     answers = [
@@ -370,9 +326,7 @@ def test_the_pass_rate_is_a_share_of_canaries() -> None:
 
 
 def test_a_pass_rate_of_nothing_is_none() -> None:
-    """
-    Canaries that expect nothing of a kind have no share of right answers.
-    """
+    """Canaries that expect nothing of a kind have no share of right answers."""
     prompts = [canary("c-0", expect={"equals": "ok"}), canary("c-1")]
     answers = [generation(steady(0.1), prompt.id) for prompt in prompts]
 
@@ -386,9 +340,7 @@ def agreeing(texts: Sequence[str], plain: Sequence[str]) -> Twins:
 
 
 def test_one_difference_in_many_repeats_is_a_difference() -> None:
-    """
-    A canary agrees only if every answer agrees with every plain answer.
-    """
+    """A canary agrees only if every answer agrees with every plain answer."""
     candidate, plain = agreeing(["a", "b"], ["a", "b"])
     late = generation(answer(text="z"), "c-001", key="late", role=Role.CLOSING)
 
@@ -396,9 +348,7 @@ def test_one_difference_in_many_repeats_is_a_difference() -> None:
 
 
 def test_agreement_needs_every_canary() -> None:
-    """
-    A canary without a plain answer, or with a failed one, leaves agreement unproven.
-    """
+    """A canary without a plain answer, or with a failed one, leaves agreement unproven."""
     candidate, plain = agreeing(["a", "b"], ["a", "b"])
     failed = [replace(plain[0], answer=replace(plain[0].answer, fault="died")), plain[1]]
 
@@ -407,18 +357,14 @@ def test_agreement_needs_every_canary() -> None:
 
 
 def test_agreement_is_for_greedy_decoding() -> None:
-    """
-    Above temperature 0 two right answers differ.
-    """
+    """Above temperature 0 two right answers differ."""
     candidate, plain = agreeing(["a"], ["a"])
 
     assert "temperature 0" in because(estimate("token_agreement", evidence(candidate, plain, greedy=False)))
 
 
 def test_engagement_that_nobody_shows_is_unproven() -> None:
-    """
-    Speculation silently off: neither rounds nor claims prove nothing, and are not good news.
-    """
+    """Speculation silently off: neither rounds nor claims prove nothing, and are not good news."""
     assert "cannot determine" in because(estimate("speculation_engaged", evidence(spread(5, lambda _: answer()))))
 
 
@@ -454,8 +400,8 @@ def test_engagement_that_nobody_shows_is_unproven() -> None:
     ],
 )
 def test_cut_short_by_finish_or_length(candidate: Answer, plain: Answer, *, greedy: bool, cut: bool) -> None:
-    """
-    Where plain decoding completes, an answer that does not was cut short at any temperature, and one under half as long
+    """Where plain decoding completes, an answer that does not was cut short at any temperature, and one under half
+    as long
     where lengths are not sampled; where plain decoding runs into the limit too, the answer is as long as it may be.
     """
     paired = evidence([generation(candidate)], [generation(plain, arm="plain")], greedy=greedy)
@@ -467,9 +413,7 @@ def test_cut_short_by_finish_or_length(candidate: Answer, plain: Answer, *, gree
 
 
 def test_the_system_ratio_weighs_by_busy_time() -> None:
-    """
-    Four canaries take 1 s in both arms and one 4 s of 8: the same tokens in 8 s against 12 s.
-    """
+    """Four canaries take 1 s in both arms and one 4 s of 8: the same tokens in 8 s against 12 s."""
     candidate, plain = twins(
         5,
         lambda at: answer([4.0 if at == 0 else 1.0], tokens=[8], sent_s=100.0),
@@ -483,9 +427,7 @@ def test_the_system_ratio_weighs_by_busy_time() -> None:
 
 
 def test_throughput_leaves_out_what_arrives_with_the_first_chunk() -> None:
-    """
-    Three chunks of the first round lie 1 ms apart, a hundredth of plain decoding's gap: they are no decode speed.
-    """
+    """Three chunks of the first round lie 1 ms apart, a hundredth of plain decoding's gap: they are no decode speed."""
     candidate, plain = twins(6, lambda _: answer([0.1, 0.101, 0.102, 0.2, 0.3]), lambda _: steady(0.1, count=5))
 
     ratio = known(estimate("throughput_ratio", evidence(candidate, plain)))
@@ -494,9 +436,7 @@ def test_throughput_leaves_out_what_arrives_with_the_first_chunk() -> None:
 
 
 def test_round_gaps_are_pooled_and_stalls_are_the_longest() -> None:
-    """
-    One gap of 0.9 s among 39 of 0.05 s is beyond the p95 of the gaps, and is the stall of every answer.
-    """
+    """One gap of 0.9 s among 39 of 0.05 s is beyond the p95 of the gaps, and is the stall of every answer."""
     paired = evidence(spread(60, lambda _: answer([0.1 + 0.05 * at for at in range(40)] + [2.95])))
 
     assert pytest.approx(0.05) == known(estimate("round_gap_p95", paired)).center
@@ -504,18 +444,14 @@ def test_round_gaps_are_pooled_and_stalls_are_the_longest() -> None:
 
 
 def test_answers_without_a_rate_have_no_time_per_token() -> None:
-    """
-    An answer that came whole is left out of the time per token, and the others are read.
-    """
+    """An answer that came whole is left out of the time per token, and the others are read."""
     single_chunks = [generation(answer([0.1]), f"w-{at}") for at in range(3)]
 
     assert 60 == known(estimate("tpot_p95", evidence([*single_chunks, *spread(60, lambda _: steady(0.05))]))).n
 
 
 def test_ttft_delta_compares_canaries_answered_in_both_arms() -> None:
-    """
-    A canary whose plain answer failed is left out; prompts that differ fivefold hide nothing of a change of 4 %.
-    """
+    """A canary whose plain answer failed is left out; prompts that differ fivefold hide nothing of a change of 4 %."""
     candidate, plain = twins(9, lambda at: answer([1.04 * (0.1 + at / 20)]), lambda at: answer([0.1 + at / 20]))
     plain[0] = replace(plain[0], answer=replace(plain[0].answer, fault="died"))
 
@@ -526,8 +462,7 @@ def test_ttft_delta_compares_canaries_answered_in_both_arms() -> None:
 
 
 def test_agreement_carries_its_notes_and_its_excuses() -> None:
-    """
-    Two canaries part from plain decoding, one of them at a near-tie: 3 of 4 agree, and a note says what was excused;
+    """Two canaries part from plain decoding, one of them at a near-tie: 3 of 4 agree, and a note says what was excused;
     an objective about the population says the same with bounds of its own.
     """
     candidate, plain = twins(
@@ -552,8 +487,7 @@ def test_agreement_carries_its_notes_and_its_excuses() -> None:
 
 
 def test_a_fault_makes_its_canary_fail() -> None:
-    """
-    Five canaries are sent twice; one fails both times, another once: 3 of 10 answers on the frozen set. For all
+    """Five canaries are sent twice; one fails both times, another once: 3 of 10 answers on the frozen set. For all
     prompts like them as many may fail as 2 of 5 leave open, and at least as many do as 1 of 5 that always failed shows.
     """
     answers = spread(5, lambda _: answer(), repeats=2)
@@ -569,9 +503,7 @@ def test_a_fault_makes_its_canary_fail() -> None:
 
 
 def test_twelve_canaries_do_not_show_a_thousandth() -> None:
-    """
-    Twelve canaries without a fault leave 22 % open for other prompts, however often they were sent.
-    """
+    """Twelve canaries without a fault leave 22 % open for other prompts, however often they were sent."""
     answers = spread(12, lambda _: answer(), repeats=100)
 
     rate = known(estimate("error_rate", evidence(answers, frozen=False)))
@@ -580,8 +512,7 @@ def test_twelve_canaries_do_not_show_a_thousandth() -> None:
 
 
 def test_engagement_is_bounded_over_canaries() -> None:
-    """
-    Drafts propose in every answer to two canaries and in half of those to a third; of a fourth nobody counted one
+    """Drafts propose in every answer to two canaries and in half of those to a third; of a fourth nobody counted one
     answer, which shows nothing. An answer of one token leaves nothing to draft, and its canary is none of them.
     """
     rounds = [counted(2, 4, 1)] * 5 + [counted(2, 0, 0), counted(2, 4, 1), None]
@@ -596,9 +527,7 @@ def test_engagement_is_bounded_over_canaries() -> None:
 
 
 def test_engagement_of_failed_canaries_is_unknown() -> None:
-    """
-    A canary whose every answer failed may engage or not: for other prompts like it nothing is shown.
-    """
+    """A canary whose every answer failed may engage or not: for other prompts like it nothing is shown."""
     answers = spread(4, lambda at: answer(rounds=counted(2, 4, 1), fault="died" if at == 2 else None), repeats=2)
 
     unknown = estimate("speculation_engaged", evidence(answers, frozen=False))
@@ -609,9 +538,7 @@ def test_engagement_of_failed_canaries_is_unknown() -> None:
 
 
 def test_bursts_show_engagement_of_the_run_alone() -> None:
-    """
-    Without counters bursts show that the draft was used in this run, and of other prompts nothing.
-    """
+    """Without counters bursts show that the draft was used in this run, and of other prompts nothing."""
     candidate, plain = twins(
         8,
         lambda _: answer([0.1 * (at // 4) for at in range(4, 24)]),
@@ -624,8 +551,8 @@ def test_bursts_show_engagement_of_the_run_alone() -> None:
 
 
 def test_truncation_is_bounded_over_canaries() -> None:
-    """
-    One canary of four is cut short: a quarter of the frozen set, and as many of all prompts as one of four leaves open;
+    """One canary of four is cut short: a quarter of the frozen set, and as many of all prompts as one of four leaves
+    open;
     a canary that was not answered in both arms leaves that unknown.
     """
     candidate, plain = twins(4, lambda at: answer(finish="length" if at == 1 else "stop"), lambda _: answer())
@@ -647,8 +574,8 @@ def test_truncation_is_bounded_over_canaries() -> None:
 @pytest.mark.parametrize("metric", [metric.name for metric in ALL if metric.population and metric.counted])
 @pytest.mark.parametrize("tries", [1, 5])
 def test_no_share_of_a_population_is_a_fact(metric: str, tries: int) -> None:
-    """
-    Whatever could be counted on a frozen set has an interval once all prompts are meant, however often it was sent.
+    """Whatever could be counted on a frozen set has an interval once all prompts are meant, however often it was
+    sent.
     """
     kinds = {"task_pass_delta": "equals", "json_pass_delta": "json_schema", "tool_call_pass_delta": "tool_calls"}
     expect = {"equals": "ok", "json_schema": {}, "tool_calls": [{"name": "f"}]}
@@ -688,8 +615,8 @@ def test_no_share_of_a_population_is_a_fact(metric: str, tries: int) -> None:
     ],
 )
 def test_one_proposal_is_engagement(reply: Answer, engaged: float) -> None:
-    """
-    An answer of two tokens for which one was proposed engaged its draft; what we counted outweighs what is claimed.
+    """An answer of two tokens for which one was proposed engaged its draft; what we counted outweighs what is
+    claimed.
     """
     share = known(estimate("speculation_engaged", evidence([generation(reply)])))
 
@@ -697,8 +624,8 @@ def test_one_proposal_is_engagement(reply: Answer, engaged: float) -> None:
 
 
 def test_engagement_is_a_share_of_answers() -> None:
-    """
-    Two of five show their draft, by our counters before the server's claims, and silence is no proposal; answers of one
+    """Two of five show their draft, by our counters before the server's claims, and silence is no proposal; answers
+    of one
     token or of unknown length are left out.
     """
     answers = [
@@ -717,9 +644,7 @@ def test_engagement_is_a_share_of_answers() -> None:
 
 
 def test_one_cut_among_repeats_is_a_cut() -> None:
-    """
-    Of two canaries one was cut short in its first answer and not in its second: a half, of two.
-    """
+    """Of two canaries one was cut short in its first answer and not in its second: a half, of two."""
     answers = [
         generation(answer(finish="length"), "a", key="1"),
         generation(answer(), "a", key="2"),
@@ -737,17 +662,13 @@ def test_one_cut_among_repeats_is_a_cut() -> None:
 
 @pytest.mark.parametrize("metric", WORKLOAD_METRICS)
 def test_no_records_are_missing(metric: str) -> None:
-    """
-    Every metric of an empty soak is Missing, with a reason.
-    """
+    """Every metric of an empty soak is Missing, with a reason."""
     assert because(estimate(metric, evidence([])))
 
 
 @pytest.mark.parametrize("metric", WORKLOAD_METRICS)
 def test_only_faults_are_no_good_news(metric: str) -> None:
-    """
-    A soak in which every answer failed shows its error rate, and nothing else.
-    """
+    """A soak in which every answer failed shows its error rate, and nothing else."""
     frozen = canaries(60, expect={"equals": "right"})
     paired = evidence(
         marked([True] * 60, "candidate", fault="died"), marked([True] * 60, "plain", fault="died"), frozen
@@ -763,9 +684,7 @@ def test_only_faults_are_no_good_news(metric: str) -> None:
 
 @pytest.mark.parametrize("metric", WORKLOAD_METRICS)
 def test_estimates_do_not_depend_on_the_order_of_the_records(metric: str) -> None:
-    """
-    Concurrent answers are recorded as they end: the same records in another order give the same bytes.
-    """
+    """Concurrent answers are recorded as they end: the same records in another order give the same bytes."""
     frozen = canaries(60, expect={"equals": "ok"})
 
     def mine(at: int) -> Answer:
@@ -780,8 +699,8 @@ def test_estimates_do_not_depend_on_the_order_of_the_records(metric: str) -> Non
 
 
 def test_gaps_of_all_repeats_are_pooled() -> None:
-    """
-    Every canary stalled in the first of its two answers: a quarter of all gaps are long, and the p95 is one of them.
+    """Every canary stalled in the first of its two answers: a quarter of all gaps are long, and the p95 is one of
+    them.
     """
     answers = [
         generation(answer([0.1, 0.2, last]), f"c-{at:03}", key=f"{at}.{last}")
@@ -803,8 +722,8 @@ AT_ONCE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", AT_ONCE)
 def test_answers_that_arrived_at_once_say_what_shows_a_speed(case: str) -> None:
-    """
-    They have no decode speed, whatever the server's own timings say; the reason counts them and says how long answers
+    """They have no decode speed, whatever the server's own timings say; the reason counts them and says how long
+    answers
     have to be, or that none is long enough: where the server sends them whole.
     """
 
@@ -819,8 +738,8 @@ def test_answers_that_arrived_at_once_say_what_shows_a_speed(case: str) -> None:
 
 
 def test_a_few_answers_read_late_are_not_blamed_on_the_server() -> None:
-    """
-    Where most answers of that length came in pieces, no server held back the others: a busy machine read them late.
+    """Where most answers of that length came in pieces, no server held back the others: a busy machine read them
+    late.
     """
 
     def late(number: int) -> Answer:
@@ -834,9 +753,7 @@ def test_a_few_answers_read_late_are_not_blamed_on_the_server() -> None:
 
 
 def test_answers_that_arrived_at_once_are_named_only_where_they_are_the_reason() -> None:
-    """
-    Pairs that are lost to faults, and a speed of whole answers, say nothing of arrivals.
-    """
+    """Pairs that are lost to faults, and a speed of whole answers, say nothing of arrivals."""
     faulty = estimate(
         "throughput_ratio", evidence(*twins(8, lambda _: steady(0.1, fault="died"), lambda _: steady(0.1)))
     )
@@ -849,9 +766,7 @@ def test_answers_that_arrived_at_once_are_named_only_where_they_are_the_reason()
 
 
 def test_an_answer_that_came_whole_has_no_stall() -> None:
-    """
-    One arrival has no gap; the stalls are those of the other answers.
-    """
+    """One arrival has no gap; the stalls are those of the other answers."""
     single_chunks = [generation(answer([0.1]), f"w-{at}") for at in range(3)]
 
     stall = known(estimate("stall_p95", evidence([*single_chunks, *spread(60, lambda _: answer([0.1, 0.2, 0.9]))])))
@@ -877,8 +792,8 @@ def mixed(count: int, in_bursts: int, arm: str, tokens: int = 16) -> list[Genera
 def test_bursts_tell_that_a_draft_was_used(
     candidate: tuple[int, int], plain: tuple[int, int], *, engaged: bool
 ) -> None:
-    """
-    Without counters a fifth of the answers in bursts tells of a draft, unless more than a twentieth of plain ones are.
+    """Without counters a fifth of the answers in bursts tells of a draft, unless more than a twentieth of plain ones
+    are.
     """
     engagement = estimate("speculation_engaged", evidence(mixed(*candidate, "candidate"), mixed(*plain, "plain")))
 
@@ -890,9 +805,7 @@ def test_bursts_tell_that_a_draft_was_used(
 
 
 def test_short_answers_tell_nothing_by_their_bursts() -> None:
-    """
-    Fifteen tokens are too few to tell a draft from a hiccup.
-    """
+    """Fifteen tokens are too few to tell a draft from a hiccup."""
     short = evidence(mixed(10, 10, "candidate", 15), mixed(10, 0, "plain"))
 
     says("estimates", "short answers tell nothing by their bursts", because(estimate("speculation_engaged", short)))

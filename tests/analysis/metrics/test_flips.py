@@ -42,16 +42,12 @@ def changed(lost: int, won: int, *, numerics: int, unknown: int = 0) -> Estimate
     ids=["numerics", "otherwise", "unknown", "each"],
 )
 def test_flips_by_numerics_are_not_the_drafts(change: dict[str, int], center: float) -> None:
-    """
-    What nothing explains counts, and what nothing shows counts too.
-    """
+    """What nothing explains counts, and what nothing shows counts too."""
     assert changed(**change).center == pytest.approx(center)
 
 
 def test_numerics_that_lose_more_than_they_win_count_and_the_check_names_the_harm() -> None:
-    """
-    Twelve lost and none won are no chance: the reason begins with it.
-    """
+    """Twelve lost and none won are no chance: the reason begins with it."""
     harmed = changed(lost=12, won=0, numerics=12)
     check = check_bound(BY_NAME["task_pass_delta"], "at_least", 0.0, harmed, why="")
 

@@ -15,8 +15,8 @@ def drafted(number: int, accepted: int, workload: str = "easy", canaries: int = 
 
 
 def test_an_acceptance_that_collapses_for_good_is_named() -> None:
-    """
-    From the 24th of 40 answers on nothing is accepted: named with both figures, and no ratio rests on the average. One
+    """From the 24th of 40 answers on nothing is accepted: named with both figures, and no ratio rests on the
+    average. One
     that comes back, or that differs from prompt to prompt, is no collapse.
     """
     for_good = [drafted(number, 14 if number < 24 else 0) for number in range(40)]
@@ -31,8 +31,7 @@ def test_an_acceptance_that_collapses_for_good_is_named() -> None:
 
 
 def test_plain_decoding_that_swings_is_named() -> None:
-    """
-    Twenty hot answers a third slower than those before and after them are a finding that voids nothing; alternate
+    """Twenty hot answers a third slower than those before and after them are a finding that voids nothing; alternate
     noise of as much is none.
     """
 
@@ -50,8 +49,8 @@ def test_plain_decoding_that_swings_is_named() -> None:
 
 
 def test_a_gain_that_depends_on_the_request_before_is_named() -> None:
-    """
-    Half of the answers follow one of another workload and accept a tenth: named with it; where they accept as much as
+    """Half of the answers follow one of another workload and accept a tenth: named with it; where they accept as
+    much as
     the others nothing is.
     """
     order = [workload for round_ in range(8) for workload in (("easy", "hard", "easy", "easy")[round_ % 2 :])]

@@ -33,9 +33,7 @@ def paired(
 
 
 def test_a_gain_of_one_arm_after_the_other_is_a_finding() -> None:
-    """
-    Speculative decoding that is 6 % faster right after plain decoding's answer reads 3 % better than it is.
-    """
+    """Speculative decoding that is 6 % faster right after plain decoding's answer reads 3 % better than it is."""
     biased = paired((0.06, 0.0))
     (finding,) = order_effects(biased, "work, soak-1")
     bias = order_bias(biased)
@@ -47,23 +45,17 @@ def test_a_gain_of_one_arm_after_the_other_is_a_finding() -> None:
 
 @pytest.mark.parametrize("gains", [(0.0, 0.0), (0.04, 0.04), (0.02, 0.0)])
 def test_what_leaves_the_ratio_alone_is_no_finding(gains: tuple[float, float]) -> None:
-    """
-    No effect, one that both arms have alike, and one that moves the ratio by less than 2 %.
-    """
+    """No effect, one that both arms have alike, and one that moves the ratio by less than 2 %."""
     assert () == order_effects(paired(gains), "work, soak-1")
 
 
 def test_too_few_repeats_show_no_effect() -> None:
-    """
-    Canaries that were answered once each say nothing about the order.
-    """
+    """Canaries that were answered once each say nothing about the order."""
     assert order_bias(paired((0.2, 0.0), pairs=24)) is None
 
 
 def test_arms_that_ran_apart_are_judged_without_it() -> None:
-    """
-    Where the arms ran apart there is no order within a pair.
-    """
+    """Where the arms ran apart there is no order within a pair."""
     biased = paired((0.2, 0.0))
 
     assert () == order_effects(replace(biased, interleaved=False), "work, soak-1")
@@ -73,9 +65,7 @@ def test_arms_that_ran_apart_are_judged_without_it() -> None:
 @pytest.mark.whole
 @pytest.mark.parametrize("noise", [0.05, 0.1])
 def test_noise_is_rarely_taken_for_an_effect(noise: float) -> None:
-    """
-    Of 300 soaks without any effect at most 1 in 75 has the finding.
-    """
+    """Of 300 soaks without any effect at most 1 in 75 has the finding."""
     alarms = sum(
         bool(order_effects(paired((0.0, 0.0), noise=noise, pairs=50, seed=seed), "work, soak-1")) for seed in range(300)
     )
@@ -85,9 +75,7 @@ def test_noise_is_rarely_taken_for_an_effect(noise: float) -> None:
 
 @pytest.mark.whole
 def test_most_soaks_of_a_hundred_pairs_show_a_gain_of_six_per_cent() -> None:
-    """
-    At 5 % noise of an answer six of ten soaks or more have the finding.
-    """
+    """At 5 % noise of an answer six of ten soaks or more have the finding."""
     soaks = (paired((0.06, 0.0), noise=0.05, pairs=100, seed=seed) for seed in range(50))
 
     assert sum(bool(order_effects(soak, "work, soak-1")) for soak in soaks) >= 30

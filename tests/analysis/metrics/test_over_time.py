@@ -30,9 +30,7 @@ def windowed(rates: Sequence[tuple[int, int] | None], **more: Any) -> list[Gener
 
 
 def test_low_for_more_than_two_windows_is_at_least_x() -> None:
-    """
-    Two low windows in a row are forgiven (their third is high); three are the smallest of the largest.
-    """
+    """Two low windows in a row are forgiven (their third is high); three are the smallest of the largest."""
     two_low = windowed([(8, 10), (3, 10), (2, 10), (8, 10), (7, 10)])
     three_low = windowed([(8, 10), (3, 10), (2, 10), (1, 10), (7, 10)])
 
@@ -46,8 +44,8 @@ def test_low_for_more_than_two_windows_is_at_least_x() -> None:
 @pytest.mark.parametrize("duration", ["60 s", "600 s", "3600 s"])
 @pytest.mark.parametrize(("falls_at", "lowest"), [(0.3, 0.2), (0.7, 0.8)])
 def test_the_rule_can_fire_in_a_soak_of_any_length(duration: str, falls_at: float, lowest: float) -> None:
-    """
-    Windows are a fifth of the soak: acceptance that falls after 30 % of it fills three, one that falls after 70 % not.
+    """Windows are a fifth of the soak: acceptance that falls after 30 % of it fills three, one that falls after 70 %
+    not.
     """
     soaked = Soak.model_validate({"duration": duration})
     each = soaked.duration / 100
@@ -64,9 +62,7 @@ def test_the_rule_can_fire_in_a_soak_of_any_length(duration: str, falls_at: floa
 
 
 def test_windows_pool_tokens_not_answers() -> None:
-    """
-    One long answer at 10 % outweighs a short one at 100 % in the same window.
-    """
+    """One long answer at 10 % outweighs a short one at 100 % in the same window."""
     answers = windowed([(1, 2), (1, 2), (1, 2)])
     long = generation(answer([1.0], sent_s=70, rounds=counted(9, 98, 10)), "long")
     mixed = [*answers, *(replace(long, key=str(at), answer=_later(long.answer, 120.0 * at)) for at in range(3))]
@@ -80,9 +76,7 @@ def _later(reply: Answer, seconds: float) -> Answer:
 
 
 def test_windows_do_not_join_across_segments_or_gaps() -> None:
-    """
-    Three windows in a row are three of one unbroken stretch; two before an interruption and one after are not.
-    """
+    """Three windows in a row are three of one unbroken stretch; two before an interruption and one after are not."""
     broken = [*windowed([(5, 10), (5, 10)]), *windowed([(5, 10)], segment=1)]
     holed = windowed([(5, 10), (5, 10), None, (5, 10), (5, 10)])
 
@@ -91,9 +85,7 @@ def test_windows_do_not_join_across_segments_or_gaps() -> None:
 
 
 def test_windows_are_counted_from_the_first_answer_of_their_stretch() -> None:
-    """
-    The clock of each stretch starts with it: answers 10 s before and after a border of its windows lie apart.
-    """
+    """The clock of each stretch starts with it: answers 10 s before and after a border of its windows lie apart."""
     at = [(0, 8), (110, 8), (130, 1), (250, 1), (370, 1)]
     first, second = (
         [
@@ -109,18 +101,14 @@ def test_windows_are_counted_from_the_first_answer_of_their_stretch() -> None:
 
 
 def test_a_window_that_drafted_nothing_accepted_nothing() -> None:
-    """
-    Three windows whose answers drafted nothing are an acceptance of zero, once anything was drafted at all.
-    """
+    """Three windows whose answers drafted nothing are an acceptance of zero, once anything was drafted at all."""
     share = known(estimate("acceptance_window_min", evidence(windowed([(0, 0), (0, 0), (0, 0), (9, 10)]))))
 
     assert (0.0, 4) == (share.center, share.n)
 
 
 def test_windows_say_how_many_there_were() -> None:
-    """
-    Nothing drafted and too few windows are two reasons, each with the windows that were seen.
-    """
+    """Nothing drafted and too few windows are two reasons, each with the windows that were seen."""
     silent, short = windowed([(0, 0), (0, 0)]), windowed([(5, 10), (5, 10)])
 
     nothing_drafted, few_windows = (estimate("acceptance_window_min", evidence(pairs)) for pairs in (silent, short))
@@ -131,9 +119,7 @@ def test_windows_say_how_many_there_were() -> None:
 
 
 def test_an_answer_that_ends_on_a_border_belongs_to_the_next_window() -> None:
-    """
-    A window is half open: 120 s after the first answer was sent the second one has begun.
-    """
+    """A window is half open: 120 s after the first answer was sent the second one has begun."""
     answers = [
         generation(answer([0.5, 1.0], sent_s=sent, rounds=counted(1, 10, good)), f"{sent}")
         for sent, good in ((0, 1), (119, 9), (240, 1), (360, 1))
@@ -160,8 +146,8 @@ def drifting(change: float, repeats: int = 4) -> Twins:
 
 @pytest.mark.parametrize("change", [-0.2, 0.0, 0.1])
 def test_a_drift_of_plain_decoding_is_that_of_each_canary(change: float) -> None:
-    """
-    Over 600 s the log of its speed moves in a straight line; a canary is compared with itself, and the last segment's
+    """Over 600 s the log of its speed moves in a straight line; a canary is compared with itself, and the last
+    segment's
     clock alone counts.
     """
     _, old = drifting(-0.5)
@@ -174,16 +160,12 @@ def test_a_drift_of_plain_decoding_is_that_of_each_canary(change: float) -> None
 
 
 def test_too_few_plain_answers_show_no_drift() -> None:
-    """
-    Eleven answers are too few.
-    """
+    """Eleven answers are too few."""
     assert plain_drift(evidence([], drifting(-0.2)[1][:11])) is None
 
 
 def test_plain_blocks_that_lie_apart_widen_the_ratio() -> None:
-    """
-    Where the arms ran apart, a host that is slower during one block of three makes the ratio less certain.
-    """
+    """Where the arms ran apart, a host that is slower during one block of three makes the ratio less certain."""
 
     def in_blocks(slower: float) -> PairedAnswers:
         candidate = [generation(steady(0.05, sent_s=10.0 * at), f"c-{at % 8}", key=f"m{at}") for at in range(48)]
@@ -209,9 +191,7 @@ def test_plain_blocks_that_lie_apart_widen_the_ratio() -> None:
 
 @pytest.mark.parametrize("metric", RATIOS)
 def test_a_host_that_slows_both_arms_down_alike_leaves_their_ratio(metric: str) -> None:
-    """
-    Pairs drift together, and their ratio is steady.
-    """
+    """Pairs drift together, and their ratio is steady."""
     assert isinstance(estimate(metric, evidence(*drifting(-0.2))), Estimate)
 
 
@@ -245,9 +225,7 @@ def changes(paired: PairedAnswers) -> str | None:
 @pytest.mark.parametrize(("count", "repeats"), [(5, 4), (60, 1)])
 @pytest.mark.parametrize(("loss", "word"), [(0.0, None), (0.03, None), (-0.3, "rose by"), (0.3, "fell by")])
 def test_a_ratio_that_changes_is_open(loss: float, word: str | None, count: int, repeats: int) -> None:
-    """
-    A draft that loses or gains 30 % while plain decoding is steady; not one that loses what is allowed.
-    """
+    """A draft that loses or gains 30 % while plain decoding is steady; not one that loses what is allowed."""
     paired = losing(loss, count, repeats)
 
     assert (word is None) == (changes(paired) is None)
@@ -266,9 +244,7 @@ SHAPES: dict[str, Callable[[float], float]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_change_of_any_shape_is_found_and_a_later_stretch_is_judged(shape: str) -> None:
-    """
-    Late falls and slow warm-ups leave ten minutes open; of twenty the last ten, which are steady, are judged.
-    """
+    """Late falls and slow warm-ups leave ten minutes open; of twenty the last ten, which are steady, are judged."""
     ten, twenty = changing(SHAPES[shape]), changing(SHAPES[shape], repeats=6, lasts=1200)
 
     last = keep_settled_pairs(twenty)
@@ -281,9 +257,7 @@ def test_a_change_of_any_shape_is_found_and_a_later_stretch_is_judged(shape: str
 
 
 def test_open_limits_judge_the_whole_soak() -> None:
-    """
-    An SLO may allow any change.
-    """
+    """An SLO may allow any change."""
     paired = losing(0.3)
 
     for judged in (replace(paired, drift_limit=math.inf), replace(paired, settled_s=None)):
@@ -292,9 +266,7 @@ def test_open_limits_judge_the_whole_soak() -> None:
 
 
 def test_a_fall_that_chance_may_explain_lowers_the_likely_end() -> None:
-    """
-    A fall of 8 % in the last tenth, under noise of 6 %, is no proof of a change; a steady ratio has no such end.
-    """
+    """A fall of 8 % in the last tenth, under noise of 6 %, is no proof of a change; a steady ratio has no such end."""
     falls = changing(lambda at: -0.08 * (at > 540), noise=0.06)
 
     assert changes(falls) is None
@@ -303,9 +275,7 @@ def test_a_fall_that_chance_may_explain_lowers_the_likely_end() -> None:
 
 
 def test_a_late_fall_is_seen_beneath_the_luck_of_the_draft() -> None:
-    """
-    Tokens a round vary by 40 % from answer to answer: with them a fall of 20 % in the last tenth is seen.
-    """
+    """Tokens a round vary by 40 % from answer to answer: with them a fall of 20 % in the last tenth is seen."""
     draw, count = random.Random(3), 36
     candidates, baselines = list[Generation](), list[Generation]()
     for number in range(count):
@@ -319,8 +289,8 @@ def test_a_late_fall_is_seen_beneath_the_luck_of_the_draft() -> None:
 
 
 def test_a_late_fall_is_seen_beneath_the_noise_of_plain_decoding() -> None:
-    """
-    Plain answers that vary by 15 % hide a fall of 12 % in the ratio, not in the draft's own speed; where plain decoding
+    """Plain answers that vary by 15 % hide a fall of 12 % in the ratio, not in the draft's own speed; where plain
+    decoding
     falls as much, nothing is suspected.
     """
 
@@ -342,9 +312,7 @@ def test_a_late_fall_is_seen_beneath_the_noise_of_plain_decoding() -> None:
 
 
 def test_the_sweep_shows_a_smaller_change_of_canaries_that_are_paired_once() -> None:
-    """
-    A loss of 9 % in sixty pairs drowns in how far canaries lie apart, unless the sweep has the ratio of each.
-    """
+    """A loss of 9 % in sixty pairs drowns in how far canaries lie apart, unless the sweep has the ratio of each."""
     once, sweep = losing(0.09, 60, 1), losing(0.0, 60, 1)
 
     assert changes(once) is None

@@ -42,17 +42,15 @@ def half_none(wobble: float = 0.0) -> PairedAnswers:
 
 @pytest.mark.parametrize("metric", SPEED_RATIOS)
 def test_a_ratio_is_how_much_sooner_the_same_work_is_done(metric: str) -> None:
-    """
-    A third at 2.2x and two thirds at 0.85x are 1.07x by the time of all, where the mean of ratios would say 1.17x.
+    """A third at 2.2x and two thirds at 0.85x are 1.07x by the time of all, where the mean of ratios would say
+    1.17x.
     """
     assert pytest.approx(HALF_NONE, rel=1e-4) == known(estimate(metric, half_none())).center
 
 
 @pytest.mark.parametrize("metric", SPEED_RATIOS)
 def test_long_prompts_weigh_more(metric: str) -> None:
-    """
-    Six answers of 100 tokens at 0.8x and six of 10 tokens at 2x take longer than plain decoding.
-    """
+    """Six answers of 100 tokens at 0.8x and six of 10 tokens at 2x take longer than plain decoding."""
     length = [100] * 6 + [10] * 6
     candidate, plain = twins(
         12,
@@ -66,8 +64,8 @@ def test_long_prompts_weigh_more(metric: str) -> None:
 @pytest.mark.whole
 @pytest.mark.parametrize("metric", SPEED_RATIOS)
 def test_sampled_lengths_favour_neither_arm(metric: str) -> None:
-    """
-    Two equal arms whose sampled answers have 10 to 200 tokens, and a prefill as long as 20 of them: 1x within 2 %.
+    """Two equal arms whose sampled answers have 10 to 200 tokens, and a prefill as long as 20 of them: 1x within 2
+    %.
     """
     random = np.random.default_rng(3)
 
@@ -80,8 +78,8 @@ def test_sampled_lengths_favour_neither_arm(metric: str) -> None:
 
 
 def test_prompts_that_are_proven_slower_are_named() -> None:
-    """
-    Beside the ratio of the work stand the typical speed-up, which is the mean of ratios, and the prompts that lose.
+    """Beside the ratio of the work stand the typical speed-up, which is the mean of ratios, and the prompts that
+    lose.
     """
     speeds = prompt_speeds("throughput_ratio", half_none(wobble=0.01))
 
@@ -93,9 +91,7 @@ def test_prompts_that_are_proven_slower_are_named() -> None:
 
 
 def test_a_prompt_within_noise_of_plain_decoding_is_not_called_slower() -> None:
-    """
-    At a noise of 30 % answers at 0.95x prove nothing of any single prompt.
-    """
+    """At a noise of 30 % answers at 0.95x prove nothing of any single prompt."""
     random = np.random.default_rng(2)
     arms = repeated(
         24, 2, lambda _: steady(0.1 / 0.95 * math.exp(0.3 * random.standard_normal())), lambda _: steady(0.1)
@@ -108,16 +104,12 @@ def test_a_prompt_within_noise_of_plain_decoding_is_not_called_slower() -> None:
 
 
 def test_too_few_pairs_say_nothing_of_prompts() -> None:
-    """
-    Without pairs there is no typical speed-up.
-    """
+    """Without pairs there is no typical speed-up."""
     assert prompt_speeds("throughput_ratio", replace(half_none(), pairs=())) is None
 
 
 def test_one_pair_a_prompt_shows_no_single_prompt() -> None:
-    """
-    Without repeats the noise of an answer is unknown, and no prompt is called slower or not slower.
-    """
+    """Without repeats the noise of an answer is unknown, and no prompt is called slower or not slower."""
     candidate = [generation(steady(0.2), f"c-{at:03}", pair=f"p{at}") for at in range(12)]
     plain = [generation(steady(0.1), f"c-{at:03}", arm="plain", pair=f"p{at}") for at in range(12)]
 

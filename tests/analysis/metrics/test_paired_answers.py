@@ -13,9 +13,7 @@ from tests.builders.slo import answer, because, evidence, generation, known, nea
 
 
 def test_pairs_by_their_pair() -> None:
-    """
-    Answers that share a pair and a canary are compared, whatever lies nearer in time.
-    """
+    """Answers that share a pair and a canary are compared, whatever lies nearer in time."""
     candidates = [
         generation(steady(0.1, sent_s=0), "a", pair="p1", key="far"),
         generation(steady(0.1, sent_s=100), "a", pair="p2", key="near"),
@@ -28,9 +26,7 @@ def test_pairs_by_their_pair() -> None:
 
 
 def test_blocks_pair_with_the_nearest_answer_to_the_same_canary() -> None:
-    """
-    A plain answer of a block is compared with the candidate's answer to its canary that was sent nearest in time.
-    """
+    """A plain answer of a block is compared with the candidate's answer to its canary that was sent nearest in time."""
     candidates = [
         generation(steady(0.1, sent_s=10), "a", key="early"),
         generation(steady(0.1, sent_s=300), "a", key="late"),
@@ -50,9 +46,7 @@ def test_blocks_pair_with_the_nearest_answer_to_the_same_canary() -> None:
 
 
 def test_blocks_pair_inside_their_segment() -> None:
-    """
-    The clocks of two segments do not compare: an answer of the block's own segment is taken, however far away.
-    """
+    """The clocks of two segments do not compare: an answer of the block's own segment is taken, however far away."""
     candidates = [
         generation(steady(0.1, sent_s=5), "a", key="other", segment=0),
         generation(steady(0.1, sent_s=500), "a", key="own", segment=1),
@@ -63,9 +57,7 @@ def test_blocks_pair_inside_their_segment() -> None:
 
 
 def test_warm_ups_are_never_judged() -> None:
-    """
-    A warm-up is recorded and left out, in both arms.
-    """
+    """A warm-up is recorded and left out, in both arms."""
     slow = generation(steady(5.0), "a", role=Role.WARMUP, pair="p")
     slow_plain = generation(steady(5.0), "a", arm="plain", role=Role.WARMUP, pair="p")
 
@@ -91,8 +83,7 @@ def test_warm_ups_are_never_judged() -> None:
 def test_only_answers_of_like_length_are_compared(
     candidate: int | None, twin: int | None, *, greedy: bool, similar: bool
 ) -> None:
-    """
-    Six tokens of ten are the same greedy work, five are not; lengths that are drawn differ up to tenfold; an unknown
+    """Six tokens of ten are the same greedy work, five are not; lengths that are drawn differ up to tenfold; an unknown
     length says nothing.
     """
     pair = (generation(answer(output_tokens=candidate)), generation(answer(output_tokens=twin), arm="plain"))
@@ -101,8 +92,8 @@ def test_only_answers_of_like_length_are_compared(
 
 
 def test_every_pair_is_either_read_or_lost() -> None:
-    """
-    Of seven pairs two differ in length and one has a fault: three are lost, wherever they stand, and four are read.
+    """Of seven pairs two differ in length and one has a fault: three are lost, wherever they stand, and four are
+    read.
     """
     candidate, plain = twins(7, lambda at: steady(0.05, count=4 if at in {1, 3} else 8), lambda _: steady(0.1))
     candidate[5] = generation(steady(0.05, fault="died"), "c-005", pair="p5")
@@ -115,8 +106,8 @@ def test_every_pair_is_either_read_or_lost() -> None:
 
 @pytest.mark.parametrize("metric", ["throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio"])
 def test_half_an_answer_is_no_speed_where_lengths_are_not_drawn(metric: str) -> None:
-    """
-    Greedy answers half as long as plain decoding's did other work; above temperature 0 they are answers like others.
+    """Greedy answers half as long as plain decoding's did other work; above temperature 0 they are answers like
+    others.
     """
     candidate, plain = twins(6, lambda _: steady(0.05, count=4), lambda _: steady(0.1))
 
@@ -125,9 +116,7 @@ def test_half_an_answer_is_no_speed_where_lengths_are_not_drawn(metric: str) -> 
 
 
 def test_one_pair_too_many_is_too_many() -> None:
-    """
-    The share of lost pairs is compared with the limit that was given.
-    """
+    """The share of lost pairs is compared with the limit that was given."""
     candidate, plain = twins(10, lambda at: steady(0.05, count=4 if at < 2 else 8), lambda _: steady(0.1))
 
     assert 8 == known(estimate("throughput_ratio", evidence(candidate, plain, lost_limit=0.2))).n

@@ -67,9 +67,7 @@ REFUSED: dict[str, tuple[Found, Missing]] = {
 @pytest.mark.parametrize("case", REFUSED)
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_a_refusal_says_why_and_how_much_there_was(case: str) -> None:
-    """
-    What cannot be estimated is refused in words a report prints, with the count that was seen.
-    """
+    """What cannot be estimated is refused in words a report prints, with the count that was seen."""
     find, reason = REFUSED[case]
 
     assert reason == find()
@@ -86,9 +84,7 @@ def test_a_refusal_says_why_and_how_much_there_was(case: str) -> None:
     ids=["quantile", "ratio", "pooled", "marks"],
 )
 def test_the_least_that_suffices_is_enough(find: Found, n: int) -> None:
-    """
-    With exactly as many units as are needed there is an estimate, and it says how many there were.
-    """
+    """With exactly as many units as are needed there is an estimate, and it says how many there were."""
     result = find()
 
     assert isinstance(result, Estimate)
@@ -166,9 +162,7 @@ UNGIVEN: dict[str, tuple[str, Callable[[], PairedAnswers], Missing]] = {
 
 @pytest.mark.parametrize("case", UNGIVEN)
 def test_a_metric_that_is_not_given_says_why_and_how_much_there_was(case: str) -> None:
-    """
-    A check that is unproven prints its reason, and the count that was seen stands in the verdict.
-    """
+    """A check that is unproven prints its reason, and the count that was seen stands in the verdict."""
     metric, build, reason = UNGIVEN[case]
 
     assert reason == estimate(metric, build())

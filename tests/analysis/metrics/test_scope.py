@@ -40,8 +40,8 @@ def width(interval: Estimate) -> float:
 
 @pytest.mark.parametrize("metric", FROZEN)
 def test_a_frozen_set_holds_its_canaries_fixed(metric: str) -> None:
-    """
-    Canaries a factor of two apart whose answers vary by 2 %: the interval for these is narrow, the one for prompts like
+    """Canaries a factor of two apart whose answers vary by 2 %: the interval for these is narrow, the one for
+    prompts like
     them stands beside it and is what an objective on the population gets.
     """
     paired = evidence(*unlike(8, count=60))
@@ -56,17 +56,14 @@ def test_a_frozen_set_holds_its_canaries_fixed(metric: str) -> None:
 
 @pytest.mark.parametrize("change", [{"interleaved": False}, {"frozen": False}])
 def test_pairs_that_ran_apart_are_bounded_for_prompts_like_them(change: dict[str, Any]) -> None:
-    """
-    Noise that lasts hits all pairs of a plain block alike, which repeats of a canary do not show.
-    """
+    """Noise that lasts hits all pairs of a plain block alike, which repeats of a canary do not show."""
     interval = known(estimate("throughput_ratio", evidence(*unlike(3), **change)))
 
     assert ("population", None) == (interval.scope, interval.population)
 
 
 def test_one_pair_each_takes_the_noise_from_the_sweep() -> None:
-    """
-    With one pair a canary the noise is that between soak and sweep, at whatever speed the sweep ran; without the
+    """With one pair a canary the noise is that between soak and sweep, at whatever speed the sweep ran; without the
     sweep's pairs the wider interval for all prompts is given.
     """
     once = evidence(*unlike(1))
@@ -88,9 +85,7 @@ def test_one_pair_each_takes_the_noise_from_the_sweep() -> None:
 
 
 def test_canaries_without_a_pair_keep_the_spread_in() -> None:
-    """
-    Where a quarter of the set was paired, the interval for these canaries knows that most of them were not.
-    """
+    """Where a quarter of the set was paired, the interval for these canaries knows that most of them were not."""
     candidate, plain = unlike(3)
     full = evidence(candidate, plain)
     part = evidence(candidate, plain, known=tuple(evidence(*unlike(1, count=48)).canaries.values()))
@@ -103,8 +98,8 @@ def test_canaries_without_a_pair_keep_the_spread_in() -> None:
 
 @pytest.mark.parametrize(("count", "level", "scope"), [(64, 0.99, "frozen"), (64, 0.95, "frozen"), (56, 0.95, None)])
 def test_a_look_may_be_surer_than_the_canaries_show_of_others(count: int, level: float, scope: str | None) -> None:
-    """
-    A p95 of prompts like them takes 59 canaries at 95 % and 90 at 99 %; for these canaries their repeats bound it, as
+    """A p95 of prompts like them takes 59 canaries at 95 % and 90 at 99 %; for these canaries their repeats bound
+    it, as
     long as there are those 59.
     """
     interval = estimate("tpot_p95", evidence(*unlike(8, count=count), level=level))
@@ -115,9 +110,7 @@ def test_a_look_may_be_surer_than_the_canaries_show_of_others(count: int, level:
 
 
 def test_ttft_delta_is_paired_by_canary() -> None:
-    """
-    Prompts from 0.1 s to 0.7 s: a change of 4 % in each is 4 %, however far apart they are.
-    """
+    """Prompts from 0.1 s to 0.7 s: a change of 4 % in each is 4 %, however far apart they are."""
     candidate, plain = twins(24, lambda at: answer([1.04 * (0.1 + at / 40)]), lambda at: answer([0.1 + at / 40]))
 
     delta = known(estimate("ttft_delta", evidence(candidate, plain)))
@@ -132,8 +125,8 @@ def judged(paired: PairedAnswers, **written: Any) -> Any:
 
 
 def test_a_check_names_the_scope_in_words_and_in_its_document() -> None:
-    """
-    The sentence that terminal, page and files print names these canaries or prompts like them; the document holds both.
+    """The sentence that terminal, page and files print names these canaries or prompts like them; the document holds
+    both.
     """
     paired = evidence(*unlike(4))
 
@@ -148,9 +141,7 @@ def test_a_check_names_the_scope_in_words_and_in_its_document() -> None:
 
 
 def test_what_would_decide_it_is_a_longer_soak_or_more_canaries() -> None:
-    """
-    Repeats narrow an interval for these canaries, and only other canaries the one for prompts like them.
-    """
+    """Repeats narrow an interval for these canaries, and only other canaries the one for prompts like them."""
     paired = evidence(*unlike(4))
     close = math.exp(math.log(known(estimate("throughput_ratio", paired)).center) - 0.002)
 
@@ -164,8 +155,8 @@ def test_what_would_decide_it_is_a_longer_soak_or_more_canaries() -> None:
 
 @pytest.mark.whole
 def test_a_bound_for_prompts_like_them_rests_on_canaries_the_choice_has_not_seen() -> None:
-    """
-    Of 24 canaries the sweep sends 12 and the objective on the population rests on the other 12, the one on the frozen
+    """Of 24 canaries the sweep sends 12 and the objective on the population rests on the other 12, the one on the
+    frozen
     set on all; where the sweep has sent them all, nothing is proven for other prompts.
     """
     ratio = {"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}

@@ -33,18 +33,14 @@ def made(number: int = 0, arm: str = "candidate", **answer: object) -> Generatio
 
 @given(st.integers(0, 200), st.integers(0, 200), st.integers(1, 50))
 def test_claimed_counters_are_kept_as_they_are(drafted: int, accepted: int, rounds: int) -> None:
-    """
-    Claims become rounds without a change, impossible ones included: judging them is the findings' work.
-    """
+    """Claims become rounds without a change, impossible ones included: judging them is the findings' work."""
     answer = Answer(0, 1, output_tokens=20, claims=Claims(drafted, accepted, rounds))
 
     assert Rounds(rounds, drafted, accepted) == claimed_rounds(answer)
 
 
 def test_rounds_follow_from_what_was_emitted() -> None:
-    """
-    A server that tells drafted and accepted alone emitted one more token a round: 20 - 15 accepted are 5 rounds.
-    """
+    """A server that tells drafted and accepted alone emitted one more token a round: 20 - 15 accepted are 5 rounds."""
     assert Rounds(5, 20, 15) == claimed_rounds(Answer(0, 1, output_tokens=20, claims=Claims(20, 15)))
 
 
@@ -52,9 +48,7 @@ def test_rounds_follow_from_what_was_emitted() -> None:
     ("emitted", "accepted", "rounds"), [(3, 5, 0), (None, 0, 0), (None, 2, 0), (5, 5, 0), (6, 5, 1)]
 )
 def test_rounds_are_never_fewer_than_none(emitted: int | None, accepted: int, rounds: int) -> None:
-    """
-    More accepted than emitted, or an unknown length, leave no round, and none is made up.
-    """
+    """More accepted than emitted, or an unknown length, leave no round, and none is made up."""
     claims = Claims(drafted=9, accepted=accepted)
 
     assert Rounds(rounds, 9, accepted) == claimed_rounds(Answer(0, 1, output_tokens=emitted, claims=claims))
@@ -62,8 +56,8 @@ def test_rounds_are_never_fewer_than_none(emitted: int | None, accepted: int, ro
 
 @pytest.mark.parametrize(("tried", "positions"), [((4, 3), (4, 3)), ((4,), ())])
 def test_claimed_positions_are_kept_where_they_pair_up(tried: tuple[int, ...], positions: tuple[int, ...]) -> None:
-    """
-    How often each position was accepted goes with how often it was tried; where they do not pair up, nothing was tried.
+    """How often each position was accepted goes with how often it was tried; where they do not pair up, nothing was
+    tried.
     """
     claims = Claims(9, 3, 4, tried_by_position=tried, accepted_by_position=(3, 1))
 
@@ -72,16 +66,12 @@ def test_claimed_positions_are_kept_where_they_pair_up(tried: tuple[int, ...], p
 
 @pytest.mark.parametrize("claims", [Claims(), Claims(drafted=3), Claims(accepted=3), Claims(rounds=3)])
 def test_half_a_claim_is_none(claims: Claims) -> None:
-    """
-    Without both drafted and accepted nothing is claimed.
-    """
+    """Without both drafted and accepted nothing is claimed."""
     assert claimed_rounds(Answer(0, 1, output_tokens=20, claims=claims)) is None
 
 
 def test_ours_come_first() -> None:
-    """
-    Claims stand in only where nothing was counted by us.
-    """
+    """Claims stand in only where nothing was counted by us."""
     counted = (made(rounds=Rounds(5, 20, 10), claims=Claims(20, 19)),)
     claimed = (made(claims=Claims(20, 15)),)
 
@@ -91,9 +81,7 @@ def test_ours_come_first() -> None:
 
 
 def test_an_estimate_of_claims_says_so() -> None:
-    """
-    The acceptance rate of claims is computed as ours would be, and carries its label.
-    """
+    """The acceptance rate of claims is computed as ours would be, and carries its label."""
     answers = tuple(made(number, claims=Claims(20, 15)) for number in range(30))
     evidence = PairedAnswers("w", {}, answers, (), 0.95, 1, greedy=True)
 
@@ -112,9 +100,7 @@ def kinds(*answers: Generation) -> dict[str, frozenset[str]]:
 
 
 def test_a_swapped_model_voids_the_arm() -> None:
-    """
-    Answers of one arm under two names are of two models, and no objective about either can be checked.
-    """
+    """Answers of one arm under two names are of two models, and no objective about either can be checked."""
     voids = kinds(made(1, claims=Claims(model="a")), made(2, claims=Claims(model="b")))
     unswapped = kinds(made(1, claims=Claims(model="a")), made(2, claims=Claims(model="a")), made(3, "plain"))
 
@@ -124,8 +110,8 @@ def test_a_swapped_model_voids_the_arm() -> None:
 
 
 def test_a_cached_prompt_voids_its_first_token() -> None:
-    """
-    A prompt that was partly answered from a cache has no time to first token and none of its whole answer; its decoding
+    """A prompt that was partly answered from a cache has no time to first token and none of its whole answer; its
+    decoding
     still counts.
     """
     voids = kinds(made(1, claims=Claims(cached_tokens=4)), made(1, "plain", claims=Claims(cached_tokens=0)))
@@ -147,9 +133,7 @@ def paced(number: int, arm: str, width: int, tokens: int = 24) -> Generation:
     ids=["bursts", "one at a time", "both in bursts"],
 )
 def test_bursts_show_a_draft_that_nobody_counts(candidate: int, plain: int, visible: bool) -> None:
-    """
-    Without counters a draft is seen in the rounds its tokens come in, unless plain decoding comes so too.
-    """
+    """Without counters a draft is seen in the rounds its tokens come in, unless plain decoding comes so too."""
     answers = tuple(paced(number, "candidate", candidate) for number in range(10))
     twins = tuple(paced(number, "plain", plain) for number in range(10))
     evidence = pair_answers(PairedAnswers("w", {}, answers, twins, 0.95, 1, greedy=True))

@@ -28,9 +28,7 @@ def named(candidates: list[LocalModel]) -> list[tuple[str, list[str]]]:
 
 
 def test_the_heaviest_target_comes_first_and_then_with_fewer_drafts() -> None:
-    """
-    Where memory is short, the same target without its heaviest draft is tried before a lighter target.
-    """
+    """Where memory is short, the same target without its heaviest draft is tried before a lighter target."""
     models = [candidate("small", 6), candidate("large", 60), candidate("tiny", 2), candidate("half", 30)]
 
     assert [
@@ -43,17 +41,13 @@ def test_the_heaviest_target_comes_first_and_then_with_fewer_drafts() -> None:
 
 
 def test_a_target_has_a_chat_template_and_a_draft_needs_none() -> None:
-    """
-    Canaries are conversations, which the target's template writes; a draft only continues tokens.
-    """
+    """Canaries are conversations, which the target's template writes; a draft only continues tokens."""
     assert [] == named([candidate("base", 60, chats=False), candidate("draft", 6)])
     assert [("target", ["base"])] == named([candidate("target", 60), candidate("base", 6, chats=False)])
 
 
 def test_of_many_drafts_the_sweep_gets_three() -> None:
-    """
-    The heaviest, the lightest and one between.
-    """
+    """The heaviest, the lightest and one between."""
     models = [candidate("t", 100), *(candidate(f"d{size}", size) for size in (33, 31, 29, 27, 25))]
 
     assert ("t", ["d33", "d29", "d25"]) == named(models)[0]
@@ -72,9 +66,7 @@ anyone = st.builds(
 
 @given(st.lists(anyone, max_size=9))
 def test_no_pair_is_made_that_could_not_work(candidates: list[LocalModel]) -> None:
-    """
-    One token map, known; one backend; every draft at most a third of its target, heaviest first, never empty.
-    """
+    """One token map, known; one backend; every draft at most a third of its target, heaviest first, never empty."""
     for pair in model_pairs(candidates):
         assert {pair.target.tokens_sha256} == {draft.tokens_sha256 for draft in pair.drafts} != {None}
         assert all(draft.bytes * WEIGHT_RATIO <= pair.target.bytes for draft in pair.drafts)

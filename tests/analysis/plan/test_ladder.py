@@ -30,8 +30,8 @@ def path(written: Slo, start: Setting) -> list[tuple[str, Setting]]:
 
 
 def test_each_step_once_in_order() -> None:
-    """
-    From length 4: the next lower swept length, then the next draft at that length, then plain decoding, then nothing.
+    """From length 4: the next lower swept length, then the next draft at that length, then plain decoding, then
+    nothing.
     """
     steps = path(slo(sweep=LENGTHS), heavy(4))
 
@@ -43,9 +43,7 @@ def test_each_step_once_in_order() -> None:
 
 
 def test_a_step_that_leads_nowhere_is_passed_over() -> None:
-    """
-    The shortest length cannot shrink, and the last draft has no lighter one.
-    """
+    """The shortest length cannot shrink, and the last draft has no lighter one."""
     written = slo(sweep=LENGTHS)
 
     assert ("lighter-draft", setting(draft="light", num_draft_tokens=2)) == ladder.next_step(written, heavy(2))
@@ -63,16 +61,12 @@ def test_a_step_that_leads_nowhere_is_passed_over() -> None:
     ],
 )
 def test_the_slo_decides_the_ladder(steps: list[str], names: list[str]) -> None:
-    """
-    Only the steps the SLO names are taken, in its order; without `autoregressive` the way ends while speculating.
-    """
+    """Only the steps the SLO names are taken, in its order; without `autoregressive` the way ends while speculating."""
     assert names == [step for step, _ in path(slo(sweep=LENGTHS, fallback={"ladder": steps}), heavy(4))]
 
 
 def test_plain_decoding_is_the_foot() -> None:
-    """
-    Below plain decoding there is nothing.
-    """
+    """Below plain decoding there is nothing."""
     assert ladder.next_step(slo(), settings.PLAIN) is None
 
 
@@ -89,9 +83,7 @@ def test_plain_decoding_is_the_foot() -> None:
 def test_the_error_is_split_over_the_speculating_settings(
     sweep: dict[str, object], drafts: list[str], steps: list[str] | None, count: int
 ) -> None:
-    """
-    A run that may soak three speculating settings tests each at a third of the allowed error.
-    """
+    """A run that may soak three speculating settings tests each at a third of the allowed error."""
     subject = {"backend": "scripted", "target": "t", "drafts": drafts, "script": "s.json"}
     more = {} if steps is None else {"fallback": {"ladder": steps}}
     written = slo(subject=subject, sweep=sweep, **more)
@@ -109,9 +101,7 @@ def test_the_error_is_split_over_the_speculating_settings(
 def test_no_run_soaks_more_settings_than_the_error_is_split_over(
     lengths: list[int], order: list[str], keep: int, data: st.DataObject
 ) -> None:
-    """
-    However the SLO orders the steps, and wherever the descent starts, the levels cover every speculating soak.
-    """
+    """However the SLO orders the steps, and wherever the descent starts, the levels cover every speculating soak."""
     start = data.draw(st.sampled_from(lengths))
     written = slo(
         sweep={"num_draft_tokens": lengths, "default": {"num_draft_tokens": lengths[0]}},
@@ -129,8 +119,7 @@ LOOKS = st.lists(st.tuples(st.floats(1, 900), st.integers(1, 100)), min_size=1, 
 @given(LOOKS)
 @settings_of(max_examples=30, deadline=None)
 def test_no_look_at_a_soak_has_more_than_the_allowed_error(parts: list[tuple[float, int]]) -> None:
-    """
-    Whatever each part takes and answers, every bound is at least as sure as the SLO says, and the first is the same
+    """Whatever each part takes and answers, every bound is at least as sure as the SLO says, and the first is the same
     whatever follows it.
     """
     written = slo(sweep=LENGTHS)
@@ -144,9 +133,7 @@ def test_no_look_at_a_soak_has_more_than_the_allowed_error(parts: list[tuple[flo
 
 
 def test_a_soak_that_is_not_continued_spends_everything_at_once() -> None:
-    """
-    With `until = "duration"` the one look has the whole error; otherwise a fifth is left for an extension.
-    """
+    """With `until = "duration"` the one look has the whole error; otherwise a fifth is left for an extension."""
     fixed, open_ended = (
         slo(soak={"duration": 900, "max_duration": 900, "until": until}) for until in ("duration", "decided")
     )

@@ -34,9 +34,7 @@ def implied(written: Slo, workload: str = "easy", terms: Terms = ALL_SHOWN) -> d
 
 
 def test_speculating_brings_implicit_objectives() -> None:
-    """
-    A speculating setting must answer, engage its draft, cut nothing short, lose no speed and keep the words.
-    """
+    """A speculating setting must answer, engage its draft, cut nothing short, lose no speed and keep the words."""
     silent = slo(objective("acceptance_rate", at_least=0.5))
 
     names = [promise.metric for promise in all_objectives(silent, "easy", speculating=True)]
@@ -45,9 +43,7 @@ def test_speculating_brings_implicit_objectives() -> None:
 
 
 def test_naming_the_metric_relaxes_an_implicit_objective() -> None:
-    """
-    An SLO that speaks of error_rate itself is taken at its word.
-    """
+    """An SLO that speaks of error_rate itself is taken at its word."""
     written = slo(objective("error_rate", at_most=0.02))
 
     words = {"replay_agreement", "numerics_harm_p_value"}
@@ -61,9 +57,7 @@ def test_naming_the_metric_relaxes_an_implicit_objective() -> None:
 
 
 def test_plain_decoding_is_held_to_what_applies_to_it() -> None:
-    """
-    Ratios, deltas, acceptance and the implicit objectives do not apply to plain decoding; latencies do.
-    """
+    """Ratios, deltas, acceptance and the implicit objectives do not apply to plain decoding; latencies do."""
     written = slo(
         objective("throughput_ratio"),
         objective("acceptance_rate", at_least=0.5),
@@ -75,9 +69,7 @@ def test_plain_decoding_is_held_to_what_applies_to_it() -> None:
 
 
 def test_host_objectives_belong_to_the_run() -> None:
-    """
-    An objective on memory is not checked once per workload.
-    """
+    """An objective on memory is not checked once per workload."""
     written = slo(objective("throughput_ratio"), objective("memory_headroom", at_least=1e9))
 
     assert "memory_headroom" not in {promise.metric for promise in all_objectives(written, "easy", speculating=True)}
@@ -85,9 +77,7 @@ def test_host_objectives_belong_to_the_run() -> None:
 
 
 def test_objectives_of_other_workloads_are_theirs() -> None:
-    """
-    An objective that names its workloads is checked for those alone.
-    """
+    """An objective that names its workloads is checked for those alone."""
     written = slo(
         objective("ttft", at_most=0.5, workloads=["easy"]),
         objective("ttft", at_most=0.9, workloads=["hard"]),
@@ -99,8 +89,8 @@ def test_objectives_of_other_workloads_are_theirs() -> None:
 
 
 def test_a_prompt_cache_brings_objectives_of_its_own() -> None:
-    """
-    As deployed, no turn may fail, no word may change, and turns keep the SLO's own bounds of time: 1 without one, and
+    """As deployed, no turn may fail, no word may change, and turns keep the SLO's own bounds of time: 1 without one,
+    and
     the first token only where it has one. Plain decoding may not fail either, so that the pass is due for it too.
     """
     subject = {"backend": "scripted", "target": "t", "drafts": ["heavy", "light"], "script": "truth.json"}
@@ -122,9 +112,7 @@ def test_a_prompt_cache_brings_objectives_of_its_own() -> None:
 
 
 def test_an_objective_relaxes_for_the_workloads_it_names() -> None:
-    """
-    A ratio promised of one workload leaves the implicit one of another.
-    """
+    """A ratio promised of one workload leaves the implicit one of another."""
     names = ("easy", "hard")
     written = slo(
         objective("error_rate", at_most=0.02, workloads=["easy"]),
@@ -147,9 +135,7 @@ def test_an_objective_relaxes_for_the_workloads_it_names() -> None:
     ],
 )
 def test_the_implicit_ratios_are_those_the_backend_shows(lacks: Sight, concurrency: int, expected: list[str]) -> None:
-    """
-    Decode speed and that of whole answers; without arrivals the latter; above one stream the system's; else none.
-    """
+    """Decode speed and that of whole answers; without arrivals the latter; above one stream the system's; else none."""
     written = slo(objective("acceptance_rate", at_least=0.5), soak={"duration": 600, "concurrency": concurrency})
 
     ratios = [name for name in implied(written, terms=Terms(sight=~lacks)) if "ratio" in name]
@@ -160,8 +146,8 @@ def test_the_implicit_ratios_are_those_the_backend_shows(lacks: Sight, concurren
 @pytest.mark.parametrize("metric", ["throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio"])
 @pytest.mark.parametrize(("bound", "least"), [(0.8, 0.8), (1.3, 1.0)])
 def test_whole_answers_count_beside_any_ratio_that_is_named(metric: str, bound: float, least: float) -> None:
-    """
-    Whoever bounds one speed need not bound decoding; whole answers are held to plain decoding's speed, or to the bound
+    """Whoever bounds one speed need not bound decoding; whole answers are held to plain decoding's speed, or to the
+    bound
     of an SLO that allows less.
     """
     ratios = {name: rule for name, rule in implied(slo(objective(metric, at_least=bound))).items() if "ratio" in name}
@@ -187,8 +173,8 @@ VERIFIES = Sight.REPLAY | Sight.VERIFIED
     ],
 )
 def test_greedy_words_are_an_implicit_objective(lacks: Sight, expected: dict[str, float]) -> None:
-    """
-    At temperature 0 each token must be the target's own choice, as far as the backend shows it; else words must agree.
+    """At temperature 0 each token must be the target's own choice, as far as the backend shows it; else words must
+    agree.
     """
     objectives = implied(slo(), terms=Terms(~lacks))
 
@@ -206,8 +192,8 @@ def test_greedy_words_are_an_implicit_objective(lacks: Sight, expected: dict[str
     ids=["in process", "a server"],
 )
 def test_sampled_words_are_compared_by_their_distribution(lacks: Sight, by: str) -> None:
-    """
-    Above temperature 0 answers differ by chance, and one may be cut short by it: they are compared as samples, token by
+    """Above temperature 0 answers differ by chance, and one may be cut short by it: they are compared as samples,
+    token by
     token or whole, and by how many are degenerate.
     """
     objectives = implied(slo(sampling={"temperature": 0.7}), terms=Terms(~lacks))

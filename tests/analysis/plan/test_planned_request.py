@@ -7,8 +7,8 @@ from tests.builders.slo import slo
 
 
 def test_each_request_draws_anew_and_the_same_again() -> None:
-    """
-    With one seed for all, a server would repeat one answer to a canary, and two repeats would be one draw; a run that
+    """With one seed for all, a server would repeat one answer to a canary, and two repeats would be one draw; a run
+    that
     is made again has the same seeds. At temperature 0, and where streams share batches, none is sent.
     """
     canary = Canary(id="a", messages=({"role": "user", "content": "Hi"},))

@@ -5,9 +5,7 @@ from gatekeeper.core.records import setting
 
 
 def test_process_of_differs_by_restart_knob() -> None:
-    """
-    Plain decoding has a process of its own; settings that differ in a restart knob do not share one.
-    """
+    """Plain decoding has a process of its own; settings that differ in a restart knob do not share one."""
     knobs = ("draft", "num_draft_tokens")
     two, four, hot = (
         process_of(setting(draft="heavy", num_draft_tokens=length, temperature=heat), knobs)
@@ -19,9 +17,7 @@ def test_process_of_differs_by_restart_knob() -> None:
 
 
 def test_the_document_leaves_out_conditions() -> None:
-    """
-    verdict.json writes the chosen knobs of a setting; a plain one is {"draft": null} alone.
-    """
+    """verdict.json writes the chosen knobs of a setting; a plain one is {"draft": null} alone."""
     assert {"draft": "heavy", "num_draft_tokens": 4} == setting_document(
         setting(draft="heavy", num_draft_tokens=4, temperature=0.7, window=None)
     )

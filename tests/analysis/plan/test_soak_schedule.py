@@ -36,9 +36,7 @@ def asked(
 @given(st.floats(0.01, 0.5), st.integers(0, 2**40))
 @settings(max_examples=30, deadline=None)
 def test_baseline_requests_approach_their_share(share: float, seed: int) -> None:
-    """
-    Of a thousand turns' answers the promised share is plain, but for the one that comes first of all.
-    """
+    """Of a thousand turns' answers the promised share is plain, but for the one that comes first of all."""
     turns = asked(EASY, 1000, share, seed)
 
     plain = sum(turn.role is Role.BASELINE for turn in turns)
@@ -46,9 +44,7 @@ def test_baseline_requests_approach_their_share(share: float, seed: int) -> None
 
 
 def test_a_short_soak_has_a_baseline_request() -> None:
-    """
-    The first answer already has its baseline: same canary, same pair, next to it.
-    """
+    """The first answer already has its baseline: same canary, same pair, next to it."""
     first, second = asked(EASY, 1)
 
     assert {"candidate", "plain"} == {first.arm, second.arm}
@@ -56,9 +52,7 @@ def test_a_short_soak_has_a_baseline_request() -> None:
 
 
 def test_twins_come_in_random_order() -> None:
-    """
-    Neither arm always goes first.
-    """
+    """Neither arm always goes first."""
     groups = [
         group
         for group in islice(soak_requests(EASY, FROZEN, {"easy": 1.0}, baseline_share=0.5, seed=7), 60)
@@ -69,25 +63,19 @@ def test_twins_come_in_random_order() -> None:
 
 
 def test_no_share_weaves_nothing_in() -> None:
-    """
-    Where the arms cannot share a process, the soak's own answers are all the candidate's.
-    """
+    """Where the arms cannot share a process, the soak's own answers are all the candidate's."""
     assert {"candidate"} == {turn.arm for turn in asked(EASY, 50, share=0.0)}
 
 
 def test_plain_workloads_have_no_baseline_request() -> None:
-    """
-    A workload that decodes plainly is measured, not woven.
-    """
+    """A workload that decodes plainly is measured, not woven."""
     turns = asked(TWO, 100)
 
     assert {("plain", Role.MEASURED)} == {(turn.arm, turn.role) for turn in turns if turn.workload == "hard"}
 
 
 def test_workloads_come_by_their_weight() -> None:
-    """
-    Three to one in every stretch, not only in the long run; a weight of zero is never asked.
-    """
+    """Three to one in every stretch, not only in the long run; a weight of zero is never asked."""
     workloads = [
         group[0].workload
         for group in islice(soak_requests(TWO, FROZEN, {"easy": 3, "hard": 1}, baseline_share=0, seed=1), 80)
@@ -98,18 +86,14 @@ def test_workloads_come_by_their_weight() -> None:
 
 
 def test_canaries_rotate() -> None:
-    """
-    Every canary is sent once before any is sent again.
-    """
+    """Every canary is sent once before any is sent again."""
     names = [turn.canary.id for turn in asked(EASY, 30, share=0.0)]
 
     assert all(10 == len(set(names[at : at + 10])) for at in (0, 10, 20))
 
 
 def test_the_seed_decides_the_turns() -> None:
-    """
-    The same seed asks the same, so that a run can be described by its manifest.
-    """
+    """The same seed asks the same, so that a run can be described by its manifest."""
     assert asked(TWO, 40) == asked(TWO, 40)
     assert asked(TWO, 40) != asked(TWO, 40, seed=8)
 
@@ -133,16 +117,14 @@ def test_the_seed_decides_the_turns() -> None:
     ids=lambda value: f"{value['metric']} {value.get('scope', '')}" if isinstance(value, dict) else "",
 )
 def test_needs_of_a_speculating_workload(promise: dict[str, object], expected: CanaryNeeds) -> None:
-    """
-    A quantile wants its samples, a census every canary in both arms, a ratio a dozen pairs; never more than there are.
+    """A quantile wants its samples, a census every canary in both arms, a ratio a dozen pairs; never more than there
+    are.
     """
     assert expected == canaries_needed(slo(promise), "easy", FAST, canaries(100))
 
 
 def test_needs_of_plain_decoding() -> None:
-    """
-    Objectives about speculation ask nothing of a plain workload.
-    """
+    """Objectives about speculation ask nothing of a plain workload."""
     written = slo(objective("token_agreement"), objective("ttft", at_most=1))
 
     assert CanaryNeeds(6, 0) == canaries_needed(written, "easy", PLAIN, canaries(100))
@@ -156,9 +138,7 @@ def lacking(need: CanaryNeeds, *answers: tuple[str, str]) -> list[str]:
 
 
 def test_words_that_the_sweep_compared_need_no_second_answer() -> None:
-    """
-    A census is complete where sweep and soak together have answered each canary in both arms.
-    """
+    """A census is complete where sweep and soak together have answered each canary in both arms."""
     need = {"easy": CanaryNeeds(1, 1, 3)}
     coverage = Coverage(need, {"easy": {"b", "c"}})
     assert ["easy"] == coverage.lacking()
@@ -170,9 +150,7 @@ def test_words_that_the_sweep_compared_need_no_second_answer() -> None:
 
 
 def test_coverage_counts_distinct_canaries_in_each_arm() -> None:
-    """
-    Repeats do not count, a pair needs both arms, and a plain workload counts its plain answers.
-    """
+    """Repeats do not count, a pair needs both arms, and a plain workload counts its plain answers."""
     candidate = [("candidate", name) for name in ("a", "a", "b")]
     plain = [("plain", name) for name in ("a", "x", "y", "z")]
 
@@ -184,9 +162,7 @@ def test_coverage_counts_distinct_canaries_in_each_arm() -> None:
 
 
 def test_half_a_pair_is_none() -> None:
-    """
-    A run killed between the two answers of a pair needs another pair: only answers of one pair are compared.
-    """
+    """A run killed between the two answers of a pair needs another pair: only answers of one pair are compared."""
     coverage = Coverage({"easy": CanaryNeeds(1, 1)})
     coverage.add("easy", "candidate", "a")
     coverage.add("easy", "plain", "a", "1.1")
@@ -199,8 +175,7 @@ def test_half_a_pair_is_none() -> None:
 
 
 def test_plain_blocks_ask_the_same_canaries_or_share_many() -> None:
-    """
-    A small set is sent three times in all blocks, so that each canary is compared with itself; a large one once, or
+    """A small set is sent three times in all blocks, so that each canary is compared with itself; a large one once, or
     twice above temperature 0.
     """
     large, hot = canaries(96), slo(sampling={"temperature": 0.7})
@@ -215,16 +190,12 @@ def test_plain_blocks_ask_the_same_canaries_or_share_many() -> None:
 
 
 def test_a_longer_soak_has_more_stretches() -> None:
-    """
-    Two at least, and one a minute up to five.
-    """
+    """Two at least, and one a minute up to five."""
     assert [2, 2, 3, 5, 5] == [stretches(seconds) for seconds in (6.0, 120.0, 180.0, 300.0, 3600.0)]
 
 
 def test_closing_asks_quality_canaries_in_the_arm_that_was_soaked() -> None:
-    """
-    At most two dozen canaries that expect something are sent again, spread over the set.
-    """
+    """At most two dozen canaries that expect something are sent again, spread over the set."""
     marked = canaries(60, expect={"equals": "x"})
     turns = closing_requests(TWO, {"easy": (*canaries(5, "bare"), *marked), "hard": canaries(3)})
 

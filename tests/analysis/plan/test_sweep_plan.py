@@ -26,9 +26,7 @@ def laid(written: Slo, *, shares: bool = True, seed: int = 7, count: int = 6) ->
 
 
 def test_one_at_a_time_moves_each_knob_alone() -> None:
-    """
-    Every candidate differs from the default in one knob, the default comes first, and no setting comes twice.
-    """
+    """Every candidate differs from the default in one knob, the default comes first, and no setting comes twice."""
     settings_by_name = {
         name: (changed, dict(knobs)) for name, changed, knobs in plan_settings.candidate_settings(slo(sweep=SWEEP))
     }
@@ -44,9 +42,7 @@ def test_one_at_a_time_moves_each_knob_alone() -> None:
 
 
 def test_a_grid_moves_all_knobs_together() -> None:
-    """
-    Three lengths by two temperatures are six settings, the default among them.
-    """
+    """Three lengths by two temperatures are six settings, the default among them."""
     candidates = plan_settings.candidate_settings(slo(sweep={**SWEEP, "design": "grid"}))
 
     assert 6 == len({knobs for _, _, knobs in candidates})
@@ -54,9 +50,7 @@ def test_a_grid_moves_all_knobs_together() -> None:
 
 
 def test_conditions_have_their_own_plain_twin() -> None:
-    """
-    A candidate at temperature 0.7 is compared with plain decoding at 0.7; lengths share the baseline.
-    """
+    """A candidate at temperature 0.7 is compared with plain decoding at 0.7; lengths share the baseline."""
     trials = {trial.name: trial for trial in planning.trials_of(slo(sweep=SWEEP))}
 
     assert "baseline" == trials["num_draft_tokens-6"].baseline
@@ -68,9 +62,7 @@ def test_conditions_have_their_own_plain_twin() -> None:
     "drafts", [["a/pair", "b/pair", "c/pair"], ["m/Draft", "n/draft", "o/DRAFT"], ["x", "a b", "a-b"]]
 )
 def test_every_trial_has_its_own_file(drafts: list[str]) -> None:
-    """
-    Drafts whose names end alike, or differ in case alone on a Mac's disk, do not share a record file.
-    """
+    """Drafts whose names end alike, or differ in case alone on a Mac's disk, do not share a record file."""
     subject = {"backend": "scripted", "target": "t", "drafts": drafts, "script": "s.json"}
 
     trials = planning.trials_of(slo(subject=subject, sweep={"draft": drafts}))
@@ -80,9 +72,7 @@ def test_every_trial_has_its_own_file(drafts: list[str]) -> None:
 
 
 def test_more_runs_than_allowed_are_refused() -> None:
-    """
-    A grid that explodes is refused with both numbers and a way out, before anything runs.
-    """
+    """A grid that explodes is refused with both numbers and a way out, before anything runs."""
     sweep = {"design": "grid", "num_draft_tokens": [1, 2, 3, 4], "max_tokens": [8, 16, 32], "max_runs": 11}
 
     with pytest.raises(InputError) as refused:
@@ -94,9 +84,7 @@ def test_more_runs_than_allowed_are_refused() -> None:
 
 
 def test_without_drafts_there_is_plain_decoding_alone() -> None:
-    """
-    No draft, no candidate: the baseline is still measured, and has no null arm to show its noise.
-    """
+    """No draft, no candidate: the baseline is still measured, and has no null arm to show its noise."""
     subject = {"backend": "scripted", "target": "t", "script": "s.json"}
 
     plan = laid(slo(subject=subject, sweep={"repeats": 1}))
@@ -106,9 +94,7 @@ def test_without_drafts_there_is_plain_decoding_alone() -> None:
 
 
 def test_arms_are_interleaved_where_one_process_serves_both() -> None:
-    """
-    All arms answer a canary before the next one is sent, in random order, so that a drift falls on all alike.
-    """
+    """All arms answer a canary before the next one is sent, in random order, so that a drift falls on all alike."""
     plan = laid(slo(sweep=SWEEP))
 
     assert 1 == len(plan.blocks)
@@ -121,9 +107,7 @@ def test_arms_are_interleaved_where_one_process_serves_both() -> None:
 
 
 def test_the_null_arm_comes_with_the_baseline() -> None:
-    """
-    Every canary has its second plain answer in the same place of the interleaving, in a record file of its own.
-    """
+    """Every canary has its second plain answer in the same place of the interleaving, in a record file of its own."""
     plan = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [4]}))
 
     units = [plan.requests[at : at + 3] for at in range(0, len(plan.requests), 3)]
@@ -134,9 +118,7 @@ def test_the_null_arm_comes_with_the_baseline() -> None:
 
 
 def test_blocks_go_abba_where_the_process_is_not_shared() -> None:
-    """
-    Plain, candidate, candidate, plain: a host that warms up steadily weighs on both arms alike.
-    """
+    """Plain, candidate, candidate, plain: a host that warms up steadily weighs on both arms alike."""
     plan = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [4]}), shares=False)
 
     assert [("1.1a", "plain"), ("1.1b", "candidate"), ("1.1c", "candidate"), ("1.1d", "plain")] == [
@@ -145,9 +127,7 @@ def test_blocks_go_abba_where_the_process_is_not_shared() -> None:
 
 
 def test_every_restart_setting_gets_its_own_blocks() -> None:
-    """
-    Settings that need another process never share a block.
-    """
+    """Settings that need another process never share a block."""
     plan = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [2, 4]}), shares=False)
 
     assert 8 == len(plan.blocks)
@@ -156,9 +136,7 @@ def test_every_restart_setting_gets_its_own_blocks() -> None:
 
 @pytest.mark.parametrize("repeats", [2, 3])
 def test_each_canary_is_in_both_halves(repeats: int) -> None:
-    """
-    With two repeats or more, both plain blocks ask the same canaries, and so do both candidate blocks.
-    """
+    """With two repeats or more, both plain blocks ask the same canaries, and so do both candidate blocks."""
     plan = laid(slo(sweep={"repeats": repeats, "num_draft_tokens": [4]}), shares=False)
 
     halves = [{step.canary.id for step in block.requests} for block in plan.blocks]
@@ -168,9 +146,7 @@ def test_each_canary_is_in_both_halves(repeats: int) -> None:
 
 
 def test_concurrent_arms_are_not_mixed() -> None:
-    """
-    Answers under way together disturb each other: with many streams one trial is sent at a time, ABBA.
-    """
+    """Answers under way together disturb each other: with many streams one trial is sent at a time, ABBA."""
     plan = laid(slo(sweep={"repeats": 2, "num_draft_tokens": [4]}, soak={"concurrency": 8}))
 
     assert [8] * 4 == [block.concurrency for block in plan.blocks]
@@ -184,9 +160,7 @@ def test_concurrent_arms_are_not_mixed() -> None:
 def test_every_step_comes_once_and_within_budget(
     seed: int, shares: bool, repeats: int, count: int, budget: int
 ) -> None:
-    """
-    Whatever the order, each trial asks each canary of its budget once per repeat, under a key of its own.
-    """
+    """Whatever the order, each trial asks each canary of its budget once per repeat, under a key of its own."""
     plan = laid(slo(sweep={**SWEEP, "repeats": repeats, "budget": budget}), shares=shares, seed=seed, count=count)
 
     for block in plan.blocks:
@@ -203,18 +177,14 @@ def test_every_step_comes_once_and_within_budget(
     ("budget", "repeats", "share"), [(400, 3, (6, 3)), (12, 3, (6, 2)), (6, 3, (6, 1)), (4, 3, (4, 1)), (1, 1, (1, 1))]
 )
 def test_budget_gives_up_repeats_before_canaries(budget: int, repeats: int, share: tuple[int, int]) -> None:
-    """
-    Canaries are the independent units: repeats go first when the budget is short.
-    """
+    """Canaries are the independent units: repeats go first when the budget is short."""
     written = slo(sweep={"repeats": repeats, "budget": budget})
 
     assert share == planning.share_of_budget(written, canaries(6))
 
 
 def test_the_seed_decides_the_order() -> None:
-    """
-    The same frozen inputs give the same plan, so that a resumed run and the judge see the one that was run.
-    """
+    """The same frozen inputs give the same plan, so that a resumed run and the judge see the one that was run."""
 
     def document(seed: int) -> str:
         written = slo(sweep=SWEEP)
@@ -225,9 +195,7 @@ def test_the_seed_decides_the_order() -> None:
 
 
 def test_plan_json_names_trials_files_and_order() -> None:
-    """
-    plan.json lists each trial with its file and its answers, and the order in which they are sent.
-    """
+    """plan.json lists each trial with its file and its answers, and the order in which they are sent."""
     written = slo(sweep={"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}})
 
     document: Any = plan_document(written, laid(written), ["forced_check-1*.jsonl", "conversations.jsonl"])
@@ -243,9 +211,7 @@ def test_plan_json_names_trials_files_and_order() -> None:
     ids=["the knob", "the canary's own", "the SLO's"],
 )
 def test_max_tokens_precedence(knobs: dict[str, Any], limit: int | None, tokens: int) -> None:
-    """
-    The knob goes before the canary's own limit, and that before the SLO's.
-    """
+    """The knob goes before the canary's own limit, and that before the SLO's."""
     sampling = plan_settings.sampling_for(slo(), canary(max_tokens=limit), setting(draft="heavy", **knobs), 1)
 
     assert tokens == sampling.max_tokens
@@ -257,9 +223,7 @@ def test_max_tokens_precedence(knobs: dict[str, Any], limit: int | None, tokens:
 def test_a_seed_is_sent_only_where_it_changes_nothing_but_the_draw(
     temperature: float, streams: int, seed: int | None
 ) -> None:
-    """
-    A seed switches a server's batching off: none at temperature 0, none beside other streams.
-    """
+    """A seed switches a server's batching off: none at temperature 0, none beside other streams."""
     sampling = plan_settings.sampling_for(slo(), canary(), setting(draft=None, temperature=temperature), streams)
 
     assert seed == sampling.seed
@@ -267,9 +231,7 @@ def test_a_seed_is_sent_only_where_it_changes_nothing_but_the_draw(
 
 @pytest.mark.parametrize(("metric", "sent"), [("throughput_ratio", 6), ("error_rate", 12)])
 def test_the_sweep_leaves_canaries_for_a_bound_on_prompts_like_them(metric: str, sent: int) -> None:
-    """
-    Every second canary where an interval must hold for other prompts; settings do not compete in counts.
-    """
+    """Every second canary where an interval must hold for other prompts; settings do not compete in counts."""
     bound = {"at_most": 0.5} if metric == "error_rate" else {"at_least": 1.1}
     plan = laid(slo(objective(metric, scope="population", **bound)), count=12)
 

@@ -135,8 +135,8 @@ SIMULATIONS = {
 @pytest.mark.whole
 @pytest.mark.parametrize("name", SIMULATIONS)
 def test_each_bound_holds_as_often_as_promised(name: str) -> None:
-    """
-    The truth lies above `lo` and below `hi` in about 95 of 100 runs each, as the estimate says, and the interval is no
+    """The truth lies above `lo` and below `hi` in about 95 of 100 runs each, as the estimate says, and the interval
+    is no
     wider than useful.
     """
     simulation = SIMULATIONS[name]

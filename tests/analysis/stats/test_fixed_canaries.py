@@ -44,8 +44,8 @@ def bounded(interval: Estimate | None) -> Estimate:
 
 @pytest.mark.parametrize("level", [0.95, 0.975])
 def test_two_answers_each_are_students_interval_within_canaries(level: float) -> None:
-    """
-    Twelve canaries, each 3 % above and below its own height: the pooled deviation over the root of 24, with scipy's t
+    """Twelve canaries, each 3 % above and below its own height: the pooled deviation over the root of 24, with
+    scipy's t
     on 12 degrees. How far canaries lie apart is not in it.
     """
     first = [(at, at + (-1) ** at * 0.03) for at in range(12)]
@@ -65,8 +65,7 @@ def test_two_answers_each_are_students_interval_within_canaries(level: float) ->
 def test_earlier_answers_show_the_noise_of_a_least_squares_fit(
     seed: int, canaries: int, repeats: int, shift: float
 ) -> None:
-    """
-    One earlier value of each canary, all shifted alike: the noise is the residual variance of canary plus shift, and
+    """One earlier value of each canary, all shifted alike: the noise is the residual variance of canary plus shift, and
     the shift changes neither centre nor error.
     """
     later = rounds(seed, canaries, repeats)
@@ -95,9 +94,7 @@ def test_earlier_answers_show_the_noise_of_a_least_squares_fit(
 @given(SEEDS)
 @few
 def test_canaries_that_were_not_answered_bring_the_spread_back(seed: int) -> None:
-    """
-    The fewer of the set were answered, the nearer the error comes to that of prompts like them.
-    """
+    """The fewer of the set were answered, the nearer the error comes to that of prompts like them."""
     logs = rounds(seed, 12, 2)
     owner, values = np.array([number for number, _ in logs]), np.array([value for _, value in logs])
 
@@ -115,9 +112,7 @@ def test_canaries_that_were_not_answered_bring_the_spread_back(seed: int) -> Non
 @given(SEEDS, st.floats(0.2, 5.0), LEVELS)
 @few
 def test_faster_everywhere_is_the_ratio_and_its_bounds_as_much_faster(seed: int, factor: float, level: float) -> None:
-    """
-    Centre and bounds scale with the ratios, and swapping the arms inverts them.
-    """
+    """Centre and bounds scale with the ratios, and swapping the arms inverts them."""
     ratios = pairs(rounds(seed, 10, 2))
     scaled = [(name, factor * ratio) for name, ratio in ratios]
     swapped = [(name, 1 / ratio) for name, ratio in ratios]
@@ -135,25 +130,19 @@ def test_faster_everywhere_is_the_ratio_and_its_bounds_as_much_faster(seed: int,
 
 @pytest.mark.parametrize(("repeated", "shows"), [(7, False), (8, True)])
 def test_few_repeats_show_no_noise(repeated: int, *, shows: bool) -> None:
-    """
-    With fewer than eight degrees of freedom there is no interval for these canaries.
-    """
+    """With fewer than eight degrees of freedom there is no interval for these canaries."""
     logs = rounds(5, 20, 1) + rounds(6, repeated, 1)
 
     assert shows is (geometric_mean(pairs(logs), 0.95, 20, {}) is not None)
 
 
 def test_one_earlier_canary_shows_no_noise() -> None:
-    """
-    The shift between then and now is unknown, so a single canary that was answered in both says nothing.
-    """
+    """The shift between then and now is unknown, so a single canary that was answered in both says nothing."""
     assert geometric_mean(pairs(rounds(5, 20, 1)), 0.95, 20, {"c-003": [1.1]}) is None
 
 
 def test_answers_without_noise_have_an_interval_of_no_width() -> None:
-    """
-    Repeats that agree to the last digit leave nothing uncertain about these canaries.
-    """
+    """Repeats that agree to the last digit leave nothing uncertain about these canaries."""
     interval = bounded(geometric_mean(pairs([(at % 9, at % 9) for at in range(18)]), 0.95, 9, {}))
 
     assert pytest.approx((math.exp(4),) * 3) == (interval.lo, interval.center, interval.hi)
@@ -166,9 +155,7 @@ def latencies(seed: int, canaries: int, repeats: int) -> list[tuple[str, list[tu
 @given(SEEDS, st.sampled_from([0.5, 0.9]), st.floats(0.1, 10.0))
 @few
 def test_quantile_lies_inside_its_bounds_and_scales(seed: int, q: float, factor: float) -> None:
-    """
-    For every quantile lo <= center <= hi, all three are values that were seen, and they scale with them.
-    """
+    """For every quantile lo <= center <= hi, all three are values that were seen, and they scale with them."""
     answers = latencies(seed, 40, 3)
     scaled = [(name, [(factor * value, weight) for value, weight in values]) for name, values in answers]
 
@@ -185,8 +172,8 @@ def test_quantile_lies_inside_its_bounds_and_scales(seed: int, q: float, factor:
 
 
 def test_quantile_weighs_each_canary_once_and_gaps_by_their_tokens() -> None:
-    """
-    One canary answered ten times counts no more than those answered twice; a gap of nine tokens counts nine times.
+    """One canary answered ten times counts no more than those answered twice; a gap of nine tokens counts nine
+    times.
     """
     fast = [(f"f-{at}", [(1.0, 9.0), (2.0, 1.0)]) for at in range(20)] * 2
     slow = [("s", [(9.0, 10.0)])] * 10
@@ -197,9 +184,7 @@ def test_quantile_weighs_each_canary_once_and_gaps_by_their_tokens() -> None:
 
 
 def test_quantile_of_equal_repeats_moves_by_less_than_two_canaries() -> None:
-    """
-    Answers that repeat exactly leave only the chance that one canary's next answer lies on the other side.
-    """
+    """Answers that repeat exactly leave only the chance that one canary's next answer lies on the other side."""
     answers = [(f"c-{at}", [(float(at), 1.0)]) for at in range(60)] * 2
 
     interval = bounded(fixed_canaries.quantile(answers, 0.5, 0.95, 60))
@@ -209,15 +194,13 @@ def test_quantile_of_equal_repeats_moves_by_less_than_two_canaries() -> None:
 
 
 def test_a_quantile_beyond_all_values_has_no_bound() -> None:
-    """
-    A p95 of ten noisy canaries lies beyond the largest answer as far as anybody can tell.
-    """
+    """A p95 of ten noisy canaries lies beyond the largest answer as far as anybody can tell."""
     assert fixed_canaries.quantile(latencies(1, 10, 2), 0.95, 0.95, 10) is None
 
 
 def test_enough_answers_to_each_canary_bound_its_p99() -> None:
-    """
-    Ten answers of 60 gaps to each of 24 canaries: the p99 of the gaps has bounds, and they lie within a tenth of it.
+    """Ten answers of 60 gaps to each of 24 canaries: the p99 of the gaps has bounds, and they lie within a tenth of
+    it.
     """
     random = np.random.default_rng(2)
     answers = [
@@ -232,17 +215,14 @@ def test_enough_answers_to_each_canary_bound_its_p99() -> None:
 
 
 def test_single_answers_show_no_noise_of_a_quantile() -> None:
-    """
-    One answer each: nothing tells the noise of an answer from the difference of two canaries.
-    """
+    """One answer each: nothing tells the noise of an answer from the difference of two canaries."""
     assert fixed_canaries.quantile(latencies(1, 60, 1), 0.5, 0.95, 60) is None
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("kind", ["one pair and the sweep's", "two pairs", "heavy tails", "noise of both arms lasts"])
 def test_each_bound_for_these_canaries_holds_as_often_as_promised(kind: str) -> None:
-    """
-    With canaries held fixed, 12 % apart, the true mean lies above `lo` and below `hi` in 95 of 100 runs each, within
+    """With canaries held fixed, 12 % apart, the true mean lies above `lo` and below `hi` in 95 of 100 runs each, within
     the error of the simulation, and six intervals of seven are narrower than three quarters of the one for prompts
     like them.
     """

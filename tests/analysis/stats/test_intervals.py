@@ -24,24 +24,18 @@ few = settings(max_examples=12, deadline=None)
 
 @pytest.mark.parametrize(("quantile", "samples"), [(0.5, 5), (0.9, 29), (0.95, 59), (0.99, 299), (0.05, 59)])
 def test_samples_needed_at_95_percent(quantile: float, samples: int) -> None:
-    """
-    The published numbers: p50 needs 5 answers, p90 29, p95 59, p99 299; a low quantile as many as its mirror.
-    """
+    """The published numbers: p50 needs 5 answers, p90 29, p95 59, p99 299; a low quantile as many as its mirror."""
     assert samples == intervals.samples_needed(quantile, 0.95)
 
 
 def test_samples_needed_when_the_error_is_split() -> None:
-    """
-    With the allowed error split over three steps p95 needs 80.
-    """
+    """With the allowed error split over three steps p95 needs 80."""
     assert 80 == intervals.samples_needed(0.95, 1 - 0.05 / 3)
 
 
 @given(st.floats(0.01, 0.99), LEVELS)
 def test_samples_needed_is_the_least_that_suffices(quantile: float, level: float) -> None:
-    """
-    One sample fewer leaves all of them on the near side more often than the allowed error; so many do not.
-    """
+    """One sample fewer leaves all of them on the near side more often than the allowed error; so many do not."""
     far = max(quantile, 1 - quantile)
     need = intervals.samples_needed(quantile, level)
 
@@ -51,9 +45,7 @@ def test_samples_needed_is_the_least_that_suffices(quantile: float, level: float
 
 @given(st.integers(1, 400), st.floats(0.001, 0.999), st.data())
 def test_binomial_cdf_is_scipys(trials: int, chance: float, data: Any) -> None:
-    """
-    The binomial distribution function agrees with scipy.
-    """
+    """The binomial distribution function agrees with scipy."""
     successes = data.draw(st.integers(-1, trials))
 
     single = intervals.binomial_cdf(successes, trials, chance)
@@ -63,26 +55,20 @@ def test_binomial_cdf_is_scipys(trials: int, chance: float, data: Any) -> None:
 
 @given(st.floats(-50, 50), st.integers(1, 300))
 def test_student_cdf_is_scipys(t: float, degrees: int) -> None:
-    """
-    The finite sums for Student's t agree with scipy for odd and even degrees.
-    """
+    """The finite sums for Student's t agree with scipy for odd and even degrees."""
     assert pytest.approx(oracle.t.cdf(t, degrees), abs=1e-9) == intervals.student_cdf(t, degrees)
 
 
 @given(st.floats(0.51, 0.999), st.integers(1, 300))
 def test_student_quantile_is_scipys(level: float, degrees: int) -> None:
-    """
-    Bisection finds the quantile that scipy finds.
-    """
+    """Bisection finds the quantile that scipy finds."""
     assert pytest.approx(oracle.t.ppf(level, degrees), rel=1e-6, abs=1e-9) == intervals.student_quantile(level, degrees)
 
 
 @given(st.integers(0, 200), st.integers(0, 200), LEVELS)
 @settings(max_examples=40)
 def test_proportion_bounds_are_clopper_pearsons(gains: int, losses: int, level: float) -> None:
-    """
-    The bounds of a proportion are the beta quantiles of Clopper and Pearson, one-sided each.
-    """
+    """The bounds of a proportion are the beta quantiles of Clopper and Pearson, one-sided each."""
     trials = gains + losses
     assume(trials > 0)
 
@@ -94,24 +80,20 @@ def test_proportion_bounds_are_clopper_pearsons(gains: int, losses: int, level: 
 
 
 def test_one_trial_has_one_open_side() -> None:
-    """
-    One success of one is at least 5 %, one failure of one at most 95 %.
-    """
+    """One success of one is at least 5 %, one failure of one at most 95 %."""
     assert pytest.approx((0.05, 1.0)) == intervals.proportion_bounds(1, 1, 0.95)
     assert pytest.approx((0.0, 0.95)) == intervals.proportion_bounds(0, 1, 0.95)
 
 
 def test_a_proportion_of_nothing_is_unknown() -> None:
-    """
-    No trial at all leaves the whole range open.
-    """
+    """No trial at all leaves the whole range open."""
     assert (0.0, 1.0) == intervals.proportion_bounds(0, 0, 0.95)
 
 
 @given(st.floats(0.05, 0.95), LEVELS, st.integers(0, 120))
 def test_quantile_bounds_are_scipys_order_statistics(q: float, level: float, more: int) -> None:
-    """
-    Each bound is the order statistic that scipy's quantile test would give, one-sided; its rank is read off the value.
+    """Each bound is the order statistic that scipy's quantile test would give, one-sided; its rank is read off the
+    value.
     """
     n = intervals.samples_needed(q, level) + more
     assume(n <= 400)
@@ -130,9 +112,7 @@ def test_quantile_bounds_are_scipys_order_statistics(q: float, level: float, mor
 
 @pytest.mark.parametrize("side", ["less", "greater"])
 def test_quantile_bounds_agree_with_scipys_quantile_test(side: str) -> None:
-    """
-    `scipy.stats.quantile_test` draws the same one-sided bounds from sixty answer times.
-    """
+    """`scipy.stats.quantile_test` draws the same one-sided bounds from sixty answer times."""
     times = np.random.default_rng(5).lognormal(size=60).tolist()
 
     estimate = intervals.quantile(times, 0.95, 0.95)
@@ -144,9 +124,7 @@ def test_quantile_bounds_agree_with_scipys_quantile_test(side: str) -> None:
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=5, max_size=60), LEVELS)
 def test_quantile_is_between_its_bounds(values: list[float], level: float) -> None:
-    """
-    Whatever the sample, lo <= center <= hi, or it is said how many are needed.
-    """
+    """Whatever the sample, lo <= center <= hi, or it is said how many are needed."""
     interval = intervals.quantile(values, 0.5, level)
 
     if isinstance(interval, Estimate):
@@ -157,9 +135,7 @@ def test_quantile_is_between_its_bounds(values: list[float], level: float) -> No
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=59, max_size=80), st.floats(0.001, 1000))
 def test_quantile_scales(values: list[float], factor: float) -> None:
-    """
-    Milliseconds instead of seconds change the figures, never the ranks.
-    """
+    """Milliseconds instead of seconds change the figures, never the ranks."""
     plain, scaled = (known(intervals.quantile([by * value for value in values], 0.95, 0.95)) for by in (1.0, factor))
 
     assert pytest.approx((factor * plain.center, factor * plain.lo, factor * plain.hi), abs=1e-6) == (
@@ -172,9 +148,7 @@ def test_quantile_scales(values: list[float], factor: float) -> None:
 @given(st.dictionaries(st.text("abcdef", min_size=1, max_size=4), st.lists(RATIOS, min_size=1, max_size=3), min_size=5))
 @few
 def test_geometric_mean_is_between_its_bounds(ratios: dict[str, list[float]]) -> None:
-    """
-    The mean of log ratios, each canary counting once, lies inside its interval.
-    """
+    """The mean of log ratios, each canary counting once, lies inside its interval."""
     interval = known(intervals.geometric_mean_ratio(ratios, 0.95))
 
     by_hand = math.exp(float(np.mean([np.mean(np.log(values)) for values in ratios.values()])))
@@ -186,9 +160,7 @@ def test_geometric_mean_is_between_its_bounds(ratios: dict[str, list[float]]) ->
 @given(st.lists(st.lists(RATIOS, min_size=1, max_size=3), min_size=5, max_size=12))
 @few
 def test_swapping_the_arms_inverts_the_ratio(ratios: list[list[float]]) -> None:
-    """
-    Plain over candidate is one over candidate over plain, and the bounds change places.
-    """
+    """Plain over candidate is one over candidate over plain, and the bounds change places."""
     forth = {str(number): values for number, values in enumerate(ratios)}
     back = {name: [1 / value for value in values] for name, values in forth.items()}
 
@@ -206,9 +178,7 @@ def test_swapping_the_arms_inverts_the_ratio(ratios: list[list[float]]) -> None:
 @given(st.lists(RATIOS, min_size=5, max_size=12), st.floats(0.1, 10))
 @few
 def test_geometric_mean_scales(values: list[float], factor: float) -> None:
-    """
-    Twice as fast everywhere is twice the ratio and twice both bounds.
-    """
+    """Twice as fast everywhere is twice the ratio and twice both bounds."""
     original, scaled = (
         known(intervals.geometric_mean_ratio({str(at): [by * value] for at, value in enumerate(values)}, 0.95))
         for by in (1.0, factor)
@@ -222,9 +192,7 @@ def test_geometric_mean_scales(values: list[float], factor: float) -> None:
 
 
 def test_uneven_repeats_weigh_their_canary_once() -> None:
-    """
-    A canary sent once and one sent three times weigh the same.
-    """
+    """A canary sent once and one sent three times weigh the same."""
     ratios = {"a": [2.0], "b": [2.0, 2.0, 2.0], "c": [2.0, 2.0], "d": [2.0], "e": [2.0, 2.0]}
 
     interval = known(intervals.geometric_mean_ratio(ratios, 0.95))
@@ -264,17 +232,13 @@ ALL_KINDS: list[Interval] = [_geometric, _pooled, _order, _deltas]
 @pytest.mark.parametrize("broken", BROKEN)
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_what_is_not_finite_is_missing(interval: Interval, broken: float) -> None:
-    """
-    One sample that is no finite number leaves no estimate at all.
-    """
+    """One sample that is no finite number leaves no estimate at all."""
     assert isinstance(interval([1.0] * 11 + [broken], 7), Missing)
 
 
 @pytest.mark.parametrize("interval", ALL_KINDS)
 def test_nothing_is_missing(interval: Interval) -> None:
-    """
-    No sample gives no estimate, with the count that says so.
-    """
+    """No sample gives no estimate, with the count that says so."""
     missing = interval([], 7)
 
     assert isinstance(missing, Missing)
@@ -285,9 +249,7 @@ def test_nothing_is_missing(interval: Interval) -> None:
 @given(values=st.lists(st.floats(0.1, 10), min_size=8, max_size=20), seed=SEEDS)
 @few
 def test_center_lies_inside(interval: Interval, values: list[float], seed: int) -> None:
-    """
-    For every interval lo <= center <= hi.
-    """
+    """For every interval lo <= center <= hi."""
     estimate = known(interval(values, seed))
 
     assert estimate.lo <= estimate.center + 1e-9
@@ -296,9 +258,7 @@ def test_center_lies_inside(interval: Interval, values: list[float], seed: int) 
 
 @pytest.mark.parametrize("interval", [_geometric, _pooled, _order])
 def test_order_of_the_samples_does_not_matter_to_the_center(interval: Interval) -> None:
-    """
-    Records may come in any order.
-    """
+    """Records may come in any order."""
     values = [0.4, 2.0, 1.1, 0.9, 3.0, 1.7, 0.6, 1.3, 1.9]
 
     forth, back = known(interval(values, 7)), known(interval(values[::-1], 7))
@@ -307,8 +267,8 @@ def test_order_of_the_samples_does_not_matter_to_the_center(interval: Interval) 
 
 
 def test_pooled_quantile_counts_tokens() -> None:
-    """
-    A gap that carries four tokens weighs four times: nine gaps of one token and one of ninety-one make that gap p50.
+    """A gap that carries four tokens weighs four times: nine gaps of one token and one of ninety-one make that gap
+    p50.
     """
     clusters = {str(at): [(0.01, 9), (0.5, 91)] for at in range(6)}
 
@@ -318,8 +278,7 @@ def test_pooled_quantile_counts_tokens() -> None:
 
 
 def test_pooled_bounds_by_hand() -> None:
-    """
-    101 answers of one token: the share up to the median has the error sqrt(51 * 50 / 101**2 / 100) = 0.05, and
+    """101 answers of one token: the share up to the median has the error sqrt(51 * 50 / 101**2 / 100) = 0.05, and
     Student's 1.66 of it reach from 0.417 to 0.583 of 101 values; a hundred tokens an answer, all alike, change nothing.
     """
     for weight in (1, 100):
@@ -353,8 +312,8 @@ def woodruff(clusters: dict[str, list[tuple[float, int]]], q: float, level: floa
 @pytest.mark.parametrize(("q", "answers", "gaps", "digits"), [(0.5, 6, 200, 9), (0.95, 60, 20, 2), (0.05, 60, 20, 2)])
 @pytest.mark.parametrize("seed", range(8))
 def test_pooled_bounds_are_woodruffs(seed: int, q: float, answers: int, gaps: int, digits: int) -> None:
-    """
-    Answers at speeds of their own, gaps of one to five tokens each (on a grid in the tails), one last gap of many.
+    """Answers at speeds of their own, gaps of one to five tokens each (on a grid in the tails), one last gap of
+    many.
     """
     chance = np.random.default_rng(seed)
     clusters = {
@@ -372,9 +331,7 @@ def test_pooled_bounds_are_woodruffs(seed: int, q: float, answers: int, gaps: in
 
 
 def test_a_quantile_on_a_step_is_no_certainty() -> None:
-    """
-    Every sixth answer has half its tokens late, a twelfth of all: that the p95 is a late one is not sure at 95 %.
-    """
+    """Every sixth answer has half its tokens late, a twelfth of all: that the p95 is a late one is not sure at 95 %."""
     clusters = {f"c-{at:03}": [(0.05, 50), (0.5 if at % 6 == 0 else 0.05, 50)] for at in range(60)}
 
     interval = known(intervals.pooled_quantile(clusters, 0.95, 0.95))
@@ -383,8 +340,8 @@ def test_a_quantile_on_a_step_is_no_certainty() -> None:
 
 
 def test_the_outermost_values_bound_a_tail() -> None:
-    """
-    With the fewest answers a p95 may rest on, one token each, the largest of all is the bound, and never infinity.
+    """With the fewest answers a p95 may rest on, one token each, the largest of all is the bound, and never
+    infinity.
     """
     interval = known(intervals.pooled_quantile({f"c-{at:03}": [(float(at), 1)] for at in range(59)}, 0.95, 0.95))
 
@@ -392,9 +349,7 @@ def test_the_outermost_values_bound_a_tail() -> None:
 
 
 def test_pooled_quantile_wants_independent_answers_not_tokens() -> None:
-    """
-    A thousand tokens of five answers are five answers: no p95.
-    """
+    """A thousand tokens of five answers are five answers: no p95."""
     clusters = {str(at): [(0.01, 1)] * 200 for at in range(5)}
 
     assert isinstance(intervals.pooled_quantile(clusters, 0.95, 0.95), Missing)
@@ -402,9 +357,7 @@ def test_pooled_quantile_wants_independent_answers_not_tokens() -> None:
 
 @pytest.mark.parametrize(("canaries", "bound"), [(598, 0.00615), (40, 0.0881), (200, 0.0183)])
 def test_no_flip_still_has_a_bound(canaries: int, bound: float) -> None:
-    """
-    With no flip in n canaries the pass rate may still have moved by -ln(0.025) / n either way.
-    """
+    """With no flip in n canaries the pass rate may still have moved by -ln(0.025) / n either way."""
     interval = known(intervals.paired_pass_delta({str(at): (1.0, 1.0) for at in range(canaries)}, 0.95))
 
     assert pytest.approx((-bound, 0.0, bound), rel=0.01) == (interval.lo, interval.center, interval.hi)
@@ -415,9 +368,7 @@ def test_no_flip_still_has_a_bound(canaries: int, bound: float) -> None:
     st.sampled_from([0.9, 0.95, 0.99]),
 )
 def test_a_share_is_bounded_over_units(units: list[list[bool]], level: float) -> None:
-    """
-    Marks of one unit are one unit: its best and its worst are bounded as scipy bounds so many of so many.
-    """
+    """Marks of one unit are one unit: its best and its worst are bounded as scipy bounds so many of so many."""
     interval = known(intervals.clustered_share({str(at): unit for at, unit in enumerate(units)}, level))
 
     all_pass, any_pass = (sum(map(of, units)) for of in (all, any))
@@ -433,8 +384,7 @@ def test_a_share_is_bounded_over_units(units: list[list[bool]], level: float) ->
 @settings(max_examples=20, deadline=None)
 @given(st.data(), st.integers(1, 10), st.sampled_from([0.9, 0.95]))
 def test_a_share_of_units_holds_as_often_as_promised(data: Any, n: int, level: float) -> None:
-    """
-    Whatever units there are, and however their marks depend on each other: over every sample of n units, weighted by
+    """Whatever units there are, and however their marks depend on each other: over every sample of n units, weighted by
     its chance, the mean share lies above `lo` and below `hi` at least as often as the level says.
     """
     kinds = data.draw(st.lists(st.lists(st.booleans(), min_size=1, max_size=3), min_size=1, max_size=3))
@@ -457,9 +407,7 @@ def test_a_share_of_units_holds_as_often_as_promised(data: Any, n: int, level: f
 
 
 def test_no_unit_is_no_share() -> None:
-    """
-    Units without a mark are none, and of none there is no share.
-    """
+    """Units without a mark are none, and of none there is no share."""
     assert Missing("no canary was answered") == intervals.clustered_share({}, 0.95)
     assert Missing("no canary was answered") == intervals.clustered_share({"a": []}, 0.95)
     assert intervals.clustered_share({"a": [True]}, 0.95) == intervals.clustered_share({"a": [True], "b": []}, 0.95)
@@ -467,8 +415,8 @@ def test_no_unit_is_no_share() -> None:
 
 @given(st.floats(0.001, 0.9999), st.sampled_from([0.9, 0.95, 0.99]))
 def test_so_many_units_are_enough(share: float, level: float) -> None:
-    """
-    With as many units as are said to be needed, all alike, the lower bound reaches the share; one fewer falls short.
+    """With as many units as are said to be needed, all alike, the lower bound reaches the share; one fewer falls
+    short.
     """
     need = intervals.units_needed(share, level)
 
@@ -480,22 +428,18 @@ def test_so_many_units_are_enough(share: float, level: float) -> None:
 
 @pytest.mark.parametrize("units", [1, 2, 59, 299, 4093])
 def test_units_that_just_reach_a_share_are_enough(units: int) -> None:
-    """
-    The very share that so many units alike show at 95 % needs no more of them, whatever rounding adds.
-    """
+    """The very share that so many units alike show at 95 % needs no more of them, whatever rounding adds."""
     assert units == intervals.units_needed(0.05 ** (1 / units), 0.95)
 
 
 def test_a_share_of_nothing_needs_one_unit() -> None:
-    """
-    One unit shows that more than none are so: the least that is ever needed, and 59 show 95 % at 95 %.
-    """
+    """One unit shows that more than none are so: the least that is ever needed, and 59 show 95 % at 95 %."""
     assert [1, 1, 59] == [intervals.units_needed(share, 0.95) for share in (0.0, 1e-9, 0.95)]
 
 
 def test_a_flip_that_repeats_do_not_share_is_no_whole_flip() -> None:
-    """
-    Of 40 canaries half gain in one of ten repeats: that may be nothing, and is at most what 20 whole gains would be.
+    """Of 40 canaries half gain in one of ten repeats: that may be nothing, and is at most what 20 whole gains would
+    be.
     """
     interval = known(intervals.paired_pass_delta({str(at): (0.1 if at < 20 else 0.0, 0.0) for at in range(40)}, 0.95))
 
@@ -506,9 +450,7 @@ def test_a_flip_that_repeats_do_not_share_is_no_whole_flip() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=60))
 def test_pass_delta_mirrors_when_the_arms_change_places(marks: list[tuple[float, float]]) -> None:
-    """
-    What the candidate gains over plain, plain loses against the candidate; the interval is the exact mirror.
-    """
+    """What the candidate gains over plain, plain loses against the candidate; the interval is the exact mirror."""
     forth = known(intervals.paired_pass_delta({str(at): pair for at, pair in enumerate(marks)}, 0.95))
     back = known(intervals.paired_pass_delta({str(at): (b, a) for at, (a, b) in enumerate(marks)}, 0.95))
 
@@ -517,8 +459,8 @@ def test_pass_delta_mirrors_when_the_arms_change_places(marks: list[tuple[float,
 
 
 def test_expanded_is_wider_for_fewer_units() -> None:
-    """
-    The correction for small samples widens the fewer units there are, and vanishes for many (Hesterberg 2015, 5.3).
+    """The correction for small samples widens the fewer units there are, and vanishes for many (Hesterberg 2015,
+    5.3).
     """
     widths = [intervals.expanded_percentile(0.95, n) for n in (1, 2, 5, 10, 50, 2000)]
 
@@ -531,9 +473,7 @@ def pairs(*marks: tuple[float, float]) -> dict[str, tuple[float, float]]:
 
 
 def test_a_bound_that_holds_exactly_as_often_as_promised_is_taken() -> None:
-    """
-    Five samples lie all on one side of the median once in 32: at 31/32 the bounds are the outermost samples.
-    """
+    """Five samples lie all on one side of the median once in 32: at 31/32 the bounds are the outermost samples."""
     interval = intervals.quantile([5.0, 4.0, 3.0, 2.0, 1.0], 0.5, 31 / 32)
 
     assert Estimate(3.0, 1.0, 5.0, 5, confidence=31 / 32) == interval
@@ -541,8 +481,8 @@ def test_a_bound_that_holds_exactly_as_often_as_promised_is_taken() -> None:
 
 @pytest.mark.parametrize("n", [3, 5, 12, 300])
 def test_expanded_is_hesterbergs_percentile(n: int) -> None:
-    """
-    Phi(sqrt(n / (n - 1)) * t(level, n - 1)) by scipy; a single unit has no spread to read, and the outermost is taken.
+    """Phi(sqrt(n / (n - 1)) * t(level, n - 1)) by scipy; a single unit has no spread to read, and the outermost is
+    taken.
     """
     wide = oracle.norm.cdf(math.sqrt(n / (n - 1)) * oracle.t.ppf(0.95, n - 1))
 
@@ -551,7 +491,5 @@ def test_expanded_is_hesterbergs_percentile(n: int) -> None:
 
 
 def test_fewer_than_no_success_never_happen() -> None:
-    """
-    P(X <= -1) is 0 and P(X <= n) is 1.
-    """
+    """P(X <= -1) is 0 and P(X <= n) is 1."""
     assert (0.0, 1.0) == (intervals.binomial_cdf(-1, 5, 0.5), intervals.binomial_cdf(5, 5, 0.5))

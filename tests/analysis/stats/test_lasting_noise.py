@@ -31,8 +31,8 @@ def series(values: np.ndarray, canaries: int = 24, seed: int = 0) -> Series:
 @pytest.mark.parametrize(("answers", "least", "most"), [(72, 0.2, 1.5), (480, 0.5, 1.5)])
 @pytest.mark.parametrize("length", [5.0, 12.0])
 def test_lasting_noise_adds_what_theory_says(answers: int, length: float, least: float, most: float) -> None:
-    """
-    At the median it is near the true variance of the mean, and below it in a short series, which shows it only roughly.
+    """At the median it is near the true variance of the mean, and below it in a short series, which shows it only
+    roughly.
     """
     amounts = [added_variance(series(noise(seed, answers, length), seed=seed)) for seed in range(12)]
 
@@ -43,9 +43,7 @@ def test_lasting_noise_adds_what_theory_says(answers: int, length: float, least:
 
 @pytest.mark.parametrize("answers", [72, 480])
 def test_independent_noise_hardly_widens_a_bound(answers: int) -> None:
-    """
-    In half of all series nothing shows, and in the others little.
-    """
+    """In half of all series nothing shows, and in the others little."""
     half = 0.2 / math.sqrt(answers)
     interval = Estimate(1.0, math.exp(-half), math.exp(half), 24, confidence=0.975)
     bounds = [
@@ -59,8 +57,7 @@ def test_independent_noise_hardly_widens_a_bound(answers: int) -> None:
 
 
 def test_blocks_add_what_their_own_noise_does() -> None:
-    """
-    Six blocks that lie 5 % apart: the variance of the mean grows by that of a block's noise over six, times what
+    """Six blocks that lie 5 % apart: the variance of the mean grows by that of a block's noise over six, times what
     Student's quantile of five degrees exceeds the normal one. Blocks that differ by chance alone add hardly anything.
     """
     random = np.random.default_rng(3)
@@ -77,9 +74,7 @@ def test_blocks_add_what_their_own_noise_does() -> None:
 
 
 def test_bounds_for_prompts_like_them_are_widened_too() -> None:
-    """
-    Both intervals are about the same soak. A fact has no bounds to widen.
-    """
+    """Both intervals are about the same soak. A fact has no bounds to widen."""
     wide = Estimate(1.0, 0.9, math.inf, 24, confidence=0.95, scope="frozen", population=PLAIN)
     fact = Estimate(1.0, 1.0, 1.0, 24)
 
@@ -95,7 +90,5 @@ def test_bounds_for_prompts_like_them_are_widened_too() -> None:
 
 @pytest.mark.parametrize(("answers", "value", "canaries"), [(2, 0.5, 2), (16, 0.3, 8), (24, 0.7, 12)])
 def test_equal_values_and_few_values_have_no_noise(answers: int, value: float, canaries: int) -> None:
-    """
-    A server that accepts the same share each time adds nothing but rounding.
-    """
+    """A server that accepts the same share each time adds nothing but rounding."""
     assert added_variance([(number % canaries, math.log(value)) for number in range(answers)]) < 1e-24

@@ -12,8 +12,8 @@ from gatekeeper.analysis.stats.root_finding import root
 
 @given(st.floats(-9, 9), st.floats(1e-6, 9), st.floats(1e-6, 9), st.sampled_from([-1, 1]), st.integers(0, 4))
 def test_a_root_is_found_in_few_steps(change: float, before: float, after: float, sign: int, shape: int) -> None:
-    """
-    Where a function rises through 0 is found in either direction, as exactly as its values tell: of a straight line and
+    """Where a function rises through 0 is found in either direction, as exactly as its values tell: of a straight
+    line and
     of cubes, of exponential and logistic curves in some ten values, of a step in no more than bisection takes.
     """
     rise: Callable[[float], float] = (
@@ -33,8 +33,6 @@ def test_a_root_is_found_in_few_steps(change: float, before: float, after: float
 
 
 def test_a_function_without_a_change_has_its_root_at_an_end() -> None:
-    """
-    One that has risen where the search begins gives that end, one that never rises the other.
-    """
+    """One that has risen where the search begins gives that end, one that never rises the other."""
     assert root(lambda value: value + 9, 2, 5) == 2
     assert root(lambda value: value - 9, 2, 5) == 5

@@ -24,9 +24,7 @@ def simulated(
 @pytest.mark.whole
 @pytest.mark.parametrize("repeats", [1, 4])
 def test_each_bound_holds_as_often_as_it_says(repeats: int) -> None:
-    """
-    Two runs 5 % apart: each one-sided 95 % bound misses at most 1 in 20, with repeats and without.
-    """
+    """Two runs 5 % apart: each one-sided 95 % bound misses at most 1 in 20, with repeats and without."""
     rng, missed, trials = np.random.default_rng(5), np.zeros(2), 400
     for _ in range(trials):
         truth = rng.normal(0.4, 0.3, 12)
@@ -40,9 +38,7 @@ def test_each_bound_holds_as_often_as_it_says(repeats: int) -> None:
 
 
 def test_counts_are_compared_as_a_ratio_of_means() -> None:
-    """
-    Acceptance 0.8 then and 0.6 now is 0.75 of what was certified, exactly where no answer varies.
-    """
+    """Acceptance 0.8 then and 0.6 now is 0.75 of what was certified, exactly where no answer varies."""
     then, now = ([(f"c{n}", value) for _ in range(3) for n in range(6)] for value in (0.8, 0.6))
 
     ratio = run_to_run.ratio(now, then, 0.95, 6, logs=False)
@@ -52,9 +48,7 @@ def test_counts_are_compared_as_a_ratio_of_means() -> None:
 
 
 def test_a_collapse_to_zero_is_a_ratio_of_zero() -> None:
-    """
-    Where nothing is accepted any more, the ratio is zero and not unknown.
-    """
+    """Where nothing is accepted any more, the ratio is zero and not unknown."""
     then, now = ([(f"c{n}", value) for _ in range(3) for n in range(6)] for value in (0.8, 0.0))
 
     ratio = run_to_run.ratio(now, then, 0.95, 6, logs=False)
@@ -64,9 +58,7 @@ def test_a_collapse_to_zero_is_a_ratio_of_zero() -> None:
 
 
 def test_too_few_common_canaries_are_not_compared() -> None:
-    """
-    Four canaries in common, or means of zero, give no ratio.
-    """
+    """Four canaries in common, or means of zero, give no ratio."""
     few = [(f"c{n}", 0.5) for n in range(4)]
     zero = [(f"c{n}", 0.0) for n in range(6)]
 
@@ -76,8 +68,8 @@ def test_too_few_common_canaries_are_not_compared() -> None:
 
 
 def test_intervals_of_two_runs_are_bounded_as_their_values_are() -> None:
-    """
-    Of independent canaries both ways give the same interval but for its level, which is split over the comparisons.
+    """Of independent canaries both ways give the same interval but for its level, which is split over the
+    comparisons.
     """
     rng = np.random.default_rng(2)
     logs = [rng.normal(center, 0.1, 30) for center in (0.4, 0.5)]
@@ -95,9 +87,7 @@ def test_intervals_of_two_runs_are_bounded_as_their_values_are() -> None:
 
 
 def test_a_counted_value_has_no_noise() -> None:
-    """
-    Two facts differ where they are not equal, by whatever little.
-    """
+    """Two facts differ where they are not equal, by whatever little."""
     once, more = fact(3.0, 5), fact(3.1, 5)
 
     assert 0 < run_to_run.apart(once, more, 4, float).lo
@@ -115,9 +105,7 @@ def bounded(center: float, error: float) -> run_to_run.Bounds:
 
 
 def test_figures_that_are_proven_leave_their_error_to_the_others() -> None:
-    """
-    Two figures at 2.5 and 2.1 standard errors: the second is proven at 95 % only because the first one is.
-    """
+    """Two figures at 2.5 and 2.1 standard errors: the second is proven at 95 % only because the first one is."""
     figures = {"first": bounded(0.25, 0.1), "second": bounded(0.21, 0.1)}
     unchanged = dict.fromkeys(figures, 0.0)
 
@@ -132,9 +120,7 @@ def test_figures_that_are_proven_leave_their_error_to_the_others() -> None:
 
 @pytest.mark.whole
 def test_any_of_several_figures_rarely_differs_where_none_does() -> None:
-    """
-    Five figures of equal systems: one of them is called changed in at most 1 of 20 comparisons.
-    """
+    """Five figures of equal systems: one of them is called changed in at most 1 of 20 comparisons."""
     rng, trials = np.random.default_rng(11), 1000
 
     changed = 0

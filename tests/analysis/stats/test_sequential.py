@@ -17,9 +17,7 @@ FINITE = st.floats(-2.0, 2.0)
 
 @given(st.integers(1, 1000), st.sampled_from([sequential.GROWTH, sequential.RESTARTED]))
 def test_looks_grow_to_the_budget(budget: int, growth: float) -> None:
-    """
-    The first look has canaries enough to decide, each next has clearly more, the last one has seen everything.
-    """
+    """The first look has canaries enough to decide, each next has clearly more, the last one has seen everything."""
     counts = sequential.looks(budget, growth)
 
     assert budget == counts[-1]
@@ -29,9 +27,7 @@ def test_looks_grow_to_the_budget(budget: int, growth: float) -> None:
 
 @given(st.integers(8, 300), st.integers(1, 5), st.sampled_from([sequential.GROWTH, sequential.RESTARTED]))
 def test_one_look_comes_before_the_first_repeat(canaries: int, repeats: int, growth: float) -> None:
-    """
-    When every canary was sent once the records are looked at, wherever the other looks fall.
-    """
+    """When every canary was sent once the records are looked at, wherever the other looks fall."""
     counts = sequential.looks(canaries * repeats, growth, canaries)
 
     assert {canaries, canaries * repeats} <= set(counts)
@@ -46,9 +42,7 @@ SOAKS = [((1 / 6, 1 / 3, 2 / 3, 1), (40, 80, 160, 240)), ((0.6, 1.0, 1.5, 4.0), 
 def test_all_looks_at_a_soak_err_as_often_as_its_time_has_spent(
     shares: tuple[float, ...], answers: tuple[float, ...], error: float
 ) -> None:
-    """
-    The looks share answers, not seconds: by scipy's multivariate normal, some bound fails as often as was spent.
-    """
+    """The looks share answers, not seconds: by scipy's multivariate normal, some bound fails as often as was spent."""
     spent = tuple(sequential.error_spent_by(share, error) for share in shares)
     nominal = sequential.spending_errors(tuple(answer / answers[-1] for answer in answers), spent)
 
@@ -60,9 +54,7 @@ def test_all_looks_at_a_soak_err_as_often_as_its_time_has_spent(
 
 @given(st.lists(st.floats(0.0, 1e6), min_size=2), st.floats(1e-4, 0.2))
 def test_no_soak_however_long_spends_more_than_is_allowed(shares: list[float], error: float) -> None:
-    """
-    More time spends more, and less than everything, so that every extension has something left.
-    """
+    """More time spends more, and less than everything, so that every extension has something left."""
     spent = [sequential.error_spent_by(share, error) for share in sorted(shares)]
 
     assert sorted(spent) == spent
@@ -72,9 +64,7 @@ def test_no_soak_however_long_spends_more_than_is_allowed(shares: list[float], e
 @given(st.lists(FINITE, min_size=8, max_size=60), st.floats(1e-4, 0.2))
 @settings(max_examples=50, deadline=None)
 def test_the_interval_is_students(logs: list[float], error: float) -> None:
-    """
-    Against scipy's t, on the scale of ratios.
-    """
+    """Against scipy's t, on the scale of ratios."""
     interval = sequential.interval(logs, error)
 
     assert isinstance(interval, Estimate)
@@ -88,17 +78,15 @@ def test_the_interval_is_students(logs: list[float], error: float) -> None:
     [([], 0.05), ([0.1] * 7, 0.05), ([0.1] * 7 + [math.nan], 0.05), ([0.1] * 8 + [-math.inf], 0.05), ([0.1] * 9, 0.0)],
 )
 def test_what_is_missing_decides_nothing(logs: list[float], error: float) -> None:
-    """
-    Too few canaries, a value that is no number, no error to spend: the sweep continues.
-    """
+    """Too few canaries, a value that is no number, no error to spend: the sweep continues."""
     interval = sequential.interval(logs, error)
 
     assert isinstance(interval, Missing)
 
 
 def test_a_known_spread_keeps_the_interval_from_closing() -> None:
-    """
-    Eight logs that are alike by chance are held as far apart as the set is known to lie: normal quantile, root of n.
+    """Eight logs that are alike by chance are held as far apart as the set is known to lie: normal quantile, root of
+    n.
     """
     alike = [0.1] * 8
 

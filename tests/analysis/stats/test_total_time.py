@@ -20,8 +20,8 @@ TIMES = st.lists(st.tuples(st.sampled_from("abcdef"), SECONDS, SECONDS), min_siz
 
 @given(TIMES)
 def test_the_mean_log_is_the_log_of_total_over_total(times: list[tuple[str, float, float]]) -> None:
-    """
-    The mean over canaries of their mean logs is the log of the summed mean times, however unequal the canaries are.
+    """The mean over canaries of their mean logs is the log of the summed mean times, however unequal the canaries
+    are.
     """
     by_name = by_canary((name, seconds) for name, *seconds in times)
     plain, candidate = (
@@ -38,9 +38,7 @@ def test_the_mean_log_is_the_log_of_total_over_total(times: list[tuple[str, floa
 
 @pytest.mark.parametrize("canaries", [8, 200])
 def test_the_interval_for_prompts_like_them_is_the_jackknifes(canaries: int) -> None:
-    """
-    However unequal the canaries are: the ratio's own error where each of them is left out in turn.
-    """
+    """However unequal the canaries are: the ratio's own error where each of them is left out in turn."""
     random = np.random.default_rng(5)
     lengths, noise = np.exp(0.7 * random.standard_normal(canaries)), np.exp(0.2 * random.standard_normal((2, canaries)))
     times = [(f"c-{at:03}", *seconds) for at, seconds in enumerate((lengths * noise).T.tolist())]
@@ -57,9 +55,7 @@ def test_the_interval_for_prompts_like_them_is_the_jackknifes(canaries: int) -> 
 
 
 def test_pairs_before_show_noise_alone() -> None:
-    """
-    A sweep in which every answer took twice as long, and the candidate's half as long again, has the same logs.
-    """
+    """A sweep in which every answer took twice as long, and the candidate's half as long again, has the same logs."""
     times = [(f"c-{at}", 1.0 + at, (1.0 + at) / 1.5 * (1 + 0.01 * (-1) ** at)) for at in range(10)]
     before = [(name, 2 * plain, 3 * candidate) for name, plain, candidate in times]
 
@@ -70,15 +66,13 @@ def test_pairs_before_show_noise_alone() -> None:
 
 
 def test_no_pairs_have_no_logs() -> None:
-    """
-    Without any pair there is nothing to bound, and none of the sweep to compare with.
-    """
+    """Without any pair there is nothing to bound, and none of the sweep to compare with."""
     assert ([], []) == (linearise_times([]).logs, linearise_times([], [("a", 1.0, 1.0)]).before)
 
 
 def test_noise_that_grows_with_the_length_of_a_canary_is_not_understated() -> None:
-    """
-    A quiet canary twenty times as long as the others weighs as much as they do: what they vary by is its noise as well.
+    """A quiet canary twenty times as long as the others weighs as much as they do: what they vary by is its noise as
+    well.
     """
     lengths = {"long": 20.0, **{f"c-{at}": 1.0 for at in range(20)}}
     times = [

@@ -60,9 +60,7 @@ def results(written: Slo, ratios: Mapping[str, float], noise: float) -> tuple[Se
 
 
 def test_the_best_is_chosen_where_it_is_clear() -> None:
-    """
-    Length 3 wins by a margin no noise explains.
-    """
+    """Length 3 wins by a margin no noise explains."""
     choice = chosen(
         slo(sweep=LENGTHS),
         {"default": 1.3, "num_draft_tokens-2": 1.2, "num_draft_tokens-3": 1.6, "num_draft_tokens-6": 1.1},
@@ -72,8 +70,8 @@ def test_the_best_is_chosen_where_it_is_clear() -> None:
 
 
 def test_the_setting_that_does_the_work_soonest_is_the_fastest() -> None:
-    """
-    A length at 2.6x for six of sixteen prompts and 0.85x for the rest has the larger mean ratio, 1.29x; the one at 1.2x
+    """A length at 2.6x for six of sixteen prompts and 0.85x for the rest has the larger mean ratio, 1.29x; the one
+    at 1.2x
     everywhere does the same work sooner, as the first one does it 1.14x as fast.
     """
     plan = laid(slo(sweep=LENGTHS))
@@ -91,9 +89,7 @@ def test_the_setting_that_does_the_work_soonest_is_the_fastest() -> None:
 
 @pytest.mark.parametrize(("ratio", "noise"), [(0.9, 0.01), (0.98, 0.02), (0.7, 0.2)])
 def test_nothing_beats_plain(ratio: float, noise: float) -> None:
-    """
-    Where no setting is proven faster than plain decoding, plain decoding is chosen.
-    """
+    """Where no setting is proven faster than plain decoding, plain decoding is chosen."""
     choice = chosen(
         slo(sweep=LENGTHS), dict.fromkeys(["default", *(f"num_draft_tokens-{n}" for n in (2, 3, 6))], ratio), noise
     )
@@ -106,8 +102,8 @@ ALL_LENGTHS = ("default", "num_draft_tokens-2", "num_draft_tokens-3", "num_draft
 
 
 def test_a_required_workload_is_soaked_unless_all_is_ruled_out() -> None:
-    """
-    No gain shows beyond noise, and none is ruled out: the setting that reads best is soaked where it must speculate.
+    """No gain shows beyond noise, and none is ruled out: the setting that reads best is soaked where it must
+    speculate.
     """
     ratios = dict.fromkeys(ALL_LENGTHS, 1.02)
 
@@ -131,8 +127,8 @@ def test_a_required_workload_is_soaked_unless_all_is_ruled_out() -> None:
     ],
 )
 def test_a_required_workload_is_graded_back_by_proof_alone(ratio: float, age_s: float, *, plain: bool) -> None:
-    """
-    Only what is proven slower than plain decoding is not soaked, whatever its bound; a process that is younger than ten
+    """Only what is proven slower than plain decoding is not soaked, whatever its bound; a process that is younger
+    than ten
     minutes may still warm up.
     """
     written = slo(
@@ -145,8 +141,8 @@ def test_a_required_workload_is_graded_back_by_proof_alone(ratio: float, age_s: 
 
 @pytest.mark.parametrize(("shorter", "longer", "length"), [(0.97, 0.94, 2), (0.97, 0.8, 2), (0.8, 0.97, 4)])
 def test_where_no_gain_shows_the_fastest_is_soaked(shorter: float, longer: float, length: int) -> None:
-    """
-    A workload that must speculate is soaked at the setting that reads fastest where none is ruled out: the process may
+    """A workload that must speculate is soaked at the setting that reads fastest where none is ruled out: the
+    process may
     still warm up.
     """
     written = slo()
@@ -160,8 +156,8 @@ def test_where_no_gain_shows_the_fastest_is_soaked(shorter: float, longer: float
 
 @pytest.mark.parametrize("working", [0, 3], ids=["all", "most"])
 def test_drafted_answers_that_fail_are_no_choice(working: int) -> None:
-    """
-    All of them, or all but *working* ones of each setting, are no proof of a slow draft, and no soak would show more:
+    """All of them, or all but *working* ones of each setting, are no proof of a slow draft, and no soak would show
+    more:
     plain decoding is in doubt, by the server's words.
     """
     written = slo(sweep=LENGTHS)
@@ -181,9 +177,7 @@ def test_drafted_answers_that_fail_are_no_choice(working: int) -> None:
 
 
 def test_both_plain_arms_are_compared_with() -> None:
-    """
-    Plain answers of 1.0x and of 1.21x take 0.913 of the time on average.
-    """
+    """Plain answers of 1.0x and of 1.21x take 0.913 of the time on average."""
     written = slo(sweep=LENGTHS)
     ratios = {"null": 1.21, **dict.fromkeys(ALL_LENGTHS, 1.5)}
     plan = laid(written)
@@ -194,9 +188,7 @@ def test_both_plain_arms_are_compared_with() -> None:
 
 
 def test_a_baseline_that_proves_nothing_chooses_plain() -> None:
-    """
-    Plain answers that all failed leave nothing to compare with; speculation is not assumed to win.
-    """
+    """Plain answers that all failed leave nothing to compare with; speculation is not assumed to win."""
     written = slo(sweep=LENGTHS)
     plan = laid(written)
     records = swept(plan, {"default": 2.0})
@@ -216,9 +208,7 @@ def test_a_baseline_that_proves_nothing_chooses_plain() -> None:
 def test_a_draft_that_proposes_nothing_is_not_chosen(
     silent: tuple[int, ...], length: int | None, *, required: bool
 ) -> None:
-    """
-    However fast it reads: where no setting proposes a token, that is the reason, before any ratio.
-    """
+    """However fast it reads: where no setting proposes a token, that is the reason, before any ratio."""
     plan = laid(slo(sweep=LENGTHS))
     records = swept(plan, dict.fromkeys(ALL_LENGTHS, 1.2) | {"num_draft_tokens-3": 1.5, "num_draft_tokens-6": 2.0})
     for trial in plan.candidates:
@@ -238,18 +228,14 @@ def test_a_draft_that_proposes_nothing_is_not_chosen(
 
 
 def test_no_draft_is_no_choice() -> None:
-    """
-    Without a draft there is plain decoding, and the reason says so.
-    """
+    """Without a draft there is plain decoding, and the reason says so."""
     subject = {"backend": "scripted", "target": "t", "script": "s.json"}
 
     assert "no draft" in chosen(slo(subject=subject, sweep={"repeats": 1}), {}).because
 
 
 def test_winners_of_several_knobs_are_combined() -> None:
-    """
-    Length 2 and the light draft each win alone: together they are what the soak tests, and the reason says it.
-    """
+    """Length 2 and the light draft each win alone: together they are what the soak tests, and the reason says it."""
     sweep = {"repeats": 1, "num_draft_tokens": [2, 4], "draft": ["heavy", "light"], "default": {"num_draft_tokens": 4}}
 
     choice = chosen(slo(sweep=sweep), {"default": 1.2, "num_draft_tokens-2": 1.5, "draft-light": 1.4})
@@ -259,9 +245,7 @@ def test_winners_of_several_knobs_are_combined() -> None:
 
 
 def test_a_grid_is_not_combined() -> None:
-    """
-    A grid measured every combination: the best cell is taken as it is.
-    """
+    """A grid measured every combination: the best cell is taken as it is."""
     sweep = {
         "design": "grid",
         "repeats": 1,
@@ -277,9 +261,7 @@ def test_a_grid_is_not_combined() -> None:
 
 
 def test_conditions_are_reported_and_never_chosen() -> None:
-    """
-    A temperature that happens to be fast is seen in the report; the choice keeps the promised one, unnamed.
-    """
+    """A temperature that happens to be fast is seen in the report; the choice keeps the promised one, unnamed."""
     sweep: dict[str, Any] = {
         "repeats": 1,
         "num_draft_tokens": [2, 4],
@@ -294,9 +276,7 @@ def test_conditions_are_reported_and_never_chosen() -> None:
 
 
 def test_what_the_sweep_saw_is_reported() -> None:
-    """
-    Every setting is listed with its ratio, interval, count and acceptance, also the losers.
-    """
+    """Every setting is listed with its ratio, interval, count and acceptance, also the losers."""
     document: Any = document_of(chosen(slo(sweep=LENGTHS), {"default": 1.5, "num_draft_tokens-6": 0.8}))
 
     by_name = {setting["trial"]: setting for setting in document["settings"]}
@@ -306,9 +286,7 @@ def test_what_the_sweep_saw_is_reported() -> None:
 
 
 def test_answers_that_arrive_whole_are_judged_by_their_whole_time() -> None:
-    """
-    A tool call sent in one piece has no decode speed; the whole answer's is used, and named.
-    """
+    """A tool call sent in one piece has no decode speed; the whole answer's is used, and named."""
     written = slo(sweep={"repeats": 1, "num_draft_tokens": [4]})
     plan = laid(written)
     records = {
@@ -328,18 +306,14 @@ def test_answers_that_arrive_whole_are_judged_by_their_whole_time() -> None:
 
 @pytest.mark.parametrize(("streams", "measure"), [(1, "throughput_ratio"), (8, "system_throughput_ratio")])
 def test_above_one_stream_the_system_decides(streams: int, measure: str) -> None:
-    """
-    Per answer a queue looks fast: with eight clients only tokens over wall time count.
-    """
+    """Per answer a queue looks fast: with eight clients only tokens over wall time count."""
     written = slo(sweep=LENGTHS, soak={"concurrency": streams})
 
     assert {measure} == {measure_of(written, trial) for trial in laid(written).trials}
 
 
 def test_a_missing_ratio_is_written_with_its_reason() -> None:
-    """
-    A setting that was not measured has no figure and says why.
-    """
+    """A setting that was not measured has no figure and says why."""
     trial = laid(slo(sweep=LENGTHS)).trials[1]
 
     document = document_of(SettingResult(trial, Missing("too few canaries", 3), "throughput_ratio", None))
@@ -354,9 +328,7 @@ def test_a_missing_ratio_is_written_with_its_reason() -> None:
 
 
 def test_other_workloads_answers_are_not_mixed_in() -> None:
-    """
-    A workload is chosen for by its own answers: another that loses does not drag it down.
-    """
+    """A workload is chosen for by its own answers: another that loses does not drag it down."""
     written = slo(sweep={"repeats": 1, "num_draft_tokens": [4]})
     plan = laid(written)
     records = swept(plan, {"default": 1.5})
@@ -375,9 +347,7 @@ def test_other_workloads_answers_are_not_mixed_in() -> None:
 
 @pytest.mark.parametrize(("lo", "draft"), [(0.99, None), (1.0, None), (1.01, "heavy")])
 def test_beyond_noise_means_the_whole_interval(lo: float, draft: str | None) -> None:
-    """
-    A center of 1.2 beats plain decoding only if its lower bound does.
-    """
+    """A center of 1.2 beats plain decoding only if its lower bound does."""
     written = slo(sweep={"repeats": 1, "num_draft_tokens": [4]})
     plan = laid(written)
     trial = next(trial for trial in plan.trials if trial.arm == "candidate")
@@ -403,9 +373,7 @@ def result_of(ran: rehearsal.Rehearsed) -> SettingResult:
 
 
 def test_an_effect_inside_the_noise_does_not_beat_plain() -> None:
-    """
-    The same gain of 3 % is chosen on a quiet host and is not on a noisy one.
-    """
+    """The same gain of 3 % is chosen on a quiet host and is not on a noisy one."""
     quiet, noisy = with_null_arm(1.03, 0.005), with_null_arm(1.03, 0.15)
 
     assert ("promoted", "graded_back") == tuple(rehearsed.verdict.workloads[0].outcome for rehearsed in (quiet, noisy))

@@ -111,8 +111,8 @@ def chosen(written: Slo, plan: SweepPlan, records: Records, *, required: bool = 
 
 
 def test_a_setting_that_is_clearly_worse_is_abandoned() -> None:
-    """
-    The slower setting gets few canaries, the winner is chosen as from a whole sweep, and the reason names what was left
+    """The slower setting gets few canaries, the winner is chosen as from a whole sweep, and the reason names what
+    was left
     out; no request is sent that is not needed, and no arm gets more than another within a round.
     """
     early, never = promised(), promised(stop="never")
@@ -128,9 +128,7 @@ def test_a_setting_that_is_clearly_worse_is_abandoned() -> None:
 
 @pytest.mark.parametrize("shares", [True, False])
 def test_what_was_asked_is_what_the_records_ask_for(shares: bool) -> None:
-    """
-    A replay over the finished records wants exactly the answers that were taken, interleaved or in ABBA blocks.
-    """
+    """A replay over the finished records wants exactly the answers that were taken, interleaved or in ABBA blocks."""
     written, truth = promised(), {**STEEP, "shares_process": shares}
     plan, records = run(written, truth)
 
@@ -143,8 +141,8 @@ def test_what_was_asked_is_what_the_records_ask_for(shares: bool) -> None:
 @pytest.mark.parametrize("shares", [True, False])
 @pytest.mark.parametrize("most", [1, 30, 47, 80])
 def test_a_resumed_sweep_leaves_out_what_its_records_say(shares: bool, most: int) -> None:
-    """
-    Interrupted anywhere and gone on with, a sweep takes what a replay over all its records wants, each answer once.
+    """Interrupted anywhere and gone on with, a sweep takes what a replay over all its records wants, each answer
+    once.
     """
     written, truth = promised(), {**STEEP, "shares_process": shares}
     _, half = run(written, truth, most=most)
@@ -158,9 +156,7 @@ def test_a_resumed_sweep_leaves_out_what_its_records_say(shares: bool, most: int
 
 
 def test_later_answers_change_no_earlier_look() -> None:
-    """
-    What a look decides rests on the stretches before it alone.
-    """
+    """What a look decides rests on the stretches before it alone."""
     written = promised(stop="early")
     plan, _ = run(written, STEEP)
     _, every = run(promised(stop="never"), STEEP)
@@ -186,9 +182,7 @@ def measured(records: Records) -> Records:
 
 
 def test_every_stop_is_an_event_and_in_the_account() -> None:
-    """
-    Which setting was stopped early, at which look and why: an event when it happens, and written to verdict.json.
-    """
+    """Which setting was stopped early, at which look and why: an event when it happens, and written to verdict.json."""
     events: list[tuple[str, dict[str, object]]] = []
     written = promised()
     plan, records = run(written, STEEP, events=events)
@@ -201,9 +195,7 @@ def test_every_stop_is_an_event_and_in_the_account() -> None:
 
 
 def test_answers_that_fail_decide_nothing_early() -> None:
-    """
-    With too many lost pairs there is no early stop, for or against: absence is never good news.
-    """
+    """With too many lost pairs there is no early stop, for or against: absence is never good news."""
     written = promised()
     plan, records = run(written, {**STEEP, "faults": [{"every": 2, "arm": "candidate", "fault": "truncate"}]})
 
@@ -211,8 +203,8 @@ def test_answers_that_fail_decide_nothing_early() -> None:
 
 
 def test_values_of_two_knobs_do_not_compete() -> None:
-    """
-    One knob at a time, a value is stopped by the default or a value of its own knob: the lighter draft stays, although
+    """One knob at a time, a value is stopped by the default or a value of its own knob: the lighter draft stays,
+    although
     another length is far faster, as the best values of both are combined.
     """
     subject = {"backend": "scripted", "target": "t", "drafts": ["heavy", "light"], "script": "truth.json"}
@@ -226,9 +218,7 @@ def test_values_of_two_knobs_do_not_compete() -> None:
 
 
 def test_conditions_and_many_streams_are_asked_in_full() -> None:
-    """
-    What is reported and never chosen does not compete, and above one stream nothing is looked at before the end.
-    """
+    """What is reported and never chosen does not compete, and above one stream nothing is looked at before the end."""
     warm, _ = laid(promised(temperature=[0.0, 0.7]), STEEP)
     crowd = promised(concurrency=[1, 4])
 
@@ -237,8 +227,7 @@ def test_conditions_and_many_streams_are_asked_in_full() -> None:
 
 
 def test_a_process_that_warms_up_stops_nothing_as_too_slow() -> None:
-    """
-    A required workload whose draft begins 35 % slower and recovers over 300 s is not stopped as slower than plain
+    """A required workload whose draft begins 35 % slower and recovers over 300 s is not stopped as slower than plain
     decoding, although every answer of the sweep is.
     """
     ramp = {"of": "time", "by": 1 / 1.35 - 1, "over": 300.0, "arm": "candidate", "since": "start"}

@@ -52,9 +52,7 @@ def source_a(seed: int, **script: Any) -> Rehearsed:
 @pytest.mark.whole
 @pytest.mark.parametrize("seed", SEEDS)
 def test_source_a_promotes_reasoning_only(seed: int) -> None:
-    """
-    One workload gains, one breaks even and two lose: the gate routes, where any static choice is a compromise.
-    """
+    """One workload gains, one breaks even and two lose: the gate routes, where any static choice is a compromise."""
     ran = source_a(seed)
 
     assert {"short": "graded_back", "reasoning": "promoted", "prose": "graded_back", "tool": "graded_back"} == outcomes(
@@ -66,8 +64,8 @@ def test_source_a_promotes_reasoning_only(seed: int) -> None:
 @pytest.mark.whole
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_baseline_of_two_minds_is_unproven(seed: int) -> None:
-    """
-    A plain arm that reads 4.44 and then 30.5 tok/s decides nothing, however bad or good the draft looks beside it.
+    """A plain arm that reads 4.44 and then 30.5 tok/s decides nothing, however bad or good the draft looks beside
+    it.
     """
     tool = {"token": 1 / 30.5, "ratio": DRAFTED_A["tool"]["3"] / 30.5}
     modes = [{"share": 0.5, "slower": 30.5 / 4.44, "arm": "plain"}]
@@ -82,9 +80,7 @@ def test_a_baseline_of_two_minds_is_unproven(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("speeds", [{"4": 0.999, "8": 1.008}, SPEEDS_C])
 def test_source_c_promotes_nothing(seed: int, speeds: Mapping[str, float]) -> None:
-    """
-    A draft that gives -0.1 % and +0.8 %, or -16 % and -22 %, is not worth its memory.
-    """
+    """A draft that gives -0.1 % and +0.8 %, or -16 % and -22 %, is not worth its memory."""
     ran = replay({"chat": {"ratio": speeds}}, "num_draft_tokens", [4, 8], seed)
 
     assert {"chat": "graded_back"} == outcomes(ran)
@@ -93,9 +89,7 @@ def test_source_c_promotes_nothing(seed: int, speeds: Mapping[str, float]) -> No
 @pytest.mark.whole
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_block_sweep_like_source_b_picks_16(seed: int) -> None:
-    """
-    The peak of the block sweep is found, not its edge.
-    """
+    """The peak of the block sweep is found, not its edge."""
     ran = replay({"code": {"ratio": BLOCKS_B}}, "block_size", [8, 16, 24, 32, 64], seed, tokens=130)
 
     assert {"code": "promoted"} == outcomes(ran)
@@ -103,8 +97,8 @@ def test_a_block_sweep_like_source_b_picks_16(seed: int) -> None:
 
 
 def test_truncated_answers_are_no_speed() -> None:
-    """
-    A draft whose answers end at half their length looks three times as fast, and is found out instead of promoted.
+    """A draft whose answers end at half their length looks three times as fast, and is found out instead of
+    promoted.
     """
     cut = [{"fault": "short", "arm": "candidate"}]
 

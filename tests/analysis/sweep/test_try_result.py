@@ -27,9 +27,7 @@ TRIAL = Trial("default", "candidate", setting(draft="heavy"))
 def test_the_next_step_fits_the_answer(
     word: str, ratio: Estimate | Missing, sent: int, most: int, expected: str
 ) -> None:
-    """
-    More time where canaries are left, more canaries where there are too few; a wide interval is not called small.
-    """
+    """More time where canaries are left, more canaries where there are too few; a wide interval is not called small."""
     setting_result = SettingResult(TRIAL, ratio, "throughput_ratio", None)
     result = TryResult(word, setting_result, "", (sent,), most)  # type: ignore[arg-type]
 

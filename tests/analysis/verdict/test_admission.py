@@ -27,9 +27,7 @@ def refused(call: Any, *words: Any, **more: Any) -> str | None:
 
 @given(days, days, days, st.none() | days)
 def test_no_age_ever_prolongs(issued: float, ended: float, valid: float, most: float | None) -> None:
-    """
-    A run counts no longer than its SLO grants, than the caller allows, and than its records are old.
-    """
+    """A run counts no longer than its SLO grants, than the caller allows, and than its records are old."""
     times = {"issued": NOW - timedelta(days=issued), "ended": NOW - timedelta(days=ended)}
 
     until = admission.expiry(**times, valid_for=valid * DAY, max_age=None if most is None else most * DAY)
@@ -40,9 +38,7 @@ def test_no_age_ever_prolongs(issued: float, ended: float, valid: float, most: f
 
 
 def test_a_validity_beyond_the_calendar_is_no_crash() -> None:
-    """
-    Ten thousand years are simply the end of the calendar.
-    """
+    """Ten thousand years are simply the end of the calendar."""
     until = admission.expiry(issued=NOW, ended=NOW, valid_for=1e13, max_age=None)
 
     assert 9999 == until.year
@@ -58,9 +54,7 @@ def test_a_validity_beyond_the_calendar_is_no_crash() -> None:
     ],
 )
 def test_the_last_moment_is_too_late(until: datetime, issued: datetime, expected: str | None) -> None:
-    """
-    A run counts until its last moment and not in it; one from the future has a wrong clock.
-    """
+    """A run counts until its last moment and not in it; one from the future has a wrong clock."""
     assert expected == refused(admission.in_time, until, issued, NOW)
 
 
@@ -89,9 +83,7 @@ def verdict(*outcomes: str, required: bool = True, host: tuple[Check, ...] = (),
     ],
 )
 def test_broken_promises_are_named(ended: Verdict, reason: str | None) -> None:
-    """
-    A run that may not be deployed names the objectives it failed, the host's included.
-    """
+    """A run that may not be deployed names the objectives it failed, the host's included."""
     assert reason == admission.describe_failure(ended)
 
 
@@ -107,16 +99,12 @@ def test_broken_promises_are_named(ended: Verdict, reason: str | None) -> None:
     ],
 )
 def test_unproven_is_no_proof(ended: Verdict, expected: str | None) -> None:
-    """
-    Whatever leaves a verdict unproven, nothing at all included, refuses it.
-    """
+    """Whatever leaves a verdict unproven, nothing at all included, refuses it."""
     assert expected == refused(admission.require_proof, ended)
 
 
 def test_a_demo_is_told_from_a_certification() -> None:
-    """
-    Only who asks for a demo gets one.
-    """
+    """Only who asks for a demo gets one."""
     demo = verdict("promoted", grade="demo")
 
     assert ["demo", None, None] == [

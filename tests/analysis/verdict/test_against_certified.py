@@ -58,9 +58,7 @@ BOUNDS: Mapping[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("metric", sorted(BOUNDS))
 def test_a_worse_run_fails_and_the_same_run_passes(metric: str) -> None:
-    """
-    Every metric that two runs can be compared in: slower, later, fewer accepted and wrong answers are all seen.
-    """
+    """Every metric that two runs can be compared in: slower, later, fewer accepted and wrong answers are all seen."""
     worse = run(token_s=0.075, first_s=0.2, accepted=5, wrong=1, plain_s=0.11)
 
     unchanged, changed = (checked(now, run(), metric, **BOUNDS[metric]) for now in (run(), worse))
@@ -70,9 +68,7 @@ def test_a_worse_run_fails_and_the_same_run_passes(metric: str) -> None:
 
 
 def test_a_slower_engine_is_seen_although_the_ratio_rose() -> None:
-    """
-    Plain decoding lost an eighth and drafting nothing: the ratio passes and says so, the plain speed fails.
-    """
+    """Plain decoding lost an eighth and drafting nothing: the ratio passes and says so, the plain speed fails."""
     slower = run(plain_s=0.115)
 
     ratio = checked(slower, run(), "throughput_ratio", at_least=0.97)
@@ -83,16 +79,12 @@ def test_a_slower_engine_is_seen_although_the_ratio_rose() -> None:
 
 
 def test_each_metric_that_can_be_compared_has_a_case_here() -> None:
-    """
-    No metric is offered for a comparison of runs without a test; tool calls are counted like JSON.
-    """
+    """No metric is offered for a comparison of runs without a test; tool calls are counted like JSON."""
     assert {*RUN_TO_RUN} == {*BOUNDS, "tool_call_pass_delta"}
 
 
 def test_the_system_ratio_is_that_of_tokens_over_busy_time() -> None:
-    """
-    Half the candidate's busy time at the same tokens is twice the ratio, exactly where no answer varies.
-    """
+    """Half the candidate's busy time at the same tokens is twice the ratio, exactly where no answer varies."""
     then, now = run(token_s=0.1), run(token_s=0.05)
 
     result = checked(now, then, "system_throughput_ratio", at_least=0.97)
@@ -102,9 +94,7 @@ def test_the_system_ratio_is_that_of_tokens_over_busy_time() -> None:
 
 
 def test_a_change_of_a_pass_rate_is_counted() -> None:
-    """
-    One of six canaries is wrong now and was right then: one sixth fewer, counted, not estimated.
-    """
+    """One of six canaries is wrong now and was right then: one sixth fewer, counted, not estimated."""
     result = checked(run(wrong=2), run(wrong=1), "json_pass_delta", at_least=-0.1)
 
     assert pytest.approx((-1 / 6, -1 / 6, -1 / 6), abs=1e-5) == (result.center, result.lo, result.hi)
@@ -112,9 +102,7 @@ def test_a_change_of_a_pass_rate_is_counted() -> None:
 
 
 def test_pass_rates_need_the_same_canaries() -> None:
-    """
-    A canary that one of the runs did not answer, or a kind that no canary expects, leaves the change unproven.
-    """
+    """A canary that one of the runs did not answer, or a kind that no canary expects, leaves the change unproven."""
     short = run()
     short = replace(short, answers=tuple(answer for answer in short.answers if answer.canary != "c-005"))
 
@@ -126,9 +114,7 @@ def test_pass_rates_need_the_same_canaries() -> None:
 
 
 def test_a_servers_own_counters_are_compared_where_the_objective_says_so() -> None:
-    """
-    With from = "claims" the server's counters of both runs are compared, and labelled; ours may be missing.
-    """
+    """With from = "claims" the server's counters of both runs are compared, and labelled; ours may be missing."""
 
     def uncounted(**truth: Any) -> PairedAnswers:
         paired = run(**truth)

@@ -65,9 +65,7 @@ HONEST = Rounds(5, 20, 15)
     ],
 )
 def test_counters_that_can_not_be_true_are_lies(rounds: Rounds | None, claims: Claims | None) -> None:
-    """
-    Arithmetic alone convicts a counter, ours or claimed.
-    """
+    """Arithmetic alone convicts a counter, ours or claimed."""
     candidate = [answered(f"c-{number}", rounds=rounds, claims=claims) for number in range(10)]
 
     kinds_found = kinds(candidate)
@@ -76,9 +74,7 @@ def test_counters_that_can_not_be_true_are_lies(rounds: Rounds | None, claims: C
 
 
 def test_counters_that_stand_still_are_lies() -> None:
-    """
-    The same claim after every answer, long or short, is not counted at all.
-    """
+    """The same claim after every answer, long or short, is not counted at all."""
     candidate = [answered(f"c-{number}", tokens=10 + 3 * number, claims=Claims(20, 12)) for number in range(10)]
 
     kinds_found = kinds(candidate)
@@ -87,9 +83,7 @@ def test_counters_that_stand_still_are_lies() -> None:
 
 
 def test_all_accepted_for_nothing_is_a_lie_and_all_accepted_for_speed_is_not() -> None:
-    """
-    Every proposal accepted and no faster than plain decoding does not go together.
-    """
+    """Every proposal accepted and no faster than plain decoding does not go together."""
     full = Rounds(4, 16, 16)
     plain = [answered(f"c-{number}", arm="plain") for number in range(10)]
     slow, fast = ([answered(f"c-{n}", rounds=full, seconds=seconds) for n in range(10)] for seconds in (1.0, 0.3))
@@ -100,9 +94,7 @@ def test_all_accepted_for_nothing_is_a_lie_and_all_accepted_for_speed_is_not() -
 
 
 def test_a_draft_that_proposes_nothing_is_found() -> None:
-    """
-    Speculation that is silently off is said, not only unproven.
-    """
+    """Speculation that is silently off is said, not only unproven."""
     candidate = [answered(f"c-{number}", rounds=Rounds(20, 0, 0)) for number in range(10)]
 
     kinds_found = kinds(candidate)
@@ -111,9 +103,7 @@ def test_a_draft_that_proposes_nothing_is_found() -> None:
 
 
 def test_honest_counters_raise_nothing() -> None:
-    """
-    Counters that add up up to the cut last round are believed.
-    """
+    """Counters that add up up to the cut last round are believed."""
     candidate = [answered(f"c-{number}", rounds=HONEST, claims=Claims(20, 15, 5)) for number in range(10)]
 
     kinds_found = kinds(candidate)
@@ -122,9 +112,7 @@ def test_honest_counters_raise_nothing() -> None:
 
 
 def test_a_truncated_answer_is_no_speed() -> None:
-    """
-    13 tokens instead of 200 are a finding, and the pair is lost to every ratio.
-    """
+    """13 tokens instead of 200 are a finding, and the pair is lost to every ratio."""
     candidate = [answered("c-1", tokens=13, seconds=0.1, rounds=Rounds(4, 16, 9))]
     plain = [answered("c-1", tokens=200, arm="plain")]
 
@@ -151,8 +139,7 @@ def sampled(seed: int, longer: float, spread: float = 0.15) -> PairedAnswers:
 
 
 def test_sampled_answers_that_are_longer_are_a_finding_with_what_they_take() -> None:
-    """
-    Answers a quarter longer at 1.2x the speed take longer than plain decoding's, which the ratio for the same tokens
+    """Answers a quarter longer at 1.2x the speed take longer than plain decoding's, which the ratio for the same tokens
     does not say. Nothing is void, so nothing is blocked.
     """
     longer, shorter = (comparability.length_shift(sampled(4, times), "w") for times in (1.25, 0.8))
@@ -167,8 +154,7 @@ def test_sampled_answers_that_are_longer_are_a_finding_with_what_they_take() -> 
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_equal_lengths_are_rarely_called_unequal() -> None:
-    """
-    Of 300 soaks of equal lengths at most 1 % and what 300 runs cannot tell from it are findings; with answers
+    """Of 300 soaks of equal lengths at most 1 % and what 300 runs cannot tell from it are findings; with answers
     a tenth longer most are.
     """
     false, detected = (
@@ -180,17 +166,13 @@ def test_equal_lengths_are_rarely_called_unequal() -> None:
 
 
 def test_greedy_lengths_are_no_finding() -> None:
-    """
-    Greedy answers have a check of their own.
-    """
+    """Greedy answers have a check of their own."""
     assert () == comparability.length_shift(replace(sampled(4, 1.25), greedy=True), "w")
 
 
 @given(st.integers(0, 1000), st.sampled_from([(6, 2), (12, 3), (24, 2)]), st.floats(0.0, 0.12))
 def test_noise_is_no_unstable_arm(seed: int, shape: tuple[int, int], sigma: float) -> None:
-    """
-    An arm that merely scatters is left to the interval, however few answers there are to look at.
-    """
+    """An arm that merely scatters is left to the interval, however few answers there are to look at."""
     draw, (prompts, repeats) = random.Random(seed), shape
     plain = [
         answered(f"c-{number % prompts}", seconds=math.exp(draw.gauss(0, sigma)), arm="plain", pair=f"{number}")
@@ -201,9 +183,7 @@ def test_noise_is_no_unstable_arm(seed: int, shape: tuple[int, int], sigma: floa
 
 
 def test_two_close_heaps_are_seen_with_enough_answers() -> None:
-    """
-    Four answers in ten that take half as long again are a second mode, once each canary was sent often enough.
-    """
+    """Four answers in ten that take half as long again are a second mode, once each canary was sent often enough."""
     draw = random.Random(1)
     plain = [
         answered(
@@ -221,9 +201,7 @@ def test_two_close_heaps_are_seen_with_enough_answers() -> None:
 
 
 def test_one_stalled_answer_is_no_unstable_arm() -> None:
-    """
-    A single answer that hung for a while is a stall, even where few answers stand beside it.
-    """
+    """A single answer that hung for a while is a stall, even where few answers stand beside it."""
     plain = [
         answered(f"c-{number // 2}", seconds=4.0 if number == 3 else 1.0, arm="plain", pair=f"{number}")
         for number in range(12)
@@ -233,8 +211,7 @@ def test_one_stalled_answer_is_no_unstable_arm() -> None:
 
 
 def test_two_speeds_show_where_each_canary_answered_once() -> None:
-    """
-    Forty canaries with one plain answer each, four in ten at a sixth of the speed: no canary repeats, and it shows.
+    """Forty canaries with one plain answer each, four in ten at a sixth of the speed: no canary repeats, and it shows.
     Long prompts that all decode at half the speed of short ones are no fault.
     """
     speeds = [5.0 if number % 5 in {0, 2} else 30.0 for number in range(40)]
@@ -251,9 +228,7 @@ def test_two_speeds_show_where_each_canary_answered_once() -> None:
 
 @given(st.integers(10, 40))
 def test_an_arm_of_two_speeds_is_unstable(count: int) -> None:
-    """
-    4.44 and 30.5 tok/s in turn are no speed.
-    """
+    """4.44 and 30.5 tok/s in turn are no speed."""
     speeds = (4.44, 30.5)
     plain = [
         answered(f"c-{number // 2}", seconds=20 / speeds[number % 2], arm="plain", pair=f"{number}")
@@ -268,8 +243,7 @@ def test_an_arm_of_two_speeds_is_unstable(count: int) -> None:
 
 @given(st.integers(0, 11), st.integers(1, 12))
 def test_a_slow_start_is_no_unstable_arm_of_a_sweep(slow: int, once_more: int) -> None:
-    """
-    First answers at a third of the speed, in a row, are left out of a sweep's look at plain decoding; others stay,
+    """First answers at a third of the speed, in a row, are left out of a sweep's look at plain decoding; others stay,
     slow ones between quick ones too, and never more than half are left out.
     """
 
@@ -304,9 +278,7 @@ def run(truth: dict[str, Any], promise: dict[str, Any], *, unforeseen: float | N
 
 
 def test_a_lie_makes_its_checks_unproven() -> None:
-    """
-    A bound on acceptance that claims of 1.3 times the truth would pass is not passed.
-    """
+    """A bound on acceptance that claims of 1.3 times the truth would pass is not passed."""
     promise = {"metric": "acceptance_rate", "at_least": 0.3}
 
     honest, lying = (run({"claims": {"accepted": factor}}, promise) for factor in (1.0, 1.3))
@@ -316,9 +288,7 @@ def test_a_lie_makes_its_checks_unproven() -> None:
 
 
 def test_a_lie_in_the_sweep_is_named_though_plain_decoding_is_chosen() -> None:
-    """
-    A draft that slows decoding down is never soaked; the counters of the sweep are examined all the same.
-    """
+    """A draft that slows decoding down is never soaked; the counters of the sweep are examined all the same."""
     slow = {"acceptance": 0.2, "verify": "40 ms", "draft_token": "10 ms"}
     promise = {"metric": "acceptance_rate", "at_least": 0.1}
 
@@ -333,18 +303,14 @@ def test_a_lie_in_the_sweep_is_named_though_plain_decoding_is_chosen() -> None:
 
 @pytest.mark.parametrize(("unforeseen", "expected"), [(0.1, set()), (0.95, {"counter_lie"})])
 def test_the_unpredictable_is_the_negative_control(unforeseen: float, expected: set[str]) -> None:
-    """
-    What no draft can foresee must be accepted less often than what it can.
-    """
+    """What no draft can foresee must be accepted less often than what it can."""
     ran = run({}, {"metric": "acceptance_rate", "at_least": 0.05}, unforeseen=unforeseen)
 
     assert expected == {finding.kind for finding in ran.verdict.findings}
 
 
 def test_findings_are_the_same_when_judged_again() -> None:
-    """
-    A verdict with findings is derived from the records alone.
-    """
+    """A verdict with findings is derived from the records alone."""
     ran = run({"claims": {"accepted": 1.3}}, {"metric": "acceptance_rate", "at_least": 0.3})
 
     again = conclude(ran.case).verdict

@@ -93,9 +93,7 @@ def losses(draw: st.DrawFn, case: Case) -> Case:
 @pytest.mark.whole
 @pytest.mark.parametrize("name", CASES)
 def test_the_cases_end_as_they_should(name: str) -> None:
-    """
-    Undamaged, each case ends in the outcome it stands for.
-    """
+    """Undamaged, each case ends in the outcome it stands for."""
     assert CASES[name][1] == verdict_of(name).outcome
 
 
@@ -104,8 +102,8 @@ def test_the_cases_end_as_they_should(name: str) -> None:
 @given(data=st.data())
 @settings(max_examples=8, deadline=None)
 def test_lost_records_never_improve_an_outcome(name: str, data: st.DataObject) -> None:
-    """
-    Neither the run's outcome nor any workload's gets better; a failure whose evidence is gone may become unproven.
+    """Neither the run's outcome nor any workload's gets better; a failure whose evidence is gone may become
+    unproven.
     """
     case, before = case_of(name), verdict_of(name)
 

@@ -44,9 +44,7 @@ def kinds(answers: list[Generation]) -> list[str]:
 
 @pytest.mark.parametrize(("again", "expected"), [(1.0, []), (1.03, []), (1.3, ["replayed"])])
 def test_repeats_of_one_arm_alone_are_replays(again: float, expected: list[str]) -> None:
-    """
-    Repeats that are 30 % faster in the draft's arm are found; equal ones, and 3 %, are not.
-    """
+    """Repeats that are 30 % faster in the draft's arm are found; equal ones, and 3 %, are not."""
     speeds = [("candidate", 1.0), ("plain", 1.0), ("candidate", again), ("plain", 1.0)]
 
     answers = asked([(arm, f"c-{at}", speed) for at in range(COUNT) for arm, speed in speeds])
@@ -55,18 +53,14 @@ def test_repeats_of_one_arm_alone_are_replays(again: float, expected: list[str])
 
 
 def test_repeats_that_gain_in_both_arms_are_none() -> None:
-    """
-    A host that becomes faster after the first round is no cache of one arm.
-    """
+    """A host that becomes faster after the first round is no cache of one arm."""
     rounds = [(arm, f"c-{at}", speed) for speed in (1.0, 1.5) for at in range(COUNT) for arm in ("candidate", "plain")]
 
     assert [] == kinds(asked(rounds))
 
 
 def test_a_warm_up_is_no_replay() -> None:
-    """
-    A draft that is slow in its first answers alone: later first answers show no gain.
-    """
+    """A draft that is slow in its first answers alone: later first answers show no gain."""
     first = [("candidate", f"c-{at}", 0.5 if at < 4 else 1.0) for at in range(COUNT)]
     later = [("candidate", f"c-{at}", 1.0) for at in range(COUNT)]
     plain = [("plain", f"c-{at}", 1.0) for at in (*range(COUNT), *range(COUNT))]
@@ -76,8 +70,8 @@ def test_a_warm_up_is_no_replay() -> None:
 
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.9])
 def test_a_process_that_warms_up_over_minutes_is_no_replay(share: float) -> None:
-    """
-    A draft that becomes a third faster over a share of the soak, each canary asked four times: its age explains that.
+    """A draft that becomes a third faster over a share of the soak, each canary asked four times: its age explains
+    that.
     """
     rounds = [(arm, f"c-{at}") for _ in range(4) for at in range(COUNT) for arm in ("candidate", "plain")]
     warm = share * len(rounds)
@@ -91,8 +85,8 @@ def test_a_process_that_warms_up_over_minutes_is_no_replay(share: float) -> None
 
 
 def test_a_cache_in_a_long_soak_is_found() -> None:
-    """
-    Repeats that are 15 % faster from the second of four rounds on: being repeats explains that better than age does.
+    """Repeats that are 15 % faster from the second of four rounds on: being repeats explains that better than age
+    does.
     """
     speeds = [
         (arm, f"c-{at}", 1.15 if arm == "candidate" and again else 1.0)
@@ -105,8 +99,8 @@ def test_a_cache_in_a_long_soak_is_found() -> None:
 
 
 def test_a_cache_that_the_other_arm_fills_is_found() -> None:
-    """
-    Half of the draft's first requests come after plain decoding's and are answered from its cache; the others are not.
+    """Half of the draft's first requests come after plain decoding's and are answered from its cache; the others are
+    not.
     """
     speeds = []
     for at in range(COUNT):
@@ -122,8 +116,8 @@ def test_a_cache_that_the_other_arm_fills_is_found() -> None:
 
 
 def test_a_faster_setting_is_no_replay() -> None:
-    """
-    Every canary is asked at a slow setting first and at a fast one later: without repeats of one, nothing is known.
+    """Every canary is asked at a slow setting first and at a fast one later: without repeats of one, nothing is
+    known.
     """
     slow = asked([(arm, f"c-{at}", 1.0) for at in range(COUNT) for arm in ("candidate", "plain")], length=2)
     fast = asked(
@@ -137,8 +131,8 @@ def test_a_faster_setting_is_no_replay() -> None:
 
 @pytest.mark.parametrize("compared", [2, COUNT])
 def test_what_settings_differ_by_is_uncertain_in_all_canaries_alike(compared: int) -> None:
-    """
-    The error of what repeats gain is that of a least-squares fit with a column for every canary and setting: where few
+    """The error of what repeats gain is that of a least-squares fit with a column for every canary and setting:
+    where few
     canaries were repeated at the first setting, the second one's speed, and so the gain, is hardly known.
     """
     random = np.random.default_rng(1)

@@ -24,9 +24,7 @@ SLOWER, FASTER = Change(-0.08, 0.02), Change(0.08, 0.02)
     ],
 )
 def test_a_drift_contradicts_where_it_is_proven(drifts: list[Change | None], confirmed: bool | None) -> None:
-    """
-    A drift that chance may have made neither confirms nor contradicts the sensors.
-    """
+    """A drift that chance may have made neither confirms nor contradicts the sensors."""
     assert confirmed is baseline_held(drifts, 0.05, 0.95)
 
 
@@ -35,9 +33,7 @@ def test_a_drift_contradicts_where_it_is_proven(drifts: list[Change | None], con
     [({"backend": "scripted", "script": "truth.json"}, set()), ({"backend": "mlx"}, {"virtual_mac", "translated"})],
 )
 def test_a_machine_counts_where_it_computes(backend: dict[str, str], kinds: set[str]) -> None:
-    """
-    A virtual Mac disqualifies what was measured on it, and says nothing of a simulated system.
-    """
+    """A virtual Mac disqualifies what was measured on it, and says nothing of a simulated system."""
     case = bare({"easy": WINNING}, subject={"target": "t", "drafts": ["heavy", "light"], **backend})
     (soak,) = conclude(case).needs
     machine = {"platform": "macos", "machine": "VirtualMac2,1", "translated": True}

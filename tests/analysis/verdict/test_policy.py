@@ -88,9 +88,7 @@ def certified(*workloads: WorkloadVerdict, host: tuple[Check, ...] = (), **chang
 
 
 def test_only_promoted_workloads_speculate() -> None:
-    """
-    A route per workload; one that was graded back decodes plainly, and so does everything unknown.
-    """
+    """A route per workload; one that was graded back decodes plainly, and so does everything unknown."""
     policy = written(ended("easy", "promoted"), ended("hard", "graded_back"))
 
     assert [("easy", True, SETTING), ("hard", False, {})] == [
@@ -101,9 +99,7 @@ def test_only_promoted_workloads_speculate() -> None:
 
 @pytest.mark.parametrize("outcome", ["graded_back", "failed", "unproven"])
 def test_nothing_else_turns_speculation_on(outcome: str) -> None:
-    """
-    Every other outcome is off, with its reason and without a guard.
-    """
+    """Every other outcome is off, with its reason and without a guard."""
     policy = written(ended("easy", outcome))
 
     assert [(False, f"easy is {outcome}")] == [(route["speculation"], route["because"]) for route in policy["route"]]
@@ -111,9 +107,7 @@ def test_nothing_else_turns_speculation_on(outcome: str) -> None:
 
 
 def test_a_host_that_failed_turns_every_route_off() -> None:
-    """
-    Memory that ran out does not ask which workload it was.
-    """
+    """Memory that ran out does not ask which workload it was."""
     failed = Check("memory_headroom", "at_least", 1e10, Outcome.FAIL, unit="B", because="short", why="it must fit")
 
     policy = written(ended("easy", "promoted"), host=(failed,))
@@ -125,9 +119,7 @@ def test_a_host_that_failed_turns_every_route_off() -> None:
 def test_a_check_that_passed_with_a_warm_up_makes_it_an_obligation(
     passed_with: str | None, warm: tuple[bool | None, float | None]
 ) -> None:
-    """
-    A route needs a warm-up only where its first token kept its bound with one, and says after which pause.
-    """
+    """A route needs a warm-up only where its first token kept its bound with one, and says after which pause."""
     first = Check(
         "ttft_delta",
         "at_most",
@@ -145,9 +137,7 @@ def test_a_check_that_passed_with_a_warm_up_makes_it_an_obligation(
 
 
 def test_objectives_become_guards() -> None:
-    """
-    What can be watched in production is guarded with its own bound and reason, over the acceptance window.
-    """
+    """What can be watched in production is guarded with its own bound and reason, over the acceptance window."""
     objectives = [
         objective("acceptance_window_min", at_least=0.4, workloads=["easy"]),
         objective("decode_throughput", at_least=20),
@@ -165,8 +155,7 @@ def test_objectives_become_guards() -> None:
 
 
 def test_objectives_of_the_host_become_guards_with_their_own_stretch() -> None:
-    """
-    Swap and throttling are judged over as long as the soak was, pressure over twice its bound; a silent sensor is
+    """Swap and throttling are judged over as long as the soak was, pressure over twice its bound; a silent sensor is
     missed soon.
     """
     objectives = [
@@ -190,8 +179,8 @@ def test_objectives_of_the_host_become_guards_with_their_own_stretch() -> None:
 
 
 def test_what_nobody_promised_is_guarded_as_it_was_measured() -> None:
-    """
-    Speed 10 % and acceptance 25 % below the soak's lower bound, canaries 10 points below its share, errors at 5 %.
+    """Speed 10 % and acceptance 25 % below the soak's lower bound, canaries 10 points below its share, errors at 5
+    %.
     """
     policy = written(ended("easy", "promoted", measured=SOAKED), objective=[objective("itl_p95", at_most=0.045)])
 
@@ -204,9 +193,7 @@ def test_what_nobody_promised_is_guarded_as_it_was_measured() -> None:
 
 
 def test_a_ratio_is_never_guarded_below_plain_decoding() -> None:
-    """
-    A soak that showed 1.05 leaves no room for its margin: slower than plain is never kept.
-    """
+    """A soak that showed 1.05 leaves no room for its margin: slower than plain is never kept."""
     slow = Measured({"throughput_ratio": Estimate(1.08, 1.05, 1.11, 24)}, answers=120)
 
     policy = written(ended("easy", "promoted", measured=slow), objective=[objective("itl_p95", at_most=0.045)])
@@ -216,8 +203,8 @@ def test_a_ratio_is_never_guarded_below_plain_decoding() -> None:
 
 @pytest.mark.parametrize(("answers", "bound"), [(1000, 0.05), (20, 0.139108), (0, 0.05)])
 def test_errors_are_guarded_at_what_the_soak_could_show(answers: int, bound: float) -> None:
-    """
-    No failure in 20 answers leaves 13.9 % possible (1 - 0.05 ** (1 / 20)); an objective of none is not crossed by one.
+    """No failure in 20 answers leaves 13.9 % possible (1 - 0.05 ** (1 / 20)); an objective of none is not crossed by
+    one.
     """
     policy = written(ended("easy", "promoted", measured=Measured(answers=answers)))
 
@@ -226,9 +213,7 @@ def test_errors_are_guarded_at_what_the_soak_could_show(answers: int, bound: flo
 
 @pytest.mark.parametrize("bounds", [(0.05, 0.2), (0.2, 0.05)])
 def test_of_two_objectives_the_tighter_is_guarded(bounds: tuple[float, float]) -> None:
-    """
-    Whichever of them the SLO names first.
-    """
+    """Whichever of them the SLO names first."""
     objectives = [objective("error_rate", at_most=bound) for bound in bounds]
     floors = [objective("acceptance_rate", at_least=bound) for bound in bounds]
 
@@ -239,18 +224,14 @@ def test_of_two_objectives_the_tighter_is_guarded(bounds: tuple[float, float]) -
 
 
 def test_a_promised_error_rate_is_guarded_as_promised() -> None:
-    """
-    Whoever allows one answer in a hundred to fail gets that bound, not ours.
-    """
+    """Whoever allows one answer in a hundred to fail gets that bound, not ours."""
     policy = written(ended("easy", "promoted"), objective=[objective("error_rate", at_most=0.01)])
 
     assert [0.01] == [guard["at_most"] for guard in policy["guard"] if guard["metric"] == "error_rate"]
 
 
 def test_the_pooled_floor_gives_way_to_the_median_it_is_watched_by() -> None:
-    """
-    Where the soak's median acceptance lies below its pooled windows, the guard follows the median.
-    """
+    """Where the soak's median acceptance lies below its pooled windows, the guard follows the median."""
     low = Measured({"acceptance_rate": Estimate(0.32, 0.3, 0.35, 24)}, answers=120)
 
     policy = written(
@@ -261,18 +242,14 @@ def test_the_pooled_floor_gives_way_to_the_median_it_is_watched_by() -> None:
 
 
 def test_a_bound_of_the_other_side_guards_nothing() -> None:
-    """
-    "At most 3 times as fast" is half of an objective about precision, not something to turn a route off for.
-    """
+    """'At most 3 times as fast' is half of an objective about precision, not something to turn a route off for."""
     policy = written(ended("easy", "promoted"), objective=[objective("throughput_ratio", at_most=3.0)])
 
     assert ["error_rate"] == [guard["metric"] for guard in policy["guard"]]
 
 
 def test_each_route_knows_the_steps_below_and_what_was_measured() -> None:
-    """
-    The next swept draft length and then the lighter draft stand between the certified setting and plain decoding.
-    """
+    """The next swept draft length and then the lighter draft stand between the certified setting and plain decoding."""
     policy = written(ended("easy", "promoted", measured=SOAKED), ended("hard", "graded_back", measured=SOAKED))
 
     easy, hard = policy["route"]
@@ -283,9 +260,7 @@ def test_each_route_knows_the_steps_below_and_what_was_measured() -> None:
 
 
 def test_a_host_that_failed_leaves_nothing_to_guard() -> None:
-    """
-    No route speculates, so no bound is watched.
-    """
+    """No route speculates, so no bound is watched."""
     failed = Check("memory_headroom", "at_least", 1e10, Outcome.FAIL, unit="B", because="short", why="it must fit")
 
     assert [] == written(ended("easy", "promoted"), host=(failed,))["guard"]
@@ -293,9 +268,7 @@ def test_a_host_that_failed_leaves_nothing_to_guard() -> None:
 
 @pytest.mark.parametrize("outcome", ["promoted", "graded_back"])
 def test_the_text_is_the_policy_and_can_be_read_back(outcome: str) -> None:
-    """
-    Comments and layout change nothing: the file parses to the policy that was derived.
-    """
+    """Comments and layout change nothing: the file parses to the policy that was derived."""
     policy = certified(ended("easy", outcome, measured=SOAKED))
 
     stored = parse(render(policy), "policy.toml")
@@ -305,9 +278,7 @@ def test_the_text_is_the_policy_and_can_be_read_back(outcome: str) -> None:
 
 
 def test_the_text_is_laid_out_for_people() -> None:
-    """
-    What each block is stands above it, and sizes and durations are told beside their base units.
-    """
+    """What each block is stands above it, and sizes and durations are told beside their base units."""
     objectives = [objective("memory_headroom", at_least="10 GB"), objective("throughput_ratio", at_least=1.16)]
     measured = replace(SOAKED, canaries=tuple(map(Canary.model_validate, ASKING)))
     policy = certified(ended("easy", "promoted", measured=measured), ended("hard", "graded_back"), objective=objectives)
@@ -316,9 +287,7 @@ def test_the_text_is_laid_out_for_people() -> None:
 
 
 def test_the_policy_says_what_it_rests_on() -> None:
-    """
-    The digests of the manifest and the verdict, the grade and both dates travel with it.
-    """
+    """The digests of the manifest and the verdict, the grade and both dates travel with it."""
     policy = written(ended("easy", "promoted"))
 
     names = ("schema", "slo", "grade", "manifest_sha256", "verdict_sha256", "issued", "expires")
@@ -340,8 +309,8 @@ def under_conditions(*events: Event, findings: tuple[Finding, ...] = (), **chang
 
 
 def test_the_policy_names_its_conditions() -> None:
-    """
-    Sampling, context, load and prompt cache of what was certified are in the policy, and in each route its context.
+    """Sampling, context, load and prompt cache of what was certified are in the policy, and in each route its
+    context.
     """
     policy = conditions()
 
@@ -352,27 +321,21 @@ def test_the_policy_names_its_conditions() -> None:
 
 
 def test_a_cache_that_was_on_is_not_called_off() -> None:
-    """
-    Where some prompts came from a cache that should be off, the policy does not say that it was.
-    """
+    """Where some prompts came from a cache that should be off, the policy does not say that it was."""
     warm = Finding(FindingKind.WARM_PROMPT, "easy, soak-1", "3 of 9 prompts were partly cached", "switch it off")
 
     assert "unknown" == under_conditions(findings=(warm,)).conditions.prompt_cache
 
 
 def test_an_attached_server_is_named_and_its_cache_may_be_unknown() -> None:
-    """
-    Of a server that was already running the policy says what is known: its address, and no launch line.
-    """
+    """Of a server that was already running the policy says what is known: its address, and no launch line."""
     policy = conditions(frozen={"versions": {"url": "http://127.0.0.1:8080"}, "sight": ()})["conditions"]
 
     assert ("http://127.0.0.1:8080", "unknown") == (policy["url"], policy["prompt_cache"])
 
 
 def test_the_policy_holds_the_launch_lines_of_the_last_soaks() -> None:
-    """
-    A fallback step was soaked on a server of its own: the line of the last one counts, and plain decoding's.
-    """
+    """A fallback step was soaked on a server of its own: the line of the last one counts, and plain decoding's."""
 
     def launched(*servers: dict[str, Any]) -> Event:
         return Event(
@@ -408,8 +371,8 @@ def test_the_policy_holds_the_launch_lines_of_the_last_soaks() -> None:
 def test_a_route_speculates_up_to_the_concurrency_at_which_a_gain_is_proven(
     lows: dict[int, float | None], certified: int | None
 ) -> None:
-    """
-    The sweep's figures are read from the lowest concurrency on and up to the first without a proven gain, which is the
+    """The sweep's figures are read from the lowest concurrency on and up to the first without a proven gain, which
+    is the
     turning point; the soak's own concurrency is certified in any case, and without such a sweep no figure is written.
     """
     choice = choice_at(lows)
@@ -420,9 +383,7 @@ def test_a_route_speculates_up_to_the_concurrency_at_which_a_gain_is_proven(
 
 
 def test_the_soak_is_proof_for_its_own_concurrency() -> None:
-    """
-    A soak of two streams that was promoted certifies two, where the sweep proved a gain only for one.
-    """
+    """A soak of two streams that was promoted certifies two, where the sweep proved a gain only for one."""
     choice = choice_at({1: 1.2, 2: 0.99})
 
     policy = written(ended("easy", "promoted", choice=choice), soak={"concurrency": 2})
@@ -431,8 +392,8 @@ def test_the_soak_is_proof_for_its_own_concurrency() -> None:
 
 
 def test_a_route_names_what_its_canaries_asked_for() -> None:
-    """
-    Each combination once, without schemas and names of tools, with the model's names: the file reads as it was written.
+    """Each combination once, without schemas and names of tools, with the model's names: the file reads as it was
+    written.
     """
     canaries = tuple(Canary.model_validate(fields | {"id": f"{fields['id']}{n}"}) for n in (1, 2) for fields in ASKING)
     measured = replace(SOAKED, canaries=canaries, models=("org/served",))
@@ -455,9 +416,7 @@ def test_a_route_names_what_its_canaries_asked_for() -> None:
 
 
 def test_a_route_that_does_not_speculate_names_no_requests() -> None:
-    """
-    What was answered plainly is certified for nothing that a draft could answer.
-    """
+    """What was answered plainly is certified for nothing that a draft could answer."""
     measured = replace(SOAKED, canaries=(Canary.model_validate(ASKING[0]),), models=("org/served",))
 
     (route,) = written(ended("easy", "graded_back", measured=measured))["route"]

@@ -70,8 +70,8 @@ def gained(routes: Routing | Missing) -> Routing:
 
 
 def test_routing_wins_over_every_static_setting() -> None:
-    """
-    Where one workload wants a draft and the other none, the routes take 6 s of what every single setting takes 8 s for.
+    """Where one workload wants a draft and the other none, the routes take 6 s of what every single setting takes 8
+    s for.
     """
     compared = gained(routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), EVEN, ROUTES))
 
@@ -81,9 +81,7 @@ def test_routing_wins_over_every_static_setting() -> None:
 
 
 def test_the_mix_decides_the_best_static_setting() -> None:
-    """
-    When nearly all requests are of the kind that gains, using the draft for everything is nearly as good.
-    """
+    """When nearly all requests are of the kind that gains, using the draft for everything is nearly as good."""
     compared = gained(routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), {"good": 99.0, "bad": 1.0}, ROUTES))
 
     assert "default" == compared.best.trial
@@ -91,9 +89,7 @@ def test_the_mix_decides_the_best_static_setting() -> None:
 
 
 def test_one_setting_for_all_wins_nothing_by_routing() -> None:
-    """
-    A policy that routes everything alike is that static setting.
-    """
+    """A policy that routes everything alike is that static setting."""
     compared = gained(routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), EVEN, {"good": PLAIN, "bad": PLAIN}))
 
     assert 1 == compared.gain.center
@@ -101,8 +97,8 @@ def test_one_setting_for_all_wins_nothing_by_routing() -> None:
 
 
 def test_a_route_that_was_not_swept_has_no_number() -> None:
-    """
-    Settings the sweep never measured alone, faulty baselines and single workloads give a reason instead of a gain.
+    """Settings the sweep never measured alone, faulty baselines and single workloads give a reason instead of a
+    gain.
     """
     plan, records = SweepPlan(TRIALS, (), 1), answers(SECONDS)
     unswept = routing(slo(), plan, records, EVEN, {"good": setting(draft="heavy", num_draft_tokens=9), "bad": PLAIN})
@@ -131,8 +127,7 @@ def on_routes(seconds: Mapping[tuple[str, str], float]) -> list[Generation]:
 
 
 def test_a_sweep_that_stopped_early_is_enough_with_canaries_in_common() -> None:
-    """
-    Where settings were stopped after eight and six canaries, the six in common compare them; a machine that became
+    """Where settings were stopped after eight and six canaries, the six in common compare them; a machine that became
     twice as slow since the sweep changes no gain, and with fewer in common there is no figure.
     """
     plan, records = SweepPlan(TRIALS, (), 1), answers(SECONDS)
@@ -151,9 +146,7 @@ def test_a_sweep_that_stopped_early_is_enough_with_canaries_in_common() -> None:
 
 
 def test_a_route_is_as_fast_as_in_its_soak() -> None:
-    """
-    A route that was lucky in the sweep, which chose it for that, counts with the speed of its soak.
-    """
+    """A route that was lucky in the sweep, which chose it for that, counts with the speed of its soak."""
     lucky, plan = SECONDS | {("default", "good"): 2.0}, SweepPlan(TRIALS, (), 1)
     soaked = on_routes(SECONDS | {("default", "good"): 3.5})
 
@@ -166,9 +159,7 @@ def test_a_route_is_as_fast_as_in_its_soak() -> None:
 
 
 def test_a_slower_policy_says_so() -> None:
-    """
-    Where one setting for all is faster than the routes, the figure says it.
-    """
+    """Where one setting for all is faster than the routes, the figure says it."""
     plan, routes = SweepPlan(TRIALS, (), 1), {"good": LIGHT, "bad": PLAIN}
     fast = {**SECONDS, ("default", "bad"): 2.0}
 

@@ -105,8 +105,8 @@ COUNTED = bare(
 @pytest.mark.whole
 @pytest.mark.parametrize("name", UNPROVEN)
 def test_a_soak_that_shows_too_little_proves_nothing(name: str) -> None:
-    """
-    A run that was about to be promoted is unproven, code 3, once its soak is empty, halved, unclocked or unbelievable.
+    """A run that was about to be promoted is unproven, code 3, once its soak is empty, halved, unclocked or
+    unbelievable.
     """
     verdict = changed(UNPROVEN[name], COUNTED)
 
@@ -116,9 +116,7 @@ def test_a_soak_that_shows_too_little_proves_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_candidate_that_does_nothing_is_not_promoted(name: str) -> None:
-    """
-    No tokens, no proposals: an implicit objective fails, and the next step is asked for.
-    """
+    """No tokens, no proposals: an implicit objective fails, and the next step is asked for."""
     verdict = changed(BROKEN[name])
 
     assert 0 != verdict.exit_code
@@ -126,9 +124,7 @@ def test_a_candidate_that_does_nothing_is_not_promoted(name: str) -> None:
 
 
 def test_a_clock_that_ran_backwards_is_said() -> None:
-    """
-    The verdict names the file, the answer and what is wrong with it, in the soak and in the sweep.
-    """
+    """The verdict names the file, the answer and what is wrong with it, in the soak and in the sweep."""
     soak = changed(before_it_was_sent)
     complete, _ = soaked_whole(bare({"easy": WINNING}))
     baseline = StoredRecords(tuple(before_it_was_sent(complete.sweep["baseline"].records)))
@@ -141,9 +137,7 @@ def test_a_clock_that_ran_backwards_is_said() -> None:
 
 
 def test_answers_that_are_all_alike_have_no_spread() -> None:
-    """
-    Without any noise the ratio is one number, and it is judged like any other.
-    """
+    """Without any noise the ratio is one number, and it is judged like any other."""
     verdict = concluded(bare({"easy": Made(1.5, 0.0)}), Made(1.5, 0.0)).verdict
 
     (ratio,) = (check for check in verdict.workloads[0].checks if check.metric == "throughput_ratio")
@@ -151,8 +145,8 @@ def test_answers_that_are_all_alike_have_no_spread() -> None:
 
 
 def test_a_draft_that_changes_nothing_at_all_is_soaked_as_the_sweep_proves_nothing() -> None:
-    """
-    Both arms alike to the nanosecond, where speculation must gain: the sweep may have seen a process that warms up.
+    """Both arms alike to the nanosecond, where speculation must gain: the sweep may have seen a process that warms
+    up.
     """
     conclusion = conclude(bare({"easy": Made(1.0, 0.0)}))
 

@@ -64,9 +64,7 @@ def opened(models: dict[str, Path], logs: Path, **written: Any) -> ServerBackend
 def test_weights_are_a_mapped_file_unless_an_option_says_otherwise(
     models: dict[str, Path], tmp_path: Path, args: list[str], maps: bool
 ) -> None:
-    """
-    Options of old builds and of new ones; other options have values that are spelled alike.
-    """
+    """Options of old builds and of new ones; other options have values that are spelled alike."""
     assert maps == opened(models, tmp_path, args=args).maps_weights
 
 
@@ -98,8 +96,8 @@ def running(
 
 @pytest.mark.parametrize("name", ["json", "prose"])
 def test_the_real_server_goes_on_from_the_beginning_of_an_answer(running: tuple[Server, Server], name: str) -> None:
-    """
-    Read as a prompt, a beginning of its own answer is followed by the rest of that answer, with log-probabilities.
+    """Read as a prompt, a beginning of its own answer is followed by the rest of that answer, with
+    log-probabilities.
     """
     request = make_request(name, PLAIN, max_tokens=24)
     full_answer = running[0].request_scores(request)
@@ -116,9 +114,7 @@ def test_the_real_server_goes_on_from_the_beginning_of_an_answer(running: tuple[
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_real_arms_answer_the_same(running: tuple[Server, Server], name: str) -> None:
-    """
-    Drafting does not change a greedy answer, and every token is counted where it arrived, in both arms.
-    """
+    """Drafting does not change a greedy answer, and every token is counted where it arrived, in both arms."""
     plain, drafting = (
         server.answer(make_request(name, which)) for server, which in zip(running, (PLAIN, DRAFTING), strict=True)
     )
@@ -136,9 +132,7 @@ def test_the_real_arms_answer_the_same(running: tuple[Server, Server], name: str
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_real_claims_add_up(running: tuple[Server, Server], name: str) -> None:
-    """
-    `timings` and /metrics agree on one answer, and together they account for each of its tokens.
-    """
+    """`timings` and /metrics agree on one answer, and together they account for each of its tokens."""
     plain, drafting = (
         server.answer(make_request(name, which)) for server, which in zip(running, (PLAIN, DRAFTING), strict=True)
     )
@@ -153,9 +147,7 @@ def test_the_real_claims_add_up(running: tuple[Server, Server], name: str) -> No
 
 
 def test_the_real_tokens_are_those_of_the_folder(running: tuple[Server, Server]) -> None:
-    """
-    The converted vocabulary splits every prompt as tokenizer.json does; another pre-tokenizer spoils the answers.
-    """
+    """The converted vocabulary splits every prompt as tokenizer.json does; another pre-tokenizer spoils the answers."""
     transformers = pytest.importorskip("transformers")
     tokenizer = transformers.AutoTokenizer.from_pretrained(ROOT / "models" / "little-target")
     with httpx2.Client(base_url=running[0].root) as client:
@@ -177,9 +169,7 @@ def test_the_real_tokens_are_those_of_the_folder(running: tuple[Server, Server])
 @pytest.mark.mlx
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_real_answers_are_those_of_mlx(running: tuple[Server, Server], shared_backend: Any, name: str) -> None:
-    """
-    The converted target gives the answers of the original.
-    """
+    """The converted target gives the answers of the original."""
     of_mlx = shared_backend("mlx").system(PLAIN).answer(make_request(name, PLAIN))
 
     of_llama = running[0].answer(make_request(name, PLAIN))
@@ -189,9 +179,7 @@ def test_the_real_answers_are_those_of_mlx(running: tuple[Server, Server], share
 
 
 def test_the_real_cache_is_off_unless_deployed_so(real: Open) -> None:
-    """
-    A repeated prompt is not cached, except where the server was started as deployed.
-    """
+    """A repeated prompt is not cached, except where the server was started as deployed."""
     backend, request = real(), make_request("json", PLAIN)
     with backend.start(PLAIN) as system:
         cold = [system.answer(request).claims.cached_tokens for _ in range(2)]
@@ -204,9 +192,7 @@ def test_the_real_cache_is_off_unless_deployed_so(real: Open) -> None:
 
 
 def test_a_real_server_that_ignores_its_draft_is_seen(real: Open) -> None:
-    """
-    -md alone loads the draft and drafts nothing, which the claims show.
-    """
+    """-md alone loads the draft and drafts nothing, which the claims show."""
     words = (*real().command(PLAIN, 0, cache=False)[:1], "--model", "{target}", "--port", "{port}")
     backend = real(program=None, command=[*words, "-md", "{draft}"], plain_command=list(words))
     with backend.start(setting(draft="little-draft")) as system:
@@ -216,9 +202,7 @@ def test_a_real_server_that_ignores_its_draft_is_seen(real: Open) -> None:
 
 
 def test_the_real_program_combines_methods_and_speaks_a_common_shape(real: Open) -> None:
-    """
-    The real llama-server drafts by a look-up and a model together, and the openai dialect reads what it claims.
-    """
+    """The real llama-server drafts by a look-up and a model together, and the openai dialect reads what it claims."""
     program = real().command(PLAIN, 0, cache=False)[0]
     words = [program, "--model", "{target}", "--port", "{port}", *ONE_THREAD]
     drafting = [*words, "--spec-type", "ngram-mod,draft-simple", "-md", "{draft}"]
@@ -234,9 +218,7 @@ def test_the_real_program_combines_methods_and_speaks_a_common_shape(real: Open)
 
 
 def test_a_real_plain_arm_that_drafts_is_at_fault(real: Open) -> None:
-    """
-    Plain decoding that drafts is no baseline: each of its answers is a fault with the number of drafted tokens.
-    """
+    """Plain decoding that drafts is no baseline: each of its answers is a fault with the number of drafted tokens."""
     program = real().command(PLAIN, 0, cache=False)[0]
     words = [program, "--model", "{target}", "--port", "{port}", "--spec-type", "draft-simple", "-md"]
     backend = real(
@@ -260,9 +242,7 @@ def test_a_real_plain_arm_that_drafts_is_at_fault(real: Open) -> None:
     ],
 )
 def test_every_knob_is_one_of_the_real_program(real: Open, which: Any) -> None:
-    """
-    The real server takes every knob of a draft and of a look-up, and none changes the answer.
-    """
+    """The real server takes every knob of a draft and of a look-up, and none changes the answer."""
     backend = real(drafts=["little-draft", "little-draft-lite", "ngram-simple", "ngram-mod"])
     with backend.start(PLAIN) as plain, backend.start(which) as drafting:
         answers = [server.answer(make_request("prose", at)) for server, at in ((plain, PLAIN), (drafting, which))]
@@ -275,9 +255,7 @@ def test_every_knob_is_one_of_the_real_program(real: Open, which: Any) -> None:
 
 
 def test_a_real_server_that_is_killed_leaves_a_fault(real: Open) -> None:
-    """
-    A dead server is the answer's fault, with the signal.
-    """
+    """A dead server is the answer's fault, with the signal."""
     with real().start(DRAFTING) as system:
         os.kill(system.pids()[0], signal.SIGKILL)
         fault = system.answer(make_request("prose", DRAFTING)).fault
@@ -312,18 +290,14 @@ def answer_of(backend: ServerBackend, which: Any, **more: Any) -> Answer:
 
 @pytest.mark.parametrize("build", ["new", "old"])
 def test_any_build_is_started_with_its_own_flags(fake: Open, build: str) -> None:
-    """
-    With the flags of any build, the draft proposes as many tokens per round as the knob says.
-    """
+    """With the flags of any build, the draft proposes as many tokens per round as the knob says."""
     answer = answer_of(fake(build), setting(draft="little-draft", num_draft_tokens=5, draft_p_min=0.5, draft_n_min=1))
 
     assert (None, (10, 8)) == (answer.fault, (answer.claims.drafted, answer.claims.accepted))
 
 
 def test_the_command_line_of_a_new_build(fake: Open, models: dict[str, Path]) -> None:
-    """
-    Both arms have a type and no cache in memory; the SLO's arguments come last.
-    """
+    """Both arms have a type and no cache in memory; the SLO's arguments come last."""
     backend = fake(args=["-c", "512"])
 
     plain, drafting = (backend.command(which, 81, cache=False) for which in (PLAIN, DRAFTING))
@@ -337,9 +311,7 @@ def test_the_command_line_of_a_new_build(fake: Open, models: dict[str, Path]) ->
 
 
 def test_prefill_and_cache_are_set_in_both_arms(fake: Open) -> None:
-    """
-    The chunk of a prompt and the width of the cache are the same plainly and drafting.
-    """
+    """The chunk of a prompt and the width of the cache are the same plainly and drafting."""
     backend = fake(prefill_chunk=1024, kv_bits=8)
 
     for which in (PLAIN, DRAFTING):
@@ -351,9 +323,7 @@ def test_prefill_and_cache_are_set_in_both_arms(fake: Open) -> None:
 
 
 def test_a_flag_that_was_removed_is_no_flag() -> None:
-    """
-    A flag that a --help lists as removed is not used.
-    """
+    """A flag that a --help lists as removed is not used."""
     help_text = (
         "-md, --model-draft F   draft model\n--draft N      the argument has been\n    removed. use --new\n--new N   n"
     )
@@ -363,9 +333,7 @@ def test_a_flag_that_was_removed_is_no_flag() -> None:
 
 
 def test_a_removed_flag_in_the_slo_is_an_error_with_the_servers_message(fake: Open) -> None:
-    """
-    A command in the SLO for an old build fails at start with the name of the removed flag.
-    """
+    """A command in the SLO for an old build fails at start with the name of the removed flag."""
     words = ["llama-server", "--model", "{target}", "--host", "127.0.0.1", "--port", "{port}"]
     backend = fake(command=[*words, "-md", "{draft}", "--draft-max", "4"], plain_command=words)
 
@@ -376,18 +344,14 @@ def test_a_removed_flag_in_the_slo_is_an_error_with_the_servers_message(fake: Op
 
 
 def test_a_loading_server_is_waited_for(fake: Open) -> None:
-    """
-    503 until the model is loaded is no answer and no failure.
-    """
+    """503 until the model is loaded is no answer and no failure."""
     answer = answer_of(fake(manners={"loading": 1.0}), PLAIN)
 
     assert answer.fault is None
 
 
 def test_tokens_are_counted_where_they_arrive(fake: Open) -> None:
-    """
-    A role alone is no arrival, and a chunk of two tokens counts two.
-    """
+    """A role alone is no arrival, and a chunk of two tokens counts two."""
     answer = answer_of(fake(), DRAFTING)
 
     counts = [1, 1, 2] + [1, 1, 2] * 2
@@ -395,9 +359,7 @@ def test_tokens_are_counted_where_they_arrive(fake: Open) -> None:
 
 
 def test_claims_come_with_the_answer_and_rounds_from_counters(fake: Open) -> None:
-    """
-    Drafted and accepted come with the answer, rounds and positions from the difference of two counters.
-    """
+    """Drafted and accepted come with the answer, rounds and positions from the difference of two counters."""
     with fake().start(DRAFTING) as system:
         first, second = (system.answer(make_request("prose", DRAFTING)).claims for _ in range(2))
 
@@ -418,8 +380,8 @@ def test_claims_come_with_the_answer_and_rounds_from_counters(fake: Open) -> Non
 def test_counters_that_are_not_this_answers_own_give_no_rounds(
     fake: Open, manners: dict[str, Any], because: str
 ) -> None:
-    """
-    Where the counters hold other requests or are incomplete, rounds are unknown, and the answer's own claims are kept.
+    """Where the counters hold other requests or are incomplete, rounds are unknown, and the answer's own claims are
+    kept.
     """
     claims = answer_of(fake(manners=manners), DRAFTING).claims
 
@@ -428,9 +390,7 @@ def test_counters_that_are_not_this_answers_own_give_no_rounds(
 
 
 def test_answers_under_way_together_give_no_rounds(fake: Open) -> None:
-    """
-    Above concurrency 1 a difference of counters belongs to several answers.
-    """
+    """Above concurrency 1 a difference of counters belongs to several answers."""
     which = setting(draft="little-draft", num_draft_tokens=4, concurrency=2)
     with fake().start(which) as system:
         claims = system.answer(make_request("prose", which)).claims
@@ -439,9 +399,7 @@ def test_answers_under_way_together_give_no_rounds(fake: Open) -> None:
 
 
 def test_a_draft_that_is_left_alone_claims_nothing(fake: Open) -> None:
-    """
-    `timings` without draft_n mean that none was drafted.
-    """
+    """`timings` without draft_n mean that none was drafted."""
     words = ["llama-server", "--model", "{target}", "--host", "127.0.0.1", "--port", "{port}"]
     answer = answer_of(fake(command=[*words, "-md", "{draft}"], plain_command=words), DRAFTING)
 
@@ -449,9 +407,7 @@ def test_a_draft_that_is_left_alone_claims_nothing(fake: Open) -> None:
 
 
 def test_a_plain_arm_that_drafts_is_at_fault(fake: Open) -> None:
-    """
-    Plain decoding that drafts is no baseline.
-    """
+    """Plain decoding that drafts is no baseline."""
     words = ["llama-server", "--model", "{target}", "--host", "127.0.0.1", "--port", "{port}"]
     fault = answer_of(fake(plain_command=[*words, "--spec-type", "ngram-simple"]), PLAIN).fault
 
@@ -459,9 +415,7 @@ def test_a_plain_arm_that_drafts_is_at_fault(fake: Open) -> None:
 
 
 def test_an_attached_server_has_its_build(fake: Open) -> None:
-    """
-    The version is read from a running server, or from the program, which may print other lines first.
-    """
+    """The version is read from a running server, or from the program, which may print other lines first."""
     backend = fake()
     launched = backend.versions()["llama-server"]
     with backend.start(PLAIN) as system:
@@ -479,8 +433,8 @@ def test_an_attached_server_has_its_build(fake: Open) -> None:
     ],
 )
 def test_the_type_follows_from_the_draft(fake: Open, which: Any, method: str) -> None:
-    """
-    A file is a model that drafts; a look-up, or heads inside the target, are named by their type and need no file.
+    """A file is a model that drafts; a look-up, or heads inside the target, are named by their type and need no
+    file.
     """
     command = fake(drafts=["little-draft", "ngram-simple", "draft-mtp"]).command(which, 81, cache=False)
 
@@ -489,9 +443,7 @@ def test_the_type_follows_from_the_draft(fake: Open, which: Any, method: str) ->
 
 
 def test_the_slo_may_name_the_method(fake: Open) -> None:
-    """
-    `draft_method` sets how a file drafts; one that the build lacks is an error with those it has.
-    """
+    """`draft_method` sets how a file drafts; one that the build lacks is an error with those it has."""
     command = fake(draft_method="draft-eagle3").command(DRAFTING, 81, cache=False)
 
     assert "draft-eagle3" in command
@@ -504,9 +456,7 @@ def test_the_slo_may_name_the_method(fake: Open) -> None:
 
 
 def test_a_draft_may_combine_methods(fake: Open) -> None:
-    """
-    `ngram-mod,draft-mtp` is one draft of two types; the length is that of the model, not of the look-up.
-    """
+    """`ngram-mod,draft-mtp` is one draft of two types; the length is that of the model, not of the look-up."""
     backend = fake(drafts=["draft-mtp"], draft_method="ngram-mod,draft-mtp")
 
     command = backend.command(setting(draft="draft-mtp", num_draft_tokens=3), 81, cache=False)
@@ -518,9 +468,7 @@ def test_a_draft_may_combine_methods(fake: Open) -> None:
 
 
 def test_a_knob_that_does_nothing_is_refused(fake: Open) -> None:
-    """
-    A look-up has no probability to set: sweeping it would compare a setting with itself.
-    """
+    """A look-up has no probability to set: sweeping it would compare a setting with itself."""
     backend = fake(drafts=["ngram-simple"])
 
     with pytest.raises(InputError) as refused:
@@ -530,17 +478,13 @@ def test_a_knob_that_does_nothing_is_refused(fake: Open) -> None:
 
 @pytest.mark.parametrize("word", ["--spec-type", "-md", "--model-draft", "--spec-draft-n-max", "--draft-max"])
 def test_args_that_draft_are_refused(fake: Open, word: str) -> None:
-    """
-    `args` go to both arms: a flag that drafts would take plain decoding away.
-    """
+    """`args` go to both arms: a flag that drafts would take plain decoding away."""
     with pytest.raises(InputError, match=rf"subject\.args: {word} "):
         fake(args=[word, "x"]).command(PLAIN, 81, cache=False)
 
 
 def test_a_variable_that_drafts_is_refused(fake: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The server reads variables as flags, in both arms.
-    """
+    """The server reads variables as flags, in both arms."""
     monkeypatch.setenv("LLAMA_ARG_SPEC_TYPE", "ngram-simple")
 
     with pytest.raises(InputError, match="LLAMA_ARG_SPEC_TYPE"):
@@ -548,26 +492,20 @@ def test_a_variable_that_drafts_is_refused(fake: Open, monkeypatch: pytest.Monke
 
 
 def test_invented_acceptance_is_refused(fake: Open) -> None:
-    """
-    A server that accepts a given share of its draft cannot be certified.
-    """
+    """A server that accepts a given share of its draft cannot be certified."""
     with pytest.raises(InputError, match="invents acceptance"):
         fake(args=["--spec-synth-len", "3"])
 
 
 def test_a_program_without_help_is_refused(models: dict[str, Path], tmp_path: Path) -> None:
-    """
-    Without a --help the flags for drafting are unknown.
-    """
+    """Without a --help the flags for drafting are unknown."""
     with pytest.raises(InputError) as refused:
         opened(models, tmp_path, program=["true"]).command(PLAIN, 81, cache=False)
     says("backends", "a program without help is refused", refused.value.message)
 
 
 def test_a_folder_is_no_target(fake: Open) -> None:
-    """
-    llama-server loads GGUF files only; a folder is an error before anything is started.
-    """
+    """llama-server loads GGUF files only; a folder is an error before anything is started."""
     backend = fake()
     backend._models = {**backend._models, "little-target": ROOT / "models" / "little-target"}
 
@@ -576,9 +514,7 @@ def test_a_folder_is_no_target(fake: Open) -> None:
 
 
 def test_a_missing_program_says_how_to_get_it(models: dict[str, Path], tmp_path: Path) -> None:
-    """
-    Without llama-server nothing is started, and the error says what to install.
-    """
+    """Without llama-server nothing is started, and the error says what to install."""
     backend = opened(models, tmp_path, program=["no-such-llama-server"])
 
     with pytest.raises(InputError, match="not on PATH") as caught:
@@ -588,9 +524,7 @@ def test_a_missing_program_says_how_to_get_it(models: dict[str, Path], tmp_path:
 
 
 def test_what_it_shows(fake: Open) -> None:
-    """
-    Drafting is a claim here, never counted by us; look-ups need no file.
-    """
+    """Drafting is a claim here, never counted by us; look-ups need no file."""
     backend = fake()
 
     assert Sight.CLAIMED_ROUNDS in backend.sight
@@ -600,9 +534,7 @@ def test_what_it_shows(fake: Open) -> None:
 
 
 def test_turns_of_a_conversation_resume_the_turn_before(real: Open) -> None:
-    """
-    As deployed, each later turn of either arm finds the prompt of the turn before in the server's cache.
-    """
+    """As deployed, each later turn of either arm finds the prompt of the turn before in the server's cache."""
     answers = held(real(prompt_cache="as-deployed"), DRAFTING)
 
     assert {None} == {answer.answer.fault for answer in answers}

@@ -41,9 +41,7 @@ def shared(shared_backend: Callable[[str], SharedBackend]) -> SharedBackend:
 def test_the_tap_counts_what_the_worker_counts(
     shared: SharedBackend, shared_backend: Callable[[str], SharedBackend], draft_tokens: int
 ) -> None:
-    """
-    For the same requests the server's tap and the worker count exactly the same rounds.
-    """
+    """For the same requests the server's tap and the worker count exactly the same rounds."""
     which = setting(draft="little-draft", num_draft_tokens=draft_tokens)
     worker, server = shared_backend("mlx").system(DRAFTING), shared.system(DRAFTING)
 
@@ -66,8 +64,8 @@ def settled(system: Server) -> Counters:
 
 
 def test_the_tap_sums_the_whole_traffic(shared: SharedBackend) -> None:
-    """
-    The server's counters grow by every answer's rounds, also of clients that ask for no usage; plain ones have none.
+    """The server's counters grow by every answer's rounds, also of clients that ask for no usage; plain ones have
+    none.
     """
     system = shared.system(DRAFTING)
     assert isinstance(system, Server)
@@ -95,9 +93,7 @@ def test_the_tap_sums_the_whole_traffic(shared: SharedBackend) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("which", [PLAIN, DRAFTING], ids=["plain", "drafting"])
 def test_many_threads_may_send_requests(shared: SharedBackend, which: Any) -> None:
-    """
-    Concurrent requests each get their own answer and, when drafting, their own rounds.
-    """
+    """Concurrent requests each get their own answer and, when drafting, their own rounds."""
     system = shared.system(which)
     requests = [make_request(name, which) for name in WORKLOADS]
     alone = [system.answer(request) for request in requests]
@@ -112,8 +108,8 @@ def test_many_threads_may_send_requests(shared: SharedBackend, which: Any) -> No
 
 
 def test_the_prompt_cache_is_off(shared: SharedBackend) -> None:
-    """
-    A repeated prompt finds nothing in the cache; with the server started as it would be deployed it does, as the last
+    """A repeated prompt finds nothing in the cache; with the server started as it would be deployed it does, as the
+    last
     test here shows.
     """
     cold = [shared.system(PLAIN).answer(make_request("json", PLAIN)).claims.cached_tokens for _ in range(2)]
@@ -123,9 +119,7 @@ def test_the_prompt_cache_is_off(shared: SharedBackend) -> None:
 
 
 def test_torn_while_many_wait(tmp_path: Path) -> None:
-    """
-    A server that is killed leaves a fault, with the signal, on each answer in flight.
-    """
+    """A server that is killed leaves a fault, with the signal, on each answer in flight."""
     backend = SharedBackend("mlx-server", tmp_path).backend
     with backend.start(PLAIN) as system, ThreadPoolExecutor(3) as pool:
         os.kill(system.pids()[0], signal.SIGSTOP)
@@ -138,9 +132,7 @@ def test_torn_while_many_wait(tmp_path: Path) -> None:
 
 
 def test_a_hung_server_is_a_timeout(tmp_path: Path) -> None:
-    """
-    A server that hangs is a timeout after one time limit, and can be closed.
-    """
+    """A server that hangs is a timeout after one time limit, and can be closed."""
     backend = SharedBackend("mlx-server", tmp_path, timeout=0.5).backend
     with backend.start(PLAIN) as system:
         os.kill(system.pids()[0], signal.SIGSTOP)
@@ -153,9 +145,7 @@ def test_a_hung_server_is_a_timeout(tmp_path: Path) -> None:
 
 
 def test_a_broken_model_is_an_input_error(tmp_path: Path) -> None:
-    """
-    A server that listens but cannot load its model is an error at start, with the end of its log.
-    """
+    """A server that listens but cannot load its model is an error at start, with the end of its log."""
     broken = tmp_path / "broken"
     shutil.copytree(MODELS["little-target"], broken)
     os.truncate(broken / "model.safetensors", 100_000)
@@ -170,9 +160,7 @@ def test_a_broken_model_is_an_input_error(tmp_path: Path) -> None:
 
 
 def test_arguments_reach_the_server(tmp_path: Path) -> None:
-    """
-    The SLO's arguments reach the server; an unknown one is an error at start, with the server's message.
-    """
+    """The SLO's arguments reach the server; an unknown one is an error at start, with the server's message."""
     with pytest.raises(InputError, match="exit code 2") as caught:
         SharedBackend("mlx-server", tmp_path, args=["--no-such-flag"]).backend.start(DRAFTING)
 
@@ -180,9 +168,7 @@ def test_arguments_reach_the_server(tmp_path: Path) -> None:
 
 
 def test_a_named_command_is_used_as_it_stands(tmp_path: Path) -> None:
-    """
-    A command of the SLO is filled in and run without the tap, so rounds are not forecast.
-    """
+    """A command of the SLO is filled in and run without the tap, so rounds are not forecast."""
     command = ["python3", "server.py", "--model", "{target}", "--draft-model", "{draft}", "--port", "{port}"]
     backend = SharedBackend("mlx-server", tmp_path, command=command, args=["--log-level", "ERROR"]).backend
     assert isinstance(backend, ServerBackend)
@@ -200,9 +186,7 @@ def test_a_named_command_is_used_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_a_strange_mlx_lm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The tap names every hook it misses and does not start.
-    """
+    """The tap names every hook it misses and does not start."""
     server = __import__("mlx_lm.server").server
     monkeypatch.delattr(server.APIHandler, "completion_usage_response")
     monkeypatch.setattr(server, "stream_generate", lambda model: model)
@@ -215,8 +199,7 @@ def test_a_strange_mlx_lm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_plain_server_that_drafts_is_at_fault(tmp_path: Path) -> None:
-    """
-    A plain command that loads the draft drafts for requests that name no draft length: the tap's counts show it, and
+    """A plain command that loads the draft drafts for requests that name no draft length: the tap's counts show it, and
     the answer is no baseline.
     """
     tap = (
@@ -248,8 +231,8 @@ def said(system: Server, workload: str, **fields: Any) -> str:
 
 @pytest.mark.nightly
 def test_no_draft_tokens_are_not_plain_decoding(shared: SharedBackend) -> None:
-    """
-    With `num_draft_tokens: 0` the server that drafts proposes nothing and writes plain decoding's words, but not where
+    """With `num_draft_tokens: 0` the server that drafts proposes nothing and writes plain decoding's words, but not
+    where
     the request has a penalty for repetition: so plain decoding has a server of its own.
     """
     plain, drafting = shared.system(PLAIN), shared.system(DRAFTING)
@@ -269,9 +252,7 @@ def test_no_draft_tokens_are_not_plain_decoding(shared: SharedBackend) -> None:
 
 
 def test_turns_of_a_conversation_resume_the_turn_before(shared: SharedBackend) -> None:
-    """
-    As deployed, each later turn of either arm finds the prompt of the turn before in the server's cache.
-    """
+    """As deployed, each later turn of either arm finds the prompt of the turn before in the server's cache."""
     answers = held(shared.backend, DRAFTING)
 
     assert {None} == {answer.answer.fault for answer in answers}

@@ -61,8 +61,7 @@ def tokens(answer: Answer) -> list[int | None]:
     ids=["as OpenAI", "as SGLang"],
 )
 def test_reasoning_that_is_counted_and_not_shown_is_no_part_of_the_answer(stated: dict[str, Any]) -> None:
-    """
-    An answer of two tokens after 300 of reasoning: two are its own, each in a piece, and 302 were decoded. Where the
+    """An answer of two tokens after 300 of reasoning: two are its own, each in a piece, and 302 were decoded. Where the
     reasoning came, its tokens are the answer's, and a count above the whole is not believed.
     """
     two = chunk({"content": "a"}) + chunk({"content": "b"}, "stop")
@@ -87,8 +86,7 @@ def test_reasoning_that_is_counted_and_not_shown_is_no_part_of_the_answer(stated
 
 
 def test_chunks_are_tokens_only_if_the_numbers_say_so() -> None:
-    """
-    Each arrival is one token where chunks and usage agree, but for a stop token without text; else none carries a
+    """Each arrival is one token where chunks and usage agree, but for a stop token without text; else none carries a
     number, and usage keeps the total.
     """
     two = chunk({"content": "a"}) + chunk({"content": "b"})
@@ -109,9 +107,7 @@ def test_chunks_are_tokens_only_if_the_numbers_say_so() -> None:
 
 
 def test_usage_may_ride_on_a_chunk_with_choices() -> None:
-    """
-    Some servers repeat the last choice with the usage; it is no further arrival.
-    """
+    """Some servers repeat the last choice with the usage; it is no further arrival."""
     last = chunk({}, "stop", usage={"prompt_tokens": 1, "completion_tokens": 1})
 
     answer, _ = streamed(chunk({"content": "a"}), chunk({}, "stop"), last)
@@ -121,9 +117,7 @@ def test_usage_may_ride_on_a_chunk_with_choices() -> None:
 
 
 def test_only_what_brings_something_arrives() -> None:
-    """
-    A role, an empty text, a comment and a chunk of counters are no arrivals.
-    """
+    """A role, an empty text, a comment and a chunk of counters are no arrivals."""
     nothing = [chunk({"role": "assistant"}), chunk({"role": "assistant", "content": None}), chunk({"content": ""})]
     nothing += [b": keep-alive\r\n\r\n", b'data: {"choices": [], "prompt_progress": {"total": 9}}\n\n']
 
@@ -133,9 +127,7 @@ def test_only_what_brings_something_arrives() -> None:
 
 
 def test_tool_calls_are_put_together() -> None:
-    """
-    Calls that come in fragments are joined by their index; whole ones stay whole; each delta is an arrival.
-    """
+    """Calls that come in fragments are joined by their index; whole ones stay whole; each delta is an arrival."""
     parts = [
         {"index": 0, "id": "a", "function": {"name": "look", "arguments": ""}},
         {"index": 0, "function": {"arguments": '{"at": '}},
@@ -151,9 +143,7 @@ def test_tool_calls_are_put_together() -> None:
 
 
 def test_reasoning_arrives_and_is_no_text() -> None:
-    """
-    Reasoning under any of its names is an arrival and kept apart; under two names at once it counts once.
-    """
+    """Reasoning under any of its names is an arrival and kept apart; under two names at once it counts once."""
     delta = {"reasoning": "ah", "reasoning_content": "ah"}
     pieces = [chunk({"reasoning": "hm"}), chunk({"reasoning_content": ", "}), chunk(delta), chunk({"content": "yes"})]
 
@@ -164,9 +154,7 @@ def test_reasoning_arrives_and_is_no_text() -> None:
 
 
 def test_a_character_in_two_halves_is_whole() -> None:
-    """
-    A character whose two halves are escaped in two chunks is joined, and a lone half does not spoil the record.
-    """
+    """A character whose two halves are escaped in two chunks is joined, and a lone half does not spoil the record."""
     halves = [
         b'data: {"choices": [{"delta": {"content": "%s"}}]}\n\n' % half for half in (rb"\ud83c", rb"\udfef", rb"\ud83c")
     ]
@@ -177,9 +165,7 @@ def test_a_character_in_two_halves_is_whole() -> None:
 
 
 def test_the_bytes_decide_what_kind_of_body_it_is() -> None:
-    """
-    A stream with a wrong content type is understood.
-    """
+    """A stream with a wrong content type is understood."""
     pieces = [chunk({"content": "a"}), chunk({}, "stop"), DONE]
 
     faults = [read_answer(response_of(head, *pieces))[0].fault for head in (SSE, NDJSON, DOCUMENT)]
@@ -188,18 +174,14 @@ def test_the_bytes_decide_what_kind_of_body_it_is() -> None:
 
 
 def test_impossible_claims_are_kept_for_the_verdict() -> None:
-    """
-    A claim of more accepted than drafted tokens is no fault: claims are recorded as they are.
-    """
+    """A claim of more accepted than drafted tokens is no fault: claims are recorded as they are."""
     answer, chat = streamed(chunk({"content": "a"}), chunk({}, "stop", timings={"draft_n": 2, "draft_n_accepted": 9}))
 
     assert (None, {"timings": {"draft_n": 2, "draft_n_accepted": 9}}) == (answer.fault, chat.last)
 
 
 def test_no_seed_at_temperature_zero() -> None:
-    """
-    A seed takes some servers out of batching: it is sent only above temperature 0; usage is always requested.
-    """
+    """A seed takes some servers out of batching: it is sent only above temperature 0; usage is always requested."""
     greedy = request_fields(resolve(make_request("json", DRAFTING, seed=7)))
     drawn = request_fields(resolve(make_request("json", DRAFTING, seed=7, temperature=0.7, top_p=0.9)))
 
@@ -209,8 +191,8 @@ def test_no_seed_at_temperature_zero() -> None:
 
 
 def test_options_of_a_canary_are_sent_as_they_are() -> None:
-    """
-    Response format, penalties and the choice of a tool are in the request; Ollama's API has other places for them.
+    """Response format, penalties and the choice of a tool are in the request; Ollama's API has other places for
+    them.
     """
     options: dict[str, Any] = {
         "response_format": {"type": "json_schema", "json_schema": {"name": "o", "schema": {"type": "object"}}},
@@ -248,8 +230,8 @@ def test_options_of_a_canary_are_sent_as_they_are() -> None:
     ],
 )
 def test_a_form_is_sent_to_servers_that_have_a_field_for_it(field: str, value: Any, servers: set[str]) -> None:
-    """
-    A server takes its own fields with a request, and any server may; the others would ignore them: they are refused.
+    """A server takes its own fields with a request, and any server may; the others would ignore them: they are
+    refused.
     """
     request = make_request("json", DRAFTING)
     canary = Canary.model_validate({"id": "a", "messages": [{"role": "user", "content": "hi"}], field: value})
@@ -261,8 +243,8 @@ def test_a_form_is_sent_to_servers_that_have_a_field_for_it(field: str, value: A
 
 
 def test_lines_of_json_are_a_stream() -> None:
-    """
-    Ollama's dialect, one JSON object per line, gives text, thinking, calls, counts, and an arrival for each line that
+    """Ollama's dialect, one JSON object per line, gives text, thinking, calls, counts, and an arrival for each line
+    that
     brings something.
     """
     call = {"function": {"name": "look", "arguments": {"at": 1}}}
@@ -291,9 +273,7 @@ def test_lines_of_json_are_a_stream() -> None:
 
 
 def test_a_line_that_is_not_done_is_cut_off() -> None:
-    """
-    Lines that end before `done` are an incomplete answer.
-    """
+    """Lines that end before `done` are an incomplete answer."""
     answer, _ = read_answer(response_of(NDJSON, b'{"message": {"content": "a"}, "done": false}\n'))
 
     assert answer.fault is not None
@@ -301,9 +281,7 @@ def test_a_line_that_is_not_done_is_cut_off() -> None:
 
 
 def test_a_document_arrives_as_one() -> None:
-    """
-    An answer that is not streamed has one arrival, when its last byte came, and no pace of tokens.
-    """
+    """An answer that is not streamed has one arrival, when its last byte came, and no pace of tokens."""
     document = {
         "model": "m",
         "choices": [{"message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}],
@@ -321,8 +299,7 @@ def test_a_document_arrives_as_one() -> None:
 
 
 def test_counts_in_the_chunks_give_exact_tokens() -> None:
-    """
-    Where chunks carry a running count, each arrival has its own tokens; those of a chunk without text belong to the
+    """Where chunks carry a running count, each arrival has its own tokens; those of a chunk without text belong to the
     next arrival.
     """
     role = chunk({"role": "assistant", "content": None}, timings={"predicted_n": 0})
@@ -336,8 +313,8 @@ def test_counts_in_the_chunks_give_exact_tokens() -> None:
 
 
 def test_contradictory_counts_are_not_used() -> None:
-    """
-    A count that falls, one above the usage, one that is missing for an arrival and one of another kind leave the tokens
+    """A count that falls, one above the usage, one that is missing for an arrival and one of another kind leave the
+    tokens
     unknown.
     """
     falls = [counted("a", 2), counted("b", 1), usage(3)]
@@ -352,9 +329,7 @@ def test_contradictory_counts_are_not_used() -> None:
 
 
 def test_a_model_that_changes_is_named() -> None:
-    """
-    The answer claims the model its server names, and all of them where it changes in the middle.
-    """
+    """The answer claims the model its server names, and all of them where it changes in the middle."""
     steady, _ = streamed(chunk({"content": "a"}, model="m"), chunk({}, "stop", model="m"))
     swapped, _ = streamed(chunk({"content": "a"}, model="m"), chunk({}, "stop", model="n"))
 

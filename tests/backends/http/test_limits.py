@@ -41,9 +41,7 @@ NEVER_ENDING: dict[str, Script] = {
 
 @pytest.mark.parametrize("name", NEVER_ENDING)
 def test_an_answer_that_never_ends_is_over_at_its_deadline(name: str) -> None:
-    """
-    However a server keeps a request alive, its answer is a fault at the deadline, which no piece prolongs.
-    """
+    """However a server keeps a request alive, its answer is a fault at the deadline, which no piece prolongs."""
     with FakeServer(NEVER_ENDING[name]) as server:
         raw = post(server.url, b"{}", headers={}, timeout=0.2, deadline=0.3)
     answer, _ = read_answer(raw)
@@ -54,9 +52,7 @@ def test_an_answer_that_never_ends_is_over_at_its_deadline(name: str) -> None:
 
 
 def test_comments_without_a_pause_are_silence() -> None:
-    """
-    A server that sends comments as fast as it can never lets the socket time out, and is still silent.
-    """
+    """A server that sends comments as fast as it can never lets the socket time out, and is still silent."""
     with FakeServer([HEAD, Forever(b": ping\n\n" * 20, 1e-4)]) as server:
         raw = post(server.url, b"{}", headers={}, timeout=0.2, deadline=60)
 
@@ -65,9 +61,7 @@ def test_comments_without_a_pause_are_silence() -> None:
 
 @pytest.mark.parametrize("piece", [TOKEN, b": ping\n\n"], ids=["a token", "a comment"])
 def test_a_process_that_was_stopped_blames_nobody(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Where ten minutes pass in a wait of a second, this process was stopped, as by Ctrl-Z: the answer goes on.
-    """
+    """Where ten minutes pass in a wait of a second, this process was stopped, as by Ctrl-Z: the answer goes on."""
     real = time.monotonic_ns
     script: Script = [HEAD, 0.2, piece, 0.2, piece, 0.2, chunk({"content": "b"}, "stop"), b"data: [DONE]\n\n"]
     calls = count()
@@ -81,9 +75,7 @@ def test_a_process_that_was_stopped_blames_nobody(piece: bytes, monkeypatch: pyt
 
 
 def test_a_server_that_does_not_read_is_a_fault() -> None:
-    """
-    A request that the server never takes from the socket is over at the deadline.
-    """
+    """A request that the server never takes from the socket is over at the deadline."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         raw = post(url, b" " * (32 << 20), headers={}, timeout=0.2, deadline=0.3)
@@ -93,9 +85,7 @@ def test_a_server_that_does_not_read_is_a_fault() -> None:
 
 
 def test_a_handshake_that_never_ends_is_no_connection() -> None:
-    """
-    A server that accepts the connection and never answers the TLS handshake is a fault within the time limit.
-    """
+    """A server that accepts the connection and never answers the TLS handshake is a fault within the time limit."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         raw = post(f"https://127.0.0.1:{listener.getsockname()[1]}/", b"{}", headers={}, timeout=0.2)
 
@@ -105,9 +95,7 @@ def test_a_handshake_that_never_ends_is_no_connection() -> None:
 
 @pytest.mark.parametrize("name", [*NEVER_ENDING, "text without end"])
 def test_a_control_request_is_over_at_its_limit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Health, models and counters of a server that never ends its response are absent, soon and in bounded memory.
-    """
+    """Health, models and counters of a server that never ends its response are absent, soon and in bounded memory."""
     monkeypatch.setattr(control_requests, "LIMIT_S", 0.2)
     monkeypatch.setattr(control_requests, "MOST_BYTES", 1 << 16)
     endless: dict[str, Script] = {"text without end": [HEAD, Forever(b"a_total 1\n" * 100)]}
@@ -132,18 +120,14 @@ def test_a_control_request_is_over_at_its_limit(name: str, monkeypatch: pytest.M
     ],
 )
 def test_a_control_response_is_text_or_absent(script: Script, expected: str | None) -> None:
-    """
-    Whatever a server declares, its counters are read as text; what is not a whole HTTP response is absent.
-    """
+    """Whatever a server declares, its counters are read as text; what is not a whole HTTP response is absent."""
     with FakeServer(script) as server:
         assert expected == control_requests.fetch(server.url, {})
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:port/", "http://127.0.0.1:0/", "http://[::1/", "http://h/a b"])
 def test_an_impossible_url_is_an_input_error(url: str) -> None:
-    """
-    A url that cannot be requested is an error of the input, which does not repeat it: it may hold a key.
-    """
+    """A url that cannot be requested is an error of the input, which does not repeat it: it may hold a key."""
     with pytest.raises(InputError, match="the url of a server") as refused:
         post(url, b"{}", headers={}, timeout=1)
 
@@ -157,8 +141,8 @@ def answer(tokens: int, first_s: float, each_s: float) -> Answer:
 
 
 def test_the_slowest_answer_sets_the_deadline() -> None:
-    """
-    Before any answer there is much time; then ten times that of the slowest, more where streams take turns; faults and
+    """Before any answer there is much time; then ten times that of the slowest, more where streams take turns;
+    faults and
     faster answers do not count, and the SLO's own deadline wins.
     """
     subject = Subject(backend="openai", target="t", timeout=2.0)
@@ -177,9 +161,7 @@ def test_the_slowest_answer_sets_the_deadline() -> None:
 
 
 def test_the_bytes_of_an_answer_follow_from_its_tokens() -> None:
-    """
-    A short answer may have two megabytes, none more than 64 MiB; what a server repeats of the request is added.
-    """
+    """A short answer may have two megabytes, none more than 64 MiB; what a server repeats of the request is added."""
     assert (1 << 20) + 256 * 4096 == most_bytes(256, 0)
     assert 2000 == most_bytes(256, 1000) - most_bytes(256, 0)
     assert MOST_BYTES == most_bytes(10**9, 0)
@@ -187,8 +169,7 @@ def test_the_bytes_of_an_answer_follow_from_its_tokens() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_too_few_descriptors_are_our_limit(host: str) -> None:
-    """
-    A connection for which this process has no descriptor is an error of ours with what to raise, not a fault; nor is
+    """A connection for which this process has no descriptor is an error of ours with what to raise, not a fault; nor is
     it one where the look-up of a name hides the cause.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -205,8 +186,8 @@ def test_too_few_descriptors_are_our_limit(host: str) -> None:
     "number", [errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENFILE], ids=["ports", "buffers", "files"]
 )
 def test_what_the_machine_lacks_is_our_limit(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    No free port, no memory for a connection and no file in the whole system are errors of ours with what to change.
+    """No free port, no memory for a connection and no file in the whole system are errors of ours with what to
+    change.
     """
 
     def refuse(*_: object) -> None:
@@ -222,8 +203,8 @@ def test_what_the_machine_lacks_is_our_limit(number: int, monkeypatch: pytest.Mo
 
 
 def test_a_refused_connection_is_a_fault_of_the_server() -> None:
-    """
-    "localhost" has an address that this machine may lack; what counts is the last one, where nothing listens.
+    """The name localhost has an address that this machine may lack; what counts is the last one, where nothing
+    listens.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

@@ -39,9 +39,7 @@ def response_of(url: str) -> RawResponse:
 
 @on_linux
 def test_a_late_read_has_the_time_of_receiving(connection: tuple[socket.socket, socket.socket]) -> None:
-    """
-    What waited to be read has the time at which the kernel received it, and how long it waited is known.
-    """
+    """What waited to be read has the time at which the kernel received it, and how long it waited is known."""
     client, server = connection
     times, room = ReceiveTimes(client), memoryview(bytearray(64))
     since, read_ns = time.monotonic_ns(), []
@@ -61,9 +59,7 @@ def test_a_late_read_has_the_time_of_receiving(connection: tuple[socket.socket, 
 
 @on_linux
 def test_an_answer_over_http_says_that_its_times_are_the_kernels() -> None:
-    """
-    Arrivals of an answer over HTTP carry the kernel's times, in order between request and end.
-    """
+    """Arrivals of an answer over HTTP carry the kernel's times, in order between request and end."""
     pieces = [STREAM[start : start + 11] for start in range(0, len(STREAM), 11)]
     with FakeServer([HEAD, *pieces]) as server:
         response_of(server.url)
@@ -76,8 +72,8 @@ def test_an_answer_over_http_says_that_its_times_are_the_kernels() -> None:
 
 
 def test_a_clock_that_was_set_leaves_the_times_of_the_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Where the wall clock is set within an answer, forth or back, its arrivals have the times at which they were read.
+    """Where the wall clock is set within an answer, forth or back, its arrivals have the times at which they were
+    read.
     """
     for step in (50_000_000, -50_000_000):
         differences = itertools.count(receive_times.monotonic_minus_wall(), step)
@@ -91,9 +87,7 @@ def test_a_clock_that_was_set_leaves_the_times_of_the_reads(monkeypatch: pytest.
 
 
 def test_a_socket_without_stamps_has_the_times_of_the_reads() -> None:
-    """
-    A socket that takes the option and gives no stamp, as one of this machine's own does, leaves the reads' times.
-    """
+    """A socket that takes the option and gives no stamp, as one of this machine's own does, leaves the reads' times."""
     client, server = socket.socketpair()
     with closing(client), closing(server):
         times = ReceiveTimes(client)
@@ -106,9 +100,7 @@ def test_a_socket_without_stamps_has_the_times_of_the_reads() -> None:
 
 @pytest.mark.parametrize("kept_from", ["system", "option"])
 def test_elsewhere_answers_have_the_times_of_the_reads(monkeypatch: pytest.MonkeyPatch, kept_from: str) -> None:
-    """
-    On macOS, and where the kernel refuses the option, an answer is read as well, with the times of the reads.
-    """
+    """On macOS, and where the kernel refuses the option, an answer is read as well, with the times of the reads."""
     if kept_from == "system":
         monkeypatch.setattr(sys, "platform", "darwin")
     else:
@@ -126,8 +118,8 @@ INSTANTS = st.integers(1, 10**12)
 def test_times_stay_between_the_request_and_the_reads(
     reads: list[tuple[int | None, int]], since: int, difference: int
 ) -> None:
-    """
-    Whatever the stamps are, times are in order, none before the request or after its read; a stamp that fits counts.
+    """Whatever the stamps are, times are in order, none before the request or after its read; a stamp that fits
+    counts.
     """
     read_ns = sorted(since + waited for _, waited in reads)
     stamps = [stamp or 0 for stamp, _ in reads]

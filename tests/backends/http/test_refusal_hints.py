@@ -18,17 +18,13 @@ LISTED = ("qwen3-8b", "llama-3")
     ],
 )
 def test_a_wrong_key_model_or_address_is_named(fault: str, model: str | None, key: str | None, hint: str) -> None:
-    """
-    What no draft can cause is a mistake of the SLO file, with what to write there.
-    """
+    """What no draft can cause is a mistake of the SLO file, with what to write there."""
     assert hint in certain_mistake(fault, model, LISTED, key)
 
 
 @pytest.mark.parametrize("fault", ["HTTP 404: generation failed", "HTTP 500: <html>", "not an event stream: {}"])
 def test_what_a_draft_may_cause_is_left_to_the_run(fault: str) -> None:
-    """
-    A server that lists the model and fails is a result.
-    """
+    """A server that lists the model and fails is a result."""
     assert "" == certain_mistake(fault, "llama-3", LISTED, None)
 
 
@@ -42,16 +38,12 @@ def test_what_a_draft_may_cause_is_left_to_the_run(fault: str) -> None:
     ],
 )
 def test_a_server_that_cannot_be_used_has_a_next_step(fault: str, hint: str) -> None:
-    """
-    What to do follows from the status, or from what the connection said.
-    """
+    """What to do follows from the status, or from what the connection said."""
     assert hint in start_hint(fault)
 
 
 def test_no_name_that_a_server_lists_is_a_line_of_its_own() -> None:
-    """
-    Names with line breaks or escape sequences, and names that fill the screen, are not shown.
-    """
+    """Names with line breaks or escape sequences, and names that fill the screen, are not shown."""
     names = ["good", "x\nhint: run this", "\x1b[31mred", "A" * 3000]
 
     hint = certain_mistake("HTTP 404: none", "llama-3", names, None)

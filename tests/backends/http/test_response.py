@@ -64,8 +64,8 @@ def cut(raw: bytes, sizes: list[int]) -> list[bytes]:
 @example(cuts=[9, 16] + [40] * 10, frames=None)  # one cut lies between CR and the brace before it
 @given(cuts=st.lists(st.integers(1, 40), max_size=60), frames=st.none() | st.lists(st.integers(1, 90), max_size=20))
 def test_pieces_do_not_matter(cuts: list[int], frames: list[int] | None) -> None:
-    """
-    The same bytes give the same answer however they were cut into pieces: inside characters, inside lines, inside the
+    """The same bytes give the same answer however they were cut into pieces: inside characters, inside lines, inside
+    the
     frames of HTTP chunks. Each arrival has the time of the piece that completed it.
     """
     raw = HEAD + STREAM if frames is None else CHUNKED + framed(STREAM, frames)
@@ -95,9 +95,7 @@ def test_pieces_do_not_matter(cuts: list[int], frames: list[int] | None) -> None
 
 @given(raw=st.binary(max_size=300))
 def test_any_bytes_are_survived(raw: bytes) -> None:
-    """
-    No bytes make the parser raise, and only a complete answer has no fault.
-    """
+    """No bytes make the parser raise, and only a complete answer has no fault."""
     for head in (b"", HEAD, CHUNKED, HEAD.replace(b"Connection", b"Content-Length: 9\r\nConnection")):
         response = response_in([head + raw])
         answer, chat = read_answer(response)
@@ -123,9 +121,7 @@ CHUNK = st.fixed_dictionaries(
 
 @given(chunks=st.lists(JSON | CHUNK, max_size=4))
 def test_any_json_is_survived(chunks: list[Any]) -> None:
-    """
-    Any well-formed JSON gives an answer whose fields have the right types.
-    """
+    """Any well-formed JSON gives an answer whose fields have the right types."""
     lines = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
 
     answer, _ = read_answer(response_in([HEAD + lines + b"data: [DONE]\n\n"]))

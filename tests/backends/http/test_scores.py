@@ -41,8 +41,8 @@ def place(token: str, logprob: Any, *likely: tuple[str, float], **more: Any) -> 
 
 
 def test_the_form_of_openai_is_read() -> None:
-    """
-    Each place has its token, its log-probability and the likeliest ones in order; numbers name tokens where they come.
+    """Each place has its token, its log-probability and the likeliest ones in order; numbers name tokens where they
+    come.
     """
     numbered = place("b", -1.0, id=7) | {"top_logprobs": [{"id": 8, "token": "c", "logprob": -0.5}]}
 
@@ -55,9 +55,7 @@ def test_the_form_of_openai_is_read() -> None:
 
 
 def test_a_character_of_two_tokens_is_the_last_ones() -> None:
-    """
-    Bytes are joined over tokens, so that the texts of the tokens together are the answer's.
-    """
+    """Bytes are joined over tokens, so that the texts of the tokens together are the answer's."""
     halves = [place("?", -1.0, bytes=[0xC3]), place("?", -1.0, bytes=[0xA9]), place("x", -1.0)]
 
     record = scored_from(completion(halves))
@@ -68,9 +66,7 @@ def test_a_character_of_two_tokens_is_the_last_ones() -> None:
 
 @pytest.mark.parametrize("logprob", [None, "-1", math.nan, math.inf, 1.0, -1e40, True])
 def test_what_is_no_log_probability_tells_nothing(logprob: Any) -> None:
-    """
-    A place with anything but a finite logarithm of a probability keeps its token, and tells no likely one.
-    """
+    """A place with anything but a finite logarithm of a probability keeps its token, and tells no likely one."""
     record = scored_from(completion([place("a", logprob, ("a", -1.0))]))
 
     assert record is not None
@@ -79,9 +75,7 @@ def test_what_is_no_log_probability_tells_nothing(logprob: Any) -> None:
 
 @given(st.lists(JSON, max_size=4), JSON)
 def test_any_document_is_read_without_an_error(places: list[Any], document: Any) -> None:
-    """
-    Whatever a server sends, its columns have equal lengths, and its log-probabilities are of probabilities.
-    """
+    """Whatever a server sends, its columns have equal lengths, and its log-probabilities are of probabilities."""
     for sent in (completion(places, document), document, {"choices": [document]}):
         record = scored_from(sent)
         if record is not None:
@@ -106,8 +100,8 @@ def beginning(**more: Any) -> Beginning:
 
 
 def test_a_final_message_is_continued() -> None:
-    """
-    The beginning is the last message; what follows counts only where the server read as many tokens as the answer had.
+    """The beginning is the last message; what follows counts only where the server read as many tokens as the answer
+    had.
     """
     places = [place("c", -0.5, ("c", -0.5), ("d", -2.0))]
     right, wrong = Asked(completion(places, 11)), Asked(completion(places, 12))
@@ -122,9 +116,7 @@ def test_a_final_message_is_continued() -> None:
 
 
 def test_a_template_writes_the_beginning(tmp_path: Path) -> None:
-    """
-    The target's own template is sent with the beginning after it; without one nothing is sent.
-    """
+    """The target's own template is sent with the beginning after it; without one nothing is sent."""
     server = Asked(completion([place("c", -0.5, ("c", -0.5), ("d", -2.0))], 11))
 
     record = by_template(request_scores, server, beginning(folder=MODELS["little-target"]), 1)
@@ -138,9 +130,7 @@ def test_a_template_writes_the_beginning(tmp_path: Path) -> None:
 
 
 def test_llama_server_reads_numbers_after_its_own_prompt() -> None:
-    """
-    The prompt that its template wrote and the numbers of the tokens are one prompt, read without its cache.
-    """
+    """The prompt that its template wrote and the numbers of the tokens are one prompt, read without its cache."""
     document = {"completion_probabilities": [place("c", -0.5, ("c", -0.5), ("d", -2.0))]}
     server = Asked({"prompt": "<hi>"}, document)
 
@@ -158,8 +148,8 @@ END = [{"id": 0, "token": "<end>", "logprob": -0.1}]
 
 
 def test_mlx_server_tells_tokens_and_likeliest_ones_apart() -> None:
-    """
-    Two answers of mlx_lm.server are one: the numbers that were written, the likeliest ones, and their pieces as text.
+    """Two answers of mlx_lm.server are one: the numbers that were written, the likeliest ones, and their pieces as
+    text.
     """
     written = [{"id": 6, "logprob": -2.0}]
     server = Asked(completion([{**LISTED[0], "top_logprobs": LISTED}]), completion(written))
@@ -174,9 +164,7 @@ def test_mlx_server_tells_tokens_and_likeliest_ones_apart() -> None:
 
 
 def test_the_likeliest_tokens_that_spell_an_answer_of_mlx_server_are_its_tokens() -> None:
-    """
-    One request is enough; the last token ends the answer, and is not in its text.
-    """
+    """One request is enough; the last token ends the answer, and is not in its text."""
     listed = [{**tokens[0], "top_logprobs": tokens} for tokens in (LISTED, END)]
     server = Asked(completion(listed))
 
@@ -189,9 +177,7 @@ def test_the_likeliest_tokens_that_spell_an_answer_of_mlx_server_are_its_tokens(
 
 @given(st.binary(max_size=12))
 def test_pieces_of_bytes_are_bytes(content: bytes) -> None:
-    """
-    A piece of a byte-level vocabulary is the bytes that it stands for; U+2581 is a blank.
-    """
+    """A piece of a byte-level vocabulary is the bytes that it stands for; U+2581 is a blank."""
     character = {byte: sign for sign, byte in mlx_server._BYTES.items()}
 
     assert content == mlx_server.piece_bytes("".join(character[byte] for byte in content))

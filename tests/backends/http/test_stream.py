@@ -33,9 +33,7 @@ def answer_to(*script: bytes | Act, timeout: float = 5.0) -> tuple[Answer, ChatR
 
 
 def test_a_stream_is_read_over_a_socket() -> None:
-    """
-    Over a real connection a role or a comment is no arrival, and times are in order.
-    """
+    """Over a real connection a role or a comment is no arrival, and times are in order."""
     with FakeServer([HEAD, *(STREAM[start : start + 11] for start in range(0, len(STREAM), 11))]) as server:
         raw = post(server.url + "?as=asked", b'{"a": 1}', headers={"X-Id": "7"}, timeout=5)
         request = server.requests[0]
@@ -64,8 +62,8 @@ LENGTH = HEAD.replace(b"Connection: close", b"Content-Length: %d" % len(SHORT.re
     ],
 )
 def test_the_end_is_where_the_server_says(script: list[bytes | Act]) -> None:
-    """
-    `[DONE]`, the last HTTP chunk, the announced length and the close of the connection end an answer that says why it
+    """`[DONE]`, the last HTTP chunk, the announced length and the close of the connection end an answer that says
+    why it
     finished, also where the server keeps the connection open.
     """
     answer, _ = answer_to(*script)
@@ -74,9 +72,7 @@ def test_the_end_is_where_the_server_says(script: list[bytes | Act]) -> None:
 
 
 def test_a_long_line_is_one_piece() -> None:
-    """
-    A line of ten megabytes is read to its end, like any other.
-    """
+    """A line of ten megabytes is read to its end, like any other."""
     size = 10_000_000
 
     answer, _ = answer_to(HEAD, chunk({"content": "a" * size}, "stop"), DONE)
@@ -93,9 +89,7 @@ def test_a_long_line_is_one_piece() -> None:
     ],
 )
 def test_an_endless_answer_ends(script: list[bytes]) -> None:
-    """
-    An endless answer is read up to its limit of bytes, and only its beginning is kept.
-    """
+    """An endless answer is read up to its limit of bytes, and only its beginning is kept."""
     with FakeServer(script) as server:
         raw = post(server.url, b"{}", headers={}, timeout=5, most_bytes=1 << 20)
     answer, _ = read_answer(raw)
@@ -130,9 +124,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("script", "fault"), WRONG)
 def test_what_is_wrong_is_a_fault(script: list[bytes | Act], fault: str) -> None:
-    """
-    An incomplete answer has a fault with the reason; it is never an exception.
-    """
+    """An incomplete answer has a fault with the reason; it is never an exception."""
     answer, _ = answer_to(*script)
 
     assert answer.fault is not None
@@ -142,9 +134,7 @@ def test_what_is_wrong_is_a_fault(script: list[bytes | Act], fault: str) -> None
 @pytest.mark.parametrize("status", [b"429 Too Many Requests", b"503 Service Unavailable"])
 @pytest.mark.parametrize("retry_after", ["30", "Fri, 20 Nov 2026 07:28:00 GMT", None])
 def test_requests_are_never_retried(status: bytes, retry_after: str | None) -> None:
-    """
-    A busy server gets one request; the time to retry is in the fault.
-    """
+    """A busy server gets one request; the time to retry is in the fault."""
     head = PLAIN_ERROR % status
     if retry_after is not None:
         head = head.replace(b"\r\n\r\n", f"\r\nretry-after: {retry_after}\r\n\r\n".encode())
@@ -158,9 +148,7 @@ def test_requests_are_never_retried(status: bytes, retry_after: str | None) -> N
 
 
 def test_redirects_are_not_followed() -> None:
-    """
-    A redirect is a fault that names its target, which gets no request: it would get the prompt and the key.
-    """
+    """A redirect is a fault that names its target, which gets no request: it would get the prompt and the key."""
     with FakeServer([HEAD, SHORT]) as target:
         redirect = PLAIN_ERROR % b"307 Temporary Redirect"
         redirect = redirect.replace(b"\r\n\r\n", b"\r\nLocation: %s\r\n\r\n" % target.url.encode())
@@ -173,9 +161,7 @@ def test_redirects_are_not_followed() -> None:
 
 
 def test_a_server_that_dies_on_the_second_request() -> None:
-    """
-    The first answer is kept, the second is broken, and the third has no connection.
-    """
+    """The first answer is kept, the second is broken, and the third has no connection."""
     with FakeServer([HEAD, SHORT], [HEAD, chunk({"content": "a"}), Act.DIE]) as server:
         faults = [read_answer(post(server.url, b"{}", headers={}, timeout=5))[0].fault or "" for _ in range(3)]
 
@@ -192,9 +178,7 @@ def test_a_server_that_dies_on_the_second_request() -> None:
     ],
 )
 def test_silence_has_a_limit(script: list[bytes | Act]) -> None:
-    """
-    A stall at any point ends with a timeout; comments are no content of an answer.
-    """
+    """A stall at any point ends with a timeout; comments are no content of an answer."""
     answer, _ = answer_to(*script, timeout=0.2)
 
     assert answer.fault is not None
@@ -202,9 +186,7 @@ def test_silence_has_a_limit(script: list[bytes | Act]) -> None:
 
 
 def test_pings_do_not_prolong_the_silence() -> None:
-    """
-    A server that only pings, forever, still runs into the limit.
-    """
+    """A server that only pings, forever, still runs into the limit."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         over = threading.Event()
 
@@ -230,9 +212,7 @@ def test_pings_do_not_prolong_the_silence() -> None:
 
 
 def test_no_server_is_a_fault() -> None:
-    """
-    Where nothing listens, the fault says so.
-    """
+    """Where nothing listens, the fault says so."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 
@@ -243,8 +223,8 @@ def test_no_server_is_a_fault() -> None:
 
 
 def test_the_process_is_quiet_only_while_a_stream_is_read() -> None:
-    """
-    Threads hand over soon and the collector waits from the first stream's begin to the last one's end, and then all is
+    """Threads hand over soon and the collector waits from the first stream's begin to the last one's end, and then
+    all is
     as it was.
     """
     before = sys.getswitchinterval()
@@ -260,9 +240,7 @@ def test_the_process_is_quiet_only_while_a_stream_is_read() -> None:
 
 
 def test_an_answer_leaves_no_cycles() -> None:
-    """
-    The objects of an answer are freed without the collector, which waits while streams are read.
-    """
+    """The objects of an answer are freed without the collector, which waits while streams are read."""
     with FakeServer([HEAD, STREAM]) as server:
         read_answer(post(server.url, b"{}", headers={}, timeout=5))
         gc.collect()
@@ -281,9 +259,7 @@ KEY = "sk-0123456789abcdef"
 
 
 def test_a_key_is_sent_and_never_kept() -> None:
-    """
-    The key reaches the server and no record, not even where the server quotes it in an error.
-    """
+    """The key reaches the server and no record, not even where the server quotes it in an error."""
     refusal = [PLAIN_ERROR % b"401 Unauthorized", b'{"error": "Incorrect API key provided: %s"}' % KEY.encode()]
 
     with FakeServer(refusal) as server:
@@ -299,9 +275,7 @@ def test_a_key_is_sent_and_never_kept() -> None:
 
 @pytest.mark.parametrize("key", [f"{KEY}\r\nX-Forged: 1", f"{KEY}…"])
 def test_a_key_that_cannot_be_sent_is_not_quoted(key: str) -> None:
-    """
-    A key with a line break or a non-ASCII character is an input error that names only the header.
-    """
+    """A key with a line break or a non-ASCII character is an input error that names only the header."""
     with pytest.raises(InputError) as complaint:
         post("http://127.0.0.1:9/", b"{}", headers={"Authorization": f"Bearer {key}"}, timeout=1)
     says("backends", "a key that cannot be sent is not quoted", complaint.value.message)
@@ -320,8 +294,8 @@ def certificate(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("trusted", [True, False])
 def test_certificates_are_verified(certificate: Path, trusted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A stream over TLS is read where the machine trusts the server, with the times of its reads; else nothing is sent.
+    """A stream over TLS is read where the machine trusts the server, with the times of its reads; else nothing is
+    sent.
     """
     if trusted:
         monkeypatch.setenv(ssl.get_default_verify_paths().openssl_cafile_env, os.fspath(certificate))

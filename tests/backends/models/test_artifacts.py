@@ -58,9 +58,7 @@ def frozen(name: str, **changes: Any) -> Model:
 
 
 def test_a_real_folder_is_frozen(hashes: HashCache) -> None:
-    """
-    The digest covers every file by name and content; size and vocabulary are read from the folder.
-    """
+    """The digest covers every file by name and content; size and vocabulary are read from the folder."""
     identity = artifacts.freeze("little-target", MODELS / "little-target", hashes)
 
     assert {path.name for path in (MODELS / "little-target").iterdir()} == identity.files.keys()
@@ -70,9 +68,7 @@ def test_a_real_folder_is_frozen(hashes: HashCache) -> None:
 
 
 def test_one_changed_byte_is_another_model(copied: Path, hashes: HashCache) -> None:
-    """
-    The digest changes with any file, and not with a folder's hidden ones.
-    """
+    """The digest changes with any file, and not with a folder's hidden ones."""
     before = artifacts.freeze("m", copied, hashes).digest
 
     (copied / ".cache").mkdir()
@@ -166,9 +162,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_folder_is_refused(copied: Path, hashes: HashCache, damage: str) -> None:
-    """
-    Every damage is an input error (code 2) that names the model and what to do, never a traceback or a run.
-    """
+    """Every damage is an input error (code 2) that names the model and what to do, never a traceback or a run."""
     change, says = DAMAGES[damage]
     change(copied)
 
@@ -182,9 +176,7 @@ def test_a_damaged_folder_is_refused(copied: Path, hashes: HashCache, damage: st
 
 @pytest.mark.parametrize("with_index", [True, False])
 def test_a_missing_shard_is_named(tmp_path: Path, hashes: HashCache, *, with_index: bool) -> None:
-    """
-    A model of two shards with one of them, by its index or by the shards' own names, is an unfinished download.
-    """
+    """A model of two shards with one of them, by its index or by the shards' own names, is an unfinished download."""
     folder = tiny(tmp_path / "m")
     (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
     shards = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
@@ -200,9 +192,7 @@ def test_a_missing_shard_is_named(tmp_path: Path, hashes: HashCache, *, with_ind
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    """
-    A path that is not there, or is a file, is an input error that says what was looked for.
-    """
+    """A path that is not there, or is a file, is an input error that says what was looked for."""
     (tmp_path / "file").write_text("")
 
     for name, reason in (("./gone", "no file or folder"), ("file", "is not a folder")):
@@ -211,9 +201,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 
 def test_paths_are_relative_to_the_slo() -> None:
-    """
-    A folder next to the SLO file is preferred to the cache.
-    """
+    """A folder next to the SLO file is preferred to the cache."""
     assert (MODELS / "little-target").resolve() == artifacts.find("../models/little-target", MODELS.parent / "slos")
 
 
@@ -229,9 +217,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_hub_id_is_found_in_the_cache(hub: Path, tmp_path: Path) -> None:
-    """
-    The snapshot that refs/main names is taken, whatever else lies there; without refs the last one.
-    """
+    """The snapshot that refs/main names is taken, whatever else lies there; without refs the last one."""
     for commit in ("aaa", "bbb"):
         tiny(hub / "snapshots" / commit)
     assert hub / "snapshots" / "bbb" == artifacts.find("org/name", tmp_path)
@@ -243,9 +229,7 @@ def test_a_hub_id_is_found_in_the_cache(hub: Path, tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_not_there_names_the_command_that_fetches_it(hub: Path, tmp_path: Path) -> None:
-    """
-    Nothing is downloaded: an unknown id, and one whose snapshot is gone, say how to fetch it.
-    """
+    """Nothing is downloaded: an unknown id, and one whose snapshot is gone, say how to fetch it."""
     (hub / "refs").mkdir()
     (hub / "refs" / "main").write_text("ccc")
 
@@ -256,9 +240,7 @@ def test_a_model_that_is_not_there_names_the_command_that_fetches_it(hub: Path, 
 
 
 def test_the_cache_variables_of_the_hub_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    HF_HUB_CACHE goes before HF_HOME, as in the library itself.
-    """
+    """HF_HUB_CACHE goes before HF_HOME, as in the library itself."""
     monkeypatch.setenv("HF_HOME", "/home/hf")
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.delenv("HUGGINGFACE_HUB_CACHE", raising=False)
@@ -269,9 +251,7 @@ def test_the_cache_variables_of_the_hub_library(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_real_pair_fits(hashes: HashCache) -> None:
-    """
-    The little drafts speak the target's vocabulary.
-    """
+    """The little drafts speak the target's vocabulary."""
     target = artifacts.freeze("t", MODELS / "little-target", hashes)
 
     for name in ("little-draft", "little-draft-lite"):
@@ -280,9 +260,7 @@ def test_the_real_pair_fits(hashes: HashCache) -> None:
 
 
 def test_the_alien_draft_is_refused(hashes: HashCache) -> None:
-    """
-    A draft with another token map proposes nonsense, whatever its acceptance: refused before the first token.
-    """
+    """A draft with another token map proposes nonsense, whatever its acceptance: refused before the first token."""
     target = artifacts.freeze("t", MODELS / "little-target", hashes)
     alien = artifacts.freeze("little-draft-alien", MODELS / "little-draft-alien", hashes)
 
@@ -291,9 +269,7 @@ def test_the_alien_draft_is_refused(hashes: HashCache) -> None:
 
 
 def test_a_padded_vocabulary_is_accepted_and_reported() -> None:
-    """
-    Embeddings of different height over the same token map are padding.
-    """
+    """Embeddings of different height over the same token map are padding."""
     (finding,) = artifacts.check_pair(frozen("t", vocabulary=151_936), frozen("d", vocabulary=152_064))
 
     assert ("vocabulary_padding", "d") == (finding.kind, finding.about)
@@ -301,9 +277,7 @@ def test_a_padded_vocabulary_is_accepted_and_reported() -> None:
 
 @pytest.mark.parametrize("checksum", [None, "some"])
 def test_without_a_token_map_the_sizes_must_agree(checksum: str | None) -> None:
-    """
-    Where a tokenizer.json is missing, other sizes are refused; equal ones are all that can be seen.
-    """
+    """Where a tokenizer.json is missing, other sizes are refused; equal ones are all that can be seen."""
     target = frozen("t", tokens_sha256=checksum)
 
     assert [] == artifacts.check_pair(target, frozen("d", tokens_sha256=None))
@@ -321,9 +295,7 @@ def test_without_a_token_map_the_sizes_must_agree(checksum: str | None) -> None:
     ],
 )
 def test_a_draft_for_other_weights_is_warned_about(target: str, draft: str, *, warned: bool) -> None:
-    """
-    An unquantised draft with a quantised target was made for other weights: a finding, not an error.
-    """
+    """An unquantised draft with a quantised target was made for other weights: a finding, not an error."""
     pair = artifacts.check_pair(frozen("t", quantisation=target), frozen("d", quantisation=draft))
 
     assert warned == ("quantisation_mismatch" in {finding.kind for finding in pair})
@@ -339,7 +311,5 @@ def test_a_draft_for_other_weights_is_warned_about(target: str, draft: str, *, w
     ],
 )
 def test_quantisation_as_declared(config: dict[str, Any], tier: str) -> None:
-    """
-    The tier is what config.json says, in either of its two spellings.
-    """
+    """The tier is what config.json says, in either of its two spellings."""
     assert tier == artifacts.quantisation(config)

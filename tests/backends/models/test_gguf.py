@@ -52,9 +52,7 @@ def written(path: Path, **keys: int) -> Path:
 
 @pytest.mark.parametrize("name", write_gguf.NAMES)
 def test_a_converted_model_keeps_what_identifies_its_folder(converted: Path, hashes: HashCache, name: str) -> None:
-    """
-    Token map, vocabulary and type of a GGUF are those of the folder it was made from; its digest is its file's.
-    """
+    """Token map, vocabulary and type of a GGUF are those of the folder it was made from; its digest is its file's."""
     path = artifacts.find(f"{name}.gguf", converted)
 
     file, folder = artifacts.freeze(name, path, hashes), artifacts.freeze(name, MODELS / name, hashes)
@@ -68,18 +66,14 @@ def test_a_converted_model_keeps_what_identifies_its_folder(converted: Path, has
 
 
 def test_a_conversion_gives_the_same_bytes(converted: Path, tmp_path: Path) -> None:
-    """
-    The same folder is the same file, so that a verdict about it can be checked by whoever makes it again.
-    """
+    """The same folder is the same file, so that a verdict about it can be checked by whoever makes it again."""
     write_gguf.main([str(tmp_path), "little-draft"])
 
     assert (converted / "little-draft.gguf").read_bytes() == (tmp_path / "little-draft.gguf").read_bytes()
 
 
 def test_added_layers_say_nothing(tmp_path: Path) -> None:
-    """
-    A target made dearer has its own layers first, and nothing comes out of the others.
-    """
+    """A target made dearer has its own layers first, and nothing comes out of the others."""
     write_gguf.main([str(tmp_path), "--layers", "3", "little-draft"])
 
     read = reference.GGUFReader(tmp_path / "little-draft.gguf")
@@ -93,9 +87,7 @@ def test_added_layers_say_nothing(tmp_path: Path) -> None:
 
 
 def test_the_header_is_what_the_formats_own_library_reads(converted: Path) -> None:
-    """
-    Every key and every tensor is read as the gguf package reads it, and the file ends where the tensors do.
-    """
+    """Every key and every tensor is read as the gguf package reads it, and the file ends where the tensors do."""
     path = converted / "little-target.gguf"
     library_header = reference.GGUFReader(path)
 
@@ -108,9 +100,7 @@ def test_the_header_is_what_the_formats_own_library_reads(converted: Path) -> No
 
 
 def test_tensor_types_are_as_large_as_in_the_formats_own_library() -> None:
-    """
-    Block sizes are those of the gguf package, for every type that both know.
-    """
+    """Block sizes are those of the gguf package, for every type that both know."""
     library_sizes = {int(kind): sizes for kind, sizes in reference.GGML_QUANT_SIZES.items()}
 
     shared = library_sizes.keys() & gguf._TENSORS.keys()
@@ -120,9 +110,7 @@ def test_tensor_types_are_as_large_as_in_the_formats_own_library() -> None:
 
 
 def test_the_alien_draft_is_refused(converted: Path, hashes: HashCache) -> None:
-    """
-    The vocabularies of a pair of GGUF files are compared as those of folders are.
-    """
+    """The vocabularies of a pair of GGUF files are compared as those of folders are."""
     target, draft, alien = (
         artifacts.freeze(name, converted / f"{name}.gguf", hashes)
         for name in ("little-target", "little-draft", "little-draft-alien")
@@ -158,9 +146,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_refused(converted: Path, tmp_path: Path, hashes: HashCache, damage: str) -> None:
-    """
-    Every damage is an input error (code 2) that names the model and what to do, never a traceback or a run.
-    """
+    """Every damage is an input error (code 2) that names the model and what to do, never a traceback or a run."""
     change, says = DAMAGES[damage]
     path = tmp_path / "m.gguf"
     path.write_bytes(change((converted / "little-draft-lite.gguf").read_bytes()))
@@ -178,9 +164,7 @@ def test_a_damaged_file_is_refused(converted: Path, tmp_path: Path, hashes: Hash
 def test_one_wrong_byte_never_gives_a_traceback(
     converted: Path, tmp_path_factory: pytest.TempPathFactory, at: float, byte: int
 ) -> None:
-    """
-    A header with any byte changed is read or refused.
-    """
+    """A header with any byte changed is read or refused."""
     content = bytearray((converted / "little-draft-alien.gguf").read_bytes())
     content[round(at * 2000)] = byte
     path = tmp_path_factory.mktemp("bent") / "m.gguf"
@@ -191,9 +175,7 @@ def test_one_wrong_byte_never_gives_a_traceback(
 
 
 def test_an_unknown_type_of_tensor_is_named_and_weighs_what_it_takes(tmp_path: Path) -> None:
-    """
-    Tensors of a type that is newer than this gatekeeper have the size of their place in the file, never 0.
-    """
+    """Tensors of a type that is newer than this gatekeeper have the size of their place in the file, never 0."""
     writer = reference.GGUFWriter(tmp_path / "m.gguf", "llama")
     for name, rows in (("token_embd.weight", 64), ("output_norm.weight", 2), ("output.weight", 32)):
         writer.add_tensor(name, np.zeros((rows, 4), dtype=np.float32))
@@ -222,9 +204,7 @@ def test_an_unknown_type_of_tensor_is_named_and_weighs_what_it_takes(tmp_path: P
     ],
 )
 def test_a_header_made_to_break_the_reader_is_refused(tmp_path: Path, keys: bytes, says: str) -> None:
-    """
-    Arrays nested thousands deep and lengths beyond the file are refused before memory is taken for them.
-    """
+    """Arrays nested thousands deep and lengths beyond the file are refused before memory is taken for them."""
     path = tmp_path / "m.gguf"
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1) + b"k" + keys)
 
@@ -233,9 +213,7 @@ def test_a_header_made_to_break_the_reader_is_refused(tmp_path: Path, keys: byte
 
 
 def test_a_header_as_long_as_the_file_is_not_read_into_memory(tmp_path: Path) -> None:
-    """
-    A file of 100 GB whose header claims to be as long is refused.
-    """
+    """A file of 100 GB whose header claims to be as long is refused."""
     path = tmp_path / "m.gguf"
     path.write_bytes(b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 90 << 30))
     os.truncate(path, 100 << 30)
@@ -245,9 +223,7 @@ def test_a_header_as_long_as_the_file_is_not_read_into_memory(tmp_path: Path) ->
 
 
 def test_a_split_is_whole_or_refused(tmp_path: Path, hashes: HashCache) -> None:
-    """
-    A model in two files is named by the first and hashed over both; a missing one is named.
-    """
+    """A model in two files is named by the first and hashed over both; a missing one is named."""
     first, second = (written(tmp_path / f"m-0000{number}-of-00002.gguf") for number in (1, 2))
     model = artifacts.freeze("m", first, hashes)
 
@@ -261,9 +237,7 @@ def test_a_split_is_whole_or_refused(tmp_path: Path, hashes: HashCache) -> None:
 
 
 def test_a_file_of_a_hub_repository_is_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    ORG/NAME/FILE.gguf is looked for in the local cache, keeps its name there, and else says how to fetch it.
-    """
+    """ORG/NAME/FILE.gguf is looked for in the local cache, keeps its name there, and else says how to fetch it."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(artifacts, "hub_command", lambda: "hf")
     folder = tmp_path / "models--org--name" / "snapshots" / "aaa"
@@ -290,9 +264,7 @@ def test_a_file_of_a_hub_repository_is_found_in_the_cache(tmp_path: Path, monkey
     ],
 )
 def test_quantisation_is_what_most_bytes_are_of(weights: dict[str, int], tier: str) -> None:
-    """
-    Mixed files are called after the type of most of their bytes.
-    """
+    """Mixed files are called after the type of most of their bytes."""
     assert tier == gguf.quantisation(weights)
 
 
@@ -317,9 +289,7 @@ def test_quantisation_is_what_most_bytes_are_of(weights: dict[str, int], tier: s
     ],
 )
 def test_the_cache_shape_is_read_from_the_header(tmp_path: Path, keys: dict[str, int], shape: tuple[Any, ...]) -> None:
-    """
-    Layers, heads and their size; windows make it an upper bound, and a missing key gives no shape.
-    """
+    """Layers, heads and their size; windows make it an upper bound, and a missing key gives no shape."""
     cache_shape = gguf.cache_shape(gguf.read_header(written(tmp_path / "m.gguf", **keys), "m"))
 
     dimensions = (

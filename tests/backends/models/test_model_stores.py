@@ -42,8 +42,8 @@ def hashes(tmp_path: Path) -> HashCache:
 
 
 def test_every_store_is_searched(home: Path, draft: Path) -> None:
-    """
-    Folders and files of all three tools are found under the names the tools give them; projectors and later parts of a
+    """Folders and files of all three tools are found under the names the tools give them; projectors and later parts
+    of a
     split are no models.
     """
     laid_out.hub(home, "org/target", MODELS / "little-target")
@@ -74,8 +74,7 @@ def test_every_store_is_searched(home: Path, draft: Path) -> None:
 def test_any_backend_finds_a_model_by_its_name_in_a_store(
     home: Path, draft: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    What is not in the hub cache is found in LM Studio's folder and in Ollama's, so that an SLO file needs no path of
+    """What is not in the hub cache is found in LM Studio's folder and in Ollama's, so that an SLO file needs no path of
     this machine; a model of the hub cache comes first, and one that is nowhere is told with the one spelled like it.
     """
     monkeypatch.setattr(artifacts, "hub_command", lambda: "hf")
@@ -92,18 +91,14 @@ def test_any_backend_finds_a_model_by_its_name_in_a_store(
 
 
 def test_empty_stores_hold_nothing(home: Path) -> None:
-    """
-    A machine without any of the three tools has no models, and that is no error.
-    """
+    """A machine without any of the three tools has no models, and that is no error."""
     del home
 
     assert [] == model_stores.all_models()
 
 
 def test_lm_studio_is_followed_to_where_it_was_moved(home: Path) -> None:
-    """
-    The pointer to its home, the folder its settings name, and the place of old versions are all looked at.
-    """
+    """The pointer to its home, the folder its settings name, and the place of old versions are all looked at."""
     new_home = home / "moved"
     new_home.mkdir()
     (home / ".lmstudio-home-pointer").write_text(f"{new_home}\n")
@@ -115,9 +110,7 @@ def test_lm_studio_is_followed_to_where_it_was_moved(home: Path) -> None:
 
 
 def test_a_target_of_lm_studio_is_hashed_where_it_lies(home: Path, draft: Path, hashes: HashCache) -> None:
-    """
-    PUBLISHER/NAME is a folder or the one GGUF file in it; PUBLISHER/NAME/FILE names one of several.
-    """
+    """PUBLISHER/NAME is a folder or the one GGUF file in it; PUBLISHER/NAME/FILE names one of several."""
     laid_out.lm_studio(home, "maker/folder", MODELS / "little-target")
     file = laid_out.lm_studio(home, "maker/file", draft)
 
@@ -135,9 +128,7 @@ def test_a_target_of_lm_studio_is_hashed_where_it_lies(home: Path, draft: Path, 
 
 
 def test_lm_studio_may_serve_what_lies_in_the_hub_cache(home: Path) -> None:
-    """
-    A hub id that LM Studio's folder lacks is looked up in the hub cache.
-    """
+    """A hub id that LM Studio's folder lacks is looked up in the hub cache."""
     snapshot = laid_out.hub(home, "org/name", MODELS / "little-draft")
 
     assert snapshot == artifacts.find("org/name", home, "lmstudio")
@@ -157,9 +148,7 @@ def test_lm_studio_may_serve_what_lies_in_the_hub_cache(home: Path) -> None:
     ],
 )
 def test_a_name_of_ollama_is_completed_as_ollama_does(home: Path, name: str, place: str) -> None:
-    """
-    Registry, namespace and tag are added where a name leaves them out.
-    """
+    """Registry, namespace and tag are added where a name leaves them out."""
     manifest = laid_out.ollama(home / ".ollama" / "models", place, {"model": b"GGUF"})
 
     assert manifest == artifacts.find(name, home, "ollama")
@@ -168,9 +157,7 @@ def test_a_name_of_ollama_is_completed_as_ollama_does(home: Path, name: str, pla
 def test_a_model_of_ollama_is_its_file_and_what_goes_with_it(
     home: Path, draft: Path, hashes: HashCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    The digest covers the GGUF, the template, the parameters and an own draft, and not the licence.
-    """
+    """The digest covers the GGUF, the template, the parameters and an own draft, and not the licence."""
     models, place, content = home / "elsewhere", "registry.ollama.ai/library/little/1", draft.read_bytes()
     monkeypatch.setenv("OLLAMA_MODELS", str(models))
     layers = {"model": content, "template": b"{{ .Prompt }}", "params": b'{"temperature": 0}', "draft": content + b"\0"}
@@ -194,9 +181,7 @@ def test_a_model_of_ollama_is_its_file_and_what_goes_with_it(
 
 
 def test_two_adapters_are_two_layers(home: Path, draft: Path, hashes: HashCache) -> None:
-    """
-    Layers of one kind do not hide each other.
-    """
+    """Layers of one kind do not hide each other."""
     layers = {"model": draft.read_bytes(), "adapter": b"one", "adapter 2": b"two"}
     manifest = laid_out.ollama(home / ".ollama" / "models", "registry.ollama.ai/library/a/1", layers)
 
@@ -204,8 +189,7 @@ def test_two_adapters_are_two_layers(home: Path, draft: Path, hashes: HashCache)
 
 
 def test_damage_in_ollamas_store_is_found(home: Path, draft: Path, hashes: HashCache) -> None:
-    """
-    A blob that is gone or holds other bytes than its name says, a manifest that is none, and a model in pieces are
+    """A blob that is gone or holds other bytes than its name says, a manifest that is none, and a model in pieces are
     refused with the command that fetches it.
     """
     models, place = home / ".ollama" / "models", "registry.ollama.ai/library/m/1"
@@ -234,9 +218,7 @@ def test_damage_in_ollamas_store_is_found(home: Path, draft: Path, hashes: HashC
 
 @pytest.mark.parametrize("name", ["../../secret", "a/../b", "a//b", "/etc/passwd"])
 def test_names_do_not_leave_the_store(home: Path, name: str) -> None:
-    """
-    A name is looked up below the store and nowhere else.
-    """
+    """A name is looked up below the store and nowhere else."""
     (home / ".lmstudio" / "models").mkdir(parents=True)
     (home / ".lmstudio" / "secret.gguf").write_bytes(b"GGUF")
 
@@ -244,9 +226,7 @@ def test_names_do_not_leave_the_store(home: Path, name: str) -> None:
 
 
 def test_a_blob_may_be_named_as_it_lies(home: Path, draft: Path, hashes: HashCache) -> None:
-    """
-    A GGUF without the suffix is known by its first bytes, so that llama-server can be given Ollama's own file.
-    """
+    """A GGUF without the suffix is known by its first bytes, so that llama-server can be given Ollama's own file."""
     manifest = laid_out.ollama(home / "m", "registry.ollama.ai/library/m/1", {"model": draft.read_bytes()})
     blob = model_stores.ollama_layers(manifest, "m")["model"]
 
@@ -274,9 +254,7 @@ why = "it must pay"
 
 
 def test_prepare_freezes_from_the_store_of_the_backend(home: Path, draft: Path) -> None:
-    """
-    An SLO for LM Studio or Ollama names models as the tool does, and their files are what is frozen.
-    """
+    """An SLO for LM Studio or Ollama names models as the tool does, and their files are what is frozen."""
     laid_out.lm_studio(home, "maker/target", MODELS / "little-target")
     laid_out.lm_studio(home, "maker/draft", draft)
     write_gguf.write(MODELS / "little-target", home / "t.gguf")

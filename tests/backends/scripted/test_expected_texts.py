@@ -21,9 +21,7 @@ def prompt(name: str = "chat-1", **more: Any) -> Canary:
 
 @pytest.mark.slow
 def test_the_little_canaries_can_be_satisfied() -> None:
-    """
-    For every canary we ship a right answer can be constructed.
-    """
+    """For every canary we ship a right answer can be constructed."""
     for file in sorted((ROOT / "canaries" / "little").glob("*.jsonl")):
         for canary in parse(file.read_text("utf-8"), file.name):
             assert text_for(canary) or calls_for(canary)
@@ -46,9 +44,7 @@ SCHEMAS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_schemas_are_satisfied(schema: dict[str, Any]) -> None:
-    """
-    A constructed instance satisfies its schema.
-    """
+    """A constructed instance satisfies its schema."""
     text = text_for(prompt(expect={"json_schema": schema}))
 
     assert text is not None
@@ -59,16 +55,12 @@ def test_schemas_are_satisfied(schema: dict[str, Any]) -> None:
     "pattern", [r"^1\. \w+\n2\.", r"(red|blue) \1", r"[^a-d]{3,}", r"^(\S+ ){4}\S\.$", r"x*?y+", ""]
 )
 def test_patterns_are_matched(pattern: str) -> None:
-    """
-    A constructed text is found by its pattern.
-    """
+    """A constructed text is found by its pattern."""
     assert match_for(pattern) is not None
 
 
 def test_what_cannot_be_constructed_is_said() -> None:
-    """
-    A pattern beyond the constructor names the canary and how to help; an answer in the script does help.
-    """
+    """A pattern beyond the constructor names the canary and how to help; an answer in the script does help."""
     hard = prompt("hard", expect={"regex": "^(?=.*7)(?=.*x).{3}$"})
 
     with pytest.raises(InputError, match="hard") as caught:

@@ -22,9 +22,7 @@ from gatekeeper.core.errors import InputError
     ],
 )
 def test_a_wrong_script_is_explained(tmp_path: Path, written: str, complaint: str) -> None:
-    """
-    A script that is wrong is an input error naming the file and the place.
-    """
+    """A script that is wrong is an input error naming the file and the place."""
     file = tmp_path / "truth.json"
     file.write_text(written)
 
@@ -35,9 +33,7 @@ def test_a_wrong_script_is_explained(tmp_path: Path, written: str, complaint: st
 
 
 def test_a_missing_script_is_explained(tmp_path: Path) -> None:
-    """
-    A script that is not there is an input error that says against what its path is resolved.
-    """
+    """A script that is not there is an input error that says against what its path is resolved."""
     with pytest.raises(InputError, match=r"nowhere\.json") as caught:
         read_script(tmp_path / "nowhere.json")
 

@@ -55,9 +55,7 @@ def seconds(answer: Answer) -> float:
 def test_a_decreed_ratio_reads_as_decreed(
     ratio: float, seed: int, acceptance: float, tokens: int, arrivals: str
 ) -> None:
-    """
-    With `ratio`, the estimate of throughput_ratio is that figure, whatever is accepted and however tokens arrive.
-    """
+    """With `ratio`, the estimate of throughput_ratio is that figure, whatever is accepted and however tokens arrive."""
     script = {"ratio": ratio, "seed": seed, "acceptance": acceptance, "tokens": tokens, "arrivals": arrivals}
     names = [f"chat-{number}" for number in range(8)]
     requests = [(prompt(name), which) for name in names for which in (PLAIN, DRAFTING)]
@@ -83,9 +81,7 @@ def test_a_decreed_ratio_reads_as_decreed(
 
 
 def test_ten_minutes_pass_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Virtual answers move the clock by their own length, and its ticks see their own instants.
-    """
+    """Virtual answers move the clock by their own length, and its ticks see their own instants."""
     backend = ScriptedBackend(Script.model_validate({"tokens": 100, "token": "100 ms", "prefill": "0 s"}))
     assert isinstance(backend.clock, VirtualClock)
     instants: list[int] = []
@@ -102,9 +98,7 @@ def test_ten_minutes_pass_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_same_script_gives_the_same_records() -> None:
-    """
-    Seeded noise is noise and still the same twice; another seed gives another draw.
-    """
+    """Seeded noise is noise and still the same twice; another seed gives another draw."""
     script = {"noise": {"answer": 0.1, "token": 0.2}, "modes": [{"share": 0.3, "slower": 2}]}
     requests = [(prompt(), which) for which in (PLAIN, DRAFTING) * 5]
 
@@ -115,9 +109,7 @@ def test_the_same_script_gives_the_same_records() -> None:
 
 
 def test_costs_make_the_ratio() -> None:
-    """
-    Without a decreed ratio a round costs one verify pass and the draft's time per proposed token.
-    """
+    """Without a decreed ratio a round costs one verify pass and the draft's time per proposed token."""
     script = {"token": 0.02, "verify": 0.024, "draft_token": {"d": 0.001}, "acceptance": 1.0, "tokens": 101}
 
     (answer,) = give(script, (prompt(), DRAFTING))
@@ -130,9 +122,7 @@ def test_costs_make_the_ratio() -> None:
 
 @pytest.mark.slow
 def test_acceptance_is_what_was_decreed() -> None:
-    """
-    Over many answers the first position is accepted as often as the script says, by draft and by canary.
-    """
+    """Over many answers the first position is accepted as often as the script says, by draft and by canary."""
     script = {"acceptance": {"d": 0.8, "lite": 0.3}, "canaries": {"tool-": {"acceptance": 0.1}}}
     lite = setting(draft="lite", num_draft_tokens=4)
     backend = ScriptedBackend(Script.model_validate(script))
@@ -153,9 +143,7 @@ def test_acceptance_is_what_was_decreed() -> None:
 
 @pytest.mark.slow
 def test_noise_has_its_shape() -> None:
-    """
-    Answer times are log-normal with the decreed sigma, and neighbours correlate as decreed.
-    """
+    """Answer times are log-normal with the decreed sigma, and neighbours correlate as decreed."""
     script = {"noise": {"answer": 0.2, "autocorrelation": 0.7}, "prefill": 0}
     logs = [math.log(seconds(answer)) for answer in give(script, *[(prompt(), PLAIN)] * 3000)]
 
@@ -167,8 +155,8 @@ def test_noise_has_its_shape() -> None:
 
 
 def test_drift_grows_and_stays() -> None:
-    """
-    A drift of 10 % over a minute makes the arm it names slower by that, then no further; acceptance can decay too.
+    """A drift of 10 % over a minute makes the arm it names slower by that, then no further; acceptance can decay
+    too.
     """
     script = {"drift": [{"by": 0.10, "over": "60 s", "arm": "plain"}, {"of": "acceptance", "by": -1, "over": "60 s"}]}
     answers = give(script, *[(prompt(), which) for _ in range(200) for which in (PLAIN, DRAFTING)])
@@ -183,9 +171,7 @@ def test_drift_grows_and_stays() -> None:
 
 
 def test_modes_make_a_bimodal_baseline() -> None:
-    """
-    The named share of plain answers is slower by the named factor, and no candidate's is.
-    """
+    """The named share of plain answers is slower by the named factor, and no candidate's is."""
     script = {"modes": [{"share": 0.3, "slower": 1.4, "arm": "plain"}]}
     answers = give(script, *[(prompt(), which) for _ in range(500) for which in (PLAIN, DRAFTING)])
 
@@ -198,8 +184,8 @@ def test_modes_make_a_bimodal_baseline() -> None:
 
 
 def test_counters_can_lie() -> None:
-    """
-    Counters can be silent or deny every proposal, claims can exceed the truth, and a draft can be silently ignored.
+    """Counters can be silent or deny every proposal, claims can exceed the truth, and a draft can be silently
+    ignored.
     """
     requests = [(prompt(), DRAFTING)]
     (honest,) = give({"claims": {"accepted": 2.0}}, *requests)
@@ -218,9 +204,7 @@ def test_counters_can_lie() -> None:
 
 
 def test_faults_strike_where_they_are_told() -> None:
-    """
-    Each kind of fault comes at its answer, names its kind, and ends the system only where it would.
-    """
+    """Each kind of fault comes at its answer, names its kind, and ends the system only where it would."""
     faults = ["garble", "truncate", "short", "hang"]
     script = {"faults": [{"answer": number, "fault": fault} for number, fault in enumerate(faults, start=2)]}
 
@@ -235,9 +219,7 @@ def test_faults_strike_where_they_are_told() -> None:
 
 @pytest.mark.slow
 def test_quality_and_agreement_are_decreed_apart() -> None:
-    """
-    Shares of right answers hold per arm on the same canaries; disagreement alone leaves answers right.
-    """
+    """Shares of right answers hold per arm on the same canaries; disagreement alone leaves answers right."""
     canaries = [prompt(f"q-{number}", expect={"json_schema": {"const": number}}) for number in range(300)]
     script = {"quality": {"plain": 0.9, "candidate": 0.8}}
     requests = [(canary, which) for canary in canaries for which in (PLAIN, DRAFTING)]
@@ -259,9 +241,7 @@ def test_quality_and_agreement_are_decreed_apart() -> None:
 
 
 def test_concurrent_streams_share_virtual_time() -> None:
-    """
-    With four streams, eight equal answers take the time of two, and what batching costs is added.
-    """
+    """With four streams, eight equal answers take the time of two, and what batching costs is added."""
     backend = ScriptedBackend(Script.model_validate({"batching": {"plain": 0.5}, "prefill": 0}))
     four = setting(draft=None, concurrency=4)
     system = backend.start(four)
@@ -275,9 +255,7 @@ def test_concurrent_streams_share_virtual_time() -> None:
 
 
 def test_real_time_is_waited_for() -> None:
-    """
-    In real time the clock is the machine's, and arrivals are not earlier than the script says.
-    """
+    """In real time the clock is the machine's, and arrivals are not earlier than the script says."""
     script = Script.model_validate({"time": "real", "token": "2 ms", "prefill": "1 ms", "tokens": 5})
     backend = ScriptedBackend(script)
 
@@ -289,9 +267,7 @@ def test_real_time_is_waited_for() -> None:
 
 
 def test_sight_hides_what_is_not_seen() -> None:
-    """
-    A script can play a server that shows less: no token ids, no counts, chunks of whole rounds.
-    """
+    """A script can play a server that shows less: no token ids, no counts, chunks of whole rounds."""
     script = {"sight": ["arrivals", "text", "plain", "claimed_rounds"], "arrivals": "round"}
 
     (answer,) = give(script, (prompt(), DRAFTING))
@@ -310,16 +286,12 @@ def held(process: str = "", **memory: object) -> list[float]:
 
 
 def test_a_leak_is_as_steep_as_decreed() -> None:
-    """
-    Without noise the footprint is a line from what is held at the start.
-    """
+    """Without noise the footprint is a line from what is held at the start."""
     assert [1e9 + 1e5 * second for second in MINUTES] == held(leak="100 kB/s")
 
 
 def test_a_leak_in_steps_is_hidden_between_them() -> None:
-    """
-    Memory comes in whole steps; over ten minutes of 1 MB/s a step of 64 MB shows nine times.
-    """
+    """Memory comes in whole steps; over ten minutes of 1 MB/s a step of 64 MB shows nine times."""
     memory = held(leak="1 MB/s", step="64 MB")
 
     assert {0.0, 64e6} == {after - before for before, after in pairwise(memory)}
@@ -328,8 +300,8 @@ def test_a_leak_in_steps_is_hidden_between_them() -> None:
 
 @pytest.mark.slow
 def test_noise_wanders_as_much_as_decreed() -> None:
-    """
-    Noise has the decreed deviation whatever is kept of the reading before, and neighbours correlate by that share.
+    """Noise has the decreed deviation whatever is kept of the reading before, and neighbours correlate by that
+    share.
     """
     for share in (0.0, 0.9):
         draws = [held(str(number), noise="10 MB", noise_kept=share) for number in range(40)]
@@ -341,9 +313,7 @@ def test_noise_wanders_as_much_as_decreed() -> None:
 
 
 def test_a_sawtooth_is_no_leak() -> None:
-    """
-    A cache that fills up and is given back stays under its peak, and ends where it began after whole teeth.
-    """
+    """A cache that fills up and is given back stays under its peak, and ends where it began after whole teeth."""
     memory = held(sawtooth="300 MB", sawtooth_every="60 s")
 
     assert max(memory) < 1e9 + 300e6
@@ -352,8 +322,6 @@ def test_a_sawtooth_is_no_leak() -> None:
 
 
 def test_processes_wobble_differently_and_alike_when_asked_again() -> None:
-    """
-    The same script and process give the same readings; another process gives others.
-    """
+    """The same script and process give the same readings; another process gives others."""
     assert held("soak-1", noise="10 MB") == held("soak-1", noise="10 MB")
     assert held("soak-1", noise="10 MB") != held("soak-2", noise="10 MB")

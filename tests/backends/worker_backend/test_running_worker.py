@@ -53,9 +53,7 @@ def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
 
 
 def test_a_worker_answers(echo: Worker) -> None:
-    """
-    A worker's line becomes an answer: times, tokens, text, rounds; what it leaves out is None, never 0.
-    """
+    """A worker's line becomes an answer: times, tokens, text, rounds; what it leaves out is None, never 0."""
     words = canary("prose").messages[-1]["content"].split()
 
     answer = echo.answer(make_request("prose", DRAFTING))
@@ -71,9 +69,7 @@ def test_a_worker_answers(echo: Worker) -> None:
 
 
 def test_both_arms_answer_the_same(echo: Worker) -> None:
-    """
-    A shared process answers plain requests too, with the same tokens and without rounds.
-    """
+    """A shared process answers plain requests too, with the same tokens and without rounds."""
     drafting, plain = (echo.answer(make_request("prose", which)) for which in (DRAFTING, PLAIN))
 
     assert [arrival.token_id for arrival in plain.arrivals] == [arrival.token_id for arrival in drafting.arrivals]
@@ -81,9 +77,7 @@ def test_both_arms_answer_the_same(echo: Worker) -> None:
 
 
 def test_a_long_prompt_goes_through(echo: Worker) -> None:
-    """
-    A request far larger than a pipe's buffer arrives complete.
-    """
+    """A request far larger than a pipe's buffer arrives complete."""
     request = make_request("prose", PLAIN, max_tokens=3)
     long = request.canary.model_copy(update={"messages": ({"role": "user", "content": "word " * 100_000},)})
 
@@ -116,8 +110,8 @@ OUT_OF_STEP = {
 
 @pytest.mark.parametrize("mode", OUT_OF_STEP)
 def test_a_broken_worker_is_ended(bad: Callable[..., Worker], mode: str) -> None:
-    """
-    A worker that dies or is out of step leaves a fault with the reason, and no process; later requests are faults too.
+    """A worker that dies or is out of step leaves a fault with the reason, and no process; later requests are faults
+    too.
     """
     system = bad(mode)
 
@@ -152,9 +146,7 @@ UNTRUE = {
 
 @pytest.mark.parametrize("mode", UNTRUE)
 def test_an_untrue_answer_is_a_fault(bad: Callable[..., Worker], mode: str) -> None:
-    """
-    A complete line that contradicts itself or our clock is a fault, and none of its numbers is kept.
-    """
+    """A complete line that contradicts itself or our clock is a fault, and none of its numbers is kept."""
     system = bad(mode)
 
     answer = system.answer(make_request("list", PLAIN))
@@ -166,9 +158,7 @@ def test_an_untrue_answer_is_a_fault(bad: Callable[..., Worker], mode: str) -> N
 
 
 def test_what_is_left_out_is_unknown(bad: Callable[..., Worker]) -> None:
-    """
-    In an answer line without fields everything is unknown; it is not an answer of 0 tokens.
-    """
+    """In an answer line without fields everything is unknown; it is not an answer of 0 tokens."""
     answer = bad("blind").answer(make_request("list", DRAFTING))
 
     assert Answer(answer.sent_ns, answer.ended_ns) == answer
@@ -176,9 +166,7 @@ def test_what_is_left_out_is_unknown(bad: Callable[..., Worker]) -> None:
 
 @pytest.mark.parametrize(("mode", "words"), [("hangs", 0), ("deaf", 100_000)])
 def test_silence_is_a_timeout(bad: Callable[..., Worker], mode: str, words: int) -> None:
-    """
-    A worker without a heartbeat, or one that does not read a long request, is ended after one time limit.
-    """
+    """A worker without a heartbeat, or one that does not read a long request, is ended after one time limit."""
     system = bad(mode, timeout=0.3)
     request = make_request("list", PLAIN)
     long = request.canary.model_copy(update={"messages": ({"role": "user", "content": "word " * (words or 1)},)})
@@ -192,8 +180,8 @@ def test_silence_is_a_timeout(bad: Callable[..., Worker], mode: str, words: int)
 
 @pytest.mark.parametrize("mode", ["drips", "beats"])
 def test_an_answer_that_never_ends_is_over_at_its_deadline(bad: Callable[..., Worker], mode: str) -> None:
-    """
-    A worker that writes a line without an end, or only its heartbeat, is ended at the deadline, which neither prolongs.
+    """A worker that writes a line without an end, or only its heartbeat, is ended at the deadline, which neither
+    prolongs.
     """
     system = bad(mode, timeout=60, deadline=0.3)
 
@@ -205,9 +193,7 @@ def test_an_answer_that_never_ends_is_over_at_its_deadline(bad: Callable[..., Wo
 
 @pytest.mark.slow
 def test_a_heartbeat_prolongs_the_limit(tmp_path: Path) -> None:
-    """
-    A worker that counts on its shared page may take longer than the time limit.
-    """
+    """A worker that counts on its shared page may take longer than the time limit."""
     program = tmp_path / "slow.py"
     program.write_text(
         "import json, mmap, os, sys, time\n"
@@ -244,9 +230,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("mode", REFUSED)
 def test_one_that_does_not_greet_is_an_input_error(tmp_path: Path, mode: str) -> None:
-    """
-    A program that is not a worker is an error before anything is run, with what to do.
-    """
+    """A program that is not a worker is an error before anything is run, with what to do."""
     message, hint = REFUSED[mode]
     before = {child.pid for child in psutil.Process().children()}
 
@@ -264,17 +248,13 @@ def test_one_that_does_not_greet_is_an_input_error(tmp_path: Path, mode: str) ->
     [("cannot load", "little-target: bad cannot load this model"), ("never ready", "its ready line")],
 )
 def test_one_that_cannot_load_is_an_input_error(tmp_path: Path, mode: str, message: str) -> None:
-    """
-    A worker that cannot load a model after its greeting is an error that names the model; no process is left.
-    """
+    """A worker that cannot load a model after its greeting is an error that names the model; no process is left."""
     with pytest.raises(InputError, match=message):
         worker(tmp_path, str(BAD), mode).start(DRAFTING)
 
 
 def test_a_missing_program_is_an_input_error(tmp_path: Path) -> None:
-    """
-    A program that is missing, not executable or not runnable is an input error with a fix.
-    """
+    """A program that is missing, not executable or not runnable is an input error with a fix."""
     script = tmp_path / "mine"
     script.write_text("no interpreter\n")
     wrong = {
@@ -300,17 +280,13 @@ def test_a_missing_program_is_an_input_error(tmp_path: Path) -> None:
     ],
 )
 def test_a_useless_key_is_refused(tmp_path: Path, more: dict[str, Any], message: str) -> None:
-    """
-    A key that a worker can never use is an error, not ignored.
-    """
+    """A key that a worker can never use is an error, not ignored."""
     with pytest.raises(InputError, match=message):
         SharedBackend("worker", tmp_path, **more)
 
 
 def test_a_worker_that_changes_is_refused(tmp_path: Path) -> None:
-    """
-    A program whose greeting has changed since the run was frozen is not measured.
-    """
+    """A program whose greeting has changed since the run was frozen is not measured."""
     program = tmp_path / "worker.py"
     shutil.copy(EXAMPLE, program)
     backend = worker(tmp_path, "worker.py")
@@ -321,9 +297,7 @@ def test_a_worker_that_changes_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_manifest_pins_the_program(tmp_path: Path) -> None:
-    """
-    The manifest gets the greeting's versions, the commands, and the digest of each file they name.
-    """
+    """The manifest gets the greeting's versions, the commands, and the digest of each file they name."""
     shutil.copy(EXAMPLE, tmp_path / "worker.py")
 
     versions = worker(tmp_path, "worker.py").versions()
@@ -334,9 +308,7 @@ def test_the_manifest_pins_the_program(tmp_path: Path) -> None:
 
 
 def test_the_greeting_becomes_the_sight(tmp_path: Path) -> None:
-    """
-    Objectives can use only what a worker declares, and its memory, which we measure.
-    """
+    """Objectives can use only what a worker declares, and its memory, which we measure."""
     backend = worker(tmp_path, str(BAD), "blind")
 
     assert Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.PLAIN | Sight.MEMORY == backend.sight
@@ -344,9 +316,7 @@ def test_the_greeting_becomes_the_sight(tmp_path: Path) -> None:
 
 
 def test_plain_decoding_may_have_its_own_program(tmp_path: Path) -> None:
-    """
-    With a plain_command each arm has its process, and only what both show can be compared.
-    """
+    """With a plain_command each arm has its process, and only what both show can be compared."""
     backend = worker(tmp_path, str(EXAMPLE), plain_command=[sys.executable, str(BAD), "blind", "{target}"])
     with backend.start(PLAIN) as plain, backend.start(DRAFTING) as drafting:
         with pytest.raises(GatekeeperError, match="little-draft"):
@@ -361,8 +331,8 @@ def test_plain_decoding_may_have_its_own_program(tmp_path: Path) -> None:
 
 
 def test_places_are_filled(tmp_path: Path) -> None:
-    """
-    {target} and {draft} become folders; without a draft its argument is left out; paths are relative to the SLO file.
+    """{target} and {draft} become folders; without a draft its argument is left out; paths are relative to the SLO
+    file.
     """
     program = tmp_path / "told.py"
     program.write_text(
@@ -385,9 +355,7 @@ def test_places_are_filled(tmp_path: Path) -> None:
 
 
 def test_the_setting_reaches_the_worker(tmp_path: Path) -> None:
-    """
-    Chosen knobs are sent while drafting, conditions always; a plain request names no draft and no length.
-    """
+    """Chosen knobs are sent while drafting, conditions always; a plain request names no draft and no length."""
     program = tmp_path / "mirror.py"
     program.write_text(
         "import json, sys\n"
@@ -406,9 +374,7 @@ def test_the_setting_reaches_the_worker(tmp_path: Path) -> None:
 
 
 def test_its_children_go_with_it(tmp_path: Path) -> None:
-    """
-    Child processes of a worker are ended with it, as behind a shell.
-    """
+    """Child processes of a worker are ended with it, as behind a shell."""
     script = tmp_path / "shell.sh"
     script.write_text(f'#!/bin/sh\n"{sys.executable}" "{EXAMPLE}" "$@"\nexit 0\n')
     script.chmod(0o755)
@@ -427,8 +393,8 @@ def test_its_children_go_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("leave", ["os.setsid()", "os.setpgid(0, 0)"])
 def test_what_forks_away_from_a_worker_ends_with_it(tmp_path: Path, leave: str) -> None:
-    """
-    A process that forked twice, in a session or a group of its own, is ended too: it would hold memory in the next run.
+    """A process that forked twice, in a session or a group of its own, is ended too: it would hold memory in the
+    next run.
     """
     script = tmp_path / "daemon.py"
     script.write_text(
@@ -446,9 +412,7 @@ def test_what_forks_away_from_a_worker_ends_with_it(tmp_path: Path, leave: str) 
 
 
 def test_our_workers_need_none_of_our_dependencies() -> None:
-    """
-    The adapters start in an environment that has their package and not ours.
-    """
+    """The adapters start in an environment that has their package and not ours."""
     program = (
         "import sys\n"
         "class NotInstalled:\n"
@@ -464,9 +428,7 @@ def test_our_workers_need_none_of_our_dependencies() -> None:
 
 
 def test_opening_waits_for_no_models(tmp_path: Path) -> None:
-    """
-    Opening the backend reads only the greeting: it does not wait for models.
-    """
+    """Opening the backend reads only the greeting: it does not wait for models."""
     program = tmp_path / "heavy.py"
     program.write_text(
         "import json, time\nprint(json.dumps({'gatekeeper': 1, 'name': 'heavy'}), flush=True)\ntime.sleep(3600)\n"
@@ -478,9 +440,7 @@ def test_opening_waits_for_no_models(tmp_path: Path) -> None:
 
 
 def test_rounds_by_position_are_kept(tmp_path: Path) -> None:
-    """
-    The counts by position of a round are kept.
-    """
+    """The counts by position of a round are kept."""
     rounds = {"rounds": 2, "drafted": 4, "accepted": 3, "tried_by_position": [2, 2], "accepted_by_position": [2, 1]}
     program = tmp_path / "counts.py"
     program.write_text(EXAMPLE.read_text().replace("rounds=rounds", f"rounds={rounds!r}"))

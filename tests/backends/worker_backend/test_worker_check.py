@@ -42,9 +42,7 @@ def changed(folder: Path, *pairs: tuple[str, str]) -> str:
 
 
 def test_the_example_of_the_docs_has_nothing_to_repair() -> None:
-    """
-    Each part that it declares is there, and each other one is named with what is lost without it.
-    """
+    """Each part that it declares is there, and each other one is named with what is lost without it."""
     check = tried(str(EXAMPLE))
 
     declared = {"arrivals", "token_count", "text", "token_ids", "rounds", "plain", "cold"}
@@ -58,16 +56,12 @@ def test_the_example_of_the_docs_has_nothing_to_repair() -> None:
 
 
 def test_every_part_of_the_protocol_says_what_is_lost_without_it() -> None:
-    """
-    What a greeting may declare has a line each.
-    """
+    """What a greeting may declare has a line each."""
     assert SEES.keys() == LOST.keys()
 
 
 def test_a_worker_that_floods_its_log_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A log without an end fills no disk: the worker is ended long before its time is over.
-    """
+    """A log without an end fills no disk: the worker is ended long before its time is over."""
     monkeypatch.setattr(worker_process, "MOST_LOG", 1 << 16)
     flood = "import sys, time; sys.stderr.write('x' * (1 << 18)); sys.stderr.flush(); time.sleep(60)"
 
@@ -76,9 +70,7 @@ def test_a_worker_that_floods_its_log_is_ended(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_is_declared_and_not_there_is_missing(tmp_path: Path) -> None:
-    """
-    Ids that were left out, rounds that were not counted and an answer without its end are each named.
-    """
+    """Ids that were left out, rounds that were not counted and an answer without its end are each named."""
     worker = changed(
         tmp_path,
         ("zlib.crc32(word.encode())", "None"),
@@ -94,18 +86,14 @@ def test_what_is_declared_and_not_there_is_missing(tmp_path: Path) -> None:
 
 
 def test_what_is_there_and_not_declared_is_of_no_use(tmp_path: Path) -> None:
-    """
-    Certify uses what the greeting declares alone, so a word that was forgotten there is to be repaired.
-    """
+    """Certify uses what the greeting declares alone, so a word that was forgotten there is to be repaired."""
     check = tried(changed(tmp_path, ('"token_ids", "rounds", ', "")))
 
     assert ["token_ids", "rounds"] == [name for name, state in states(check).items() if state == "missing"]
 
 
 def test_other_words_and_too_many_are_seen(tmp_path: Path) -> None:
-    """
-    A drafted text that differs is for a person to judge; an answer beyond its limit is wrong.
-    """
+    """A drafted text that differs is for a person to judge; an answer beyond its limit is wrong."""
     changed_text = ('text=" ".join(words)', 'text=" ".join(words) + str(width)')
     check = tried(changed(tmp_path, changed_text, ('[: request["max_tokens"]]', "")))
 
@@ -125,9 +113,7 @@ READS = """
 
 
 def test_what_reads_tokens_again_is_tried(tmp_path: Path) -> None:
-    """
-    A worker that declares readings gets a request for each; a line that shows nothing is missing.
-    """
+    """A worker that declares readings gets a request for each; a line that shows nothing is missing."""
     begin = '    send(begin=request["ask"])\n'
     check = tried(changed(tmp_path, ('"cold"]', '"cold", "logits", "forced"]'), (begin, begin + READS)))
 
@@ -135,8 +121,8 @@ def test_what_reads_tokens_again_is_tried(tmp_path: Path) -> None:
 
 
 def test_a_process_for_each_arm_is_started(tmp_path: Path) -> None:
-    """
-    A worker that does not answer both arms in one process is started for each; one without plain decoding is told so.
+    """A worker that does not answer both arms in one process is started for each; one without plain decoding is told
+    so.
     """
     apart = tried(changed(tmp_path, ("shares_process=True", "shares_process=False")))
     alone = tried(changed(tmp_path, ('"plain", ', ""), ("shares_process=True", "shares_process=False")))
@@ -154,8 +140,8 @@ def test_a_process_for_each_arm_is_started(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["miscounted", "exits", "hangs", "garbage"])
 def test_a_fault_of_an_answer_is_wrong_and_its_log_is_shown(mode: str) -> None:
-    """
-    An answer that contradicts itself costs itself; after a death or silence the rest is not sent, no part is judged.
+    """An answer that contradicts itself costs itself; after a death or silence the rest is not sent, no part is
+    judged.
     """
     check = tried(BAD, mode, timeout=1.0 if mode == "hangs" else 60.0)
 
@@ -169,9 +155,7 @@ def test_a_fault_of_an_answer_is_wrong_and_its_log_is_shown(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["dies at once", "mute", "nameless", "never ready", "cannot load"])
 def test_a_worker_that_does_not_start_is_refused_as_certify_does(mode: str) -> None:
-    """
-    The error has the cause; it names the option of this command where the time was too short.
-    """
+    """The error has the cause; it names the option of this command where the time was too short."""
     with pytest.raises(InputError) as refused:
         tried(BAD, mode, "{target}", start=0.5 if mode == "mute" else 60.0)
 
@@ -182,8 +166,8 @@ def test_a_worker_that_does_not_start_is_refused_as_certify_does(mode: str) -> N
 
 
 def test_the_command_ends_in_0_1_or_2(tmp_path: Path) -> None:
-    """
-    A line a part on stdout, options of the worker are its own, and an error of the start is one of the command line.
+    """A line a part on stdout, options of the worker are its own, and an error of the start is one of the command
+    line.
     """
     project = ProjectFolder(tmp_path, {})
 
@@ -204,8 +188,8 @@ def test_the_command_ends_in_0_1_or_2(tmp_path: Path) -> None:
 @pytest.mark.mlx
 @pytest.mark.slow
 def test_our_own_worker_declares_what_its_answers_hold() -> None:
-    """
-    The mlx worker, started as a program of another environment on the real little pair, has all but what it lacks.
+    """The mlx worker, started as a program of another environment on the real little pair, has all but what it
+    lacks.
     """
     pytest.importorskip("mlx_lm")
     command = [*ELSEWHERE[1:], "{target}", "{draft}"]

@@ -33,9 +33,7 @@ JSON = st.recursive(
 
 
 def test_a_valid_line_becomes_a_reading() -> None:
-    """
-    Partings, likelihood and scores are kept; a token that the target cannot sample has the logarithm of 0.
-    """
+    """Partings, likelihood and scores are kept; a token that the target cannot sample has the logarithm of 0."""
     first = tuple(ROW)
 
     assert ReplayedRounds((Parting(1, 9, 0.5),), steady=True, nll=2.5) == replayed_from(REPLAY, TOKENS, greedy=True)
@@ -65,9 +63,7 @@ def test_a_valid_line_becomes_a_reading() -> None:
     ],
 )
 def test_a_replay_that_cannot_be_shows_nothing(wrong: dict[str, Any]) -> None:
-    """
-    A place out of range, twice or with the token that was read, and a number that is none: the line is not used.
-    """
+    """A place out of range, twice or with the token that was read, and a number that is none: the line is not used."""
     assert replayed_from({**REPLAY, **wrong}, TOKENS, greedy=True) is None
 
 
@@ -75,9 +71,7 @@ def test_a_replay_that_cannot_be_shows_nothing(wrong: dict[str, Any]) -> None:
     "scores", [None, [], [ROW, ROW], [ROW, ROW, ROW[:3]], [ROW, ROW, [*ROW[:3], None]], [ROW, ROW, ["x", *ROW[1:]]], 7]
 )
 def test_scores_that_cannot_be_show_nothing(scores: object) -> None:
-    """
-    Above temperature 0 each token has its four logarithms, or nothing is known of the answer.
-    """
+    """Above temperature 0 each token has its four logarithms, or nothing is known of the answer."""
     assert replayed_from({**SAMPLED, "scores": scores}, TOKENS, greedy=False) is None
 
 
@@ -97,17 +91,13 @@ def test_scores_that_cannot_be_show_nothing(scores: object) -> None:
     ],
 )
 def test_widths_that_cannot_be_show_nothing(wrong: dict[str, Any]) -> None:
-    """
-    A lead for each token in both passes, and none below 0 for the best of them: else nothing is known.
-    """
+    """A lead for each token in both passes, and none below 0 for the best of them: else nothing is known."""
     assert widths_from({**WIDTHS, **wrong}, TOKENS) is None
 
 
 @given(st.sampled_from([REPLAY, SAMPLED, WIDTHS, {"gap": 1.0}, {"parted": [], "ended": True}]), st.data())
 def test_no_line_of_a_worker_is_an_error_of_ours(line: dict[str, Any], data: st.DataObject) -> None:
-    """
-    Whatever stands in a field, a reading is valid or it is None; nothing is raised.
-    """
+    """Whatever stands in a field, a reading is valid or it is None; nothing is raised."""
     garbled = {**line, data.draw(st.sampled_from(sorted(line))): data.draw(JSON)}
 
     gap_from(garbled)
@@ -124,17 +114,13 @@ def drafted(proposals: object, key: str = "proposals") -> Rounds | None:
 
 @pytest.mark.parametrize("proposals", ["12 7 9;44 3", ";44", "1;;2", "", None])
 def test_proposals_are_kept_as_they_are(proposals: str | None) -> None:
-    """
-    The drafted tokens of each round are recorded, a round without a draft among them.
-    """
+    """The drafted tokens of each round are recorded, a round without a draft among them."""
     assert Rounds(2, 5, 1, proposals=proposals or "") == drafted(proposals)
 
 
 @pytest.mark.parametrize("proposals", ["12 7,9", "12  7", " 1", "-1", "1\n", "٣", "1" * 16, 12, ["1"], True])
 @pytest.mark.parametrize("key", ["proposals", "chosen"])
 def test_proposals_that_are_none_are_a_fault(proposals: object, key: str) -> None:
-    """
-    What is not a text of token ids is a fault of the answer, as any other field that cannot be.
-    """
+    """What is not a text of token ids is a fault of the answer, as any other field that cannot be."""
     with pytest.raises(WorkerFault):
         drafted(proposals, key)

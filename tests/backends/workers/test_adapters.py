@@ -65,9 +65,7 @@ def tokens(answer: Answer) -> list[int | None]:
     ["json", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("list", "prose"))],
 )
 def test_both_arms_answer_the_same(opened: Opened, name: str, workload: str) -> None:
-    """
-    Drafting and plain answers have the same tokens and text, with rounds on one side and none on the other.
-    """
+    """Drafting and plain answers have the same tokens and text, with rounds on one side and none on the other."""
     system = opened(name)
 
     plain, candidate = (system.answer(make_request(workload, which)) for which in (PLAIN, drafting(name, 4)))
@@ -82,9 +80,7 @@ def test_both_arms_answer_the_same(opened: Opened, name: str, workload: str) -> 
 
 @pytest.mark.parametrize("length", [3, 5])
 def test_rounds_are_what_the_package_did(opened: Opened, name: str, length: int) -> None:
-    """
-    Rounds, proposals and acceptance are those of the stand-in's pattern; tokens of a round arrive together.
-    """
+    """Rounds, proposals and acceptance are those of the stand-in's pattern; tokens of a round arrive together."""
     drafted = length - 1 if name == "zlab-dflash" else length
     limit = 31
     answer = opened(name).answer(make_request("prose", drafting(name, length), max_tokens=limit))
@@ -109,9 +105,7 @@ def pattern(drafted: int, limit: int, *, shrinks: bool) -> tuple[int, int, int]:
 
 
 def test_a_stop_token_ends_the_answer(opened: Opened, name: str) -> None:
-    """
-    Tokens after the stop token do not count, and unknown ones of the last round do not count as accepted.
-    """
+    """Tokens after the stop token do not count, and unknown ones of the last round do not count as accepted."""
     system = opened(name)
     request = make_request("list", drafting(name, 4), max_tokens=300)
 
@@ -126,9 +120,7 @@ def test_a_stop_token_ends_the_answer(opened: Opened, name: str) -> None:
 
 
 def test_one_token_is_the_prefills(opened: Opened, name: str) -> None:
-    """
-    An answer of one token has no round that could be seen.
-    """
+    """An answer of one token has no round that could be seen."""
     answer = opened(name).answer(make_request("prose", drafting(name, 4), max_tokens=1))
 
     assert (1, "length", Rounds(0, 0, 0)) == (
@@ -146,9 +138,7 @@ def test_one_token_is_the_prefills(opened: Opened, name: str) -> None:
     ],
 )
 def test_what_a_package_cannot_do_is_a_fault(opened: Opened, which: str, more: Any, fault: str) -> None:
-    """
-    A sampling option that the package lacks is a fault, not ignored; the worker keeps running.
-    """
+    """A sampling option that the package lacks is a fault, not ignored; the worker keeps running."""
     system = opened(which)
 
     wrong = system.answer(make_request("prose", drafting(which, 4), **more))
@@ -160,8 +150,8 @@ def test_what_a_package_cannot_do_is_a_fault(opened: Opened, which: str, more: A
 
 
 def test_plain_answers_are_read_at_two_widths(opened: Opened) -> None:
-    """
-    The target reads a plain answer one token at a time and several at once: its numerics are measured, not assumed.
+    """The target reads a plain answer one token at a time and several at once: its numerics are measured, not
+    assumed.
     """
     system = opened("zlab-dflash")
     request = make_request("prose", PLAIN, max_tokens=24)
@@ -175,9 +165,7 @@ def test_plain_answers_are_read_at_two_widths(opened: Opened) -> None:
 
 
 def test_a_block_of_one_is_a_fault(opened: Opened) -> None:
-    """
-    A block that drafts nothing would end dflash's answer after one token: it is a fault.
-    """
+    """A block that drafts nothing would end dflash's answer after one token: it is a fault."""
     answer = opened("zlab-dflash").answer(make_request("prose", drafting("zlab-dflash", 1)))
 
     assert answer.fault is not None
@@ -185,9 +173,7 @@ def test_a_block_of_one_is_a_fault(opened: Opened) -> None:
 
 
 def test_plain_decoding_of_redrafter_is_greedy(opened: Opened) -> None:
-    """
-    The package's plain loop is greedy, so a plain request with a temperature is a fault.
-    """
+    """The package's plain loop is greedy, so a plain request with a temperature is a fault."""
     answer = opened("redrafter").answer(make_request("prose", PLAIN, temperature=0.7))
 
     assert answer.fault is not None
@@ -204,9 +190,7 @@ def test_plain_decoding_of_redrafter_is_greedy(opened: Opened) -> None:
 def test_a_missing_package_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str, package: str, install: str
 ) -> None:
-    """
-    Without its package a backend is an input error that says how to install it; only a plan needs none.
-    """
+    """Without its package a backend is an input error that says how to install it; only a plan needs none."""
     (tmp_path / package).mkdir()
     (tmp_path / package / "__init__.py").write_text("")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -220,9 +204,7 @@ def test_a_missing_package_is_named(
 
 
 def test_what_an_adapter_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """
-    The knob of each package's draft length is there, one process serves both arms, and its rounds are seen.
-    """
+    """The knob of each package's draft length is there, one process serves both arms, and its rounds are seen."""
     monkeypatch.setenv("PYTHONPATH", str(STAND_INS))
     backend = SharedBackend(name, tmp_path).backend
 
@@ -233,9 +215,7 @@ def test_what_an_adapter_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_plain_decoding_gets_its_layers_back() -> None:
-    """
-    The layers that dflash wraps for drafting are restored before plain decoding.
-    """
+    """The layers that dflash wraps for drafting are restored before plain decoding."""
     package = import_module("tests.builders.stand_ins.dflash.model_mlx")
     beat = memoryview(bytearray(8)).cast("Q")
     worker = DflashWorker(package, str(MODELS["little-target"]), str(MODELS["little-draft"]), beat, [])
@@ -253,9 +233,7 @@ def test_plain_decoding_gets_its_layers_back() -> None:
 
 @pytest.mark.skipif(find_spec("dflash") is None, reason="dflash is not installed")
 def test_the_real_dflash(tmp_path: Path) -> None:
-    """
-    The real package with an untrained draft: the target's own tokens, and hardly a draft token accepted.
-    """
+    """The real package with an untrained draft: the target's own tokens, and hardly a draft token accepted."""
     package = import_module("dflash.model_mlx")
     mx, flatten = import_module("mlx.core"), import_module("mlx.utils").tree_flatten
     shape = {
@@ -294,9 +272,7 @@ def test_the_real_dflash(tmp_path: Path) -> None:
 
 
 def test_a_vicuna_chat() -> None:
-    """
-    A chat is written in the format of Vicuna 1.1.
-    """
+    """A chat is written in the format of Vicuna 1.1."""
     turns = [
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": " Hi"},
@@ -309,8 +285,8 @@ def test_a_vicuna_chat() -> None:
 
 
 def test_steps_unfold_into_tokens() -> None:
-    """
-    The first step holds the prefill's token too; a prompt alone is no step; nothing behind the stop token is kept.
+    """The first step holds the prefill's token too; a prompt alone is no step; nothing behind the stop token is
+    kept.
     """
     prompt = [7, 7]
     steps = [(1, prompt), (2, [7, 7, 10, 11, 12]), (3, [7, 7, 10, 11, 12, 13, 2, 14])]

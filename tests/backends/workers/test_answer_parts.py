@@ -34,9 +34,7 @@ def tokenizer() -> Any:
 
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_older_releases_give_the_same_parts(answer: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    mlx-lm 0.28 to 0.32.0 has no state machine that splits text; the markers separate an answer in the same way.
-    """
+    """mlx-lm 0.28 to 0.32.0 has no state machine that splits text; the markers separate an answer in the same way."""
     parts = import_module("gatekeeper.backends.workers.answer_parts")
     pieces = [Piece(letter, None) for letter in answer[:-1]] + [Piece(answer[-1], "length")]
 
@@ -49,9 +47,7 @@ def test_older_releases_give_the_same_parts(answer: str, tokenizer: Any, monkeyp
 
 
 def test_reasoning_that_the_prompt_began_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A template may end with the marker that begins the reasoning: the answer begins after the marker that ends it.
-    """
+    """A template may end with the marker that begins the reasoning: the answer begins after the marker that ends it."""
     parts = import_module("gatekeeper.backends.workers.answer_parts")
     monkeypatch.setattr(parts.generation, "TextStateMachine", object)
     thinking = SimpleNamespace(

@@ -13,9 +13,7 @@ pytestmark = [pytest.mark.mlx, pytest.mark.nightly]
 
 @pytest.mark.timeout(900)  # decodes thirty thousand tokens
 def test_sound_drafts_are_promoted_and_defects_found_on_another_kernel() -> None:
-    """
-    With 2 % of flips a token a sound draft is promoted in process, and each defect of the engine is found there.
-    """
+    """With 2 % of flips a token a sound draft is promoted in process, and each defect of the engine is found there."""
     results = measure(MIDDLE, Plan(sound=1, defective=1))
 
     assert results.ends[Cell(MIDDLE)][Shown.ROUNDS].promoted == 1

@@ -77,9 +77,7 @@ def arms() -> Arms:
     ],
 )
 def test_numpy_writes_the_tokens_of_the_worker(arms: Arms, kind: Kind | None, inner: bool) -> None:
-    """
-    The table's short cut is the worker's arithmetic: the same tokens, drafted or not, with noise and any defect.
-    """
+    """The table's short cut is the worker's arithmetic: the same tokens, drafted or not, with noise and any defect."""
     defect = None if kind is None else Defect(kind, 0.2, 2)
     noise = (Noise(0.0), Noise(0.2, 1)) if inner else (Noise(0.2, 1), Noise(0.0))
     target, step = OtherKernel(arms.target, *noise, defect), speculating_with(defect)
@@ -102,9 +100,7 @@ def test_numpy_writes_the_tokens_of_the_worker(arms: Arms, kind: Kind | None, in
 
 
 def test_rounds_read_again_give_the_same_tokens(arms: Arms) -> None:
-    """
-    Reading an answer again in its rounds shows each token as the choice of its pass, where the engine is sound.
-    """
+    """Reading an answer again in its rounds shows each token as the choice of its pass, where the engine is sound."""
     kernel = Kernel(Noise(0.5, 1))
     answers = speculating_answers(*arms.models, arms.prompts, kernel, DRAFT_TOKENS)
     passes = []

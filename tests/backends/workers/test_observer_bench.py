@@ -22,8 +22,7 @@ def pieces(tokens: int, pulled: list[str], name: str, odd_token: int | None = No
 
 
 def test_both_loops_take_turns_over_one_answer() -> None:
-    """
-    Each whole block is pulled by one loop, then by the other, from the same seed; the first token and the block with
+    """Each whole block is pulled by one loop, then by the other, from the same seed; the first token and the block with
     the end are left out.
     """
     pulled: list[str] = []
@@ -38,9 +37,7 @@ def test_both_loops_take_turns_over_one_answer() -> None:
 
 
 def test_different_answers_are_no_measurement() -> None:
-    """
-    A loop that gets other tokens ends the bench.
-    """
+    """A loop that gets other tokens ends the bench."""
     pulled: list[str] = []
     seeds: list[int] = []
     sides = ((pieces(30, pulled, "bare"), bare_loop), (pieces(30, pulled, "ours", odd_token=BLOCK), bare_loop))
@@ -50,9 +47,7 @@ def test_different_answers_are_no_measurement() -> None:
 
 
 def test_a_planted_cost_and_the_driving_are_found() -> None:
-    """
-    A loop that is 1 % slower, and driven for 1 % of the time, reads 0.99 * 0.99; one busy block does not move it.
-    """
+    """A loop that is 1 % slower, and driven for 1 % of the time, reads 0.99 * 0.99; one busy block does not move it."""
     blocks = [(1000, 1010)] * 20 + [(1000, 9000)]
 
     result = result_of("plain", [Start(blocks, driving=0.01), Start(blocks, driving=0.01)])

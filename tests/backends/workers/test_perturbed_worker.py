@@ -74,9 +74,7 @@ def plain(pair: Pair) -> Answers:
 @pytest.mark.nightly
 @pytest.mark.parametrize("scale", [0.0, 1.0])
 def test_an_engine_without_a_defect_writes_the_tokens_of_mlx_lm(pair: Pair, scale: float) -> None:
-    """
-    What the planted defects change is the defect alone: without one the engine is mlx-lm's, on any kernel.
-    """
+    """What the planted defects change is the defect alone: without one the engine is mlx-lm's, on any kernel."""
     target = OtherKernel(pair.target, Noise(scale, 1), SILENT)
 
     assert pair.answers(target, speculative_generate_step) == pair.answers(target, speculating_with(None))
@@ -84,9 +82,7 @@ def test_an_engine_without_a_defect_writes_the_tokens_of_mlx_lm(pair: Pair, scal
 
 @pytest.mark.nightly
 def test_passes_of_one_token_have_no_noise(pair: Pair, plain: Answers) -> None:
-    """
-    Plain decoding is the reference: noise changes answers of a draft, and no plain answer.
-    """
+    """Plain decoding is the reference: noise changes answers of a draft, and no plain answer."""
     target = OtherKernel(pair.target, Noise(1.0, 1), SILENT)
 
     assert plain == pair.plain(target)
@@ -94,9 +90,7 @@ def test_passes_of_one_token_have_no_noise(pair: Pair, plain: Answers) -> None:
 
 
 def test_the_same_passes_give_the_same_bits(pair: Pair) -> None:
-    """
-    Another kernel is a function: its noise comes again with the same pass, and is another in a wider one.
-    """
+    """Another kernel is a function: its noise comes again with the same pass, and is another in a wider one."""
     target = OtherKernel(pair.target, Noise(0.5, 2), SILENT)
     tokens = mx.array(pair.prompts[0])[None]
 
@@ -107,9 +101,7 @@ def test_the_same_passes_give_the_same_bits(pair: Pair) -> None:
 
 
 def test_noise_behind_a_layer_enters_the_cache(plain: Answers) -> None:
-    """
-    Noise inside the network changes what is read later, although passes of one token have none.
-    """
+    """Noise inside the network changes what is read later, although passes of one token have none."""
     pair = Pair()  # its own target: a layer is replaced
     target = OtherKernel(pair.target, SILENT, Noise(1.0, 3))
 
@@ -124,9 +116,7 @@ def test_noise_behind_a_layer_enters_the_cache(plain: Answers) -> None:
     ],
 )
 def test_each_defect_changes_answers(pair: Pair, plain: Answers, kind: Kind) -> None:
-    """
-    A planted defect that changes no answer would prove nothing. A shortcut at temperature 0 is none.
-    """
+    """A planted defect that changes no answer would prove nothing. A shortcut at temperature 0 is none."""
     defect = Defect(kind, 0.8, 1)
     target = OtherKernel(pair.target, SILENT, SILENT, defect)
 
@@ -135,9 +125,7 @@ def test_each_defect_changes_answers(pair: Pair, plain: Answers, kind: Kind) -> 
 
 
 def test_a_grammar_changes_plain_answers_and_is_ignored_by_the_draft(pair: Pair, plain: Answers) -> None:
-    """
-    Plain decoding obeys the grammar, and an engine with the defect writes what it would write without one.
-    """
+    """Plain decoding obeys the grammar, and an engine with the defect writes what it would write without one."""
     defect = Defect(Kind.GRAMMAR, 0.05, 1)
     target = OtherKernel(pair.target, SILENT, SILENT, defect)
 

@@ -22,8 +22,7 @@ from tests.backends.conftest import MODELS, canary
     chance=st.floats(0, 1),
 )
 def test_flags_tell_the_rounds(seed: int, draft_tokens: int, max_tokens: int, ends_at: int, chance: float) -> None:
-    """
-    From the flags alone come the rounds, proposals, acceptances and positions of the decoding that made them,
+    """From the flags alone come the rounds, proposals, acceptances and positions of the decoding that made them,
     wherever the limit or the end of the answer cuts it.
     """
     draw = random.Random(seed)
@@ -53,9 +52,7 @@ def test_flags_tell_the_rounds(seed: int, draft_tokens: int, max_tokens: int, en
 
 
 def test_missing_counters_are_noticed() -> None:
-    """
-    Rounds written without a counter are refused, not read as zero.
-    """
+    """Rounds written without a counter are refused, not read as zero."""
     with pytest.raises(KeyError, match="accepted"):
         rounds_from({"rounds": 1, "drafted": 4})
 
@@ -79,9 +76,7 @@ class Counting:
 @pytest.mark.nightly
 @pytest.mark.mlx
 def test_drafted_is_what_the_draft_computed() -> None:
-    """
-    The proposals counted from the flags are exactly the forward passes the real draft made.
-    """
+    """The proposals counted from the flags are exactly the forward passes the real draft made."""
     mlx_lm = pytest.importorskip("mlx_lm")
     generation = importlib.import_module("mlx_lm.generate")
     target, tokenizer = mlx_lm.load(str(MODELS["little-target"]))[:2]
@@ -110,9 +105,7 @@ def test_drafted_is_what_the_draft_computed() -> None:
 
 
 def test_more_drafted_tokens_in_a_row_than_a_round_proposes_are_counted() -> None:
-    """
-    An engine that drops a round's last token is a result: its flags are counted, and nothing fails.
-    """
+    """An engine that drops a round's last token is a result: its flags are counted, and nothing fails."""
     assert (2, 6, 5) == _counts(count_rounds([True] * 6 + [False], draft_tokens=3, max_tokens=9))
 
 

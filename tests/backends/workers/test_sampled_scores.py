@@ -36,8 +36,8 @@ def rows_of(logits: list[float], temperature: float, filters: tuple[Any, ...]) -
 def test_ratios_have_mean_one_where_logits_tie(
     logits: list[float], filters: tuple[Any, ...], temperature: float
 ) -> None:
-    """
-    However many tokens tie for the best, and whatever is filtered, the evidence has mean 1 under the target itself.
+    """However many tokens tie for the best, and whatever is filtered, the evidence has mean 1 under the target
+    itself.
     """
     drawable = [row for row in rows_of(logits, temperature, filters) if row[0] is not None]
     rows = [[float(value) for value in row if value is not None] for row in drawable]
@@ -51,9 +51,7 @@ def test_ratios_have_mean_one_where_logits_tie(
 
 
 def test_a_filtered_token_has_no_chance() -> None:
-    """
-    A token that the filter takes out has none as its log-probability: it cannot have been drawn.
-    """
+    """A token that the filter takes out has none as its log-probability: it cannot have been drawn."""
     rows = rows_of([-0.5, -1.0, -3.0, -4.0, -5.0], 0.7, (None, None, 2))
 
     assert [row[0] is None for row in rows] == [False, False, True, True, True]

@@ -15,9 +15,7 @@ pytestmark = pytest.mark.mlx
 def test_memory_is_wired_once_where_there_is_metal(
     monkeypatch: pytest.MonkeyPatch, metal: bool, limits: list[int]
 ) -> None:
-    """
-    Up to Metal's recommended working set, as mlx_lm.server does; nothing elsewhere.
-    """
+    """Up to Metal's recommended working set, as mlx_lm.server does; nothing elsewhere."""
     wired: list[int] = []
     monkeypatch.setattr(mx.metal, "is_available", lambda: metal)
     monkeypatch.setattr(mx, "device_info", lambda: {"max_recommended_working_set_size": 17_000_000_000})

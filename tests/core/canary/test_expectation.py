@@ -23,16 +23,12 @@ def call(name: str = "get_weather", **arguments: Any) -> dict[str, Any]:
 
 
 def test_nothing_expected_is_not_graded() -> None:
-    """
-    A canary without `expect` is there for its speed.
-    """
+    """A canary without `expect` is there for its speed."""
     assert canary().grade(answer(text="anything")) is None
 
 
 def test_a_faulty_answer_is_wrong() -> None:
-    """
-    The right text of an answer that failed is wrong.
-    """
+    """The right text of an answer that failed is wrong."""
     assert not right({"equals": "yes"}, "yes", fault="cut off")
 
 
@@ -48,9 +44,7 @@ def test_a_faulty_answer_is_wrong() -> None:
     ],
 )
 def test_equals(text: str, expected: bool) -> None:
-    """
-    `equals` is the whole answer but for outer white space.
-    """
+    """`equals` is the whole answer but for outer white space."""
     assert expected == right({"equals": "Blue"}, text)
 
 
@@ -58,16 +52,12 @@ def test_equals(text: str, expected: bool) -> None:
     ("text", "expected"), [("1. red", True), ("So:\n1. red", False), ("Answer: ONE", False), ("", False)]
 )
 def test_regex(text: str, expected: bool) -> None:
-    """
-    `regex` is searched for, and anchors mean what they say.
-    """
+    """`regex` is searched for, and anchors mean what they say."""
     assert expected == right({"regex": "^1\\."}, text)
 
 
 def test_a_pattern_minds_case() -> None:
-    """
-    Another case is another text.
-    """
+    """Another case is another text."""
     assert right({"regex": "oslo"}, "in oslo")
     assert not right({"regex": "oslo"}, "in Oslo")
 
@@ -94,17 +84,13 @@ SCHEMA = {"json_schema": {"type": "object", "required": ["id"], "properties": {"
     ],
 )
 def test_json_schema(text: str, expected: bool) -> None:
-    """
-    The whole answer is one valid JSON document; one inside a fence or other text is wrong.
-    """
+    """The whole answer is one valid JSON document; one inside a fence or other text is wrong."""
     assert expected == right(SCHEMA, text)
 
 
 @pytest.mark.parametrize("text", ["[" * 50_000, '{"a":' * 50_000, "```json\n" + "[" * 50_000 + "```"])
 def test_bottomless_json_is_wrong_not_a_crash(text: str) -> None:
-    """
-    A model stuck on an opening bracket fails its canary; it does not bring down the judge.
-    """
+    """A model stuck on an opening bracket fails its canary; it does not bring down the judge."""
     assert not right(SCHEMA, text)
 
 
@@ -143,9 +129,7 @@ WEATHER: dict[str, Any] = {
     ],
 )
 def test_tool_call(calls: tuple[dict[str, Any], ...], expected: bool) -> None:
-    """
-    One exact call: lists are choices, "" among them makes the argument optional, and nothing else may be passed.
-    """
+    """One exact call: lists are choices, "" among them makes the argument optional, and nothing else may be passed."""
     assert expected == right(WEATHER, calls=calls)
 
 
@@ -153,25 +137,19 @@ def test_tool_call(calls: tuple[dict[str, Any], ...], expected: bool) -> None:
     ("expected_value", "given_value"), [(1, True), (True, 1), (0, False), ([[1]], [True]), ({"a": True}, {"a": 1})]
 )
 def test_true_is_not_one(expected_value: Any, given_value: Any) -> None:
-    """
-    Python says True == 1; a tool does not, at any depth.
-    """
+    """Python says True == 1; a tool does not, at any depth."""
     expect = {"tool_call": {"name": "f", "arguments": {"x": expected_value}}}
 
     assert not right(expect, calls=(call("f", x=given_value),))
 
 
 def test_a_number_is_its_value() -> None:
-    """
-    JSON has one kind of number: 3.0 is 3.
-    """
+    """JSON has one kind of number: 3.0 is 3."""
     assert right({"tool_call": {"name": "f", "arguments": {"x": 3}}}, calls=(call("f", x=3.0),))
 
 
 def test_a_list_valued_argument_is_written_as_a_choice_of_lists() -> None:
-    """
-    Since a list means a choice, a list that is meant stands inside another.
-    """
+    """Since a list means a choice, a list that is meant stands inside another."""
     expect = {"tool_call": {"name": "f", "arguments": {"x": [["a", "b"]]}}}
 
     assert right(expect, calls=(call("f", x=["a", "b"]),))
@@ -188,24 +166,18 @@ PARALLEL: dict[str, Any] = {
 
 @given(st.permutations([call("f", x=1), call("f", x=2)]))
 def test_parallel_calls_come_in_any_order(calls: list[dict[str, Any]]) -> None:
-    """
-    Each expected call is used once, and a choice that fits two is not wasted on the wrong one.
-    """
+    """Each expected call is used once, and a choice that fits two is not wasted on the wrong one."""
     assert right(PARALLEL, calls=tuple(calls))
 
 
 def test_parallel_calls_are_counted() -> None:
-    """
-    One call cannot stand for two, and two equal ones do not cover a call that none of them is.
-    """
+    """One call cannot stand for two, and two equal ones do not cover a call that none of them is."""
     assert not right(PARALLEL, calls=(call("f", x=1),))
     assert not right(PARALLEL, calls=(call("f", x=2), call("f", x=2)))
 
 
 def test_no_call_expected() -> None:
-    """
-    An empty `tool_calls` wants an answer that calls nothing.
-    """
+    """An empty `tool_calls` wants an answer that calls nothing."""
     assert right({"tool_calls": []})
     assert not right({"tool_calls": []}, calls=(call(),))
 
@@ -224,16 +196,12 @@ def test_no_call_expected() -> None:
     ],
 )
 def test_garbled_calls_are_wrong_not_a_crash(garbled: dict[str, Any]) -> None:
-    """
-    Whatever a subject sends as a call is graded, never an error of ours.
-    """
+    """Whatever a subject sends as a call is graded, never an error of ours."""
     assert not right(WEATHER, calls=(garbled,))
 
 
 def test_no_arguments_may_be_written_as_nothing() -> None:
-    """
-    Some servers write the arguments of a call without any as an empty string.
-    """
+    """Some servers write the arguments of a call without any as an empty string."""
     expect = {"tool_call": {"name": "ping"}}
 
     assert right(expect, calls=({"function": {"name": "ping", "arguments": ""}},))
@@ -248,9 +216,7 @@ JSON_VALUES = st.recursive(
 
 @given(JSON_VALUES)
 def test_every_value_equals_itself(value: Any) -> None:
-    """
-    A call with exactly the expected value passes, whatever the value; a list is a choice and stands in a list.
-    """
+    """A call with exactly the expected value passes, whatever the value; a list is a choice and stands in a list."""
     prompt = Canary.model_validate(
         {
             "id": "c",
@@ -275,16 +241,12 @@ def test_every_value_equals_itself(value: Any) -> None:
     ],
 )
 def test_an_answer_made_to_break_the_grader_is_wrong(expect: dict[str, Any], text: str) -> None:
-    """
-    An answer that no parser can take, or that a pattern would search for ever, is a wrong answer.
-    """
+    """An answer that no parser can take, or that a pattern would search for ever, is a wrong answer."""
     assert not right(expect, text)
 
 
 def test_thirty_calls_are_matched_at_once() -> None:
-    """
-    Calls may come in any order; a wrong one among thirty does not cost trying every order.
-    """
+    """Calls may come in any order; a wrong one among thirty does not cost trying every order."""
     expected = [{"name": "f", "arguments": {"a": ["x", number]}} for number in range(30)]
     wrong = [call("f", a="x") for _ in range(29)]
 

@@ -17,8 +17,8 @@ def some(name: str, count: int) -> tuple[Canary, ...]:
 @pytest.mark.parametrize("tokens", [1000, 4000, 16_000, 20_000])
 @pytest.mark.parametrize("name", ["prose", "tools"])
 def test_a_prompt_is_as_long_as_asked(name: str, tokens: int) -> None:
-    """
-    Messages and tools together have about that many tokens; question, tools and expectation are those of the file.
+    """Messages and tools together have about that many tokens; question, tools and expectation are those of the
+    file.
     """
     for short, long in zip(some(name, 4), with_context(some(name, 4), tokens), strict=True):
         size = sum(len(message["content"]) for message in long.messages) + len(str(long.tools or ""))
@@ -28,27 +28,21 @@ def test_a_prompt_is_as_long_as_asked(name: str, tokens: int) -> None:
 
 
 def test_the_text_is_the_same_on_every_machine() -> None:
-    """
-    It is drawn from a hash, so its digest never changes: a stored run's prompts can be made again.
-    """
+    """It is drawn from a hash, so its digest never changes: a stored run's prompts can be made again."""
     content = with_context(some("prose", 1), 1000)[0].messages[-1]["content"]
 
     assert "37aaebd884927886" == hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def test_no_two_prompts_share_a_beginning() -> None:
-    """
-    A prompt cache finds nothing to reuse after the first line, which all have.
-    """
+    """A prompt cache finds nothing to reuse after the first line, which all have."""
     texts = sorted(prompt.messages[-1]["content"][:120] for prompt in with_context(some("prose", 8), 4000))
 
     assert all(text != following for text, following in pairwise(texts))
 
 
 def test_a_prompt_that_is_long_enough_stays() -> None:
-    """
-    Without a context, or where the prompt is longer already, nothing changes.
-    """
+    """Without a context, or where the prompt is longer already, nothing changes."""
     long = some("long", 2)
 
     assert long == with_context(long, None) == with_context(long, 500)

@@ -44,9 +44,7 @@ SCHEMAS = st.recursive(
 
 @given(SCHEMAS, TYPES, JSON)
 def test_a_document_is_valid_exactly_where_jsonschema_says_so(schema: dict[str, Any], kind: str, document: Any) -> None:
-    """
-    Our keywords for patterns, keys and references mean what those of jsonschema mean.
-    """
+    """Our keywords for patterns, keys and references mean what those of jsonschema mean."""
     document_schema = {"$defs": {"one": {"type": kind}}, **schema}
 
     assert jsonschema.Draft202012Validator(document_schema).is_valid(document) == json_schema.accepts(
@@ -58,9 +56,7 @@ def test_a_document_is_valid_exactly_where_jsonschema_says_so(schema: dict[str, 
     "pattern", [{"pattern": "^(a+)+$"}, {"items": {"pattern": "^(a|aa)+$"}}, {"patternProperties": {"^(a+)+$": False}}]
 )
 def test_a_pattern_in_a_schema_takes_no_time(pattern: dict[str, Any]) -> None:
-    """
-    Patterns that take `re` for ever are searched at once, on texts and on keys.
-    """
+    """Patterns that take `re` for ever are searched at once, on texts and on keys."""
     text = "a" * 5000 + "b"
     document = text if "pattern" in pattern else [text] if "items" in pattern else {text: 1}
 
@@ -68,9 +64,7 @@ def test_a_pattern_in_a_schema_takes_no_time(pattern: dict[str, Any]) -> None:
 
 
 def test_references_that_multiply_are_given_up() -> None:
-    """
-    Forty schemas that each refer twice to the next are not followed 2^40 times: such an answer is not valid.
-    """
+    """Forty schemas that each refer twice to the next are not followed 2^40 times: such an answer is not valid."""
     defs = {f"s{number}": {"allOf": [{"$ref": f"#/$defs/s{number + 1}"}] * 2} for number in range(40)}
     schema = {"$ref": "#/$defs/s0", "$defs": {**defs, "s40": {"type": "string"}}}
 
@@ -78,9 +72,7 @@ def test_references_that_multiply_are_given_up() -> None:
 
 
 def test_a_schema_of_itself_is_followed_as_deep_as_the_answer() -> None:
-    """
-    A schema may refer to itself; one that does so without end accepts nothing, and ends.
-    """
+    """A schema may refer to itself; one that does so without end accepts nothing, and ends."""
     tree = {"properties": {"next": {"$ref": "#"}}, "required": ["name"]}
 
     assert json_schema.accepts(tree, json.loads('{"name": 1, "next": {"name": 2}}'))

@@ -51,9 +51,7 @@ PATTERNS = st.tuples(
 
 @given(PATTERNS, st.text("aab\n cAB_1é", max_size=9))
 def test_a_match_is_found_exactly_where_re_finds_one(pattern: str, text: str) -> None:
-    """
-    Whatever the pattern and the text, the answer is that of `re.search`.
-    """
+    """Whatever the pattern and the text, the answer is that of `re.search`."""
     try:
         reference = re.compile(pattern)
     except re.error:
@@ -81,9 +79,7 @@ TEXTS = [
 
 
 def test_shipped_patterns_grade_as_re_does() -> None:
-    """
-    Every pattern of a shipped canary finds the same as `re`.
-    """
+    """Every pattern of a shipped canary finds the same as `re`."""
     patterns = shipped()
 
     wrong = [
@@ -112,16 +108,12 @@ def test_shipped_patterns_grade_as_re_does() -> None:
     ],
 )
 def test_no_pattern_takes_long(pattern: str, text: str) -> None:
-    """
-    Patterns that take `re` minutes or for ever are answered; here there is no match.
-    """
+    """Patterns that take `re` minutes or for ever are answered; here there is no match."""
     assert not compile_pattern(pattern)(text)
 
 
 def test_a_search_that_costs_too_much_ends() -> None:
-    """
-    A million steps over a hundred thousand characters are given up, the same on every machine.
-    """
+    """A million steps over a hundred thousand characters are given up, the same on every machine."""
     with pytest.raises(ParseError, match="costs too much"):
         compile_pattern("(ab?){1000000}$")("a" * 50_000)
 
@@ -141,9 +133,7 @@ def test_a_search_that_costs_too_much_ends() -> None:
     ],
 )
 def test_a_pattern_without_a_bound_is_refused(pattern: str, why: str) -> None:
-    """
-    What cannot be searched in bounded time is ParseError when it is read.
-    """
+    """What cannot be searched in bounded time is ParseError when it is read."""
     with pytest.raises(ParseError, match=why):
         compile_pattern(pattern)
 
@@ -160,9 +150,7 @@ def test_a_pattern_without_a_bound_is_refused(pattern: str, why: str) -> None:
     ],
 )
 def test_a_reference_to_few_words_is_written_out(pattern: str) -> None:
-    """
-    A back-reference to a group of a few words finds what it does in `re`.
-    """
+    """A back-reference to a group of a few words finds what it does in `re`."""
     texts = [
         "aabbcc",
         "aabbc",
@@ -182,8 +170,6 @@ def test_a_reference_to_few_words_is_written_out(pattern: str) -> None:
 
 
 def test_references_that_multiply_are_refused() -> None:
-    """
-    Groups of a few words multiply; a pattern that would grow without bound is refused.
-    """
+    """Groups of a few words multiply; a pattern that would grow without bound is refused."""
     with pytest.raises(ParseError, match="back-reference"):
         compile_pattern("([a-z])" * 9 + "".join(rf"\{number}" for number in range(1, 10)))

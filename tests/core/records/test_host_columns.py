@@ -48,9 +48,7 @@ def read(path: Path, lines: Sequence[bytes]) -> tuple[list[HostSample], str | No
 
 @given(st.lists(SAMPLE, max_size=6))
 def test_samples_are_those_that_were_appended(samples: list[HostSample]) -> None:
-    """
-    Every value, text, status, age and moment comes back, by sample and by slice.
-    """
+    """Every value, text, status, age and moment comes back, by sample and by slice."""
     columns = HostColumns.of(samples)
 
     assert samples == list(columns)
@@ -61,8 +59,8 @@ def test_samples_are_those_that_were_appended(samples: list[HostSample]) -> None
 def test_samples_that_were_recorded_are_read_again(
     tmp_path_factory: pytest.TempPathFactory, sample: HostSample, later_readings: list[tuple[int, float | None, float]]
 ) -> None:
-    """
-    Whatever their numbers, and where a value comes and goes; in full lines as earlier versions wrote, and in short.
+    """Whatever their numbers, and where a value comes and goes; in full lines as earlier versions wrote, and in
+    short.
     """
     samples = [sample]
     for at_ns, value, age in later_readings:
@@ -86,9 +84,7 @@ def recorded(path: Path, samples: Sequence[HostSample]) -> tuple[list[HostSample
 
 
 def test_a_minute_has_one_full_line(tmp_path: Path) -> None:
-    """
-    Damage to it costs that minute, and what goes on in a file begins with a full line.
-    """
+    """Damage to it costs that minute, and what goes on in a file begins with a full line."""
     path = tmp_path / "host.jsonl"
     samples = [replace(sample_at(0), at_ns=number) for number in range(150)]
     recorded(path, samples[:130])
@@ -133,9 +129,7 @@ def sample_at(number: int, value: float | None = 5e9) -> HostSample:
     ],
 )
 def test_a_damaged_line_is_damage_after_any_number_of_whole_ones(tmp_path: Path, before: bytes, after: bytes) -> None:
-    """
-    What JSON or the type of a field forbids is damage, also after lines of the same layout.
-    """
+    """What JSON or the type of a field forbids is damage, also after lines of the same layout."""
     lines = [line_of(sample_at(number, 5e9 + number - 1)) for number in range(4)]
     assert before in lines[2]
     lines[2] = lines[2].replace(before, after)
@@ -147,9 +141,7 @@ def test_a_damaged_line_is_damage_after_any_number_of_whole_ones(tmp_path: Path,
 
 
 def test_a_line_in_another_order_is_read_as_it_is(tmp_path: Path) -> None:
-    """
-    A value that turns from a number into nothing counts as that.
-    """
+    """A value that turns from a number into nothing counts as that."""
     samples = [sample_at(0), sample_at(1, None), sample_at(2)]
     document = json.loads(line_of(sample_at(3)))
     reordered = json.dumps(dict(reversed(document.items()))).encode() + b"\n"
@@ -180,9 +172,7 @@ def test_a_line_in_another_order_is_read_as_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_short_line_is_damage(tmp_path: Path, before: bytes, after: bytes) -> None:
-    """
-    One that refers to no line before it, has another count of numbers, or a field of another type.
-    """
+    """One that refers to no line before it, has another count of numbers, or a field of another type."""
     path = tmp_path / "host.jsonl"
     samples = [sample_at(number, 5e9 + number - 1) for number in range(1, 4)]
     recorded(path, samples)
@@ -196,9 +186,7 @@ def test_a_damaged_short_line_is_damage(tmp_path: Path, before: bytes, after: by
 
 
 def test_large_numbers_are_read_though_their_sum_is_not_finite() -> None:
-    """
-    Each number counts for itself: two of 1e308 are a sample, one that is infinite is none.
-    """
+    """Each number counts for itself: two of 1e308 are a sample, one that is infinite is none."""
     columns = HostColumns()
     values = {name: Reading(1e308, "B", "made", "ok") for name in ("memory_headroom", "swap_used")}
     layout = columns.append(HostSample("2026-01-01T00:00:00Z", 0, values))

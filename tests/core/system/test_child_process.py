@@ -37,8 +37,8 @@ def runs(pid: int) -> bool:
     ],
 )
 def test_a_process_ends_with_its_group(code: str, grace: float, status: int) -> None:
-    """
-    SIGTERM where there is a grace, SIGKILL where there is none, and nothing of the group is left, also when its leader
+    """SIGTERM where there is a grace, SIGKILL where there is none, and nothing of the group is left, also when its
+    leader
     has exited by itself; a second call changes nothing.
     """
     process, child = started(code)
@@ -52,9 +52,7 @@ def test_a_process_ends_with_its_group(code: str, grace: float, status: int) -> 
 
 
 def test_a_stopped_process_ends_politely() -> None:
-    """
-    A stopped process takes its SIGTERM, because it is continued first.
-    """
+    """A stopped process takes its SIGTERM, because it is continued first."""
     process, _ = started("signal.pause()")
     process.send_signal(signal.SIGSTOP)
 
@@ -63,7 +61,5 @@ def test_a_stopped_process_ends_politely() -> None:
 
 @pytest.mark.parametrize(("status", "words"), [(-9, "signal 9"), (137, "signal 9"), (3, "exit code 3")])
 def test_endings_are_named(status: int, words: str) -> None:
-    """
-    An exit status is written as a person would say it, whether a signal came directly or through a parent.
-    """
+    """An exit status is written as a person would say it, whether a signal came directly or through a parent."""
     assert words == exit_reason(status)

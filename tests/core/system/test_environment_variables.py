@@ -32,9 +32,7 @@ def read_by(path: Path) -> Iterator[str]:
 
 
 def test_every_variable_is_declared_once() -> None:
-    """
-    No module writes out the name of a variable but the one that declares them.
-    """
+    """No module writes out the name of a variable but the one that declares them."""
     modules = [path for path in PACKAGE.rglob("*.py") if path.name != "environment_variables.py"]
     written = {path: set(read_by(path)) - EVERYWHERE for path in modules}
 

@@ -15,8 +15,8 @@ from tests.builders.disk import largest_file
 
 @pytest.mark.parametrize("sync", [False, True])
 def test_a_file_is_replaced_whole(tmp_path: Path, sync: bool) -> None:
-    """
-    Who has the old file open reads the old content to its end; the new one has the name, and nothing else is left.
+    """Who has the old file open reads the old content to its end; the new one has the name, and nothing else is
+    left.
     """
     path = tmp_path / "verdict.json"
     write_atomically(path, "old")
@@ -29,9 +29,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path, sync: bool) -> None:
 
 
 def test_a_device_stays_a_device(tmp_path: Path) -> None:
-    """
-    `-o /dev/null`, by root too, and by a link such as /dev/stdout: refused, and not replaced by a file.
-    """
+    """`-o /dev/null`, by root too, and by a link such as /dev/stdout: refused, and not replaced by a file."""
     null = tmp_path / "null"
     try:
         os.mknod(null, stat.S_IFCHR | 0o666, Path(os.devnull).stat().st_rdev)
@@ -50,9 +48,7 @@ def test_a_device_stays_a_device(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_keeps_its_old_content(tmp_path: Path) -> None:
-    """
-    The error is the system's, the old file stays, and the part of the new one does not fill the disk.
-    """
+    """The error is the system's, the old file stays, and the part of the new one does not fill the disk."""
     path = tmp_path / "file"
     path.write_text("old")
 
@@ -64,8 +60,8 @@ def test_a_file_that_cannot_be_written_keeps_its_old_content(tmp_path: Path) -> 
 
 
 def test_a_lock_names_its_holder(tmp_path: Path) -> None:
-    """
-    A second process is refused with what the first one wrote, and may lock the file when that one has released it.
+    """A second process is refused with what the first one wrote, and may lock the file when that one has released
+    it.
     """
     first, second = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
     first.acquire("first")
@@ -81,9 +77,7 @@ def test_a_lock_names_its_holder(tmp_path: Path) -> None:
 
 
 def test_a_holder_that_was_killed_leaves_its_name(tmp_path: Path) -> None:
-    """
-    Its text stands in the file and its lock is gone: who locks the file next is told.
-    """
+    """Its text stands in the file and its lock is gone: who locks the file next is told."""
     (tmp_path / "lock").write_text("dead")
     lock = FileLock(tmp_path / "lock", remove=True)
 
@@ -96,9 +90,7 @@ def test_a_holder_that_was_killed_leaves_its_name(tmp_path: Path) -> None:
 
 
 def test_a_holder_without_a_name_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Another process looks at the lock for a moment: that is no holder.
-    """
+    """Another process looks at the lock for a moment: that is no holder."""
     lock, looks = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
     looks.acquire("")
     monkeypatch.setattr("time.sleep", lambda _: looks.release())
@@ -108,9 +100,7 @@ def test_a_holder_without_a_name_is_waited_for(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A second process finds the digest in the cache; the file is not read again.
-    """
+    """A second process finds the digest in the cache; the file is not read again."""
     (tmp_path / "big").write_text("weights")
     digest = HashCache(tmp_path / "hashes.json").sha256(tmp_path / "big")
 
@@ -123,9 +113,7 @@ def test_a_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_changed_file_is_hashed_again(tmp_path: Path) -> None:
-    """
-    Another size, another time of change or another file under the name: the cached digest is not believed.
-    """
+    """Another size, another time of change or another file under the name: the cached digest is not believed."""
     path, cache = tmp_path / "big", HashCache(tmp_path / "hashes.json")
     digests = []
     for content in ("aaaa", "aaaaa", "bbbbb"):
@@ -138,9 +126,7 @@ def test_a_changed_file_is_hashed_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "nonsense", "[]", '{"PATH": [1, 2, 3]}', '{"PATH": 7}'])
 def test_a_broken_cache_costs_time_only(tmp_path: Path, content: str) -> None:
-    """
-    Whatever the cache file holds, the digest is right.
-    """
+    """Whatever the cache file holds, the digest is right."""
     path = tmp_path / "big"
     path.write_text("weights")
     status = path.stat()
@@ -152,9 +138,7 @@ def test_a_broken_cache_costs_time_only(tmp_path: Path, content: str) -> None:
 
 
 def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
-    """
-    A cache below a regular file is given up silently.
-    """
+    """A cache below a regular file is given up silently."""
     (tmp_path / "file").write_text("weights")
 
     assert sha256("weights") == HashCache(tmp_path / "file" / "hashes.json").sha256(tmp_path / "file")
@@ -180,9 +164,7 @@ def _folder(path: Path) -> None:
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_APPEND, os.O_RDWR | os.O_CREAT])
 @pytest.mark.parametrize("kind", [_pipe, _link, _device, _folder])
 def test_only_a_regular_file_is_opened(tmp_path: Path, kind: Callable[[Path], None], flags: int) -> None:
-    """
-    A pipe, a link, a device and a folder are refused at once, for reading and for writing, with what and where.
-    """
+    """A pipe, a link, a device and a folder are refused at once, for reading and for writing, with what and where."""
     kind(tmp_path / "host.jsonl")
 
     with pytest.raises(OSError, match=r"host\.jsonl"):
@@ -192,9 +174,7 @@ def test_only_a_regular_file_is_opened(tmp_path: Path, kind: Callable[[Path], No
 
 
 def test_a_folder_below_the_run_is_no_way_out(tmp_path: Path) -> None:
-    """
-    The run directory itself may be reached by a link, which its user made; a folder inside it may not be one.
-    """
+    """The run directory itself may be reached by a link, which its user made; a folder inside it may not be one."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "disk" / "run").mkdir(parents=True)
     (tmp_path / "run").symlink_to(tmp_path / "disk" / "run")
@@ -210,9 +190,7 @@ def test_a_folder_below_the_run_is_no_way_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["verdict.json", ".verdict.json.PID"])
 def test_an_atomic_write_replaces_a_link(tmp_path: Path, where: str) -> None:
-    """
-    A link under the file's name, or under the name that is written first, is replaced; what it points to is not.
-    """
+    """A link under the file's name, or under the name that is written first, is replaced; what it points to is not."""
     (tmp_path / "other").write_text("mine")
     (tmp_path / where.replace("PID", str(os.getpid()))).symlink_to("other")
 
@@ -223,9 +201,7 @@ def test_an_atomic_write_replaces_a_link(tmp_path: Path, where: str) -> None:
 
 
 def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    """
-    A lock writes its holder into its file: a link there must not lead that text into another file.
-    """
+    """A lock writes its holder into its file: a link there must not lead that text into another file."""
     (tmp_path / "thesis").write_text("mine")
     (tmp_path / "lock").symlink_to("thesis")
 

@@ -44,9 +44,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_everything_the_slo_names_is_read(folder: Path) -> None:
-    """
-    Texts are kept for the run directory, digests for the manifest, and `first` takes the first canaries.
-    """
+    """Texts are kept for the run directory, digests for the manifest, and `first` takes the first canaries."""
     slo_inputs = inputs.read(folder / "made.toml")
 
     assert ["c-0", "c-1"] == [tool.id for tool in slo_inputs.canaries["tools"]]
@@ -58,9 +56,7 @@ def test_everything_the_slo_names_is_read(folder: Path) -> None:
 
 
 def test_penalties_of_the_slo_are_those_of_each_canary_that_sets_none(folder: Path) -> None:
-    """
-    What [sampling] penalizes is sent with every canary, and certified with it; a canary's own penalty stays.
-    """
+    """What [sampling] penalizes is sent with every canary, and certified with it; a canary's own penalty stays."""
     written = (folder / "tools.jsonl").read_text().replace('"id": "c-1"', '"id": "c-1", "presence_penalty": 0.1')
     (folder / "tools.jsonl").write_text(written)
     path = edited(folder, "[[workload]]", "[sampling]\npresence_penalty = 0.5\nrepetition_penalty = 1.05\n[[workload]]")
@@ -140,9 +136,7 @@ WRONG: dict[str, tuple[Callable[[Path], Path], str, str]] = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_wrong_is_said(folder: Path, wrong: str) -> None:
-    """
-    Code 2, with the file, the place in it and the nearest name.
-    """
+    """Code 2, with the file, the place in it and the nearest name."""
     change, says, hint = WRONG[wrong]
 
     with pytest.raises(InputError) as refused:
@@ -154,9 +148,7 @@ def test_what_is_wrong_is_said(folder: Path, wrong: str) -> None:
 
 @pytest.mark.parametrize("place", ["tools.jsonl", "canaries/tools.jsonl", "../canaries/tools.jsonl"])
 def test_a_set_is_found_by_its_name(folder: Path, place: str) -> None:
-    """
-    A name stands for the project's own file, in the SLO's folder or in `canaries/` below or beside it.
-    """
+    """A name stands for the project's own file, in the SLO's folder or in `canaries/` below or beside it."""
     (folder / place).parent.mkdir(exist_ok=True)
     text = (folder / "tools.jsonl").read_text()
     (folder / "tools.jsonl").rename(folder / place)
@@ -171,9 +163,7 @@ def test_a_set_is_found_by_its_name(folder: Path, place: str) -> None:
 
 @pytest.mark.parametrize("name", ["tools", "little/tools"])
 def test_a_shipped_set_is_found_by_its_name(folder: Path, name: str) -> None:
-    """
-    Where the project has no such file the name stands for the shipped set, whose digest is recorded.
-    """
+    """Where the project has no such file the name stands for the shipped set, whose digest is recorded."""
     (folder / "tools.jsonl").unlink()
 
     slo_inputs = inputs.read(edited(folder, '"tools.jsonl"', f'"{name}"'))
@@ -183,9 +173,7 @@ def test_a_shipped_set_is_found_by_its_name(folder: Path, name: str) -> None:
 
 
 def test_a_path_is_never_taken_for_a_name(folder: Path) -> None:
-    """
-    A path that ends in .jsonl is that file or an error, even where a shipped set has its name.
-    """
+    """A path that ends in .jsonl is that file or an error, even where a shipped set has its name."""
     (folder / "tools.jsonl").unlink()
 
     with pytest.raises(InputError, match="does not exist"):
@@ -193,9 +181,7 @@ def test_a_path_is_never_taken_for_a_name(folder: Path) -> None:
 
 
 def test_a_missing_canary_file_is_located(folder: Path) -> None:
-    """
-    The line of the SLO that names it is in the message.
-    """
+    """The line of the SLO that names it is in the message."""
     with pytest.raises(InputError, match="line 10: "):
         inputs.read(_no_canaries(folder))
 
@@ -231,9 +217,7 @@ def stored(folder: Path, texts: dict[str, str]) -> RunDirectory:
 
 
 def test_stored_inputs_are_the_frozen_ones(folder: Path) -> None:
-    """
-    A run directory's copies give back the same inputs, and none has changed.
-    """
+    """A run directory's copies give back the same inputs, and none has changed."""
     slo_inputs = inputs.read(folder / "made.toml")
 
     again, changed = inputs.stored_inputs(stored(folder, slo_inputs.texts), frozen(slo_inputs))
@@ -248,9 +232,7 @@ def test_stored_inputs_are_the_frozen_ones(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", [inputs.SLO_NAME, inputs.PROFILE_NAME, "inputs/canaries-tools.jsonl"])
 def test_a_changed_copy_is_named(folder: Path, name: str) -> None:
-    """
-    An SLO loosened after the run, other canaries or another load are not what was frozen.
-    """
+    """An SLO loosened after the run, other canaries or another load are not what was frozen."""
     slo_inputs = inputs.read(folder / "made.toml")
     run = stored(folder, {**slo_inputs.texts, name: slo_inputs.texts[name] + "\n"})
 
@@ -260,9 +242,7 @@ def test_a_changed_copy_is_named(folder: Path, name: str) -> None:
 
 
 def test_canaries_that_the_slo_no_longer_names_are_named(folder: Path) -> None:
-    """
-    A workload that was taken out of a stored SLO leaves its canaries behind.
-    """
+    """A workload that was taken out of a stored SLO leaves its canaries behind."""
     slo_inputs = inputs.read(folder / "made.toml")
     file_name = "inputs/canaries-other.jsonl"
     run = stored(folder, {**slo_inputs.texts, file_name: "other"})

@@ -24,8 +24,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_program_that_is_not_on_path_is_named_by_its_path(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Relative in the current folder, absolute elsewhere, quoted for a shell; the plain name once its folder is on PATH.
+    """Relative in the current folder, absolute elsewhere, quoted for a shell; the plain name once its folder is on
+    PATH.
     """
     assert ".venv/bin/gatekeeper" == own_command.own_command()
     (elsewhere := installed.parents[2] / "a folder").mkdir()
@@ -38,18 +38,14 @@ def test_a_program_that_is_not_on_path_is_named_by_its_path(installed: Path, mon
 
 @pytest.mark.parametrize("argv", ["/usr/bin/pytest", "/nowhere/bin/gatekeeper"])
 def test_without_a_path_of_its_own_the_plain_name_is_left(argv: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Inside another program, and where the program is gone.
-    """
+    """Inside another program, and where the program is gone."""
     monkeypatch.setattr(sys, "argv", [argv])
 
     assert "gatekeeper" == own_command.own_command()
 
 
 def test_models_are_downloaded_by_a_command_that_runs(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    `hf` on PATH, else the one beside our Python, which an installed tool keeps to itself, else through uvx.
-    """
+    """`hf` on PATH, else the one beside our Python, which an installed tool keeps to itself, else through uvx."""
     monkeypatch.setattr(sys, "executable", str(installed.with_name("python")))
     assert "uvx hf" == own_command.hub_command()
 
@@ -60,8 +56,8 @@ def test_models_are_downloaded_by_a_command_that_runs(installed: Path, monkeypat
 
 
 def test_sentences_are_left_as_they_are(installed: Path) -> None:
-    """
-    Commands are written as they must be typed; the name of the program in a sentence, in a path and of a module is not.
+    """Commands are written as they must be typed; the name of the program in a sentence, in a path and of a module
+    is not.
     """
     del installed
     text = "gatekeeper failed: see docs/gatekeeper init\n  hint: gatekeeper init -o x.toml"
@@ -74,8 +70,8 @@ def test_sentences_are_left_as_they_are(installed: Path) -> None:
 
 
 def test_a_pasted_command_runs() -> None:
-    """
-    What a module that was started by `python -m` prints as the next command is a command of the same installation.
+    """What a module that was started by `python -m` prints as the next command is a command of the same
+    installation.
     """
     script = (
         "from gatekeeper.cli import main; import sys; sys.argv[0] = main.__file__.replace('cli/main', '__main__')\n"
@@ -99,9 +95,7 @@ def test_a_pasted_command_runs() -> None:
 
 @pytest.mark.parametrize("from_an_index", [False, True])
 def test_an_extra_is_installed_beside_the_program(monkeypatch: pytest.MonkeyPatch, *, from_an_index: bool) -> None:
-    """
-    An index that has no gatekeeper, from a checkout, still has the libraries of an extra.
-    """
+    """An index that has no gatekeeper, from a checkout, still has the libraries of an extra."""
 
     class Installed:
         requires = ("numpy>=2", 'aiohttp>=3.13; extra == "proxy"', "grpcio>=1.66; extra == 'grpc'")

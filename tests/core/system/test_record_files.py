@@ -22,9 +22,7 @@ def event(number: int, text: str = "") -> Event:
 
 
 def test_an_event_has_one_of_the_kinds_that_are_listed(tmp_path: Path) -> None:
-    """
-    A kind cannot be written as a text, by its type; a line of an unknown one is damaged, and never a quiet event.
-    """
+    """A kind cannot be written as a text, by its type; a line of an unknown one is damaged, and never a quiet event."""
     path = written(tmp_path / "events.jsonl", finish=False)
     with path.open("ab") as file:
         file.write(b'{"at":"now","kind":"comet","detail":{}}\n')
@@ -44,9 +42,7 @@ def written(path: Path, count: int = 3, *, finish: bool = True) -> Path:
 
 
 def test_records_come_back_as_they_were(tmp_path: Path) -> None:
-    """
-    A record with every field set is the same after writing and reading.
-    """
+    """A record with every field set is the same after writing and reading."""
     generation = Generation(
         trial="soak-1",
         key="1:easy/a",
@@ -82,9 +78,7 @@ def test_records_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_every_record_is_on_disk_before_the_next(tmp_path: Path) -> None:
-    """
-    Nothing waits in a buffer: a reader sees each record as soon as it was written.
-    """
+    """Nothing waits in a buffer: a reader sees each record as soon as it was written."""
     path = tmp_path / "a.jsonl"
     file = record_files.RecordWriter(path, record_files.EVENTS)
 
@@ -98,9 +92,7 @@ def test_every_record_is_on_disk_before_the_next(tmp_path: Path) -> None:
 
 
 def test_the_closing_line_counts(tmp_path: Path) -> None:
-    """
-    The last line of a finished file says how many records it holds; a finished file takes no more.
-    """
+    """The last line of a finished file says how many records it holds; a finished file takes no more."""
     path = written(tmp_path / "a.jsonl")
 
     assert {"end": True, "records": 3} == json.loads(path.read_text().splitlines()[-1])
@@ -111,9 +103,7 @@ def test_the_closing_line_counts(tmp_path: Path) -> None:
 
 
 def test_an_empty_finished_file_is_whole(tmp_path: Path) -> None:
-    """
-    No record is a count, too; an empty or missing file is trouble.
-    """
+    """No record is a count, too; an empty or missing file is trouble."""
     assert record_files.read_records(written(tmp_path / "a.jsonl", 0), record_files.EVENTS).trouble is None
     (tmp_path / "empty.jsonl").touch()
     assert record_files.read_records(tmp_path / "empty.jsonl", record_files.EVENTS).trouble
@@ -137,9 +127,7 @@ DAMAGE: dict[str, tuple[Callable[[list[bytes]], list[bytes]], int]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
-    """
-    Every way a file can be cut, patched or doubled is trouble; what is whole before it is still read.
-    """
+    """Every way a file can be cut, patched or doubled is trouble; what is whole before it is still read."""
     path = written(tmp_path / "a.jsonl")
     change, count_left = DAMAGE[damage]
     path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
@@ -153,9 +141,7 @@ def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
 @given(share=st.floats(0, 1, exclude_max=True))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_cut_is_noticed(tmp_path: Path, share: float) -> None:
-    """
-    Wherever a file ends early it is trouble, and no record is made up.
-    """
+    """Wherever a file ends early it is trouble, and no record is made up."""
     path = tmp_path / "a.jsonl"
     path.unlink(missing_ok=True)
     content = written(path).read_bytes()
@@ -168,9 +154,7 @@ def test_any_cut_is_noticed(tmp_path: Path, share: float) -> None:
 
 
 def test_a_line_longer_than_any_record_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    It is not read to its end, which may be gigabytes away; the records before it stay.
-    """
+    """It is not read to its end, which may be gigabytes away; the records before it stay."""
     monkeypatch.setattr(record_files, "MOST_LINE", 1000)
     path = written(tmp_path / "a.jsonl", 2, finish=False)
     with path.open("ab") as file:
@@ -182,9 +166,7 @@ def test_a_line_longer_than_any_record_is_damage(tmp_path: Path, monkeypatch: py
 
 
 def test_a_resumed_file_goes_on_after_its_last_whole_record(tmp_path: Path) -> None:
-    """
-    The half line of a crash is cut off, and the finished file is whole.
-    """
+    """The half line of a crash is cut off, and the finished file is whole."""
     path = written(tmp_path / "a.jsonl", finish=False)
     path.write_bytes(path.read_bytes()[:-5])
 
@@ -199,9 +181,7 @@ def test_a_resumed_file_goes_on_after_its_last_whole_record(tmp_path: Path) -> N
 
 
 def test_host_samples_keep_their_statuses(tmp_path: Path) -> None:
-    """
-    A denied reading is denied after reading it back; it never becomes zero.
-    """
+    """A denied reading is denied after reading it back; it never becomes zero."""
     sample = HostSample("now", 5, {"gpu_power": Reading(None, "W", "powermetrics", "denied")}, phase="soak-1")
     file = record_files.RecordWriter(tmp_path / "host.jsonl", record_files.SAMPLES)
 
@@ -212,8 +192,8 @@ def test_host_samples_keep_their_statuses(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_keeps_what_was_written(tmp_path: Path) -> None:
-    """
-    When a file can grow no further it is our error, code 4, naming the file; whole records stay and a resume continues.
+    """When a file can grow no further it is our error, code 4, naming the file; whole records stay and a resume
+    continues.
     """
     path = tmp_path / "a.jsonl"
 

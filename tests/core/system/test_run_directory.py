@@ -35,9 +35,7 @@ def elsewhere(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_file_that_cannot_be_written_is_our_error(tmp_path: Path) -> None:
-    """
-    A verdict that the disk does not take is code 4, with the file and the way on.
-    """
+    """A verdict that the disk does not take is code 4, with the file and the way on."""
     run = run_directory.RunDirectory.open(tmp_path / "run", resume=False)
 
     with largest_file(2), pytest.raises(GatekeeperError) as refused:
@@ -50,9 +48,7 @@ def test_a_file_that_cannot_be_written_is_our_error(tmp_path: Path) -> None:
 
 
 def test_a_place_that_cannot_be_written_is_our_error(tmp_path: Path) -> None:
-    """
-    A run below a regular file is refused with code 4 and the path.
-    """
+    """A run below a regular file is refused with code 4 and the path."""
     (tmp_path / "file").write_text("")
 
     with pytest.raises(GatekeeperError) as refused:
@@ -63,8 +59,8 @@ def test_a_place_that_cannot_be_written_is_our_error(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
-    """
-    A folder with something in it, a file, and a resume of nothing are wrong command lines: code 2, with a way out.
+    """A folder with something in it, a file, and a resume of nothing are wrong command lines: code 2, with a way
+    out.
     """
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
@@ -87,9 +83,7 @@ except GatekeeperError as error:
 
 
 def test_one_process_writes_a_run(tmp_path: Path) -> None:
-    """
-    While a run is open another process is refused; once it is closed, or its writer is dead, it is free.
-    """
+    """While a run is open another process is refused; once it is closed, or its writer is dead, it is free."""
     run = run_directory.RunDirectory.open(tmp_path / "run", resume=False)
     run.write("manifest.json", "{}")
 
@@ -103,9 +97,7 @@ def test_one_process_writes_a_run(tmp_path: Path) -> None:
 
 
 def test_checksums_name_what_was_changed(tmp_path: Path) -> None:
-    """
-    SHA256SUMS covers every file in every folder; a changed, a lost and an untouched one are told apart.
-    """
+    """SHA256SUMS covers every file in every folder; a changed, a lost and an untouched one are told apart."""
     run = run_directory.RunDirectory.open(tmp_path / "run", resume=False)
     for name in ("verdict.json", "inputs/slo.toml", "events.jsonl", "plan.json"):
         run.write(name, name)
@@ -121,9 +113,7 @@ def test_checksums_name_what_was_changed(tmp_path: Path) -> None:
 
 
 def test_a_look_in_the_finder_is_no_tampering(tmp_path: Path) -> None:
-    """
-    The Finder leaves .DS_Store in opened folders; any other added file is named.
-    """
+    """The Finder leaves .DS_Store in opened folders; any other added file is named."""
     run = run_directory.RunDirectory.open(tmp_path / "run", resume=False)
     run.write_checksums()
     run.close()
@@ -135,9 +125,7 @@ def test_a_look_in_the_finder_is_no_tampering(tmp_path: Path) -> None:
 
 
 def test_the_checksums_are_what_sha256sum_checks(tmp_path: Path) -> None:
-    """
-    Anyone can check a run with the system's own tool.
-    """
+    """Anyone can check a run with the system's own tool."""
     run = run_directory.RunDirectory.open(tmp_path / "run", resume=False)
     run.write("verdict.json", "{}")
     run.write_checksums()
@@ -149,9 +137,7 @@ def test_the_checksums_are_what_sha256sum_checks(tmp_path: Path) -> None:
 
 
 def test_a_run_without_checksums_has_no_changed_file(tmp_path: Path) -> None:
-    """
-    An interrupted run has no checksums yet.
-    """
+    """An interrupted run has no checksums yet."""
     assert [] == run_directory.RunDirectory(tmp_path).changed_files()
 
 
@@ -166,24 +152,20 @@ def test_a_run_without_checksums_has_no_changed_file(tmp_path: Path) -> None:
     ],
 )
 def test_json_of_another_kind_is_refused(content: bytes, says: str) -> None:
-    """
-    A damaged, foreign or newer JSON file is an input error that says which.
-    """
+    """A damaged, foreign or newer JSON file is an input error that says which."""
     with pytest.raises(InputError, match=says):
         run_directory.parse_json(content, "plan.json")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """
-    A folder that is no run is an input error, not a traceback.
-    """
+    """A folder that is no run is an input error, not a traceback."""
     with pytest.raises(InputError, match=r"has no manifest\.json"):
         run_directory.RunDirectory(tmp_path).read("manifest.json")
 
 
 def test_runs_of_one_minute_have_different_ids() -> None:
-    """
-    An id begins with its minute and the name of the SLO; a thousand of them are a thousand ids, each a short file name.
+    """An id begins with its minute and the name of the SLO; a thousand of them are a thousand ids, each a short file
+    name.
     """
     ids = {run_directory.new_run_id("s" * 300, datetime(2026, 11, 21, 9, 5, 59, tzinfo=UTC)) for _ in range(1000)}
 
@@ -192,9 +174,7 @@ def test_runs_of_one_minute_have_different_ids() -> None:
 
 
 def test_a_record_file_is_hashed_in_blocks(tmp_path: Path) -> None:
-    """
-    The digest of a file of 64 MB takes a few of them; a day's records have hundreds.
-    """
+    """The digest of a file of 64 MB takes a few of them; a day's records have hundreds."""
     (tmp_path / "soak-1.jsonl").write_bytes(bytes(64 << 20))
 
     tracemalloc.start()

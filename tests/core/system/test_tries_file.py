@@ -32,8 +32,8 @@ def attempt(number: int, exit_code: int = 3) -> Try:
 
 
 def test_a_record_holds_digests_and_exit_codes_for_its_owner_alone(record: Path) -> None:
-    """
-    The file and its folder are readable by their owner alone; a line has three digests and an exit code, nothing else.
+    """The file and its folder are readable by their owner alone; a line has three digests and an exit code, nothing
+    else.
     """
     assert (None, None) == (tries_file.add(attempt(1)), tries_file.add(attempt(2, 0)))
 
@@ -47,9 +47,7 @@ def test_a_record_holds_digests_and_exit_codes_for_its_owner_alone(record: Path)
 
 
 def test_a_record_that_is_absent_has_a_gap(record: Path) -> None:
-    """
-    No record is not a record of no tries.
-    """
+    """No record is not a record of no tries."""
     record_read = tries_file.read()
 
     assert (True, {}) == (record_read.absent, record_read.tries)
@@ -58,9 +56,7 @@ def test_a_record_that_is_absent_has_a_gap(record: Path) -> None:
 
 
 def test_an_extended_run_is_one_try(record: Path) -> None:
-    """
-    A run that was extended has one line, with its last outcome.
-    """
+    """A run that was extended has one line, with its last outcome."""
     for each in (attempt(1), attempt(2), attempt(1, 0), attempt(1, 0)):
         assert tries_file.add(each) is None
 
@@ -69,9 +65,7 @@ def test_an_extended_run_is_one_try(record: Path) -> None:
 
 
 def test_several_processes_lose_no_line(record: Path) -> None:
-    """
-    Runs that end at the same time are all in the record.
-    """
+    """Runs that end at the same time are all in the record."""
     program = (
         "import sys; from gatekeeper.core.system.tries_file import Try, add\n"
         "for number in range(12): assert add(Try('a' * 64, 'b' * 64, f'{int(sys.argv[1]) + number:064x}', 3)) is None"
@@ -111,8 +105,8 @@ def binary(content: bytes) -> bytes:
 def test_an_edited_record_is_a_warning_and_a_lower_bound(
     record: Path, edit: Callable[[bytes], bytes], count_left: int
 ) -> None:
-    """
-    What can be read of a damaged record counts; the next run is added with a warning, and the gap is never forgotten.
+    """What can be read of a damaged record counts; the next run is added with a warning, and the gap is never
+    forgotten.
     """
     tries_file.add(attempt(1))
     tries_file.add(attempt(2))
@@ -126,9 +120,7 @@ def test_an_edited_record_is_a_warning_and_a_lower_bound(
 
 
 def test_a_record_has_a_largest_size(record: Path) -> None:
-    """
-    Beyond its size the oldest runs go, and the record says that it lost some.
-    """
+    """Beyond its size the oldest runs go, and the record says that it lost some."""
     record.parent.mkdir(parents=True)
     lines: list[dict[str, object]] = [{"schema": 1, "lost": False}]
     lines += [asdict(attempt(number)) for number in range(tries_file.MOST_RUNS)]
@@ -144,9 +136,7 @@ def test_a_record_has_a_largest_size(record: Path) -> None:
 
 
 def test_a_record_made_huge_is_read_up_to_its_largest_size(record: Path) -> None:
-    """
-    A file that grew by another hand is not read whole.
-    """
+    """A file that grew by another hand is not read whole."""
     tries_file.add(attempt(1))
     with record.open("ab") as file:
         file.truncate(64 << 20)
@@ -161,8 +151,8 @@ def link(path: Path) -> None:
 
 @pytest.mark.parametrize("put", [link, os.mkfifo, Path.mkdir], ids=["link", "pipe", "folder"])
 def test_what_is_no_file_is_not_opened(record: Path, put: Callable[[Path], None]) -> None:
-    """
-    A link, a pipe or a folder in the place of the record is a gap and a warning; nothing is waited for or written.
+    """A link, a pipe or a folder in the place of the record is a gap and a warning; nothing is waited for or
+    written.
     """
     record.parent.mkdir(parents=True)
     put(record)
@@ -174,9 +164,7 @@ def test_what_is_no_file_is_not_opened(record: Path, put: Callable[[Path], None]
 
 
 def test_a_newer_record_is_left_as_it_is(record: Path) -> None:
-    """
-    A record of a schema that this gatekeeper does not know is neither counted nor replaced.
-    """
+    """A record of a schema that this gatekeeper does not know is neither counted nor replaced."""
     record.parent.mkdir(parents=True)
     record.write_text('{"schema": 2}\nanother format\n')
 
@@ -186,9 +174,7 @@ def test_a_newer_record_is_left_as_it_is(record: Path) -> None:
 
 
 def test_a_full_disk_leaves_the_record_as_it_was(record: Path) -> None:
-    """
-    A record that cannot be written whole is not replaced.
-    """
+    """A record that cannot be written whole is not replaced."""
     tries_file.add(attempt(1))
     before = record.read_bytes()
 
@@ -201,9 +187,7 @@ def test_a_full_disk_leaves_the_record_as_it_was(record: Path) -> None:
 
 
 def test_a_process_that_hangs_with_the_lock_is_not_waited_for(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A run ends although the lock of the record is never released.
-    """
+    """A run ends although the lock of the record is never released."""
     monkeypatch.setattr(tries_file, "LOCK_WAIT_S", 0.1)
     tries_file.add(attempt(1))
     holder = file_lock.FileLock(record.with_suffix(".lock"))
@@ -220,9 +204,7 @@ def test_a_process_that_hangs_with_the_lock_is_not_waited_for(record: Path, monk
 
 
 def test_the_state_folder_follows_the_specification(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    XDG_STATE_HOME counts where it is absolute; else each system has its own place in the home folder.
-    """
+    """XDG_STATE_HOME counts where it is absolute; else each system has its own place in the home folder."""
     monkeypatch.setenv("HOME", "/home/ann")
     monkeypatch.setenv("XDG_STATE_HOME", "/var/state")
     assert Path("/var/state/gatekeeper") == files.user_state_folder()

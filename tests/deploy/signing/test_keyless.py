@@ -42,9 +42,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Sigstore, bytes]:
 
 
 def test_a_bundle_is_verified_offline(signed: tuple[Sigstore, bytes]) -> None:
-    """
-    Identity, issuer and trusted root suffice: the content and its type come back.
-    """
+    """Identity, issuer and trusted root suffice: the content and its type come back."""
     sigstore, bundle = signed
 
     kind, payload = keyless.verify_bundle(bundle, KeylessSigner(IDENTITY, ISSUER, sigstore.trusted_root))
@@ -56,9 +54,7 @@ def test_a_bundle_is_verified_offline(signed: tuple[Sigstore, bytes]) -> None:
     ("identity", "issuer"), [(IDENTITY + "2", ISSUER), (IDENTITY, "https://other.example.org"), ("", ISSUER)]
 )
 def test_another_signer_is_refused(signed: tuple[Sigstore, bytes], identity: str, issuer: str) -> None:
-    """
-    The right identity of another issuer, and another identity of the right one, count as unsigned.
-    """
+    """The right identity of another issuer, and another identity of the right one, count as unsigned."""
     sigstore, bundle = signed
 
     with pytest.raises(NoProofError) as refused:
@@ -70,9 +66,7 @@ def test_another_signer_is_refused(signed: tuple[Sigstore, bytes], identity: str
 def test_the_public_instance_did_not_sign_it(
     signed: tuple[Sigstore, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Without --trusted-root that of the public Sigstore decides, offline: a bundle of another instance is refused.
-    """
+    """Without --trusted-root that of the public Sigstore decides, offline: a bundle of another instance is refused."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
@@ -104,9 +98,7 @@ def other_payload(bundle: dict[str, Any]) -> None:
     ids=["payload", "log", "certificate", "envelope", "proof", "time", "index", "empty"],
 )
 def test_a_changed_bundle_is_refused(signed: tuple[Sigstore, bytes], change: Change) -> None:
-    """
-    Other content, and a bundle that lost a part of its evidence, count as unsigned, never as an error of ours.
-    """
+    """Other content, and a bundle that lost a part of its evidence, count as unsigned, never as an error of ours."""
     sigstore, bundle = signed
     changed = json.loads(bundle)
     change(changed)
@@ -119,17 +111,13 @@ def test_a_changed_bundle_is_refused(signed: tuple[Sigstore, bytes], change: Cha
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"null", b'{"mediaType": 3}'])
 def test_what_is_no_bundle_is_refused(signed: tuple[Sigstore, bytes], content: bytes) -> None:
-    """
-    Bytes that are no bundle count as unsigned.
-    """
+    """Bytes that are no bundle count as unsigned."""
     with pytest.raises(NoProofError):
         keyless.verify_bundle(content, KeylessSigner(IDENTITY, ISSUER, signed[0].trusted_root))
 
 
 def test_a_trusted_root_that_is_none_is_an_error(tmp_path: Path) -> None:
-    """
-    A missing or unreadable trusted root is code 2 and says how to write one.
-    """
+    """A missing or unreadable trusted root is code 2 and says how to write one."""
     (tmp_path / "empty.json").write_text("{}")
 
     for name in ("nowhere.json", "empty.json"):
@@ -139,8 +127,8 @@ def test_a_trusted_root_that_is_none_is_an_error(tmp_path: Path) -> None:
 
 
 def test_only_a_job_with_an_identity_signs(signed: tuple[Sigstore, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Outside of CI there is no identity, code 2; a Sigstore that does not answer is an error of ours, with a way out.
+    """Outside of CI there is no identity, code 2; a Sigstore that does not answer is an error of ours, with a way
+    out.
     """
     for name in NOBODY:
         monkeypatch.delenv(name, raising=False)

@@ -37,8 +37,8 @@ def places(document: Any, *above: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def test_a_changed_bundle_signs_nothing_else(tmp_path: Path) -> None:
-    """
-    Cut anywhere, with any byte or value changed, it is refused, or signs what it signed; another key signed none of it.
+    """Cut anywhere, with any byte or value changed, it is refused, or signs what it signed; another key signed none
+    of it.
     """
     private, public = pem_keys(tmp_path, "key")
     _, stranger = pem_keys(tmp_path, "stranger")
@@ -63,9 +63,7 @@ def test_a_changed_bundle_signs_nothing_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"null", b"\xff", b"[" * 100_000])
 def test_what_is_no_bundle_signs_nothing(tmp_path: Path, content: bytes) -> None:
-    """
-    Bytes that are no bundle count as unsigned, never as an error of ours.
-    """
+    """Bytes that are no bundle count as unsigned, never as an error of ours."""
     _, public = pem_keys(tmp_path, "key")
 
     assert verify_key_bundle(content, public) is None

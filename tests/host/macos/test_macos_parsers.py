@@ -31,9 +31,7 @@ def printed(text: str, code: int = 0, err: str = "") -> Output:
 @pytest.mark.parametrize("width", [30, 35])
 @pytest.mark.parametrize("page", [4096, PAGE])
 def test_headroom_is_free_plus_file_backed_plus_purgeable(width: int, page: int) -> None:
-    """
-    Headroom counts what needs no compression, in the page size of the header, in both label widths.
-    """
+    """Headroom counts what needs no compression, in the page size of the header, in both label widths."""
     values = vm_stat.parse(printed(mac_tools.vm_stat(page, width)))
 
     assert (90_000 + 250_000 + 15_000) * page == values["memory_headroom"]
@@ -43,9 +41,7 @@ def test_headroom_is_free_plus_file_backed_plus_purgeable(width: int, page: int)
 
 
 def test_rows_for_tagged_memory_change_nothing() -> None:
-    """
-    Systems that append rows, one of them in bytes, give the same values.
-    """
+    """Systems that append rows, one of them in bytes, give the same values."""
     text = mac_tools.vm_stat()
     more = "".join(f"{name + ':':<35}{value:>16}.\n" for name, value in mac_tools.TAGGED_ROWS.items())
 
@@ -53,8 +49,8 @@ def test_rows_for_tagged_memory_change_nothing() -> None:
 
 
 def test_a_torn_reading_of_vm_stat_is_no_reading() -> None:
-    """
-    File-backed plus anonymous pages must be active plus inactive plus speculative; else all values are parse errors.
+    """File-backed plus anonymous pages must be active plus inactive plus speculative; else all values are parse
+    errors.
     """
     values = vm_stat.parse(printed(mac_tools.vm_stat(Pages_active=100_000)))
 
@@ -63,9 +59,7 @@ def test_a_torn_reading_of_vm_stat_is_no_reading() -> None:
 
 @given(cut=st.integers(0, len(mac_tools.vm_stat())))
 def test_truncating_vm_stat_never_invents_a_value(cut: int) -> None:
-    """
-    Every value read from a truncated output is the value of the whole one.
-    """
+    """Every value read from a truncated output is the value of the whole one."""
     untruncated = vm_stat.parse(printed(mac_tools.vm_stat()))
 
     values = vm_stat.parse(printed(mac_tools.vm_stat()[:cut]))
@@ -85,9 +79,7 @@ def test_truncating_vm_stat_never_invents_a_value(cut: int) -> None:
     ],
 )
 def test_unknown_output_of_vm_stat_is_a_parse_error(text: str) -> None:
-    """
-    Another locale, another mode, a NUL or nothing at all yields no number.
-    """
+    """Another locale, another mode, a NUL or nothing at all yields no number."""
     assert {BAD} == set(vm_stat.parse(printed(text)).values())
 
 
@@ -95,9 +87,7 @@ FACTS = "".join(f"{key}: {mac_tools.SYSCTL[key]}\n" for key in facts.KEYS)
 
 
 def test_each_fact_is_the_line_that_names_its_key() -> None:
-    """
-    Lines may come in any order and with others; a key that this system lacks has none.
-    """
+    """Lines may come in any order and with others; a key that this system lacks has none."""
     reversed_lines = "".join(reversed(FACTS.splitlines(keepends=True)))
     without_limit = FACTS.replace("iogpu.wired_limit_mb: 0\n", "")
 
@@ -111,9 +101,7 @@ def test_each_fact_is_the_line_that_names_its_key() -> None:
 
 @given(cut=st.integers(0, len(FACTS)))
 def test_truncating_sysctl_never_invents_a_fact(cut: int) -> None:
-    """
-    A line without its end may have lost digits of a memory size, and is left out.
-    """
+    """A line without its end may have lost digits of a memory size, and is left out."""
     assert facts.read_keys(printed(FACTS[:cut])).items() <= facts.read_keys(printed(FACTS)).items()
 
 
@@ -129,9 +117,7 @@ def test_truncating_sysctl_never_invents_a_fact(cut: int) -> None:
     ],
 )
 def test_power_comes_from_mains_or_a_battery(text: str, source: str | Status) -> None:
-    """
-    A UPS is a battery; anything else is not understood.
-    """
+    """A UPS is a battery; anything else is not understood."""
     assert {"power_source": source} == pmset.parse_battery(printed(text))
 
 
@@ -146,9 +132,7 @@ def test_power_comes_from_mains_or_a_battery(text: str, source: str | Status) ->
     ],
 )
 def test_power_mode_is_automatic_low_or_high(text: str, mode: str | Status) -> None:
-    """
-    Newer systems print powermode, older ones lowpowermode, some none.
-    """
+    """Newer systems print powermode, older ones lowpowermode, some none."""
     assert {"power_mode": mode} == pmset.parse_mode(printed(text))
 
 
@@ -163,9 +147,7 @@ def test_power_mode_is_automatic_low_or_high(text: str, mode: str | Status) -> N
     ],
 )
 def test_idle_sleep_is_not_that_of_disks_or_displays(text: str, seconds: float | None) -> None:
-    """
-    The minutes of the row `sleep`, also where sleep is prevented at the moment; 0 is never.
-    """
+    """The minutes of the row `sleep`, also where sleep is prevented at the moment; 0 is never."""
     assert seconds == pmset.parse_sleep(printed(text))
 
 
@@ -181,9 +163,7 @@ def test_idle_sleep_is_not_that_of_disks_or_displays(text: str, seconds: float |
     ],
 )
 def test_a_display_is_on_asleep_or_missing(text: str, display: str | None) -> None:
-    """
-    One display that is awake is enough; a session that cannot tell is unknown.
-    """
+    """One display that is awake is enough; a session that cannot tell is unknown."""
     assert display == facts.parse_display(printed(text))
     assert facts.parse_display(printed(text, code=1)) is None
     assert facts.parse_display(None) is None
@@ -200,9 +180,7 @@ def test_a_display_is_on_asleep_or_missing(text: str, display: str | None) -> No
 def test_lines_that_contradict_each_other_are_no_value(
     parser: Callable[[Output], Values], line: str, changed: tuple[str, str]
 ) -> None:
-    """
-    Twice the same is one value; of two values none is known to be the right one.
-    """
+    """Twice the same is one value; of two values none is known to be the right one."""
     other = line.replace(*changed)
 
     assert BAD not in parser(printed(line + line)).values()
@@ -210,9 +188,7 @@ def test_lines_that_contradict_each_other_are_no_value(
 
 
 def test_ioreg_memory_is_the_exact_key() -> None:
-    """
-    The driver's own memory has a key that begins alike.
-    """
+    """The driver's own memory has a key that begins alike."""
     values = ioreg.parse(printed(mac_tools.ioreg(busy=41, memory=626_000_000, resets=3)))
 
     assert values == {"gpu_active": 0.41, "gpu_memory": 626_000_000.0, "gpu_memory_allocated": 1.7e9, "gpu_resets": 3.0}
@@ -220,9 +196,7 @@ def test_ioreg_memory_is_the_exact_key() -> None:
 
 @given(cut=st.integers(0, len(mac_tools.ioreg())))
 def test_truncating_ioreg_never_invents_a_value(cut: int) -> None:
-    """
-    A number without what follows it may have lost digits.
-    """
+    """A number without what follows it may have lost digits."""
     untruncated = ioreg.parse(printed(mac_tools.ioreg()))
 
     values = ioreg.parse(printed(mac_tools.ioreg()[:cut]))
@@ -231,9 +205,7 @@ def test_truncating_ioreg_never_invents_a_value(cut: int) -> None:
 
 
 def test_ps_counts_the_systems_own_jobs() -> None:
-    """
-    Spotlight's many workers are one load; other programs are not counted, whatever the bytes of their names.
-    """
+    """Spotlight's many workers are one load; other programs are not counted, whatever the bytes of their names."""
     rows = b" 12.5 /usr/libexec/mdworker_shared\n  7.5 mdworker_shared\n 99.0 /opt/caf\xe9\n130.0 photoanalysisd\n"
 
     assert {"background_cpu": pytest.approx(1.5)} == ps.parse(Output(0, rows))
@@ -241,9 +213,7 @@ def test_ps_counts_the_systems_own_jobs() -> None:
 
 
 def test_the_processor_time_of_each_process_is_read_in_minutes() -> None:
-    """
-    By pid, with the name of the program, which may hold spaces; a row that is not understood is left out.
-    """
+    """By pid, with the name of the program, which may hold spaces; a row that is not understood is left out."""
     rows = (
         "    1   5:12.34 /sbin/launchd\n  412 123:07.50 /Applications/A.app/Google Chrome Helper\n   9 1-02:03:04 odd\n"
     )
@@ -264,9 +234,7 @@ PARSERS: list[Callable[[Output], Values]] = [
 
 @given(out=st.binary(max_size=300), code=st.integers(-15, 2), parser=st.sampled_from(PARSERS))
 def test_garbage_yields_no_value(out: bytes, code: int, parser: Callable[[Output], Values]) -> None:
-    """
-    With random bytes and any exit code, every value is missing.
-    """
+    """With random bytes and any exit code, every value is missing."""
     values = parser(Output(code, out))
 
     assert values
@@ -275,9 +243,7 @@ def test_garbage_yields_no_value(out: bytes, code: int, parser: Callable[[Output
 
 @pytest.mark.parametrize("parser", PARSERS)
 def test_a_tool_that_fails_is_absent_or_denied(parser: Callable[[Output], Values]) -> None:
-    """
-    Exit code 1 is absence; with the words of a refusal it is denial.
-    """
+    """Exit code 1 is absence; with the words of a refusal it is denial."""
     assert {Status.ABSENT} == set(parser(printed("", 1, "it broke")).values())
     assert {Status.DENIED} == set(parser(printed("", 1, "Operation not permitted")).values())
 
@@ -313,9 +279,7 @@ def readings(decoder: Decoder, chunks: Sequence[bytes]) -> list[Values]:
 @pytest.mark.parametrize("name", list(STREAMS))
 @given(data=st.data())
 def test_any_chunking_gives_the_same_samples(name: str, data: st.DataObject) -> None:
-    """
-    Where a stream is cut into chunks changes nothing, garbage and NULs included.
-    """
+    """Where a stream is cut into chunks changes nothing, garbage and NULs included."""
     decoder, stream = STREAMS[name]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     chunks = [stream[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
@@ -326,9 +290,7 @@ def test_any_chunking_gives_the_same_samples(name: str, data: st.DataObject) -> 
 @pytest.mark.parametrize("name", list(STREAMS))
 @given(data=st.data())
 def test_truncating_a_stream_never_invents_a_sample(name: str, data: st.DataObject) -> None:
-    """
-    The samples of a truncated stream are the first samples of the whole one.
-    """
+    """The samples of a truncated stream are the first samples of the whole one."""
     decoder, stream = STREAMS[name]
     expected = readings(decoder(), [stream])
 
@@ -339,9 +301,7 @@ def test_truncating_a_stream_never_invents_a_sample(name: str, data: st.DataObje
 
 @given(st.binary(max_size=600))
 def test_garbage_in_a_stream_is_at_most_a_parse_error(garbage: bytes) -> None:
-    """
-    Random bytes before a sample never become values, and the sample after them is read.
-    """
+    """Random bytes before a sample never become values, and the sample after them is read."""
     frames = readings(powermetrics.PlistDecoder(), [garbage + mac_tools.powermetrics().encode()])
     lines = readings(macmon.LineDecoder(), [garbage + b"\n" + mac_tools.macmon_line("0.8")])
 
@@ -350,9 +310,7 @@ def test_garbage_in_a_stream_is_at_most_a_parse_error(garbage: bytes) -> None:
 
 
 def test_powermetrics_units_become_base_units() -> None:
-    """
-    Milliwatts, megahertz under the name freq_hz, idle residency and a word become W, Hz, a share and a level.
-    """
+    """Milliwatts, megahertz under the name freq_hz, idle residency and a word become W, Hz, a share and a level."""
     (values,) = powermetrics.PlistDecoder().feed(mac_tools.powermetrics(pressure="Heavy").encode())
 
     expected = {
@@ -368,9 +326,7 @@ def test_powermetrics_units_become_base_units() -> None:
 
 
 def test_powermetrics_of_fewer_samplers_lacks_their_values() -> None:
-    """
-    Without the processor there is no power: the GPU's own energy counter is another quantity.
-    """
+    """Without the processor there is no power: the GPU's own energy counter is another quantity."""
     text = (
         mac_tools.PLIST_HEAD + "<key>is_delta</key><true/><key>gpu</key><dict><key>gpu_energy</key><integer>9</integer>"
     )
@@ -398,9 +354,7 @@ def test_powermetrics_of_fewer_samplers_lacks_their_values() -> None:
 def test_powermetrics_that_can_never_work_differs_from_one_that_died(
     message: str, status: Status | None, on_stdout: bool
 ) -> None:
-    """
-    Refusals and unknown samplers end the attempts, on whichever stream they are printed; a crash does not.
-    """
+    """Refusals and unknown samplers end the attempts, on whichever stream they are printed; a crash does not."""
     output = Output(1, message.encode() if on_stdout else b"", b"" if on_stdout else message.encode())
 
     assert status is powermetrics.permanent_failure(output)
@@ -415,9 +369,7 @@ def test_powermetrics_that_can_never_work_differs_from_one_that_died(
     ],
 )
 def test_macmon_of_every_version(version: str, frequency: float, active: float, fan: float | Status) -> None:
-    """
-    Powers are watts throughout; 0.8 adds fans and a true activity.
-    """
+    """Powers are watts throughout; 0.8 adds fans and a true activity."""
     (values,) = macmon.LineDecoder().feed(mac_tools.macmon_line(version))
 
     expected = {
@@ -434,8 +386,8 @@ def test_macmon_of_every_version(version: str, frequency: float, active: float, 
 
 @pytest.mark.parametrize("odd", ["NaN", "-1.0", "1e999", '"8.5"', "null", "true", "[8.5]"])
 def test_macmon_numbers_must_be_possible(odd: str) -> None:
-    """
-    NaN, infinity, negative watts and what is no number at all are parse errors; of a line that is no JSON, all is.
+    """NaN, infinity, negative watts and what is no number at all are parse errors; of a line that is no JSON, all
+    is.
     """
     line = json.dumps(mac_tools.macmon("0.8")).replace('"gpu_power": 8.5', f'"gpu_power": {odd}')
 

@@ -105,9 +105,7 @@ MUTATIONS = {
 @pytest.mark.parametrize("mutation", MUTATIONS)
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_a_mutated_output_gives_its_value_or_none(name: str, mutation: str) -> None:
-    """
-    Each value that is read of a mutated output is one that is read of the whole output.
-    """
+    """Each value that is read of a mutated output is one that is read of the whole output."""
     read, text = OUTPUTS[name]
     items_of_whole = [
         item for values in read(text.encode()) for item in values.items() if not isinstance(item[1], Status)

@@ -39,9 +39,7 @@ def library(library_file: Path) -> ctypes.CDLL:
 
 
 def test_each_field_is_the_row_of_vm_stat(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Every count has its own number in the library: each is read where the compiler put its field.
-    """
+    """Every count has its own number in the library: each is read where the compiler put its field."""
     read: list[tuple[dict[str, int], int]] = []
 
     def keep(*parts: Any) -> dict[str, float]:
@@ -59,9 +57,7 @@ def test_each_field_is_the_row_of_vm_stat(library: ctypes.CDLL, monkeypatch: pyt
 
 
 def test_each_call_gives_its_values(library: ctypes.CDLL) -> None:
-    """
-    In base units, from their places in the structures; pages as vm_stat prints them. A limit of 0 is the default.
-    """
+    """In base units, from their places in the structures; pages as vm_stat prints them. A limit of 0 is the default."""
     assert vm_stat.parse(Output(0, mac_tools.vm_stat().encode())) == system_calls.HostStatistics(library).read()
     assert system_calls.SysctlByName(library).read() == {
         "memory_pressure_level": 1.0,
@@ -79,9 +75,7 @@ def test_each_call_gives_its_values(library: ctypes.CDLL) -> None:
 def test_a_program_that_holds_memory_is_weighed_by_its_footprint(
     library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    The GPU's memory is not resident on a Mac: a server of 4 GB would show a few megabytes.
-    """
+    """The GPU's memory is not resident on a Mac: a server of 4 GB would show a few megabytes."""
     monkeypatch.setattr(system_calls, "load_library", lambda: library)
 
     assert 5e7 == held_by(psutil.Process())
@@ -91,18 +85,14 @@ def test_a_program_that_holds_memory_is_weighed_by_its_footprint(
 def test_counts_that_do_not_fit_together_are_no_numbers(
     library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
-    """
-    Counts of two instants, a structure that is shorter, fewer free pages than speculative ones: a parse error.
-    """
+    """Counts of two instants, a structure that is shorter, fewer free pages than speculative ones: a parse error."""
     monkeypatch.setenv("STAND_IN", trouble)
 
     assert {Status.PARSE_ERROR} == {*system_calls.HostStatistics(library).read().values()}
 
 
 def test_unknown_levels_and_keys_are_no_numbers(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A pressure level 3 and a thermal level 30 do not exist; a key that this Mac lacks is absent; a limit counts.
-    """
+    """A pressure level 3 and a thermal level 30 do not exist; a key that this Mac lacks is absent; a limit counts."""
     monkeypatch.setenv("STAND_IN", "level")
     values, thermal = system_calls.SysctlByName(library).read(), system_calls.ThermalLevel(library).read()
     monkeypatch.setenv("STAND_IN", "no_key")
@@ -113,9 +103,7 @@ def test_unknown_levels_and_keys_are_no_numbers(library: ctypes.CDLL, monkeypatc
 
 
 def test_a_refusal_is_no_number(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A key that may not be read is denied, and so is another user's process; other calls raise what they returned.
-    """
+    """A key that may not be read is denied, and so is another user's process; other calls raise what they returned."""
     monkeypatch.setenv("STAND_IN", "fails")
 
     assert {Status.DENIED} == {*system_calls.SysctlByName(library).read().values()}
@@ -131,9 +119,7 @@ def test_a_refusal_is_no_number(library: ctypes.CDLL, monkeypatch: pytest.Monkey
 def test_the_display_is_asked_of_the_window_server(
     library_file: Path, monkeypatch: pytest.MonkeyPatch, trouble: str | None, state: str | None
 ) -> None:
-    """
-    One of two displays that is awake is on; a refusal, or a system without the library, says nothing.
-    """
+    """One of two displays that is awake is on; a refusal, or a system without the library, says nothing."""
     if trouble is not None:
         monkeypatch.setattr(facts, "CORE_GRAPHICS", str(library_file))
         monkeypatch.setenv("STAND_IN", trouble)
@@ -142,9 +128,7 @@ def test_the_display_is_asked_of_the_window_server(
 
 
 def test_on_another_system_there_are_no_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """
-    The library is that of a Mac, or lies with the tools that stand in for a Mac's; else there is none.
-    """
+    """The library is that of a Mac, or lies with the tools that stand in for a Mac's; else there is none."""
     assert (system_calls.load_library() is not None) == is_real_mac()
     monkeypatch.setenv(GATEKEEPER_HOST_AS, "macos")
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -168,9 +152,7 @@ def read_once(healthy_mac: StandIn) -> tuple[dict[str, Reading], bool]:
 
 
 def test_while_the_call_answers_vm_stat_is_not_started(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Every count of pages comes from the call, and so does each other value that is one.
-    """
+    """Every count of pages comes from the call, and so does each other value that is one."""
     monkeypatch.delenv("STAND_IN")
 
     readings, started = read_once(healthy_mac)
@@ -182,9 +164,7 @@ def test_while_the_call_answers_vm_stat_is_not_started(healthy_mac: StandIn, mon
 
 
 def test_where_the_call_fails_vm_stat_takes_over(healthy_mac: StandIn) -> None:
-    """
-    The counts of pages are there all the same, already in the first sample.
-    """
+    """The counts of pages are there all the same, already in the first sample."""
     readings, started = read_once(healthy_mac)
 
     assert {("ok", "vm_stat")} == {(readings[name].status, readings[name].source) for name in vm_stat.PROVIDES}
@@ -194,9 +174,7 @@ def test_where_the_call_fails_vm_stat_takes_over(healthy_mac: StandIn) -> None:
 @pytest.mark.usefixtures("healthy_mac")
 @pytest.mark.parametrize("trouble", ["every_fourth", "longer"])
 def test_a_call_that_fails_now_and_then_loses_no_sample(monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
-    """
-    The tool of a call that fails runs for the same sample; a kernel that answers with more words is called again.
-    """
+    """The tool of a call that fails runs for the same sample; a kernel that answers with more words is called again."""
     monkeypatch.setenv("STAND_IN", trouble)
     patient = [
         replace(source, limit=PATIENCE) if isinstance(source, Tool) else source
@@ -219,9 +197,7 @@ def test_a_call_that_fails_now_and_then_loses_no_sample(monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("healthy_mac")
 def test_at_most_one_program_is_started_a_second() -> None:
-    """
-    While the calls answer, the programs that run once a period are at most sixty a minute together.
-    """
+    """While the calls answer, the programs that run once a period are at most sixty a minute together."""
     tools = [source for source in sources() if isinstance(source, Tool) and not source.fallback]
 
     assert tools
@@ -229,9 +205,7 @@ def test_at_most_one_program_is_started_a_second() -> None:
 
 
 def test_a_sampler_starts_nothing_where_tokens_are_timed(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    One process of ours makes the calls and starts the tools; ours starts no tool, and leaving ends that process.
-    """
+    """One process of ours makes the calls and starts the tools; ours starts no tool, and leaving ends that process."""
     monkeypatch.delenv("STAND_IN")
     healthy_mac("ioreg", f'echo $PPID >> "$0.parents"; {mac_tools.prints(mac_tools.ioreg())}')
     parents, samples = Path(os.environ["PATH"]) / "ioreg.parents", list[HostSample]()

@@ -50,9 +50,7 @@ def readings(own_tools: None) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", sorted(RANGES))
 def test_every_source_without_root_gives_a_plausible_value(readings: list[dict[str, Any]], name: str) -> None:
-    """
-    Each value that a stock Mac has is read, by every source that offers it and runs, and lies where it can.
-    """
+    """Each value that a stock Mac has is read, by every source that offers it and runs, and lies where it can."""
     values = [reading["values"][name] for reading in readings if name in reading["values"]]
 
     low, high = RANGES[name]
@@ -61,9 +59,7 @@ def test_every_source_without_root_gives_a_plausible_value(readings: list[dict[s
 
 
 def test_no_parser_meets_an_unknown_output(readings: list[dict[str, Any]]) -> None:
-    """
-    Whatever this version of macOS prints is read, or the value is absent or denied.
-    """
+    """Whatever this version of macOS prints is read, or the value is absent or denied."""
     assert {} == {
         reading["source"]: (reading["missing"], reading.get("out"))
         for reading in readings
@@ -72,9 +68,7 @@ def test_no_parser_meets_an_unknown_output(readings: list[dict[str, Any]]) -> No
 
 
 def test_sizes_fit_together(readings: list[dict[str, Any]]) -> None:
-    """
-    Headroom and wired memory are parts of the machine's memory; swap-ins are counted since it was started.
-    """
+    """Headroom and wired memory are parts of the machine's memory; swap-ins are counted since it was started."""
     values: dict[str, float] = {}
     for reading in reversed(readings):
         values |= reading["values"]
@@ -84,9 +78,7 @@ def test_sizes_fit_together(readings: list[dict[str, Any]]) -> None:
 
 
 def test_the_calls_answer_and_agree_with_vm_stat(readings: list[dict[str, Any]]) -> None:
-    """
-    What a system call and vm_stat both give is the same, but for what changed between the two.
-    """
+    """What a system call and vm_stat both give is the same, but for what changed between the two."""
     values_by_name: dict[str, list[float]] = {}
     for reading in readings:
         for name, value in reading["values"].items():
@@ -99,9 +91,7 @@ def test_the_calls_answer_and_agree_with_vm_stat(readings: list[dict[str, Any]])
 
 
 def test_the_facts_of_the_machine_are_known() -> None:
-    """
-    Chip, model, version and build, whether it is virtual, what it runs on: all that a report compares.
-    """
+    """Chip, model, version and build, whether it is virtual, what it runs on: all that a report compares."""
     facts = host.facts()
 
     assert facts["platform"] == "macos"

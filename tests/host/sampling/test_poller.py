@@ -39,9 +39,7 @@ def readings(streams: bool = True) -> dict[str, Reading]:
 
 @pytest.mark.usefixtures("healthy_mac")
 def test_a_healthy_mac_serves_every_value() -> None:
-    """
-    With all tools on PATH each value of a Mac is ok, with its source, from the right tool.
-    """
+    """With all tools on PATH each value of a Mac is ok, with its source, from the right tool."""
     values = readings()
 
     assert {"oom_kills", "throttle_total", "throttle_events", "gpu_wired_limit"} == {
@@ -55,9 +53,7 @@ def test_a_healthy_mac_serves_every_value() -> None:
 
 
 def test_no_tool_at_all_is_absence_everywhere(stand_in: StandIn) -> None:
-    """
-    Without any tool of a Mac every value is absent and none is a number.
-    """
+    """Without any tool of a Mac every value is absent and none is a number."""
     stand_in("nothing", "exit 0")
 
     values = readings()
@@ -76,8 +72,7 @@ def replayed(healthy_mac: StandIn, macmon: str | None = None, powermetrics: str 
 
 
 def test_a_package_power_without_its_processor_is_absent(healthy_mac: StandIn) -> None:
-    """
-    Under load on macOS 27 the processor's counter in macmon reads 0, so all_power is the GPU alone and no package
+    """Under load on macOS 27 the processor's counter in macmon reads 0, so all_power is the GPU alone and no package
     power; the GPU's and the whole machine's stay readings.
     """
     line = json.dumps(mac_tools.macmon("0.8", cpu=0.0, gpu=47.5, system=92.0))
@@ -97,9 +92,7 @@ def test_a_package_power_without_its_processor_is_absent(healthy_mac: StandIn) -
 def test_a_processor_at_0_watts_is_absent_whatever_the_gpu_does(
     healthy_mac: StandIn, version: str, active: float
 ) -> None:
-    """
-    Before 0.8 macmon shows a busy GPU as 21 % active: the processor that runs it draws power all the same.
-    """
+    """Before 0.8 macmon shows a busy GPU as 21 % active: the processor that runs it draws power all the same."""
     line = mac_tools.macmon(version, cpu=0.0, gpu=47.5, system=92.0)
     line |= {"gpu_usage": [1296, active]} | ({"gpu_active_ratio": active} if version == "0.8" else {})
 
@@ -109,8 +102,8 @@ def test_a_processor_at_0_watts_is_absent_whatever_the_gpu_does(
 
 
 def test_an_idle_gpu_at_0_watts_and_0_hertz_is_a_reading(healthy_mac: StandIn) -> None:
-    """
-    Where the GPU rests, powermetrics' 0 Hz, 0 W and no activity are true, and the package power is the processor's.
+    """Where the GPU rests, powermetrics' 0 Hz, 0 W and no activity are true, and the package power is the
+    processor's.
     """
     sample = mac_tools.powermetrics(cpu=10806.6, gpu=0.0, combined=10806.6, mhz=0.0, idle=1.0)
 
@@ -123,9 +116,7 @@ def test_an_idle_gpu_at_0_watts_and_0_hertz_is_a_reading(healthy_mac: StandIn) -
 
 
 def test_a_busy_gpu_at_0_watts_and_0_hertz_is_absent(healthy_mac: StandIn) -> None:
-    """
-    The same zeros at full activity are counters that do not work, and the package power lacks the GPU.
-    """
+    """The same zeros at full activity are counters that do not work, and the package power lacks the GPU."""
     sample = mac_tools.powermetrics(gpu=0.0, combined=2400.5, mhz=0.0, idle=0.03)
 
     values = replayed(healthy_mac, powermetrics=sample)
@@ -146,9 +137,7 @@ class Fixed(DirectSource):
 
 
 def test_a_dead_counter_shows_by_the_activity_of_another_source() -> None:
-    """
-    A source of power alone reads 0 W for the GPU that ioreg reports as busy: absent, and the reason is told.
-    """
+    """A source of power alone reads 0 W for the GPU that ioreg reports as busy: absent, and the reason is told."""
     power = Fixed("counters", cpu_power=2.0, gpu_power=0.0, package_power=2.0)
     with Poller([power, Fixed("ioreg", gpu_active=0.9)], interval=1.0) as poller:
         poller.refresh(0.0)
@@ -168,8 +157,8 @@ def test_a_dead_counter_shows_by_the_activity_of_another_source() -> None:
 
 @pytest.mark.parametrize(("counted", "status"), [(23.4e9, "ok"), (5.9e9, "parse_error"), (94e9, "parse_error")])
 def test_pages_that_are_not_the_memory_of_the_machine_are_no_sizes(counted: float, status: str) -> None:
-    """
-    A page size that is wrong by a factor of four shows against the size of the memory, which another source reads.
+    """A page size that is wrong by a factor of four shows against the size of the memory, which another source
+    reads.
     """
     pages = Fixed("vm_stat", **dict.fromkeys(vm_stat.PROVIDES, 1e9) | {"memory_counted": counted})
     with Poller([pages, Fixed("sysctl", memory_total=24e9, swap_used=1e9)], interval=1.0) as poller:
@@ -198,9 +187,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("how", list(BROKEN))
 def test_one_broken_tool_spoils_only_its_own_values(healthy_mac: StandIn, how: str) -> None:
-    """
-    Whatever vm_stat does, headroom is a status and never a number, and the pressure level is ok.
-    """
+    """Whatever vm_stat does, headroom is a status and never a number, and the pressure level is ok."""
     script, status = BROKEN[how]
     healthy_mac("vm_stat", script)
 
@@ -212,8 +199,8 @@ def test_one_broken_tool_spoils_only_its_own_values(healthy_mac: StandIn, how: s
 
 @pytest.mark.slow
 def test_a_hanging_tool_does_not_delay_the_others(healthy_mac: StandIn) -> None:
-    """
-    While vm_stat hangs the other values are fresh in every sample; headroom is stale, and nothing is left running.
+    """While vm_stat hangs the other values are fresh in every sample; headroom is stale, and nothing is left
+    running.
     """
     healthy_mac("vm_stat", 'echo $$ >> "$0.pids"; exec sleep 600')
     samples: list[HostSample] = []
@@ -231,9 +218,7 @@ def test_a_hanging_tool_does_not_delay_the_others(healthy_mac: StandIn) -> None:
 
 
 def test_a_tool_slower_than_its_sample_serves_the_next(healthy_mac: StandIn) -> None:
-    """
-    A late answer is used by the sample after it, with its age.
-    """
+    """A late answer is used by the sample after it, with its age."""
     healthy_mac("vm_stat", f"sleep 0.4; {prints(mac_tools.vm_stat())}")
 
     with Poller(sources(tuple), interval=1.0) as poller:
@@ -247,9 +232,7 @@ def test_a_tool_slower_than_its_sample_serves_the_next(healthy_mac: StandIn) -> 
 
 
 def test_tools_run_in_the_c_locale(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A tool that would print commas to this user prints points to us.
-    """
+    """A tool that would print commas to this user prints points to us."""
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     monkeypatch.setenv("LC_NUMERIC", "de_DE.UTF-8")
     ours, theirs = mac_tools.vm_stat(), mac_tools.vm_stat().replace(".", ",")
@@ -268,9 +251,7 @@ def test_tools_run_in_the_c_locale(healthy_mac: StandIn, monkeypatch: pytest.Mon
     ],
 )
 def test_a_refusal_by_sudo_is_final(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch, message: str) -> None:
-    """
-    A refusal makes power denied, sudo is not started again, and the hint carries the sudoers line.
-    """
+    """A refusal makes power denied, sudo is not started again, and the hint carries the sudoers line."""
     healthy_mac("macmon", "exit 1")
     monkeypatch.setenv("STAND_IN", "fails")
     healthy_mac("sudo", f'echo x >> "$0.calls"; echo {shlex.quote(message)} >&2; exit 1')
@@ -289,8 +270,8 @@ def test_a_refusal_by_sudo_is_final(healthy_mac: StandIn, monkeypatch: pytest.Mo
 
 
 def test_an_unknown_sampler_is_absence(healthy_mac: StandIn) -> None:
-    """
-    Where a sampler is missing, its error may be on either stream; the values are absent, and no permission would help.
+    """Where a sampler is missing, its error may be on either stream; the values are absent, and no permission would
+    help.
     """
     healthy_mac("macmon", "exit 1")
     healthy_mac("powermetrics", "echo 'powermetrics: unrecognized sampler: gpu_power'; exit 64")
@@ -304,9 +285,7 @@ def test_an_unknown_sampler_is_absence(healthy_mac: StandIn) -> None:
 
 
 def test_permission_is_not_advised_where_it_is_there(healthy_mac: StandIn) -> None:
-    """
-    A powermetrics that runs, but lacks a power of this chip, is not missing its line for sudo.
-    """
+    """A powermetrics that runs, but lacks a power of this chip, is not missing its line for sudo."""
     healthy_mac("macmon", "exit 1")
     sample = mac_tools.powermetrics().replace("combined_power", "other_power")
     healthy_mac("powermetrics", f"{prints(sample)}; exec sleep 600")
@@ -318,9 +297,7 @@ def test_permission_is_not_advised_where_it_is_there(healthy_mac: StandIn) -> No
 
 @pytest.mark.slow
 def test_a_stream_that_dies_goes_stale_and_comes_back(healthy_mac: StandIn) -> None:
-    """
-    The last power of a powermetrics that died goes stale, and it is restarted.
-    """
+    """The last power of a powermetrics that died goes stale, and it is restarted."""
     healthy_mac("macmon", "exit 1")
     first, second = mac_tools.powermetrics(combined=1000.0), mac_tools.powermetrics(combined=2000.0)
     healthy_mac(
@@ -338,9 +315,7 @@ def test_a_stream_that_dies_goes_stale_and_comes_back(healthy_mac: StandIn) -> N
 
 
 def test_a_silent_stream_is_started_again(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A powermetrics that prints no reading is restarted.
-    """
+    """A powermetrics that prints no reading is restarted."""
     monkeypatch.setattr("gatekeeper.host.sampling.poller.RETRY_PAUSES", (0.1,))
     healthy_mac("powermetrics", f'echo x >> "$0.calls"; {prints(mac_tools.powermetrics()[:700])}; exec sleep 600')
     calls = Path(os.environ["PATH"]) / "powermetrics.calls"
@@ -353,9 +328,7 @@ def test_a_silent_stream_is_started_again(healthy_mac: StandIn, monkeypatch: pyt
 
 
 def test_a_stream_of_garbage_is_a_parse_error(healthy_mac: StandIn) -> None:
-    """
-    Lines that are not JSON yield no number, and good lines after them do.
-    """
+    """Lines that are not JSON yield no number, and good lines after them do."""
     healthy_mac("sudo", "echo 'sudo: a password is required'; exit 1")
     good = prints(json.dumps(mac_tools.macmon("0.8")))
     healthy_mac("macmon", f"printf '\\377\\000{{\\n'; read -r _ < \"$0.go\"; {good}; echo; exec sleep 600")
@@ -369,9 +342,7 @@ def test_a_stream_of_garbage_is_a_parse_error(healthy_mac: StandIn) -> None:
 
 
 def test_leaving_ends_every_process(healthy_mac: StandIn) -> None:
-    """
-    Closing the poller ends streams and running tools, without waiting for the tools' time limits.
-    """
+    """Closing the poller ends streams and running tools, without waiting for the tools' time limits."""
     for name in ("powermetrics", "macmon", "vm_stat"):
         healthy_mac(name, 'echo $$ >> "$0.pids"; exec sleep 600')
     folder = Path(os.environ["PATH"])
@@ -387,9 +358,7 @@ def test_leaving_ends_every_process(healthy_mac: StandIn) -> None:
 
 
 def test_a_parser_with_a_bug_is_an_error(stand_in: StandIn) -> None:
-    """
-    An exception that no parser should raise reaches the caller; it is not a missing value.
-    """
+    """An exception that no parser should raise reaches the caller; it is not a missing value."""
     stand_in("odd", "exit 0")
 
     def parse(_: Output) -> Values:

@@ -28,9 +28,7 @@ def by_source() -> dict[str, list[dict[str, Any]]]:
 
 @pytest.mark.usefixtures("as_mac")
 def test_every_tool_of_a_mac_is_shown_with_what_its_parser_made_of_it() -> None:
-    """
-    Text, exit code and command line of each tool and stream, its values, and the facts of the manifest.
-    """
+    """Text, exit code and command line of each tool and stream, its values, and the facts of the manifest."""
     readings = by_source()
 
     assert {
@@ -54,9 +52,7 @@ def test_every_tool_of_a_mac_is_shown_with_what_its_parser_made_of_it() -> None:
 
 @pytest.mark.usefixtures("as_mac")
 def test_a_stream_that_goes_on_is_cut(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A stream is ended after its time; what it printed until then is kept and read.
-    """
+    """A stream is ended after its time; what it printed until then is kept and read."""
     monkeypatch.setattr(raw_readings, "STREAM_S", 2.0)
     healthy_mac("macmon", f"{mac_tools.prints(mac_tools.macmon_line('0.8').decode())}; exec sleep 600")
 
@@ -67,9 +63,7 @@ def test_a_stream_that_goes_on_is_cut(healthy_mac: StandIn, monkeypatch: pytest.
 
 @pytest.mark.usefixtures("as_mac")
 def test_a_tool_that_is_missing_fails_or_prints_anything_is_a_reading_too(healthy_mac: StandIn) -> None:
-    """
-    Its values are missing with their status, its text is kept, and the other tools are read.
-    """
+    """Its values are missing with their status, its text is kept, and the other tools are read."""
     healthy_mac("vm_stat", "echo what is this")
     healthy_mac("pmset", "echo no >&2; exit 3")
     healthy_mac("ioreg", "exec sleep 60").unlink()
@@ -86,9 +80,7 @@ def test_a_tool_that_is_missing_fails_or_prints_anything_is_a_reading_too(health
 
 @pytest.mark.usefixtures("as_mac")
 def test_a_parser_that_breaks_leaves_the_text(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A bug of a parser is an error of its source alone, beside the text that caused it.
-    """
+    """A bug of a parser is an error of its source alone, beside the text that caused it."""
     healthy_mac("ps", "echo ' 25.0 /usr/libexec/x'")
     monkeypatch.setattr(raw_readings, "_parse_output", lambda *_: 1 / 0)
 
@@ -101,9 +93,7 @@ def test_a_parser_that_breaks_leaves_the_text(healthy_mac: StandIn, monkeypatch:
 
 @pytest.mark.usefixtures("as_mac")
 def test_what_the_user_runs_is_not_shown(healthy_mac: StandIn) -> None:
-    """
-    Of ps, only programs of the system are kept; how many others there are is said.
-    """
+    """Of ps, only programs of the system are kept; how many others there are is said."""
     healthy_mac(
         "ps", "echo ' 1.0 /System/Library/mds'; echo '50.0 /Applications/Diary.app/Contents/MacOS/Diary'; echo '0.1 x'"
     )

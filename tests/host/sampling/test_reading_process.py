@@ -17,9 +17,7 @@ from tests.host.conftest import StandIn
 
 @pytest.mark.usefixtures("healthy_mac")
 def test_it_reads_what_a_poller_reads() -> None:
-    """
-    Readings come over the pipe with source, unit, status and age, and the process it is asked about may change.
-    """
+    """Readings come over the pipe with source, unit, status and age, and the process it is asked about may change."""
     pids: list[int] = []
     reading = ReadingProcess("macos", lambda: pids, interval=1.0)
     try:
@@ -39,9 +37,7 @@ def test_it_reads_what_a_poller_reads() -> None:
 
 @pytest.mark.usefixtures("healthy_mac")
 def test_its_death_is_a_fault_of_the_sampler() -> None:
-    """
-    No sample is made up once it is gone: the sampler says why it ended.
-    """
+    """No sample is made up once it is gone: the sampler says why it ended."""
     samples: list[HostSample] = []
     before = {process.pid for process in psutil.Process().children()}
 
@@ -55,9 +51,7 @@ def test_its_death_is_a_fault_of_the_sampler() -> None:
 
 
 def test_it_ends_with_the_process_that_asked(healthy_mac: StandIn) -> None:
-    """
-    When its stdin ends, as when gatekeeper is killed, it ends, and so do the tools that it started.
-    """
+    """When its stdin ends, as when gatekeeper is killed, it ends, and so do the tools that it started."""
     healthy_mac("macmon", 'echo $$ > "$0.pid"; exec sleep 600')
     reading = ReadingProcess("macos", tuple, interval=1.0)
     reading.settle(streams=False)

@@ -72,9 +72,7 @@ def sampler(
 
 
 def test_ten_virtual_minutes_are_six_hundred_samples_and_the_first() -> None:
-    """
-    On a virtual clock a sample is taken at the beginning and at each tick, on time, and none after leaving.
-    """
+    """On a virtual clock a sample is taken at the beginning and at each tick, on time, and none after leaving."""
     clock, collected = VirtualClock(), Collected()
 
     with sampler(clock, collected):
@@ -87,9 +85,7 @@ def test_ten_virtual_minutes_are_six_hundred_samples_and_the_first() -> None:
 
 
 def test_phase_and_segment_are_copied_into_the_samples_that_follow() -> None:
-    """
-    Both may be set while it runs.
-    """
+    """Both may be set while it runs."""
     clock, collected = VirtualClock(), Collected()
 
     with sampler(clock, collected) as running:
@@ -100,9 +96,7 @@ def test_phase_and_segment_are_copied_into_the_samples_that_follow() -> None:
 
 
 def test_every_sample_holds_every_value() -> None:
-    """
-    A value that its source lacks is absent, and so is one without any source; neither is a number.
-    """
+    """A value that its source lacks is absent, and so is one without any source; neither is a number."""
     collected = Collected()
 
     with sampler(VirtualClock(), collected):
@@ -124,9 +118,7 @@ def test_every_sample_holds_every_value() -> None:
     ],
 )
 def test_a_source_that_fails_is_a_status(error: Exception, status: str) -> None:
-    """
-    The other sources and the sampler continue.
-    """
+    """The other sources and the sampler continue."""
 
     def fail() -> Values:
         raise error
@@ -140,8 +132,8 @@ def test_a_source_that_fails_is_a_status(error: Exception, status: str) -> None:
 
 
 def test_real_deadlines_are_kept_by_one_thread() -> None:
-    """
-    Samples come one interval apart by their deadlines; lateness and cost are recorded; the thread ends with the body.
+    """Samples come one interval apart by their deadlines; lateness and cost are recorded; the thread ends with the
+    body.
     """
     collected, threads = Collected(), threading.active_count()
 
@@ -157,9 +149,7 @@ def test_real_deadlines_are_kept_by_one_thread() -> None:
 
 
 def test_missed_deadlines_are_a_gap_and_not_a_burst() -> None:
-    """
-    A recording that takes several intervals loses those samples; what follows keeps to the deadlines.
-    """
+    """A recording that takes several intervals loses those samples; what follows keeps to the deadlines."""
     collected, stalled = Collected(), threading.Event()
 
     def record(sample: HostSample) -> None:
@@ -178,9 +168,7 @@ def test_missed_deadlines_are_a_gap_and_not_a_burst() -> None:
 
 @pytest.mark.parametrize("make", [SystemClock, VirtualClock])
 def test_a_sampler_that_dies_says_why(make: Callable[[], SystemClock | VirtualClock]) -> None:
-    """
-    A disk that is full, or any bug, ends the samples; the soak reads the reason and does not crash.
-    """
+    """A disk that is full, or any bug, ends the samples; the soak reads the reason and does not crash."""
     clock = make()
     died = threading.Event()
 
@@ -201,9 +189,7 @@ def test_a_sampler_that_dies_says_why(make: Callable[[], SystemClock | VirtualCl
 
 
 def test_a_sampler_whose_source_has_a_bug_dies_loudly() -> None:
-    """
-    An error that is no status is a fault, not a value.
-    """
+    """An error that is no status is a fault, not a value."""
 
     def bug() -> Values:
         raise ZeroDivisionError("bug")
@@ -216,9 +202,7 @@ def test_a_sampler_whose_source_has_a_bug_dies_loudly() -> None:
 
 
 def test_an_unknown_platform_is_the_users_mistake() -> None:
-    """
-    It is refused with what is allowed.
-    """
+    """It is refused with what is allowed."""
     with pytest.raises(InputError) as caught:
         Sampler("macosx", clock=VirtualClock(), pids=tuple, record=lambda _: None)
     says("host", "an unknown platform is the users mistake", caught.value.message)
@@ -227,9 +211,7 @@ def test_an_unknown_platform_is_the_users_mistake() -> None:
 
 
 def test_virtual_minutes_do_not_run_real_tools_each_second(healthy_mac: StandIn) -> None:
-    """
-    Ten virtual minutes give six hundred samples from the few runs that their real time allows.
-    """
+    """Ten virtual minutes give six hundred samples from the few runs that their real time allows."""
     healthy_mac("vm_stat", f'echo x >> "$0.calls"; {prints(mac_tools.vm_stat())}')
     clock, collected = VirtualClock(), list[HostSample]()
 
@@ -243,8 +225,8 @@ def test_virtual_minutes_do_not_run_real_tools_each_second(healthy_mac: StandIn)
 
 
 def test_watch_writes_one_object_a_sample(healthy_mac: StandIn) -> None:
-    """
-    One JSON object per line: `at` and every value with value, unit, source, status and age; missing ones are null.
+    """One JSON object per line: `at` and every value with value, unit, source, status and age; missing ones are
+    null.
     """
     healthy_mac("ioreg", "exit 1")
     lines: list[str] = []
@@ -267,9 +249,7 @@ def test_watch_writes_one_object_a_sample(healthy_mac: StandIn) -> None:
 
 
 def test_watch_without_tools_hints_at_what_to_install(stand_in: StandIn) -> None:
-    """
-    A bare host gets a table without a number, and advice: macmon and the sudoers line.
-    """
+    """A bare host gets a table without a number, and advice: macmon and the sudoers line."""
     stand_in("nothing", "exit 0")
     lines: list[str] = []
     hints: list[str] = []

@@ -12,8 +12,8 @@ CERTIFIED = {**MEASURED, "acceptance_rate": figure(0.8, 0.78, 0.82)}
 
 
 def test_the_stated_answers_are_those_that_show_the_fall() -> None:
-    """
-    With each answer at half of the certified acceptance, the stated number of answers shows the fall; one less not.
+    """With each answer at half of the certified acceptance, the stated number of answers shows the fall; one less
+    not.
     """
     certified_policy = policy(guard("acceptance_rate", at_least=0.6), measured=CERTIFIED)
     (route,), (bound,) = certified_policy.route, certified_policy.guard
@@ -32,9 +32,7 @@ def test_the_stated_answers_are_those_that_show_the_fall() -> None:
 
 @pytest.mark.parametrize("measured", [MEASURED, {**MEASURED, "acceptance_rate": figure(0.8, 0.7, 0.9)}])
 def test_nothing_is_stated_that_is_not_known(measured: dict[str, object]) -> None:
-    """
-    Without a certified acceptance, and with a bound that half of it meets, no time is stated.
-    """
+    """Without a certified acceptance, and with a bound that half of it meets, no time is stated."""
     certified_policy = policy(guard("acceptance_rate", at_least=0.4), measured=measured)
 
     assert {} == server_seconds(certified_policy, both_arms=True)
@@ -51,8 +49,8 @@ def test_nothing_is_stated_that_is_not_known(measured: dict[str, object]) -> Non
     ],
 )
 def test_the_duty_for_two_windows_is_stated(seconds: dict[str, float], duty: float, sentence: str) -> None:
-    """
-    The line names the time at the duty in force and the duty that shows the fall within two windows of five minutes.
+    """The line names the time at the duty in force and the duty that shows the fall within two windows of five
+    minutes.
     """
     line = terminal_lines.time_to_half(seconds, duty)
 

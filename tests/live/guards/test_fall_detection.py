@@ -16,8 +16,8 @@ def units(values: list[float], weight: float = 1.0) -> list[WeightedValue]:
 
 
 def test_a_fall_is_seen_with_its_begin_and_its_bound() -> None:
-    """
-    What came before the fall is left out of its mean, and the mean is below the bound at the whole life's confidence.
+    """What came before the fall is left out of its mean, and the mean is below the bound at the whole life's
+    confidence.
     """
     fall = fall_detection.detect(units([0.8] * 100 + [0.3] * 20), BOUND, SPREAD, NEED)
 
@@ -28,23 +28,17 @@ def test_a_fall_is_seen_with_its_begin_and_its_bound() -> None:
 
 
 def test_a_recovery_ends_it() -> None:
-    """
-    However long a fall lasted, good values end it as soon as they came to weigh as much as is needed.
-    """
+    """However long a fall lasted, good values end it as soon as they came to weigh as much as is needed."""
     assert fall_detection.detect(units([0.8] * 10 + [0.1] * 500 + [0.8] * 20), BOUND, SPREAD, NEED) is None
 
 
 def test_nothing_is_no_fall() -> None:
-    """
-    Without values there is no evidence.
-    """
+    """Without values there is no evidence."""
     assert fall_detection.detect([], BOUND, SPREAD, NEED) is None
 
 
 def test_one_value_never_decides() -> None:
-    """
-    One minute of bad traffic, of however many answers, is not enough.
-    """
+    """One minute of bad traffic, of however many answers, is not enough."""
     assert fall_detection.detect(units([0.8, 0.0, 0.0], weight=1000.0), BOUND, SPREAD, NEED) is None
     assert fall_detection.detect(units([0.8, 0.0, 0.0, 0.0], weight=1000.0), BOUND, SPREAD, NEED) is not None
 
@@ -52,9 +46,7 @@ def test_one_value_never_decides() -> None:
 @pytest.mark.whole
 @pytest.mark.parametrize("differ", [0.05, 0.10, 0.15])
 def test_months_at_the_bound_have_no_fall(differ: float) -> None:
-    """
-    Where the truth lies at the bound itself, the worst case, at most one month in a hundred shows a fall.
-    """
+    """Where the truth lies at the bound itself, the worst case, at most one month in a hundred shows a fall."""
     random = np.random.default_rng(5)
     total = BOUND * (1 - BOUND) / differ**2 - 1
     months = random.beta(BOUND * total, (1 - BOUND) * total, (100, 43_200))

@@ -26,9 +26,7 @@ FEW = 5000
     [(1, recent_samples.MAX_ANSWERS), (FEW // 10, 10), (2 * FEW, 1)],
 )
 def test_only_so_many_answers_are_kept(pieces: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Neither many short answers nor a few endless ones fill the memory; the newest stay, one at the least.
-    """
+    """Neither many short answers nor a few endless ones fill the memory; the newest stay, one at the least."""
     monkeypatch.setattr(recent_samples, "MAX_ARRIVALS", FEW)
     answers = RecentAnswers(0)
     for number in range(most + 50):
@@ -39,9 +37,7 @@ def test_only_so_many_answers_are_kept(pieces: int, most: int, monkeypatch: pyte
 
 
 def test_old_answers_are_dropped() -> None:
-    """
-    What is older than the window is gone for good, and what it held with it.
-    """
+    """What is older than the window is gone for good, and what it held with it."""
     answers = RecentAnswers(0)
     for number in range(100):
         answers.add(answer(number, pieces=recent_samples.MAX_ARRIVALS // 100))
@@ -53,9 +49,7 @@ def test_old_answers_are_dropped() -> None:
 
 
 def test_only_so_many_samples_and_counters_are_kept() -> None:
-    """
-    A window of weeks keeps no more of the host than its limit.
-    """
+    """A window of weeks keeps no more of the host than its limit."""
     host = RecentHost()
     for number in range(recent_samples.MAX_SAMPLES + 100):
         host.add_sample(HostSample("", number * SECOND, {}))
@@ -70,9 +64,7 @@ def test_only_so_many_samples_and_counters_are_kept() -> None:
 
 
 def test_nothing_is_compared_across_a_sleep() -> None:
-    """
-    After a sleep the samples begin a stretch of their own.
-    """
+    """After a sleep the samples begin a stretch of their own."""
     host = RecentHost()
     host.add_sample(HostSample("", SECOND, {}))
     host.forget()

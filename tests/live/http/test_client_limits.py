@@ -25,8 +25,7 @@ BODY = {**ASKED, "stream": True}
 
 
 def test_a_process_without_descriptors_blames_no_server(tmp_path: Path) -> None:
-    """
-    Where no connection can be opened the client gets 503, no answer counts as failed, and it is said once; with
+    """Where no connection can be opened the client gets 503, no answer counts as failed, and it is said once; with
     descriptors again the next request is answered.
     """
 
@@ -59,9 +58,7 @@ def test_a_process_without_descriptors_blames_no_server(tmp_path: Path) -> None:
 
 
 def test_a_server_that_we_cannot_connect_to_is_replaced_and_not_blamed(tmp_path: Path) -> None:
-    """
-    Where only the plain server has a connection left, it answers, and that counts for neither arm.
-    """
+    """Where only the plain server has a connection left, it answers, and that counts for neither arm."""
 
     async def main() -> None:
         draws = iter([0.0, 1.0])
@@ -84,8 +81,8 @@ def test_a_server_that_we_cannot_connect_to_is_replaced_and_not_blamed(tmp_path:
 @pytest.mark.whole
 @pytest.mark.parametrize(("soft", "hard", "idle"), [(128, 128, 116), (128, 1024, 200)])
 def test_idle_connections_turn_no_speculation_off(tmp_path: Path, soft: int, hard: int, idle: int) -> None:
-    """
-    With few descriptors connections beyond the limit get 503 and no request fails; with more of them allowed than the
+    """With few descriptors connections beyond the limit get 503 and no request fails; with more of them allowed than
+    the
     process begins with, it takes them. When the idle ones are gone, requests speculate.
     """
     with Answering() as server, Answering() as plain:
@@ -124,9 +121,7 @@ def status(url: str) -> int:
 
 
 def test_a_head_that_does_not_arrive_ends_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Half a head is not waited for, nor one that drips; an answer may take longer.
-    """
+    """Half a head is not waited for, nor one that drips; an answer may take longer."""
     monkeypatch.setattr(client_limits, "HEAD_S", 0.3)
 
     async def main() -> None:
@@ -162,9 +157,7 @@ async def _rest(reader: asyncio.StreamReader) -> bytes:
 
 
 def test_a_body_that_does_not_arrive_ends_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The client gets 408, the server no request, and the bytes that came count no more.
-    """
+    """The client gets 408, the server no request, and the bytes that came count no more."""
     monkeypatch.setattr(client_limits, "BODY_S", 0.3)
 
     async def main() -> None:
@@ -183,9 +176,7 @@ def test_a_body_that_does_not_arrive_ends_its_request(tmp_path: Path, monkeypatc
 def test_a_body_that_is_passed_on_has_a_time_limit_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: bytes, path: bytes
 ) -> None:
-    """
-    The client gets 408 where a body drips, and the server's connection is closed.
-    """
+    """The client gets 408 where a body drips, and the server's connection is closed."""
     monkeypatch.setattr(client_limits, "BODY_S", 0.3)
 
     async def main() -> None:
@@ -203,9 +194,7 @@ def test_a_body_that_is_passed_on_has_a_time_limit_too(
 
 
 def test_all_bodies_together_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    While one request is in flight, a second that would go beyond the limit gets 503; after its end it is taken.
-    """
+    """While one request is in flight, a second that would go beyond the limit gets 503; after its end it is taken."""
     monkeypatch.setattr(client_limits, "MOST_BODIES", 1 << 16)
     body = {**BODY, "user": "x" * 40_000}
 
@@ -229,9 +218,7 @@ def test_all_bodies_together_are_limited(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_body_that_is_too_long_is_refused_however_it_is_framed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, framing: str
 ) -> None:
-    """
-    Without a length in its head it is refused once it is too long, with the same status.
-    """
+    """Without a length in its head it is refused once it is too long, with the same status."""
     monkeypatch.setattr(client_limits, "MOST_BODY", 1 << 16)
     body = b'{"user": "' + b"x" * (1 << 17) + b'"}'
     chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
@@ -251,9 +238,7 @@ def test_a_body_that_is_too_long_is_refused_however_it_is_framed(
 
 
 def test_connections_beyond_the_limit_are_told_to_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    One connection too many gets 503 with Retry-After; when another one ends, the next is served.
-    """
+    """One connection too many gets 503 with Retry-After; when another one ends, the next is served."""
     monkeypatch.setattr(client_limits, "MOST_CLIENTS", 2)
 
     async def main() -> None:

@@ -30,8 +30,8 @@ from tests.builders.golden_words import says
     ],
 )
 def test_an_invalid_edit_keeps_the_old_policy(tmp_path: Path, changes: dict[str, Any], because: str) -> None:
-    """
-    A policy that cannot be read or was never certified is refused at the start; an edit is reported and does not count.
+    """A policy that cannot be read or was never certified is refused at the start; an edit is reported and does not
+    count.
     """
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     with deployed.session(output) as session:
@@ -50,9 +50,7 @@ def test_an_invalid_edit_keeps_the_old_policy(tmp_path: Path, changes: dict[str,
 
 
 def test_a_policy_that_is_gone_keeps_the_old_one(tmp_path: Path) -> None:
-    """
-    A policy that was deleted, or is half written, is reported once; what was read before stays in force.
-    """
+    """A policy that was deleted, or is half written, is reported once; what was read before stays in force."""
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     with deployed.session(output) as session:
         session.run(1)
@@ -69,9 +67,7 @@ def test_a_policy_that_is_gone_keeps_the_old_one(tmp_path: Path) -> None:
 
 
 def test_a_route_that_was_not_promoted_cannot_be_watched_on(tmp_path: Path) -> None:
-    """
-    A policy with a route on that the run certified off is refused before any request.
-    """
+    """A policy with a route on that the run certified off is refused before any request."""
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(route={"speculation": False, "setting": {}, "ladder": []})
     deployed.edited()
@@ -84,9 +80,7 @@ def test_a_route_that_was_not_promoted_cannot_be_watched_on(tmp_path: Path) -> N
 
 
 def test_edited_conditions_are_refused(tmp_path: Path) -> None:
-    """
-    The conditions of a certificate cannot be edited away: a copy with others than the run's own is refused.
-    """
+    """The conditions of a certificate cannot be edited away: a copy with others than the run's own is refused."""
     deployed = Deployed.scripted(tmp_path)
     conditions = {"backend": "scripted", "target": "t", "prompt_cache": "off", "concurrency": 1, "max_tokens": 256}
     deployed.policy(conditions=conditions)
@@ -120,8 +114,7 @@ ONE = {"step": "shrink-draft", "draft": "heavy", "num_draft_tokens": 1}
     ],
 )
 def test_what_was_never_measured_is_refused(tmp_path: Path, changes: dict[str, Any], because: str) -> None:
-    """
-    A copy may leave out steps of the ladder; one with a step that was never swept, other measured figures, another
+    """A copy may leave out steps of the ladder; one with a step that was never swept, other measured figures, another
     grade or without the owed warm-up is refused, at the start and edited in place.
     """
     deployed = Deployed.scripted(tmp_path)
@@ -162,8 +155,8 @@ LIMITS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", LIMITS)
 def test_an_edited_route_takes_no_other_requests(tmp_path: Path, name: str) -> None:
-    """
-    A copy may shorten the prompts of a route, and leave out models and requests; one that adds to them is refused.
+    """A copy may shorten the prompts of a route, and leave out models and requests; one that adds to them is
+    refused.
     """
     certified, edited, objection = LIMITS[name]
     deployed = Deployed.scripted(tmp_path)

@@ -26,9 +26,7 @@ MTPLX = {"generation_mode": "mtp", "depth": 4}, {"generation_mode": "ar"}
 def test_the_overlay_says_what_a_request_says(
     tmp_path: Path, backend: str, on: dict[str, Any], off: dict[str, Any]
 ) -> None:
-    """
-    Where a server takes its setting with each request, the overlay carries the fields that do it; elsewhere none.
-    """
+    """Where a server takes its setting with each request, the overlay carries the fields that do it; elsewhere none."""
     deployed, output = Deployed.served(tmp_path, "http://127.0.0.1:9", backend), WatchOutput()
     request_fields = []
     for speculation in (True, False):
@@ -41,8 +39,8 @@ def test_the_overlay_says_what_a_request_says(
 
 
 def test_a_field_of_the_users_own_stands_there_too(tmp_path: Path) -> None:
-    """
-    A generic server's knob that goes with the request by the name the SLO gives it stands in the overlay by that name.
+    """A generic server's knob that goes with the request by the name the SLO gives it stands in the overlay by that
+    name.
     """
     knobs = {"num_draft_tokens": {"field": "speculative.n_max"}}
     deployed, output = Deployed.served(tmp_path, "http://127.0.0.1:9", knobs=knobs), WatchOutput()

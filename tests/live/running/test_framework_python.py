@@ -24,9 +24,7 @@ WAITS = "import sys; print(1, flush=True); sys.stdin.read()"
 def test_a_framework_python_tells_its_environment(
     tmp_path: Path, environment: Mapping[str, str], expected: str | None
 ) -> None:
-    """
-    It runs as Python.app/Contents/MacOS/Python, which knows no environment: a variable of the process names it.
-    """
+    """It runs as Python.app/Contents/MacOS/Python, which knows no environment: a variable of the process names it."""
     program = tmp_path / "Python.app" / "Contents" / "MacOS" / "Python"
     program.parent.mkdir(parents=True)
     program.symlink_to(Path(sys.executable).resolve())

@@ -59,9 +59,7 @@ CERTIFIED = ("--model", MODELS / "little-target", "--draft-model", "little-draft
 def test_a_plain_server_has_the_target_and_no_draft(
     argv: tuple[object, ...], because: str | None, manifest: Manifest
 ) -> None:
-    """
-    A draft or another model on the command line of the plain server is named: its answers would be no baseline.
-    """
+    """A draft or another model on the command line of the plain server is named: its answers would be no baseline."""
     with served(*argv) as url:
         why = model_identity.drafting_plain(manifest, Address(url), HASHES)
 
@@ -86,9 +84,7 @@ def test_a_plain_server_has_the_target_and_no_draft(
 def test_models_on_the_command_line_are_compared(
     manifest: Manifest, argv: tuple[object, ...], because: str | None
 ) -> None:
-    """
-    Every model a local server was started with has to be a certified one, the target among them.
-    """
+    """Every model a local server was started with has to be a certified one, the target among them."""
     with served(*argv) as url:
         process = find_process(url)
         assert process is not None
@@ -98,9 +94,7 @@ def test_models_on_the_command_line_are_compared(
 
 
 def test_a_damaged_model_is_no_certified_one(manifest: Manifest, tmp_path: Path) -> None:
-    """
-    A folder that looks like a model but cannot be read as one is a mismatch, not an error.
-    """
+    """A folder that looks like a model but cannot be read as one is a mismatch, not an error."""
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(b"short")
     with served("--model", tmp_path) as url:
@@ -112,9 +106,7 @@ def test_a_damaged_model_is_no_certified_one(manifest: Manifest, tmp_path: Path)
 
 
 def test_a_restart_is_another_process() -> None:
-    """
-    The process behind a port is the same until it is started again, and none when it is gone.
-    """
+    """The process behind a port is the same until it is started again, and none when it is gone."""
     with served() as url:
         first = find_process(url)
         assert first == find_process(url, first)
@@ -125,16 +117,12 @@ def test_a_restart_is_another_process() -> None:
 
 @pytest.mark.parametrize("url", ["http://192.0.2.7:8080", "https://example.org"])
 def test_a_remote_server_has_no_process_here(url: str) -> None:
-    """
-    The processes of another machine are unknown.
-    """
+    """The processes of another machine are unknown."""
     assert find_process(url) is None
 
 
 def test_files_that_changed_on_disk_are_found(manifest: Manifest, tmp_path: Path) -> None:
-    """
-    A certified model that was updated in place, or is gone, is not the one that was certified.
-    """
+    """A certified model that was updated in place, or is gone, is not the one that was certified."""
     places = {"target": MODELS / "little-target", "draft": MODELS / "little-draft"}
     swapped = {**places, "draft": MODELS / "little-draft-bad"}
     missing_draft = {**places, "draft": tmp_path / "gone"}
@@ -158,9 +146,7 @@ def test_files_that_changed_on_disk_are_found(manifest: Manifest, tmp_path: Path
     ],
 )
 def test_names_are_compared_without_their_place(reported: str | None, names: set[str], *, differs: bool) -> None:
-    """
-    A path, a hub id and a file name the same model; a name that means nothing is no witness.
-    """
+    """A path, a hub id and a file name the same model; a name that means nothing is no witness."""
     assert differs == (model_identity.other_name(reported, frozenset(names)) is not None)
 
 
@@ -176,8 +162,6 @@ def test_names_are_compared_without_their_place(reported: str | None, names: set
     ],
 )
 def test_a_list_of_several_models_names_none(document: str | None, name: str | None) -> None:
-    """
-    Only a server that lists exactly one model shows which one is serving.
-    """
+    """Only a server that lists exactly one model shows which one is serving."""
     read: Callable[[str | None], str | None] = model_identity.listed_model
     assert name == read(document)

@@ -59,16 +59,16 @@ def found(argv: str | None, documents: dict[str, Any] | None = None, **condition
     ],
 )
 def test_the_same_options_are_as_certified(argv: str) -> None:
-    """
-    How a program is found, where it listens and what it logs changes nothing; models are compared by their digests.
+    """How a program is found, where it listens and what it logs changes nothing; models are compared by their
+    digests.
     """
     assert ("as certified", "its options") == found(argv)["launch line"]
 
 
 @pytest.mark.parametrize(("length", "outcome"), [("3", "as certified"), ("4", "differs")])
 def test_an_option_that_repeats_the_certified_knob_changes_nothing(length: str, outcome: str) -> None:
-    """
-    The draft length was a field of every certified request: a server that has the same one as its default is the same.
+    """The draft length was a field of every certified request: a server that has the same one as its default is the
+    same.
     """
     document = policy().model_dump(mode="json") | {
         "route": [{"workload": "chat", "speculation": True, "setting": {"draft": "small", "num_draft_tokens": 3}}]
@@ -99,9 +99,7 @@ def test_an_option_that_repeats_the_certified_knob_changes_nothing(length: str, 
     ],
 )
 def test_another_option_is_named(argv: str, difference: str) -> None:
-    """
-    An option that was certified and is missing, or differs, or came in addition, is a contradiction.
-    """
+    """An option that was certified and is missing, or differs, or came in addition, is a contradiction."""
     assert ("differs", difference) == found(argv)["launch line"]
 
 
@@ -110,8 +108,8 @@ def test_another_option_is_named(argv: str, difference: str) -> None:
     [("sglang", ("--model-path", "--speculative-draft-model-path")), ("dflash-mlx", ("--model", "--draft"))],
 )
 def test_models_are_compared_by_their_digests_alone(backend: str, options: tuple[str, str]) -> None:
-    """
-    A certificate names its models, a server is started with their paths: each dialect says which options hold one.
+    """A certificate names its models, a server is started with their paths: each dialect says which options hold
+    one.
     """
     target, draft = options
     launch = {"workloads": ["chat"], "speculation": True, "command": ["serve", target, "big", draft, "small"]}
@@ -124,9 +122,7 @@ def test_models_are_compared_by_their_digests_alone(backend: str, options: tuple
 
 
 def test_what_is_not_told_is_not_checked() -> None:
-    """
-    A server on another machine tells nothing of its start: that is listed, and never counts as certified.
-    """
+    """A server on another machine tells nothing of its start: that is listed, and never counts as certified."""
     parts = found(None)
 
     assert {"not checked"} == {outcome for outcome, _ in parts.values()}
@@ -134,9 +130,7 @@ def test_what_is_not_told_is_not_checked() -> None:
 
 
 def test_another_variable_is_named() -> None:
-    """
-    A variable that servers read and that was not set at the certification is a contradiction.
-    """
+    """A variable that servers read and that was not set at the certification is a contradiction."""
     process = SeenProcess(DRAFTED, {"MLX_METAL_JIT": "1"})
 
     parts = server_differences.compare(policy(), process, lambda _: None)
@@ -160,9 +154,7 @@ SLOTS = [{"id": 0, "speculative": True}, {"id": 1, "speculative": True}]
     ],
 )
 def test_what_llama_server_tells_of_itself_is_compared(props: Any, slots: Any, differing: set[str]) -> None:
-    """
-    A context too short for the certified prompts, fewer slots than certified, and no draft are contradictions.
-    """
+    """A context too short for the certified prompts, fewer slots than certified, and no draft are contradictions."""
     parts = found(None, {"/props": props, "/slots": slots}, backend="llama-server", concurrency=2)
 
     assert differing == {part for part, (outcome, _) in parts.items() if outcome == "differs"}
@@ -179,9 +171,7 @@ def window(backend: str, path: str, document: Any) -> tuple[str, str]:
 
 
 def test_a_window_must_hold_the_longest_certified_request() -> None:
-    """
-    The longest certified prompt must fit with the longest answer that a request may ask for.
-    """
+    """The longest certified prompt must fit with the longest answer that a request may ask for."""
     needed = 8000 + 64
     fits = window("vllm", "/v1/models", {"data": [{"id": "any", "max_model_len": needed}]})
     short = window("vllm", "/v1/models", {"data": [{"id": "any", "max_model_len": needed - 1}]})
@@ -222,9 +212,7 @@ def test_a_window_must_hold_the_longest_certified_request() -> None:
     ],
 )
 def test_each_server_states_its_window_in_its_own_place(backend: str, path: str, document: Any, outcome: str) -> None:
-    """
-    A window that is stated is compared; one that is not, or that may be another model's, is named as not stated.
-    """
+    """A window that is stated is compared; one that is not, or that may be another model's, is named as not stated."""
     result, detail = window(backend, path, document)
 
     assert outcome == result
@@ -233,9 +221,7 @@ def test_each_server_states_its_window_in_its_own_place(backend: str, path: str,
 
 
 def test_fewer_slots_than_were_certified_are_a_contradiction() -> None:
-    """
-    A certificate for four requests at once needs four slots of llama-server.
-    """
+    """A certificate for four requests at once needs four slots of llama-server."""
     four_at_once = policy(concurrency=4, backend="llama-server")
 
     parts = server_differences.compare(four_at_once, None, lambda _: json.dumps(PROPS | {"total_slots": 2}))
@@ -269,9 +255,7 @@ def answer(cached: int | None = 0, drafted: int | None = 8, fault: str | None = 
     ],
 )
 def test_two_answers_show_the_cache_and_the_draft(answers: list[Answer], outcomes: dict[str, str]) -> None:
-    """
-    Tokens from a prompt cache contradict a certificate without one; an answer that tells nothing proves nothing.
-    """
+    """Tokens from a prompt cache contradict a certificate without one; an answer that tells nothing proves nothing."""
     parts = server_differences.compare_answers(policy().conditions, answers, speculating=True)
 
     assert outcomes == {part.part: part.outcome for part in parts}
@@ -291,15 +275,13 @@ def test_two_answers_show_the_cache_and_the_draft(answers: list[Answer], outcome
 def test_versions_are_compared_by_what_identifies_them(
     certified: dict[str, str], running: dict[str, str], outcome: str
 ) -> None:
-    """
-    A program prints its version in one form and its server in another: numbers and commits decide.
-    """
+    """A program prints its version in one form and its server in another: numbers and commits decide."""
     assert outcome == server_differences.compare_versions(certified, running).outcome
 
 
 def test_a_watched_server_is_compared_with_every_answer() -> None:
-    """
-    A warm cache counts for the round in which it showed: a server that is restarted without one is as certified again.
+    """A warm cache counts for the round in which it showed: a server that is restarted without one is as certified
+    again.
     """
     conditions = ServerConditions()
     conditions.check(policy(), SeenProcess(DRAFTED, {}), lambda _: None)
@@ -313,8 +295,8 @@ def test_a_watched_server_is_compared_with_every_answer() -> None:
 
 
 def test_what_differs_ends_with_the_command_that_mends_it() -> None:
-    """
-    It is the certified command, at the port that runs; of a system certified in a process of ours the running one, with
+    """It is the certified command, at the port that runs; of a system certified in a process of ours the running
+    one, with
     its prompt cache switched off. Without a process in sight there is no command.
     """
     running = SeenProcess(("mlx_lm.server", "--model", "my models/big", "--port", "8080"), {})
@@ -333,9 +315,7 @@ def test_what_differs_ends_with_the_command_that_mends_it() -> None:
 
 
 def test_the_tables_are_read_back() -> None:
-    """
-    What certify writes is what watch and admit read.
-    """
+    """What certify writes is what watch and admit read."""
     text = policy().model_dump_json(by_alias=True, exclude_none=True)
 
     assert policy() == Policy.model_validate_json(text)

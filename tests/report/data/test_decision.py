@@ -37,9 +37,7 @@ def graded_back() -> Decision:
 
 
 def test_the_headline_says_what_to_turn_on() -> None:
-    """
-    Where drafting gains, by how much and from which speed to which; where it stays off.
-    """
+    """Where drafting gains, by how much and from which speed to which; where it stays off."""
     decision = decide(made(easy=WINNING, hard=LOSING), policy=POLICY)
 
     says("reports", "the headline says what to turn on: headline", decision.headline)
@@ -48,9 +46,7 @@ def test_the_headline_says_what_to_turn_on() -> None:
 
 
 def test_what_would_gain_is_said_where_nothing_changes() -> None:
-    """
-    A promoted workload of an unproven run is not deployed: the headline says that it only would gain.
-    """
+    """A promoted workload of an unproven run is not deployed: the headline says that it only would gain."""
     verdict = made(easy=WINNING, hard=LOSING)
     easy, hard = verdict.workloads
 
@@ -60,8 +56,8 @@ def test_what_would_gain_is_said_where_nothing_changes() -> None:
 
 
 def test_what_is_proven_although_another_must_draft_is_said_with_what_deploys_it() -> None:
-    """
-    Where a workload that must draft is open, the advice names the one that is proven, and the key that lets it go.
+    """Where a workload that must draft is open, the advice names the one that is proven, and the key that lets it
+    go.
     """
     verdict = made(easy=WINNING, hard=LOSING)
     easy, hard = verdict.workloads
@@ -85,8 +81,8 @@ def test_what_is_proven_although_another_must_draft_is_said_with_what_deploys_it
 def test_a_verdict_that_is_open_because_of_a_busy_machine_names_the_programs(
     metric: str, center: float | None, about: str, *, names_programs: bool
 ) -> None:
-    """
-    In one sentence, where an interval of times is open and its soak was disturbed; not where too little was measured.
+    """In one sentence, where an interval of times is open and its soak was disturbed; not where too little was
+    measured.
     """
     verdict = made(easy=WINNING)
     (easy,) = verdict.workloads
@@ -101,9 +97,7 @@ def test_a_verdict_that_is_open_because_of_a_busy_machine_names_the_programs(
 
 
 def test_an_open_setting_counts_and_not_those_that_were_given_up_before_it() -> None:
-    """
-    A step that failed is history where the next one is still open: the row is of the open one.
-    """
+    """A step that failed is history where the next one is still open: the row is of the open one."""
     verdict = graded_back().verdict
     (easy,) = verdict.workloads
     ratio = next(check for check in easy.steps[0].checks if check.metric == "throughput_ratio")
@@ -116,9 +110,7 @@ def test_an_open_setting_counts_and_not_those_that_were_given_up_before_it() -> 
 
 
 def test_a_demo_says_so_first() -> None:
-    """
-    A soak that is too short for a certificate is no licence to deploy, and a demo that failed is none either.
-    """
+    """A soak that is too short for a certificate is no licence to deploy, and a demo that failed is none either."""
     demo = decide(replace(made(easy=WINNING), grade="demo"))
     failed = decide(replace(graded_back().verdict, grade="demo"))
 
@@ -128,8 +120,8 @@ def test_a_demo_says_so_first() -> None:
 
 
 def test_the_broken_objective_of_every_step_is_a_row() -> None:
-    """
-    Three settings failed a ratio: one row of it, the closest setting first, with the bound that would have passed.
+    """Three settings failed a ratio: one row of it, the closest setting first, with the bound that would have
+    passed.
     """
     decision = graded_back()
 
@@ -144,9 +136,7 @@ def test_the_broken_objective_of_every_step_is_a_row() -> None:
 
 
 def test_the_figures_of_a_plain_route_are_those_of_the_best_setting_given_up() -> None:
-    """
-    The speed of the soak counts, not the better one of the sweep; without a soak the sweep's best is named.
-    """
+    """The speed of the soak counts, not the better one of the sweep; without a soak the sweep's best is named."""
     (soaked,) = graded_back().workloads
     (_, swept) = decide(made(easy=WINNING, hard=LOSING)).workloads
 
@@ -159,9 +149,7 @@ def test_the_figures_of_a_plain_route_are_those_of_the_best_setting_given_up() -
 
 
 def test_a_step_that_a_promoted_workload_gave_up_does_not_block() -> None:
-    """
-    A shorter draft passes what the longer one failed: the row stays, and nothing follows from it.
-    """
+    """A shorter draft passes what the longer one failed: the row stays, and nothing follows from it."""
     case = bare({"easy": WINNING})
     decision = decide(concluded(with_soak(case, conclude(case).needs[0], FAILING)).verdict)
 
@@ -170,9 +158,7 @@ def test_a_step_that_a_promoted_workload_gave_up_does_not_block() -> None:
 
 
 def test_open_objectives_and_the_host_are_rows() -> None:
-    """
-    What fails stands before what is not proven, and the host before neither.
-    """
+    """What fails stands before what is not proven, and the host before neither."""
     decision = decide(VERDICT)
 
     assert [("host", "memory_headroom"), ("easy", "ttft"), ("easy", "itl_p95")] == [
@@ -188,9 +174,7 @@ def undecided() -> Case:
 
 
 def test_an_open_interval_is_offered_the_soak_that_decides_it() -> None:
-    """
-    The offer names the minutes; a run that is decided, or that no soak decides, gets none.
-    """
+    """The offer names the minutes; a run that is decided, or that no soak decides, gets none."""
     case = undecided()
     verdict = conclude(case).verdict
     more = extension(case, verdict)
@@ -204,9 +188,7 @@ def test_an_open_interval_is_offered_the_soak_that_decides_it() -> None:
 
 
 def test_a_workload_nobody_measured_has_a_name_only() -> None:
-    """
-    A run that was interrupted before its soak says where, and claims nothing.
-    """
+    """A run that was interrupted before its soak says where, and claims nothing."""
     bare_one = WorkloadVerdict("easy", WorkloadOutcome.UNPROVEN, DRAFTED, True, "no soak yet", ())
     decision = decide(
         Verdict("made", "certification", "f", (bare_one,), incomplete="unfinished"), unfinished="in the sweep"
@@ -218,9 +200,7 @@ def test_a_workload_nobody_measured_has_a_name_only() -> None:
 
 
 def test_a_failed_run_says_what_failed_whatever_else_is_unproven() -> None:
-    """
-    On a virtual Mac without free memory the reason of exit code 1 is the memory, and of exit code 3 the Mac.
-    """
+    """On a virtual Mac without free memory the reason of exit code 1 is the memory, and of exit code 3 the Mac."""
     workload = WorkloadVerdict("easy", WorkloadOutcome.UNPROVEN, DRAFTED, True, "this is a virtual Mac", ())
     verdict = Verdict("made", "certification", "f", (workload,), incomplete="this is a virtual Mac")
     headroom = check("memory_headroom", "at_least", 10e9, Outcome.FAIL, 3e9, 3e9, 3e9, unit="B")
@@ -232,9 +212,7 @@ def test_a_failed_run_says_what_failed_whatever_else_is_unproven() -> None:
 
 
 def test_answers_that_are_alike_are_quality() -> None:
-    """
-    Agreement is counted in canaries.
-    """
+    """Agreement is counted in canaries."""
     alike = check("token_agreement", "at_least", 1.0, Outcome.PASS, 1.0, 1.0, 1.0)
     verdict = WorkloadVerdict("easy", WorkloadOutcome.PROMOTED, DRAFTED, True, "", (alike,))
 
@@ -246,15 +224,13 @@ def test_answers_that_are_alike_are_quality() -> None:
 
 
 def test_a_small_gain_keeps_its_second_digit() -> None:
-    """
-    1.04x is not 1.0x.
-    """
+    """1.04x is not 1.0x."""
     assert ["1.9x", "1.04x", "0.97x", "1.1x"] == [short_ratio(ratio) for ratio in (1.901, 1.04, 0.97, 1.1)]
 
 
 def test_plain_decoding_that_fails_gets_no_advice_about_a_draft() -> None:
-    """
-    Where the target itself misses a bound, a draft decides nothing; a failed step of drafting has the metric's advice.
+    """Where the target itself misses a bound, a draft decides nothing; a failed step of drafting has the metric's
+    advice.
     """
     failing = check("itl_p99", "at_most", 2.5, Outcome.FAIL, 4.0, 3.9, 4.1, unit="s")
     plain, drafting = (
@@ -270,9 +246,7 @@ def test_plain_decoding_that_fails_gets_no_advice_about_a_draft() -> None:
 
 
 def test_a_headline_says_which_workload_fails_what() -> None:
-    """
-    Two workloads that fail other objectives have a clause each.
-    """
+    """Two workloads that fail other objectives have a clause each."""
     failed = tuple(
         replace(
             VERDICT.workloads[1],

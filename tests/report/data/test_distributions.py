@@ -22,9 +22,7 @@ WEIGHTED = st.lists(st.tuples(st.floats(1e-6, 1e3), st.integers(1, 9).map(float)
 
 @given(WEIGHTED)
 def test_a_curve_is_the_weighted_quantiles(weighted: list[tuple[float, float]]) -> None:
-    """
-    A burst of m tokens counts m times: the curve is that of every token by itself, to six digits.
-    """
+    """A burst of m tokens counts m times: the curve is that of every token by itself, to six digits."""
     values, weights = np.array(weighted).T
     distribution = curve(values, weights, every)
     each = np.sort(np.repeat([value for value, _ in weighted], [int(weight) for _, weight in weighted]))
@@ -37,9 +35,7 @@ def test_a_curve_is_the_weighted_quantiles(weighted: list[tuple[float, float]]) 
 
 @given(WEIGHTED)
 def test_a_curve_never_falls(weighted: list[tuple[float, float]]) -> None:
-    """
-    More answers lie below a later point, never fewer, from the smallest value to the largest.
-    """
+    """More answers lie below a later point, never fewer, from the smallest value to the largest."""
     values, weights = np.array(weighted).T
     distribution = curve(values, weights, every)
 
@@ -49,17 +45,13 @@ def test_a_curve_never_falls(weighted: list[tuple[float, float]]) -> None:
 
 
 def test_nothing_has_no_curve() -> None:
-    """
-    No value, no weight and no number give no curve.
-    """
+    """No value, no weight and no number give no curve."""
     assert curve(np.empty(0), np.empty(0), every) is None
     assert curve(np.array([1.0, math.nan, math.inf]), np.array([0.0, 1.0, 1.0]), every) is None
 
 
 def test_both_arms_of_the_last_speculating_soak_are_shown() -> None:
-    """
-    A workload that speculates shows both arms of its soak; one that never did shows those of the sweep.
-    """
+    """A workload that speculates shows both arms of its soak; one that never did shows those of the sweep."""
     case = whole_case()
 
     easy, hard = distributions(case, conclude(case).verdict.workloads)
@@ -73,18 +65,14 @@ def test_both_arms_of_the_last_speculating_soak_are_shown() -> None:
 
 
 def test_nothing_recorded_has_no_distribution() -> None:
-    """
-    A case without answers has no distributions at all.
-    """
+    """A case without answers has no distributions at all."""
     case = bare({"easy": LOSING})
 
     assert () == distributions(case, ())
 
 
 def test_a_percentile_of_too_few_canaries_is_not_given() -> None:
-    """
-    Eight canaries have a median; a p95, which a check would refuse for them, is left out.
-    """
+    """Eight canaries have a median; a p95, which a check would refuse for them, is left out."""
     (easy, _) = distributions(whole_case(), conclude(whole_case()).verdict.workloads)
 
     median, *tails = easy.curves["ttft"]["plain"].quantiles

@@ -40,9 +40,7 @@ def plainly(decided: Verdict, **changes: object) -> Verdict:
 
 
 def test_advice_on_the_machine_names_no_draft_where_plain_decoding_fails_too() -> None:
-    """
-    The host's own remedies, each once; the draft is named where one ran.
-    """
+    """The host's own remedies, each once; the draft is named where one ran."""
     plain = plainly(verdict(host_checks=(HEADROOM,)))
 
     assert f"{HOST_REMEDY}, then certify again" == decide(plain).advice
@@ -53,9 +51,7 @@ def test_advice_on_the_machine_names_no_draft_where_plain_decoding_fails_too() -
 
 
 def test_the_advice_is_the_remedy_of_the_objective_that_failed() -> None:
-    """
-    What stands beside the objective stands at the top too: no draft where the target itself misses the bound.
-    """
+    """What stands beside the objective stands at the top too: no draft where the target itself misses the bound."""
     failed = plainly(verdict(check("itl_p99", "at_most")))
 
     decision = decide(failed)
@@ -65,9 +61,7 @@ def test_the_advice_is_the_remedy_of_the_objective_that_failed() -> None:
 
 
 def test_a_sweep_without_a_faster_setting_is_advised_on_the_draft() -> None:
-    """
-    No objective failed where the sweep proved every draft slower, and the SLO requires one.
-    """
+    """No objective failed where the sweep proved every draft slower, and the SLO requires one."""
     graded_back = plainly(verdict(), outcome=WorkloadOutcome.GRADED_BACK, required=True)
 
     assert f"{FASTER_DRAFT}, then certify again" == decide(graded_back).advice
@@ -76,9 +70,7 @@ def test_a_sweep_without_a_faster_setting_is_advised_on_the_draft() -> None:
 @pytest.mark.parametrize("kind", [FindingKind.VIRTUAL_MAC, FindingKind.HOST_SLEPT, FindingKind.POWER_LOST])
 @pytest.mark.parametrize("host_checks", [(), (HEADROOM,)])
 def test_what_disqualifies_a_run_is_advised_on_first(kind: FindingKind, host_checks: tuple[Check, ...]) -> None:
-    """
-    Neither busy programs nor a failed objective come before a machine that can prove nothing as it is.
-    """
+    """Neither busy programs nor a failed objective come before a machine that can prove nothing as it is."""
     findings = (
         Finding(FindingKind.BUSY_MACHINE, "during soak-1", "other programs used 4 of 10 cores"),
         Finding(kind, "soak-1, host", "what happened", "mend the host"),
@@ -89,9 +81,7 @@ def test_what_disqualifies_a_run_is_advised_on_first(kind: FindingKind, host_che
 
 
 def test_a_doubt_of_the_whole_run_is_advised_on_before_a_busy_machine() -> None:
-    """
-    On another host than the SLO's, or where records were changed, closing programs proves nothing.
-    """
+    """On another host than the SLO's, or where records were changed, closing programs proves nothing."""
     busy = Finding(FindingKind.BUSY_MACHINE, "during soak-1", "other programs used 4 of 10 cores")
     doubt = Doubt("chip is 'B' on this host, the SLO is for 'A'", "certify there", "gatekeeper init")
     doubted = verdict(
@@ -104,9 +94,7 @@ def test_a_doubt_of_the_whole_run_is_advised_on_before_a_busy_machine() -> None:
 
 
 def test_what_is_open_is_advised_on_by_its_own_remedy() -> None:
-    """
-    Without a cause of its own, a run that is not proven needs what its objective needs.
-    """
+    """Without a cause of its own, a run that is not proven needs what its objective needs."""
     is_open = replace(check("ttft", "at_most", Outcome.UNPROVEN), because="this server does not report its first token")
 
     advice = decide(verdict(is_open)).advice
@@ -115,9 +103,7 @@ def test_what_is_open_is_advised_on_by_its_own_remedy() -> None:
 
 
 def test_a_promoted_demo_leads_on_by_whose_models_it_is_of() -> None:
-    """
-    Of the little pair to an SLO of one's own; of one's own SLO to a soak that is long enough.
-    """
+    """Of the little pair to an SLO of one's own; of one's own SLO to a soak that is long enough."""
     little, own = (decide(verdict(slo=name, grade="demo")) for name in ("smoke", "made"))
 
     assert ("gatekeeper init", "gatekeeper certify {slo}") == (little.next, own.next)
@@ -125,9 +111,7 @@ def test_a_promoted_demo_leads_on_by_whose_models_it_is_of() -> None:
 
 
 def test_the_demos_of_the_little_pair_are_those_that_ship() -> None:
-    """
-    A name that is no such file, or a file that is missing here, is an error.
-    """
+    """A name that is no such file, or a file that is missing here, is an error."""
     shipped = [tomllib.loads(path.read_text()) for path in (ROOT / "slos").glob("*.toml")]
     demos = {slo["name"] for slo in shipped if "little-target" in slo["subject"].get("target", "")}
 

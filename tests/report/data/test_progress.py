@@ -62,8 +62,8 @@ def told(*events: Event, seconds_later: float = 0.0) -> Snapshot:
 
 
 def test_the_time_that_is_left_counts_every_stage() -> None:
-    """
-    Ten answers of a hundred took 20 s, twice as long as forecast: 180 s of sweep, 600 s of soak, and twice 70 s beside.
+    """Ten answers of a hundred took 20 s, twice as long as forecast: 180 s of sweep, 600 s of soak, and twice 70 s
+    beside.
     """
     snapshot = told(*swept(10))
 
@@ -72,9 +72,7 @@ def test_the_time_that_is_left_counts_every_stage() -> None:
 
 
 def test_time_is_the_events_own() -> None:
-    """
-    A run that is looked at late, all its events taken in at once, has the same time left as one seen on the spot.
-    """
+    """A run that is looked at late, all its events taken in at once, has the same time left as one seen on the spot."""
     now = [5.0]
     on_the_spot = Progress(lambda: now[0])
     for progress_event in swept(10):
@@ -85,9 +83,7 @@ def test_time_is_the_events_own() -> None:
 
 
 def test_between_two_events_this_machines_clock_goes_on() -> None:
-    """
-    Two seconds after the last answer, a soak of 60 s that began ten seconds before has 48 s left.
-    """
+    """Two seconds after the last answer, a soak of 60 s that began ten seconds before has 48 s left."""
     soaking = [
         begin(),
         event(0, "stage", stage="soak", soak="soak-1"),
@@ -100,27 +96,21 @@ def test_between_two_events_this_machines_clock_goes_on() -> None:
 
 
 def test_a_virtual_clock_does_not_tick() -> None:
-    """
-    The time of a scripted subject passes by its events alone.
-    """
+    """The time of a scripted subject passes by its events alone."""
     soaking = [begin(realtime=False), event(0, "soaking", soak="soak-1", seconds=60.0)]
 
     assert 60.0 == told(*soaking, seconds_later=30.0).left
 
 
 def test_a_clock_that_is_set_back_takes_nothing_away() -> None:
-    """
-    An event whose time lies before the last one's changes no time.
-    """
+    """An event whose time lies before the last one's changes no time."""
     late = event(5, "sample", values={})
 
     assert told(*swept(10)).left == told(*swept(10), late).left
 
 
 def test_a_resumed_sweep_is_paced_by_what_it_asked_itself() -> None:
-    """
-    Fifty answers lay there already; ten more took 2 s each, so the forty that are left take 80 s.
-    """
+    """Fifty answers lay there already; ten more took 2 s each, so the forty that are left take 80 s."""
     events = [begin(segment=1), event(0, "stage", stage="sweep", settings=4)]
     events += [
         event(2 * number, "answer", generation=generation(), answered=50 + number, of=100) for number in range(1, 11)
@@ -130,9 +120,7 @@ def test_a_resumed_sweep_is_paced_by_what_it_asked_itself() -> None:
 
 
 def test_the_first_answers_foretell_nothing() -> None:
-    """
-    Two answers, the slowest ones, are no pace.
-    """
+    """Two answers, the slowest ones, are no pace."""
     snapshot = told(*swept(2))
 
     assert (None, None) == (snapshot.left, snapshot.run_left)
@@ -147,27 +135,21 @@ def soaking(expected: float, seconds_later: float) -> Snapshot:
 
 
 def test_a_soak_that_needs_more_than_its_shortest_duration_is_measured_by_its_forecast() -> None:
-    """
-    A soak of at least 60 s whose answers are forecast to need 120 s is half done after 60 s.
-    """
+    """A soak of at least 60 s whose answers are forecast to need 120 s is half done after 60 s."""
     snapshot = soaking(expected=120.0, seconds_later=60.0)
 
     assert (60.0, None, 0.5) == (snapshot.left, snapshot.over, snapshot.share)
 
 
 def test_a_soak_past_its_forecast_says_how_long_it_may_last() -> None:
-    """
-    After 61 s of at least 60 s, with nothing more forecast, no remaining time is shown, but the longest duration.
-    """
+    """After 61 s of at least 60 s, with nothing more forecast, no remaining time is shown, but the longest duration."""
     snapshot = soaking(expected=60.0, seconds_later=61.0)
 
     assert (None, 300.0, 1.0) == (snapshot.left, snapshot.over, snapshot.share)
 
 
 def test_a_stage_begins_with_figures_of_its_own() -> None:
-    """
-    Speeds of the sweep's settings are not shown for the soak's; the setting is known before the first answer.
-    """
+    """Speeds of the sweep's settings are not shown for the soak's; the setting is known before the first answer."""
     chosen = {"json": dict(DRAFTING), "chat": {"draft": None}}
 
     rows = told(*swept(10), event(30, "stage", stage="soak", soak="soak-1", settings=chosen)).rows
@@ -178,9 +160,7 @@ def test_a_stage_begins_with_figures_of_its_own() -> None:
 
 
 def test_figures_are_those_of_the_arm_they_stand_under() -> None:
-    """
-    Plain 50, drafting 100 tok/s, three of four drafted tokens accepted; a warm-up counts for nothing.
-    """
+    """Plain 50, drafting 100 tok/s, three of four drafted tokens accepted; a warm-up counts for nothing."""
     answers = [
         generation(arm="plain", speed=50),
         generation(speed=100),
@@ -193,9 +173,7 @@ def test_figures_are_those_of_the_arm_they_stand_under() -> None:
 
 
 def test_speeds_beside_a_ratio_are_of_its_answers() -> None:
-    """
-    Long answers that only one arm has so far are in no ratio, and so in neither speed: 100 over 50 is 2x.
-    """
+    """Long answers that only one arm has so far are in no ratio, and so in neither speed: 100 over 50 is 2x."""
     answers = [
         replace(generation(arm=arm, speed=speed), canary=f"c{number}")
         for number in range(5)
@@ -210,8 +188,8 @@ def test_speeds_beside_a_ratio_are_of_its_answers() -> None:
 
 
 def test_the_live_speed_is_that_of_decoding() -> None:
-    """
-    Ten tokens in a second after a first burst that took two: 10 tok/s, as the verdict counts, and not 5 of the answer.
+    """Ten tokens in a second after a first burst that took two: 10 tok/s, as the verdict counts, and not 5 of the
+    answer.
     """
     arrivals = [Arrival((2000 + 100 * number) * SECOND // 1000, 5 if not number else 1) for number in range(11)]
     slow = replace(generation(arm="plain"), answer=Answer(0, 3 * SECOND, arrivals, output_tokens=15))
@@ -222,9 +200,7 @@ def test_the_live_speed_is_that_of_decoding() -> None:
 
 
 def test_an_answer_that_was_read_at_once_shows_no_speed() -> None:
-    """
-    A stream that arrived long before it was read has the speed of reading: it is left out, and counted.
-    """
+    """A stream that arrived long before it was read has the speed of reading: it is left out, and counted."""
     streams = [[Arrival(SECOND + number * gap_ns, 1) for number in range(41)] for gap_ns in (10_000_000, 1_000)]
     answers = [
         replace(generation(arm="plain"), answer=Answer(0, 3 * SECOND, arrivals, output_tokens=41))
@@ -238,9 +214,7 @@ def test_an_answer_that_was_read_at_once_shows_no_speed() -> None:
 
 
 def test_a_fault_is_counted() -> None:
-    """
-    Faults are counted while the run continues, not only at the end.
-    """
+    """Faults are counted while the run continues, not only at the end."""
     assert 1 == told(begin(), event(1, "answer", generation=generation(fault="timeout"))).faults
 
 
@@ -262,16 +236,12 @@ def test_a_fault_is_counted() -> None:
     ids=["read", "not read"],
 )
 def test_room_and_pressure_are_never_left_out(values: Mapping[str, Reading], expected: tuple[Gauge, ...]) -> None:
-    """
-    A value that cannot be read is shown as absent or denied, not as a quiet host.
-    """
+    """A value that cannot be read is shown as absent or denied, not as a quiet host."""
     assert expected == told(begin(), event(1, "sample", values=values)).host
 
 
 def test_each_arm_of_a_pass_is_paced_alone() -> None:
-    """
-    Six slow plain answers, then four of eight quick ones: four seconds are left, and the run does not end before.
-    """
+    """Six slow plain answers, then four of eight quick ones: four seconds are left, and the run does not end before."""
     events = [*swept(10), event(100, "stage", stage="pauses", soak="soak-1")]
     events += [event(100 + 5 * n, "answer", generation=generation(), answered=n, of=6) for n in range(1, 7)]
     events += [event(130 + n, "answer", generation=generation(), answered=n, of=8) for n in range(1, 5)]

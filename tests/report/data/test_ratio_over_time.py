@@ -29,9 +29,7 @@ def stretches(pairs: int, late_s: float) -> list[tuple[float, float, float]]:
 
 
 def test_a_gain_that_is_lost_midway_is_seen_where_it_is_lost() -> None:
-    """
-    Stretches of the first half read 2x, those of the second 1x, each within an interval of its own.
-    """
+    """Stretches of the first half read 2x, those of the second 1x, each within an interval of its own."""
     parts = stretches(4 * LEAST_PAIRS, late_s=0.02)
 
     assert [2, 2, 1, 1] == [round(center, 2) for _, center, _ in parts]
@@ -39,8 +37,6 @@ def test_a_gain_that_is_lost_midway_is_seen_where_it_is_lost() -> None:
 
 
 def test_a_soak_with_too_few_pairs_has_no_curve() -> None:
-    """
-    One stretch says no more than the ratio of the whole soak, which stands elsewhere.
-    """
+    """One stretch says no more than the ratio of the whole soak, which stands elsewhere."""
     assert [] == stretches(2 * LEAST_PAIRS - 1, late_s=0.01)
     assert 2 == len(stretches(2 * LEAST_PAIRS, late_s=0.01))

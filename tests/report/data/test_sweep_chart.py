@@ -21,9 +21,7 @@ def row(number: int, fault: str | None = None) -> SweepAnswer:
 
 
 def test_every_answer_of_the_sweep_is_a_row() -> None:
-    """
-    As many rows as answers, each with its own figures: what a dot says is what was recorded.
-    """
+    """As many rows as answers, each with its own figures: what a dot says is what was recorded."""
     case = whole_case()
     sweep = sweep_data(case, conclude(case).verdict.workloads)
 
@@ -44,8 +42,8 @@ def test_every_answer_of_the_sweep_is_a_row() -> None:
 
 
 def test_the_dots_of_a_setting_average_to_its_estimate() -> None:
-    """
-    The interval is the one the setting was chosen by. The ratios of its answers, each against one baseline answer, have
+    """The interval is the one the setting was chosen by. The ratios of its answers, each against one baseline
+    answer, have
     about its centre as their mean: that counts the second plain arm too.
     """
     case = whole_case()
@@ -64,9 +62,7 @@ def test_the_dots_of_a_setting_average_to_its_estimate() -> None:
 
 
 def test_plain_decoding_is_not_compared_with_itself_but_once() -> None:
-    """
-    The baseline has no ratio; the null arm has one, and it is 1.
-    """
+    """The baseline has no ratio; the null arm has one, and it is 1."""
     case = whole_case()
     sweep = sweep_data(case, conclude(case).verdict.workloads)
 
@@ -76,9 +72,7 @@ def test_plain_decoding_is_not_compared_with_itself_but_once() -> None:
 
 
 def test_a_fault_has_no_ratio_and_is_never_thinned_out() -> None:
-    """
-    An answer that failed is shown with its fault and without a speed, however many there are.
-    """
+    """An answer that failed is shown with its fault and without a speed, however many there are."""
     case = whole_case()
     trial = next(iter(case.sweep))
     broken = tuple(
@@ -93,9 +87,7 @@ def test_a_fault_has_no_ratio_and_is_never_thinned_out() -> None:
 
 
 def test_rows_are_thinned_evenly() -> None:
-    """
-    Of too many rows every n-th is kept, with all faults, and a few are kept as they are.
-    """
+    """Of too many rows every n-th is kept, with all faults, and a few are kept as they are."""
     rows = [row(number, "timeout" if number == 5 else None) for number in range(3 * MOST_ROWS)]
 
     fault = attrgetter("fault")
@@ -115,9 +107,7 @@ def test_rows_are_thinned_evenly() -> None:
     ],
 )
 def test_a_setting_names_the_knobs_it_moves(design: str, knobs: set[tuple[str, ...]]) -> None:
-    """
-    In either design a setting has the list of knobs that differ from the default, to filter by one knob.
-    """
+    """In either design a setting has the list of knobs that differ from the default, to filter by one knob."""
     swept = {
         "repeats": 1,
         "design": design,

@@ -17,9 +17,7 @@ def timeline(*happened: Event, **changes: object) -> Timeline:
 
 
 def test_a_soak_is_as_long_as_its_answers() -> None:
-    """
-    Ten minutes of answers are ten minutes of axis, and every answer lies on it.
-    """
+    """Ten minutes of answers are ten minutes of axis, and every answer lies on it."""
     soak = timeline()
 
     assert abs(soak.seconds - SOAK_S) < 10
@@ -28,9 +26,7 @@ def test_a_soak_is_as_long_as_its_answers() -> None:
 
 
 def test_the_worst_reading_of_a_stretch_is_drawn() -> None:
-    """
-    One second of warning in ten minutes is still seen, and headroom is drawn by its lowest.
-    """
+    """One second of warning in ten minutes is still seen, and headroom is drawn by its lowest."""
     soak = timeline()
     lanes = {lane.name: lane for lane in soak.lanes}
 
@@ -41,9 +37,7 @@ def test_the_worst_reading_of_a_stretch_is_drawn() -> None:
 
 
 def test_a_value_that_was_not_seen_says_why() -> None:
-    """
-    A denied source and one that never was are named by their status, not drawn as zero.
-    """
+    """A denied source and one that never was are named by their status, not drawn as zero."""
     lanes = {lane.name: lane for lane in timeline().lanes}
 
     count = lanes["thermal_level"].missing.split()[2]
@@ -53,9 +47,7 @@ def test_a_value_that_was_not_seen_says_why() -> None:
 
 
 def test_nan_is_no_point() -> None:
-    """
-    A reading that is not a number is missing.
-    """
+    """A reading that is not a number is missing."""
     broken = [
         replace(sample, values={**sample.values, "swap_used": Reading(float("nan"), "B", "made", "ok", 0.0)})
         for sample in samples("soak-1")
@@ -68,9 +60,7 @@ def test_nan_is_no_point() -> None:
 
 
 def test_incidents_lie_where_they_happened() -> None:
-    """
-    A death is marked at its second with its reason; what belongs to another soak, or to no soak, is not.
-    """
+    """A death is marked at its second with its reason; what belongs to another soak, or to no soak, is not."""
     soak = timeline(
         event(0, "begin", segment=0),
         event(100, "closing", soak="soak-2"),
@@ -85,9 +75,7 @@ def test_incidents_lie_where_they_happened() -> None:
 
 
 def test_a_transition_ends_the_soak_it_came_from() -> None:
-    """
-    A step down is marked at the end of the soak whose check failed, with its reason.
-    """
+    """A step down is marked at the end of the soak whose check failed, with its reason."""
     last = max(record.at for record in whole_case().soaks["soak-1"].records)
 
     (soak,) = timelines(whole_case(), (Transition(last, "easy", {}, {}, "too slow"),), ())
@@ -96,9 +84,7 @@ def test_a_transition_ends_the_soak_it_came_from() -> None:
 
 
 def test_a_pause_between_two_stretches_is_shortened() -> None:
-    """
-    A run that was resumed eleven hours later is not eleven hours wide, and its two stretches do not overlap.
-    """
+    """A run that was resumed eleven hours later is not eleven hours wide, and its two stretches do not overlap."""
     case = whole_case()
     answers = case.soaks["soak-1"].records
     half = len(answers) // 2
@@ -112,9 +98,7 @@ def test_a_pause_between_two_stretches_is_shortened() -> None:
 
 
 def test_many_answers_are_thinned_and_no_fault_is_lost() -> None:
-    """
-    Dots are at most so many, the number of answers is kept, and every fault is drawn.
-    """
+    """Dots are at most so many, the number of answers is kept, and every fault is drawn."""
     case = whole_case()
     record = case.soaks["soak-1"].records[0]
     faulty = replace(record, answer=replace(record.answer, fault="timeout"))
@@ -127,9 +111,7 @@ def test_many_answers_are_thinned_and_no_fault_is_lost() -> None:
 
 
 def test_answers_without_a_time_of_day_have_no_timeline() -> None:
-    """
-    A stamp that is empty or damaged is no instant.
-    """
+    """A stamp that is empty or damaged is no instant."""
     case = whole_case()
     timeless = tuple(replace(record, at="") for record in case.soaks["soak-1"].records)
 
@@ -138,9 +120,7 @@ def test_answers_without_a_time_of_day_have_no_timeline() -> None:
 
 
 def test_acceptance_is_drawn_by_window() -> None:
-    """
-    A soak of ten minutes has five windows of each workload that drafts, end to end.
-    """
+    """A soak of ten minutes has five windows of each workload that drafts, end to end."""
     soak = timeline()
 
     windows = [window for window in soak.windows if window.workload == "easy"]
@@ -150,9 +130,7 @@ def test_acceptance_is_drawn_by_window() -> None:
 
 
 def test_a_stretch_without_samples_says_why() -> None:
-    """
-    Where the closing pass has no samples of this soak, the lane has a gap with that name; elsewhere it has none.
-    """
+    """Where the closing pass has no samples of this soak, the lane has a gap with that name; elsewhere it has none."""
     sampled = tuple(sample for sample in samples("soak-1") if sample.at_ns < 500 * SECOND)
 
     (gap,) = timeline(event(500, "closing", soak="soak-1"), host_samples=sampled).gaps

@@ -36,9 +36,7 @@ def tab() -> Iterator[Tab]:
 )
 @pytest.mark.parametrize("kind", PAGES)
 def test_no_rule_is_broken(tab: Tab, axe: str, tmp_path: Path, kind: str, width: int, *, dark: bool) -> None:
-    """
-    Colours have contrast, controls have names, regions can be reached, also in what is folded away.
-    """
+    """Colours have contrast, controls have names, regions can be reached, also in what is folded away."""
     path = tmp_path / "report.html"
     path.write_text(PAGES[kind](), encoding="utf-8")
     tab.open(path, width=width, dark=dark)
@@ -48,9 +46,7 @@ def test_no_rule_is_broken(tab: Tab, axe: str, tmp_path: Path, kind: str, width:
 
 @pytest.mark.parametrize("kind", PAGES)
 def test_every_drawing_says_what_it_shows(tab: Tab, tmp_path: Path, kind: str) -> None:
-    """
-    A drawing has a name for a screen reader, or is hidden from it; an identity is given once.
-    """
+    """A drawing has a name for a screen reader, or is hidden from it; an identity is given once."""
     path = tmp_path / "report.html"
     path.write_text(PAGES[kind](), encoding="utf-8")
     tab.open(path)

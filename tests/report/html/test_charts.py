@@ -17,9 +17,7 @@ def check(outcome: Outcome = Outcome.PASS, bound: str = "at_least", **figures: f
 
 @given(VALUES)
 def test_every_value_lies_on_its_scale_in_order(values: list[float]) -> None:
-    """
-    A scale holds what it was made for, and a larger value never lies lower.
-    """
+    """A scale holds what it was made for, and a larger value never lies lower."""
     across = charts.scale(values)
 
     shares = [across.share(value) for value in sorted(values)]
@@ -30,9 +28,7 @@ def test_every_value_lies_on_its_scale_in_order(values: list[float]) -> None:
 
 @given(VALUES, st.integers(2, 8))
 def test_ticks_are_few_and_inside(values: list[float], most: int) -> None:
-    """
-    However wide or narrow the values, the ticks lie inside and are no crowd.
-    """
+    """However wide or narrow the values, the ticks lie inside and are no crowd."""
     across = charts.scale(values)
     assume(across.hi - across.lo > 1e-9 * max(abs(across.lo), abs(across.hi)))
 
@@ -44,9 +40,7 @@ def test_ticks_are_few_and_inside(values: list[float], most: int) -> None:
 
 
 def test_a_wide_range_is_logarithmic_and_a_narrow_one_is_not() -> None:
-    """
-    From 1 ms to 100 ms the axis has decades; from 90 ms to 100 ms it has equal steps.
-    """
+    """From 1 ms to 100 ms the axis has decades; from 90 ms to 100 ms it has equal steps."""
     assert charts.scale([0.001, 0.1]).log
     assert not charts.scale([0.09, 0.1]).log
     assert [0.001, 0.01, 0.1] == pytest.approx(Scale(0.001, 0.1, log=True).ticks(3))
@@ -56,9 +50,7 @@ def test_a_wide_range_is_logarithmic_and_a_narrow_one_is_not() -> None:
     ("seconds", "ticks"), [(90.0, [0, 15, 30, 45, 60, 75, 90]), (1360.0, [0, 300, 600, 900, 1200])]
 )
 def test_time_is_counted_as_people_do(seconds: float, ticks: list[float]) -> None:
-    """
-    A soak's axis counts in 15 s or 5 min, never in 16.7 min.
-    """
+    """A soak's axis counts in 15 s or 5 min, never in 16.7 min."""
     assert ticks == Scale(0.0, seconds).ticks(6, seconds=True)
 
 
@@ -72,9 +64,7 @@ def test_time_is_counted_as_people_do(seconds: float, ticks: list[float]) -> Non
     ],
 )
 def test_a_chart_has_its_content_as_text(figures: dict[str, float], label: str) -> None:
-    """
-    The chart of a check has a text label for screen readers; what was not measured has no dot.
-    """
+    """The chart of a check has a text label for screen readers; what was not measured has no dot."""
     drawn = charts.interval(check(Outcome.PASS, "at_least", **figures))
 
     assert f'aria-label="{label}"' in drawn
@@ -82,9 +72,7 @@ def test_a_chart_has_its_content_as_text(figures: dict[str, float], label: str) 
 
 
 def test_the_side_that_passes_is_shaded() -> None:
-    """
-    `at_least` shades the right side of the bound, `at_most` the left one.
-    """
+    """`at_least` shades the right side of the bound, `at_most` the left one."""
     more = charts.interval(check(center=2.0, lo=1.9, hi=2.1))
     less = charts.interval(check(Outcome.FAIL, "at_most", center=2.0, lo=1.9, hi=2.1))
 
@@ -95,9 +83,7 @@ def test_the_side_that_passes_is_shaded() -> None:
 
 
 def test_a_plot_of_nothing_is_still_a_plot() -> None:
-    """
-    An empty line draws no path and breaks nothing.
-    """
+    """An empty line draws no path and breaks nothing."""
     drawn = charts.plot(
         Scale(0.0, 1.0), Scale(0.0, 1.0), height=50, x_show=str, y_show=str, lines=[Line((), "plain")], label="nothing"
     )
@@ -107,9 +93,7 @@ def test_a_plot_of_nothing_is_still_a_plot() -> None:
 
 
 def test_a_bar_has_a_scale_and_a_word_for_each_line() -> None:
-    """
-    The bound carries its value, and of a ratio of speeds 1x is marked as plain decoding.
-    """
+    """The bound carries its value, and of a ratio of speeds 1x is marked as plain decoding."""
     drawn = charts.interval(check(center=2.0, lo=1.9, hi=2.1))
 
     assert ">bound ≥ 1.16x</text>" in drawn

@@ -31,16 +31,12 @@ def page(*runs: HistoryRun) -> str:
 
 
 def test_a_run_without_a_speed_is_on_the_axis() -> None:
-    """
-    An unproven night has no speed to draw: its sign stands at the axis, so that it is no gap.
-    """
+    """An unproven night has no speed to draw: its sign stands at the axis, so that it is no gap."""
     assert ["unproven"] == re.findall(r'<text class="outcome (\w+)"', page(NIGHT, OPEN))
 
 
 def test_each_run_is_linked() -> None:
-    """
-    The newest run comes first; each has a link to its report, and the first one has nothing before it.
-    """
+    """The newest run comes first; each has a link to its report, and the first one has nothing before it."""
     text = page(NIGHT, OPEN)
 
     assert ["runs/open/report.html", "runs/night/report.html"] == re.findall(r'href="([^#"]+)"', text)
@@ -48,9 +44,7 @@ def test_each_run_is_linked() -> None:
 
 
 def test_runs_of_one_day_are_told_apart() -> None:
-    """
-    Two runs of one day are labelled with their times, runs of two days with their days alone.
-    """
+    """Two runs of one day are labelled with their times, runs of two days with their days alone."""
     evening = replace(OPEN, at="2026-01-01T21:00:00Z")
     tomorrow = replace(OPEN, at="2026-01-02T21:00:00Z")
     labels = [re.findall(r">(01-0\d[^<]*)</text>", page(NIGHT, later_run)) for later_run in (evening, tomorrow)]

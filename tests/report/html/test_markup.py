@@ -28,9 +28,7 @@ class Read(HTMLParser):
 
 @given(TEXT, TEXT)
 def test_any_text_is_one_text_and_any_attribute_one_attribute(text: str, attribute: str) -> None:
-    """
-    Quotes, brackets, entities: what goes in comes out, and no element is born of it.
-    """
+    """Quotes, brackets, entities: what goes in comes out, and no element is born of it."""
     pieces = Read(el("p", text, title=attribute)).found
 
     text, attribute = (
@@ -42,9 +40,7 @@ def test_any_text_is_one_text_and_any_attribute_one_attribute(text: str, attribu
 
 @given(st.recursive(TEXT | st.integers() | st.none(), lambda values: st.lists(values) | st.dictionaries(TEXT, values)))
 def test_any_json_is_embedded_whole(document: object) -> None:
-    """
-    JSON inside a script element reads back as it was, and holds nothing that could end the element.
-    """
+    """JSON inside a script element reads back as it was, and holds nothing that could end the element."""
     text = embed_json(document, "it")
     inner = text.removeprefix('<script type="application/json" id="it">').removesuffix("</script>")
 
@@ -53,16 +49,12 @@ def test_any_json_is_embedded_whole(document: object) -> None:
 
 
 def test_markup_is_put_in_as_it_is_and_text_is_not() -> None:
-    """
-    Only what this module made counts as markup.
-    """
+    """Only what this module made counts as markup."""
     assert "<b>&lt;b&gt;</b>&lt;i&gt;" == join(el("b", "<b>"), "<i>", None)
 
 
 def test_no_control_character_gets_onto_the_page() -> None:
-    """
-    Escape sequences, reversed text and half characters of an answer are marks on the page, which UTF-8 can hold.
-    """
+    """Escape sequences, reversed text and half characters of an answer are marks on the page, which UTF-8 can hold."""
     foreign = "\x1b[31mred\x1b[0m \u202egnp.exe \x9b2J \ud800 \x00 tab\tline\n"
 
     page = join(el("p", foreign, title=foreign), embed_json({foreign: foreign}, foreign))

@@ -84,9 +84,7 @@ def mixed() -> PageData:
 
 
 def test_the_verdict_stands_before_everything_else(mixed: PageData) -> None:
-    """
-    The decision, until when and where it counts, then per workload its speed and setting, before any objective.
-    """
+    """The decision, until when and where it counts, then per workload its speed and setting, before any objective."""
     text = Document(page.render(mixed)).text
 
     order = (
@@ -104,9 +102,7 @@ def test_the_verdict_stands_before_everything_else(mixed: PageData) -> None:
 
 
 def test_it_holds_every_section(mixed: PageData) -> None:
-    """
-    Sweep, distributions, soak, steps down the ladder, policy and manifest are all there.
-    """
+    """Sweep, distributions, soak, steps down the ladder, policy and manifest are all there."""
     text = Document(page.render(mixed)).text
 
     titles = (
@@ -122,8 +118,8 @@ def test_it_holds_every_section(mixed: PageData) -> None:
 
 
 def test_every_check_has_its_value_its_bound_and_its_chart(mixed: PageData) -> None:
-    """
-    Each check is one cell: the measurement, and a chart of the interval against its bound; a failed one has a card too.
+    """Each check is one cell: the measurement, and a chart of the interval against its bound; a failed one has a
+    card too.
     """
     document = Document(page.render(mixed))
     checks = [*(check for part in mixed.verdict.workloads for check in part.checks), *mixed.verdict.host_checks]
@@ -137,9 +133,7 @@ def test_every_check_has_its_value_its_bound_and_its_chart(mixed: PageData) -> N
 
 
 def test_it_loads_nothing(mixed: PageData) -> None:
-    """
-    No element, style or script refers to another file, and the Content-Security-Policy forbids loading any.
-    """
+    """No element, style or script refers to another file, and the Content-Security-Policy forbids loading any."""
     text = page.render(mixed)
     document = Document(text)
 
@@ -160,9 +154,7 @@ def test_it_loads_nothing(mixed: PageData) -> None:
 
 
 def test_the_policy_names_the_style_and_the_script_that_are_there(mixed: PageData) -> None:
-    """
-    The digests are those of the content between the tags, as a browser computes them.
-    """
+    """The digests are those of the content between the tags, as a browser computes them."""
     text = page.render(mixed)
     contents = re.findall(r"<(?:style|script)>(.*?)</(?:style|script)>", text, re.DOTALL)
 
@@ -199,8 +191,8 @@ def hostile() -> PageData:
 
 
 def test_hostile_text_stays_text() -> None:
-    """
-    Answers, faults, reasons, the policy and the manifest may contain `</script>`: it is shown and creates no element.
+    """Answers, faults, reasons, the policy and the manifest may contain `</script>`: it is shown and creates no
+    element.
     """
     page_data = hostile()
     text = page.render(page_data)
@@ -214,9 +206,7 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_half_a_surrogate_pair_is_written() -> None:
-    """
-    A model's text may be invalid Unicode; the page is valid UTF-8 all the same.
-    """
+    """A model's text may be invalid Unicode; the page is valid UTF-8 all the same."""
     page_data = page_of(whole_case())
     broken = replace(page_data, policy="half of \ud83d")
 
@@ -247,17 +237,13 @@ def many() -> str:
 
 @pytest.mark.nightly  # drawing them takes as long as a hundred other tests
 def test_ten_thousand_requests_stay_a_small_page() -> None:
-    """
-    A page of 10,000 requests is under 5 MB, and states how many answers it does not draw.
-    """
+    """A page of 10,000 requests is under 5 MB, and states how many answers it does not draw."""
     assert len(many().encode()) < 5_000_000
     assert "of them drawn" in many()
 
 
 def test_an_interrupted_run_says_so() -> None:
-    """
-    Without the end of its events a run is interrupted: the page begins with that, where, and how to continue.
-    """
+    """Without the end of its events a run is interrupted: the page begins with that, where, and how to continue."""
     text = Document(page.render(page_of(whole_case(), finished=False, policy=None, incomplete="cut off"))).text
 
     assert text.index("No decision yet") < text.index("--resume") < text.index("Workloads")
@@ -266,9 +252,7 @@ def test_an_interrupted_run_says_so() -> None:
 
 @pytest.mark.parametrize("recorded", [0, 1])
 def test_a_run_without_a_soak_or_a_sweep_is_still_a_page(recorded: int) -> None:
-    """
-    However little was recorded, there is a page, and it is unproven.
-    """
+    """However little was recorded, there is a page, and it is unproven."""
     case = case_with_soaks(MIXED, soaks=recorded)
     empty = replace(case, sweep={name: StoredRecords((), "missing") for name in case.sweep})
 
@@ -278,9 +262,7 @@ def test_a_run_without_a_soak_or_a_sweep_is_still_a_page(recorded: int) -> None:
 
 
 def test_a_required_workload_that_was_graded_back_is_named() -> None:
-    """
-    A workload that had to be graded back is named in the headline, and the reason below it.
-    """
+    """A workload that had to be graded back is named in the headline, and the reason below it."""
     case = case_with_soaks(
         {"easy": FAILING}, sweep={"repeats": 1, "num_draft_tokens": [4]}, fallback={"ladder": ["autoregressive"]}
     )
@@ -294,8 +276,8 @@ def test_a_required_workload_that_was_graded_back_is_named() -> None:
 
 
 def test_a_failed_objective_comes_first_with_its_reason_and_remedy() -> None:
-    """
-    Checks of settings that were given up are kept: a card with the measurement, why, and the bound that it passes at.
+    """Checks of settings that were given up are kept: a card with the measurement, why, and the bound that it passes
+    at.
     """
     given_up = replace(PAGE.verdict.workloads[0].checks[0], metric="ttft_delta", bound="at_most", threshold=0.08)
     given_up = replace(given_up, outcome=Outcome.FAIL, center=0.145, lo=0.13, hi=0.158, why="readers wait")
@@ -328,9 +310,7 @@ def test_a_failed_objective_comes_first_with_its_reason_and_remedy() -> None:
 def test_what_decides_the_exit_code_is_a_row_of_the_matrix(
     incomplete: str | None, shown: list[str], *, required: bool
 ) -> None:
-    """
-    All checks pass, and the run ends in 1 or 3 by drafting that is off or by another host: the count shows it.
-    """
+    """All checks pass, and the run ends in 1 or 3 by drafting that is off or by another host: the count shows it."""
     first, second = PAGE.verdict.workloads
     passing = tuple(replace(check, outcome=Outcome.PASS) for check in first.checks)
     first = replace(first, checks=passing)
@@ -352,9 +332,7 @@ def test_what_decides_the_exit_code_is_a_row_of_the_matrix(
 
 
 def test_a_finding_of_every_soak_is_told_once() -> None:
-    """
-    One note names the soaks it was found in; a demo, which is short, does not foresee when memory runs out.
-    """
+    """One note names the soaks it was found in; a demo, which is short, does not foresee when memory runs out."""
     findings = [Finding("virtual_machine", f"soak-{number}, host", "other guests share it") for number in (1, 2)]
     findings += [Finding("numerics", f"code, soak-{number}", "other words") for number in (1, 3)]
     findings += [Finding("memory_exhaustion", "soak-1, subject_footprint", "used up in 3 d", "find the leak")]
@@ -368,9 +346,7 @@ def test_a_finding_of_every_soak_is_told_once() -> None:
 
 
 def test_a_failed_host_is_named() -> None:
-    """
-    A host that misses an objective fails the run, and the sentence names the host.
-    """
+    """A host that misses an objective fails the run, and the sentence names the host."""
     case = case_with_soaks({"easy": LOSING})
     case = replace(case, host_samples=samples("soak-1", headroom=9e9))
 
@@ -384,9 +360,7 @@ def test_a_failed_host_is_named() -> None:
 
 
 def test_the_declared_ambient_stands_beside_the_machine_and_the_fan_in_the_soak() -> None:
-    """
-    The room is what the SLO declares; a fan that kept one speed says which, and one that was not seen says why.
-    """
+    """The room is what the SLO declares; a fan that kept one speed says which, and one that was not seen says why."""
     fan = Reading(1800.0, "rpm", "made", "ok", 0.0)
     case = case_with_soaks({"easy": WINNING})
     stable = [replace(sample, values={**sample.values, "fan_speed": fan}) for sample in samples("soak-1")]
@@ -403,9 +377,7 @@ def test_the_declared_ambient_stands_beside_the_machine_and_the_fan_in_the_soak(
 
 
 def test_an_unproven_check_is_listed_with_its_remedy() -> None:
-    """
-    A check without a measurement is listed with what would prove it.
-    """
+    """A check without a measurement is listed with what would prove it."""
     case = replace(whole_case(), host_samples=())
 
     unproven = page_of(case, policy=None)
@@ -417,9 +389,7 @@ def test_an_unproven_check_is_listed_with_its_remedy() -> None:
 
 
 def test_a_failed_workload_shows_what_is_deployed_and_its_best_try() -> None:
-    """
-    Headline, card and table have the same speeds: plain decoding is what runs, and the best try stands below it.
-    """
+    """Headline, card and table have the same speeds: plain decoding is what runs, and the best try stands below it."""
     page_data = load_page_data(GOLDEN / "failed")
     text = Document(page.render(page_data)).text
     (summary,) = page_data.decision.workloads
@@ -434,8 +404,8 @@ def test_a_failed_workload_shows_what_is_deployed_and_its_best_try() -> None:
 
 
 def test_the_given_up_setting_of_a_card_is_the_one_of_the_table() -> None:
-    """
-    Of two settings that were given up the faster one is the best try, and the table of objectives shows its values.
+    """Of two settings that were given up the faster one is the best try, and the table of objectives shows its
+    values.
     """
     passed = replace(PAGE.verdict.workloads[0].checks[0], center=1.4, lo=1.2, hi=1.5)
     slow = replace(passed, center=1.3)
@@ -453,9 +423,7 @@ def test_the_given_up_setting_of_a_card_is_the_one_of_the_table() -> None:
 
 
 def test_a_run_under_way_shows_what_it_has_so_far() -> None:
-    """
-    A card has the speed so far with its interval and its answers; sections that have nothing yet are left out.
-    """
+    """A card has the speed so far with its interval and its answers; sections that have nothing yet are left out."""
     document = Document(live_page())
     titles = [tag["id"] for tag in document.tags("h2")]
 
@@ -481,9 +449,7 @@ def test_a_run_under_way_shows_what_it_has_so_far() -> None:
 def test_a_speed_so_far_is_of_the_answers_beside_it(
     stage: str, ratio: tuple[float, float, float] | None, words: str
 ) -> None:
-    """
-    In the soak a card shows the soak's answers and their ratio, not the sweep's with the soak's answers.
-    """
+    """In the soak a card shows the soak's answers and their ratio, not the sweep's with the soak's answers."""
     rows = tuple(WorkloadRow(name, "heavy", 20.0, 30.0, 0.8, 9, ratio) for name in ("easy", "hard"))
     now = replace(Progress().snapshot(), stage=stage, rows=rows)
     planned = {"easy": 24, "hard": 24} if stage == "sweep" else {}
@@ -494,16 +460,12 @@ def test_a_speed_so_far_is_of_the_answers_beside_it(
 
 
 def test_the_same_data_is_the_same_page(mixed: PageData) -> None:
-    """
-    Nothing of the page depends on when or where it is made.
-    """
+    """Nothing of the page depends on when or where it is made."""
     assert page.render(mixed) == page.render(page_of(whole_case()))
 
 
 def test_a_run_without_a_draft_is_a_page() -> None:
-    """
-    A soak of plain decoding has one arm, and the page shows that one.
-    """
+    """A soak of plain decoding has one arm, and the page shows that one."""
     written = {"backend": "scripted", "target": "t", "drafts": [], "script": "truth.json"}
     case = bare({"hard": WINNING}, optional=("hard",), objectives=OBJECTIVES[1:2], confidence=0.9, subject=written)
 
@@ -511,9 +473,7 @@ def test_a_run_without_a_draft_is_a_page() -> None:
 
 
 def test_a_promotion_without_gaps_shows_its_policy_and_no_empty_section() -> None:
-    """
-    With everything proven the page states that and shows the policy; sections without content are left out.
-    """
+    """With everything proven the page states that and shows the policy; sections without content are left out."""
     promoted = replace(
         PAGE.verdict.workloads[0], outcome=WorkloadOutcome.PROMOTED, checks=PAGE.verdict.workloads[0].checks[:1]
     )
@@ -530,9 +490,7 @@ def test_a_promotion_without_gaps_shows_its_policy_and_no_empty_section() -> Non
 
 
 def test_the_page_is_as_it_was() -> None:
-    """
-    The whole body is compared with a stored one; style and script are files of their own and left out.
-    """
+    """The whole body is compared with a stored one; style and script are files of their own and left out."""
     text = re.sub(r"<(style|script)>.*?</\1>", r"<\1></\1>", page.render(PAGE), flags=re.DOTALL)
     text = re.sub(r"sha256-[A-Za-z0-9+/=]+", "sha256-", text)
 

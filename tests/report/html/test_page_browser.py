@@ -77,9 +77,7 @@ def rows(tab: Tab) -> dict[str, int]:
 
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (390, False), (390, True)])
 def test_it_loads_without_a_complaint(tab: Tab, mixed: Path, width: int, *, dark: bool) -> None:
-    """
-    Light or dark, desk or phone: no error in the console, no request but the file, nothing wider than the screen.
-    """
+    """Light or dark, desk or phone: no error in the console, no request but the file, nothing wider than the screen."""
     tab.open(mixed, width=width, dark=dark)
 
     wide = tab.run("document.documentElement.scrollWidth")
@@ -89,9 +87,7 @@ def test_it_loads_without_a_complaint(tab: Tab, mixed: Path, width: int, *, dark
 
 
 def test_dark_is_dark(tab: Tab, mixed: Path) -> None:
-    """
-    The colours follow what the reader's system prefers.
-    """
+    """The colours follow what the reader's system prefers."""
     colours = []
     for dark in (False, True):
         tab.open(mixed, dark=dark)
@@ -101,8 +97,8 @@ def test_dark_is_dark(tab: Tab, mixed: Path) -> None:
 
 
 def test_the_sweep_is_filtered(tab: Tab, mixed: Path) -> None:
-    """
-    Workload, knob and metric are picked: another workload has other figures, another metric shows the plain arm too.
+    """Workload, knob and metric are picked: another workload has other figures, another metric shows the plain arm
+    too.
     """
     tab.open(mixed)
     easy = rows(tab)
@@ -120,9 +116,7 @@ def test_the_sweep_is_filtered(tab: Tab, mixed: Path) -> None:
 
 
 def test_a_knob_shows_its_own_settings(tab: Tab, mixed: Path) -> None:
-    """
-    A knob that is picked keeps the default and the settings in which it was moved.
-    """
+    """A knob that is picked keeps the default and the settings in which it was moved."""
     tab.open(mixed)
     knobs = tab.run("[...document.getElementById('pick-knob').options].map((one) => one.text)")
     chosen(tab, "pick-knob", "num draft tokens")
@@ -132,9 +126,7 @@ def test_a_knob_shows_its_own_settings(tab: Tab, mixed: Path) -> None:
 
 
 def test_a_dot_tells_its_answer(tab: Tab, mixed: Path) -> None:
-    """
-    Hovering over a dot shows the canary, the setting and the figures; Escape hides them.
-    """
+    """Hovering over a dot shows the canary, the setting and the figures; Escape hides them."""
     tab.open(mixed)
     where = tab.run(CENTRE % "[data-setting=default] .dot")
     tab.move(1, 1)
@@ -149,9 +141,7 @@ def test_a_dot_tells_its_answer(tab: Tab, mixed: Path) -> None:
 
 
 def test_a_lane_is_read_where_the_pointer_is(tab: Tab, mixed: Path) -> None:
-    """
-    Moving along any chart of a soak shows the time there, and every value of the host at it.
-    """
+    """Moving along any chart of a soak shows the time there, and every value of the host at it."""
     tab.open(mixed)
     tab.move(*tab.run(CENTRE % ".lanes .area"))
 
@@ -165,9 +155,7 @@ def test_a_lane_is_read_where_the_pointer_is(tab: Tab, mixed: Path) -> None:
 
 
 def test_a_level_is_told_by_its_name(tab: Tab, mixed: Path) -> None:
-    """
-    The second of memory pressure is a warning, in the words of the lane's own labels.
-    """
+    """The second of memory pressure is a warning, in the words of the lane's own labels."""
     tab.open(mixed)
     tab.move(*tab.run(CENTRE % "[data-names]"))
 
@@ -180,9 +168,7 @@ def test_a_level_is_told_by_its_name(tab: Tab, mixed: Path) -> None:
 
 @pytest.mark.parametrize("width", [1200, 390])
 def test_no_label_lies_on_another(tab: Tab, mixed: Path, width: int) -> None:
-    """
-    The labels at the side of every plot do not overlap.
-    """
+    """The labels at the side of every plot do not overlap."""
     tab.open(mixed, width=width)
 
     touching = tab.run(
@@ -197,9 +183,7 @@ def test_no_label_lies_on_another(tab: Tab, mixed: Path, width: int) -> None:
 
 
 def test_the_soak_is_filtered(tab: Tab, mixed: Path) -> None:
-    """
-    One workload of the soak leaves its own answers alone.
-    """
+    """One workload of the soak leaves its own answers alone."""
     tab.open(mixed)
     count = "document.querySelectorAll('.dot[data-w]:not(.hidden)').length"
     every = tab.run(count)
@@ -212,9 +196,7 @@ def test_the_soak_is_filtered(tab: Tab, mixed: Path) -> None:
 
 
 def test_hostile_text_does_not_run(tab: Tab, tmp_path: Path) -> None:
-    """
-    What a model or a canary said is shown, also in the tip, and nothing of it runs or asks for anything.
-    """
+    """What a model or a canary said is shown, also in the tip, and nothing of it runs or asks for anything."""
     path = tmp_path / "report.html"
     path.write_text(page.render(hostile()), encoding="utf-8")
     tab.open(path)
@@ -229,9 +211,7 @@ def test_hostile_text_does_not_run(tab: Tab, tmp_path: Path) -> None:
 
 
 def test_without_scripts_it_still_says_everything(tab: Tab, mixed: Path) -> None:
-    """
-    A viewer that forbids scripts, as those of CI systems do, shows everything but the picture of the sweep.
-    """
+    """A viewer that forbids scripts, as those of CI systems do, shows everything but the picture of the sweep."""
     tab.open(mixed, script=False)
 
     document = tab.call("DOM.getDocument", depth=-1)
@@ -245,9 +225,7 @@ def test_without_scripts_it_still_says_everything(tab: Tab, mixed: Path) -> None
 
 
 def test_it_prints(tab: Tab, mixed: Path, tmp_path: Path) -> None:
-    """
-    Printed it is a document of some pages, in ink on paper even where the screen is dark.
-    """
+    """Printed it is a document of some pages, in ink on paper even where the screen is dark."""
     tab.open(mixed, dark=True)
     tab.printed(tmp_path / "report.pdf")
     tab.call("Emulation.setEmulatedMedia", media="print")
@@ -258,9 +236,7 @@ def test_it_prints(tab: Tab, mixed: Path, tmp_path: Path) -> None:
 
 @pytest.mark.nightly  # tests/report/html/test_page.py bounds such a page
 def test_ten_thousand_requests_open(tab: Tab, tmp_path: Path) -> None:
-    """
-    A page of 10,000 requests keeps few enough elements to be quick, and its filters still answer.
-    """
+    """A page of 10,000 requests keeps few enough elements to be quick, and its filters still answer."""
     path = tmp_path / "report.html"
     path.write_text(many(), encoding="utf-8")
     tab.open(path)
@@ -273,9 +249,7 @@ def test_ten_thousand_requests_open(tab: Tab, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", PAGES)
 def test_no_page_is_wider_than_a_phone(tab: Tab, tmp_path: Path, kind: str) -> None:
-    """
-    Tables scroll within themselves, the page never sideways, also where everything is unfolded.
-    """
+    """Tables scroll within themselves, the page never sideways, also where everything is unfolded."""
     path = tmp_path / "page.html"
     path.write_text(PAGES[kind](), encoding="utf-8")
     tab.open(path, width=390)
@@ -285,9 +259,7 @@ def test_no_page_is_wider_than_a_phone(tab: Tab, tmp_path: Path, kind: str) -> N
 
 
 def test_a_fleets_page_fits_a_phone(tab: Tab, tmp_path: Path) -> None:
-    """
-    Five hosts, and a reason with a long path, are no wider than the screen.
-    """
+    """Five hosts, and a reason with a long path, are no wider than the screen."""
     path = tmp_path / "fleet.html"
     result = CellResult(exit_code=3, error=f"no route to /Users/{'long_name' * 20}", hint="check ssh")
     cells = tuple(make_fleet_cell(f"m2-ultra-64gb-gguf@studio-{number}", result=result) for number in range(5))

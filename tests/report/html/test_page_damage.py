@@ -24,9 +24,7 @@ def rendered(report: Format, page: PageData) -> str:
 @given(data=st.data())
 @settings(max_examples=6, deadline=None)
 def test_every_report_of_a_damaged_run_is_made(name: str, data: st.DataObject) -> None:
-    """
-    Files lost, cut or holed, events lost with them: every report renders, and none calls it promoted.
-    """
+    """Files lost, cut or holed, events lost with them: every report renders, and none calls it promoted."""
     case = case_of(name)
     hurt = data.draw(losses(case))
     lost = hurt.sweep != case.sweep or hurt.soaks != case.soaks or bool(hurt.doubts)
@@ -41,9 +39,7 @@ def test_every_report_of_a_damaged_run_is_made(name: str, data: st.DataObject) -
 
 
 def test_a_record_of_an_unknown_workload_is_left_out() -> None:
-    """
-    A flipped byte in a workload's name takes that answer off the page, and nothing else.
-    """
+    """A flipped byte in a workload's name takes that answer off the page, and nothing else."""
     case = whole_case()
     first, *rest = case.soaks["soak-1"].records
     strange = replace(first, workload="eaty", canary="nobody", at="0001-01-01T00:00:00")

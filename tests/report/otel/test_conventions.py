@@ -33,8 +33,8 @@ def used() -> set[str]:
 
 
 def test_our_names_are_those_of_the_released_conventions() -> None:
-    """
-    Each gen_ai name that is sent by default is in the installed release of the conventions, and is neither replaced nor
+    """Each gen_ai name that is sent by default is in the installed release of the conventions, and is neither
+    replaced nor
     removed there; the failure names those that are, with what takes their place.
     """
     pytest.importorskip(SEMCONV, reason="the conventions moved to another module")

@@ -33,9 +33,7 @@ def made(
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(1, 4))
 def test_a_rollback_is_a_round_with_a_rejection(accepted: list[int], width: int) -> None:
-    """
-    However many proposals each round keeps, rollbacks are the rounds that kept fewer than were proposed.
-    """
+    """However many proposals each round keeps, rollbacks are the rounds that kept fewer than were proposed."""
     runs = [min(count, width) for count in accepted]
     flags = [flag for run in runs for flag in (*[True] * run, False)]
     rounds = count_rounds(flags, draft_tokens=width, max_tokens=len(flags) + width)
@@ -58,9 +56,7 @@ def test_a_rollback_is_a_round_with_a_rejection(accepted: list[int], width: int)
 def test_what_is_not_known_is_not_told(
     record: Generation, backend: str, expected: tuple[str, int | None, int | None]
 ) -> None:
-    """
-    Without positions there are no rollbacks, without a draft that goes token by token no forwards; never a zero.
-    """
+    """Without positions there are no rollbacks, without a draft that goes token by token no forwards; never a zero."""
     counted = speculation(record, backend)
 
     assert expected == (counted["source"], counted.get("rollbacks"), counted.get("draft_forwards"))
@@ -68,9 +64,7 @@ def test_what_is_not_known_is_not_told(
 
 @given(st.lists(st.floats(0, 200), min_size=1))
 def test_a_bucket_includes_its_upper_bound(values: list[float]) -> None:
-    """
-    Each bucket counts what is above the bound before it and at most its own, as OTLP defines it.
-    """
+    """Each bucket counts what is above the bound before it and at most its own, as OTLP defines it."""
     bounds = (0.01, 1.0, 81.92)
     everything = (*values, *bounds)
 
@@ -93,15 +87,13 @@ def test_a_bucket_includes_its_upper_bound(values: list[float]) -> None:
     ],
 )
 def test_a_fault_is_a_class(fault: str, expected: str) -> None:
-    """
-    error.type is our word for the fault; what the subject said with it stays here.
-    """
+    """error.type is our word for the fault; what the subject said with it stays here."""
     assert expected == error_type(fault)
 
 
 def test_each_answer_brings_its_own_clock() -> None:
-    """
-    A host that slept between two answers shifts only the later one. An answer without wall time, or that ended before
+    """A host that slept between two answers shifts only the later one. An answer without wall time, or that ended
+    before
     it was sent, has no place in time.
     """
     early = made(at="2026-01-01T00:00:01.000000Z")
@@ -117,8 +109,8 @@ def test_each_answer_brings_its_own_clock() -> None:
 
 
 def test_a_span_names_the_server_of_its_arm() -> None:
-    """
-    Plain decoding may have a server of its own; one without a port has that of its scheme, and a started one has none.
+    """Plain decoding may have a server of its own; one without a port has that of its scheme, and a started one has
+    none.
     """
     subject = {"backend": "openai", "target": "t", "drafts": ["d"]}
     attached = {**subject, "url": "https://fast.example/v1", "plain_url": "http://127.0.0.1:8081"}

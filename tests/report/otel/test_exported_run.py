@@ -47,8 +47,8 @@ def requests_of(spans: list[Span]) -> list[Span]:
 
 
 def test_every_record_is_one_span_of_one_trace(exported_run: ExportedRun) -> None:
-    """
-    A run is one trace with one root; each stage is a child of it, each answer a child of its stage, none of them twice.
+    """A run is one trace with one root; each stage is a child of it, each answer a child of its stage, none of them
+    twice.
     """
     spans = exported_run.receiver.spans
     ids = exported_run.receiver.by_id()
@@ -63,9 +63,7 @@ def test_every_record_is_one_span_of_one_trace(exported_run: ExportedRun) -> Non
 
 
 def test_a_span_says_what_the_conventions_ask(exported_run: ExportedRun) -> None:
-    """
-    A request's span has the GenAI attributes, the same names in both arms, and is INTERNAL without a server.
-    """
+    """A request's span has the GenAI attributes, the same names in both arms, and is INTERNAL without a server."""
     spans = requests_of(exported_run.receiver.spans)
     of_arm = {arm: [read(s.attributes) for s in spans if read(s.attributes)["gatekeeper.arm"] == arm] for arm in ARMS}
 
@@ -93,9 +91,7 @@ def test_a_span_says_what_the_conventions_ask(exported_run: ExportedRun) -> None
 
 
 def test_a_span_keeps_the_record_s_times(exported_run: ExportedRun) -> None:
-    """
-    A span is as long as its answer took to the nanosecond, and ends at the wall time the record was written.
-    """
+    """A span is as long as its answer took to the nanosecond, and ends at the wall time the record was written."""
     spans = Counter(
         (s.end_time_unix_nano, s.end_time_unix_nano - s.start_time_unix_nano)
         for s in requests_of(exported_run.receiver.spans)
@@ -106,9 +102,7 @@ def test_a_span_keeps_the_record_s_times(exported_run: ExportedRun) -> None:
 
 
 def test_nothing_that_was_said_is_sent(exported_run: ExportedRun) -> None:
-    """
-    Neither prompts nor answers, nor any of their parts, leave the machine.
-    """
+    """Neither prompts nor answers, nor any of their parts, leave the machine."""
     sent = b"".join(request.SerializeToString() for request in exported_run.receiver.requests)
 
     texts = {record.answer.text for _, record in answers(exported_run.run)}
@@ -117,9 +111,7 @@ def test_nothing_that_was_said_is_sent(exported_run: ExportedRun) -> None:
 
 
 def test_histograms_have_the_recommended_buckets(exported_run: ExportedRun) -> None:
-    """
-    Every histogram has the bounds of the conventions, is cumulative, and counts every answer.
-    """
+    """Every histogram has the bounds of the conventions, is cumulative, and counts every answer."""
     histograms = {m.name: m for m in exported_run.receiver.metrics if m.WhichOneof("data") == "histogram"}
     durations = exported_run.receiver.points("gen_ai.client.operation.duration")
 
@@ -135,9 +127,7 @@ def test_histograms_have_the_recommended_buckets(exported_run: ExportedRun) -> N
 
 
 def test_counters_are_the_records_sums(exported_run: ExportedRun) -> None:
-    """
-    Drafted, accepted, draft forwards, rounds and rollbacks add up to what the records hold.
-    """
+    """Drafted, accepted, draft forwards, rounds and rollbacks add up to what the records hold."""
     names = ("rounds", "drafted", "accepted", "draft_forwards", "rollbacks")
     sums = {
         name: sum(p.as_int for p in exported_run.receiver.points(f"gatekeeper.speculative.{name}")) for name in names
@@ -152,9 +142,7 @@ def test_counters_are_the_records_sums(exported_run: ExportedRun) -> None:
 
 
 def test_host_values_are_gauges(exported_run: ExportedRun) -> None:
-    """
-    Every value the host gave is a point at its sample's time; a value it did not give is no point.
-    """
+    """Every value the host gave is a point at its sample's time; a value it did not give is no point."""
     samples = record_files.read_records(exported_run.run / "host.jsonl", record_files.SAMPLES).records
     points = exported_run.receiver.points("gatekeeper.host.memory_headroom")
 
@@ -164,9 +152,7 @@ def test_host_values_are_gauges(exported_run: ExportedRun) -> None:
 
 
 def test_the_resource_is_the_host_and_the_manifest(exported_run: ExportedRun) -> None:
-    """
-    Every request says who speaks: the service, the host, and the digests of what was frozen.
-    """
+    """Every request says who speaks: the service, the host, and the digests of what was frozen."""
     text = (exported_run.run / "manifest.json").read_text()
     manifest = json.loads(text)
 
@@ -182,9 +168,7 @@ def test_the_resource_is_the_host_and_the_manifest(exported_run: ExportedRun) ->
 
 
 def test_the_root_tells_the_verdict(exported_run: ExportedRun) -> None:
-    """
-    The run's span ends with its outcome and exit code.
-    """
+    """The run's span ends with its outcome and exit code."""
     root = next(span for span in exported_run.receiver.spans if not span.parent_span_id)
 
     attributes = {"gatekeeper.outcome": "promoted", "gatekeeper.exit_code": 0, "gatekeeper.grade": "demo"}
@@ -192,17 +176,13 @@ def test_the_root_tells_the_verdict(exported_run: ExportedRun) -> None:
 
 
 def test_nothing_is_sent_while_a_stage_is_open(exported_run: ExportedRun) -> None:
-    """
-    Whenever the collector hears from us, every record file is closed: no answer is under way.
-    """
+    """Whenever the collector hears from us, every record file is closed: no answer is under way."""
     assert [] == exported_run.open_files
     assert ["sweep", "soak-1", "run"] == [detail["stage"] for detail in events_of(exported_run.run, "telemetry_sent")]
 
 
 def test_sending_again_sends_the_same(exported_run: ExportedRun) -> None:
-    """
-    `report --to otlp` sends the very same spans and sums over gRPC: a collector that keeps ids has no duplicates.
-    """
+    """`report --to otlp` sends the very same spans and sums over gRPC: a collector that keeps ids has no duplicates."""
     with over_grpc() as receiver:
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
         done = exported_run.project.with_environment(**variables).run("report", "run", "--to", "otlp", "--json", code=0)
@@ -222,9 +202,7 @@ def test_sending_again_sends_the_same(exported_run: ExportedRun) -> None:
 def test_a_long_run_goes_out_in_many_requests(
     exported_run: ExportedRun, serve: Callable[[], AbstractContextManager[Receiver]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Cut into requests of at most so many spans and points, the same spans and sums arrive over either protocol.
-    """
+    """Cut into requests of at most so many spans and points, the same spans and sums arrive over either protocol."""
     protocol: Protocol = "grpc" if serve is over_grpc else "http/protobuf"
     monkeypatch.setattr("gatekeeper.report.otel.exporter.SPANS", 7)
     monkeypatch.setattr(f"gatekeeper.report.otel.otlp_{serve.__name__.removeprefix('over_')}.POINTS", 10)
@@ -253,9 +231,7 @@ def found(request: Any) -> list[Any]:
 
 @pytest.mark.nightly
 def test_a_resumed_run_has_no_twins(exported_run: ExportedRun, tmp_path: Path) -> None:
-    """
-    A run that was cut in its soak and went on tells each answer once, under the ids of the first time.
-    """
+    """A run that was cut in its soak and went on tells each answer once, under the ids of the first time."""
     project = within(ProjectFolder(tmp_path / "project", exported_run.project.environment))
     shutil.copytree(exported_run.project.path, project.path)
     run = project.path / "run"
@@ -277,9 +253,7 @@ def test_a_resumed_run_has_no_twins(exported_run: ExportedRun, tmp_path: Path) -
 
 @pytest.mark.nightly
 def test_telemetry_does_not_touch_the_verdict(fresh: Lay, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    verdict.json has the same bytes with a collector and without one.
-    """
+    """verdict.json has the same bytes with a collector and without one."""
     facts = host.facts()  # two runs on a living machine differ in more than their collectors
     monkeypatch.setattr(host, "facts", lambda: facts)
     monkeypatch.setattr("gatekeeper.host.sampling.sampler.platform_sources", lambda *_: [])

@@ -29,8 +29,8 @@ def exported(exported_run: ExportedRun, **variables: str) -> Receiver:
 
 @pytest.mark.nightly
 def test_the_latest_names_are_asked_for(exported_run: ExportedRun) -> None:
-    """
-    OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental renames the client's histograms, and sends no old name.
+    """OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental renames the client's histograms, and sends no old
+    name.
     """
     receiver = exported(exported_run, OTEL_SEMCONV_STABILITY_OPT_IN="http,gen_ai_latest_experimental")
 
@@ -48,9 +48,7 @@ def test_the_latest_names_are_asked_for(exported_run: ExportedRun) -> None:
 
 
 def test_rounds_are_events_when_asked(exported_run: ExportedRun) -> None:
-    """
-    Under rounds = true every verify round that was counted is an event inside its span, with what it accepted.
-    """
+    """Under rounds = true every verify round that was counted is an event inside its span, with what it accepted."""
     events = [event for span in exported_run.receiver.spans if span.name == "chat target" for event in span.events]
 
     rounds = [record.answer.rounds for _, record in answers(exported_run.run) if record.answer.rounds is not None]
@@ -68,9 +66,7 @@ def test_rounds_are_events_when_asked(exported_run: ExportedRun) -> None:
 
 
 def test_rounds_are_no_events_unless_asked(exported_run: ExportedRun) -> None:
-    """
-    Without rounds = true a span has no events.
-    """
+    """Without rounds = true a span has no events."""
     identity = identity_of(exported_run.run)
 
     request_spans = [spans.request(identity, file, record, rounds=False) for file, record in answers(exported_run.run)]
@@ -79,9 +75,7 @@ def test_rounds_are_no_events_unless_asked(exported_run: ExportedRun) -> None:
 
 
 def test_headers_and_compression_reach_the_collector(exported_run: ExportedRun) -> None:
-    """
-    Headers are percent-decoded, bodies gzipped where asked, and both protocols' names are lower case.
-    """
+    """Headers are percent-decoded, bodies gzipped where asked, and both protocols' names are lower case."""
     receiver = exported(
         exported_run,
         OTEL_EXPORTER_OTLP_HEADERS="X-Key=a%20b,authorization=Bearer c",
@@ -93,9 +87,7 @@ def test_headers_and_compression_reach_the_collector(exported_run: ExportedRun) 
 
 
 def test_a_header_is_never_told(exported_run: ExportedRun) -> None:
-    """
-    A collector that refuses is named without what our headers or its address hold.
-    """
+    """A collector that refuses is named without what our headers or its address hold."""
     with over_http("refuse") as receiver:
         url = receiver.url.replace("//", "//user:hush@") + "/path?token=hush"
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_HEADERS": "authorization=hush"}
@@ -106,9 +98,7 @@ def test_a_header_is_never_told(exported_run: ExportedRun) -> None:
 
 
 def test_the_usual_variables_name_the_service(exported_run: ExportedRun) -> None:
-    """
-    OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before what gatekeeper says of itself.
-    """
+    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before what gatekeeper says of itself."""
     receiver = exported(
         exported_run,
         OTEL_SERVICE_NAME="nightly",
@@ -120,9 +110,7 @@ def test_the_usual_variables_name_the_service(exported_run: ExportedRun) -> None
 
 
 def test_a_signal_can_be_switched_off(exported_run: ExportedRun) -> None:
-    """
-    OTEL_TRACES_EXPORTER=none leaves the metrics.
-    """
+    """OTEL_TRACES_EXPORTER=none leaves the metrics."""
     receiver = exported(exported_run, OTEL_TRACES_EXPORTER="none")
 
     assert [] == receiver.spans
@@ -152,8 +140,8 @@ HTTP, GRPC = "http/protobuf", "grpc"
 def test_the_environment_decides_what_is_sent(
     environment: dict[str, str], signals: dict[str, str], endpoint: str
 ) -> None:
-    """
-    An endpoint or an exporter called otlp asks for a signal, another exporter is none of ours; no secret is shown.
+    """An endpoint or an exporter called otlp asks for a signal, another exporter is none of ours; no secret is
+    shown.
     """
     to = destination(Telemetry(), environment)
 
@@ -161,8 +149,8 @@ def test_the_environment_decides_what_is_sent(
 
 
 def test_the_slo_goes_before_the_environment() -> None:
-    """
-    An endpoint in the SLO is used whatever the environment says, except that the SDK is disabled; its headers alone go.
+    """An endpoint in the SLO is used whatever the environment says, except that the SDK is disabled; its headers
+    alone go.
     """
     there = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://there:1", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://there:2"}
     keys = {"OTEL_EXPORTER_OTLP_TRACES_HEADERS": "key=there", "KEY": "key=here"}
@@ -189,9 +177,7 @@ def test_the_slo_goes_before_the_environment() -> None:
     ],
 )
 def test_what_can_not_be_followed_is_an_error(telemetry: Telemetry, environment: dict[str, str]) -> None:
-    """
-    A protocol we do not speak, an address without a scheme over HTTP and headers that are none: an InputError.
-    """
+    """A protocol we do not speak, an address without a scheme over HTTP and headers that are none: an InputError."""
     with pytest.raises(InputError) as caught:
         destination(telemetry, environment)
 
@@ -200,9 +186,7 @@ def test_what_can_not_be_followed_is_an_error(telemetry: Telemetry, environment:
 
 
 def test_a_run_does_not_import_opentelemetry() -> None:
-    """
-    The process that measures never loads OpenTelemetry or gRPC.
-    """
+    """The process that measures never loads OpenTelemetry or gRPC."""
     heavy = ("opentelemetry", "grpc", "requests")
     look = f"import sys, gatekeeper.run.certify; print([m for m in sys.modules if m.startswith({heavy})])"
 

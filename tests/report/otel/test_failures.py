@@ -26,9 +26,7 @@ def dead_endpoint() -> str:
 
 @pytest.mark.whole
 def test_a_collector_that_is_down_costs_nothing(fresh: Lay) -> None:
-    """
-    Without a listener the run ends as usual; the events and the last line state what was not delivered.
-    """
+    """Without a listener the run ends as usual; the events and the last line state what was not delivered."""
     project = fresh({"OTEL_EXPORTER_OTLP_ENDPOINT": dead_endpoint()})
 
     done = project.run("certify", "slo.toml", "--out", "run", "--quiet", "--json", code=0)
@@ -41,9 +39,7 @@ def test_a_collector_that_is_down_costs_nothing(fresh: Lay) -> None:
 
 @pytest.mark.whole
 def test_a_collector_that_hangs_costs_its_time_limit(fresh: Lay) -> None:
-    """
-    A collector that takes a connection and never answers is left after the limit, and the run is not touched.
-    """
+    """A collector that takes a connection and never answers is left after the limit, and the run is not touched."""
     with over_http("hang") as receiver:
         project = fresh(telemetry={"endpoint": receiver.url, "timeout": "1 s"})
         project.run("certify", "slo.toml", "--out", "run", code=0)
@@ -69,9 +65,7 @@ def test_a_collector_that_hangs_costs_its_time_limit(fresh: Lay) -> None:
 def test_a_refusal_is_told(
     exported_run: ExportedRun, serve: Callable[[str], AbstractContextManager[Receiver]], manner: str, reason: str
 ) -> None:
-    """
-    What a collector does not take whole was not delivered, its reason is passed on, and it is not asked again.
-    """
+    """What a collector does not take whole was not delivered, its reason is passed on, and it is not asked again."""
     with serve(manner) as receiver:
         protocol = "grpc" if serve is over_grpc else "http/protobuf"
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
@@ -86,8 +80,8 @@ def test_a_refusal_is_told(
 def test_certificates_are_verified(
     exported_run: ExportedRun, serve: Callable[[str, Path], AbstractContextManager[Receiver]], tmp_path: Path
 ) -> None:
-    """
-    Over either protocol a collector is believed by the certificate that OTEL_EXPORTER_OTLP_CERTIFICATE names, else not,
+    """Over either protocol a collector is believed by the certificate that OTEL_EXPORTER_OTLP_CERTIFICATE names,
+    else not,
     whatever other certificates the machine trusts.
     """
     other_certificate, certificate = (self_signed(folder) for folder in (tmp_path / "other", tmp_path))
@@ -106,9 +100,7 @@ def test_certificates_are_verified(
 def test_grpc_that_is_not_installed_is_named_with_its_extra(
     exported_run: ExportedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    GRPC asked for and not installed: the export ends at once, code 2, with the command that installs it.
-    """
+    """GRPC asked for and not installed: the export ends at once, code 2, with the command that installs it."""
     monkeypatch.setattr("gatekeeper.report.otel.endpoint.find_spec", lambda _name: None)
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
 
@@ -119,8 +111,8 @@ def test_grpc_that_is_not_installed_is_named_with_its_extra(
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 def test_an_absent_collector_is_told(exported_run: ExportedRun, protocol: str) -> None:
-    """
-    Over either protocol a connection that is refused ends the export at once, with an error that names the address: it
+    """Over either protocol a connection that is refused ends the export at once, with an error that names the
+    address: it
     is no verdict (3), and gatekeeper has not failed (4).
     """
     url = dead_endpoint()
@@ -139,9 +131,7 @@ def test_an_absent_collector_is_told(exported_run: ExportedRun, protocol: str) -
 def test_an_answer_that_never_comes_ends_with_its_time(
     exported_run: ExportedRun, serve: Callable[[str], AbstractContextManager[Receiver]], reason: str
 ) -> None:
-    """
-    Over either protocol a request is left when the time for it is over, and it is said which.
-    """
+    """Over either protocol a request is left when the time for it is over, and it is said which."""
     protocol = "grpc" if serve is over_grpc else "http/protobuf"
     with serve("hang") as receiver:
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
@@ -154,8 +144,7 @@ def test_an_answer_that_never_comes_ends_with_its_time(
 def test_a_limit_of_the_measurement_does_not_bind_a_stored_run(
     exported_run: ExportedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    An export that takes longer than the limit, as of a day's answers, ends where nothing is measured; between two
+    """An export that takes longer than the limit, as of a day's answers, ends where nothing is measured; between two
     stages of a run it is left. Each request keeps the limit in both.
     """
     script = "import json, sys, time; json.load(sys.stdin); time.sleep(1); print(json.dumps({'spans': 3, 'points': 2}))"
@@ -174,9 +163,7 @@ def test_a_limit_of_the_measurement_does_not_bind_a_stored_run(
 
 
 def test_a_missing_variable_is_no_reason_to_stop(fresh: Lay) -> None:
-    """
-    headers_env names a variable that is not set: the run reports it at once, continues, and sends nothing.
-    """
+    """headers_env names a variable that is not set: the run reports it at once, continues, and sends nothing."""
     with over_http() as receiver:
         project = fresh(telemetry={"endpoint": receiver.url, "headers_env": "NOT_SET_ANYWHERE"})
         project.run("certify", "slo.toml", "--out", "run", code=0)
@@ -188,9 +175,7 @@ def test_a_missing_variable_is_no_reason_to_stop(fresh: Lay) -> None:
 
 
 def test_a_missing_certificate_is_told(exported_run: ExportedRun) -> None:
-    """
-    A certificate file that is not there is named as the reason, and nothing is sent.
-    """
+    """A certificate file that is not there is named as the reason, and nothing is sent."""
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://127.0.0.1:1", "OTEL_EXPORTER_OTLP_CERTIFICATE": "/not/here"}
 
     done = exported_run.project.with_environment(**variables).run("report", "run", "--to", "otlp", code=2)
@@ -199,9 +184,7 @@ def test_a_missing_certificate_is_told(exported_run: ExportedRun) -> None:
 
 
 def test_export_needs_an_endpoint(exported_run: ExportedRun) -> None:
-    """
-    `report --to otlp` without an endpoint anywhere is exit code 2, and says where to name one.
-    """
+    """`report --to otlp` without an endpoint anywhere is exit code 2, and says where to name one."""
     done = exported_run.project.run("report", "run", "--to", "otlp", code=2)
 
     assert "OTEL_EXPORTER_OTLP_ENDPOINT" in done.err

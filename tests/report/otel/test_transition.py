@@ -24,8 +24,8 @@ def _nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("serve", [over_http, over_grpc])
 def test_a_transition_is_a_span_with_an_event(serve: Callable[[], AbstractContextManager[Receiver]]) -> None:
-    """
-    A transition is one span at its instant, with an event, linked to the run that certified; told again, it is equal.
+    """A transition is one span at its instant, with an event, linked to the run that certified; told again, it is
+    equal.
     """
     with serve() as receiver:
         protocol = "grpc" if serve is over_grpc else "http/protobuf"
@@ -43,9 +43,7 @@ def test_a_transition_is_a_span_with_an_event(serve: Callable[[], AbstractContex
 
 
 def test_nobody_is_told_unless_asked() -> None:
-    """
-    Without an endpoint anywhere nothing is sent, and nothing is missing.
-    """
+    """Without an endpoint anywhere nothing is sent, and nothing is missing."""
     assert transition(Telemetry(), STEP, AT_NS, MANIFEST) is None
 
 
@@ -53,9 +51,7 @@ def test_nobody_is_told_unless_asked() -> None:
     ("manner", "reason"), [("refuse", "HTTP 400"), ("hang", "no response within"), ("partial", "rejected 2")]
 )
 def test_what_was_not_delivered_is_told(manner: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A collector that refuses or hangs gets one request, and its reason is returned.
-    """
+    """A collector that refuses or hangs gets one request, and its reason is returned."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.3")
     with over_http(manner) as receiver:
         because = transition(Telemetry(endpoint=receiver.url, timeout=60), STEP, AT_NS, MANIFEST)
@@ -67,8 +63,8 @@ def test_what_was_not_delivered_is_told(manner: str, reason: str, monkeypatch: p
 
 @pytest.mark.slow
 def test_an_answer_without_end_is_left() -> None:
-    """
-    However slowly a collector answers, the time limit ends it: the exporter's own counts the silence between two bytes.
+    """However slowly a collector answers, the time limit ends it: the exporter's own counts the silence between two
+    bytes.
     """
     with over_http("trickle") as receiver:
         because = transition(Telemetry(endpoint=receiver.url, timeout=5), STEP, AT_NS, MANIFEST)
@@ -77,9 +73,7 @@ def test_an_answer_without_end_is_left() -> None:
 
 
 def test_a_wrong_variable_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Wrong variables are returned as a reason, not raised as an error.
-    """
+    """Wrong variables are returned as a reason, not raised as an error."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
 

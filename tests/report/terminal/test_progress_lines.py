@@ -32,8 +32,8 @@ VIEW = ("=" * 79, "speed")
 
 @pytest.mark.parametrize("resize", ["a new size", "a signal alone"])
 def test_a_resize_draws_the_whole_screen_again(resize: str) -> None:
-    """
-    Terminals wrap what they show in their own way: everything is cleared, and the latest lines above the view that fit
+    """Terminals wrap what they show in their own way: everything is cleared, and the latest lines above the view
+    that fit
     are printed again. A terminal that was resized and set back at once has only sent the signal.
     """
     file, size = io.StringIO(), [(80, 8)]
@@ -53,8 +53,8 @@ def test_a_resize_draws_the_whole_screen_again(resize: str) -> None:
 
 
 def test_the_region_is_drawn_in_one_piece_and_wiped_at_the_end() -> None:
-    """
-    The cursor is hidden first and shown last; in between every write holds a whole view, so that nothing flickers.
+    """The cursor is hidden first and shown last; in between every write holds a whole view, so that nothing
+    flickers.
     """
     file = io.StringIO()
 
@@ -74,18 +74,14 @@ class ClosedTerminal(io.StringIO):
 
 
 def test_a_closed_terminal_does_not_end_the_run() -> None:
-    """
-    Nothing more is drawn, and the run continues.
-    """
+    """Nothing more is drawn, and the run continues."""
     with RedrawnLines(ClosedTerminal(), lambda: VIEW, lambda: (80, 24)) as live:
         live.print_above(["kept"])
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_whatever_ends_the_run_the_cursor_is_shown(error: type[BaseException]) -> None:
-    """
-    An interrupt and an error of gatekeeper leave the same clean terminal.
-    """
+    """An interrupt and an error of gatekeeper leave the same clean terminal."""
     file = io.StringIO()
 
     with pytest.raises(error), RedrawnLines(file, lambda: VIEW, lambda: (80, 24)):
@@ -134,9 +130,7 @@ def stood_still() -> Progress:
 
 
 def test_the_view_at_every_moment_of_a_run() -> None:
-    """
-    Stage, setting, time left, speeds, acceptance, memory and pressure, from the first second to the verdict.
-    """
+    """Stage, setting, time left, speeds, acceptance, memory and pressure, from the first second to the verdict."""
     progress, views = stood_still(), []
     for name, events in STORY:
         for progress_event in events:
@@ -147,9 +141,7 @@ def test_the_view_at_every_moment_of_a_run() -> None:
 
 
 def test_a_narrow_terminal_shows_one_speed_and_no_setting() -> None:
-    """
-    At 40 columns the setting, the plain speed and words that do not fit are left out.
-    """
+    """At 40 columns the setting, the plain speed and words that do not fit are left out."""
     progress = stood_still()
     for progress_event in (progress_event for _, events in STORY[:2] for progress_event in events):
         progress.update(progress_event)
@@ -163,9 +155,7 @@ def test_a_narrow_terminal_shows_one_speed_and_no_setting() -> None:
 
 @pytest.mark.parametrize("width", [1, 10, 30, 72, 80, 120, 200])
 def test_no_line_of_the_view_is_wider_or_higher_than_the_terminal(width: int) -> None:
-    """
-    Long names are cut; whole words and workloads that do not fit are left out.
-    """
+    """Long names are cut; whole words and workloads that do not fit are left out."""
     progress = stood_still()
     long = [f"a-workload-with-a-long-name-{number}" for number in range(40)]
     for progress_event in (begin(workloads=long), *(event(1, "answer", generation=generation(name)) for name in long)):
@@ -177,9 +167,7 @@ def test_no_line_of_the_view_is_wider_or_higher_than_the_terminal(width: int) ->
 
 
 def test_a_long_name_is_cut_before_the_knobs() -> None:
-    """
-    In 80 columns a draft's name is shortened before its draft length, which is what a sweep changes.
-    """
+    """In 80 columns a draft's name is shortened before its draft length, which is what a sweep changes."""
     knobs = {"draft": "mlx-community/Qwen3-0.6B-8bit-instruct", "num_draft_tokens": 12}
     progress = stood_still()
     for progress_event in (begin(), event(1, "answer", generation=replace(generation(), setting=setting(**knobs)))):
@@ -191,9 +179,7 @@ def test_a_long_name_is_cut_before_the_knobs() -> None:
 
 
 def test_without_a_terminal_progress_is_a_line_at_intervals() -> None:
-    """
-    Ten minutes of one answer per second give a line every five seconds in the first minute, then one a minute.
-    """
+    """Ten minutes of one answer per second give a line every five seconds in the first minute, then one a minute."""
     now, file = [0.0], io.StringIO()
     observe = plain_lines(Progress(lambda: now[0]), file, lambda: now[0])
     observe(begin())
@@ -210,9 +196,7 @@ def test_without_a_terminal_progress_is_a_line_at_intervals() -> None:
 
 
 def test_a_log_that_cannot_be_written_does_not_end_the_run() -> None:
-    """
-    When the reader of the progress lines is gone, the run continues.
-    """
+    """When the reader of the progress lines is gone, the run continues."""
     file = io.StringIO()
     observe = plain_lines(stood_still(), file)
     file.close()
@@ -221,9 +205,7 @@ def test_a_log_that_cannot_be_written_does_not_end_the_run() -> None:
 
 
 def test_text_of_a_server_cannot_control_the_terminal() -> None:
-    """
-    Escape sequences in a server's text are replaced, and square brackets are not markup.
-    """
+    """Escape sequences in a server's text are replaced, and square brackets are not markup."""
     file = io.StringIO()
 
     plain_lines(stood_still(), file)(event(0, "subject_lost", because="[/red] \x1b[2J\x07 gone"))
@@ -323,9 +305,7 @@ def slow(tmp_path: Path) -> Path:
 
 @pytest.mark.whole
 def test_ctrl_c_leaves_a_clean_terminal_without_colour(slow: Path) -> None:
-    """
-    The view is erased, event lines stay, the cursor is shown again, and NO_COLOR is obeyed to the end.
-    """
+    """The view is erased, event lines stay, the cursor is shown again, and NO_COLOR is obeyed to the end."""
     environment = {**os.environ, "NO_COLOR": "1", "TERM": "xterm-256color", "PYTHONPATH": str(ROOT)}
     environment.pop("COLUMNS", None)
     screen = Screen()
@@ -350,9 +330,7 @@ def test_ctrl_c_leaves_a_clean_terminal_without_colour(slow: Path) -> None:
 
 @pytest.mark.whole
 def test_quiet_shows_nothing_in_a_terminal(slow: Path) -> None:
-    """
-    With --quiet no sequence is sent before the command ends.
-    """
+    """With --quiet no sequence is sent before the command ends."""
     environment = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT)}
     screen = Screen()
     argv = [sys.executable, "-m", "gatekeeper", "certify", "slo.toml", "--out", "run", "--quiet"]

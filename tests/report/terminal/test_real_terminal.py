@@ -60,9 +60,7 @@ def tmux(tmp_path: Path) -> Iterator[Tmux]:
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), pytest.param(200, 50, marks=pytest.mark.nightly)])
 def test_the_decision_is_whole_on_the_screen(tmux: Tmux, tmp_path: Path, width: int, height: int) -> None:
-    """
-    After the run the screen shows it from its title to the next step, and nothing of it has scrolled away.
-    """
+    """After the run the screen shows it from its title to the next step, and nothing of it has scrolled away."""
     slow_slo(tmp_path, soak="2 s")
 
     tmux.start(width, height, "certify", "slo.toml", "--output", "run")
@@ -86,8 +84,8 @@ SIZES = ((60, 24), (120, 24), (200, 50), (40, 12), (80, 24))
 
 @pytest.mark.nightly
 def test_a_resize_leaves_no_stale_lines(tmux: Tmux, tmp_path: Path) -> None:
-    """
-    After each change of size the screen has one view, and each line above it once; at most what tmux had pushed off a
+    """After each change of size the screen has one view, and each line above it once; at most what tmux had pushed
+    off a
     screen too low for the view is left in its history.
     """
     slow_slo(tmp_path, soak="60 s")

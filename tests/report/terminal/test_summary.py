@@ -47,8 +47,8 @@ def shown(decision: Decision, width: int = 80, height: int | None = 23, details:
 
 
 def test_the_summary_is_as_it_was() -> None:
-    """
-    With the explanations before it: no table row is broken, no word is cut, later lines of a paragraph are indented.
+    """With the explanations before it: no table row is broken, no word is cut, later lines of a paragraph are
+    indented.
     """
     like_golden(
         "summary.txt", shown(decide(VERDICT, policy=POLICY), height=None, details=plain_text.render(decide(VERDICT)))
@@ -56,9 +56,7 @@ def test_the_summary_is_as_it_was() -> None:
 
 
 def test_the_decision_comes_first_and_the_next_step_last() -> None:
-    """
-    What to turn on, by how much and from which speed to which; then the figures; then where things are.
-    """
+    """What to turn on, by how much and from which speed to which; then the figures; then where things are."""
     lines = shown(decide(Verdict("made", "certification", "f", (JSON,)), policy=POLICY)).splitlines()
 
     says("reports", "the decision comes first and the next step last (3)", "\n".join(lines[:5]))
@@ -67,18 +65,14 @@ def test_the_decision_comes_first_and_the_next_step_last() -> None:
 
 
 def test_the_broken_objective_of_a_workload_that_fell_back_is_shown() -> None:
-    """
-    Its figures with the setting that was given up, the bound that would have passed, and why it matters.
-    """
+    """Its figures with the setting that was given up, the bound that would have passed, and why it matters."""
     text = shown(decide(Verdict("made", "certification", "f", (EASY,)), policy=POLICY))
 
     says("reports", "the broken objective of a workload that fell back is shown", text)
 
 
 def test_a_demo_is_no_promotion() -> None:
-    """
-    The title and the headline say that it is one.
-    """
+    """The title and the headline say that it is one."""
     lines = shown(decide(Verdict("made", "demo", "f", (JSON,)))).splitlines()
 
     says("reports", "a demo is no promotion (1)", lines[0])
@@ -102,8 +96,8 @@ def crowded(workloads: int, objectives: int) -> Decision:
 @pytest.mark.parametrize(("workloads", "objectives"), [(1, 1), (1, 9), (3, 3), (5, 5), (12, 4)])
 @pytest.mark.parametrize(("width", "height"), [(80, 23), (200, 49), (60, 23)])
 def test_it_fits_on_one_screen(workloads: int, objectives: int, width: int, height: int) -> None:
-    """
-    Details go first, then objectives and workloads beyond the first ones, each counted; the next step always stays.
+    """Details go first, then objectives and workloads beyond the first ones, each counted; the next step always
+    stays.
     """
     lines = shown(crowded(workloads, objectives), width, height).splitlines()
 
@@ -116,9 +110,7 @@ def test_it_fits_on_one_screen(workloads: int, objectives: int, width: int, heig
 
 
 def test_without_a_terminal_nothing_is_left_out() -> None:
-    """
-    A log gets every objective in full.
-    """
+    """A log gets every objective in full."""
     text = shown(crowded(5, 5), summary.UNBROKEN, None)
 
     assert (25, False) == (text.count("why it matters"), "more objective" in text)
@@ -126,8 +118,8 @@ def test_without_a_terminal_nothing_is_left_out() -> None:
 
 @pytest.mark.parametrize("width", [40, 55, 80, 120])
 def test_a_narrow_summary_leaves_out_columns_only(width: int) -> None:
-    """
-    No line is wider than the terminal, but for paths and commands, which can be copied; the text below never changes.
+    """No line is wider than the terminal, but for paths and commands, which can be copied; the text below never
+    changes.
     """
     lines = shown(decide(VERDICT, policy=POLICY), width, None).splitlines()
     copied = ("report: ", "run: ", "policy: ", "next: ")
@@ -139,9 +131,7 @@ def test_a_narrow_summary_leaves_out_columns_only(width: int) -> None:
 
 
 def test_a_summary_prints_hostile_text_as_it_is() -> None:
-    """
-    A reason with markup of the terminal library neither fails the command nor controls the terminal.
-    """
+    """A reason with markup of the terminal library neither fails the command nor controls the terminal."""
     bad = Check(
         "ttft", "at_most", 0.2, Outcome.FAIL, 1, 1, 1, 5,
         unit="s", because="[/nothing] \x1b]0;mine\x07", why="[bold]why[/]",
@@ -158,8 +148,8 @@ def test_a_summary_prints_hostile_text_as_it_is() -> None:
 def test_a_stored_run_ends_with_the_decision_on_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    `judge` and `report` of an older run show the screen of `certify`, after the details of -v: whole lines in a pipe,
+    """`judge` and `report` of an older run show the screen of `certify`, after the details of -v: whole lines in a
+    pipe,
     wrapped on a terminal, with the run's name in each command, because it need not be the newest.
     """
     decision = decide(Verdict("made", "certification", "f", (EASY,)), policy=POLICY)

@@ -33,9 +33,7 @@ def _improve_the_verdict(run: Path) -> None:
 
 
 def test_a_run_that_was_changed_there_has_no_verdict(pair: Make, ended: Ended) -> None:
-    """
-    A verdict changed with its checksum before it was fetched: exit 3 that names it, and no 0.
-    """
+    """A verdict changed with its checksum before it was fetched: exit 3 that names it, and no 0."""
     remote = pair(REAL_TIME, soak={"duration": "2 s", "baseline_drift": 0.9})
     _improve_the_verdict(finished_there(remote, ended))
 
@@ -53,16 +51,12 @@ def job(state: str = "ended", code: int | None = 0, *, cancelled_by: str = "", f
 
 @pytest.mark.parametrize("code", [0, 1, 3])
 def test_a_run_that_ended_with_a_verdict_is_no_error(code: int) -> None:
-    """
-    Promoted, failed and unproven are verdicts; they are judged again locally.
-    """
+    """Promoted, failed and unproven are verdicts; they are judged again locally."""
     assert failure_of(job(code=code, finished=True), "") is None
 
 
 def test_a_finished_run_needs_nobody_who_waited_for_it() -> None:
-    """
-    The checksums come last of all: with them a run without an exit code is whole.
-    """
+    """The checksums come last of all: with them a run without an exit code is whole."""
     assert failure_of(job("died", None, finished=True), "") is None
 
 
@@ -85,9 +79,7 @@ def test_a_finished_run_needs_nobody_who_waited_for_it() -> None:
     ],
 )
 def test_every_other_end_is_an_error(ended: RemoteJob, log: str, code: int, sentence: str) -> None:
-    """
-    Killed, cancelled, restarted, refused or unknown: an error with its own message, and what to do next.
-    """
+    """Killed, cancelled, restarted, refused or unknown: an error with its own message, and what to do next."""
     error: Any = failure_of(ended, log)
 
     assert (code, True) == (error.exit_code, sentence in error.message)

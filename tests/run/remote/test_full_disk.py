@@ -31,9 +31,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_disk_that_is_full_before_the_run_is_named(pair: Make, small_disk: Path) -> None:
-    """
-    Not even the inputs fit: exit 4 with what the remote system says of its disk, and what to do.
-    """
+    """Not even the inputs fit: exit 4 with what the remote system says of its disk, and what to do."""
     remote = pair()
     (small_disk / "filler").write_bytes(bytes(56 << 10))
     remote.server.state.symlink_to(small_disk)
@@ -46,9 +44,7 @@ def test_a_disk_that_is_full_before_the_run_is_named(pair: Make, small_disk: Pat
 
 
 def test_a_run_that_fills_the_remote_disk_says_how_it_ended(pair: Make, small_disk: Path) -> None:
-    """
-    A gatekeeper there ends with 4 on a disk without a byte left: its exit code and its words arrive.
-    """
+    """A gatekeeper there ends with 4 on a disk without a byte left: its exit code and its words arrive."""
     remote = pair()
     remote.server.state.symlink_to(small_disk)
 
@@ -61,9 +57,7 @@ def test_a_run_that_fills_the_remote_disk_says_how_it_ended(pair: Make, small_di
 @pytest.mark.nightly
 @ON_LINUX
 def test_a_full_remote_disk_during_the_run(pair: Make, ended: Ended) -> None:
-    """
-    The remote gatekeeper cannot write: 4 with its own message, its records downloaded, and --resume continues.
-    """
+    """The remote gatekeeper cannot write: 4 with its own message, its records downloaded, and --resume continues."""
     remote = pair(remote=HELD)
     process = remote.project.start(*CERTIFY, "--out", "run")
     until(remote.soaking)
@@ -85,9 +79,7 @@ def test_a_full_remote_disk_during_the_run(pair: Make, ended: Ended) -> None:
 @pytest.mark.nightly
 @ON_LINUX
 def test_a_full_local_disk_leaves_the_run_there(pair: Make) -> None:
-    """
-    A full local disk is 4 that names the file; the run is kept there, and the same command downloads it.
-    """
+    """A full local disk is 4 that names the file; the run is kept there, and the same command downloads it."""
     if shutil.which("prlimit") is None:
         pytest.skip("no prlimit on this machine (Debian: util-linux)")
     remote = pair()

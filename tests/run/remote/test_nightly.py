@@ -21,8 +21,7 @@ def night(pair: Make) -> Callable[..., tuple[Pair, Night]]:
 
 @pytest.mark.nightly
 def test_a_night_attaches_to_the_run_of_the_one_before(night: Callable[..., tuple[Pair, Night]]) -> None:
-    """
-    The script is ended, the run continues there; the next night attaches, waits for it, downloads it into a new
+    """The script is ended, the run continues there; the next night attaches, waits for it, downloads it into a new
     folder and prints one line.
     """
     pair, night_run = night(remote=HELD)
@@ -45,9 +44,7 @@ def test_a_night_attaches_to_the_run_of_the_one_before(night: Callable[..., tupl
 
 
 def test_a_host_that_cannot_be_reached_proves_nothing(night: Callable[..., tuple[Pair, Night]]) -> None:
-    """
-    No ssh server: exit code 3, in the line as well, and no local run directory.
-    """
+    """No ssh server: exit code 3, in the line as well, and no local run directory."""
     pair, night_run = night()
     closed = pair.server.words.replace("ssh ", "ssh -p 9 ", 1)
     night_run.project = night_run.project.with_environment(GATEKEEPER_SSH=closed)

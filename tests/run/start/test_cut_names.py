@@ -19,8 +19,8 @@ SEPARATORS = st.sampled_from(["/", " ", '"', "'", "\n", ":", "=", "<", "@", "-",
 
 @given(st.lists(NAMES, min_size=1, max_size=4), st.lists(st.tuples(AROUND, SEPARATORS, st.integers(0, 3)), max_size=6))
 def test_no_name_is_left(names: list[str], pieces: list[tuple[str, str, int]]) -> None:
-    """
-    Whatever stands around it, no name of the user or the host is left as a word, in any case, in keys and in values.
+    """Whatever stands around it, no name of the user or the host is left as a word, in any case, in keys and in
+    values.
     """
     text = "".join(f"{around}{mark}{names[at % len(names)].swapcase()}{mark}" for around, mark, at in pieces)
 
@@ -34,9 +34,7 @@ def test_no_name_is_left(names: list[str], pieces: list[tuple[str, str, int]]) -
 
 @given(st.text("bcdfg 0123456789\n.,", max_size=60))
 def test_what_holds_no_name_stays(text: str) -> None:
-    """
-    Figures and other words stay as they are, and so do numbers.
-    """
+    """Figures and other words stay as they are, and so do numbers."""
     assert [text, 7, 1.5, None, True] == cut_names(
         [text, 7, 1.5, None, True], ["anna", "anna-mac.local", "/Users/anna"]
     )
@@ -56,16 +54,12 @@ def test_what_holds_no_name_stays(text: str) -> None:
     ],
 )
 def test_identities_are_cut(text: str, cut: str) -> None:
-    """
-    Home folders of anybody, serial numbers, hardware identities; words that only begin like a name stay.
-    """
+    """Home folders of anybody, serial numbers, hardware identities; words that only begin like a name stay."""
     assert cut == cut_names(text, ["ann", "Ann-Mac"])
 
 
 def test_the_names_of_this_machine_are_known() -> None:
-    """
-    The home folder, the user, the host; a document that holds them holds none of them afterwards.
-    """
+    """The home folder, the user, the host; a document that holds them holds none of them afterwards."""
     names = [name for name in own_names() if len(name) >= SHORTEST and name.lower() not in COMMON]
 
     text = json.dumps(cut_names({"all": [f"<{name}>" for name in names]}, own_names()))

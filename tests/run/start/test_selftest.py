@@ -28,9 +28,7 @@ def run(path: Path, measures: Mapping[str, selftest.Measure], limit: float = 60.
 
 
 def test_a_section_that_fails_does_not_end_it(tmp_path: Path) -> None:
-    """
-    Its error, and for one of ours what to do, stand in the file; the next section is measured.
-    """
+    """Its error, and for one of ours what to do, stand in the file; the next section is measured."""
     sections = {
         "device": raising(HostLacksError("no GPU", hint="buy one")),
         "sampling": raising(KeyError("x")),
@@ -47,9 +45,7 @@ def test_a_section_that_fails_does_not_end_it(tmp_path: Path) -> None:
 
 
 def test_a_section_without_an_end_is_ended_alone(tmp_path: Path) -> None:
-    """
-    After the limit of its own it was not reached, which decides nothing; the next section is measured.
-    """
+    """After the limit of its own it was not reached, which decides nothing; the next section is measured."""
     sections = {"sampling": lambda _: threading.Event().wait(), "doctor": lambda _: {"items": [HOST_ITEM]}}
 
     document = run(tmp_path / "x.json", sections, limit=0.5)
@@ -60,16 +56,12 @@ def test_a_section_without_an_end_is_ended_alone(tmp_path: Path) -> None:
 
 
 def test_the_whole_of_it_takes_five_minutes_at_most() -> None:
-    """
-    However busy the machine is: the limits of all sections together.
-    """
+    """However busy the machine is: the limits of all sections together."""
     assert sum(section.limit for section in selftest.SECTIONS.values()) <= 300
 
 
 def test_an_interrupt_leaves_what_was_gathered(tmp_path: Path) -> None:
-    """
-    After Ctrl-C the file holds the sections before it, and its text says which were not reached.
-    """
+    """After Ctrl-C the file holds the sections before it, and its text says which were not reached."""
     path = tmp_path / "x.json"
     sections = {
         "doctor": lambda _: {"items": [HOST_ITEM]},
@@ -86,9 +78,7 @@ def test_an_interrupt_leaves_what_was_gathered(tmp_path: Path) -> None:
 
 
 def test_names_are_cut_out_of_results_and_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The user's and the host's names are in no text of the file.
-    """
+    """The user's and the host's names are in no text of the file."""
     monkeypatch.setattr(selftest, "own_names", lambda: ["/Users/annika", "annika", "annikas-mini.local"])
     private_text = "/Users/annika/x on ANNIKAS-MINI.local"
 
@@ -98,9 +88,7 @@ def test_names_are_cut_out_of_results_and_errors(tmp_path: Path, monkeypatch: py
 
 
 def test_each_part_has_its_line() -> None:
-    """
-    What is planned has a summary, but for the conditions, which the file alone holds; that makes ten lines.
-    """
+    """What is planned has a summary, but for the conditions, which the file alone holds; that makes ten lines."""
     words = [name.partition(" ")[0] for name in selftest.SECTIONS]
 
     assert {"conditions"} == {*words} - SUMMARIES.keys()
@@ -143,18 +131,14 @@ def tails(without: list[float], sampled: list[float]) -> dict[str, Any]:
     ],
 )
 def test_a_line_says_what_works(name: str, result: Any, mark: str) -> None:
-    """
-    Works, does not work, not decided: by the figures of the part, and without figures nothing works.
-    """
+    """Works, does not work, not decided: by the figures of the part, and without figures nothing works."""
     document = {"planned": [name], "sections": {name: {"result": result, "error": None}}}
 
     assert mark == selftest_text(document, "x").split()[0]
 
 
 def test_a_file_with_too_many_parts_is_cut() -> None:
-    """
-    A file of a stranger may plan a million parts, and hold as many readings: a hundred of each are shown.
-    """
+    """A file of a stranger may plan a million parts, and hold as many readings: a hundred of each are shown."""
     reading = {"source": "a", "values": {"x": 1.0}, "missing": {}}
     telemetry = {"result": [reading] * 100_000, "error": None}
     text = selftest_text(
@@ -166,9 +150,7 @@ def test_a_file_with_too_many_parts_is_cut() -> None:
 
 @pytest.mark.parametrize("section", [5, [], {}, {"result": 5, "error": None}, {"result": [5], "error": None}])
 def test_a_damaged_section_is_not_decided(section: Any) -> None:
-    """
-    A part that is not what gatekeeper writes leaves its line undecided, and no source beneath it.
-    """
+    """A part that is not what gatekeeper writes leaves its line undecided, and no source beneath it."""
     text = selftest_text({"planned": ["telemetry"], "sections": {"telemetry": section}}, "x", sources=True)
 
     assert ["?", "all"] == [line.split()[0] for line in text.splitlines()]

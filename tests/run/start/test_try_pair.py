@@ -24,9 +24,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_pair_in_the_folder_models_is_found(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The little pair of this repository is found beside the caches: the larger is the target.
-    """
+    """The little pair of this repository is found beside the caches: the larger is the target."""
     (empty / "models").symlink_to(ROOT / "models")
     monkeypatch.setattr(try_pair, "missing_backends", dict)
 
@@ -37,9 +35,7 @@ def test_a_pair_in_the_folder_models_is_found(empty: Path, monkeypatch: pytest.M
 
 
 def test_no_pair_and_no_backend_are_said(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Without models, or without the program that runs them, the error says what to do; its exit code is 3.
-    """
+    """Without models, or without the program that runs them, the error says what to do; its exit code is 3."""
     with pytest.raises(HostLacksError, match="no target and draft") as nothing:
         try_pair.find_pair()
     (empty / "models").symlink_to(ROOT / "models")
@@ -53,8 +49,8 @@ def test_no_pair_and_no_backend_are_said(empty: Path, monkeypatch: pytest.Monkey
 
 
 def test_one_sentence_says_where_drafting_helps() -> None:
-    """
-    Each workload stands in the part of the sentence that its answer belongs to, with its ratio where there is one.
+    """Each workload stands in the part of the sentence that its answer belongs to, with its ratio where there is
+    one.
     """
     workloads: dict[str, dict[str, Any]] = {
         "json": {"answer": "helps", "ratio": 1.871},
@@ -69,8 +65,7 @@ def test_one_sentence_says_where_drafting_helps() -> None:
 
 
 def test_a_target_without_a_draft_is_refused(empty: Path) -> None:
-    """
-    Half a pair on the command line is exit code 2, which names the drafts that fit the target; so does a draft of
+    """Half a pair on the command line is exit code 2, which names the drafts that fit the target; so does a draft of
     another vocabulary, and the target as its own draft.
     """
     (empty / "models").symlink_to(ROOT / "models")
@@ -84,8 +79,8 @@ def test_a_target_without_a_draft_is_refused(empty: Path) -> None:
 
 
 def test_figures_are_shown_where_they_do_not_decide() -> None:
-    """
-    Each workload has its ratio, or what its speeds say where there is none, and the last line names the whole pair.
+    """Each workload has its ratio, or what its speeds say where there is none, and the last line names the whole
+    pair.
     """
     figures = {
         "answer": "unclear",

@@ -18,9 +18,7 @@ __all__ = ["project", "scripted"]
 def test_a_run_is_judged_by_the_interval_it_was_sampled_at(
     scripted: Callable[..., ProjectFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    The sampling interval is frozen in the manifest: a later version that samples more often judges the run alike.
-    """
+    """The sampling interval is frozen in the manifest: a later version that samples more often judges the run alike."""
     objectives = [
         {"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"},
         {"metric": "memory_headroom", "at_least": "1 MB", "why": "the machine must not swap"},
@@ -38,8 +36,8 @@ def test_a_run_is_judged_by_the_interval_it_was_sampled_at(
 
 
 def test_what_was_used_during_a_stage_counts_and_not_the_look_before_it() -> None:
-    """
-    A stage that was measured has at most one finding, of its busiest segment; of a killed one the look before counts.
+    """A stage that was measured has at most one finding, of its busiest segment; of a killed one the look before
+    counts.
     """
     looks = [
         {"before": FIRST, "because": "a", "cores": 2.0},

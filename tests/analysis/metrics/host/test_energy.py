@@ -26,9 +26,7 @@ REFUSED = {
 @pytest.mark.whole
 @pytest.mark.parametrize("world", SOUND)
 def test_a_planted_ratio_is_inside_the_interval(world: str) -> None:
-    """
-    With rest that drifts, noise from answer to answer, and readings as old as two samples.
-    """
+    """With rest that drifts, noise from answer to answer, and readings as old as two samples."""
     soaks = [simulated(WORLDS[world], seed) for seed in range(12)]
     estimates = [(energy_ratio(paired), truth) for paired, truth in soaks]
     weighed = [(ratio, truth) for ratio, truth in estimates if isinstance(ratio, Estimate)]
@@ -39,26 +37,20 @@ def test_a_planted_ratio_is_inside_the_interval(world: str) -> None:
 
 
 def test_every_bad_sensor_is_in_the_table() -> None:
-    """
-    Stuck, 0 W, and one that leaves the processor out.
-    """
+    """Stuck, 0 W, and one that leaves the processor out."""
     assert {*WORLDS} == {*SOUND, *REFUSED}
 
 
 @pytest.mark.parametrize("world", REFUSED)
 def test_a_sensor_that_cannot_be_believed_gives_no_value(world: str) -> None:
-    """
-    The reason names the sensor and what is wrong with it.
-    """
+    """The reason names the sensor and what is wrong with it."""
     paired, _ = simulated(WORLDS[world], 1)
 
     says("estimates", REFUSED[world], because(energy_ratio(paired)))
 
 
 def test_no_more_power_than_at_rest_is_no_ratio() -> None:
-    """
-    An answer that takes no power is no answer that takes less; nor is one whose power nobody sampled.
-    """
+    """An answer that takes no power is no answer that takes less; nor is one whose power nobody sampled."""
     paired, _ = simulated(WORLDS["steady at rest"], 1)
     powers = paired.powers()
     assert not isinstance(powers, str)
@@ -69,9 +61,7 @@ def test_no_more_power_than_at_rest_is_no_ratio() -> None:
 
 
 def test_answers_shorter_than_two_samples_are_not_weighed() -> None:
-    """
-    A reading that spans two answers is of neither.
-    """
+    """A reading that spans two answers is of neither."""
     paired, _ = simulated(WORLDS["steady at rest"], 1)
     powers = paired.powers()
     assert not isinstance(powers, str)
@@ -81,8 +71,8 @@ def test_answers_shorter_than_two_samples_are_not_weighed() -> None:
 
 
 def test_plain_blocks_cut_no_answer_off_from_its_power() -> None:
-    """
-    Samples number the stretches between plain blocks; the answers of all of them are weighed, and none of another run's
+    """Samples number the stretches between plain blocks; the answers of all of them are weighed, and none of another
+    run's
     segment.
     """
     answers = [simulated_answer("plain", "c0", str(at), 60.0 * at + 5, 50.0, 200) for at in range(STRETCHES)]
@@ -103,9 +93,7 @@ def test_plain_blocks_cut_no_answer_off_from_its_power() -> None:
 
 
 def test_it_is_estimated_as_every_metric_of_a_pair() -> None:
-    """
-    By its name, with bounds for these canaries, and for prompts like them beside those.
-    """
+    """By its name, with bounds for these canaries, and for prompts like them beside those."""
     paired, _ = simulated(WORLDS["steady at rest"], 1)
     ratio = known(estimate("energy_ratio", paired))
 

@@ -72,9 +72,7 @@ def kinds(samples: Sequence[HostSample], **more: Any) -> set[str]:
 
 
 def test_every_host_metric_has_an_answer() -> None:
-    """
-    From nothing at all each metric is missing, and says why.
-    """
+    """From nothing at all each metric is missing, and says why."""
     figures = judged([])
 
     assert [metric.name for metric in ALL if metric.host] == list(figures)
@@ -82,9 +80,7 @@ def test_every_host_metric_has_an_answer() -> None:
 
 
 def test_facts_of_a_quiet_soak() -> None:
-    """
-    Facts have no width: lo = center = hi.
-    """
+    """Facts have no width: lo = center = hi."""
     figures = judged(
         soak(
             memory_headroom=9e9,
@@ -120,9 +116,7 @@ def test_facts_of_a_quiet_soak() -> None:
 @pytest.mark.parametrize("status", ["absent", "denied", "stale", "parse_error"])
 @pytest.mark.parametrize(("lost", "proven"), [(30, True), (31, False)])
 def test_less_than_95_per_cent_of_the_samples_proves_nothing(status: str, lost: int, proven: bool) -> None:
-    """
-    A missing reading is missing whatever its reason, and the reason is told.
-    """
+    """A missing reading is missing whatever its reason, and the reason is told."""
     samples = [
         replace(sample, values={"memory_headroom": reading(None, status)}) if number < lost else sample
         for number, sample in enumerate(soak(memory_headroom=9e9))
@@ -137,18 +131,14 @@ def test_less_than_95_per_cent_of_the_samples_proves_nothing(status: str, lost: 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "9e9", None, True])
 def test_what_is_no_finite_number_is_missing(value: Any) -> None:
-    """
-    NaN, infinity, a text or a truth with the status ok proves nothing.
-    """
+    """NaN, infinity, a text or a truth with the status ok proves nothing."""
     samples = [replace(sample, values={"memory_headroom": Reading(value, "B", "x", "ok")}) for sample in soak()]
 
     assert "0 of 600" in because(judged(samples)["memory_headroom"])
 
 
 def test_a_sampler_that_died_early_leaves_a_gap() -> None:
-    """
-    The soak's own extent decides what was expected, not the samples'.
-    """
+    """The soak's own extent decides what was expected, not the samples'."""
     samples = soak(500, memory_headroom=9e9)
 
     assert center(judged(samples)["memory_headroom"]) == 9e9
@@ -156,18 +146,14 @@ def test_a_sampler_that_died_early_leaves_a_gap() -> None:
 
 
 def test_a_segment_without_samples_is_not_covered() -> None:
-    """
-    A stretch of the soak that nobody sampled is not quiet.
-    """
+    """A stretch of the soak that nobody sampled is not quiet."""
     spans = {0: (0, 600 * SECOND), 1: (700 * SECOND, 800 * SECOND)}
 
     assert "600 of 700" in because(judged(soak(memory_headroom=9e9), spans=spans)["memory_headroom"])
 
 
 def test_a_burst_does_not_fill_a_gap() -> None:
-    """
-    A hundred samples in one second stand for that second only.
-    """
+    """A hundred samples in one second stand for that second only."""
     samples = soak(600, memory_headroom=9e9)
     burst = [replace(samples[0], at_ns=number * SECOND // 1000) for number in range(100)]
 
@@ -175,9 +161,7 @@ def test_a_burst_does_not_fill_a_gap() -> None:
 
 
 def test_late_samples_count_for_their_deadline() -> None:
-    """
-    A busy host samples late; its samples are not lost.
-    """
+    """A busy host samples late; its samples are not lost."""
     samples = [
         replace(sample, at_ns=sample.at_ns + late, late_ns=late)
         for sample, late in zip(soak(memory_headroom=9e9), [0, 900_000_000] * 300, strict=True)
@@ -187,9 +171,7 @@ def test_late_samples_count_for_their_deadline() -> None:
 
 
 def test_readings_of_a_second_source_do_not_count() -> None:
-    """
-    Two sources may measure two things; the one that gave most is believed, and coverage suffers.
-    """
+    """Two sources may measure two things; the one that gave most is believed, and coverage suffers."""
     samples = [
         replace(sample, values={"package_power": reading(99.0, source="other")}) if number >= 500 else sample
         for number, sample in enumerate(soak(package_power=20.0))
@@ -199,9 +181,7 @@ def test_readings_of_a_second_source_do_not_count() -> None:
 
 
 def test_headroom_is_the_lowest_median_of_ten_seconds() -> None:
-    """
-    A dip of four seconds is no floor, one of ten is.
-    """
+    """A dip of four seconds is no floor, one of ten is."""
     short = soak(memory_headroom=lambda second: 1e9 if 300 <= second < 304 else 9e9)
     long = soak(memory_headroom=lambda second: 1e9 if 300 <= second < 310 else 9e9)
 
@@ -209,9 +189,7 @@ def test_headroom_is_the_lowest_median_of_ten_seconds() -> None:
 
 
 def test_critical_pressure_is_its_longest_run() -> None:
-    """
-    Two runs do not add up; a reading that is missing inside a run does not end it.
-    """
+    """Two runs do not add up; a reading that is missing inside a run does not end it."""
     runs = {**dict.fromkeys(range(100, 130), 4.0), **dict.fromkeys(range(200, 261), 4.0), 230: None}
 
     memory_pressure_critical = judged(soak(memory_pressure_level=lambda second: runs.get(second, 2.0)))[
@@ -223,9 +201,7 @@ def test_critical_pressure_is_its_longest_run() -> None:
 
 @pytest.mark.parametrize("name", ["swapin_bytes", "swapout_bytes"])
 def test_a_counter_that_goes_backwards_is_an_incident(name: str) -> None:
-    """
-    A restart or a wrap makes the difference unknown, and is told.
-    """
+    """A restart or a wrap makes the difference unknown, and is told."""
     courses: dict[str, Any] = {name: lambda second: 1e6 - 5e5 * (second >= 300) + second}
     samples = soak(**courses)
 
@@ -234,9 +210,7 @@ def test_a_counter_that_goes_backwards_is_an_incident(name: str) -> None:
 
 
 def test_counters_are_not_compared_across_segments() -> None:
-    """
-    A restart between two segments is no backwards counter, and its traffic is not the soak's.
-    """
+    """A restart between two segments is no backwards counter, and its traffic is not the soak's."""
     samples = [
         *soak(300, swapin_bytes=lambda second: 1e9 + 10.0 * second),
         *soak(300, segment=1, begin=900, swapin_bytes=lambda second: 7.0 * second),
@@ -247,9 +221,7 @@ def test_counters_are_not_compared_across_segments() -> None:
 
 
 def test_swap_that_ever_fell_did_not_grow() -> None:
-    """
-    Swap growth is a monotone increase.
-    """
+    """Swap growth is a monotone increase."""
     samples = soak(swap_used=lambda second: 1e6 + 100.0 * second - 500 * (second == 300))
 
     assert center(judged(samples)["swap_growth"]) == 0.0
@@ -257,9 +229,7 @@ def test_swap_that_ever_fell_did_not_grow() -> None:
 
 @pytest.mark.parametrize("tokens", [None, 0])
 def test_energy_without_tokens_is_missing(tokens: int | None) -> None:
-    """
-    Nothing is divided by what is not known.
-    """
+    """Nothing is divided by what is not known."""
     assert because(judged(soak(package_power=20.0), tokens=tokens)["energy_per_token"])
 
 
@@ -270,8 +240,8 @@ POWERS += [("system_power_mean", "system_energy_per_token", "system_power")]
 @pytest.mark.parametrize(("mean", "energy", "sampled"), POWERS)
 @pytest.mark.parametrize("zeros", [600, 31])
 def test_a_power_of_0_watts_is_missing(mean: str, energy: str, sampled: str, zeros: int) -> None:
-    """
-    A running machine draws power, so a counter at 0 W in more than 5 % of the samples does not work: neither the mean
+    """A running machine draws power, so a counter at 0 W in more than 5 % of the samples does not work: neither the
+    mean
     nor the energy of a token is 0 J or too small.
     """
     courses: dict[str, Any] = {sampled: lambda second: 0.0 if second < zeros else 20.0}
@@ -308,8 +278,8 @@ def around(watts: float) -> Course:
     ],
 )
 def test_a_power_that_cannot_be_the_machines_is_missing(powers: dict[str, Any], reason: str) -> None:
-    """
-    A value that stands still with or without outliers, no computer's, no higher than at rest, lower than its parts, or
+    """A value that stands still with or without outliers, no computer's, no higher than at rest, lower than its
+    parts, or
     without the CPU: neither power nor energy is known, so neither passes nor fails.
     """
     samples = soak(**AT_WORK | powers)
@@ -321,9 +291,7 @@ def test_a_power_that_cannot_be_the_machines_is_missing(powers: dict[str, Any], 
 
 @pytest.mark.parametrize("seconds", [1, 20])
 def test_a_power_that_is_updated_now_and_then_is_one(seconds: int) -> None:
-    """
-    A sensor that shows a new value every *seconds* works, and so does one with a pause of a minute.
-    """
+    """A sensor that shows a new value every *seconds* works, and so does one with a pause of a minute."""
     updated = soak(1800, **AT_WORK, package_power=lambda second: 9.0 + second // seconds % 7)
     paused = soak(1800, **AT_WORK, package_power=lambda second: 9.0 if second < 60 else around(9.0)(second))
 
@@ -332,8 +300,8 @@ def test_a_power_that_is_updated_now_and_then_is_one(seconds: int) -> None:
 
 
 def test_one_reading_in_many_samples_is_no_counter_that_stands_still() -> None:
-    """
-    On a virtual clock a minute of samples may hold one reading, which only grows older; new ones that are equal do not.
+    """On a virtual clock a minute of samples may hold one reading, which only grows older; new ones that are equal
+    do not.
     """
     aged = [
         replace(sample, values={"package_power": replace(sample.values["package_power"], age=0.001 * (number % 200))})
@@ -345,9 +313,7 @@ def test_one_reading_in_many_samples_is_no_counter_that_stands_still() -> None:
 
 
 def test_energy_names_the_tool_that_measured_the_power() -> None:
-    """
-    What a tool calls package power differs between tools.
-    """
+    """What a tool calls package power differs between tools."""
     figures = judged(soak(package_power=around(20.0)))
 
     for name in ("power_mean", "energy_per_token"):
@@ -357,9 +323,7 @@ def test_energy_names_the_tool_that_measured_the_power() -> None:
 
 
 def test_power_that_an_answering_tool_lacks_is_missing_with_the_cause() -> None:
-    """
-    Where a tool reads other powers, counters are missing or dead, and it is not the program that is missing.
-    """
+    """Where a tool reads other powers, counters are missing or dead, and it is not the program that is missing."""
     dead, no_tool = soak(package_power=None, system_power=92.0), soak(package_power=None)
 
     reasons = [because(judged(samples)["energy_per_token"]) for samples in (dead, no_tool)]
@@ -374,17 +338,13 @@ IDLE = soak(10, gpu_active=0.02, gpu_frequency=0.0, gpu_power=0.03)
 
 
 def test_a_thermal_zero_without_a_witness_is_unproven() -> None:
-    """
-    A sensor that has never spoken may have nothing to say.
-    """
+    """A sensor that has never spoken may have nothing to say."""
     assert "nothing confirms it" in because(judged(soak(thermal_level=0.0))["throttle_time"])
     assert "nothing confirms it" in because(judged(soak(**BUSY | {"gpu_active": 0.5}))["throttle_time"])
 
 
 def test_a_thermal_zero_is_believed_with_a_steady_witness() -> None:
-    """
-    A busy GPU whose frequency held is one, baseline requests that held their speed are another.
-    """
+    """A busy GPU whose frequency held is one, baseline requests that held their speed are another."""
     by_gpu = judged(soak(**BUSY), outside=IDLE)
     by_baseline_requests = judged(soak(thermal_level=0.0), baseline_held=True)
 
@@ -392,9 +352,7 @@ def test_a_thermal_zero_is_believed_with_a_steady_witness() -> None:
 
 
 def test_a_witness_who_left_early_is_none() -> None:
-    """
-    A GPU that is busy in the first half alone says nothing about the second.
-    """
+    """A GPU that is busy in the first half alone says nothing about the second."""
     samples = soak(**BUSY | {"gpu_active": lambda second: 0.98 if second < 300 else 0.5})
 
     reason = because(judged(samples, outside=IDLE)["throttle_time"])
@@ -421,8 +379,8 @@ def test_a_witness_who_left_early_is_none() -> None:
     ],
 )
 def test_a_gpu_sensor_that_measures_nothing_confirms_nothing(sensors: dict[str, Any], reason: str) -> None:
-    """
-    0 W, 0 Hz, one value, or no more than at idle leave no throttling unproven, with the sensor and the reason; a steady
+    """0 W, 0 Hz, one value, or no more than at idle leave no throttling unproven, with the sensor and the reason; a
+    steady
     speed of the baseline requests still confirms it. macOS 27's power counters may read 0, an M4's frequency may be the
     requested one.
     """
@@ -433,9 +391,7 @@ def test_a_gpu_sensor_that_measures_nothing_confirms_nothing(sensors: dict[str, 
 
 
 def test_a_sensor_that_stands_still_is_found_in_a_gpu_that_pauses() -> None:
-    """
-    A GPU that is busy for less than half of each minute shows it all the same.
-    """
+    """A GPU that is busy for less than half of each minute shows it all the same."""
     pauses: dict[str, Any] = {"gpu_active": lambda second: 0.98 if second % 60 < 25 else 0.5}
     still = {"gpu_power": lambda second: 9.1 if second == 77 else 9.0}
 
@@ -444,8 +400,8 @@ def test_a_sensor_that_stands_still_is_found_in_a_gpu_that_pauses() -> None:
 
 
 def test_a_gpu_sensor_without_an_idle_value_confirms_nothing() -> None:
-    """
-    Whether it follows the GPU is known only where the run has readings of an idle one; the soak's own pauses count.
+    """Whether it follows the GPU is known only where the run has readings of an idle one; the soak's own pauses
+    count.
     """
     busy, paused = soak(**BUSY), soak(**BUSY | {"gpu_active": lambda second: 0.98 if second % 100 else 0.0})
     resting = [replace(sample, values=sample.values | {"gpu_power": reading(0.0)}) for sample in paused[::100]]
@@ -456,9 +412,7 @@ def test_a_gpu_sensor_without_an_idle_value_confirms_nothing() -> None:
 
 
 def test_a_gpu_sensor_of_two_sources_confirms_nothing() -> None:
-    """
-    Two tools that take turns are no steady sensor.
-    """
+    """Two tools that take turns are no steady sensor."""
     samples = [
         replace(sample, values=sample.values | {"gpu_power": reading(9.0 + number % 2, source="other")})
         if number > 300
@@ -480,9 +434,7 @@ def test_a_gpu_sensor_of_two_sources_confirms_nothing() -> None:
 def test_a_busy_gpu_below_its_own_baseline_contradicts_nominal(
     name: str, full: float, sustained: float, fell: float
 ) -> None:
-    """
-    85 % of the frequency and 70 % of the power are kept by a GPU that is not throttled; below is never "nominal".
-    """
+    """85 % of the frequency and 70 % of the power are kept by a GPU that is not throttled; below is never "nominal"."""
 
     def course(low: float) -> Course:
         return lambda second: (low if second >= 400 else full) + 0.01 * (second % 7)
@@ -496,9 +448,7 @@ def test_a_busy_gpu_below_its_own_baseline_contradicts_nominal(
 
 
 def test_a_gpu_that_was_faster_before_the_soak_contradicts_nominal() -> None:
-    """
-    A host that was warm from the first second is compared with the run's earlier samples.
-    """
+    """A host that was warm from the first second is compared with the run's earlier samples."""
     warm = soak(**BUSY | {"gpu_frequency": 1.0e9})
     cool = soak(120, **BUSY)
 
@@ -507,9 +457,7 @@ def test_a_gpu_that_was_faster_before_the_soak_contradicts_nominal() -> None:
 
 
 def test_baseline_requests_that_slowed_down_contradict_nominal() -> None:
-    """
-    Whatever the GPU says.
-    """
+    """Whatever the GPU says."""
     says(
         "estimates",
         "baseline requests that slowed down contradict nominal",
@@ -518,9 +466,7 @@ def test_baseline_requests_that_slowed_down_contradict_nominal() -> None:
 
 
 def test_two_thermal_sensors_that_differ_are_unproven() -> None:
-    """
-    A lag of some seconds is none.
-    """
+    """A lag of some seconds is none."""
     lag = soak(**BUSY | {"thermal_level_powermetrics": lambda second: 2.0 if 300 <= second < 309 else 0.0})
     differ = soak(**BUSY | {"thermal_level_powermetrics": lambda second: 2.0 if 300 <= second < 320 else 0.0})
 
@@ -529,9 +475,7 @@ def test_two_thermal_sensors_that_differ_are_unproven() -> None:
 
 
 def test_throttled_time_is_level_two_and_above() -> None:
-    """
-    Moderate pressure is degraded and told; heavy and above is throttled and needs no witness.
-    """
+    """Moderate pressure is degraded and told; heavy and above is throttled and needs no witness."""
     samples = soak(
         thermal_level=lambda second: 1.0 if second < 50 else 2.0 if second < 70 else 3.0 if second < 75 else 0.0
     )
@@ -541,9 +485,7 @@ def test_throttled_time_is_level_two_and_above() -> None:
 
 
 def test_linux_throttling_is_counted_by_the_kernel() -> None:
-    """
-    Seconds from the counters; zero needs a witness too; events without a clock are no number of seconds.
-    """
+    """Seconds from the counters; zero needs a witness too; events without a clock are no number of seconds."""
     throttled = soak(throttle_total=lambda second: 5.0 + (second > 300) * 1.5, throttle_events=3.0)
     quiet = soak(throttle_total=5.0, throttle_events=3.0)
     unclocked = soak(throttle_events=lambda second: 3.0 + (second > 300))
@@ -556,8 +498,8 @@ def test_linux_throttling_is_counted_by_the_kernel() -> None:
 
 
 def test_a_leak_is_a_slope_above_zero() -> None:
-    """
-    A footprint that grows by a megabyte a second, in waves and steps, has an interval that excludes zero and holds it.
+    """A footprint that grows by a megabyte a second, in waves and steps, has an interval that excludes zero and
+    holds it.
     """
     samples = soak(subject_footprint=lambda second: 4e9 + 1e6 * second + 2e7 * (second % 40 > 20))
 
@@ -568,9 +510,7 @@ def test_a_leak_is_a_slope_above_zero() -> None:
 
 
 def test_growth_is_that_of_the_last_segment() -> None:
-    """
-    A resumed soak has a new subject; the old one's slope is not its.
-    """
+    """A resumed soak has a new subject; the old one's slope is not its."""
     samples = [
         *soak(300, subject_footprint=lambda second: 4e9 + 1e6 * second),
         *soak(300, segment=host_segment(1, 0), begin=900, subject_footprint=4e9),
@@ -580,9 +520,7 @@ def test_growth_is_that_of_the_last_segment() -> None:
 
 
 def test_stretches_of_a_soak_share_one_growth() -> None:
-    """
-    Plain blocks interrupt a soak, but not its process: the rate under load is known as well as without them.
-    """
+    """Plain blocks interrupt a soak, but not its process: the rate under load is known as well as without them."""
     noise = np.random.default_rng(7).normal(0, 2e7, 600)
     whole = soak(600, subject_footprint=lambda second: 4e9 + 1e5 * second + float(noise[second]))
     apart = [
@@ -599,9 +537,7 @@ def test_stretches_of_a_soak_share_one_growth() -> None:
 
 
 def test_a_few_readings_have_no_slope() -> None:
-    """
-    Nineteen seconds are not a trend.
-    """
+    """Nineteen seconds are not a trend."""
     assert "too few" in because(judged(soak(19, subject_footprint=4e9))["footprint_growth"])
 
 
@@ -612,9 +548,7 @@ def test_a_few_readings_have_no_slope() -> None:
 )
 @settings(max_examples=30)
 def test_the_slope_of_a_line_is_its_rate(rate: float, offset: float, count: int) -> None:
-    """
-    Without noise the estimate is the rate.
-    """
+    """Without noise the estimate is the rate."""
     interval = slope(np.arange(float(count)), offset + rate * np.arange(float(count)), level=0.95)
 
     assert interval is not None
@@ -624,9 +558,7 @@ def test_the_slope_of_a_line_is_its_rate(rate: float, offset: float, count: int)
 
 @pytest.mark.slow
 def test_noise_has_a_slope_of_zero_in_its_interval() -> None:
-    """
-    Of thirty series that wander around a level, a tenth at most exclude zero on a side.
-    """
+    """Of thirty series that wander around a level, a tenth at most exclude zero on a side."""
     random = np.random.default_rng(11)
     above = below = 0
     for _ in range(30):
@@ -641,9 +573,7 @@ def test_noise_has_a_slope_of_zero_in_its_interval() -> None:
 
 
 def test_a_proven_leak_comes_with_a_forecast() -> None:
-    """
-    The time to exhaustion is the headroom over the slope, with an interval; without a proven slope there is none.
-    """
+    """The time to exhaustion is the headroom over the slope, with an interval; without a proven slope there is none."""
     leaking = soak(subject_footprint=lambda second: 4e9 + 1e6 * second + 1e5 * (second % 7), memory_headroom=6e9)
     noise = np.random.default_rng(5).normal(4e9, 1e7, 600) + 2e3 * np.arange(600)
     steady = soak(subject_footprint=lambda second: float(noise[second]), memory_headroom=6e9)
@@ -658,8 +588,8 @@ def test_a_proven_leak_comes_with_a_forecast() -> None:
 
 
 def test_a_leak_that_outlasts_the_certificate_is_no_worry() -> None:
-    """
-    Growth that cannot use up the headroom before the next certificate is due is not found; what may just do so, is.
+    """Growth that cannot use up the headroom before the next certificate is due is not found; what may just do so,
+    is.
     """
     leaking = soak(subject_footprint=lambda second: 4e9 + 1e6 * second + 1e5 * (second % 7), memory_headroom=6e9)
 
@@ -678,9 +608,7 @@ def shifted(samples: Sequence[HostSample], after: int, seconds: float) -> list[H
 
 
 def test_a_host_that_slept_is_found_by_its_two_clocks() -> None:
-    """
-    The time of day runs ahead of the monotonic clock; a clock that is set by a second, or set back, is no sleep.
-    """
+    """The time of day runs ahead of the monotonic clock; a clock that is set by a second, or set back, is no sleep."""
     samples = soak(60, memory_headroom=1e9)
 
     asleep = found_in(shifted(samples, 30, 900))
@@ -692,17 +620,15 @@ def test_a_host_that_slept_is_found_by_its_two_clocks() -> None:
 
 
 def test_sleep_between_segments_is_not_the_soaks() -> None:
-    """
-    An interrupted run may be resumed tomorrow.
-    """
+    """An interrupted run may be resumed tomorrow."""
     samples = [*soak(30, memory_headroom=1e9), *shifted(soak(30, segment=1, begin=30, memory_headroom=1e9), 0, 9e4)]
 
     assert set() == kinds(samples)
 
 
 def test_lost_mains_power_disqualifies() -> None:
-    """
-    Seen in the samples or by comparing before and after; a run on battery throughout is told, and is the SLO's matter.
+    """Seen in the samples or by comparing before and after; a run on battery throughout is told, and is the SLO's
+    matter.
     """
     during = soak(60, power_source=lambda second: "battery" if 20 < second < 30 else "ac")
     before_and_after = [{"power_source": "ac"}, {"power_source": "battery"}]
@@ -726,9 +652,7 @@ def test_lost_mains_power_disqualifies() -> None:
     ],
 )
 def test_conditions_are_compared(before: dict[str, Any], after: dict[str, Any], kind: str, disqualifies: bool) -> None:
-    """
-    What the host was before and after the soak is told, and decides where it changed underneath.
-    """
+    """What the host was before and after the soak is told, and decides where it changed underneath."""
     found_kinds = kinds(soak(10), conditions=[before, after])
 
     assert kind in found_kinds
@@ -736,18 +660,14 @@ def test_conditions_are_compared(before: dict[str, Any], after: dict[str, Any], 
 
 
 def test_a_boot_time_that_was_computed_anew_is_no_restart() -> None:
-    """
-    Setting the clock moves it by seconds.
-    """
+    """Setting the clock moves it by seconds."""
     conditions = [{"booted_at": "2026-01-01T00:00:00Z"}, {"booted_at": "2026-01-01T00:00:02Z"}]
 
     assert set() == kinds(soak(10), conditions=conditions)
 
 
 def test_other_incidents_are_told() -> None:
-    """
-    Swapping, the system's own jobs, a GPU reset and a killed process are findings.
-    """
+    """Swapping, the system's own jobs, a GPU reset and a killed process are findings."""
     samples = soak(
         60,
         swapin_bytes=lambda second: 10.0 * second,
@@ -770,9 +690,7 @@ def test_other_incidents_are_told() -> None:
     gaps=st.lists(st.integers(0, 5), min_size=80, max_size=80),
 )
 def test_fewer_readings_never_prove_more(statuses: list[str], gaps: list[int]) -> None:
-    """
-    Whatever is missing where, taking readings away turns no missing metric into a fact.
-    """
+    """Whatever is missing where, taking readings away turns no missing metric into a fact."""
     at, samples = 0, []
     for status, gap in zip(statuses, gaps, strict=False):
         at += gap * SECOND
@@ -791,9 +709,7 @@ HIDDEN = {scenario.name: scenario.script for scenario in scenarios() if scenario
 @pytest.mark.whole
 @pytest.mark.parametrize("name", sorted(HIDDEN))
 def test_twice_the_bound_is_never_promoted_and_no_leak_never_blocked(name: str) -> None:
-    """
-    Whatever hides it, a leak at twice its bound does not pass, and a process that does not grow does not fail.
-    """
+    """Whatever hides it, a leak at twice its bound does not pass, and a process that does not grow does not fail."""
     twice, none = (run(Scenario(name, share, script=HIDDEN[name], leaks=True), 7) for share in (-1.0, 1.0))
 
     assert "promoted" != twice.gate
@@ -802,8 +718,8 @@ def test_twice_the_bound_is_never_promoted_and_no_leak_never_blocked(name: str) 
 
 @pytest.mark.whole
 def test_a_leak_in_the_open_is_decided_both_ways() -> None:
-    """
-    With little noise a tenth of the bound is enough: more is blocked, less is promoted, on speed that wins anyway.
+    """With little noise a tenth of the bound is enough: more is blocked, less is promoted, on speed that wins
+    anyway.
     """
     quiet = {"memory": {"noise": 1e6}}
 
@@ -815,9 +731,7 @@ def test_a_leak_in_the_open_is_decided_both_ways() -> None:
 
 @pytest.mark.whole
 def test_a_leak_at_its_bound_is_unproven() -> None:
-    """
-    Noise that moves the slope by more than its distance from the bound leaves nothing proven.
-    """
+    """Noise that moves the slope by more than its distance from the bound leaves nothing proven."""
     slow = HIDDEN["leak, slow noise of 20 MB"]
 
     assert "unproven" == run(Scenario("slow", 0.0, script=slow, leaks=True), 5).gate
@@ -825,26 +739,20 @@ def test_a_leak_at_its_bound_is_unproven() -> None:
 
 @pytest.mark.parametrize(("machine", "expected"), [("MacBookAir10,1", True), ("Mac17,4", True), ("Mac17,2", False)])
 def test_a_mac_without_a_fan_is_known_by_its_model(machine: str, *, expected: bool) -> None:
-    """
-    The names of the models since M2 do not say that they are a MacBook Air.
-    """
+    """The names of the models since M2 do not say that they are a MacBook Air."""
     assert expected == is_fanless(machine)
 
 
 @pytest.mark.parametrize(("fanless", "seconds"), [(False, 0.0), (True, 60.0)])
 def test_a_mac_without_a_fan_is_throttled_from_level_one(*, fanless: bool, seconds: float) -> None:
-    """
-    A minute at level 1 is throttle time where no fan can help.
-    """
+    """A minute at level 1 is throttle time where no fan can help."""
     samples = soak(thermal_level=lambda second: 1.0 if second < 60 else 0.0)
 
     assert seconds == center(judged(samples, baseline_held=True, fanless=fanless)["throttle_time"])
 
 
 def test_memory_that_rose_once_and_stayed_is_no_leak() -> None:
-    """
-    12 MB more from minute 4 of 10 on, then flat: no alarm.
-    """
+    """12 MB more from minute 4 of 10 on, then flat: no alarm."""
     noise = np.random.default_rng(1).normal(0, 1e6, 600)
     samples = soak(
         subject_footprint=lambda second: 80e6 + 12e6 * (second >= 240) + float(noise[second]), memory_headroom=20e9

@@ -22,9 +22,7 @@ def swapped(**courses: Any) -> float:
 
 
 def test_cold_pages_of_idle_programs_are_no_sign_of_short_memory() -> None:
-    """
-    650 MB written at pressure level 1 with 28 of 48 GB to be had: 0 B, and no finding.
-    """
+    """650 MB written at pressure level 1 with 28 of 48 GB to be had: 0 B, and no finding."""
     samples = soak(swapout_bytes=burst, memory_total=48e9, memory_headroom=28e9, memory_pressure_level=1.0)
 
     reported = findings(HostSamples(samples, interval=1.0), level=0.95)
@@ -44,7 +42,5 @@ def test_cold_pages_of_idle_programs_are_no_sign_of_short_memory() -> None:
     ],
 )
 def test_swapping_under_pressure_counts_and_so_does_what_nobody_can_tell(courses: dict[str, Any]) -> None:
-    """
-    A warning, little memory, or a reading that is missing at either end of the rise: every byte counts.
-    """
+    """A warning, little memory, or a reading that is missing at either end of the rise: every byte counts."""
     assert PAGES == swapped(**courses)

@@ -57,9 +57,7 @@ def agrees(*ties: Tie) -> bool:
 
 @given(TOKENS, TOKENS)
 def test_a_parting_is_the_first_difference(candidate: list[int], twin: list[int]) -> None:
-    """
-    Before a parting all tokens are shared, at it they differ; without one, an answer is the start of the other.
-    """
+    """Before a parting all tokens are shared, at it they differ; without one, an answer is the start of the other."""
     divergence = first_divergence("a", answer(candidate), answer(twin))
 
     if divergence is None:
@@ -73,9 +71,7 @@ def test_a_parting_is_the_first_difference(candidate: list[int], twin: list[int]
 
 
 def test_partings_come_once() -> None:
-    """
-    The same parting seen in many answers is one question; faults and shown texts ask none.
-    """
+    """The same parting seen in many answers is one question; faults and shown texts ask none."""
     plain = [made("plain", answer([1, 2, 3]))] * 2
     candidates = [
         answer([1, 2, 4]),
@@ -95,9 +91,7 @@ def test_partings_come_once() -> None:
     [(0.0, True), (TIE_TOLERANCE, True), (TIE_TOLERANCE * 1.001, False), (None, False), (math.nan, False), (-1, False)],
 )
 def test_only_a_narrow_gap_explains(gap: float | None, expected: bool) -> None:
-    """
-    A gap at or below the tolerance explains a parting; a wider, unknown or senseless one does not.
-    """
+    """A gap at or below the tolerance explains a parting; a wider, unknown or senseless one does not."""
     assert expected is agrees(tie(gap))
 
 
@@ -107,18 +101,14 @@ def test_only_a_narrow_gap_explains(gap: float | None, expected: bool) -> None:
     ids=lambda changes: next(iter(changes)),
 )
 def test_a_tie_explains_only_what_it_was_read_for(changes: dict[str, object]) -> None:
-    """
-    A near-tie of another place, of other tokens or of another canary explains nothing.
-    """
+    """A near-tie of another place, of other tokens or of another canary explains nothing."""
     fields = {"canary": "a", "position": 2, "shared": (1, 2), "plain_id": 3, "candidate_id": 4} | changes
 
     assert not agrees(Tie("w", gap=0.0, **fields))  # type: ignore[arg-type]
 
 
 def test_nothing_read_explains_nothing() -> None:
-    """
-    Without a tie a parting is unexplained, and the note says so and names the place.
-    """
+    """Without a tie a parting is unexplained, and the note says so and names the place."""
     compared = compared_by(())
 
     assert {"a": False} == compared.agree
@@ -126,18 +116,14 @@ def test_nothing_read_explains_nothing() -> None:
 
 
 def test_an_early_end_is_no_tie() -> None:
-    """
-    An answer that is the start of the other shows no choice between tokens: it is unexplained.
-    """
+    """An answer that is the start of the other shows no choice between tokens: it is unexplained."""
     compared = compared_by([tie(0.0)], [1, 2])
 
     assert {"a": False} == compared.agree
 
 
 def test_one_unexplained_parting_outweighs_excuses() -> None:
-    """
-    A canary that parts at a tie in one answer and elsewhere in another differs, and is not counted as excused.
-    """
+    """A canary that parts at a tie in one answer and elsewhere in another differs, and is not counted as excused."""
     compared = compared_by([tie(0.01)], [1, 2, 4], [7, 2, 3])
 
     assert ({"a": False}, {}) == (compared.agree, compared.excused)
@@ -152,8 +138,8 @@ def test_one_unexplained_parting_outweighs_excuses() -> None:
     ],
 )
 def test_text_alone_cannot_tell_one_flip_in_many_answers(alike: int, flipped: int, expected: tuple[float, ...]) -> None:
-    """
-    Answers that begin alike, and alike with a draft: a single near-tie can do it, so one of them counts, and the share
+    """Answers that begin alike, and alike with a draft: a single near-tie can do it, so one of them counts, and the
+    share
     that agrees lies between that of the others and all.
     """
     plain = [made("plain", answer(text=f"Sure: {at}"), f"c-{at}") for at in range(alike + flipped)]
@@ -168,9 +154,7 @@ def test_text_alone_cannot_tell_one_flip_in_many_answers(alike: int, flipped: in
 
 
 def test_other_words_from_the_start_that_differ_are_the_drafts() -> None:
-    """
-    Each answer begins with other words of its own: no single near-tie does that.
-    """
+    """Each answer begins with other words of its own: no single near-tie does that."""
     plain = [made("plain", answer(text=f"{at} is a number"), f"c-{at}") for at in range(12)]
     drafted = [made("candidate", answer(text=f"Sorry, {at}"), f"c-{at}") for at in range(12)]
 
@@ -185,9 +169,7 @@ def explained_by_text(drafted: Sequence[Generation], plain: Sequence[Generation]
 
 
 def test_an_excuse_is_noted_with_its_tolerance() -> None:
-    """
-    What was excused is said with the widest gap and the tolerance it was held against.
-    """
+    """What was excused is said with the widest gap and the tolerance it was held against."""
     compared = compared_by([tie(0.01)])
 
     says("estimates", "an excuse is noted with its tolerance", "; ".join(compared.notes()))
@@ -195,9 +177,7 @@ def test_an_excuse_is_noted_with_its_tolerance() -> None:
 
 @pytest.mark.parametrize(("shift", "agrees_with_plain"), [(0.4, True), (0.2, False)])
 def test_a_measured_tolerance_takes_the_place_of_the_fixed_one(shift: float, agrees_with_plain: bool) -> None:
-    """
-    Where plain answers were read at two widths, a gap is numerics up to what moved there, and a defect beyond it.
-    """
+    """Where plain answers were read at two widths, a gap is numerics up to what moved there, and a defect beyond it."""
     ties, lead = (tie(0.3),), 5.0
     numerics = tuple(
         Numerics("w", "a", 4, tuple(range(400)), (lead,) * 400, (lead - shift,) * 400, unit=0.001) for _ in range(2)
@@ -221,9 +201,7 @@ def test_a_measured_tolerance_takes_the_place_of_the_fixed_one(shift: float, agr
 
 @pytest.mark.parametrize(("tokens", "is_late"), [([1, 2, 4], True), ([7, 2, 3], False)])
 def test_what_was_read_explains_nothing_under_options(tokens: list[int], *, is_late: bool) -> None:
-    """
-    A request with a penalty has other logits than were read: its answers are judged by where they differ.
-    """
+    """A request with a penalty has other logits than were read: its answers are judged by where they differ."""
     answers, plain = [made("candidate", answer(tokens))], [made("plain", answer([1, 2, 3]))]
     canaries = {"a": canary("a", presence_penalty=0.5)}
     paired = PairedAnswers(
@@ -237,9 +215,7 @@ def test_what_was_read_explains_nothing_under_options(tokens: list[int], *, is_l
 
 
 def test_texts_are_compared_where_no_tokens_are_shown() -> None:
-    """
-    Without token ids the same text is the same output; calls are compared by what they call, not by their ids.
-    """
+    """Without token ids the same text is the same output; calls are compared by what they call, not by their ids."""
     call = {"function": {"name": "f", "arguments": "{}"}}
     candidate = Answer(0, 1, text="x", tool_calls=({"id": "1", **call},))
     twin = Answer(0, 1, text="x", tool_calls=({"id": "2", **call},))
@@ -249,9 +225,7 @@ def test_texts_are_compared_where_no_tokens_are_shown() -> None:
 
 
 def test_same_output_by_token_ids() -> None:
-    """
-    The same text from other tokens is another answer where tokens are seen.
-    """
+    """The same text from other tokens is another answer where tokens are seen."""
     first, equal, differing = (answer(ids, text="ab") for ids in ([1, 2, 3], [1, 2, 3], [1, 2, 4]))
 
     assert same_output(first, equal)
@@ -259,9 +233,7 @@ def test_same_output_by_token_ids() -> None:
 
 
 def test_same_output_by_text_where_no_ids_are_seen() -> None:
-    """
-    Without ids on both sides the text and the tool calls decide.
-    """
+    """Without ids on both sides the text and the tool calls decide."""
     call = {"id": "call_1", "function": {"name": "f", "arguments": "{}"}}
     renamed = {"id": "call_2", "function": {"name": "f", "arguments": "{}"}}
     other_call = {"function": {"name": "g", "arguments": "{}"}}
@@ -275,9 +247,7 @@ def test_same_output_by_text_where_no_ids_are_seen() -> None:
 
 
 def test_what_was_thought_aloud_is_part_of_the_output() -> None:
-    """
-    Answers that were cut off while they still reasoned have no text: they agree only if they reasoned the same.
-    """
+    """Answers that were cut off while they still reasoned have no text: they agree only if they reasoned the same."""
     candidate = answer(reasoning="so 4")
 
     assert same_output(candidate, answer(reasoning="so 4"))

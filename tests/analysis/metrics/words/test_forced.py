@@ -52,9 +52,7 @@ def shown(evidence: PairedAnswers, changed: Mapping[str, Any] | None = None, whe
 
 
 def test_each_canary_without_a_plain_answer_is_forced() -> None:
-    """
-    A pass is made for each output without a plain answer, for the cross-checks, and for three controls.
-    """
+    """A pass is made for each output without a plain answer, for the cross-checks, and for three controls."""
     passes = passes_wanted(paired())
 
     assert [f"c-{number}" for number in range(14, 20)] == [forced_pass.canary for forced_pass in passes[:6]]
@@ -64,9 +62,7 @@ def test_each_canary_without_a_plain_answer_is_forced() -> None:
 
 
 def test_an_exact_answer_stands_in_for_plain_decodings() -> None:
-    """
-    Where the target wrote every token, the candidate's answer is the plain one.
-    """
+    """Where the target wrote every token, the candidate's answer is the plain one."""
     records = shown(paired())
 
     assert [("plain", f"c-{number}", WRITTEN) for number in range(14, 20)] == [
@@ -85,18 +81,14 @@ def test_an_exact_answer_stands_in_for_plain_decodings() -> None:
     ids=["near-tie", "unknown gap", "ends early", "fault"],
 )
 def test_an_answer_that_parts_needs_a_plain_one(change: Mapping[str, Any]) -> None:
-    """
-    No other answer stands in: not one that parts, at a near-tie too, ends early or could not be read.
-    """
+    """No other answer stands in: not one that parts, at a near-tie too, ends early or could not be read."""
     records = shown(paired(), change, where="c-17")
 
     assert ["c-14", "c-15", "c-16", "c-18", "c-19"] == [record.canary for record in records]
 
 
 def test_of_two_outputs_only_the_targets_own_stands_in() -> None:
-    """
-    A canary that the candidate answered in two ways gets the one that the target wrote.
-    """
+    """A canary that the candidate answered in two ways gets the one that the target wrote."""
     evidence = paired()
     records = shown(replace(evidence, answers=(made("candidate", "c-19", (7, 8, 3, 10)), *evidence.answers)))
 
@@ -115,9 +107,7 @@ def test_of_two_outputs_only_the_targets_own_stands_in() -> None:
     ],
 )
 def test_a_pass_that_contradicts_plain_decoding_voids_all(change: Mapping[str, Any], because: str) -> None:
-    """
-    Where the target does not read a plain answer as its own, no forced pass stands in for anything.
-    """
+    """Where the target does not read a plain answer as its own, no forced pass stands in for anything."""
     result = shown(paired(), change, where="c-03")
 
     assert isinstance(result, Missing)
@@ -125,9 +115,7 @@ def test_a_pass_that_contradicts_plain_decoding_voids_all(change: Mapping[str, A
 
 
 def test_a_pass_as_wide_as_a_round_may_not_part_from_plain_decoding_at_all() -> None:
-    """
-    Passes are as wide as the rounds; where one parts at a near-tie it is another kernel.
-    """
+    """Passes are as wide as the rounds; where one parts at a near-tie it is another kernel."""
     result = shown(paired(), {"parted": (Parting(1, 3, 0.001),)}, where="c-03")
 
     assert {2} == {forced_pass.width for forced_pass in passes_wanted(paired())}
@@ -135,9 +123,7 @@ def test_a_pass_as_wide_as_a_round_may_not_part_from_plain_decoding_at_all() -> 
 
 
 def test_a_pass_that_agrees_with_everything_shows_nothing() -> None:
-    """
-    The replaced tokens of the controls must be seen.
-    """
+    """The replaced tokens of the controls must be seen."""
     result = shown(paired(), {"parted": (), "ended": True})
 
     assert isinstance(result, Missing)
@@ -145,9 +131,7 @@ def test_a_pass_that_agrees_with_everything_shows_nothing() -> None:
 
 
 def test_too_few_cross_checks_show_nothing() -> None:
-    """
-    With fewer plain answers than cross-checks nothing shows that the passes are right.
-    """
+    """With fewer plain answers than cross-checks nothing shows that the passes are right."""
     result = shown(paired(plain=5))
 
     assert isinstance(result, Missing)

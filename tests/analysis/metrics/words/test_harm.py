@@ -63,17 +63,13 @@ def chance(evidence: PairedAnswers) -> float:
     ids=["prose", "repetition", "list", "doubled words", "doubled pieces", "empty"],
 )
 def test_repetition_and_doubled_pieces_are_told_from_prose(text: str, expected: bool) -> None:
-    """
-    A piece again and again at the end, or words twice, are degenerate; prose and lists are not.
-    """
+    """A piece again and again at the end, or words twice, are degenerate; prose and lists are not."""
     assert expected == is_repetitive(text)
 
 
 @pytest.mark.whole
 def test_repetition_in_a_twentieth_of_the_answers_of_a_run_is_found_in_most_runs() -> None:
-    """
-    232 canaries in three workloads, of which 5 % repeat themselves by chance: 95 % of such runs fail somewhere.
-    """
+    """232 canaries in three workloads, of which 5 % repeat themselves by chance: 95 % of such runs fail somewhere."""
     random, failed = Random(1), 0
     for _ in range(60):
         runs = [
@@ -98,17 +94,13 @@ def test_repetition_in_a_twentieth_of_the_answers_of_a_run_is_found_in_most_runs
 
 
 def test_answers_that_differ_in_words_alone_harm_nothing() -> None:
-    """
-    Honest flips change the words of all answers, and some answers of both arms may repeat themselves.
-    """
+    """Honest flips change the words of all answers, and some answers of both arms may repeat themselves."""
     assert 1.0 == chance(both_arms([OTHER] * 40, [FINE] * 40))
     assert 1.0 == chance(both_arms([STUCK, OTHER] * 10, [FINE, STUCK] * 10))
 
 
 def test_a_workload_without_worse_answers_is_not_harmed_by_the_others() -> None:
-    """
-    The signs of all workloads count together, but fail only a workload that has some of them.
-    """
+    """The signs of all workloads count together, but fail only a workload that has some of them."""
     stuck = both_arms([STUCK] * 20, [FINE] * 20, "stuck")
     fine = replace(both_arms([OTHER] * 20, [FINE] * 20, "fine"), elsewhere=(*stuck.answers, *stuck.plain))
 
@@ -117,9 +109,7 @@ def test_a_workload_without_worse_answers_is_not_harmed_by_the_others() -> None:
 
 
 def test_an_answer_that_runs_into_its_limit_alone_is_one_sign() -> None:
-    """
-    Plain decoding ends by itself, the draft's answer only at its limit.
-    """
+    """Plain decoding ends by itself, the draft's answer only at its limit."""
     evidence = both_arms([OTHER] * 8, [FINE] * 8)
     endless = tuple(replace(answer, answer=replace(answer.answer, finish="length")) for answer in evidence.answers)
 
@@ -127,8 +117,8 @@ def test_an_answer_that_runs_into_its_limit_alone_is_one_sign() -> None:
 
 
 def test_above_temperature_0_it_takes_more_signs() -> None:
-    """
-    Chance makes drawn answers degenerate in either arm: nine of nine fail there, where six of six do at temperature 0;
+    """Chance makes drawn answers degenerate in either arm: nine of nine fail there, where six of six do at
+    temperature 0;
     and signs the other way weaken the share that is said to be found.
     """
     few, enough = (replace(both_arms([STUCK] * count, [FINE] * count), greedy=False) for count in (8, 9))
@@ -139,8 +129,7 @@ def test_above_temperature_0_it_takes_more_signs() -> None:
 
 @pytest.mark.parametrize(("count", "wanted", "proves"), [(8, 0.4, False), (8, 0.9, True), (24, 0.4, True)])
 def test_a_test_without_power_proves_nothing(count: int, wanted: float, *, proves: bool) -> None:
-    """
-    Eight answers of other words, none degenerate, would show harm in nine of ten at best: unproven where four of ten
+    """Eight answers of other words, none degenerate, would show harm in nine of ten at best: unproven where four of ten
     must be found, which 24 canaries do; and the reason says how many it takes.
     """
     outcome = harm(replace(both_arms([OTHER] * count, [FINE] * count), visible_harm=wanted))
@@ -151,15 +140,13 @@ def test_a_test_without_power_proves_nothing(count: int, wanted: float, *, prove
 
 
 def test_harm_that_is_proven_needs_no_power() -> None:
-    """
-    Six of six degenerate answers fail, however few they are.
-    """
+    """Six of six degenerate answers fail, however few they are."""
     assert chance(replace(both_arms([STUCK] * 6, [FINE] * 6), visible_harm=0.4)) < HARM_LEVEL
 
 
 def test_words_that_are_known_to_be_the_targets_need_no_power() -> None:
-    """
-    Answers with plain decoding's own words, and answers whose every token a replay verified, cannot be harmed unseen:
+    """Answers with plain decoding's own words, and answers whose every token a replay verified, cannot be harmed
+    unseen:
     there the test informs.
     """
     same = both_arms([FINE] * 8, [FINE] * 8)
@@ -172,9 +159,7 @@ def test_words_that_are_known_to_be_the_targets_need_no_power() -> None:
 
 @given(st.integers(0, 60), st.integers(0, 60))
 def test_mid_p_is_that_of_the_binomial_distribution(worse: int, better: int) -> None:
-    """
-    More than so many signs, and half of exactly so many.
-    """
+    """More than so many signs, and half of exactly so many."""
     signs = worse + better
     expected = binom.sf(worse, signs, 0.5) + binom.pmf(worse, signs, 0.5) / 2
 
@@ -184,9 +169,7 @@ def test_mid_p_is_that_of_the_binomial_distribution(worse: int, better: int) -> 
 @pytest.mark.whole
 @pytest.mark.parametrize("mean", [3.0, 6.0, 9.0, 14.0, 25.0])
 def test_a_harmless_kernel_keeps_the_level(mean: float) -> None:
-    """
-    Over any number of signs, as they come about, a fair kernel fails with at most the chance of HARM_LEVEL.
-    """
+    """Over any number of signs, as they come about, a fair kernel fails with at most the chance of HARM_LEVEL."""
     canaries = 232
     false_alarms = sum(
         binom.pmf(signs, canaries, mean / canaries)
@@ -198,7 +181,5 @@ def test_a_harmless_kernel_keeps_the_level(mean: float) -> None:
 
 
 def test_the_note_says_what_would_have_been_found() -> None:
-    """
-    With the canaries of m4-24gb a twentieth of degenerate answers is found in 95 % of runs.
-    """
+    """With the canaries of m4-24gb a twentieth of degenerate answers is found in 95 % of runs."""
     assert visible_share(232) <= 0.05

@@ -27,9 +27,7 @@ CHANGES = st.lists(st.tuples(st.floats(0, 30), st.floats(-30, 30)), min_size=1, 
 
 @given(CHANGES)
 def test_with_few_places_the_largest_change_is_the_tolerance(pairs: list[tuple[float, float]]) -> None:
-    """
-    Then no change is larger; how often larger ones come is bounded from the fourth largest on.
-    """
+    """Then no change is larger; how often larger ones come is bounded from the fourth largest on."""
     noise = null(read([gap for gap, _ in pairs], [wide_gap for _, wide_gap in pairs]))
 
     assert noise.tolerance == max(abs(gap - wide_gap) for gap, wide_gap in pairs)
@@ -41,9 +39,7 @@ def test_with_few_places_the_largest_change_is_the_tolerance(pairs: list[tuple[f
 
 
 def test_with_many_places_an_order_statistic_bounds_the_content() -> None:
-    """
-    It is the smallest change that CONTENT of the places stay below, at the confidence of the run.
-    """
+    """It is the smallest change that CONTENT of the places stay below, at the confidence of the run."""
     count, level = 20_000, 0.98
     noise = null(read([1.0] * count, [1.0 + number / count for number in range(count)]), level=level)
     rank = round(noise.tolerance * count)
@@ -52,25 +48,19 @@ def test_with_many_places_an_order_statistic_bounds_the_content() -> None:
 
 
 def test_the_tolerance_is_never_less_than_two_units_of_the_logits() -> None:
-    """
-    Each of two logits is rounded, also where no place that was read shows it.
-    """
+    """Each of two logits is rounded, also where no place that was read shows it."""
     assert UNITS * 0.125 == null(read([1.0], [1.0], unit=0.125)).tolerance
 
 
 def test_where_a_third_token_leads_the_whole_lead_was_lost() -> None:
-    """
-    Its change is the lead.
-    """
+    """Its change is the lead."""
     noise = null(read([0.75, 2.0], [None, 2.0]))
 
     assert 0.75 == noise.tolerance
 
 
 def test_without_a_place_there_is_no_null() -> None:
-    """
-    Readings that failed show nothing.
-    """
+    """Readings that failed show nothing."""
     assert isinstance(null_of([read([1.0], [0.5], fault="died")], 0.98), Missing)
 
 
@@ -78,8 +68,7 @@ def test_without_a_place_there_is_no_null() -> None:
 def test_divergences_beyond_the_tolerance_are_held_against_the_leads_of_all_places(
     unexplained: list[float], leads: list[float], rate: float
 ) -> None:
-    """
-    A place with k times the tolerance as lead counts a k-th to the fourth of the null's rate; Poisson's test decides
+    """A place with k times the tolerance as lead counts a k-th to the fourth of the null's rate; Poisson's test decides
     with half of the error for the largest lead, and a sixteenth for the number beyond each doubling of the tolerance.
     """
 
@@ -101,9 +90,7 @@ def test_divergences_beyond_the_tolerance_are_held_against_the_leads_of_all_plac
 
 @given(st.lists(st.floats(0.2, 20) | st.sampled_from([2.0, 9.0]), max_size=200), st.floats(0.001, 0.5))
 def test_what_would_be_seen_is_refuted(leads: list[float], rate: float) -> None:
-    """
-    So many divergences at such leads are refuted, also where other workloads share the error.
-    """
+    """So many divergences at such leads are refuted, also where other workloads share the error."""
     noise, places = Null(0.1, rate), ComparedLeads(places=tuple(leads))
     visible = noise.visible(leads)
     assume(visible is not None)
@@ -114,18 +101,14 @@ def test_what_would_be_seen_is_refuted(leads: list[float], rate: float) -> None:
 
 
 def test_one_divergence_at_a_large_lead_may_be_numerics_and_three_are_not() -> None:
-    """
-    Of 2,400 places with leads of 3 that were compared, noise of which 3 % is above 0.3 turns one in 140 runs.
-    """
+    """Of 2,400 places with leads of 3 that were compared, noise of which 3 % is above 0.3 turns one in 140 runs."""
     noise = Null(0.3, 0.03)
 
     assert [False, True] == [noise.refutes(ComparedLeads((3.0,) * count, (3.0,) * 2400)) for count in (1, 3)]
 
 
 def test_few_divergences_at_large_leads_are_no_numerics_where_many_at_small_ones_are() -> None:
-    """
-    A defect that changes few tokens shows by how much the target preferred another one, not by their number.
-    """
+    """A defect that changes few tokens shows by how much the target preferred another one, not by their number."""
     noise, places = Null(0.3, 0.0125), (0.4,) * 1000 + (8.0,) * 1000
 
     assert not noise.refutes(ComparedLeads((0.4,) * 4, places))
@@ -133,17 +116,15 @@ def test_few_divergences_at_large_leads_are_no_numerics_where_many_at_small_ones
 
 
 def test_many_divergences_at_small_leads_are_refuted_by_their_number() -> None:
-    """
-    None of forty has a lead that numerics would not turn, and eight of them are expected.
-    """
+    """None of forty has a lead that numerics would not turn, and eight of them are expected."""
     noise, places = Null(0.3, 0.03), (0.3001,) * 267
 
     assert [False, True] == [noise.refutes(ComparedLeads((0.3001,) * number, places)) for number in (8, 40)]
 
 
 def test_divergences_of_all_workloads_count_together_where_one_has_too_few() -> None:
-    """
-    One divergence at a large lead in each of four workloads is a defect, and none is refuted that has no such one.
+    """One divergence at a large lead in each of four workloads is a defect, and none is refuted that has no such
+    one.
     """
     noise, single = Null(0.3, 0.0125), ComparedLeads((2.0,), (2.0,) * 500)
     three_more = single + single + single

@@ -19,9 +19,7 @@ def answer(rounds: Rounds = ROUNDS, tokens: list[tuple[int, bool]] | None = None
 
 
 def test_passes_follow_from_what_was_drafted() -> None:
-    """
-    Each pass emits what was kept and one token of the target's, and reads the rejected tokens behind it.
-    """
+    """Each pass emits what was kept and one token of the target's, and reads the rejected tokens behind it."""
     assert ((3,), (1, 1, 2), (1, 9, 3)) == round_passes(answer())
 
 
@@ -36,15 +34,11 @@ def test_passes_follow_from_what_was_drafted() -> None:
     ids=["a kept token was not drafted", "a round is missing", "another token was chosen", "a pass is missing"],
 )
 def test_tokens_that_no_round_emits_are_impossible(rounds: Rounds) -> None:
-    """
-    An answer that its rounds cannot have given shows a wrong engine, whatever its words are.
-    """
+    """An answer that its rounds cannot have given shows a wrong engine, whatever its words are."""
     with pytest.raises(ImpossibleRoundsError):
         round_passes(answer(rounds))
 
 
 def test_rounds_that_were_not_kept_show_nothing() -> None:
-    """
-    Without proposals there is nothing to read again, and nothing wrong.
-    """
+    """Without proposals there is nothing to read again, and nothing wrong."""
     assert round_passes(answer(replace(ROUNDS, proposals=""))) is None

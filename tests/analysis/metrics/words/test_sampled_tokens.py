@@ -40,8 +40,8 @@ def drawn(rng: np.random.Generator, tokens: int, greedy: float = 0.0) -> list[tu
 
 @given(st.lists(st.floats(0.01, 1.0), min_size=2, max_size=6, unique=True))
 def test_each_ratio_has_mean_one(weights: list[float]) -> None:
-    """
-    Under the target's own distribution each alternative's likelihood ratio has mean 1, so a sound draft seldom fails.
+    """Under the target's own distribution each alternative's likelihood ratio has mean 1, so a sound draft seldom
+    fails.
     """
     p = np.asarray(weights) / sum(weights)
     assume(np.diff(np.sort(np.log(p)))[-1] > 1e-4)  # the worker lets one token alone be the best
@@ -54,8 +54,8 @@ def test_each_ratio_has_mean_one(weights: list[float]) -> None:
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_lossless_tokens_accuse_nobody_at_any_time() -> None:
-    """
-    Looked at every hundred tokens of 300 runs, the evidence never passes the bound more often than the alarm allows.
+    """Looked at every hundred tokens of 300 runs, the evidence never passes the bound more often than the alarm
+    allows.
     """
     rng = np.random.default_rng(4)
     alarms = 0
@@ -67,9 +67,7 @@ def test_lossless_tokens_accuse_nobody_at_any_time() -> None:
 
 
 def test_a_greedy_shortcut_is_found() -> None:
-    """
-    A tenth of the tokens taken greedily is found within 4,000 tokens, as the power that is stated says.
-    """
+    """A tenth of the tokens taken greedily is found within 4,000 tokens, as the power that is stated says."""
     rng = np.random.default_rng(5)
     rows = drawn(rng, 4000, greedy=0.1)
 
@@ -82,9 +80,7 @@ def test_a_greedy_shortcut_is_found() -> None:
 
 @pytest.mark.whole
 def test_the_stated_power_is_kept() -> None:
-    """
-    At the share of greedy tokens that is stated, at least nine of ten runs are found.
-    """
+    """At the share of greedy tokens that is stated, at least nine of ten runs are found."""
     rng = np.random.default_rng(6)
     share = visible_share(np.asarray([best for _, best, *_ in drawn(rng, 1500)]), ALARM)
     assert share is not None
@@ -95,16 +91,12 @@ def test_the_stated_power_is_kept() -> None:
 
 
 def test_a_token_that_cannot_be_drawn_is_proof() -> None:
-    """
-    A token to which the target gives no probability shows a wrong draft at once.
-    """
+    """A token to which the target gives no probability shows a wrong draft at once."""
     assert e_value([(-math.inf, -0.1, -0.2, 0.1)]) == math.inf
 
 
 def test_places_without_choice_show_nothing() -> None:
-    """
-    Where the target is certain of every token, no shortcut can be seen, and none is claimed to be.
-    """
+    """Where the target is certain of every token, no shortcut can be seen, and none is claimed to be."""
     assert visible_share(np.full(5000, -1e-9), ALARM) is None
     assert max(SHARES) < 1
 
@@ -129,9 +121,7 @@ def evidence(drafting: Any, plain: Any, canaries: int = 8) -> PairedAnswers:
 
 
 def test_other_answers_are_found_by_their_texts() -> None:
-    """
-    Answers of another distribution differ from plain decoding's in their texts; those of the same one do not.
-    """
+    """Answers of another distribution differ from plain decoding's in their texts; those of the same one do not."""
     rng = np.random.default_rng(8)
 
     def texts(words: tuple[str, ...]) -> Any:
@@ -147,9 +137,7 @@ def test_other_answers_are_found_by_their_texts() -> None:
 
 @pytest.mark.whole
 def test_the_share_of_greedy_answers_that_is_stated_is_found() -> None:
-    """
-    A check that passes says which share of greedy answers it would have seen; so many of them planted are seen.
-    """
+    """A check that passes says which share of greedy answers it would have seen; so many of them planted are seen."""
     rng = np.random.default_rng(9)
     names = [f"c{number}" for number in range(8)]
     greedy = {name: " ".join(rng.choice(WORDS, size=12)) for name in names}
@@ -175,8 +163,8 @@ def test_the_share_of_greedy_answers_that_is_stated_is_found() -> None:
 
 
 def test_where_answers_hardly_differ_other_words_are_what_would_be_found() -> None:
-    """
-    Where every answer to a canary is the same in both arms, greedy ones are no other: the share of answers with other
+    """Where every answer to a canary is the same in both arms, greedy ones are no other: the share of answers with
+    other
     words is stated, and so many of them are found.
     """
     rng = np.random.default_rng(10)
@@ -198,8 +186,8 @@ def test_where_answers_hardly_differ_other_words_are_what_would_be_found() -> No
 
 
 def test_a_check_that_could_see_nothing_is_open() -> None:
-    """
-    Two answers to each of eight canaries would not show that 40 % of them have other words: nothing is claimed, and the
+    """Two answers to each of eight canaries would not show that 40 % of them have other words: nothing is claimed,
+    and the
     reason says how many canaries would; so many pass.
     """
 
@@ -215,9 +203,7 @@ def test_a_check_that_could_see_nothing_is_open() -> None:
 
 
 def test_a_few_other_words_are_found_in_arms_of_unequal_size() -> None:
-    """
-    Eight drafted answers to each canary and three plain ones: a third with other words is found in most runs.
-    """
+    """Eight drafted answers to each canary and three plain ones: a third with other words is found in most runs."""
     rng = np.random.default_rng(11)
 
     def drafted(name: str) -> list[str]:
@@ -230,7 +216,5 @@ def test_a_few_other_words_are_found_in_arms_of_unequal_size() -> None:
 
 
 def test_single_answers_prove_nothing() -> None:
-    """
-    With one answer a canary nothing can be shuffled: it is open.
-    """
+    """With one answer a canary nothing can be shuffled: it is open."""
     assert isinstance(sampled_answers(evidence(lambda _: ["a"], lambda _: ["b"])), Missing)

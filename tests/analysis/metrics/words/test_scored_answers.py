@@ -27,17 +27,13 @@ from gatekeeper.core.records import Likely, Scored, token_number
     [("#12", 12), ("#", None), ("##", None), ("#foo", None), ("12", None), ("#٣", None), ("#²", None)],
 )
 def test_a_text_that_looks_like_a_number_is_a_text(name: str, number: int | None) -> None:
-    """
-    A token may be a heading's mark: its name is no number, whatever a server sends.
-    """
+    """A token may be a heading's mark: its name is no number, whatever a server sends."""
     assert number == token_number(name)
 
 
 @pytest.mark.parametrize(("name", "number"), [("#12", 12), ("###", -1)])
 def test_a_token_that_is_not_the_likeliest_is_seen(name: str, number: int) -> None:
-    """
-    The written token is less likely in its own pass than another one: its place, that token and the lead.
-    """
+    """The written token is less likely in its own pass than another one: its place, that token and the lead."""
     likeliest = ((Likely(name, -0.1), Likely("a", -2.5)), (Likely("b", -0.2),), ())
     scored = Scored("w", "c", "candidate", tokens=("a", "b", "c"), logprobs=(-2.5, -0.2, 0.0), likeliest=likeliest)
 
@@ -53,8 +49,8 @@ def answer(arm: str, tokens: str, after: int = 0, lead: float = 2.0) -> Scored:
 
 
 def test_plain_decoding_goes_on_from_each_token_that_the_draft_wrote_otherwise() -> None:
-    """
-    After each place where both arms part, the rest of the drafted answer is left to compare, until it is compared.
+    """After each place where both arms part, the rest of the drafted answer is left to compare, until it is
+    compared.
     """
     drafting, plain = answer("candidate", "abXdeYg"), answer("plain", "abcdefg")
     second, third = answer("plain", "defg", after=3), answer("plain", "g", after=6)
@@ -68,16 +64,12 @@ def test_plain_decoding_goes_on_from_each_token_that_the_draft_wrote_otherwise()
     "plain", [None, Scored("w", "c", "plain", fault="died"), answer("plain", "abX"), answer("plain", "abXdeZ")]
 )
 def test_nothing_is_left_where_nothing_can_be_compared(plain: Scored | None) -> None:
-    """
-    Without a plain answer, after a fault, after plain decoding's own end and at the last token nothing goes on.
-    """
+    """Without a plain answer, after a fault, after plain decoding's own end and at the last token nothing goes on."""
     assert left_to_continue([answer("candidate", "abXdeY"), *([plain] if plain else [])]) is None
 
 
 def test_a_beginning_that_cannot_be_read_is_made_longer() -> None:
-    """
-    A token more each time, and not for ever.
-    """
+    """A token more each time, and not for ever."""
     drafting, plain = answer("candidate", "abX" + "d" * 40), answer("plain", "abcd")
     unread = [Scored("w", "c", "plain", after=after, fault="unread") for after in range(3, 16)]
 
@@ -95,9 +87,7 @@ def continue_to_the_end(drafting: Scored, plain: Scored) -> list[Scored]:
 
 
 def test_a_long_answer_is_continued_piece_by_piece() -> None:
-    """
-    Where nothing differs for a whole piece, the next one begins behind it and is longer, up to a limit.
-    """
+    """Where nothing differs for a whole piece, the next one begins behind it and is longer, up to a limit."""
     drafting, plain = answer("candidate", "X" + "d" * 100), answer("plain", "a" + "d" * 100)
 
     pieces = continue_to_the_end(drafting, plain)
@@ -107,9 +97,7 @@ def test_a_long_answer_is_continued_piece_by_piece() -> None:
 
 
 def test_a_piece_where_plain_decoding_ends_is_the_last_one() -> None:
-    """
-    Fewer tokens than were to be written: there is nothing more to compare.
-    """
+    """Fewer tokens than were to be written: there is nothing more to compare."""
     drafting, plain = answer("candidate", "X" + "d" * 100), answer("plain", "a" + "d" * 8)
 
     assert [1, 5] == [piece.after for piece in continue_to_the_end(drafting, plain)]
@@ -119,9 +107,7 @@ def test_a_piece_where_plain_decoding_ends_is_the_last_one() -> None:
 def test_tokens_that_often_differ_are_read_to_the_end_and_take_no_longer_than_some_answers(
     every: int, compared: int
 ) -> None:
-    """
-    Pieces are as long as what lies between differences, so that what follows one is short.
-    """
+    """Pieces are as long as what lies between differences, so that what follows one is short."""
     words = "abcdefghijklmnopqrst" * 20
     drafting = answer("candidate", "".join("X" if place % every == 0 else word for place, word in enumerate(words)))
 
@@ -132,9 +118,7 @@ def test_tokens_that_often_differ_are_read_to_the_end_and_take_no_longer_than_so
 
 
 def test_leads_after_a_beginning_are_those_of_the_drafted_answers_own_places() -> None:
-    """
-    The place and the lead of each later parting, and the leads of all places that were compared.
-    """
+    """The place and the lead of each later parting, and the leads of all places that were compared."""
     drafting, second = answer("candidate", "abXdeYg"), answer("plain", "defg", after=3, lead=8.0)
     plain = answer("plain", "abcdefg")
 
@@ -151,9 +135,7 @@ def told(arm: str, tokens: str, after: int = 0, lead: float = 2.0, canary: str =
 
 
 def test_two_pieces_of_a_drafted_answer_are_read_first() -> None:
-    """
-    In its middle, and behind three quarters; the first alone of a shorter answer; none where no pass is reported.
-    """
+    """In its middle, and behind three quarters; the first alone of a shorter answer; none where no pass is reported."""
     silent = replace(answer("candidate", "d" * 100), likeliest=((),) * 100)
 
     assert [50, 75] == [piece.after for piece in windows(answer("candidate", "d" * 100))]
@@ -162,9 +144,7 @@ def test_two_pieces_of_a_drafted_answer_are_read_first() -> None:
 
 
 def test_what_was_read_in_a_piece_is_not_read_again() -> None:
-    """
-    Plain decoding goes on up to a piece, behind a difference in it, and up to the next one.
-    """
+    """Plain decoding goes on up to a piece, behind a difference in it, and up to the next one."""
     drafting, plain = answer("candidate", "X" + "d" * 99), answer("plain", "a" + "d" * 99)
     middle, later = answer("plain", "d" * 4 + "Y" + "d" * 3, after=50), answer("plain", "d" * WINDOW, after=75)
     records = [drafting, middle, later, plain]
@@ -177,8 +157,8 @@ def test_what_was_read_in_a_piece_is_not_read_again() -> None:
 
 
 def test_answers_whose_leads_moved_most_are_read_whole() -> None:
-    """
-    So many for each workload; those without a piece besides, and all where plain decoding prefers another token by far.
+    """So many for each workload; those without a piece besides, and all where plain decoding prefers another token
+    by far.
     """
     drafted = [told("candidate", "d" * 20, canary=f"{number:02}") for number in range(WHOLE + 4)]
     pieces = [

@@ -59,9 +59,7 @@ def fitted(
 
 
 def test_a_pair_that_fits_is_added_up_and_not_complained_of() -> None:
-    """
-    Every part stands in the sum: weights, caches, allowance, background and the promised headroom.
-    """
+    """Every part stands in the sum: weights, caches, allowance, background and the promised headroom."""
     fit = fitted(slo(), model("t", 4.6e9), model("d", 0.6e9))
 
     assert 4.6e9 + 0.6e9 + 2 * CACHE + 1e9 + 4e9 + 10e9 == pytest.approx(fit.needed, rel=1e-3)
@@ -69,8 +67,8 @@ def test_a_pair_that_fits_is_added_up_and_not_complained_of() -> None:
 
 
 def test_memory_that_others_hold_now_is_said_with_who_holds_it() -> None:
-    """
-    3 GB can be had of 24: weights, caches, load and headroom need more, and the allowance for the system is not in it.
+    """3 GB can be had of 24: weights, caches, load and headroom need more, and the allowance for the system is not
+    in it.
     """
     fit = fitted(slo(), model("t", 4.6e9), model("d", 0.6e9), system=3e9)
 
@@ -84,8 +82,8 @@ def test_memory_that_others_hold_now_is_said_with_who_holds_it() -> None:
 
 
 def test_a_floor_that_cannot_be_kept_ends_the_run() -> None:
-    """
-    Weights and load alone leave less than the floor: who holds the rest is named, and the line of the floor that can be
+    """Weights and load alone leave less than the floor: who holds the rest is named, and the line of the floor that
+    can be
     kept, if there is one, or a command with such a floor. Where only caches and allowances are missing, it is a note.
     """
     fit = fitted(slo(), model("t", 4.6e9), model("d", 0.6e9))
@@ -108,8 +106,8 @@ def test_a_floor_that_cannot_be_kept_ends_the_run() -> None:
 
 
 def test_models_that_are_not_here_yet_count_by_their_names() -> None:
-    """
-    Before the download the names tell the weights: 4 B at 4.5 bits, and the heavier draft; a name may tell nothing.
+    """Before the download the names tell the weights: 4 B at 4.5 bits, and the heavier draft; a name may tell
+    nothing.
     """
     subject = {"backend": "mlx", "target": "org/Qwen3-4B-4bit", "drafts": ["org/Qwen3-0.6B-8bit", "draft"]}
 
@@ -118,8 +116,8 @@ def test_models_that_are_not_here_yet_count_by_their_names() -> None:
 
 
 def test_a_mapped_file_is_no_headroom() -> None:
-    """
-    Where headroom is judged and the weights are a mapped file, the plan names their size; elsewhere it does not matter.
+    """Where headroom is judged and the weights are a mapped file, the plan names their size; elsewhere it does not
+    matter.
     """
     (complaint,) = memory_fit.mapped_weights(slo(), model("t", 4.6e9))
 
@@ -132,9 +130,7 @@ def test_a_mapped_file_is_no_headroom() -> None:
 
 
 def test_the_system_holds_memory_itself() -> None:
-    """
-    A Mac's own share is in the sum, whatever the SLO's host or this one is called; Linux holds less.
-    """
+    """A Mac's own share is in the sum, whatever the SLO's host or this one is called; Linux holds less."""
     mac, unnamed = slo(host={"chip": "Apple M4"}), slo()
 
     share = memory_fit.system_share(mac, "linux")
@@ -150,8 +146,8 @@ def test_the_system_holds_memory_itself() -> None:
     [("Apple M4", 12 * GIB, "not-here"), ("Apple M4", None, "weak"), ("Apple M4", 20 * GIB, ""), (None, None, "")],
 )
 def test_the_gpu_may_not_wire_all_of_the_memory(chip: str | None, limit: float | None, weight: str) -> None:
-    """
-    Weights and caches beyond the limit of wired memory are not for this host; beyond the estimated default, a note.
+    """Weights and caches beyond the limit of wired memory are not for this host; beyond the estimated default, a
+    note.
     """
     lighter = [{"metric": "memory_headroom", "at_least": "1 GB", "why": "w"}]
     promised = slo(host={"chip": chip} if chip else {}, objective=lighter)
@@ -164,9 +160,7 @@ def test_the_gpu_may_not_wire_all_of_the_memory(chip: str | None, limit: float |
 
 
 def test_streams_multiply_the_cache() -> None:
-    """
-    The cache is needed once for each answer under way at the promised concurrency.
-    """
+    """The cache is needed once for each answer under way at the promised concurrency."""
     alone = fitted(slo(), model("t", 1e9))
     crowd = fitted(slo(soak={"concurrency": 8}), model("t", 1e9))
 
@@ -175,9 +169,7 @@ def test_streams_multiply_the_cache() -> None:
 
 
 def test_what_the_named_host_can_not_hold_is_refused_everywhere() -> None:
-    """
-    A pair that does not fit the SLO's own [host] is an objective no run could prove, and the parts are shown.
-    """
+    """A pair that does not fit the SLO's own [host] is an objective no run could prove, and the parts are shown."""
     (complaint,) = memory_fit.complaints(
         fitted(slo(host={"memory_gb": 16}), model("t", 4.6e9), model("d", 0.6e9), memory=64 * GIB)
     )
@@ -189,9 +181,7 @@ def test_what_the_named_host_can_not_hold_is_refused_everywhere() -> None:
 
 
 def test_what_only_this_host_can_not_hold_is_not_here() -> None:
-    """
-    Where the named host is large enough, or none is named, this host alone is too small.
-    """
+    """Where the named host is large enough, or none is named, this host alone is too small."""
     (complaint,) = memory_fit.complaints(fitted(slo(host={"memory_gb": 24}), model("t", 4.6e9), memory=16 * GIB))
     (unnamed,) = memory_fit.complaints(fitted(slo(), model("t", 4.6e9), memory=16 * GIB))
 
@@ -199,9 +189,7 @@ def test_what_only_this_host_can_not_hold_is_not_here() -> None:
 
 
 def test_an_unknown_memory_or_cache_is_never_taken_for_enough() -> None:
-    """
-    A host that does not tell its memory, and a config that does not tell its cache, are said.
-    """
+    """A host that does not tell its memory, and a config that does not tell its cache, are said."""
     (host,) = memory_fit.complaints(fitted(slo(), model("t", 1e9), memory=None))
     (cache,) = memory_fit.complaints(fitted(slo(), model("t", 1e9, None)))
 
@@ -211,8 +199,8 @@ def test_an_unknown_memory_or_cache_is_never_taken_for_enough() -> None:
 
 
 def test_two_processes_hold_the_target_twice() -> None:
-    """
-    Where the arms cannot share a process the target is loaded twice, unless the headroom promised is larger anyway.
+    """Where the arms cannot share a process the target is loaded twice, unless the headroom promised is larger
+    anyway.
     """
     twice = fitted(slo(), model("t", 12e9), shares_process=False)
     once = fitted(slo(), model("t", 4e9), shares_process=False)
@@ -260,15 +248,13 @@ def test_two_processes_hold_the_target_twice() -> None:
     ],
 )
 def test_the_cache_is_read_from_the_config(config: dict[str, Any], expected: Shape | None) -> None:
-    """
-    Layers, heads and their size come from config.json; windows and hybrid layers make it an upper estimate.
-    """
+    """Layers, heads and their size come from config.json; windows and hybrid layers make it an upper estimate."""
     assert expected == cache_shape(config)
 
 
 def test_a_latency_bound_says_its_tokens_per_second() -> None:
-    """
-    45 ms at the 95 % quantile is at least 22.2 tok/s there, and 44 tok/s is a token every 22.7 ms: notes, not refusals.
+    """45 ms at the 95 % quantile is at least 22.2 tok/s there, and 44 tok/s is a token every 22.7 ms: notes, not
+    refusals.
     """
     objectives = [
         {"metric": "itl_p95", "at_most": "45 ms", "why": "w"},

@@ -24,9 +24,7 @@ DRAFTED = replace(PLAIN, rounds=Rounds(2, 8, 6), claims=Claims(drafted=8, accept
 
 
 def test_what_is_shown_is_believed() -> None:
-    """
-    Two whole answers with everything in them take nothing from the forecast.
-    """
+    """Two whole answers with everything in them take nothing from the forecast."""
     sight = confirmed_sight(ProbeAnswers(PLAIN, DRAFTED), EVERYTHING, uncached=False)
 
     assert EVERYTHING == sight
@@ -45,9 +43,7 @@ def test_what_is_shown_is_believed() -> None:
     ],
 )
 def test_what_is_not_shown_is_not_seen(plain: dict[str, object], drafted: dict[str, object], lost: Sight) -> None:
-    """
-    Whatever two answers lack of a forecast is taken from it, and nothing else.
-    """
+    """Whatever two answers lack of a forecast is taken from it, and nothing else."""
     glance = ProbeAnswers(replace(PLAIN, **plain), replace(DRAFTED, **drafted))  # type: ignore[arg-type]
 
     assert EVERYTHING & ~lost == confirmed_sight(glance, EVERYTHING, uncached=False)
@@ -57,18 +53,14 @@ def test_what_is_not_shown_is_not_seen(plain: dict[str, object], drafted: dict[s
     "shown", [Sight.TOKEN_COUNT, Sight.ARRIVALS, Sight.COLD, Sight.ROUNDS, Sight.CLAIMED_ROUNDS, Sight.PROMPT_TIME]
 )
 def test_what_is_shown_counts_whatever_was_forecast(shown: Sight) -> None:
-    """
-    Two answers add to a forecast what they show and it lacks.
-    """
+    """Two answers add to a forecast what they show and it lacks."""
     plain, drafted = (replace(answer, claims=replace(answer.claims, prompt_seconds=0.1)) for answer in (PLAIN, DRAFTED))
 
     assert shown in confirmed_sight(ProbeAnswers(plain, drafted), EVERYTHING & ~shown, uncached=False)
 
 
 def test_a_short_answer_shows_no_stream() -> None:
-    """
-    An answer of one token in one piece neither adds arrivals to a forecast nor takes them.
-    """
+    """An answer of one token in one piece neither adds arrivals to a forecast nor takes them."""
     glance = ProbeAnswers(replace(PLAIN, arrivals=(Arrival(8, 1),), output_tokens=1), None)
 
     assert Sight.ARRIVALS in confirmed_sight(glance, EVERYTHING, uncached=False)
@@ -76,8 +68,8 @@ def test_a_short_answer_shows_no_stream() -> None:
 
 
 def test_times_are_the_kernels_where_all_sound_answers_say_so() -> None:
-    """
-    Arrivals carry the kernel's times where every sound answer has them, a process's where one has not; without a sound
+    """Arrivals carry the kernel's times where every sound answer has them, a process's where one has not; without a
+    sound
     answer it is not known.
     """
     stamped, failed = replace(PLAIN, read_delay_ns=0), replace(PLAIN, fault="timeout: none")
@@ -88,8 +80,8 @@ def test_times_are_the_kernels_where_all_sound_answers_say_so() -> None:
 
 
 def test_log_probabilities_count_where_they_come() -> None:
-    """
-    Log-probabilities that did not come are taken from the forecast, with a finding each; those that came where nothing
+    """Log-probabilities that did not come are taken from the forecast, with a finding each; those that came where
+    nothing
     was forecast are added; without a request nothing changes.
     """
     logprobs = Sight.LOGPROBS | Sight.VERIFIED
@@ -105,9 +97,7 @@ def test_log_probabilities_count_where_they_come() -> None:
 
 
 def test_a_failure_is_the_runs_to_record() -> None:
-    """
-    An answer that failed takes nothing from the forecast, and is a finding of its arm.
-    """
+    """An answer that failed takes nothing from the forecast, and is a finding of its arm."""
     glance = ProbeAnswers(replace(PLAIN, fault="HTTP 500: no", output_tokens=None), None)
 
     assert EVERYTHING == confirmed_sight(glance, EVERYTHING, uncached=False)
@@ -117,9 +107,7 @@ def test_a_failure_is_the_runs_to_record() -> None:
 
 
 def test_a_cache_we_switched_off_need_not_be_told_of() -> None:
-    """
-    Where the prompt cache is off by our own doing, an answer's silence on it is no loss.
-    """
+    """Where the prompt cache is off by our own doing, an answer's silence on it is no loss."""
     quiet = replace(PLAIN, claims=Claims())
 
     assert Sight.COLD in confirmed_sight(ProbeAnswers(quiet, None), EVERYTHING, uncached=True)
@@ -127,9 +115,7 @@ def test_a_cache_we_switched_off_need_not_be_told_of() -> None:
 
 @pytest.mark.parametrize("drafted", [replace(DRAFTED, rounds=Rounds(8, 0, 0)), replace(PLAIN, claims=Claims(0, 0))])
 def test_a_silent_draft_is_named_with_its_usual_cause(drafted: Answer) -> None:
-    """
-    A draft that proposes nothing is a finding before the run, and the advice is this system's own.
-    """
+    """A draft that proposes nothing is a finding before the run, and the advice is this system's own."""
     findings = probe_findings(ProbeAnswers(PLAIN, drafted), EVERYTHING, "pass --spec-type")
 
     assert [("silent_speculation", "pass --spec-type")] == [(finding.kind, finding.advice) for finding in findings]
@@ -137,8 +123,8 @@ def test_a_silent_draft_is_named_with_its_usual_cause(drafted: Answer) -> None:
 
 @pytest.mark.parametrize(("forecast", "kinds"), [(EVERYTHING, ["drafting_not_shown"]), (SPEED, [])])
 def test_a_draft_nobody_tells_of_is_named(forecast: Sight, kinds: list[str]) -> None:
-    """
-    Where this kind of system tells of its drafting and this answer does not, that is a finding; elsewhere it is none.
+    """Where this kind of system tells of its drafting and this answer does not, that is a finding; elsewhere it is
+    none.
     """
     findings = probe_findings(ProbeAnswers(PLAIN, PLAIN), forecast, "the target must bring MTP heads")
 
@@ -146,9 +132,7 @@ def test_a_draft_nobody_tells_of_is_named(forecast: Sight, kinds: list[str]) -> 
 
 
 def test_two_names_are_two_models() -> None:
-    """
-    Arms that answer under different names may be different targets.
-    """
+    """Arms that answer under different names may be different targets."""
     plain, drafted = (
         replace(reply, claims=replace(reply.claims, model=name)) for reply, name in ((PLAIN, "a"), (DRAFTED, "b"))
     )
@@ -157,9 +141,7 @@ def test_two_names_are_two_models() -> None:
 
 
 def test_promises_that_need_more_are_refused_here() -> None:
-    """
-    What this server does not show, though its kind can, is refused as this host's lack, with what to look at.
-    """
+    """What this server does not show, though its kind can, is refused as this host's lack, with what to look at."""
     promised = slo(objective("acceptance_rate", at_least=0.5, **{"from": "claims"}), objective("ttft", at_most=1.0))
     kind = BackendTraits("server", EVERYTHING & ~Sight.ROUNDS, 8, frozenset())
 
@@ -178,9 +160,7 @@ def test_promises_that_need_more_are_refused_here() -> None:
     [(8, True, False), (8, False, True), (26, False, False), (32, False, False), (1, False, False)],
 )
 def test_a_gap_per_token_needs_the_tokens_of_each_piece(pieces: int, counted: bool, refused: bool) -> None:
-    """
-    Several tokens a piece that no count tells are refused before the run; a few characters held back are not.
-    """
+    """Several tokens a piece that no count tells are refused before the run; a few characters held back are not."""
     arrivals = tuple(Arrival(at, 32 // pieces if counted else None) for at in range(pieces))
     glance = ProbeAnswers(PLAIN, replace(DRAFTED, arrivals=arrivals, output_tokens=32))
     kind = BackendTraits("openai", EVERYTHING, 8, frozenset())
@@ -194,8 +174,8 @@ def test_a_gap_per_token_needs_the_tokens_of_each_piece(pieces: int, counted: bo
 
 
 def test_the_shortest_prompt_without_tools_is_asked() -> None:
-    """
-    A glance costs little, and a tool call that comes in one piece does not pass for a server that does not stream.
+    """A glance costs little, and a tool call that comes in one piece does not pass for a server that does not
+    stream.
     """
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
     short = canary("a-short", tools=tools)

@@ -39,8 +39,8 @@ def simulated(heights: np.ndarray, count: int, random: np.random.Generator) -> l
 
 
 def test_the_suggested_bound_is_proven_where_nothing_changed() -> None:
-    """
-    A bound of 0.97 after ten minutes is refused. Two simulated soaks of the same system at the assumed noise prove the
+    """A bound of 0.97 after ten minutes is refused. Two simulated soaks of the same system at the assumed noise
+    prove the
     suggested one in seven of ten cases or more, and 0.97 itself in less than that.
     """
     written = promised(0.97)
@@ -59,9 +59,7 @@ def test_the_suggested_bound_is_proven_where_nothing_changed() -> None:
 
 
 def test_a_longer_soak_decides_a_closer_bound() -> None:
-    """
-    The suggested duration is enough: so many more pairs prove the bound.
-    """
+    """The suggested duration is enough: so many more pairs prove the bound."""
     (complaint,) = complaints(promised(0.97))
     (minutes,) = re.findall(r'duration = "(\d+)m"', complaint.hint)
 
@@ -72,9 +70,7 @@ def test_a_longer_soak_decides_a_closer_bound() -> None:
 
 @pytest.mark.parametrize("bound", [1.0, 1.02])
 def test_no_soak_proves_that_nothing_was_lost(bound: float) -> None:
-    """
-    A bound of 1 or more has no duration that would do, only a lower bound.
-    """
+    """A bound of 1 or more has no duration that would do, only a lower bound."""
     (complaint,) = complaints(promised(bound), 10_000)
 
     assert "duration" not in complaint.hint
@@ -82,9 +78,7 @@ def test_no_soak_proves_that_nothing_was_lost(bound: float) -> None:
 
 
 def test_where_the_pairs_are_unknown_nothing_is_said() -> None:
-    """
-    A workload that no soak pairs with plain decoding, and a metric that is no speed, are left alone.
-    """
+    """A workload that no soak pairs with plain decoding, and a metric that is no speed, are left alone."""
     counted = slo(objective("acceptance_rate", at_least=0.999, against="certified"))
 
     assert [] == complaints(promised(0.99), 0.0)
