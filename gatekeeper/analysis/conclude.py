@@ -70,6 +70,8 @@ def conclude(case: Case) -> Conclusion:
     state.note_plain_choices()
     state.settled |= _hopeless(case, choices)
     due: tuple[SoakPlan, ...] = ()
+    # Turn 1 soaks the sweep's choice, each further turn one step of the ladder. A turn whose soak is recorded is
+    # judged, which moves workloads down; the first one whose soak is not recorded yet says what is due.
     for turn in range(1, len(case.slo.fallback.ladder) + 2):
         unsettled = {name: knobs for name, knobs in state.settings.items() if name not in state.settled}
         soaks = soak_plans(case.plan, unsettled, turn)
@@ -79,6 +81,7 @@ def conclude(case: Case) -> Conclusion:
         if due:
             break
     verdict = _verdict(state)
+    # While a soak is due, the setting of a workload may still change, and with it what the routes gain together.
     routes = {} if due else state.routes(verdict.workloads)
     if routes:
         soaked = (answer for soak in case.soaks.values() for answer in soak.records)
@@ -125,12 +128,14 @@ def _judge_soak(state: LadderState, soak: SoakPlan) -> SoakPlan | None:
     state.findings += findings
     verdicts = {}
     for name in soak.settings:
+        # A backend that contradicted itself in the sweep is not believed in the soak either.
         lie = state.lies.get(name)
         controls = (*state.controls, lie) if lie is not None else state.controls
         verdicts[name], wrong = judge_workload(case, soak, name, state.choices[name], controls)
         state.findings += wrong
     state.findings += cache_findings(case.cache_off, soak.name, verdicts)
     host_failed = any(check.outcome is Outcome.FAIL for check in checks)
+    # A bound of the host that broke was broken by all workloads together: each of them moves down.
     lower = {
         name: state.next_step(name)
         for name, verdict in verdicts.items()
@@ -146,11 +151,14 @@ def _judge_soak(state: LadderState, soak: SoakPlan) -> SoakPlan | None:
         if (down := lower.get(name)) is not None:
             state.step_down(soak, verdict, down, checks, ended)
         elif not (again and not speculates(state.settings[name]) and verdict.outcome is not WorkloadOutcome.FAILED):
+            # A sound plain workload is soaked again beside those that moved down, so it is not settled yet.
             state.settled[name] = verdict
-    for check in checks if not again else ():
-        key = check.metric, check.bound
-        if key not in state.host_checks or check.outcome > state.host_checks[key].outcome:
-            state.host_checks[key] = check
+    if not again:
+        # Of several soaks the worst result of each check counts.
+        for check in checks:
+            key = check.metric, check.bound
+            if key not in state.host_checks or check.outcome > state.host_checks[key].outcome:
+                state.host_checks[key] = check
     decided = all(check.outcome is Outcome.PASS for check in checks) and not state.doubts
     return _further_part(state, soak, verdicts) if decided else None
 

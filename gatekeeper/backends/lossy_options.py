@@ -117,7 +117,7 @@ class Lossy:
 
 def find_lossy(pairs: Iterable[Written], options: Sequence[LossyOption]) -> Lossy | None:
     """Return the first of *pairs* that makes speculation lossy; None where there is none."""
-    for written in pairs if options else ():
+    for written in pairs:
         for option in options:
             if option.matches(written) and not option.keeps_lossless(written.value):
                 return Lossy(option, written)

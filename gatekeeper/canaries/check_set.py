@@ -164,7 +164,9 @@ def _shipped_prompts(folder: Path) -> dict[str, str]:
     """Return the name of each canary of the shipped sets by its prompt."""
     name_by_prompt: dict[str, str] = {}
     for file in sorted([*folder.glob("*.jsonl"), *(folder / "little").glob("*.jsonl")]):
-        for line in read_text(file, "canary file").strip().split("\n") if file.stem != "mixed" else ():
+        if file.stem == "mixed":
+            continue  # its canaries are those of the other sets
+        for line in read_text(file, "canary file").strip().split("\n"):
             record = json_value(line)  # its schemas are not checked here: that takes longer than all the rest
             name_by_prompt.setdefault(_words(record["messages"]), f"{file.stem} {record['id']}")
     return name_by_prompt

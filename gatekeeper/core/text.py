@@ -61,11 +61,6 @@ def describe_setting(setting: Mapping[str, Any], *, whole: bool = False) -> str:
     return ", ".join((last_part(setting["draft"]), *(f"{knob_name(knob)} {value}" for knob, value in knobs)))
 
 
-def condition_value(value: float) -> str:
-    """Write the value of a condition, a temperature or a number of tokens, with all its digits: 0.7, 1048576."""
-    return f"{value:.15g}"
-
-
 def compare_speed(ratio: float, reference: str) -> str:
     """Write a ratio of speeds: 14 % slower than plain decoding, 2.31x as fast as plain decoding."""
     change = round(100 * abs(ratio - 1))

@@ -220,7 +220,9 @@ class Outputs:
             "overlay": path,
             "request": dict(route.request),
         }
-        for argv in commands if change.kind != "settled" else ():
+        if change.kind == "settled":
+            commands = ()  # the setting stays the same
+        for argv in commands:
             result = run_hook(argv, facts, limit=self._config.limit)
             self.note("command", workload=change.workload, **document_of(result))
             if result.fault is not None:

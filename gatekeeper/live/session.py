@@ -164,10 +164,12 @@ class Session:
                 changes = self.routes.judge(name, self._host, context, now, live)
                 self._warn(name, self._early_warnings.without_evidence(*self.routes.last_round(name), now.now_ns))
                 self._apply(changes)
-        for name in self.routes.rules if barred is not None else ():
-            self._apply(self.routes.bar(name, str(barred), Instant.of(self._clock)))
-        for name in self.routes.rules if contradiction is not None else ():
-            self._apply(self.routes.hold(name, str(contradiction), Instant.of(self._clock)))
+        if barred is not None:
+            for name in self.routes.rules:
+                self._apply(self.routes.bar(name, str(barred), Instant.of(self._clock)))
+        if contradiction is not None:
+            for name in self.routes.rules:
+                self._apply(self.routes.hold(name, str(contradiction), Instant.of(self._clock)))
         self._last, self._rested = Instant.of(self._clock), 0.0
         self._took = (self._last.now_ns - begun.now_ns) / 1e9
         self._publish()

@@ -22,7 +22,9 @@ def run_sweep(run: ActiveRun, client: Client) -> None:
     """Send what the sweep lacks; the record files of one that was given up are set aside first."""
     plan = run.prepared.plan
     for event in run.read_records([EVENTS_FILE], EVENTS):
-        for trial in plan.trials if event.kind == EventKind.BASELINE_AGAIN and event.detail["set_aside"] else ():
+        if event.kind != EventKind.BASELINE_AGAIN or not event.detail["set_aside"]:
+            continue
+        for trial in plan.trials:
             run.directory.set_aside(trial.file, f"{ASIDE}{int(event.detail['attempt'])}")
     files = {trial.name: run.writer(trial.file, ANSWERS) for trial in plan.trials}
     if all(file.finished for file in files.values()):

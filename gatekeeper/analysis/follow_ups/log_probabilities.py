@@ -106,7 +106,8 @@ def _plan_steps(_soak: Soaked, needs: Needs, records: Sequence[Scored]) -> Itera
         [
             _plan_continuation(place, window)
             for place, are_different in differs.items()
-            for window in (windows(of_place[place][0]) if are_different else ())
+            if are_different
+            for window in windows(of_place[place][0])
         ]
     )
     while unread := _find_unread(_by_place(differs, records), least):

@@ -100,7 +100,9 @@ def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[
     for name, knobs in settings.items():
         bounds = costs.slo.objectives_for(name, speculating=True) if speculates(knobs) else ()
         due = name in named or any(bound.or_with for bound in bounds)
-        for canary in sent_after_pauses(costs.canaries[name]) if due else ():
+        if not due:
+            continue
+        for canary in sent_after_pauses(costs.canaries[name]):
             answer = costs.assumed.seconds(canary, ANSWER_TOKENS)
             yield from (answer + PAUSE_S, answer + PAUSE_S, answer, answer)
 

@@ -189,13 +189,18 @@ def _with_tokens_a_round(pairs: Iterable[Pair], paired: PairedAnswers) -> list[_
 
 def likely_end(paired: PairedAnswers) -> float:
     """Return what share of its mean the ratio may have had at the end of the soak: 1 without any sign of a fall."""
+    # Answers without a soak's duration, or without a limit, have no end to look at; and where the arms were not sent in
+    # alternation, a change of the host would count as a change of the ratio.
     if paired.settled_s is None or math.isinf(paired.drift_limit) or not paired.interleaved:
         return 1.0
     return paired.once("likely end", lambda: _likely_end(paired), paired.pairs, paired.before)
 
 
 def _likely_end(paired: PairedAnswers) -> float:
+    # Of the fits (the ratio's own, and the one freed from the canaries' noise) the one that falls most counts: a fall
+    # that is missed promotes wrongly, and one that is seen for nothing only leaves the workload open.
     end = math.exp(-max(end_below_mean(each, margin=MARGIN) for each in _fits_of_soak(paired)))
+    # Within the limit the mean stands for all of the soak.
     return end if 1 - end > paired.drift_limit else 1.0
 
 

@@ -31,9 +31,11 @@ def lighter_draft(slo: Slo, knobs: Setting) -> Setting | None:
 
 def next_step(slo: Slo, knobs: Setting, last: str | None = None) -> tuple[str, Setting] | None:
     """Return the first step after *last* that leads to another setting, and that setting; None after the last step."""
+    if not speculates(knobs):
+        return None
     ladder: tuple[str, ...] = slo.fallback.ladder
     remaining = ladder[ladder.index(last) + 1 :] if last is not None else ladder
-    for step in remaining if speculates(knobs) else ():
+    for step in remaining:
         lower = {"shrink-draft": shorter_draft, "lighter-draft": lighter_draft}.get(step)
         if (to := lower(slo, knobs) if lower is not None else plain_of(knobs)) is not None:
             return step, to

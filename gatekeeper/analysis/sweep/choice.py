@@ -63,7 +63,8 @@ def choose(slo: Slo, results: Sequence[SettingResult], workload: str, *, require
     early = sum(result.stop is not None for result in usual)
     stopped = f"; {early} of {len(usual)} settings were stopped early" if early else ""
     # No interval need lie above 1 where drafting is required: the soak has the answers to prove or refute a small gain.
-    if best.slower_than_plain if required else not best.beats_plain:
+    gives_up = best.slower_than_plain if required else not best.beats_plain
+    if gives_up:
         because = f"no draft setting is faster than plain decoding: best {_ratio(best)}"
         return Choice(PLAIN, because + stopped, tuple(results))
     winner, because = best.chosen, f"{_name(best)}: {_ratio(best)}"
@@ -74,6 +75,7 @@ def choose(slo: Slo, results: Sequence[SettingResult], workload: str, *, require
         winner, combined = _combine(measured, default, best)
         because += combined
     if slo.sweep.prefer == "energy":
+        # Energy decides among the settings that are fast enough only; without a figure the fastest one stays.
         winner, because = _fewest_joules(slo, measured, workload) or (
             winner,
             f"{because}; {_explain_unknown_energy(measured)}",

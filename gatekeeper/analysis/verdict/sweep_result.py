@@ -38,11 +38,12 @@ def sweep_choices(case: Case) -> tuple[dict[str, Choice], list[str]]:
         choices[workload.name] = replace(
             choice, setting=with_conditions(case.slo, choice.setting), by_streams=by_streams
         )
-    # Damaged records no longer show what the sweep chose; the soak's records do.
-    for name, knobs in _soaked_first(case).items() if broken else ():
-        if name in choices:
-            because = "taken from the soak's records, because the sweep's are damaged"
-            choices[name] = replace(choices[name], setting=knobs, because=because)
+    if broken:
+        # Damaged records no longer show what the sweep chose; the soak's records do.
+        for name, knobs in _soaked_first(case).items():
+            if name in choices:
+                because = "taken from the soak's records, because the sweep's are damaged"
+                choices[name] = replace(choices[name], setting=knobs, because=because)
     return choices, broken
 
 

@@ -68,12 +68,14 @@ def _does_not_add_up(answers: Sequence[Generation], draft_tokens: int) -> str | 
             generation.answer.rounds,
             generation.answer.generated_tokens,
         )
+        if emitted is None:
+            continue
         pairs = [(counted.accepted, counted.rounds, counted.drafted)] if counted is not None else []
         if claims.accepted is not None and claims.rounds is not None:
             pairs.append((claims.accepted, claims.rounds, claims.drafted or 0))
-        for accepted, rounds, drafted in pairs if emitted is not None else ():
+        for accepted, rounds, drafted in pairs:
             tail = 1 + max(draft_tokens, math.ceil(drafted / rounds) if rounds > 0 else 0)
-            if drafted > 0 and abs((emitted or 0) - accepted - rounds) > tail:
+            if drafted > 0 and abs(emitted - accepted - rounds) > tail:
                 parts = f"{rounds} rounds and {accepted} accepted tokens"
                 return f"{generation.canary}: {parts} do not add up to {emitted} tokens"
     return None

@@ -196,8 +196,10 @@ def _if_read_alike(continued: Scored | None, beginning: Beginning) -> Scored | N
 
 def chat_template(folder: Path | None) -> str | None:
     """Return the chat template of a model's folder; None where it has none, or several."""
-    for name in ("chat_template.jinja", "tokenizer_config.json") if folder is not None and folder.is_dir() else ():
-        path = Path(folder or "") / name
+    if folder is None or not folder.is_dir():
+        return None
+    for name in ("chat_template.jinja", "tokenizer_config.json"):
+        path = folder / name
         try:
             if not path.is_file() or path.stat().st_size > _TEMPLATE_BYTES:
                 continue

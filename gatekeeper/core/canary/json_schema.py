@@ -71,7 +71,10 @@ def _check_parts(schema: dict[str, Any]) -> None:
             continue
         visited.add(id(keys))
         keywords |= keys.keys()
-        for text in (*keys.get("patternProperties", ()), *([keys["pattern"]] if "pattern" in keys else ())):
+        patterns = [*keys.get("patternProperties", ())]
+        if "pattern" in keys:
+            patterns.append(keys["pattern"])
+        for text in patterns:
             try:
                 pattern.compile_pattern(text)
             except ParseError as error:

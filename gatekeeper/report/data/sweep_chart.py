@@ -70,9 +70,10 @@ def sweep_data(case: Case, workloads: Sequence[WorkloadVerdict]) -> SweepData:
     estimates: dict[tuple[str, str, str], tuple[float, float, float, int]] = {}
     for workload in workloads:
         sweep = case.sweep_answers(workload.name)
+        results = workload.choice.results if workload.choice is not None else ()
         of_choice = {
             (result.trial.name, result.measure): (ratio.center, ratio.lo, ratio.hi, ratio.n)
-            for result in (workload.choice.results if workload.choice is not None else ())
+            for result in results
             if (ratio := result.shown) is not None
         }
         for trial in case.plan.trials:

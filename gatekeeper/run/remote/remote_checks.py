@@ -152,9 +152,8 @@ def check_plan(name: str, answer: RemoteAnswer) -> None:
 
 
 def _mappings(value: object) -> Iterator[Mapping[str, Any]]:
-    for entry in value if isinstance(value, list) else ():
-        if isinstance(entry, Mapping):
-            yield entry
+    if isinstance(value, list):
+        yield from (entry for entry in value if isinstance(entry, Mapping))
 
 
 def _text(entry: Mapping[str, Any], key: str) -> str:

@@ -108,7 +108,9 @@ host key ssh also writes that its verification failed."""
 def explain(host: str, code: int | None, stderr: str) -> SshError:
     """Return what happened to a connection that ended with *code* after ssh wrote *stderr*, in ssh's own words."""
     lines = _last_lines(stderr)
-    for pattern, reason, hint in SIGNS if code in {SSH_FAILED, None} else ():
+    # With any other code it is the command on the host that ended, and what it wrote is no word of ssh's.
+    signs = SIGNS if code in {SSH_FAILED, None} else ()
+    for pattern, reason, hint in signs:
         quotes = [line for line in lines if re.search(pattern, line)]
         if quotes:  # the last one tells most of a changed host key, and the first of anything else
             quote = (quotes[-1] if reason == "host_key_changed" else quotes[0]).removeprefix("ssh: ")

@@ -113,8 +113,10 @@ def _of_the_same_system(newest: verify.VerifiedRun, older: Iterable[Path]) -> It
 
 def _newest_first(slo: Slo, runs: Path) -> list[Path]:
     """Return the runs of this SLO on this host, the newest first; a run that cannot be read is none of them."""
+    if not runs.is_dir():
+        return []
     host_facts, runs_by_time = host.facts(), []
-    for path in runs_in(runs) if runs.is_dir() else ():
+    for path in runs_in(runs):
         try:
             manifest, frozen = verify.read_frozen(RunDirectory(path))
         except GatekeeperError:

@@ -66,6 +66,7 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
     plan = plan_of(inputs, manifest, text, fixed_setting_of(directory))
     parts = {path.stem: answers(path.name) for path in sorted(directory.path.glob("soak-*.jsonl"), key=_part_number)}
     if live:
+        # The file that is being written ends in the middle of a record; of a run that ended this would be damage.
         parts = {name: recorded for name, recorded in parts.items() if recorded.trouble is None}
     soaks, looks = _join(parts)
 
@@ -80,6 +81,7 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
     lost = (f"{name}: events were lost" for name in damaged if name.startswith(EVENTS_FILE))
     samples = read_records(directory.path / HOST_FILE, SAMPLES)
     events = read_records(directory.path / EVENTS_FILE, EVENTS)
+    # `--extend` may have allowed more time than the SLO file, in several sessions: the largest counts.
     extended = (event.detail["soak_seconds"] for event in events.records if event.kind == EventKind.EXTENDED)
     slo = inputs.slo
     return Case(

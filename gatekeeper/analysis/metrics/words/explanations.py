@@ -53,11 +53,15 @@ def explanations_for(paired: PairedAnswers, *, unread: bool = False) -> Explanat
 
 def _explanations_of_readings(paired: PairedAnswers, *, unread: bool) -> Explanations:
     """Return what explains the differences by what was read of the target, or by their place."""
+    # The strongest evidence that a run has decides, and a weaker one is not looked at beside it: first the engine's own
+    # pass over each drafted answer, then the log-probabilities of both answers, then those of the drafted answer alone,
+    # then the gaps of the target's logits where the words part, and last, with none of these, the place of the parting.
     if drafted_replays(paired):
         means = "differ, and each of their tokens is the target's choice in its pass"
         return Explanations(_by_replay(paired), means, refutes=NOT_CORRECT)
     if by_canary_and_arm(own_answers(paired)):
         null = null_of(numerics_of(paired), paired.level)
+        # Without the null, the numerics of plain passes, no lead is small or large.
         if not isinstance(null, Missing):
             means = "diverge where numerics may turn the lead of plain decoding's token (at most {widest})"
             return Explanations(
