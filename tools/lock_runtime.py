@@ -1,7 +1,9 @@
-"""The lock files: every library that gatekeeper needs, pinned, with the hash of each file, as PEP 751 describes.
+"""The lock files: the version of every library that gatekeeper, its image and its tests are installed with.
 
 `pylock.toml` is gatekeeper alone; `integrations/pylock.image.toml` has what the image needs for the proxy and for
-signatures. Made anew with: python tools/lock_runtime.py (needs uv).
+signatures; both with the hash of each file, as PEP 751 describes. `tests/constraints.txt` has versions alone, which any
+installer takes from any index: `./run` sets up its environment for tests, lint and docs with them.
+Made anew with: python tools/lock_runtime.py (needs uv).
 """
 
 import argparse
@@ -10,9 +12,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+CONSTRAINTS = ROOT / "tests" / "constraints.txt"
 LOCKS = {
     ROOT / "pylock.toml": (),
     ROOT / "integrations" / "pylock.image.toml": ("--extra=proxy", "--extra=sign", "--extra=keyless"),
+    # A version here may serve any system: without the list of systems in pyproject.toml, a line is short.
+    CONSTRAINTS: ("--extra=mlx", "--extra=test", "--extra=lint", "--extra=docs", "--no-config"),
 }
 OPTIONS = (
     "--universal",  # one list for macOS and Linux, and for every Python that is new enough
@@ -35,7 +40,7 @@ def main() -> int:
         if code:
             return code
         # uv keeps the addresses of the files, which begin with the public index; the requirements made of it name none.
-        if "files.pythonhosted.org" not in lock.read_text("utf-8"):
+        if lock != CONSTRAINTS and "files.pythonhosted.org" not in lock.read_text("utf-8"):
             raise SystemExit(f"{lock}: its files are not those of the public index")
     return 0
 

@@ -26,7 +26,8 @@ def checkout(tmp_path: Path) -> Path:
     """A folder with `run` and an environment for each kind of people; its programs write down their arguments."""
     if not (ROOT / "run").is_file():
         pytest.skip("this is no checkout")
-    for name in ("run", "pyproject.toml"):
+    (tmp_path / "tests").mkdir()
+    for name in ("run", "pyproject.toml", "tests/constraints.txt"):
         shutil.copy(ROOT / name, tmp_path / name)
     for venv in (".venv", ".venv-dev"):
         programs = tmp_path / venv / "bin"
@@ -82,13 +83,36 @@ def test_pip_installs_what_uv_cannot(checkout: Path, run: Callable[..., subproce
 
     ran = run("unit")
 
-    installed = [line for line in (checkout / "calls").read_text().splitlines() if ".[mlx,test,lint,docs]" in line]
+    installed = installations(checkout)
     assert (0, 2) == (ran.returncode, len(installed)), ran.stderr
     assert installed[1].startswith("python -m pip install")
     program.write_text(program.read_text().replace("'uv pip'", "install"))
     (checkout / ".venv-dev" / ".installed").unlink()
     assert 0 != run("unit").returncode
     assert not (checkout / ".venv-dev" / ".installed").exists()
+
+
+def installations(checkout: Path) -> list[str]:
+    """Return the calls that installed gatekeeper for its developers."""
+    return [line for line in (checkout / "calls").read_text().splitlines() if ".[mlx,test,lint,docs]" in line]
+
+
+def test_the_locked_versions_are_installed_and_others_only_where_they_cannot_be(
+    checkout: Path, run: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """A renewed lock is installed anew; where a version of it is missing, `./run` says so, and takes what fits."""
+    assert 0 == run("unit").returncode
+    (checkout / "tests" / "constraints.txt").write_text("pytest==1.0\n")
+    program = checkout / ".venv-dev" / "bin" / "python"
+    program.write_text(f"{program.read_text()}case $* in *--constraint*) exit 1; esac\n")
+
+    ran = run("unit")
+
+    locked, *by_uv_and_pip, newest = installations(checkout)
+    assert (0, 2) == (ran.returncode, len(by_uv_and_pip)), ran.stderr
+    assert all("--constraint tests/constraints.txt" in call for call in (locked, *by_uv_and_pip))
+    assert "--constraint" not in newest
+    assert "the versions of tests/constraints.txt cannot be installed here" in ran.stderr
 
 
 def test_an_environment_that_does_not_start_is_not_cleared_while_it_is_in_use(
