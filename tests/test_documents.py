@@ -13,10 +13,9 @@ from gatekeeper import __version__
 from gatekeeper.cli.main import gatekeeper
 from gatekeeper.cli.options import PAGE_PORT
 from gatekeeper.cli.watch_and_proxy import METRICS_PORT, PROXY_PORT
-from tools import write_experiment
-from tools.build_site import LLMS, llms, sidebar, stage
+from tools.build_site import sidebar, stage
 from tools.record_reference import WATCH_ENTRIES
-from tools.write_reference import FOLDER, HEAD, PAGES
+from tools.write_reference import PAGES
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gatekeeper"
@@ -196,12 +195,6 @@ def test_every_section_that_a_message_names_exists() -> None:
     assert [] == lost
 
 
-def test_the_reference_says_what_the_program_does() -> None:
-    """Each page of docs/reference/ is what tools/write_reference.py writes of this version."""
-    for name, page in PAGES.items():
-        assert (FOLDER / name).read_text() == HEAD + page(), "run ./run generate"
-
-
 def test_documents_name_the_ports_that_the_program_takes_by_default() -> None:
     """A guide that kept an old port would lead nowhere: of the proxy, of the page of a run, and of the metrics of a
     watch.
@@ -253,12 +246,6 @@ def test_the_site_leads_to_every_document(tmp_path: Path) -> None:
     assert (tmp_path / "slos" / "m4-24gb.toml").exists()
 
 
-def test_llms_txt_lists_the_sidebar() -> None:
-    """llms.txt is what the sidebar says, with the first sentence of each page, and names files that exist."""
-    assert llms() == LLMS.read_text(), "run python tools/build_site.py --llms"
-    assert [] == [path for path in LINK.findall(LLMS.read_text()) if not (ROOT / path).is_file()]
-
-
 def words_of(document: str) -> int:
     """Count the words of a document: what holds a letter or a digit, tables included, blocks of code left out."""
     prose = re.sub(r"(?ms)^```.*?^```", "", (ROOT / document).read_text())
@@ -292,11 +279,6 @@ def test_the_tutorials_share_one_example() -> None:
     assert 3 == len(first)
     assert [] == [figure for figure in first if figure not in text]
     assert set() < set(quoted) <= set(first)
-
-
-def test_the_timeline_is_what_its_script_draws() -> None:
-    """The figure of a run shows the stages that `tools/write_experiment.py` names."""
-    assert write_experiment.WHERE.read_text() == write_experiment.drawing()
 
 
 def test_the_changelog_begins_with_this_version() -> None:

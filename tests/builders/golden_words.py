@@ -17,6 +17,8 @@ WORDS = ROOT / "tests" / "golden" / "words"
 temporary = tempfile.gettempdir()
 """Where pytest makes a folder for each test, another in each run; tests/conftest.py sets it."""
 
+AS_MEANT = "if that is meant, run the test with GATEKEEPER_GOLDEN=write and read the diff"
+
 
 def says(kind: str, test_case: str, text: str | None, **values: object) -> None:
     """Compare *text* with the words for *test_case* in the file of its *kind*; GATEKEEPER_GOLDEN=write stores it
@@ -35,7 +37,7 @@ def says(kind: str, test_case: str, text: str | None, **values: object) -> None:
         words = {**(tomllib.loads(path.read_text()) if path.exists() else {}), test_case: text}
         path.write_text(tomli_w.dumps(dict(sorted(words.items())), multiline_strings=True))
     stored = tomllib.loads(path.read_text()).get(test_case)
-    assert stored == text, f"{kind}.toml, {test_case!r}: stored {stored!r}, said {text!r}"
+    assert stored == text, f"{kind}.toml, {test_case!r}: stored {stored!r}, said {text!r}; {AS_MEANT}"
 
 
 def lines_with(words: str, text: str | Iterable[str]) -> str:

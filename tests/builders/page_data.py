@@ -29,6 +29,7 @@ from gatekeeper.report.data.ratio_over_time import RatioStretch
 from gatekeeper.report.data.sweep_chart import SweepAnswer, SweepData, SweepSetting
 from gatekeeper.report.data.timeline import Dot, HostLane, Mark, Timeline, Unsampled, Window
 from tests.builders.case import LOSING, SOAK_S, WINNING, Made, bare, with_soak
+from tests.builders.golden_words import AS_MEANT
 from tests.builders.slo import SECOND, objective, slo
 
 GOLDEN = Path(__file__).parents[1] / "report" / "golden"
@@ -125,7 +126,7 @@ def like_golden(name: str, text: str) -> None:
     path = GOLDEN / name
     if os.environ.get("GATEKEEPER_GOLDEN") == "write":
         path.write_text(text, encoding="utf-8")
-    assert path.read_text(encoding="utf-8") == text
+    assert path.read_text(encoding="utf-8") == text, AS_MEANT
 
 
 DRAFTED = {"draft": "org/heavy", "num_draft_tokens": 4}
