@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from tests.builders import golden_words, mac_tools
 
@@ -24,6 +26,10 @@ settings.register_profile("the same", deadline=None, derandomize=True, max_examp
 settings.register_profile("few", deadline=None, derandomize=True, max_examples=10)
 settings.register_profile("others", deadline=None, print_blob=True)
 settings.load_profile("the same")
+# Hypothesis also draws constants of the modules that are loaded, and each worker has loaded others. It has no setting
+# for that: with the same examples in each run there are none.
+_constants_of_modules = providers._get_local_constants
+providers._get_local_constants = lambda: Constants() if settings().derandomize else _constants_of_modules()
 
 # Arrays here are small, and a second thread of the linear algebra waits for the first by spinning: beside other test
 # processes it takes six times the processor time. Read when numpy is imported; what tests start inherits it.

@@ -1,12 +1,15 @@
-"""Several tests run at once; those marked `alone` never do."""
+"""How tests run: several at once, those marked `alone` never; and properties on the same examples in each run."""
 
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("xdist")
 TESTS = """
@@ -64,3 +67,27 @@ def test_what_measures_time_has_the_machine_to_itself(tmp_path: Path) -> None:
         for other_span in spans
         if span is not other_span
     )
+
+
+def test_examples_are_the_same_whatever_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that only one worker has loaded gives a property no constants of its own."""
+
+    def examples() -> list[int]:
+        drawn: list[int] = []
+
+        @settings(max_examples=200, derandomize=True)
+        @given(st.integers())
+        def note(number: int) -> None:
+            drawn.append(number)
+
+        note()
+        return drawn
+
+    before = examples()
+    source = tmp_path / "loaded.py"
+    source.write_text("".join(f"number_{number} = {number}\n" for number in range(770_000, 770_200)))
+    loaded = ModuleType("loaded")
+    loaded.__file__ = str(source)
+    monkeypatch.setitem(sys.modules, "loaded", loaded)
+
+    assert before == examples()
