@@ -150,7 +150,7 @@ def page(rows: Iterable[tuple[str, ...]]) -> str:
     for row in rows:
         by_slo.setdefault(row[0], {})[row[1]] = row
     truths = [truth for truth in next(iter(by_slo.values())) if all(truth in row for row in by_slo.values())]
-    shown = truths[:2]  # of the others docs/rehearsals.md says in a line how all files end
+    shown = truths[:2]  # of the others docs/accuracy.md says in a line how all files end
     cells = [
         (slo, *(f"{row[2]}: {row[3] or 'none'}; {row[7]}" for row in (of_slo[truth] for truth in shown)))
         for slo, of_slo in by_slo.items()

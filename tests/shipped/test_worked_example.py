@@ -1,4 +1,4 @@
-"""The example of docs/worked-example.md: one canary, one pair, one interval, one bound of a stored run."""
+"""The example of docs/method.md: one canary, one pair, one interval, one bound of a stored run."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ RATIO = "throughput_ratio"
 
 
 def example() -> str:
-    return " ".join((ROOT / "docs" / "worked-example.md").read_text("utf-8").split())
+    return " ".join((ROOT / "docs" / "method.md").read_text("utf-8").split())
 
 
 @pytest.fixture(scope="module")

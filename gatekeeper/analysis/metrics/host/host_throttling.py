@@ -64,7 +64,7 @@ class GpuSpeed:
 
 
 def throttle_time(host: HostSamples) -> Estimate | Missing:
-    """Return the seconds throttled. Zero counts only if a second source confirms it; see docs/reference/host.md."""
+    """Return the seconds throttled. Zero counts only if a second source confirms it; see docs/host.md."""
     seconds = _by_sensors(host)
     if isinstance(seconds, Missing) or seconds.center > 0:
         return seconds
