@@ -1,48 +1,110 @@
-"""The reference pages of the docs, written from the program itself: commands, SLO keys, metrics, exit codes and others.
+"""The reference pages of the docs, written from the program itself: commands, SLO keys, metrics, records and others.
 
 `python tools/write_reference.py` writes `docs/reference/`; a test compares the pages with the program.
 """
 
 import argparse
+import ast
 import importlib
+import inspect
 import json
-import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import textwrap
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+import click
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a script, Python looks in tools/ alone
 
 
+from gatekeeper.analysis.follow_ups import FOLLOW_UPS  # noqa: E402
 from gatekeeper.analysis.verdict import run_verdict  # noqa: E402
 from gatekeeper.backends.dialect import Dialect  # noqa: E402
-from gatekeeper.core import judgement, manifest  # noqa: E402
+from gatekeeper.cli.common_options import GLOBAL_OPTIONS, GlobalOption  # noqa: E402
+from gatekeeper.cli.main import gatekeeper  # noqa: E402
+from gatekeeper.core import judgement, records  # noqa: E402
 from gatekeeper.core.backend_registry import SERVERS, backend_names  # noqa: E402
 from gatekeeper.core.document import document_of  # noqa: E402
 from gatekeeper.core.exit_codes import ExitCode  # noqa: E402
+from gatekeeper.core.manifest import Manifest  # noqa: E402
 from gatekeeper.core.metrics import ALL  # noqa: E402
 from gatekeeper.core.metrics.metric import Metric, Sight  # noqa: E402
 from gatekeeper.core.policy import Policy  # noqa: E402
+from gatekeeper.core.records.arrivals import Arrivals  # noqa: E402
 from gatekeeper.core.system import environment_variables  # noqa: E402
+from gatekeeper.host.sources import UNITS  # noqa: E402
 from gatekeeper.report.data import glossary  # noqa: E402
-from tools.command_reference import commands  # noqa: E402
-from tools.record_reference import records  # noqa: E402
-from tools.reference_tables import attribute_docs, listing, table  # noqa: E402
+from gatekeeper.report.data.run_rows import AnswerRow, SampleRow  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
-PROGRAMS = {
-    "mlx": "mlx-lm in a worker process of ours; part of gatekeeper on a Mac, the extra `mlx` on Linux",
-    "redrafter": "Apple's Python package in a worker process of ours",
-    "scripted": "simulated: the script that `subject.script` names, on a virtual clock",
-    "worker": "any program that speaks the [worker protocol](worker-protocol.md): `subject.command`",
-    "zlab-dflash": "z-lab's Python package `dflash` in a worker process of ours",
-}
-"""The backends that are programs of ours or of the user, not servers."""
-ELSEWHERE = "in an environment of its own; name it in subject.program"
-"""How to install most servers, which their page says once."""
 HEAD = "<!-- Written by tools/write_reference.py -->\n\n"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table in Markdown."""
+    cells = [[" ".join(str(text).split()).replace("|", "\\|") for text in row] for row in rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in [head, ["---"] * len(head), *cells])
+
+
+def listing(rows: Iterable[tuple[object, object, object]]) -> str:
+    """Return a list in Markdown of names, each with its type, if any, and its meaning."""
+    lines = (f"- {name}{f' ({kind})' if kind else ''}: {' '.join(str(text).split())}\n" for name, kind, text in rows)
+    return "".join(lines)
+
+
+def quote(names: Iterable[str]) -> str:
+    """Return the names in backquotes, with commas."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def attribute_docs(of: type | ModuleType) -> dict[str, str]:
+    """Return the string below each attribute of a class or a module, which Python itself does not keep."""
+    docs = {}
+    tree = ast.parse(textwrap.dedent(inspect.getsource(of)))
+    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else tree.body
+    for above, below in pairwise(body):
+        target = getattr(above, "target", None) or next(iter(getattr(above, "targets", ())), None)
+        text = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else None
+        if isinstance(target, ast.Name) and isinstance(text, str):
+            docs[target.id] = text
+    return docs
+
+
+def commands() -> str:
+    """Return the page of every command with the names of its options."""
+    context = click.Context(gatekeeper, info_name="gatekeeper", help_option_names=[])
+    rows = []
+    for path, command, above in _walk(gatekeeper, context, ()):
+        shown = click.Context(command, info_name=path[-1], parent=above, help_option_names=[])
+        arguments = [text for text in command.collect_usage_pieces(shown) if not text.startswith("[OPTIONS]")]
+        usage = path if isinstance(command, click.Group) else (*path, *arguments)
+        options = [option for option in command.params if isinstance(option, click.Option)]
+        own = [option.opts[0] for option in options if option.help and not isinstance(option, GlobalOption)]
+        summary = " ".join(inspect.cleandoc(command.help or "").partition("\n\n")[0].split())
+        rows.append((f"`{' '.join(usage)}`", "", f"{summary} {quote(own)}"))
+    return (
+        "# Commands\n\n`--help` of a command says what each option takes, and which exit codes mean more. Each "
+        f"has those that fit of {quote(GLOBAL_OPTIONS)}.\n\n{listing(rows)}"
+    )
+
+
+def _walk(
+    group: click.Group, context: click.Context, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], click.Command, click.Context]]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command is None or command.hidden:
+            continue
+        yield (*path, name), command, context
+        loaded = getattr(command, "command", None)
+        inner = loaded() if callable(loaded) and not isinstance(command, click.Group) else command
+        if isinstance(inner, click.Group):
+            yield from _walk(inner, click.Context(inner, info_name=name, parent=context), (*path, name))
 
 
 def slo_keys() -> str:
@@ -67,35 +129,16 @@ def slo_keys() -> str:
     return "\n".join(parts)
 
 
-def _policy_tables(schema: dict[str, Any]) -> Iterator[str]:
-    """Yield each table of a policy; one whose keys need no text is a list of them where it is named first."""
-    tables = {name: inner for name, inner in schema["$defs"].items() if "properties" in inner}
-    plain = {name: ", ".join(f"`{key}`" for key in tables[name]["properties"]) for name in tables}
-    plain = {name: keys for name, keys in plain.items() if not _described(tables[name])}
-    plain["MeasuredRoute"] += f", each with {plain['MeasuredValue']}"
-    texts = {"policy.toml": _keys(schema)}
-    texts |= {name: _keys(inner) for name, inner in sorted(tables.items()) if name not in {*plain, *OF_THE_PROXY}}
-    for title, text in texts.items():
-        shown = text.replace("[Proxy](#proxy)", "[its keys](../proxy.md#which-workload)")
-        for name, keys in plain.items():
-            shown = shown.replace(f"[{name}](#{name.lower()})", f"table of {keys}")
-        yield f"## {title}\n\n{shown}"
-
-
-def _described(schema: dict[str, Any]) -> bool:
-    return any(inner.get("description") for inner in schema.get("properties", {}).values())
-
-
 def _keys(schema: dict[str, Any]) -> str:
     """Return a list of the keys that have a meaning of their own, and a line of the others."""
-    rows, others = [], []
+    rows, plain = [], []
     for name, inner in schema.get("properties", {}).items():
-        key = f"`{name}`", f"{_type(inner)}{', required' if name in schema.get('required', ()) else _default(inner)}"
+        kind = f"{_type(inner)}{', required' if name in schema.get('required', ()) else _default(inner)}"
         if inner.get("description"):
-            rows.append((*key, inner["description"]))
+            rows.append((f"`{name}`", kind, inner["description"]))
         else:
-            others.append(f"{key[0]} ({key[1]})" if "](#" in key[1] else key[0])
-    further = f"{'Further keys' if rows else 'Keys'}: {', '.join(others)}.\n" if others else ""
+            plain.append(f"`{name}` ({kind})" if "](#" in kind else f"`{name}`")
+    further = f"{'Further keys' if rows else 'Keys'}: {', '.join(plain)}.\n" if plain else ""
     return "\n".join(filter(None, (listing(rows), further)))
 
 
@@ -106,67 +149,72 @@ def _default(schema: dict[str, Any]) -> str:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    choices = schema.get("anyOf", schema.get("oneOf"))
-    choices = [one for one in choices or () if one.get("type") != "null"]
+    choices = [choice for choice in schema.get("anyOf", schema.get("oneOf")) or () if choice.get("type") != "null"]
     if schema.get("enum") and set(backend_names()) <= {*schema["enum"]}:
         return "[a backend](backends.md)"
     if choices:
-        if [one.get("type") for one in choices] == ["number", "string"]:
+        if [choice.get("type") for choice in choices] == ["number", "string"]:
             return "quantity"
-        named = any("const" in one for one in choices)
-        return "one of the names" if named else " or ".join(dict.fromkeys(_type(one) for one in choices))
-    name = str(schema.get("$ref", "")).rpartition("/")[2]
-    found = [
-        (name, f"[{name}](#{name.lower()})"),
-        ("enum" in schema, ", ".join(f"`{json.dumps(one)}`" for one in schema.get("enum", ()))),
-        ("const" in schema, f"`{json.dumps(schema.get('const'))}`"),
-        ("items" in schema, _list_of(_type(schema["items"])) if "items" in schema else ""),
-    ]
+        named = any("const" in choice for choice in choices)
+        return "one of the names" if named else " or ".join(dict.fromkeys(map(_type, choices)))
     values = schema.get("additionalProperties")
     kind = f"table of {_type(values)}" if isinstance(values, dict) else str(schema.get("type", "any"))
-    return next((text for holds, text in found if holds), kind)
-
-
-def _list_of(kind: str) -> str:
-    return f"{kind}s" if kind in {"string", "integer", "number"} else f"list of {kind}"
+    if "$ref" in schema:
+        name = str(schema["$ref"]).rpartition("/")[2]
+        kind = f"[{name}](#{name.lower()})"
+    elif "enum" in schema:
+        kind = ", ".join(f"`{json.dumps(value)}`" for value in schema["enum"])
+    elif "const" in schema:
+        kind = f"`{json.dumps(schema['const'])}`"
+    elif "items" in schema:
+        item = _type(schema["items"])
+        kind = f"{item}s" if item in {"string", "integer", "number"} else f"list of {item}"
+    return kind
 
 
 def metrics() -> str:
     """Return the page of every metric that an objective may name."""
     head = (
-        "# Metrics\n\nWhat an objective may name; `gatekeeper explain NAME` says what to do where one fails. In "
-        "brackets: the unit, which way is better, and one sample with what it needs (of the host: what is read).\n"
+        "# Metrics\n\nWhat an objective may name; `gatekeeper explain NAME` has the formula, and what to do where one "
+        "fails. In brackets: the unit, which way is better, and one sample with what it needs (of the host: what is "
+        "read).\n"
     )
     parts = [head]
     for title, of_host in (("Metrics of a workload", False), ("Metrics of the host", True)):
-        rows: dict[tuple[str, str], list[str]] = {}
-        for one in ALL:
-            if one.host is of_host:
-                unit = f"{one.unit}, ".removeprefix("1, ") + ("higher" if one.higher_is_better else "lower")
-                seen = _seen(one) if of_host else ": ".join(filter(None, (one.per.value, _seen(one))))
-                rows.setdefault((f"{unit}; {seen}", _meaning(one)), []).append(f"`{one.name}`")
-        parts.append(f"## {title}\n\n{listing((', '.join(names), *cells) for cells, names in rows.items())}")
+        names: dict[tuple[str, str], list[str]] = {}
+        for metric in ALL:
+            if metric.host is of_host:
+                unit = f"{metric.unit}, ".removeprefix("1, ") + ("higher" if metric.higher_is_better else "lower")
+                source = quote(name for name in metric.samples if name != metric.name) if of_host else _needs(metric)
+                meaning = metric.description.replace("; informational unless named", "")
+                if metric.name.startswith("itl_"):
+                    meaning = meaning.replace(f"{metric.name[-2:]} % quantile", "quantile").replace(
+                        "median", "quantile"
+                    )
+                names.setdefault(("; ".join(filter(None, (unit, source))), meaning), []).append(metric.name)
+        parts.append(f"## {title}\n\n{listing((quote(alike), *cells) for cells, alike in names.items())}")
     return "\n".join(parts)
 
 
-def _meaning(metric: Metric) -> str:
-    """Return what a metric is; the formula of a share follows from its words, and itl_* differ by their quantile."""
-    if metric.formula in metric.description or metric.description.startswith(("share of", "the same")):
-        return metric.description
-    text = f"{metric.description}: `{metric.formula.removeprefix('95 % quantile over answers of ')}`"
-    quantile = rf"{metric.name[-2:]} % quantile|median"
-    return re.sub(quantile, "quantile", text) if metric.name.startswith("itl_") else text
+def _needs(metric: Metric) -> str:
+    return ": ".join(filter(None, (metric.per.value, sight(metric.needs))))
 
 
-def _seen(metric: Metric) -> str:
-    if metric.host:
-        return ", ".join(f"`{name}`" for name in metric.samples)
-    return sight(metric.needs)
-
-
-def sight(seen: Sight) -> str:
+def sight(needs: Sight) -> str:
     """Return the names of what is measured of a backend, in words."""
-    return ", ".join(str(one.name).lower().replace("_", " ") for one in Sight if one in seen and one.name != "NOTHING")
+    return ", ".join(str(flag.name).lower().replace("_", " ") for flag in Sight if flag in needs)
+
+
+PROGRAMS = {
+    "mlx": "mlx-lm in a worker process of ours; part of gatekeeper on a Mac, the extra `mlx` on Linux",
+    "redrafter": "Apple's Python package in a worker process of ours",
+    "scripted": "simulated: the script that `subject.script` names, on a virtual clock",
+    "worker": "any program that speaks the [worker protocol](worker-protocol.md): `subject.command`",
+    "zlab-dflash": "z-lab's Python package `dflash` in a worker process of ours",
+}
+"""The backends that are programs of ours or of the user, not servers."""
+ELSEWHERE = "in an environment of its own; name it in subject.program"
+"""How to install most servers, which their page says once."""
 
 
 def backends() -> str:
@@ -177,45 +225,40 @@ def backends() -> str:
             rows.append((f"`{name}`", "", PROGRAMS[name]))
             continue
         dialect: Dialect = importlib.import_module(SERVERS[name]).DIALECT
-        sees = sight(dialect.sight).replace("arrivals, token count, text", "").strip(", ")
-        seen = "; ".join(filter(None, ("per request" if dialect.switches else "", sees)))
-        rows.append((f"`{name}`", seen, dialect.install.replace(ELSEWHERE, "").replace("()", "").strip()))
+        needs = sight(dialect.sight).replace("arrivals, token count, text", "").strip(", ")
+        shown = "; ".join(filter(None, ("per request" if dialect.switches else "", needs)))
+        rows.append((f"`{name}`", shown, dialect.install.replace(ELSEWHERE, "").replace("()", "").strip()))
     return (
-        "# Backends\n\nEvery name that `subject.backend` may have; what was tried: "
-        "[Servers](../servers.md#what-can-be-certified-today). Plain decoding has its own server, unless it is *per "
-        "request*, as programs of ours may declare it. Arrivals, token counts and text are seen of all servers, but no "
-        "arrivals of `ddtree`; what else is expected stands in brackets. What two short answers show before the run "
-        "counts, whatever is expected. What `pip` installs goes into an environment of its own: name it in "
-        "`subject.program`.\n\n" + listing(rows)
+        "# Backends\n\nEvery name that `subject.backend` may have, and how to install it; what was tried: "
+        "[Servers](../servers.md). Plain decoding has its own server, unless it is *per request*. In brackets stands "
+        "what is expected besides arrivals, token counts and text; what two short answers show before the run counts. "
+        "What `pip` installs goes into an environment of its own: name it in `subject.program`.\n\n" + listing(rows)
     )
 
 
 def exit_codes() -> str:
-    """Return the page of exit codes, with the way to the reason words."""
+    """Return the page of exit codes."""
     codes = [(code.value, code.words, code.means, code.remedy) for code in ExitCode]
     return (
-        "# Exit codes and reason words\n\n## Exit codes\n\nA command whose codes mean more says so in its help; "
-        "`gatekeeper explain 3` explains one.\n\n"
-        + table(("code", "in short", "means", "what to do"), codes)
-        + "\n## Reason words\n\nOf `gatekeeper admit --json`, and of a run without proof: [words](words.md#reasons).\n"
+        "# Exit codes\n\nA command whose codes mean more says so in its help. Why there is no proof: [reason "
+        "words](words.md#reasons).\n\n" + table(("code", "in short", "means", "what to do"), codes)
     )
 
 
 def environment() -> str:
     """Return the page of every environment variable that is read."""
-    docs = attribute_docs(environment_variables)
-    texts = {name: text for name, text in docs.items() if name != "FAMILIES"}
-    beside = {name: text.removeprefix("See ").rstrip(".") for name, text in texts.items() if text.startswith("See ")}
-    rows = {
-        name: (", ".join(f"`{one}`" for one in (name, *(other for other in beside if beside[other] == name))), "", text)
-        for name, text in texts.items()
-        if name not in beside
-    }
-    of_gatekeeper = [row for name, row in rows.items() if name.startswith("GATEKEEPER_")]
-    of_others = [row for name, row in rows.items() if not name.startswith("GATEKEEPER_")]
+    docs = {name: text for name, text in attribute_docs(environment_variables).items() if name != "FAMILIES"}
+    same_as = {name: text.removeprefix("See ").rstrip(".") for name, text in docs.items() if text.startswith("See ")}
+    rows = [
+        (name, quote((name, *(further for further in same_as if same_as[further] == name))), text)
+        for name, text in docs.items()
+        if name not in same_as
+    ]
+    ours = [(names, "", text) for name, names, text in rows if name.startswith("GATEKEEPER_")]
+    others = [(names, "", text) for name, names, text in rows if not name.startswith("GATEKEEPER_")]
     return (
         "# Environment variables\n\nEvery environment variable that gatekeeper reads.\n\n"
-        f"## Of gatekeeper\n\n{listing(of_gatekeeper)}\n## Of other programs\n\n{listing(of_others)}\n"
+        f"## Of gatekeeper\n\n{listing(ours)}\n## Of other programs\n\n{listing(others)}\n"
         f"## Families\n\n{listing((names, '', text) for names, text in environment_variables.FAMILIES.items())}"
     )
 
@@ -243,7 +286,7 @@ FURTHER = {
     "steps": "settings that were soaked and given up: see *An abandoned step*",
 }
 """What has no line of its own in the code."""
-CLEAR = {"slo", "exit_code", "workloads", "n", "why", "because", "findings", "files", "name"}
+CLEAR = {"slo", "exit_code", "workloads", "n", "why", "because", "findings", "files", "name", "seed", "profile", "host"}
 """Keys that say by their names what they are."""
 OF_THE_PROXY = {"Proxy", "ProxyRule"}
 """Tables that docs/proxy.md shows whole."""
@@ -252,56 +295,162 @@ OF_THE_PROXY = {"Proxy", "ProxyRule"}
 def files() -> str:
     """Return the page of the fields in a run's files."""
     head = (
-        "# Fields of the files\n\nWhat a script may read of a run. Fields are added, never renamed "
-        "([the contract](../contract.md)). *Further keys* say by their names what they are; `because` is the "
-        "reason in words, which may change between versions.\n"
+        "# Fields of the files\n\nWhat a script may read of a run. *Further keys* say by their names what they are; "
+        "`because` is the reason in words, which may change between versions ([the contract](../contract.md)).\n"
     )
     parts = [head]
     for title, example, renamed in VERDICT:
         docs = FURTHER | attribute_docs(type(example))
         meanings = {key: docs.get(renamed.get(key, key), "") for key in document_of(example)}
         parts.append(f"## {title}\n\n{_meanings(meanings)}")
-    for title, kind in (("manifest.json", manifest.Manifest), ("A model", manifest.Model), ("A file", manifest.File)):
-        docs = attribute_docs(kind)
-        meanings = {field.alias or name: docs.get(name, "") for name, field in kind.model_fields.items()}
-        parts.append(f"## {title}\n\n{_meanings(meanings)}")
-    schema = Policy.model_json_schema(by_alias=True)
-    return "\n".join((*parts, *_policy_tables(schema)))
+    keys = quote(field.alias or name for name, field in Manifest.model_fields.items())
+    parts.append(f"## manifest.json\n\nKeys: {keys}.\n")
+    return "\n".join((*parts, *_policy_tables(Policy.model_json_schema(by_alias=True))))
 
 
 def _meanings(meanings: Mapping[str, str]) -> str:
     """Return a list of the keys that have a meaning of their own, and a line of the others."""
-    others = ", ".join(f"`{key}`" for key, text in meanings.items() if not text or key in CLEAR)
+    clear = quote(key for key, text in meanings.items() if not text or key in CLEAR)
     rows = [(f"`{key}`", "", text) for key, text in meanings.items() if text and key not in CLEAR]
-    further = f"{'Further keys' if rows else 'Keys'}: {others}.\n" if others else ""
+    further = f"{'Further keys' if rows else 'Keys'}: {clear}.\n" if clear else ""
     return "\n".join(filter(None, (listing(rows), further)))
 
 
-def words() -> str:
-    """Return the page of every word of a verdict, as `gatekeeper explain` prints it."""
-    head = (
-        "What a verdict, a refusal or a page says, and *what to do*: `gatekeeper explain WORD` prints the same. "
-        "[Metrics](metrics.md)."
-    )
-    parts = [f"# Words\n\n{head}\n"]
-    every = [one for one in glossary.entries() if one.kind not in {"metric", glossary.EXIT_CODE}]
-    for kind in dict.fromkeys(one.kind for one in every):
-        mine = [one for one in every if one.kind == kind]
-        rows = []
-        for alike in _with_one_remedy(mine):
-            names = ", ".join(f"`{one.word}`" if one.kind != "term" else one.word for one in alike)
-            remedy = f"; *{alike[0].remedy}.*" if alike[0].remedy else ""
-            rows.append((names, "", "; ".join(one.means for one in alike) + remedy))
-        parts.append(f"## {kind.capitalize()}s\n\n{listing(rows)}")
+def _policy_tables(schema: dict[str, Any]) -> Iterator[str]:
+    """Yield each table of a policy; one whose keys need no text is a list of them where it is named first."""
+    tables = {name: inner for name, inner in schema["$defs"].items() if "properties" in inner}
+    plain = {
+        name: quote(inner["properties"])
+        for name, inner in tables.items()
+        if not any(key.get("description") for key in inner["properties"].values())
+    }
+    plain["MeasuredRoute"] += f", each with {plain['MeasuredValue']}"
+    texts = {"policy.toml": _keys(schema)}
+    texts |= {name: _keys(inner) for name, inner in sorted(tables.items()) if name not in {*plain, *OF_THE_PROXY}}
+    for title, text in texts.items():
+        shown = text.replace("[Proxy](#proxy)", "[its keys](../proxy.md#which-workload)")
+        for name, keys in plain.items():
+            shown = shown.replace(f"[{name}](#{name.lower()})", f"table of {keys}")
+        yield f"## {title}\n\n{shown}"
+
+
+ABOUT_RECORDS = """# Record files
+
+A JSON object a line; the last line is `{"end": true, "records": N}`. Unknown is null or empty, never 0; `?` after a
+type: it may be null. Times in `_ns` are of one monotonic clock of the machine: subtract them.
+`gatekeeper report RUN --format csv` and [`gatekeeper.load`](../python.md) give [rows](#a-row-an-answer).
+
+A line is [a request and its answer](#a-request-and-its-answer), but of the follow-ups in brackets, whose fields are in
+`gatekeeper/core/records/readings.py`.
+"""
+SAMPLE_LINES = """A line of `host.jsonl`, once a second, in full once a minute and where more than numbers changed.
+Between, a line has no `values` but `like`, the `at_ns` of the last full line, and `numbers`: in that line's order each
+value that is a number, then its age where it has one."""
+COLUMNS = """Columns, left out where no piece has one: `at_ns` of the first piece, `gaps_ns` from each to the next,
+`tokens` of each (one number where all have as many), `drafted` (a letter a piece: `t` drafted and accepted, `f` the
+target's own, `?` unknown), `token_ids`, `characters`.
+"""
+"""What `Arrivals.as_columns` writes."""
+RECORDS = (
+    ("A request and its answer", records.Generation, ""),
+    ("An answer", records.Answer, ""),
+    ("Rounds", records.Rounds, ""),
+    ("Claims", records.Claims, ""),
+    ("A host sample", records.HostSample, SAMPLE_LINES),
+    ("A reading", records.Reading, ""),
+    ("A row an answer", AnswerRow, "`gatekeeper report RUN --format csv`, and `answers` in Python."),
+    ("A row a host sample", SampleRow, "`gatekeeper report RUN --of host --format csv`, and `samples` in Python."),
+)
+"""The kinds of record that a program outside reads, their parts, and the rows of a table."""
+WORDS_MORE = 6
+"""How many words more than its name a text needs to say more."""
+JSON_WORDS = {
+    "None": "null",
+    "tuple[": "list[",
+    "Mapping[": "object[",
+    "dict[": "object[",
+    "Sequence[": "list[",
+    "Setting": "list[list]",
+    "Role": "str",
+}
+"""How a type of Python is called in JSON."""
+
+
+def record_files() -> str:
+    """Return the page of the record files, their fields, and the rows of a table."""
+    parts = [ABOUT_RECORDS, listing(_files())]
+    described: dict[str, str] = {}
+    for title, kind, about in RECORDS:
+        text = about or (inspect.getdoc(kind) or "").partition("\n\n")[0]
+        parts.append(f"## {title}\n\n{text}\n\n{_fields(kind, described)}")
+        described |= attribute_docs(kind)
+    roles, events = attribute_docs(records.Role), sorted({*records.EventKind} - records.RECORDED_ELSEWHERE)
+    parts += [
+        f"## Arrivals\n\n{COLUMNS}",
+        f"## Roles\n\n{listing((f'`{role.value}`', '', roles[role.name]) for role in records.Role)}",
+        f"## Names of readings\n\n{quote(UNITS)}.\n",
+        f"## An event\n\nA line of `events.jsonl`: `at`, `detail`, and `kind`: {quote(events)}.\n",
+    ]
     return "\n".join(parts)
 
 
-def _with_one_remedy(entries: Iterable[glossary.GlossaryEntry]) -> list[list[glossary.GlossaryEntry]]:
-    """Return two or three words for which the same helps together, in the place of the first of them."""
-    groups: dict[str, list[glossary.GlossaryEntry]] = {}
-    for entry in entries:
-        groups.setdefault(entry.remedy or entry.word, []).append(entry)
-    return [part for group in groups.values() for part in ([group] if len(group) < 4 else [[one] for one in group])]
+def _files() -> Iterator[tuple[str, str, str]]:
+    """Yield the name of each record file, the kind of its lines where they are no answers, and what it holds."""
+    yield "`baseline.jsonl`, `null.jsonl`", "", "plain decoding before the sweep, and once more"
+    yield "`sweep-SETTING.jsonl`", "", "the sweep: a file a setting"
+    yield "`baseline-again-N.jsonl`", "", "the baseline again, where it had no one speed"
+    yield "`soak-N.jsonl`, `soak-N.part-M.jsonl`", "", "a soak and its parts, by fallback step"
+    for follow_up in FOLLOW_UPS:
+        kind = "" if follow_up.kind is records.Generation else f"`{follow_up.kind.__name__}`"
+        yield f"`{follow_up.name}-N.jsonl`", kind, f"after soak N: {follow_up.title}"
+    yield "`host.jsonl`, `events.jsonl`", "", "the machine while it measures, and what happened when"
+    yield (
+        "`watch.jsonl`, [`live.jsonl`](proxy.md#records)",
+        "",
+        "beside a policy: rounds of a watch, requests of a proxy",
+    )
+
+
+def _fields(kind: type, described: Container[str]) -> str:
+    """Return a list of the fields whose texts say more than their names, and a line of the others.
+
+    A field that is *described* above under the same name means the same.
+    """
+    docs = attribute_docs(kind)
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(definition, ast.ClassDef)
+    rows, clear = [], []
+    for statement in definition.body:
+        if isinstance(statement, ast.AnnAssign):
+            name = ast.unparse(statement.target)
+            if name in described or len(docs[name].split()) < len(name.split("_")) + WORDS_MORE:
+                clear.append(name)
+            else:
+                rows.append((f"`{name}`", _json_type(ast.unparse(statement.annotation)), docs[name]))
+    further = f"Further fields: {quote(clear)}.\n" if clear else ""
+    return "\n".join(filter(None, (listing(rows), further)))
+
+
+def _json_type(annotation: str) -> str:
+    if annotation.endswith(f"{Arrivals.__name__}]"):
+        return "columns"
+    for word, json_word in JSON_WORDS.items():
+        annotation = annotation.replace(word, json_word)
+    return annotation.replace(", ...]", "]").replace("[str, Any]", "").replace(" | null", "?").replace(" | ", " or ")
+
+
+def words() -> str:
+    """Return the page of every word of a verdict, with its meaning."""
+    parts = ["# Words\n\nWhat a verdict, a refusal or a page says; `gatekeeper explain WORD` also says what to do.\n"]
+    entries = [entry for entry in glossary.entries() if entry.kind not in {"metric", glossary.EXIT_CODE}]
+    for kind in dict.fromkeys(entry.kind for entry in entries):
+        rows = [
+            (entry.word if kind == "term" else f"`{entry.word}`", "", entry.means)
+            for entry in entries
+            if entry.kind == kind
+        ]
+        parts.append(f"## {kind.capitalize()}s\n\n{listing(rows)}")
+    return "\n".join(parts)
 
 
 PAGES = {
@@ -312,7 +461,7 @@ PAGES = {
     "exit-codes.md": exit_codes,
     "environment-variables.md": environment,
     "files.md": files,
-    "records.md": records,
+    "records.md": record_files,
     "words.md": words,
 }
 
