@@ -1,7 +1,5 @@
 """What is measured of an answer while it passes."""
 
-import asyncio
-
 import pytest
 
 from gatekeeper.live.answer_meter import MOST_USAGE, MOST_WHOLE, AnswerMeter
@@ -24,15 +22,6 @@ def test_an_answer_is_measured_alike_however_its_bytes_are_cut(size: int) -> Non
     assert {"prompt_tokens": 3, "completion_tokens": 2} == meter.finish()
     assert (9, len(EVENTS)) == (meter.chars, meter.size)
     assert meter.first_ns == (EVENTS.index(b'ab"') + 2 + EVENTS[EVENTS.index(b'ab"') :].index(b"\n") - 2) // size
-
-
-def test_the_first_text_has_no_speed() -> None:
-    """Speed counts what came after the first text, over the time from there to the last."""
-    meter = AnswerMeter(0)
-    for at, text in enumerate((b"aaaa", b"bb", b"cc"), start=1):
-        meter.feed(b'data: {"delta":{"content":"%s"}}\n\n' % text, at * 10**9)
-
-    assert 2.0 == meter.chars_per_s
 
 
 def test_an_answer_that_is_not_streamed_is_counted_at_its_end() -> None:
@@ -66,21 +55,3 @@ def test_an_answer_that_is_not_streamed_is_counted_up_to_a_length() -> None:
         meter.feed(b'"text": "%s"' % (b"x" * (MOST_WHOLE // 2)), 1)
 
     assert ({}, 0, True) == (meter.finish(), meter.chars, meter.size > MOST_WHOLE)
-
-
-def test_what_passes_in_one_turn_is_measured_after_it_in_order() -> None:
-    """Nothing is measured while bytes wait to be passed on, and all of it before the end is looked at."""
-
-    async def main() -> list[int]:
-        meter, sizes = AnswerMeter(0), []
-        for number, begin in enumerate(range(0, len(EVENTS), 7)):
-            meter.feed_later(EVENTS[begin : begin + 7], number)
-        sizes.append(meter.size)
-        await asyncio.sleep(0)
-        sizes.append(meter.size)
-        meter.feed_later(b"\n", 9)
-        meter.feed_waiting()
-        assert {"prompt_tokens": 3, "completion_tokens": 2} == meter.finish()
-        return [*sizes, meter.size]
-
-    assert [0, len(EVENTS), len(EVENTS) + 1] == asyncio.run(main())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from gatekeeper.core.judgement import Estimate, Missing
+from gatekeeper.core.judgement import Estimate
 from gatekeeper.live.live_evidence import STREAM
 from gatekeeper.report import phrases
 from tests.builders.live_server import LiveServer, listening, live_policy, proxied, published
@@ -61,24 +61,6 @@ def test_all_requests_of_a_conversation_go_to_one_server(tmp_path: Path) -> None
     asyncio.run(main())
 
 
-def test_a_long_conversation_keeps_its_arm(tmp_path: Path) -> None:
-    """A request that is read in another process continues the same conversation."""
-
-    async def main() -> None:
-        draws = iter([0.0])
-        long = talk(0, 0)
-        long["messages"][1]["content"] = "word " * 100_000
-        longer = {**long, "messages": [*long["messages"], *talk(0, 1)["messages"][2:]]}
-        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain, draw=lambda: next(draws)) as proxy:
-                await proxy.chat(long)
-                await proxy.chat(longer)
-
-                assert ["holdout"] * 2 == [record["arm"] for record in proxy.records]
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize(
     ("claim", "speed"),
     [
@@ -111,26 +93,6 @@ def test_an_answer_that_is_not_streamed_shows_a_speed_only_where_its_server_stat
 
     (observation,) = observations
     assert (speed, None, False) == (observation.speed, observation.ttft, observation.streamed)
-
-
-def test_the_speed_of_answers_that_are_not_streamed_is_unproven(tmp_path: Path) -> None:
-    """Forty such answers in each arm count as answers, and as no evidence of speed."""
-
-    async def main() -> None:
-        draws = iter([0.0, 1.0] * 40)
-        pieces = (b'{"choices":[{"message":{"content":"word"}}]}',)
-        server = LiveServer(pieces=pieces, headers={"Content-Type": "application/json"})
-        async with listening(server), proxied(tmp_path, server, server, draw=lambda: next(draws)) as proxy:
-            for number in range(80):
-                await proxy.chat({"messages": [{"role": "user", "content": f"say {number}"}]})
-            benefit = proxy.routes.evidence.benefit("easy")
-
-            assert benefit is not None
-            assert {"speculative": 40, "holdout": 40} == benefit.conversations
-            assert isinstance(benefit.speed, Missing)
-            assert "not streamed" in benefit.speed.because
-
-    asyncio.run(main())
 
 
 class PausingServer(LiveServer):
@@ -211,28 +173,5 @@ def test_answers_in_flight_are_counted_per_server(tmp_path: Path, *, is_separate
         else:
             assert 1.0 < met[0] <= 4.0
             assert 0.0 == met[1]
-
-    asyncio.run(main())
-
-
-def test_the_page_says_what_a_comparison_with_an_idle_server_is_worth(tmp_path: Path) -> None:
-    """While speculative answers wait on their server, plain ones are written alone on theirs: the page says so."""
-
-    async def main() -> None:
-        draws = iter([1.0, 1.0, 1.0, 0.0, 0.0])
-        async with listening(LiveServer(waits=True)) as server, listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain, draw=lambda: next(draws)) as proxy:
-                slow = [asyncio.create_task(proxy.chat(talk(client, 0))) for client in range(3)]
-                await until_in_loop(lambda: len(server.requests) == 3)
-                await asyncio.gather(*(proxy.chat(talk(client, 0)) for client in (3, 4)))
-                server.go.set()
-                await asyncio.gather(*slow)
-                async with proxy.session.get(proxy.url + "/") as answer:
-                    page = await answer.text()
-                benefit = proxy.routes.evidence.benefit("easy")
-
-        assert benefit is not None
-        assert benefit.loads
-        assert benefit.loads in page
 
     asyncio.run(main())

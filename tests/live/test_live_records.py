@@ -1,6 +1,5 @@
 """What is recorded of a request that has ended, and whether it is evidence."""
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -13,7 +12,6 @@ from gatekeeper.live.live_records import (
     UNREADABLE,
     EndedRequest,
     completion,
-    observation,
     record_line,
 )
 from gatekeeper.live.live_request import LiveRequest
@@ -32,17 +30,6 @@ def ended(answer: bytes = b"", *, keeps: bool = True) -> EndedRequest:
     ended_request = EndedRequest("POST", datetime.now(UTC), meter, request, DRAWN, "speculative", status=200)
     ended_request.measure(2 * 10**9, None)
     return ended_request
-
-
-def test_a_record_holds_no_text() -> None:
-    """The line in live.jsonl has times and counts, and neither the prompt nor the answer."""
-    line = record_line(ended(b"on Monday"))
-
-    assert (1.0, 2.0, 7, 3) == tuple(
-        line[name] for name in ("ttft_s", "duration_s", "prompt_tokens", "completion_tokens")
-    )
-    assert ("json", "speculative", 200, None) == tuple(line[name] for name in ("workload", "route", "status", "fault"))
-    assert not [text for text in ("Friday", "Monday") if text in json.dumps(line)]
 
 
 def test_a_whole_answer_is_kept_with_its_record() -> None:
@@ -74,16 +61,3 @@ def test_a_whole_answer_is_kept_with_its_record() -> None:
 def test_only_what_a_server_did_to_a_drawn_request_is_evidence(changes: dict[str, object], counts: bool) -> None:
     """What the client or the proxy did, and a request whose arm was not drawn, say nothing about speculation."""
     assert counts == replace(ended(), **changes).is_evidence  # type: ignore[arg-type]
-
-
-def test_evidence_is_of_the_setting_that_was_drawn() -> None:
-    """An answer counts for the arm and the epoch of its draw; it failed where a server that was tried failed."""
-    answer = observation(replace(ended(b"on Monday"), failed="speculative server: status 503"))
-
-    assert ("json", "speculative", 2, len(SECRET), True) == (
-        answer.workload,
-        answer.arm,
-        answer.epoch,
-        answer.prompt_chars,
-        answer.failed,
-    )

@@ -181,15 +181,3 @@ def test_a_patch_leaves_no_other_spelling_of_its_fields() -> None:
     patched = merge_patches(body, {"options": {"draft_num_predict": 0}})
 
     assert {"options": {"seed": 1, "draft_num_predict": 0}, "model": "m"} == json.loads(patched)
-
-
-def test_a_client_does_not_choose_the_draft() -> None:
-    """mlx_lm.server and LM Studio load the draft that a request names, so such fields are removed, whatever their
-    case.
-    """
-    body = {"draft_model": "x", "speculative.n_max": 3, "Depth": 2, "options": {"draft_num_predict": 4, "seed": 1}}
-
-    patch = read_request(CHAT, {}, json.dumps(body).encode()).drafting
-
-    assert {"options": {"seed": 1}} == json.loads(merge_patches(body, patch))
-    assert {} == read_request(CHAT, {}, b'{"messages": [], "options": {"seed": 1}}').drafting

@@ -1,7 +1,6 @@
 """Outputs: commands on a change get what happened, and cannot stop the watch."""
 
 import json
-import os
 import socket
 import sys
 import threading
@@ -111,13 +110,6 @@ def test_only_the_end_of_a_long_output_is_kept() -> None:
     ran = outputs.run_hook(python("print('x' * 5_000_000); print('the reason')"), CHANGE)
 
     assert (outputs.OUTPUT_KEPT, True) == (len(ran.output), ran.output.endswith("x\nthe reason\n"))
-
-
-def test_the_environment_of_the_watch_is_kept() -> None:
-    """A command sees the PATH and the home it would see anywhere."""
-    ran = outputs.run_hook(python("import os; print(os.environ['PATH'])"), CHANGE)
-
-    assert os.environ["PATH"] == ran.output.strip()
 
 
 def watching(folder: Path, listen: tuple[str, int], messages: list[str], *names: str) -> outputs.Outputs:

@@ -2,7 +2,6 @@
 
 import html
 import re
-from dataclasses import replace
 
 from gatekeeper.live import proxy_page
 from gatekeeper.live.proxy_page import LiveDay
@@ -42,17 +41,6 @@ def test_requests_without_a_route_are_counted() -> None:
     assert f"header ({count})" in proxy_page.render(routes, day, now_ns)
     del day.workloads["unknown"]
     assert 'id="unrouted"' not in proxy_page.render(routes, day, now_ns)
-
-
-def test_a_step_below_the_certified_setting_has_no_certified_speed() -> None:
-    """What was certified of the first setting is not shown for a shorter draft, which was not soaked."""
-    routes, day, now_ns = proxied()
-    lower = [replace(route, setting=(("draft", "light"),)) for route in routes.routes.values()]
-    assert routes.policy is not None
-    assert routes.dialect is not None
-    routes.publish(routes.policy, lower, {}, 10 * now_ns, routes.dialect)
-
-    assert not re.search(r"certified \d", proxy_page.render(routes, day, now_ns))
 
 
 def test_what_the_watch_has_not_decided_is_plain() -> None:

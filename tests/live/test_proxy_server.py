@@ -6,8 +6,6 @@ import hashlib
 import json
 import re
 import ssl
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -155,33 +153,6 @@ def test_a_piece_reaches_the_client_before_the_next_is_sent(tmp_path: Path) -> N
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("waits", [False, True])
-def test_the_head_of_an_answer_comes_with_its_first_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, waits: bool
-) -> None:
-    """One write passes both on, for which the client wakes once; where the server has no word yet, the head goes
-    alone.
-    """
-    writes, write = list[bytes](), asyncio.selector_events._SelectorSocketTransport.write  # type: ignore[attr-defined]
-
-    def noted(transport: Any, data: bytes) -> None:
-        writes.append(data)
-        write(transport, data)
-
-    monkeypatch.setattr(asyncio.selector_events._SelectorSocketTransport, "write", noted)  # type: ignore[attr-defined]
-
-    async def main() -> None:
-        server = LiveServer(pieces=(b"", *WORDS, END) if waits else (*WORDS, END), waits=waits)
-        async with listening(server), proxied(tmp_path, server) as proxy:
-            response = await proxy.session.post(proxy.url + CHAT, json={**ASKED, "stream": True})
-            server.go.set()
-            assert WHOLE == await response.read()
-
-    asyncio.run(main())
-
-    assert [not waits] == [b"word0" in data for data in writes if b"x-gatekeeper-route" in data]
-
-
 def test_a_client_that_hangs_up_ends_the_request_at_the_server(tmp_path: Path) -> None:
     """The server sees the connection close in mid-answer, and the record says that the client left."""
 
@@ -194,44 +165,6 @@ def test_a_client_that_hangs_up_ends_the_request_at_the_server(tmp_path: Path) -
             await until_in_loop(lambda: bool(proxy.records))
 
             assert ("client left", 0) == (proxy.records[0]["fault"], proxy.routes.in_flight)
-
-    asyncio.run(main())
-
-
-@pytest.mark.slow
-def test_an_answer_that_the_proxy_ends_itself_is_not_its_clients_doing(tmp_path: Path) -> None:
-    """A stream that does not end in the time to drain is recorded with that reason, before the proxy has stopped."""
-
-    async def main() -> None:
-        async with listening(LiveServer(waits=True)) as server:
-            async with proxied(tmp_path, server) as proxy:
-                reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-                head = b"POST " + CHAT.encode() + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}"
-                writer.write(head)
-                await reader.readuntil(b"word0")
-            writer.close()
-
-            assert ["the proxy was stopping"] == [record["fault"] for record in proxy.records]
-            assert 0 == proxy.routes.in_flight
-
-    asyncio.run(main())
-
-
-def test_a_client_that_does_not_read_slows_the_server_down(tmp_path: Path) -> None:
-    """Of an endless answer the proxy takes no more than its buffers hold."""
-
-    async def main() -> None:
-        size = 1 << 16
-        server = LiveServer(pieces=(b"data: " + b"x" * size + b"\n\n",) * 1000)
-        async with listening(server), proxied(tmp_path, server) as proxy:
-            response = await proxy.session.post(proxy.url + CHAT, json={**ASKED, "stream": True})
-            before = -1
-            while before != server.sent:
-                before = server.sent
-                await asyncio.sleep(0.3)
-
-            assert server.sent < 500 * size
-            response.close()
 
     asyncio.run(main())
 
@@ -358,24 +291,6 @@ def test_everything_else_is_passed_through(tmp_path: Path) -> None:
             assert [] == proxy.records
 
     asyncio.run(main())
-
-
-def test_the_page_needs_nothing_of_the_server(tmp_path: Path) -> None:
-    """A browser that shows the page asks for an icon: the proxy answers, and the page counts requests without a
-    route.
-    """
-
-    async def main() -> tuple[int, str, int]:
-        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
-            await proxy.chat(**{"x-gatekeeper-workload": "another"})
-            async with proxy.session.get(proxy.url + "/favicon.ico") as icon:
-                status = icon.status
-            async with proxy.session.get(proxy.url + "/") as response:
-                return status, await response.text(), len(server.requests)
-
-    status, page, requests = asyncio.run(main())
-    assert (204, 1) == (status, requests)
-    assert "header (1)" in page
 
 
 HEAD = b"Host: 127.0.0.1\r\n"
@@ -590,25 +505,6 @@ def test_a_status_line_that_is_not_one_of_http_is_a_failed_answer(
     asyncio.run(main())
 
 
-def test_header_bytes_that_are_not_utf8_are_left_out(tmp_path: Path) -> None:
-    """The rest of the header, and the answer, pass."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nX-Name: caf\xe9 \xc3\xa9\r\nContent-Length: 2\r\n\r\nOK")
-        writer.close()
-
-    async def main() -> None:
-        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-        server = LiveServer(url=f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}")
-        async with listener, proxied(tmp_path, server) as proxy:
-            answer = await raw(proxy, b"GET /x HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
-
-            assert b"X-Name: caf \xc3\xa9\r\n" in answer
-
-    asyncio.run(main())
-
-
 def test_the_headers_of_the_proxy_are_its_own(tmp_path: Path) -> None:
     """A server that claims another route or workload in its answer is not believed, and neither is a client."""
 
@@ -767,69 +663,6 @@ async def raw(proxy: LiveProxy, request: bytes) -> bytes:
         return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
     finally:
         writer.close()
-
-
-@pytest.mark.parametrize(("waiting", "most"), [(10, 1), (200, 13)])
-def test_requests_that_end_at_once_are_recorded_part_by_part(tmp_path: Path, waiting: int, most: int) -> None:
-    """Of ten requests one part is recorded at a time, where other streams come between; of two hundred more parts, so
-    that they keep up. Every request is recorded whole.
-    """
-    records = LiveRecords(tmp_path / "live.jsonl", None, print)
-    proxy = ProxyServer(RequestRoutes(), records, url=Address("http://127.0.0.1:1"), plain_url=None)
-    turn, recorded = 0, []
-
-    def parts(number: int, _now_ns: int) -> Iterator[None]:
-        for part in range(3):
-            recorded.append((turn, number, part))
-            yield
-
-    async def main() -> None:
-        nonlocal turn
-        proxy._record = parts  # type: ignore[assignment,method-assign]
-        proxy._ended.extend((number, 0) for number in range(waiting))  # type: ignore[misc]
-        recording = asyncio.create_task(proxy._record_ended())
-        while not recording.done():
-            turn += 1
-            await asyncio.sleep(0)
-
-    asyncio.run(main())
-
-    assert [(number, part) for number in range(waiting) for part in range(3)] == [entry[1:] for entry in recorded]
-    assert most == max(Counter(entry[0] for entry in recorded).values())
-
-
-@pytest.mark.parametrize(("turns", "before"), [(0, 0), (50, 1)])
-def test_a_request_that_waits_to_be_recorded_is_not_lost_with_the_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int, before: int
-) -> None:
-    """A record waits for a moment, so that the client's next request does not wait for it; the loop's end ends the
-    wait,
-    also between two parts.
-    """
-    monkeypatch.setattr(proxy_server, "RECORD_AFTER_S", 0.0 if turns else 3600.0)
-    monkeypatch.setattr(proxy_server, "RECORD_EACH_S", 3600.0)
-    records = LiveRecords(tmp_path / "live.jsonl", None, print)
-    proxy = ProxyServer(RequestRoutes(), records, url=Address("http://127.0.0.1:1"), plain_url=None)
-    recorded = []
-
-    def parts(number: int, _now_ns: int) -> Iterator[None]:
-        recorded.append(number)
-        yield
-        recorded.append(number)
-
-    async def main() -> None:
-        proxy._record = parts  # type: ignore[assignment,method-assign]
-        proxy._ended.extend((number, 0) for number in range(3))  # type: ignore[misc]
-        recording = asyncio.create_task(proxy._record_ended())
-        for _ in range(turns + 1):
-            await asyncio.sleep(0)
-        assert before == len(recorded)
-        proxy._is_stopping = True
-        recording.cancel()
-
-    asyncio.run(main())
-
-    assert [0, 0, 1, 1, 2, 2] == recorded
 
 
 def test_a_stream_that_the_end_of_the_loop_cuts_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,6 @@ from typing import Any
 import httpx2
 import pytest
 
-from gatekeeper.core.policy import digest
 from tests.builders.proxy_process import ProxiedPair, Relay, proxied, proxied_pair, served_pair
 from tests.builders.real_pair import LITTLE_SETTING, promoted_run
 from tests.builders.waiting import until
@@ -20,8 +18,6 @@ from tests.builders.waiting import until
 pytestmark = [pytest.mark.mlx, pytest.mark.timeout(600)]
 GUARDS = [{"metric": "error_rate", "at_most": 0.5, "for": 600.0}]
 ONCE = {"interval": 3600.0, "missing_for": 36000.0, "canaries": 1}
-TOOLS = [{"type": "function", "function": {"name": "book_room", "parameters": {"type": "object", "properties": {}}}}]
-SYSTEM = "you are a clerk."
 DRAIN_S = 30.0
 CONDITIONS: dict[str, Any] = {
     "backend": "mlx-server",
@@ -33,54 +29,8 @@ CONDITIONS: dict[str, Any] = {
 """Under which the pair is said to be certified: at temperature 0."""
 MOST_UNTIL_OFF = 1000
 """Requests until the loss is proven; other work on the machine makes their speeds differ more than those simulated."""
-RULES: list[dict[str, Any]] = [
-    {"workload": "tools", "path": "/chat/completions"},
-    {"workload": "tools", "tools": True},
-    {"workload": "json", "response_format": "json_object"},
-    {"workload": "json", "model": "default_*"},
-    {"workload": "tools", "api_key_sha256": digest("sk-team")[:16]},
-    {"workload": "json", "system_sha256": digest(SYSTEM)},
-    {"workload": "json", "prompt_chars_at_least": 300},
-]
-SYSTEM_FIRST = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "hello."}]
 COUNTED = {"stream": True, "stream_options": {"include_usage": True}}
 """Then the tap of the server that drafts adds its counts to the usage."""
-REQUESTS: dict[str, dict[str, Any]] = {
-    "header": {"x_gatekeeper_workload": "json", "body": {"tools": TOOLS}},
-    "rule 1": {"path": "/chat/completions"},
-    "rule 2": {"body": {"tools": TOOLS}},
-    "rule 3": {"body": {"response_format": {"type": "json_object"}}},
-    "rule 4": {"body": {"model": "default_model"}},
-    "rule 5": {"Authorization": "Bearer sk-team"},
-    "rule 6": {"body": {"messages": SYSTEM_FIRST}},
-    "rule 7": {"body": {"messages": [{"role": "user", "content": "hello. " * 50}]}},
-    "default": {},
-}
-
-
-@pytest.mark.nightly
-def test_real_requests_are_routed_by_each_rule(tmp_path: Path) -> None:
-    """Header, path, tools, format, model, key, system prompt, length and default each choose a workload; those whose
-    route
-    speculates are answered by the server that drafts, all others, and the holdout, by the plain one.
-    """
-    policy: dict[str, Any] = {"watch": ONCE, "proxy": {"default": "prose", "holdout": 0.01, "rule": RULES}}
-    policy["conditions"] = CONDITIONS
-    run = promoted_run(tmp_path / "run", guards=GUARDS, more=["tools"], off=["prose"], **policy)
-    with proxied_pair(run) as pair:
-        answers = []
-        for request in REQUESTS.values():
-            body = {**request.pop("body", {}), **COUNTED, "max_tokens": 4}
-            answers.append(pair.ask(body, **request))
-        records = pair.wait_for(len(REQUESTS))
-
-    chosen = ["json", *(rule["workload"] for rule in RULES), "prose"]
-    assert list(zip(REQUESTS, chosen, strict=True)) == [(record["rule"], record["workload"]) for record in records]
-    assert [workload != "prose" for workload in chosen] == [record["arm"] is not None for record in records]
-    drafted = ['"speculative": {' in answer.text for answer in answers]
-    assert [record["arm"] == "speculative" for record in records] == drafted
-    assert [record["route"] for record in records] == [answer.headers["x-gatekeeper-route"] for answer in answers]
-    assert any(drafted)
 
 
 @pytest.fixture
@@ -153,21 +103,6 @@ def metrics(pair: ProxiedPair) -> str:
 
 
 @pytest.mark.nightly
-def test_a_shutdown_lets_a_real_request_end(pair: ProxiedPair) -> None:
-    """After SIGTERM a stream in flight is passed on to its end, new connections are refused, and the exit code is 0."""
-    assert pair.process is not None
-    pieces = pair.stream(400).iter_raw()
-    received = next(pieces)
-    pair.process.send_signal(signal.SIGTERM)
-    until(lambda: refused(pair.url), "new connections are refused")
-    received += b"".join(pieces)
-
-    assert 0 == pair.process.wait(60)
-    assert received.endswith(b"data: [DONE]\n\n")
-    assert None is pair.records[-1]["fault"]
-
-
-@pytest.mark.nightly
 def test_a_shutdown_waits_no_longer_than_it_is_given(tmp_path: Path) -> None:
     """A server that has stopped in mid-answer holds the proxy for `--drain` and not twice as long: the services of
     soak/
@@ -190,42 +125,6 @@ def test_a_shutdown_waits_no_longer_than_it_is_given(tmp_path: Path) -> None:
 
     assert record["fault"]
     assert DRAIN_S <= record["duration_s"]
-
-
-def refused(url: str) -> bool:
-    try:
-        httpx2.get(f"{url}/metrics", timeout=60)
-    except httpx2.ConnectError:
-        return True
-    return False
-
-
-@pytest.mark.nightly
-def test_eight_clients_are_decoded_plainly_above_the_certified_concurrency(tmp_path: Path) -> None:
-    """With four certified, the fifth request in flight and all after it go to the plain server, until the load has been
-    low for the stated time; then requests speculate again.
-    """
-    proxy = {"default": "json", "holdout": 0.01, "resume_after": 1.0}
-    policy: dict[str, Any] = {"watch": ONCE, "proxy": proxy, "conditions": CONDITIONS | {"concurrency": 4}}
-    run = promoted_run(tmp_path / "run", guards=GUARDS, **policy)
-    gate = threading.Barrier(8)
-
-    with proxied_pair(run) as pair:
-
-        def client(_: int) -> list[str]:
-            gate.wait()
-            return [pair.ask({"max_tokens": 60}).headers["x-gatekeeper-route"] for _ in range(4)]
-
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(client, range(8)))
-        crowded = pair.wait_for(32)
-        until(lambda: pair.ask({"max_tokens": 4}).headers["x-gatekeeper-route"] == "speculative", "it speculates again")
-
-    because = [record["because"] for record in crowded if "in flight" in record["because"]]
-    assert len(because) >= 20
-    assert {"plain"} == {record["route"] for record in crowded if "in flight" in record["because"]}
-    assert all("certified up to 4" in reason for reason in because)
-    assert 4 >= sum(record["arm"] == "speculative" for record in crowded[:8])
 
 
 @pytest.mark.nightly

@@ -91,17 +91,6 @@ def test_above_the_certified_concurrency_requests_decode_plainly_with_hysteresis
     assert [False, True, True, True, True, True, True, False, False] == crowded
 
 
-def test_a_route_alone_on_its_server_is_certified_for_one_request() -> None:
-    """Without a figure for concurrency the certificate holds for one request in flight."""
-    routes = RequestRoutes(lambda: 1.0)
-    published(routes, of=live_policy(concurrency=1))
-    routes.begin()
-    alone = routes.decide(live_request())
-    routes.begin()
-
-    assert (True, False) == (alone.speculative, routes.decide(live_request()).speculative)
-
-
 def test_each_route_has_its_own_limit_and_its_own_way_back() -> None:
     """With three in flight a route certified for two decodes plainly and one certified for four speculates; the first
     comes back when the load was at most one for five seconds, counted from when it fell, not from the next request.

@@ -90,13 +90,6 @@ def watched() -> Watched:
     return Watched(rules())
 
 
-def test_while_all_is_kept_nothing_changes(watched: Watched) -> None:
-    """A day of rounds at a healthy route leaves it as it was certified."""
-    watched.watch("kept", "kept", minutes=1440)
-
-    assert ([], CERTIFIED) == (watched.moves, routes.active_setting(watched.state, watched.rules))
-
-
 def test_what_is_undecided_neither_turns_off_nor_on(watched: Watched) -> None:
     """An interval on both sides of its bound leaves the certificate standing, for as long as evidence comes."""
     watched.watch("undecided", "undecided", minutes=1440)
@@ -129,17 +122,6 @@ def test_what_is_missing_does_not_end_a_crossing(watched: Watched) -> None:
     assert [("down", 1)] == watched.moves
 
 
-def test_a_second_crossing_ends_in_plain_decoding(watched: Watched) -> None:
-    """One step down, and then off: the evidence of the step above does not count against the one below."""
-    watched.watch("crossed", minutes=3)
-    assert [1] == watched.steps[-1:]
-
-    watched.watch("crossed", minutes=3)
-
-    assert [("down", 1), ("down", 2)] == watched.moves
-    assert PLAIN == routes.active_setting(watched.state, watched.rules)
-
-
 def test_missing_evidence_turns_off_at_once(watched: Watched) -> None:
     """After ten minutes without evidence no step is tried on the way: plain decoding."""
     watched.watch("kept", "kept", minutes=5).watch("missing", "kept", minutes=10)
@@ -159,13 +141,6 @@ def test_a_guard_may_have_a_limit_of_its_own(watched: Watched) -> None:
         results = [result(soon, "missing", now_ns)]
         watched.state, new = routes.after_round(watched.state, results, watched.rules, instant(now_ns))
         watched.changes += new
-
-    assert [("off", 2)] == watched.moves
-
-
-def test_without_any_guard_there_is_no_evidence_either(watched: Watched) -> None:
-    """A policy whose guards were all deleted does not speculate for longer than missing evidence may last."""
-    watched.watch(minutes=11)
 
     assert [("off", 2)] == watched.moves
 
@@ -191,15 +166,6 @@ def test_a_way_up_is_quiet_kept_and_on_probation(watched: Watched) -> None:
 def test_what_is_not_kept_never_turns_on(word: str, watched: Watched) -> None:
     """Undecided, missing or crossed: whatever the time, a route that is off stays off."""
     watched.watch("crossed", minutes=6).watch(word, "kept", minutes=1440)
-
-    assert 2 == watched.state.standing.step
-
-
-def test_quiet_begins_again_with_every_crossing(watched: Watched) -> None:
-    """A signal that flaps every twenty minutes is never quiet for thirty."""
-    watched.watch("crossed", minutes=6)
-    for _ in range(100):
-        watched.watch("kept", "kept", minutes=20).watch("crossed", "kept")
 
     assert 2 == watched.state.standing.step
 
@@ -231,23 +197,6 @@ def test_a_server_that_cannot_be_switched_is_tried_for_real() -> None:
     assert LOWER == routes.active_setting(watched.state, watched.rules)
 
 
-def test_nothing_is_tried_on_no_evidence_at_all() -> None:
-    """With every guard asleep there is nothing that is kept."""
-    watched = Watched(rules(switched=False)).watch("crossed", minutes=6)
-
-    watched.watch("asleep", "asleep", minutes=1440)
-
-    assert 2 == watched.state.standing.step
-
-
-@pytest.mark.parametrize(("switched", "expected"), [(True, LOWER), (False, PLAIN)])
-def test_while_plain_the_step_above_is_asked_where_that_can_be(switched: bool, expected: Setting) -> None:
-    """A few answers with the draft show whether it pays again; a server with one fixed setting gives none."""
-    watched = Watched(rules(switched=switched)).watch("crossed", minutes=6)
-
-    assert expected == routes.judged_setting(watched.state, watched.rules)
-
-
 def test_a_bar_is_not_lifted_by_any_evidence(watched: Watched) -> None:
     """Another model answers: off, once, and whatever is seen later."""
     watched.state, new = routes.bar(watched.state, watched.rules, "another model", instant(1))
@@ -259,27 +208,6 @@ def test_a_bar_is_not_lifted_by_any_evidence(watched: Watched) -> None:
     assert ([("barred", 2)], ()) == (watched.moves, again)
     assert "another model" == watched.state.standing.barred
     assert PLAIN == routes.judged_setting(watched.state, watched.rules)
-
-
-def test_what_was_seen_before_a_sleep_counts_no_more(watched: Watched) -> None:
-    """Nine minutes without evidence and a sleep are a new ten minutes, and a crossing begins again."""
-    watched.watch("missing", "missing", minutes=9)
-    watched.state = routes.start(watched.state.standing, watched.now_ns)
-
-    watched.watch("missing", "missing", minutes=9)
-    assert [] == watched.moves
-
-    watched.watch("missing", "missing", minutes=2)
-    assert [("off", 2)] == watched.moves
-
-
-def test_a_route_that_never_was_on_has_nothing_to_change() -> None:
-    """A workload that was graded back is watched in vain."""
-    watched = Watched(rules(ladder=(PLAIN,)))
-
-    watched.watch("asleep", "kept", minutes=200).watch("crossed", "crossed", minutes=200)
-
-    assert [] == watched.moves
 
 
 @pytest.mark.parametrize(

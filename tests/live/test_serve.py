@@ -12,7 +12,6 @@ import pytest
 
 from tests.builders.deployment import CERTIFIED, Answering, Deployed
 from tests.builders.proxy_process import proxy
-from tests.builders.servers import RecordedServer, llama_server
 from tests.builders.waiting import until
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.whole]
@@ -69,30 +68,6 @@ def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None
     kinds = [json.loads(line)["kind"] for line in (tmp_path / "live.jsonl").read_text().splitlines()]
     assert ["begun", "request", "request", "request", "request"] == [kind for kind in kinds if kind != "holdout"][:5]
     assert "ended" == kinds[-1] or "holdout" == kinds[-1]
-
-
-def test_two_servers_of_llama_cpp_are_routed_as_the_guide_says(tmp_path: Path) -> None:
-    """With the plain server requested first, the route is still on after some rounds: its slots say nothing of the
-    draft.
-    """
-    conditions = {"backend": "llama-server", "target": "big", "prompt_cache": "off", "concurrency": 4, "max_tokens": 64}
-    guards = [GUARD, {"metric": "throughput_ratio", "at_least": 0.01, "for": 3600.0}]
-    often = {"interval": 0.2, "duty": 0.5, "missing_for": 36000.0, "canaries": 1}
-    with (
-        RecordedServer(llama_server(drafting=True), drafting=True) as server,
-        RecordedServer(llama_server(drafting=False), drafting=False) as plain,
-    ):
-        deployed = Deployed.served(tmp_path, server.url, "llama-server", served_model_name="big")
-        certified = CERTIFIED | {"conditions": conditions}
-        deployed.policy(guards=guards, watch=often, proxy={"default": "easy", "holdout": 0.01}, **certified)
-        with start(deployed, "--url", server.url, "--plain-url", plain.url) as (process, url):
-            until(lambda: log(tmp_path).count("look") >= 3 or process.poll() is not None)
-            assert process.poll() is None, url
-            routes = {chat(url, **{"x-gatekeeper-conversation": str(number)})[1] for number in range(4)}
-
-    assert "change" not in log(tmp_path)
-    assert "speculative" in routes
-    assert plain.requests
 
 
 def log(path: Path) -> list[str]:

@@ -33,11 +33,3 @@ def test_what_has_ended_is_met_no_more() -> None:
         answer.end()
 
     assert (LoadMet(3.0), LoadMet(3.0)) == (answer.waiting, answer.decoding)
-
-
-def test_an_answer_that_takes_no_time_met_itself() -> None:
-    """Without time there is no mean, and no division by it."""
-    answer = ServerLoad(lambda: 1).begin("a", 2)
-    answer.end()
-
-    assert LoadMet(2.0) == answer.decoding

@@ -51,17 +51,6 @@ def test_a_draft_that_goes_bad_is_turned_off(tmp_path: Path) -> None:
     assert any("down to" in line and "acceptance_rate" in line for line in output.messages)
 
 
-def test_a_warm_up_that_the_policy_requires_is_said(tmp_path: Path) -> None:
-    """Where a route kept its bound with a warm-up only, the start says who must send it and after which pause."""
-    deployed = Deployed.scripted(tmp_path)
-    deployed.policy(route={"warm_up": True, "warm_up_after": 10.0})
-
-    _, output = deployed.watch(1)
-
-    (warm_up_line,) = [line for line in output.messages if "warm-up" in line]
-    says("watch", "a warm up that the policy requires is said", warm_up_line)
-
-
 @pytest.mark.nightly
 def test_it_comes_back_after_a_quiet_time(tmp_path: Path) -> None:
     """A draft that recovers steps up again, one step at a time after each quiet time, until it is as certified."""
@@ -258,18 +247,6 @@ def test_a_watch_that_was_held_up_forgets(tmp_path: Path) -> None:
     says("watch", "a watch that was held up forgets", gap["because"])
 
 
-def test_an_edit_is_taken_up(tmp_path: Path) -> None:
-    """A guard that was loosened while watching is in force at the next round, with nothing turned on or off by it."""
-    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
-    with deployed.session(output) as session:
-        session.run(5)
-        deployed.edited(guards=[{**GUARDS[0], "at_least": 0.4}, GUARDS[1]])
-        session.run(5)
-        bound = session.routes.results["easy"][0].guard.threshold
-
-    assert (0.4, [], 1) == (bound, output.changes, len(output.of("policy")))
-
-
 def test_an_edit_turns_a_route_off_and_not_on(tmp_path: Path) -> None:
     """A person may switch a route off at once; switched on again it has to earn its way up."""
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
@@ -418,19 +395,6 @@ def test_a_collector_that_is_down_stops_nothing(tmp_path: Path, monkeypatch: pyt
     assert output.of("look")[-1]["at"] > output.of("telemetry_failed")[0]["at"]
 
 
-def test_the_load_is_reported_and_bounded(tmp_path: Path) -> None:
-    """Every round reports what the canaries cost so far, which stays within the duty once the first is paid for."""
-    deployed = Deployed.scripted(tmp_path)
-    deployed.policy(watch={"duty": 0.02})
-
-    _, output = deployed.watch(200)
-
-    loads = [entry["load"] for entry in output.of("look")]
-    assert all(load["share"] <= 0.021 for load in loads[20:])
-    assert 0.018 < loads[-1]["share"]
-    assert any("(72 s per hour)" in line for line in output.messages)
-
-
 @pytest.mark.nightly  # a thousand rounds
 def test_nothing_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand rounds after the window is full the process holds no more objects, and the files are of bounded
@@ -502,8 +466,3 @@ def later(monotonic: float, wall: float) -> Instant:
 def test_time_that_passed_otherwise_is_reported(now: Instant, because: str | None) -> None:
     """A difference of more than two intervals on either clock is reported; a time server's step is not."""
     assert because == clock_gap(START, now, expected=10, interval=10)
-
-
-def test_short_intervals_forgive_a_small_step() -> None:
-    """A watch of a tenth of a second does not take a corrected clock for a sleep."""
-    assert clock_gap(START, later(0.1, 1.6), expected=0.1, interval=0.1) is None

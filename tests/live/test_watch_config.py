@@ -8,8 +8,6 @@ from click.testing import CliRunner
 from gatekeeper.cli.main import gatekeeper
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.policy import Policy
-from gatekeeper.live.guards.recent_samples import MAX_SAMPLES
-from gatekeeper.live.watch_config import host_interval
 from tests.builders.deployment import Deployed
 from tests.builders.golden_words import says
 from tests.builders.watch import context, guard
@@ -75,20 +73,6 @@ def test_an_unproven_run_allows_no_policy(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="the run is unproven, and certified none"):
         deployed.watch(1)
-
-
-@pytest.mark.parametrize(("interval", "expected"), [(60.0, 5.0), (10.0, 1.0), (600.0, 10.0)])
-def test_the_host_is_sampled_as_often_as_the_interval_needs(interval: float, expected: float) -> None:
-    """Twelve samples a round, but not more than one a second, nor fewer than one in ten."""
-    assert expected == host_interval(policy(interval))
-
-
-@pytest.mark.parametrize("interval", [10.0, 60.0, 3600.0])
-def test_a_long_stretch_is_kept_whole(interval: float) -> None:
-    """A guard with a window of two days finds all its samples: dropped ones would count as missing."""
-    over = 2 * 86400.0
-
-    assert over / host_interval(policy(interval, over=over)) <= MAX_SAMPLES / 2
 
 
 def policy(interval: float, **more: float) -> Policy:

@@ -106,17 +106,6 @@ def test_a_crash_between_two_names_loses_nothing(tmp_path: Path) -> None:
     assert ["first"] == [entry["kind"] for entry in entries(path)]
 
 
-def test_no_log_is_an_empty_one(tmp_path: Path) -> None:
-    """The first start has nothing to go on from."""
-    assert [] == list(entries(tmp_path / "watch.jsonl"))
-
-
-def test_a_log_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    """What cannot be written down is not done: the error names the file."""
-    with pytest.raises(GatekeeperError, match="nowhere"):
-        log(tmp_path / "nowhere" / "watch.jsonl").__enter__()
-
-
 def test_a_full_disk_is_an_error_and_costs_no_later_entry(tmp_path: Path) -> None:
     """A file that cannot grow ends in an error that names the log; once there is room, the next entry is a line of its
     own.

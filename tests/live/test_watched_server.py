@@ -38,14 +38,6 @@ def deployed(
     return deployment
 
 
-def test_a_server_that_answers_stays_on(tmp_path: Path, server: Answering) -> None:
-    """A server at its address gets the requests it was certified with, and nothing changes."""
-    code, output = deployed(tmp_path, server).watch(5)
-
-    assert (0, []) == (code, output.changes)
-    assert os.getpid() == output.of("server")[0]["pid"]
-
-
 def drafted_tokens(session: Session, since_ns: int) -> int:
     return sum(gain.drafted for gain in session._host.counter_gains(since_ns, 3600.0))
 
@@ -110,27 +102,6 @@ def test_a_server_that_is_gone_is_turned_off(tmp_path: Path, server: Answering) 
     assert "no connection" in output.of("fault")[0]["because"]
 
 
-def test_a_server_that_was_never_there_is_evidence(tmp_path: Path) -> None:
-    """A watch that is started before its server finds none and turns speculation off; that is no error."""
-    with Answering() as server:
-        deployment = deployed(tmp_path, server)
-
-    output = WatchOutput()
-    with deployment.session(output) as session:
-        until(lambda: session.run(5) == 1)
-
-    assert "down 0>1" == output.changes[0]
-    assert "error_rate" in output.of("change")[0]["because"]
-
-
-def test_without_an_answer_nothing_is_proven(tmp_path: Path) -> None:
-    """Rounds that end without one successful answer, before a bound was crossed for long enough, end in 3."""
-    with Answering() as server:
-        deployment = deployed(tmp_path, server, {"metric": "acceptance_rate", "at_least": 0.5, "for": 60.0})
-
-    assert 3 == deployment.watch(2)[0]
-
-
 def test_another_model_is_turned_off_for_good(tmp_path: Path, server: Answering) -> None:
     """A server that answers as another model is not what was certified: off, and off after a restart."""
     deployment, output = deployed(tmp_path, server), WatchOutput()
@@ -183,18 +154,6 @@ def test_claims_of_a_server_are_evidence(tmp_path: Path, server: Answering) -> N
 
     assert ["down 0>1"] == output.changes
     assert "as the server reports" in output.of("change")[0]["because"]
-
-
-def test_plain_decoding_is_requested_where_it_has_an_address(tmp_path: Path, server: Answering) -> None:
-    """With a plain_url each canary is sent to both servers, and the ratio is theirs."""
-    ratio = {"metric": "throughput_ratio", "at_least": 0.01, "for": 60.0}
-    deployment, output = deployed(tmp_path, server, ratio), WatchOutput()
-    with Answering() as plain, deployment.session(output, plain_url=plain.url) as session:
-        plain.drafted = plain.accepted = 0
-        until(lambda: session.run(1) == 0 and len(session.routes._answers["easy"]._kept) > 1)
-        arms = {answer.arm for answer in session.routes._answers["easy"]._kept}
-
-    assert {"candidate", "plain"} == arms
 
 
 def test_a_host_guard_needs_the_servers_host(tmp_path: Path, server: Answering) -> None:
@@ -265,22 +224,6 @@ def test_a_watch_that_was_killed_goes_on(tmp_path: Path, server: Answering) -> N
     assert (1, True) == (code, output.of("begun")[0]["routes"][0]["standing"]["step"] > 0)
 
 
-def test_plain_text_and_colours(tmp_path: Path, server: Answering) -> None:
-    """Off a terminal nothing is coloured; --quiet leaves what changed, and stdout is empty without --json."""
-    deployment = deployed(tmp_path, server)
-    server.status = 500
-    process = start(deployment, "--quiet")
-    assert process.stderr is not None
-    err = ""
-    while "down to" not in err:  # the change stands in the log before it is printed
-        err += process.stderr.readline()
-    process.terminate()
-    out, rest = process.communicate(timeout=60)
-    err += rest
-
-    assert ("", True, False, False) == (out, *(word in err for word in ("down to", "watching", "\x1b")))
-
-
 def test_answers_that_fail_are_reported_with_their_reason(tmp_path: Path, server: Answering) -> None:
     """The first failed answer raises one alert with its reason, which is also in the reason of the step down."""
     deployment, output = deployed(tmp_path, server), WatchOutput()
@@ -308,15 +251,6 @@ def test_a_server_that_reports_no_acceptance_is_named_at_once(tmp_path: Path, se
     assert ("easy", "acceptance_rate", []) == (alert["workload"], alert["metric"], output.changes)
     assert 0 < alert["off_in"] <= AT_ONCE["missing_for"]
     assert "gatekeeper.backends.workers.mlx_tap" in alert["because"]
-
-
-def test_a_server_that_claims_its_acceptance_needs_no_tap(tmp_path: Path, server: Answering) -> None:
-    """Claims are evidence too: no tap is recommended where none is needed."""
-    deployment, output = deployed(tmp_path, server, {**GUARDS[0], "for": 0.0}, backend="llama-server"), WatchOutput()
-    with deployment.session(output) as session:
-        session.run(3)
-
-    assert not any("does not report" in entry["because"] for entry in output.of("lacking"))
 
 
 def test_a_server_that_contradicts_the_conditions_is_off_while_it_does(tmp_path: Path, server: Answering) -> None:

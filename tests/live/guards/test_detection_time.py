@@ -30,15 +30,6 @@ def test_the_stated_answers_are_those_that_show_the_fall() -> None:
     assert {"easy": pytest.approx(stated * tokens / 75 * 2.5)} == server_seconds(certified_policy, both_arms=True)
 
 
-@pytest.mark.parametrize("measured", [MEASURED, {**MEASURED, "acceptance_rate": figure(0.8, 0.7, 0.9)}])
-def test_nothing_is_stated_that_is_not_known(measured: dict[str, object]) -> None:
-    """Without a certified acceptance, and with a bound that half of it meets, no time is stated."""
-    certified_policy = policy(guard("acceptance_rate", at_least=0.4), measured=measured)
-
-    assert {} == server_seconds(certified_policy, both_arms=True)
-    assert terminal_lines.time_to_half({}, 0.02) is None
-
-
 @pytest.mark.parametrize(
     ("seconds", "duty", "sentence"),
     [

@@ -32,11 +32,6 @@ def test_a_recovery_ends_it() -> None:
     assert fall_detection.detect(units([0.8] * 10 + [0.1] * 500 + [0.8] * 20), BOUND, SPREAD, NEED) is None
 
 
-def test_nothing_is_no_fall() -> None:
-    """Without values there is no evidence."""
-    assert fall_detection.detect([], BOUND, SPREAD, NEED) is None
-
-
 def test_one_value_never_decides() -> None:
     """One minute of bad traffic, of however many answers, is not enough."""
     assert fall_detection.detect(units([0.8, 0.0, 0.0], weight=1000.0), BOUND, SPREAD, NEED) is None

@@ -36,18 +36,6 @@ def test_only_so_many_answers_are_kept(pieces: int, most: int, monkeypatch: pyte
     assert (most, float(most + 49)) == (len(in_window), in_window[-1].answer.ended_ns / SECOND)
 
 
-def test_old_answers_are_dropped() -> None:
-    """What is older than the window is gone for good, and what it held with it."""
-    answers = RecentAnswers(0)
-    for number in range(100):
-        answers.add(answer(number, pieces=recent_samples.MAX_ARRIVALS // 100))
-
-    assert 11 == len(answers.within(99 * SECOND, 10.0))
-    for number in range(100, 189):
-        answers.add(answer(number, pieces=recent_samples.MAX_ARRIVALS // 100))
-    assert 100 == len(answers.within(188 * SECOND, 1e9))
-
-
 def test_only_so_many_samples_and_counters_are_kept() -> None:
     """A window of weeks keeps no more of the host than its limit."""
     host = RecentHost()
@@ -61,13 +49,3 @@ def test_only_so_many_samples_and_counters_are_kept() -> None:
         len(host.counter_gains(now, 1e9)),
     )
     assert (11, 11) == (len(host.samples(now - SECOND, 10.0)), len(host.counter_gains(now - SECOND, 10.0)))
-
-
-def test_nothing_is_compared_across_a_sleep() -> None:
-    """After a sleep the samples begin a stretch of their own."""
-    host = RecentHost()
-    host.add_sample(HostSample("", SECOND, {}))
-    host.forget()
-    host.add_sample(HostSample("", 2 * SECOND, {}))
-
-    assert [1] == [sample.segment for sample in host.samples(3 * SECOND, 1e9)]

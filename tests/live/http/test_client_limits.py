@@ -57,27 +57,6 @@ def test_a_process_without_descriptors_blames_no_server(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_server_that_we_cannot_connect_to_is_replaced_and_not_blamed(tmp_path: Path) -> None:
-    """Where only the plain server has a connection left, it answers, and that counts for neither arm."""
-
-    async def main() -> None:
-        draws = iter([0.0, 1.0])
-        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain, draw=lambda: next(draws)) as proxy:
-                await proxy.chat()  # in the holdout: its connection to the plain server stays
-                with few_descriptors(0):
-                    status, _, headers = await proxy.chat({"messages": [], "stream": True})  # another conversation
-                await asyncio.sleep(0.01)
-                benefit = proxy.routes.evidence.benefit("easy")
-
-                assert (200, "plain") == (status, headers["x-gatekeeper-route"])
-                assert benefit is not None
-                assert {"speculative": 0, "holdout": 1} == benefit.answers
-                assert "no more connections" in proxy.records[-1]["because"]
-
-    asyncio.run(main())
-
-
 @pytest.mark.whole
 @pytest.mark.parametrize(("soft", "hard", "idle"), [(128, 128, 116), (128, 1024, 200)])
 def test_idle_connections_turn_no_speculation_off(tmp_path: Path, soft: int, hard: int, idle: int) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +15,6 @@ from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.live.http.upstream import MOST_AT_ONCE, MOST_HEAD, Exchange, Origin, Upstream, UpstreamError, origin_of
 
 OK = b"HTTP/1.1 200 OK\r\n"
-Read = Callable[[asyncio.StreamReader], Coroutine[Any, Any, bytes]]
 
 
 class Wire:
@@ -106,17 +105,6 @@ def test_a_connection_is_used_again_if_the_server_keeps_it(answer: bytes, connec
     asyncio.run(run())
 
 
-def test_an_answer_without_a_length_ends_with_its_connection() -> None:
-    """As mlx_lm.server sends its streams."""
-
-    async def run() -> None:
-        wire = Wire(b"HTTP/1.0 200 OK\r\n\r\nabc", closes=True)
-        async with wired(wire) as upstream:
-            assert await whole(upstream, wire) == b"abc"
-
-    asyncio.run(run())
-
-
 ENDLESS = 4 * MOST_HEAD
 """Bytes of a part of an answer that has no end."""
 
@@ -181,17 +169,6 @@ def test_an_answer_whose_framing_has_no_end_breaks_off(rest_of_it: bytes) -> Non
         async with wired(wire) as upstream:
             with pytest.raises(UpstreamError, match="not HTTP"):
                 await rest(await upstream.request(wire.origin, "POST", "/v1", {}, b""))
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_a_server_that_is_not_there_is_an_error(host: str) -> None:
-    """Its text is the system's, also where a name has several addresses."""
-
-    async def run() -> None:
-        with pytest.raises(UpstreamError, match=r"^connection refused$"):
-            await Upstream().request(Origin(host, 1, False, b"", has_key=False), "GET", "/", {}, b"")
 
     asyncio.run(run())
 
@@ -263,47 +240,6 @@ def test_an_answer_to_head_has_no_body() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(
-    ("headers", "sent"),
-    [({}, b"2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"), ({"Content-Length": "3"}, b"abc")],
-)
-def test_a_body_of_unknown_length_is_sent_in_chunks(headers: dict[str, str], sent: bytes) -> None:
-    """One whose length the client has stated is sent as it is."""
-
-    async def run() -> None:
-        async def body() -> AsyncIterator[bytes]:
-            yield b"ab"
-            yield b"c"
-
-        wire = Wire(SIZED)
-        async with wired(wire) as upstream:
-            assert await whole(upstream, wire, content=body(), **headers) == b"abcde"
-        assert wire.requests[0].endswith(b"\r\n\r\n" + sent)
-
-    asyncio.run(run())
-
-
-def test_a_server_that_refuses_an_upload_is_heard() -> None:
-    """It answers after the head alone: the rest is not sent, and the connection not used again."""
-
-    async def run() -> None:
-        async def body() -> AsyncIterator[bytes]:
-            while True:
-                yield b"x" * 1000
-                await asyncio.sleep(0.001)
-
-        wire = Wire(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno", SIZED, at_once=True)
-        async with wired(wire) as upstream:
-            exchange = await upstream.request(wire.origin, "POST", "/v1", {}, body())
-            assert (exchange.status, exchange.reason, await rest(exchange)) == (413, "Too Large", b"no")
-            assert exchange.is_open
-            upstream.release(exchange)
-            assert await whole(upstream, wire) == b"abcde"
-        assert wire.connections == 2
-
-    asyncio.run(run())
-
-
 def test_a_client_that_reads_slowly_stops_the_server() -> None:
     """An answer that nobody reads takes little memory here."""
 
@@ -352,23 +288,6 @@ def test_of_an_answer_that_comes_fast_a_part_is_parsed_in_each_turn() -> None:
     assert count == by_turn.total()
     # The chunk of each byte takes six; a turn may end one part and begin the next, and the first had no reader yet.
     assert 4 * MOST_AT_ONCE // 6 >= max(by_turn.values())
-
-
-@pytest.mark.parametrize(("takes", "rest_of_it"), [(True, b"c"), (False, b"abc")])
-def test_what_arrives_is_taken_at_once_or_waits(*, takes: bool, rest_of_it: bytes) -> None:
-    """What could not be passed on comes before what follows, and the end of an answer is always read."""
-
-    async def run() -> None:
-        wire, taken = Wire(OK + b"Transfer-Encoding: chunked\r\n\r\n"), []
-        async with wired(wire) as upstream:
-            exchange = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
-            exchange.take = lambda piece: takes and not taken.append(piece)  # type: ignore[func-returns-value]
-            for piece in (b"1\r\na\r\n", b"1\r\nb\r\n", b"1\r\nc\r\n0\r\n\r\n"):
-                exchange.data_received(piece)
-            assert (await exchange.read(), exchange.is_read) == (rest_of_it, True)
-        assert taken == [b"a", b"b"] * takes
-
-    asyncio.run(run())
 
 
 @pytest.mark.parametrize(

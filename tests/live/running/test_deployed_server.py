@@ -36,15 +36,3 @@ def test_the_overlay_says_what_a_request_says(
         request_fields.append(tomllib.loads(deployed.overlay)["route"][0].get("request", {}))
 
     assert [on, off] == request_fields
-
-
-def test_a_field_of_the_users_own_stands_there_too(tmp_path: Path) -> None:
-    """A generic server's knob that goes with the request by the name the SLO gives it stands in the overlay by that
-    name.
-    """
-    knobs = {"num_draft_tokens": {"field": "speculative.n_max"}}
-    deployed, output = Deployed.served(tmp_path, "http://127.0.0.1:9", knobs=knobs), WatchOutput()
-    with deployed.session(output) as session:
-        session._publish()
-
-    assert {"speculative.n_max": 4} == tomllib.loads(deployed.overlay)["route"][0]["request"]

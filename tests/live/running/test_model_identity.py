@@ -105,22 +105,6 @@ def test_a_damaged_model_is_no_certified_one(manifest: Manifest, tmp_path: Path)
     says("deployed_servers", "a damaged model is no certified one", difference)
 
 
-def test_a_restart_is_another_process() -> None:
-    """The process behind a port is the same until it is started again, and none when it is gone."""
-    with served() as url:
-        first = find_process(url)
-        assert first == find_process(url, first)
-    after_stop = find_process(url, first)
-
-    assert (True, None) == (first is not None, after_stop)
-
-
-@pytest.mark.parametrize("url", ["http://192.0.2.7:8080", "https://example.org"])
-def test_a_remote_server_has_no_process_here(url: str) -> None:
-    """The processes of another machine are unknown."""
-    assert find_process(url) is None
-
-
 def test_files_that_changed_on_disk_are_found(manifest: Manifest, tmp_path: Path) -> None:
     """A certified model that was updated in place, or is gone, is not the one that was certified."""
     places = {"target": MODELS / "little-target", "draft": MODELS / "little-draft"}

@@ -10,7 +10,6 @@ from gatekeeper.core.policy import Policy
 from gatekeeper.core.records import Answer, Claims, Rounds
 from gatekeeper.live.running import server_differences
 from gatekeeper.live.running.server_differences import SeenProcess, ServerConditions
-from tests.builders.golden_words import says
 
 CERTIFIED = ("python", "-P", "-m", "gatekeeper.backends.workers.mlx_tap", "--model", "big", "--port", "{port}")
 DRAFTED = (*CERTIFIED, "--draft-model", "small", "--prompt-cache-size", "0")
@@ -121,23 +120,6 @@ def test_models_are_compared_by_their_digests_alone(backend: str, options: tuple
     assert "as certified" == {result.part: result.outcome for result in results}["launch line"]
 
 
-def test_what_is_not_told_is_not_checked() -> None:
-    """A server on another machine tells nothing of its start: that is listed, and never counts as certified."""
-    parts = found(None)
-
-    assert {"not checked"} == {outcome for outcome, _ in parts.values()}
-    assert {"launch line", "context", "sampling", "load"} == {*parts}
-
-
-def test_another_variable_is_named() -> None:
-    """A variable that servers read and that was not set at the certification is a contradiction."""
-    process = SeenProcess(DRAFTED, {"MLX_METAL_JIT": "1"})
-
-    parts = server_differences.compare(policy(), process, lambda _: None)
-
-    says("deployed_servers", "another variable is named", server_differences.differences(parts))
-
-
 PROPS = {"default_generation_settings": {"n_ctx": 4096}, "total_slots": 4}
 SLOTS = [{"id": 0, "speculative": True}, {"id": 1, "speculative": True}]
 
@@ -220,24 +202,6 @@ def test_each_server_states_its_window_in_its_own_place(backend: str, path: str,
     assert "8064" in detail
 
 
-def test_fewer_slots_than_were_certified_are_a_contradiction() -> None:
-    """A certificate for four requests at once needs four slots of llama-server."""
-    four_at_once = policy(concurrency=4, backend="llama-server")
-
-    parts = server_differences.compare(four_at_once, None, lambda _: json.dumps(PROPS | {"total_slots": 2}))
-
-    says(
-        "deployed_servers",
-        "fewer slots than were certified are a contradiction: differences",
-        server_differences.differences(parts),
-    )
-    says(
-        "deployed_servers",
-        "fewer slots than were certified are a contradiction: not checked",
-        server_differences.not_checked(parts),
-    )
-
-
 def answer(cached: int | None = 0, drafted: int | None = 8, fault: str | None = None) -> Answer:
     rounds = None if drafted is None else Rounds(2, drafted, 0)
     claims = Claims(cached_tokens=cached)
@@ -279,21 +243,6 @@ def test_versions_are_compared_by_what_identifies_them(
     assert outcome == server_differences.compare_versions(certified, running).outcome
 
 
-def test_a_watched_server_is_compared_with_every_answer() -> None:
-    """A warm cache counts for the round in which it showed: a server that is restarted without one is as certified
-    again.
-    """
-    conditions = ServerConditions()
-    conditions.check(policy(), SeenProcess(DRAFTED, {}), lambda _: None)
-    conditions.add_answer(answer(19))
-
-    first, second = conditions.difference, conditions.difference
-
-    assert first is not None
-    says("deployed_servers", "a watched server is compared with every answer", first)
-    assert second is None
-
-
 def test_what_differs_ends_with_the_command_that_mends_it() -> None:
     """It is the certified command, at the port that runs; of a system certified in a process of ours the running
     one, with
@@ -312,10 +261,3 @@ def test_what_differs_ends_with_the_command_that_mends_it() -> None:
     assert "--port 8080 --draft-model small --prompt-cache-size 0" in certified
     assert "mlx_lm.server --model 'my models/big' --port 8080 --prompt-cache-size 0" == same
     assert not unseen
-
-
-def test_the_tables_are_read_back() -> None:
-    """What certify writes is what watch and admit read."""
-    text = policy().model_dump_json(by_alias=True, exclude_none=True)
-
-    assert policy() == Policy.model_validate_json(text)
