@@ -4,7 +4,6 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.backends import all_facts, facts_of, open_backend, own_drafts
 from gatekeeper.backends.counters import by_position, samples, spec_decode, speculative_decoding, total
 from gatekeeper.backends.dialect import Counters, Start, StatedWindow
-from gatekeeper.backends.dialects import dialect_of, rapid_mlx, running_dialect, sglang, vllm
+from gatekeeper.backends.dialects import dialect_of, running_dialect, sglang
 from gatekeeper.backends.listening_process import PortTakenError
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.backend_registry import SERVERS, backend_names
@@ -181,37 +180,6 @@ def test_a_setting_that_is_not_applied_is_a_fault(servers: Servers) -> None:
     says("backends", "a setting that is not applied is a fault", answer.fault)
 
 
-@pytest.mark.parametrize(("loaded", "fault"), [("big-mtp", None), ("big", "another instance of lm studio answers")])
-def test_mtp_of_lm_studio_is_an_instance_of_its_own(loaded: str, fault: str | None) -> None:
-    """Its heads are switched where a model is loaded, so drafting requests name a second instance, and no draft;
-    where the
-    other one answers, that is a fault.
-    """
-
-    def spoken(request: Any, drafting: bool) -> Iterator[bytes]:
-        model = loaded if drafting else request["model"]
-        for piece in PROTOCOLS["lmstudio"].pieces(request, False):
-            yield piece.replace(b'"model": "big"', f'"model": "{model}"'.encode())
-
-    protocol = PROTOCOLS["lmstudio"]._replace(pieces=spoken, drafts=lambda request: request["model"] == "big-mtp")
-    which = setting(draft="mtp")
-    with (
-        RecordedServer(protocol, drafting=True) as server,
-        opened("lmstudio", url=server.url, drafts=["mtp"]).start(which) as running,
-    ):
-        drafting, plain = (running.answer(make_request("prose", knobs)) for knobs in (which, PLAIN))
-
-    assert ["big-mtp", "big"] == [fields["model"] for _, _, fields in server.requests[-2:]]
-    assert all("draft_model" not in fields for _, _, fields in server.requests)
-    backend = opened("lmstudio", url=server.url, drafts=["mtp"], served_model_name="name")
-    assert ({"model": "name-mtp"}, {"model": "name"}) == (backend.fields(which, PLAIN), backend.fields(PLAIN, which))
-    assert plain.fault is None
-    if fault is None:
-        assert drafting.fault is None
-    else:
-        says("backends", fault, drafting.fault)
-
-
 @pytest.mark.parametrize(
     ("depth", "settings", "fault"),
     [
@@ -337,20 +305,6 @@ def test_the_command_lines_of_each_server(name: str) -> None:
     assert "1.2.3" == backend.versions()[name]
 
 
-def test_vllm_is_asked_for_the_counts_of_each_request_where_its_help_lists_that() -> None:
-    """A version whose --help has --per-request-spec-decode-metrics is started with it; plain decoding has no counts."""
-    flag = "--per-request-spec-decode-metrics"
-    start = partial(Start, Subject.model_validate({"backend": "vllm", "target": BIG}), BIG)
-    rest: dict[str, Any] = {"cache": False, "program": ("vllm", "serve"), "place": str}
-
-    lines = [
-        [*vllm.argv(start(draft, {}, 1, help=partial(str, help_text), **rest))]
-        for draft, help_text in (("mtp", f"  {flag}\n"), ("mtp", "  --model\n"), (None, f"  {flag}\n"))
-    ]
-
-    assert [True, False, False] == [f"{flag} summary" in " ".join(line) for line in lines]
-
-
 def test_all_options_of_vllm_are_read(tmp_path: Path) -> None:
     """`vllm serve --help` names groups of options alone, so its options are read from `--help=all`."""
     flag = "--per-request-spec-decode-metrics"
@@ -360,29 +314,6 @@ def test_all_options_of_vllm_are_read(tmp_path: Path) -> None:
     backend = opened("vllm", program=[str(program), "serve"], drafts=["mtp"])
 
     assert flag in backend.command(setting(draft="mtp"), 1, cache=True)
-
-
-def test_a_block_draft_of_rapid_mlx_has_no_length() -> None:
-    """0.16.10 refuses the key of a length with dflash, and would end at start: exit code 2 says so first."""
-    subject = Subject.model_validate({"backend": "rapid-mlx", "target": BIG, "drafts": [SMALL]})
-    start = Start(subject, BIG, SMALL, {}, 1, cache=False, program=("x",), help=str, place=str)
-
-    assert {"method": "dflash", "model": SMALL} == rapid_mlx.drafting(start)
-    with pytest.raises(InputError) as refused:
-        rapid_mlx.drafting(replace(start, knobs={"num_draft_tokens": 4}))
-    says("backends", "a block draft of rapid-mlx has no length", refused.value.message)
-
-
-@pytest.mark.parametrize(("method", "steps"), [("FROZEN_KV_MTP", True), ("DFLASH", False), ("UNO", False)])
-def test_block_drafts_of_sglang_have_no_steps(method: str, steps: bool) -> None:
-    """Algorithms that draft a block take its width, one more than the drafted tokens, and no steps."""
-    subject = Subject.model_validate({"backend": "sglang", "target": BIG, "drafts": [SMALL], "draft_method": method})
-    start = Start(subject, BIG, SMALL, {"num_draft_tokens": 7}, 1, cache=False, program=("x",), help=str, place=str)
-
-    words = [*sglang.argv(start)]
-
-    assert steps == ("--speculative-num-steps" in words)
-    assert "8" == words[words.index("--speculative-num-draft-tokens") + 1]
 
 
 @pytest.mark.parametrize(
@@ -461,21 +392,6 @@ def test_the_command_lines_of_sglang() -> None:
     says("backends", "the command lines of sglang (2)", lines_with("--speculative-algorithm", look_up))
 
 
-@pytest.mark.usefixtures("programs")
-@pytest.mark.parametrize(
-    ("name", "args"),
-    [
-        ("vllm-mlx", ["--mtp-optimistic"]),
-        ("rapid-mlx", ["--draft-model", "x"]),
-        ("rapid-mlx", ["--num-draft-tokens=4"]),
-    ],
-)
-def test_options_that_cannot_be_certified_are_refused(name: str, args: list[str]) -> None:
-    """A flag that skips the verification, or that is accepted and ignored, is refused with the reason."""
-    with pytest.raises(InputError, match=args[0].split("=", maxsplit=1)[0]):
-        opened(name, args=args)
-
-
 def test_a_variable_that_changes_answers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """DDTree with its exact commit off keeps tokens the target did not choose."""
     monkeypatch.setenv("DDTREE_EXACT_COMMIT", "0")
@@ -545,16 +461,6 @@ def test_a_key_comes_from_the_environment_alone(monkeypatch: pytest.MonkeyPatch)
 
     assert f"Bearer {secret}" == server.requests[-1][1]["Authorization"]
     assert secret not in repr((answer, backend.versions()))
-
-
-def test_a_key_in_a_command_is_not_stored() -> None:
-    """The manifest's copy of a command hides its keys, as the launch line in the policy does."""
-    command = (sys.executable, "-m", "http.server", "{port}", "--api-key", "sk-very-secret-0123456789")
-
-    versions = opened("openai", command=command, plain_command=command).versions()
-
-    assert "sk-very-secret" not in repr(versions)
-    assert {"--api-key hidden"} == {versions[name][-16:] for name in ("command", "plain_command")}
 
 
 @pytest.mark.parametrize(
@@ -680,11 +586,6 @@ def test_the_facts_of_every_backend_have_its_name(name: str) -> None:
     assert name == facts.name
     assert facts.served_as in {None, *SERVERS}
     assert facts.shipped is None or (shipped_folder("slos") / f"{facts.shipped}.toml").is_file()
-
-
-def test_a_backend_without_a_server_is_compared_as_any_server() -> None:
-    """A certificate of a worker may be deployed on any server with the chat API."""
-    assert "openai" == running_dialect("mlx").name
 
 
 def test_a_port_that_was_taken_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

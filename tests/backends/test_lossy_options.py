@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from gatekeeper.backends import open_backend
-from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.listening_process import find_process
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.errors import InputError
@@ -264,15 +263,6 @@ def test_a_variable_that_verifies_greedily_is_refused(monkeypatch: pytest.Monkey
     says("backends", "a variable that verifies greedily is refused", refused.value.message)
 
 
-def test_the_error_says_where_what_and_what_to_do() -> None:
-    """One line names the key of the SLO, the option with its value and its effect; the hint names what is allowed."""
-    with pytest.raises(InputError) as refused:
-        opened("vllm", args=["--speculative-config", FLY])
-
-    says("backends", "the error says where what and what to do (1)", refused.value.message)
-    says("backends", "the error says where what and what to do (2)", refused.value.hint)
-
-
 # Servers that run
 
 
@@ -327,12 +317,6 @@ def test_a_worker_of_a_running_server_leads_to_its_options() -> None:
             )
         finally:
             os.kill(worker.pid, signal.SIGKILL)
-
-
-def test_an_option_that_is_ignored_is_no_lossy_one_of_a_running_server() -> None:
-    """Rapid-MLX ignores --num-draft-tokens: in an SLO that is a mistake, on a server that runs it changes no answer."""
-    with running("--num-draft-tokens", "4") as url:
-        opened("rapid-mlx", url=url, plain_url=url).check_running()
 
 
 @pytest.mark.parametrize(("threshold", "refused"), [(0.3, True), (1.0, False)])
@@ -413,14 +397,3 @@ def test_an_answer_to_a_part_of_the_prompt_is_a_fault(backend: str, chunk: dict[
     nothing.
     """
     assert fault == answered(backend, chunk).fault
-
-
-def test_every_declared_option_is_written_as_it_is_compared() -> None:
-    """Options are declared in lower case with hyphens, variables in upper case: any other spelling would never
-    match.
-    """
-    declared = [option for name in PROTOCOLS for option in dialect_of(name).lossy + dialect_of(name).ignored]
-
-    spelled = [option.name if option.is_variable else option.name.lower().replace("_", "-") for option in declared]
-    assert spelled == [option.name for option in declared]
-    assert all(value == value.casefold() for option in declared for value in option.lossless)

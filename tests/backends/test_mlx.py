@@ -16,7 +16,7 @@ import pytest
 
 from gatekeeper.backends.worker_backend.running_worker import Worker
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.records import Answer, setting
+from gatekeeper.core.records import Answer
 from tests.backends.conftest import DRAFTING, MODELS, PLAIN, ROOT, SharedBackend, make_request
 
 pytestmark = pytest.mark.mlx
@@ -96,20 +96,6 @@ def test_hung_amid_an_answer(fresh: Callable[..., Worker]) -> None:
     assert not psutil.pid_exists(system.pids()[0])
 
 
-@pytest.mark.nightly
-@pytest.mark.alone
-def test_a_long_answer_is_no_silence(fresh: Callable[..., Worker]) -> None:
-    """The limit is on silence, not on length: an answer that takes far longer is complete."""
-    request = make_request("prose", PLAIN, **ENDLESS, seed=3)
-    first = fresh(timeout=60.0).answer(request)
-    limit = (first.ended_ns - first.sent_ns) / 3e9
-
-    answer = fresh(timeout=limit).answer(request)
-
-    assert answer.fault is None
-    assert answer.ended_ns - answer.sent_ns > limit * 1e9
-
-
 @pytest.mark.parametrize(
     ("which", "harm"),
     [
@@ -138,24 +124,6 @@ def test_a_broken_model_is_named(tmp_path: Path, which: str, harm: str) -> None:
     assert f"{broken}: " in caught.value.message
     assert "Download the model again" in caught.value.hint
     assert caught.value.exit_code == 2
-
-
-def test_a_model_that_was_not_downloaded_is_named(tmp_path: Path) -> None:
-    """A name without a folder is an input error with the command that downloads it."""
-    with pytest.raises(InputError, match="someone/else") as caught:
-        SharedBackend("mlx", tmp_path).backend.start(setting(draft="someone/else"))
-
-    assert "hf download someone/else" in caught.value.hint
-
-
-def test_a_slow_start_has_a_limit(tmp_path: Path) -> None:
-    """A worker that is not ready in time is an input error and is gone."""
-    before = {child.pid for child in psutil.Process().children()}
-
-    with pytest.raises(InputError, match="within start_timeout"):
-        SharedBackend("mlx", tmp_path, start_timeout=0.01).backend.start(DRAFTING)
-
-    assert before >= {child.pid for child in psutil.Process().children()}
 
 
 def test_the_worker_follows_its_parent(tmp_path: Path) -> None:
@@ -192,19 +160,6 @@ def gone(process: psutil.Process) -> bool:
             return True
         return True
     return False
-
-
-@pytest.mark.nightly
-def test_the_gap_explains_a_choice(shared: SharedBackend) -> None:
-    """The gap of the target's logits after a prefix is known, never negative, and wide where the answer is copied."""
-    system = shared.system(DRAFTING)
-    assert isinstance(system, Worker)
-    request = make_request("json", PLAIN)
-    tokens = tuple(arrival.token_id or 0 for arrival in system.answer(request).arrivals)
-
-    gaps = [system.logit_gap(request, tokens[:length]) for length in (0, 5, 10)]
-
-    assert all(gap is not None and gap > 1 for gap in gaps)
 
 
 def test_seeds_decide_what_is_drawn(shared: SharedBackend) -> None:

@@ -12,7 +12,6 @@ from tests.backends.test_dialects import opened
 from tests.builders.servers import (
     CHAT,
     DONE,
-    PROTOCOLS,
     ROLE,
     WORDS,
     Pieces,
@@ -91,9 +90,3 @@ def test_a_published_response_of_vllm(output: int, rounds: int) -> None:
 
     assert Rounds(rounds, 129, 10, accepted_by_position=(4, 3, 3)) == claimed_rounds(answer)
     assert [] == lies(answer, 3)
-
-
-def test_the_version_of_a_running_sglang() -> None:
-    """/get_server_info is deprecated: the version is read from /server_info."""
-    with RecordedServer(PROTOCOLS["sglang"], drafting=True) as server:
-        assert "recorded-1" == opened("sglang", url=server.url, plain_url=server.url).versions()["sglang"]

@@ -11,11 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-import gatekeeper
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.listening_process import HOST, PortTakenError, free_port, is_own_port
-from gatekeeper.backends.server_process import ServerProcess, find_program, installed_beside, launch
+from gatekeeper.backends.server_process import ServerProcess, installed_beside, launch
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.slo.subject_table import Subject
 from tests.backends.conftest import ROOT
@@ -60,40 +59,6 @@ def gone(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-
-
-def test_a_server_is_started_and_ended(tmp_path: Path) -> None:
-    """A process server answers, its pid is its own, its log is kept, and closing leaves neither it nor its guard."""
-    port = free_port()
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-
-    process = started(tmp_path, port)
-    alive, command = process.alive(), psutil.Process(process.pid).cmdline()
-    process.close()
-    process.close()
-
-    assert alive
-    assert "http.server" in command
-    assert not process.alive()
-    assert before >= {child.pid for child in psutil.Process().children(recursive=True)}
-    assert "GET /" in (tmp_path / "logs" / "server.log").read_text()
-
-
-def test_a_missing_program_is_named(tmp_path: Path) -> None:
-    """A program that is not on PATH is an input error with how to install it."""
-    with pytest.raises(InputError) as caught:
-        launch(["no-such-server"], log=tmp_path / "log", ready=lambda _: True, start_timeout=1, install="brew it")
-    says("backends", "a missing program is named", caught.value.message)
-
-    expected = (2, "brew it")
-    assert expected == (caught.value.exit_code, caught.value.hint)
-
-
-def test_a_program_beside_the_running_python_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A virtual environment that is not activated has its programs, though PATH does not hold them."""
-    monkeypatch.setenv("PATH", "")
-
-    assert sys.executable == find_program(Path(sys.executable).name, install="brew it")
 
 
 def test_an_early_end_is_quoted(tmp_path: Path) -> None:
@@ -175,22 +140,6 @@ def test_no_server_outlives_us(tmp_path: Path, server: str) -> None:
 
     until(lambda: gone(pid))
     until(lambda: gone(guard))
-
-
-def test_a_foreign_server_does_not_see_us(tmp_path: Path) -> None:
-    """Only our own modules get our package on their path; a server of another environment keeps its own."""
-    command = [sys.executable, "-c", "import os; print(os.environ.get('PYTHONPATH'), os.environ['HF_HUB_OFFLINE'])"]
-    printed = []
-    for with_package in (False, True):
-        process = ServerProcess(command, log=tmp_path / "log", with_package=with_package)
-        process.ending(20)
-        process.close()
-        printed.append((tmp_path / "log").read_text().split())
-
-    inherited = os.environ.get("PYTHONPATH", "None")
-    foreign = [inherited, "1"]
-    assert foreign == printed[0]
-    assert printed[1][0].split(os.pathsep)[0] == str(Path(gatekeeper.__file__).parents[1])
 
 
 @pytest.mark.parametrize(

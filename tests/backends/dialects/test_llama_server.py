@@ -2,23 +2,19 @@
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
-from gatekeeper.backends import own_drafts
 from gatekeeper.backends.dialects import llama_server as dialect
 from gatekeeper.backends.server_backend import ServerBackend, open_server
 from gatekeeper.backends.server_requests import Server
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, setting
 from gatekeeper.core.slo.subject_table import Subject
 from tests.backends.conftest import DRAFTING, PLAIN, ROOT, make_request
@@ -146,26 +142,6 @@ def test_the_real_claims_add_up(running: tuple[Server, Server], name: str) -> No
     assert (claims.prompt_seconds or 0) > 0
 
 
-def test_the_real_tokens_are_those_of_the_folder(running: tuple[Server, Server]) -> None:
-    """The converted vocabulary splits every prompt as tokenizer.json does; another pre-tokenizer spoils the answers."""
-    transformers = pytest.importorskip("transformers")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(ROOT / "models" / "little-target")
-    with httpx2.Client(base_url=running[0].root) as client:
-        for name in WORKLOADS:
-            lines = (ROOT / "canaries" / "little" / f"{name}.jsonl").read_text().splitlines()[:8]
-            for canary in map(json.loads, lines):
-                tools = {"tools": canary["tools"]} if "tools" in canary else {}
-                text = tokenizer.apply_chat_template(
-                    canary["messages"], **tools, add_generation_prompt=True, tokenize=False
-                )
-                request = {"messages": canary["messages"], **tools}
-                templated = client.post("/apply-template", json=request).json()["prompt"]
-                read = client.post("/tokenize", json={"content": text, "parse_special": True}).json()["tokens"]
-
-                assert text == templated
-                assert tokenizer.encode(text, add_special_tokens=False) == read
-
-
 @pytest.mark.mlx
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_real_answers_are_those_of_mlx(running: tuple[Server, Server], shared_backend: Any, name: str) -> None:
@@ -217,20 +193,6 @@ def test_the_real_program_combines_methods_and_speaks_a_common_shape(real: Open)
     assert rounds.drafted >= rounds.accepted > 0
 
 
-def test_a_real_plain_arm_that_drafts_is_at_fault(real: Open) -> None:
-    """Plain decoding that drafts is no baseline: each of its answers is a fault with the number of drafted tokens."""
-    program = real().command(PLAIN, 0, cache=False)[0]
-    words = [program, "--model", "{target}", "--port", "{port}", "--spec-type", "draft-simple", "-md"]
-    backend = real(
-        program=None, command=[*words, "{draft}"], plain_command=[*words, str(real()._models["little-draft"])]
-    )
-    with backend.start(PLAIN) as system:
-        fault = system.answer(make_request("json", PLAIN)).fault
-
-    assert fault is not None
-    assert fault.startswith("not plain: ")
-
-
 @pytest.mark.parametrize(
     "which",
     [
@@ -252,16 +214,6 @@ def test_every_knob_is_one_of_the_real_program(real: Open, which: Any) -> None:
     claims = answers[1].claims
     drafted = -1 if claims.drafted is None else claims.drafted
     assert 0 <= drafted <= (dict(which)["num_draft_tokens"] * (answers[1].output_tokens or 0))
-
-
-def test_a_real_server_that_is_killed_leaves_a_fault(real: Open) -> None:
-    """A dead server is the answer's fault, with the signal."""
-    with real().start(DRAFTING) as system:
-        os.kill(system.pids()[0], signal.SIGKILL)
-        fault = system.answer(make_request("prose", DRAFTING)).fault
-
-    assert fault is not None
-    assert fault.startswith("server died: signal 9")
 
 
 # The fake program
@@ -330,17 +282,6 @@ def test_a_flag_that_was_removed_is_no_flag() -> None:
 
     assert {"-md", "--model-draft", "--new"} == dialect.flags_of(help_text)
     assert not dialect.flags_of("")
-
-
-def test_a_removed_flag_in_the_slo_is_an_error_with_the_servers_message(fake: Open) -> None:
-    """A command in the SLO for an old build fails at start with the name of the removed flag."""
-    words = ["llama-server", "--model", "{target}", "--host", "127.0.0.1", "--port", "{port}"]
-    backend = fake(command=[*words, "-md", "{draft}", "--draft-max", "4"], plain_command=words)
-
-    with pytest.raises(InputError, match="exit code 1") as caught:
-        backend.start(DRAFTING)
-
-    assert "use --spec-draft-n-max" in caught.value.hint
 
 
 def test_a_loading_server_is_waited_for(fake: Open) -> None:
@@ -412,16 +353,6 @@ def test_a_plain_arm_that_drafts_is_at_fault(fake: Open) -> None:
     fault = answer_of(fake(plain_command=[*words, "--spec-type", "ngram-simple"]), PLAIN).fault
 
     says("backends", "a plain arm that drafts is at fault", fault)
-
-
-def test_an_attached_server_has_its_build(fake: Open) -> None:
-    """The version is read from a running server, or from the program, which may print other lines first."""
-    backend = fake()
-    launched = backend.versions()["llama-server"]
-    with backend.start(PLAIN) as system:
-        attached = fake(url=f"{system.root}/v1").versions()["llama-server"]
-
-    assert ("version: 9999 (fake)", "b9999-fake") == (launched, attached)
 
 
 @pytest.mark.parametrize(
@@ -521,16 +452,6 @@ def test_a_missing_program_says_how_to_get_it(models: dict[str, Path], tmp_path:
         backend.versions()
 
     assert "llama.cpp" in caught.value.hint
-
-
-def test_what_it_shows(fake: Open) -> None:
-    """Drafting is a claim here, never counted by us; look-ups need no file."""
-    backend = fake()
-
-    assert Sight.CLAIMED_ROUNDS in backend.sight
-    assert Sight.ROUNDS not in backend.sight
-    assert {"draft", "num_draft_tokens", "draft_n_min", "draft_p_min"} == set(backend.restart_knobs)
-    assert {"ngram-simple", "ngram-mod", "draft-mtp"} < own_drafts("llama-server")
 
 
 def test_turns_of_a_conversation_resume_the_turn_before(real: Open) -> None:

@@ -3,16 +3,12 @@
 import json
 import os
 import shutil
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -90,23 +86,6 @@ def test_the_tap_sums_the_whole_traffic(shared: SharedBackend) -> None:
     assert (gained(rounds.drafted + 1).drafted or 0) > rounds.drafted
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("which", [PLAIN, DRAFTING], ids=["plain", "drafting"])
-def test_many_threads_may_send_requests(shared: SharedBackend, which: Any) -> None:
-    """Concurrent requests each get their own answer and, when drafting, their own rounds."""
-    system = shared.system(which)
-    requests = [make_request(name, which) for name in WORKLOADS]
-    alone = [system.answer(request) for request in requests]
-
-    with ThreadPoolExecutor(len(requests)) as pool:
-        together = list(pool.map(system.answer, requests))
-
-    def outcome(answers: Any) -> Any:
-        return [(answer.fault, answer.text, answer.output_tokens, answer.rounds) for answer in answers]
-
-    assert outcome(alone) == outcome(together)
-
-
 def test_the_prompt_cache_is_off(shared: SharedBackend) -> None:
     """A repeated prompt finds nothing in the cache; with the server started as it would be deployed it does, as the
     last
@@ -116,32 +95,6 @@ def test_the_prompt_cache_is_off(shared: SharedBackend) -> None:
 
     nothing = [0, 0]
     assert nothing == cold
-
-
-def test_torn_while_many_wait(tmp_path: Path) -> None:
-    """A server that is killed leaves a fault, with the signal, on each answer in flight."""
-    backend = SharedBackend("mlx-server", tmp_path).backend
-    with backend.start(PLAIN) as system, ThreadPoolExecutor(3) as pool:
-        os.kill(system.pids()[0], signal.SIGSTOP)
-        killer = threading.Timer(0.3, os.kill, [system.pids()[0], signal.SIGKILL])
-        killer.start()
-        faults = [answer.fault for answer in pool.map(system.answer, [make_request("prose", PLAIN)] * 3)]
-
-        assert all(fault and fault.startswith("server died: signal 9") for fault in faults)
-        assert not system.alive()
-
-
-def test_a_hung_server_is_a_timeout(tmp_path: Path) -> None:
-    """A server that hangs is a timeout after one time limit, and can be closed."""
-    backend = SharedBackend("mlx-server", tmp_path, timeout=0.5).backend
-    with backend.start(PLAIN) as system:
-        os.kill(system.pids()[0], signal.SIGSTOP)
-
-        answer = system.answer(make_request("prose", PLAIN))
-
-        assert answer.fault is not None
-        assert answer.fault.startswith("timeout")
-    assert not system.alive()
 
 
 def test_a_broken_model_is_an_input_error(tmp_path: Path) -> None:
@@ -157,14 +110,6 @@ def test_a_broken_model_is_an_input_error(tmp_path: Path) -> None:
     says("backends", "a broken model is an input error", caught.value.message)
 
     assert "last lines of" in caught.value.hint
-
-
-def test_arguments_reach_the_server(tmp_path: Path) -> None:
-    """The SLO's arguments reach the server; an unknown one is an error at start, with the server's message."""
-    with pytest.raises(InputError, match="exit code 2") as caught:
-        SharedBackend("mlx-server", tmp_path, args=["--no-such-flag"]).backend.start(DRAFTING)
-
-    assert "--no-such-flag" in caught.value.hint
 
 
 def test_a_named_command_is_used_as_it_stands(tmp_path: Path) -> None:
@@ -219,36 +164,6 @@ def test_a_plain_server_that_drafts_is_at_fault(tmp_path: Path) -> None:
         answer = system.answer(make_request("json", PLAIN))
 
     assert (answer.fault or "").startswith("not plain: ")
-
-
-def said(system: Server, workload: str, **fields: Any) -> str:
-    """Return the words of an answer to a request with more *fields*."""
-    body = {"messages": make_request(workload, PLAIN).canary.messages, "max_tokens": 48, "temperature": 0.0, **fields}
-    client = HTTPConnection(system.root.removeprefix("http://"), timeout=60)
-    client.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-    return str(json.loads(client.getresponse().read())["choices"][0]["message"]["content"])
-
-
-@pytest.mark.nightly
-def test_no_draft_tokens_are_not_plain_decoding(shared: SharedBackend) -> None:
-    """With `num_draft_tokens: 0` the server that drafts proposes nothing and writes plain decoding's words, but not
-    where
-    the request has a penalty for repetition: so plain decoding has a server of its own.
-    """
-    plain, drafting = shared.system(PLAIN), shared.system(DRAFTING)
-    assert isinstance(plain, Server)
-    assert isinstance(drafting, Server)
-    rounds = drafting.answer(make_request("json", setting(draft="little-draft", num_draft_tokens=0))).rounds
-
-    words, penalized = (
-        [(said(plain, name, **penalty), said(drafting, name, num_draft_tokens=0, **penalty)) for name in WORKLOADS]
-        for penalty in ({}, {"repetition_penalty": 1.3})
-    )
-
-    assert rounds is not None
-    assert 0 == rounds.drafted
-    assert all(alone == switched for alone, switched in words)
-    assert not all(alone == switched for alone, switched in penalized)
 
 
 def test_turns_of_a_conversation_resume_the_turn_before(shared: SharedBackend) -> None:

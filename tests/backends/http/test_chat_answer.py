@@ -106,26 +106,6 @@ def test_chunks_are_tokens_only_if_the_numbers_say_so() -> None:
     assert {None} == {answer.fault for answer in answers}
 
 
-def test_usage_may_ride_on_a_chunk_with_choices() -> None:
-    """Some servers repeat the last choice with the usage; it is no further arrival."""
-    last = chunk({}, "stop", usage={"prompt_tokens": 1, "completion_tokens": 1})
-
-    answer, _ = streamed(chunk({"content": "a"}), chunk({}, "stop"), last)
-
-    expected = (1, 1, "stop", None)
-    assert expected == (len(answer.arrivals), answer.output_tokens, answer.finish, answer.fault)
-
-
-def test_only_what_brings_something_arrives() -> None:
-    """A role, an empty text, a comment and a chunk of counters are no arrivals."""
-    nothing = [chunk({"role": "assistant"}), chunk({"role": "assistant", "content": None}), chunk({"content": ""})]
-    nothing += [b": keep-alive\r\n\r\n", b'data: {"choices": [], "prompt_progress": {"total": 9}}\n\n']
-
-    answer, _ = streamed(*nothing, chunk({"content": "a"}), *nothing, chunk({}, "stop"))
-
-    assert [1 + len(nothing)] == [arrival.at_ns for arrival in answer.arrivals]
-
-
 def test_tool_calls_are_put_together() -> None:
     """Calls that come in fragments are joined by their index; whole ones stay whole; each delta is an arrival."""
     parts = [
@@ -162,22 +142,6 @@ def test_a_character_in_two_halves_is_whole() -> None:
     answer, _ = streamed(*halves, chunk({}, "stop"))
 
     assert answer.text == "🏯\ufffd"
-
-
-def test_the_bytes_decide_what_kind_of_body_it_is() -> None:
-    """A stream with a wrong content type is understood."""
-    pieces = [chunk({"content": "a"}), chunk({}, "stop"), DONE]
-
-    faults = [read_answer(response_of(head, *pieces))[0].fault for head in (SSE, NDJSON, DOCUMENT)]
-
-    assert [None] * 3 == faults
-
-
-def test_impossible_claims_are_kept_for_the_verdict() -> None:
-    """A claim of more accepted than drafted tokens is no fault: claims are recorded as they are."""
-    answer, chat = streamed(chunk({"content": "a"}), chunk({}, "stop", timings={"draft_n": 2, "draft_n_accepted": 9}))
-
-    assert (None, {"timings": {"draft_n": 2, "draft_n_accepted": 9}}) == (answer.fault, chat.last)
 
 
 def test_no_seed_at_temperature_zero() -> None:

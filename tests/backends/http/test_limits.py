@@ -8,10 +8,10 @@ from itertools import count
 
 import pytest
 
-from gatekeeper.backends.answer_limits import AnswerLimits, most_bytes
+from gatekeeper.backends.answer_limits import AnswerLimits
 from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.http.chat_answer import read_answer
-from gatekeeper.backends.http.stream import MOST_BYTES, post
+from gatekeeper.backends.http.stream import post
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.records import Answer
@@ -158,13 +158,6 @@ def test_the_slowest_answer_sets_the_deadline() -> None:
     assert pytest.approx(2 + 100 * 0.2) == limits.seconds(100)
     assert pytest.approx(2 + 100 * 0.2 * 4) == limits.seconds(100, streams=20)
     assert 7 == AnswerLimits(subject.model_copy(update={"deadline": 7.0})).seconds(10**9)
-
-
-def test_the_bytes_of_an_answer_follow_from_its_tokens() -> None:
-    """A short answer may have two megabytes, none more than 64 MiB; what a server repeats of the request is added."""
-    assert (1 << 20) + 256 * 4096 == most_bytes(256, 0)
-    assert 2000 == most_bytes(256, 1000) - most_bytes(256, 0)
-    assert MOST_BYTES == most_bytes(10**9, 0)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

@@ -5,7 +5,6 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from itertools import pairwise
 
 import pytest
@@ -84,18 +83,6 @@ def test_a_clock_that_was_set_leaves_the_times_of_the_reads(monkeypatch: pytest.
 
         assert raw.read_delay_ns is None
         assert all(before <= after for before, after in pairwise([raw.sent_ns, *raw.times, raw.ended_ns]))
-
-
-def test_a_socket_without_stamps_has_the_times_of_the_reads() -> None:
-    """A socket that takes the option and gives no stamp, as one of this machine's own does, leaves the reads' times."""
-    client, server = socket.socketpair()
-    with closing(client), closing(server):
-        times = ReceiveTimes(client)
-        server.sendall(b"token")
-        received = times.receive_into(memoryview(bytearray(64)))
-
-    assert len(b"token") == received
-    assert ([7], None) == times.of_reads([7], 1)
 
 
 @pytest.mark.parametrize("kept_from", ["system", "option"])

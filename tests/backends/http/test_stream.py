@@ -6,7 +6,6 @@ import re
 import socket
 import ssl
 import sys
-import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -168,49 +167,6 @@ def test_a_server_that_dies_on_the_second_request() -> None:
     assert ["", "connection broken", "no connection"] == [fault.split(":")[0] for fault in faults]
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        [Act.HANG],
-        [HEAD, Act.HANG],
-        [HEAD, chunk({"content": "a"}), Act.HANG],
-        [HEAD, chunk({"content": "a"}), *([b": keep-alive\n\n"] * 50), Act.HANG],
-    ],
-)
-def test_silence_has_a_limit(script: list[bytes | Act]) -> None:
-    """A stall at any point ends with a timeout; comments are no content of an answer."""
-    answer, _ = answer_to(*script, timeout=0.2)
-
-    assert answer.fault is not None
-    assert answer.fault.startswith("timeout")
-
-
-def test_pings_do_not_prolong_the_silence() -> None:
-    """A server that only pings, forever, still runs into the limit."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        over = threading.Event()
-
-        def ping() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.sendall(HEAD)
-                while not over.wait(0.02):
-                    try:
-                        connection.sendall(b": ping\n\n")
-                    except OSError:
-                        return
-
-        thread = threading.Thread(target=ping)
-        thread.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        raw = post(url, b"{}", headers={}, timeout=0.3)
-        over.set()
-        thread.join()
-
-    assert raw.broken is not None
-    assert raw.broken.startswith("timeout")
-
-
 def test_no_server_is_a_fault() -> None:
     """Where nothing listens, the fault says so."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -237,22 +193,6 @@ def test_the_process_is_quiet_only_while_a_stream_is_read() -> None:
 
     assert [(True, False)] * 2 == states
     assert (before, True) == (sys.getswitchinterval(), gc.isenabled())
-
-
-def test_an_answer_leaves_no_cycles() -> None:
-    """The objects of an answer are freed without the collector, which waits while streams are read."""
-    with FakeServer([HEAD, STREAM]) as server:
-        read_answer(post(server.url, b"{}", headers={}, timeout=5))
-        gc.collect()
-        gc.disable()
-        try:
-            for _ in range(20):
-                read_answer(post(server.url, b"{}", headers={}, timeout=5))
-            garbage = gc.collect()
-        finally:
-            gc.enable()
-
-    assert garbage < 20
 
 
 KEY = "sk-0123456789abcdef"

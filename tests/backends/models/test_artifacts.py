@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.backends.models import artifacts, model_stores
+from gatekeeper.backends.models import artifacts
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Model, sha256
 from gatekeeper.core.system.files import HashCache
@@ -65,19 +65,6 @@ def test_a_real_folder_is_frozen(hashes: HashCache) -> None:
     assert sha256((MODELS / "little-target" / "config.json").read_bytes()) == identity.files["config.json"]
     assert (MODELS / "little-target" / "model.safetensors").stat().st_size == identity.bytes
     assert None not in {identity.vocabulary, identity.tokens_sha256, identity.template_sha256, identity.architecture}
-
-
-def test_one_changed_byte_is_another_model(copied: Path, hashes: HashCache) -> None:
-    """The digest changes with any file, and not with a folder's hidden ones."""
-    before = artifacts.freeze("m", copied, hashes).digest
-
-    (copied / ".cache").mkdir()
-    (copied / ".cache" / "x").write_text("x")
-    hidden = artifacts.freeze("m", copied, hashes).digest
-    with (copied / "chat_template.jinja").open("a") as file:
-        file.write(" ")
-
-    assert (True, False) == (before == hidden, before == artifacts.freeze("m", copied, hashes).digest)
 
 
 def _cut(size: int) -> Callable[[Path], None]:
@@ -191,20 +178,6 @@ def test_a_missing_shard_is_named(tmp_path: Path, hashes: HashCache, *, with_ind
     assert 2 * 64 < artifacts.freeze("m", folder, hashes).bytes
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    """A path that is not there, or is a file, is an input error that says what was looked for."""
-    (tmp_path / "file").write_text("")
-
-    for name, reason in (("./gone", "no file or folder"), ("file", "is not a folder")):
-        with pytest.raises(InputError, match=reason):
-            artifacts.find(name, tmp_path)
-
-
-def test_paths_are_relative_to_the_slo() -> None:
-    """A folder next to the SLO file is preferred to the cache."""
-    assert (MODELS / "little-target").resolve() == artifacts.find("../models/little-target", MODELS.parent / "slos")
-
-
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty Hugging Face cache that HF_HOME points to."""
@@ -237,26 +210,6 @@ def test_a_model_that_is_not_there_names_the_command_that_fetches_it(hub: Path, 
         with pytest.raises(InputError) as refused:
             artifacts.find(name, tmp_path)
         assert f"hf download {name}" in refused.value.hint
-
-
-def test_the_cache_variables_of_the_hub_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """HF_HUB_CACHE goes before HF_HOME, as in the library itself."""
-    monkeypatch.setenv("HF_HOME", "/home/hf")
-    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
-    monkeypatch.delenv("HUGGINGFACE_HUB_CACHE", raising=False)
-    by_home = model_stores.hub_cache()
-    monkeypatch.setenv("HF_HUB_CACHE", "/elsewhere")
-
-    assert (Path("/home/hf/hub"), Path("/elsewhere")) == (by_home, model_stores.hub_cache())
-
-
-def test_the_real_pair_fits(hashes: HashCache) -> None:
-    """The little drafts speak the target's vocabulary."""
-    target = artifacts.freeze("t", MODELS / "little-target", hashes)
-
-    for name in ("little-draft", "little-draft-lite"):
-        draft = artifacts.freeze(name, MODELS / name, hashes)
-        assert "vocabulary_padding" not in {finding.kind for finding in artifacts.check_pair(target, draft)}
 
 
 def test_the_alien_draft_is_refused(hashes: HashCache) -> None:

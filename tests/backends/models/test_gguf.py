@@ -65,27 +65,6 @@ def test_a_converted_model_keeps_what_identifies_its_folder(converted: Path, has
     assert folder.shape.model_copy(update={"value_bytes": 2}) == file.shape
 
 
-def test_a_conversion_gives_the_same_bytes(converted: Path, tmp_path: Path) -> None:
-    """The same folder is the same file, so that a verdict about it can be checked by whoever makes it again."""
-    write_gguf.main([str(tmp_path), "little-draft"])
-
-    assert (converted / "little-draft.gguf").read_bytes() == (tmp_path / "little-draft.gguf").read_bytes()
-
-
-def test_added_layers_say_nothing(tmp_path: Path) -> None:
-    """A target made dearer has its own layers first, and nothing comes out of the others."""
-    write_gguf.main([str(tmp_path), "--layers", "3", "little-draft"])
-
-    read = reference.GGUFReader(tmp_path / "little-draft.gguf")
-    loud = {
-        tensor.name
-        for tensor in read.tensors
-        if ("attn_output" in tensor.name or "ffn_down" in tensor.name) and tensor.data.any()
-    }
-    assert {"blk.0.attn_output.weight", "blk.0.ffn_down.weight"} == loud
-    assert 3 == read.fields["qwen3.block_count"].contents()
-
-
 def test_the_header_is_what_the_formats_own_library_reads(converted: Path) -> None:
     """Every key and every tensor is read as the gguf package reads it, and the file ends where the tensors do."""
     path = converted / "little-target.gguf"
@@ -97,28 +76,6 @@ def test_the_header_is_what_the_formats_own_library_reads(converted: Path) -> No
     assert keys == {key: list(value) if isinstance(value, tuple) else value for key, value in header.keys.items()}
     assert {tensor.name: tuple(map(int, tensor.shape)) for tensor in library_header.tensors} == header.tensors
     assert path.stat().st_size >= header.least_size > path.stat().st_size - 32
-
-
-def test_tensor_types_are_as_large_as_in_the_formats_own_library() -> None:
-    """Block sizes are those of the gguf package, for every type that both know."""
-    library_sizes = {int(kind): sizes for kind, sizes in reference.GGML_QUANT_SIZES.items()}
-
-    shared = library_sizes.keys() & gguf._TENSORS.keys()
-
-    assert len(shared) > 25
-    assert {kind: library_sizes[kind] for kind in shared} == {kind: gguf._TENSORS[kind][1:] for kind in shared}
-
-
-def test_the_alien_draft_is_refused(converted: Path, hashes: HashCache) -> None:
-    """The vocabularies of a pair of GGUF files are compared as those of folders are."""
-    target, draft, alien = (
-        artifacts.freeze(name, converted / f"{name}.gguf", hashes)
-        for name in ("little-target", "little-draft", "little-draft-alien")
-    )
-
-    assert [] == artifacts.check_pair(target, draft)
-    with pytest.raises(InputError, match="different vocabularies"):
-        artifacts.check_pair(target, alien)
 
 
 def _cut(size: int) -> Callable[[bytes], bytes]:
@@ -234,23 +191,6 @@ def test_a_split_is_whole_or_refused(tmp_path: Path, hashes: HashCache) -> None:
     with pytest.raises(InputError) as refused:
         artifacts.freeze("m", first, hashes)
     says("backends", "a split is whole or refused", refused.value.message)
-
-
-def test_a_file_of_a_hub_repository_is_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ORG/NAME/FILE.gguf is looked for in the local cache, keeps its name there, and else says how to fetch it."""
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(artifacts, "hub_command", lambda: "hf")
-    folder = tmp_path / "models--org--name" / "snapshots" / "aaa"
-    folder.mkdir(parents=True)
-    (tmp_path / "blob").write_bytes(b"GGUF")
-    (folder / "m.gguf").symlink_to(tmp_path / "blob")
-
-    assert folder / "m.gguf" == artifacts.find("org/name/m.gguf", tmp_path)
-    with pytest.raises(InputError) as refused:
-        artifacts.find("org/name/other.gguf", tmp_path)
-    says("backends", "a file of a hub repository is found in the cache", refused.value.hint)
-    with pytest.raises(InputError, match="no file"):
-        artifacts.find("models/mistyped.gguf", tmp_path)
 
 
 @pytest.mark.parametrize(

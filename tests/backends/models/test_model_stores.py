@@ -1,7 +1,6 @@
 """Shelves: models are found and hashed where Hugging Face, LM Studio and Ollama keep them."""
 
 import hashlib
-import json
 from pathlib import Path
 
 import pytest
@@ -90,25 +89,6 @@ def test_any_backend_finds_a_model_by_its_name_in_a_store(
     says("backends", "a model that is nowhere is told with the one spelled like it", refused.value.hint)
 
 
-def test_empty_stores_hold_nothing(home: Path) -> None:
-    """A machine without any of the three tools has no models, and that is no error."""
-    del home
-
-    assert [] == model_stores.all_models()
-
-
-def test_lm_studio_is_followed_to_where_it_was_moved(home: Path) -> None:
-    """The pointer to its home, the folder its settings name, and the place of old versions are all looked at."""
-    new_home = home / "moved"
-    new_home.mkdir()
-    (home / ".lmstudio-home-pointer").write_text(f"{new_home}\n")
-    (new_home / "settings.json").write_text(json.dumps({"downloadsFolder": str(home / "disk")}))
-    new = laid_out.lm_studio(home, "maker/new", MODELS / "little-draft", models="disk")
-    old = laid_out.lm_studio(home, "maker/old", MODELS / "little-draft", models=".cache/lm-studio/models")
-
-    assert (new, old) == (model_stores.in_lm_studio("maker/new"), model_stores.in_lm_studio("maker/old"))
-
-
 def test_a_target_of_lm_studio_is_hashed_where_it_lies(home: Path, draft: Path, hashes: HashCache) -> None:
     """PUBLISHER/NAME is a folder or the one GGUF file in it; PUBLISHER/NAME/FILE names one of several."""
     laid_out.lm_studio(home, "maker/folder", MODELS / "little-target")
@@ -125,16 +105,6 @@ def test_a_target_of_lm_studio_is_hashed_where_it_lies(home: Path, draft: Path, 
         artifacts.find("maker/file", home, "lmstudio")
     says("backends", "a target of lm studio is hashed where it lies", refused.value.message)
     assert file == artifacts.find("maker/file/little-draft.gguf", home, "lmstudio")
-
-
-def test_lm_studio_may_serve_what_lies_in_the_hub_cache(home: Path) -> None:
-    """A hub id that LM Studio's folder lacks is looked up in the hub cache."""
-    snapshot = laid_out.hub(home, "org/name", MODELS / "little-draft")
-
-    assert snapshot == artifacts.find("org/name", home, "lmstudio")
-    with pytest.raises(InputError, match="not on this machine") as raised:
-        artifacts.find("org/other", home, "lmstudio")
-    assert "lms get org/other" in raised.value.hint
 
 
 @pytest.mark.parametrize(
@@ -180,14 +150,6 @@ def test_a_model_of_ollama_is_its_file_and_what_goes_with_it(
     )
 
 
-def test_two_adapters_are_two_layers(home: Path, draft: Path, hashes: HashCache) -> None:
-    """Layers of one kind do not hide each other."""
-    layers = {"model": draft.read_bytes(), "adapter": b"one", "adapter 2": b"two"}
-    manifest = laid_out.ollama(home / ".ollama" / "models", "registry.ollama.ai/library/a/1", layers)
-
-    assert layers.keys() == artifacts.freeze("a:1", manifest, hashes).files.keys()
-
-
 def test_damage_in_ollamas_store_is_found(home: Path, draft: Path, hashes: HashCache) -> None:
     """A blob that is gone or holds other bytes than its name says, a manifest that is none, and a model in pieces are
     refused with the command that fetches it.
@@ -223,16 +185,6 @@ def test_names_do_not_leave_the_store(home: Path, name: str) -> None:
     (home / ".lmstudio" / "secret.gguf").write_bytes(b"GGUF")
 
     assert (None, None) == (model_stores.in_lm_studio(name), model_stores.in_ollama(name))
-
-
-def test_a_blob_may_be_named_as_it_lies(home: Path, draft: Path, hashes: HashCache) -> None:
-    """A GGUF without the suffix is known by its first bytes, so that llama-server can be given Ollama's own file."""
-    manifest = laid_out.ollama(home / "m", "registry.ollama.ai/library/m/1", {"model": draft.read_bytes()})
-    blob = model_stores.ollama_layers(manifest, "m")["model"]
-
-    path = artifacts.find(str(blob), Path("/"))
-
-    assert artifacts.freeze("d", draft, hashes).tokens_sha256 == artifacts.freeze("b", path, hashes).tokens_sha256
 
 
 SLO = """

@@ -1,7 +1,6 @@
 """The scripted backend: what its script sets is what is measured, at no cost of time."""
 
 import math
-import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -33,11 +32,6 @@ def give(script: dict[str, Any], *requests: tuple[Canary, Any], **sampling: Any)
     backend = ScriptedBackend(Script.model_validate(script))
     system = backend.start(DRAFTING)
     return [system.answer(DecodeRequest(canary, which, SamplingParameters(**sampling))) for canary, which in requests]
-
-
-def speed(answer: Answer) -> float:
-    assert answer.output_tokens is not None
-    return (answer.output_tokens - 1) / ((answer.arrivals[-1].at_ns - answer.arrivals[0].at_ns) / 1e9)
 
 
 def seconds(answer: Answer) -> float:
@@ -141,19 +135,6 @@ def test_acceptance_is_what_was_decreed() -> None:
     assert all(abs(share - decreed) < 0.03 for share, decreed in zip(shares, (0.8, 0.3, 0.1), strict=True))
 
 
-@pytest.mark.slow
-def test_noise_has_its_shape() -> None:
-    """Answer times are log-normal with the decreed sigma, and neighbours correlate as decreed."""
-    script = {"noise": {"answer": 0.2, "autocorrelation": 0.7}, "prefill": 0}
-    logs = [math.log(seconds(answer)) for answer in give(script, *[(prompt(), PLAIN)] * 3000)]
-
-    middle = statistics.fmean(logs)
-    lagged = statistics.correlation(logs[:-1], logs[1:])
-    assert abs(statistics.pstdev(logs) - 0.2) < 0.02
-    assert abs(lagged - 0.7) < 0.05
-    assert abs(middle - math.log(64 * 0.02)) < 0.03
-
-
 def test_drift_grows_and_stays() -> None:
     """A drift of 10 % over a minute makes the arm it names slower by that, then no further; acceptance can decay
     too.
@@ -170,39 +151,6 @@ def test_drift_grows_and_stays() -> None:
     assert not drafting[-1].rounds.accepted
 
 
-def test_modes_make_a_bimodal_baseline() -> None:
-    """The named share of plain answers is slower by the named factor, and no candidate's is."""
-    script = {"modes": [{"share": 0.3, "slower": 1.4, "arm": "plain"}]}
-    answers = give(script, *[(prompt(), which) for _ in range(500) for which in (PLAIN, DRAFTING)])
-
-    plain = [seconds(answer) for answer in answers[::2]]
-    slow = [duration for duration in plain if math.isclose(duration, 1.4 * min(plain), rel_tol=1e-6)]
-    assert abs(len(slow) / len(plain) - 0.3) < 0.07
-    modes = 2
-    assert modes == len({round(duration, 6) for duration in plain})
-    assert 1 == len({round(seconds(answer), 6) for answer in answers[1::2]})
-
-
-def test_counters_can_lie() -> None:
-    """Counters can be silent or deny every proposal, claims can exceed the truth, and a draft can be silently
-    ignored.
-    """
-    requests = [(prompt(), DRAFTING)]
-    (honest,) = give({"claims": {"accepted": 2.0}}, *requests)
-    (silent,) = give({"counters": "silent"}, *requests)
-    (denied,) = give({"counters": "zero"}, *requests)
-    (ignored,) = give({"engaged": False}, *requests)
-
-    assert honest.rounds is not None
-    assert denied.rounds is not None
-    assert ignored.rounds is not None
-    assert honest.claims.accepted == 2 * honest.rounds.accepted
-    assert silent.rounds is None
-    nothing = [(0, 0), (0, 0)]
-    assert nothing == [(rounds.drafted, rounds.accepted) for rounds in (denied.rounds, ignored.rounds)]
-    assert math.isclose(50, speed(ignored), rel_tol=1e-9)
-
-
 def test_faults_strike_where_they_are_told() -> None:
     """Each kind of fault comes at its answer, names its kind, and ends the system only where it would."""
     faults = ["garble", "truncate", "short", "hang"]
@@ -215,29 +163,6 @@ def test_faults_strike_where_they_are_told() -> None:
     assert expected == kinds
     assert (answers[3].finish, answers[3].output_tokens) == ("length", 32)
     assert seconds(answers[4]) > 120
-
-
-@pytest.mark.slow
-def test_quality_and_agreement_are_decreed_apart() -> None:
-    """Shares of right answers hold per arm on the same canaries; disagreement alone leaves answers right."""
-    canaries = [prompt(f"q-{number}", expect={"json_schema": {"const": number}}) for number in range(300)]
-    script = {"quality": {"plain": 0.9, "candidate": 0.8}}
-    requests = [(canary, which) for canary in canaries for which in (PLAIN, DRAFTING)]
-
-    def right(answers: list[Answer]) -> list[bool]:
-        return [answer.text.strip() == str(number) for number, answer in enumerate(answers)]
-
-    spoiled = give(script, *requests)
-    plain, drafting = right(spoiled[::2]), right(spoiled[1::2])
-    differing = give({"agreement": 0.5}, *requests)
-    tokens = [[arrival.token_id for arrival in answer.arrivals] for answer in differing]
-
-    assert abs(sum(plain) / 300 - 0.9) < 0.05
-    assert abs(sum(drafting) / 300 - 0.8) < 0.06
-    assert all(plain_right or not draft_right for plain_right, draft_right in zip(plain, drafting, strict=True))
-    assert all(right(differing[1::2]))
-    equal = sum(token == token_before for token, token_before in zip(tokens[::2], tokens[1::2], strict=True))
-    assert abs(equal / 300 - 0.5) < 0.1
 
 
 def test_concurrent_streams_share_virtual_time() -> None:
@@ -254,62 +179,11 @@ def test_concurrent_streams_share_virtual_time() -> None:
     assert math.isclose(2 * 2.5 * alone, span / 1e9, rel_tol=1e-6)
 
 
-def test_real_time_is_waited_for() -> None:
-    """In real time the clock is the machine's, and arrivals are not earlier than the script says."""
-    script = Script.model_validate({"time": "real", "token": "2 ms", "prefill": "1 ms", "tokens": 5})
-    backend = ScriptedBackend(script)
-
-    answer = backend.start(PLAIN).answer(DecodeRequest(prompt(), PLAIN, SamplingParameters()))
-
-    assert backend.realtime
-    assert seconds(answer) >= 0.011
-    assert backend.clock.now_ns() >= answer.ended_ns
-
-
-def test_sight_hides_what_is_not_seen() -> None:
-    """A script can play a server that shows less: no token ids, no counts, chunks of whole rounds."""
-    script = {"sight": ["arrivals", "text", "plain", "claimed_rounds"], "arrivals": "round"}
-
-    (answer,) = give(script, (prompt(), DRAFTING))
-
-    assert answer.rounds is None
-    assert answer.output_tokens is None
-    assert answer.claims.rounds == len(answer.arrivals)
-    assert {(None, None, None, None)} == {arrival[1:] for arrival in answer.arrivals}
-
-
 MINUTES = [float(second) for second in range(600)]
 
 
 def held(process: str = "", **memory: object) -> list[float]:
     return readings(Script.model_validate({"memory": {"active": "1 GB", **memory}}), MINUTES, process)
-
-
-def test_a_leak_is_as_steep_as_decreed() -> None:
-    """Without noise the footprint is a line from what is held at the start."""
-    assert [1e9 + 1e5 * second for second in MINUTES] == held(leak="100 kB/s")
-
-
-def test_a_leak_in_steps_is_hidden_between_them() -> None:
-    """Memory comes in whole steps; over ten minutes of 1 MB/s a step of 64 MB shows nine times."""
-    memory = held(leak="1 MB/s", step="64 MB")
-
-    assert {0.0, 64e6} == {after - before for before, after in pairwise(memory)}
-    assert memory[-1] == 1e9 + 9 * 64e6
-
-
-@pytest.mark.slow
-def test_noise_wanders_as_much_as_decreed() -> None:
-    """Noise has the decreed deviation whatever is kept of the reading before, and neighbours correlate by that
-    share.
-    """
-    for share in (0.0, 0.9):
-        draws = [held(str(number), noise="10 MB", noise_kept=share) for number in range(40)]
-        ends = [draw[-1] - 1e9 for draw in draws]
-        steps = [after - before for draw in draws for before, after in pairwise(draw)]
-
-        assert statistics.pstdev(ends) == pytest.approx(10e6, rel=0.3)
-        assert statistics.pstdev(steps) == pytest.approx(10e6 * (2 * (1 - share)) ** 0.5, rel=0.05)
 
 
 def test_a_sawtooth_is_no_leak() -> None:
@@ -319,9 +193,3 @@ def test_a_sawtooth_is_no_leak() -> None:
     assert max(memory) < 1e9 + 300e6
     assert memory[:60] == pytest.approx(memory[540:])
     assert sum(after < before for before, after in pairwise(memory)) == 10
-
-
-def test_processes_wobble_differently_and_alike_when_asked_again() -> None:
-    """The same script and process give the same readings; another process gives others."""
-    assert held("soak-1", noise="10 MB") == held("soak-1", noise="10 MB")
-    assert held("soak-1", noise="10 MB") != held("soak-2", noise="10 MB")

@@ -16,7 +16,7 @@ from gatekeeper.backends.worker_backend.running_worker import Worker
 from gatekeeper.backends.worker_backend.worker_backend import WorkerBackend
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.records import Answer, Rounds, setting
+from gatekeeper.core.records import Answer, setting
 from tests.backends.conftest import DRAFTING, MODELS, PLAIN, ROOT, SharedBackend, canary, make_request
 from tests.builders.golden_words import says
 from tests.builders.waiting import until
@@ -66,14 +66,6 @@ def test_a_worker_answers(echo: Worker) -> None:
     assert (None, None, None) == (answer.prompt_tokens, answer.memory_active, answer.memory_peak)
     times = [answer.sent_ns, *(arrival.at_ns for arrival in answer.arrivals), answer.ended_ns]
     assert sorted(times) == times
-
-
-def test_both_arms_answer_the_same(echo: Worker) -> None:
-    """A shared process answers plain requests too, with the same tokens and without rounds."""
-    drafting, plain = (echo.answer(make_request("prose", which)) for which in (DRAFTING, PLAIN))
-
-    assert [arrival.token_id for arrival in plain.arrivals] == [arrival.token_id for arrival in drafting.arrivals]
-    assert plain.rounds is None
 
 
 def test_a_long_prompt_goes_through(echo: Worker) -> None:
@@ -191,28 +183,6 @@ def test_an_answer_that_never_ends_is_over_at_its_deadline(bad: Callable[..., Wo
     assert not system.alive()
 
 
-@pytest.mark.slow
-def test_a_heartbeat_prolongs_the_limit(tmp_path: Path) -> None:
-    """A worker that counts on its shared page may take longer than the time limit."""
-    program = tmp_path / "slow.py"
-    program.write_text(
-        "import json, mmap, os, sys, time\n"
-        "page = mmap.mmap(int(os.environ['GATEKEEPER_BEAT']), mmap.PAGESIZE)\n"
-        "print(json.dumps({'gatekeeper': 1, 'name': 'slow', 'sees': ['plain']}), flush=True)\n"
-        "print(json.dumps({'ready': True}), flush=True)\n"
-        "for line in sys.stdin:\n"
-        "    for count in range(25):\n"
-        "        time.sleep(0.1)\n"
-        "        page[0] = count + 1\n"
-        "    print(json.dumps({'answer': json.loads(line)['ask']}), flush=True)\n"
-    )
-    with worker(tmp_path, str(program), timeout=2.0).start(DRAFTING) as system:
-        answer = system.answer(make_request("list", DRAFTING))
-
-    assert answer.fault is None
-    assert answer.ended_ns - answer.sent_ns > 2.4e9
-
-
 REFUSED = {
     "dies at once": ("exit code 3", "no weights here"),
     "babbles": ("did not greet: garbage on stdout", "gatekeeper explain worker-protocol"),
@@ -253,38 +223,6 @@ def test_one_that_cannot_load_is_an_input_error(tmp_path: Path, mode: str, messa
         worker(tmp_path, str(BAD), mode).start(DRAFTING)
 
 
-def test_a_missing_program_is_an_input_error(tmp_path: Path) -> None:
-    """A program that is missing, not executable or not runnable is an input error with a fix."""
-    script = tmp_path / "mine"
-    script.write_text("no interpreter\n")
-    wrong = {
-        "no-such-worker-anywhere": "not on PATH",
-        "./absent": "does not exist",
-        "./mine": "not executable",
-    }
-    for word, message in wrong.items():
-        with pytest.raises(InputError, match=message):
-            SharedBackend("worker", tmp_path, command=[word])
-    script.chmod(0o755)
-    with pytest.raises(InputError, match="cannot be run") as caught:
-        SharedBackend("worker", tmp_path, command=["./mine"])
-    assert "#!" in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({}, "needs the command"),
-        ({"command": ["x", "--port", "{port}"]}, "a worker has no port"),
-        ({"command": ["x"], "served_model_name": "y"}, "does not use subject.served_model_name"),
-    ],
-)
-def test_a_useless_key_is_refused(tmp_path: Path, more: dict[str, Any], message: str) -> None:
-    """A key that a worker can never use is an error, not ignored."""
-    with pytest.raises(InputError, match=message):
-        SharedBackend("worker", tmp_path, **more)
-
-
 def test_a_worker_that_changes_is_refused(tmp_path: Path) -> None:
     """A program whose greeting has changed since the run was frozen is not measured."""
     program = tmp_path / "worker.py"
@@ -305,14 +243,6 @@ def test_the_manifest_pins_the_program(tmp_path: Path) -> None:
     digest = hashlib.sha256(EXAMPLE.read_bytes()).hexdigest()
     assert ("echo", digest) == (versions["worker"], versions["file worker.py"])
     says("backends", "the manifest pins the program", versions["command"], executable=sys.executable)
-
-
-def test_the_greeting_becomes_the_sight(tmp_path: Path) -> None:
-    """Objectives can use only what a worker declares, and its memory, which we measure."""
-    backend = worker(tmp_path, str(BAD), "blind")
-
-    assert Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.PLAIN | Sight.MEMORY == backend.sight
-    assert frozenset() == backend.knobs
 
 
 def test_plain_decoding_may_have_its_own_program(tmp_path: Path) -> None:
@@ -425,26 +355,3 @@ def test_our_workers_need_none_of_our_dependencies() -> None:
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
 
     assert (0, "") == (ran.returncode, ran.stderr)
-
-
-def test_opening_waits_for_no_models(tmp_path: Path) -> None:
-    """Opening the backend reads only the greeting: it does not wait for models."""
-    program = tmp_path / "heavy.py"
-    program.write_text(
-        "import json, time\nprint(json.dumps({'gatekeeper': 1, 'name': 'heavy'}), flush=True)\ntime.sleep(3600)\n"
-    )
-
-    backend = worker(tmp_path, "heavy.py", start_timeout=30)
-
-    assert "heavy" == backend.versions()["worker"]
-
-
-def test_rounds_by_position_are_kept(tmp_path: Path) -> None:
-    """The counts by position of a round are kept."""
-    rounds = {"rounds": 2, "drafted": 4, "accepted": 3, "tried_by_position": [2, 2], "accepted_by_position": [2, 1]}
-    program = tmp_path / "counts.py"
-    program.write_text(EXAMPLE.read_text().replace("rounds=rounds", f"rounds={rounds!r}"))
-    with worker(tmp_path, "counts.py").start(DRAFTING) as system:
-        answer = system.answer(make_request("list", DRAFTING))
-
-    assert Rounds(2, 4, 3, (2, 2), (2, 1)) == answer.rounds

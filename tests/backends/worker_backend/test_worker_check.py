@@ -1,6 +1,5 @@
 """`gatekeeper worker check`: real programs that speak the protocol well, in part, or not at all."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,9 @@ from typing import Any
 import pytest
 
 from gatekeeper.backends.worker_backend import worker_process
-from gatekeeper.backends.worker_backend.worker_check import LOST, WorkerCheck, check_worker
+from gatekeeper.backends.worker_backend.worker_check import WorkerCheck, check_worker
 from gatekeeper.backends.worker_backend.worker_protocol import SEES
-from gatekeeper.core.document import document_of
 from gatekeeper.core.errors import InputError, StartError
-from tests.backends.conftest import ELSEWHERE, MODELS
 from tests.builders.golden_words import says
 from tests.builders.project_folder import ProjectFolder
 
@@ -55,11 +52,6 @@ def test_the_example_of_the_docs_has_nothing_to_repair() -> None:
     assert all(part.remedy for part in check.parts if part.state != "ok")
 
 
-def test_every_part_of_the_protocol_says_what_is_lost_without_it() -> None:
-    """What a greeting may declare has a line each."""
-    assert SEES.keys() == LOST.keys()
-
-
 def test_a_worker_that_floods_its_log_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log without an end fills no disk: the worker is ended long before its time is over."""
     monkeypatch.setattr(worker_process, "MOST_LOG", 1 << 16)
@@ -83,13 +75,6 @@ def test_what_is_declared_and_not_there_is_missing(tmp_path: Path) -> None:
     missing = {name for name, state in states(check).items() if state == "missing"}
     assert {"token_ids", "rounds", "plain request", "short request", "drafting request"} == missing
     assert len(missing) == check.to_repair
-
-
-def test_what_is_there_and_not_declared_is_of_no_use(tmp_path: Path) -> None:
-    """Certify uses what the greeting declares alone, so a word that was forgotten there is to be repaired."""
-    check = tried(changed(tmp_path, ('"token_ids", "rounds", ', "")))
-
-    assert ["token_ids", "rounds"] == [name for name, state in states(check).items() if state == "missing"]
 
 
 def test_other_words_and_too_many_are_seen(tmp_path: Path) -> None:
@@ -182,19 +167,3 @@ def test_the_command_ends_in_0_1_or_2(tmp_path: Path) -> None:
     assert {"name", "state", "text", "remedy"} == parts[0].keys()
     assert bad.document["to_repair"] == sum(part["state"] == "missing" for part in parts)
     assert "no-such-worker" in none.err
-
-
-@pytest.mark.nightly
-@pytest.mark.mlx
-@pytest.mark.slow
-def test_our_own_worker_declares_what_its_answers_hold() -> None:
-    """The mlx worker, started as a program of another environment on the real little pair, has all but what it
-    lacks.
-    """
-    pytest.importorskip("mlx_lm")
-    command = [*ELSEWHERE[1:], "{target}", "{draft}"]
-
-    check = tried(*command, target=str(MODELS["little-target"]), draft=str(MODELS["little-draft"]))
-
-    assert 0 == check.to_repair, json.dumps(document_of(check), indent=1)
-    assert {"ok"} == set(states(check).values())

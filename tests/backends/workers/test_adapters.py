@@ -1,24 +1,17 @@
 """The adapters around Python packages, each with a stand-in of the package's interface; dflash itself where it is."""
 
-import json
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.metrics.words.near_tie_rule import known_tokens
-from gatekeeper.backends import open_backend
 from gatekeeper.backends.worker_backend.running_worker import Worker
 from gatekeeper.backends.worker_backend.worker_backend import WorkerBackend
-from gatekeeper.backends.workers.redrafter import unfold, vicuna
 from gatekeeper.backends.workers.zlab_dflash import DflashWorker
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.records import Answer, Rounds, setting
-from gatekeeper.core.slo.subject_table import Subject
+from gatekeeper.core.records import Answer, setting
 from tests.backends.conftest import MODELS, PLAIN, ROOT, SharedBackend, make_request
 from tests.builders.golden_words import says
 
@@ -119,17 +112,6 @@ def test_a_stop_token_ends_the_answer(opened: Opened, name: str) -> None:
     assert answer.arrivals[-1].drafted is False
 
 
-def test_one_token_is_the_prefills(opened: Opened, name: str) -> None:
-    """An answer of one token has no round that could be seen."""
-    answer = opened(name).answer(make_request("prose", drafting(name, 4), max_tokens=1))
-
-    assert (1, "length", Rounds(0, 0, 0)) == (
-        answer.output_tokens,
-        answer.finish,
-        answer.rounds and Rounds(answer.rounds.rounds, answer.rounds.drafted, answer.rounds.accepted),
-    )
-
-
 @pytest.mark.parametrize(
     ("which", "more", "fault"),
     [
@@ -147,21 +129,6 @@ def test_what_a_package_cannot_do_is_a_fault(opened: Opened, which: str, more: A
     assert wrong.fault is not None
     assert fault in wrong.fault
     assert right.fault is None
-
-
-def test_plain_answers_are_read_at_two_widths(opened: Opened) -> None:
-    """The target reads a plain answer one token at a time and several at once: its numerics are measured, not
-    assumed.
-    """
-    system = opened("zlab-dflash")
-    request = make_request("prose", PLAIN, max_tokens=24)
-    tokens = known_tokens(system.answer(request))
-
-    widths = system.read_widths(request, tokens, 4)
-
-    assert widths is not None
-    assert (len(tokens), len(tokens)) == (len(widths.gaps), len(widths.wide_gaps))
-    assert widths.unit > 0
 
 
 def test_a_block_of_one_is_a_fault(opened: Opened) -> None:
@@ -203,17 +170,6 @@ def test_a_missing_package_is_named(
     assert 2 == caught.value.exit_code
 
 
-def test_what_an_adapter_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """The knob of each package's draft length is there, one process serves both arms, and its rounds are seen."""
-    monkeypatch.setenv("PYTHONPATH", str(STAND_INS))
-    backend = SharedBackend(name, tmp_path).backend
-
-    assert LENGTH[name] in backend.knobs
-    assert backend.shares_process
-    assert Sight.ROUNDS | Sight.PLAIN | Sight.MEMORY | Sight.TOKEN_IDS in backend.sight
-    assert name == backend.versions()["worker"]
-
-
 def test_plain_decoding_gets_its_layers_back() -> None:
     """The layers that dflash wraps for drafting are restored before plain decoding."""
     package = import_module("tests.builders.stand_ins.dflash.model_mlx")
@@ -229,68 +185,3 @@ def test_plain_decoding_gets_its_layers_back() -> None:
         hooked.append(sum(isinstance(layer, package.Hook) for layer in layers))
 
     assert [1, 0, 1, 0] == hooked
-
-
-@pytest.mark.skipif(find_spec("dflash") is None, reason="dflash is not installed")
-def test_the_real_dflash(tmp_path: Path) -> None:
-    """The real package with an untrained draft: the target's own tokens, and hardly a draft token accepted."""
-    package = import_module("dflash.model_mlx")
-    mx, flatten = import_module("mlx.core"), import_module("mlx.utils").tree_flatten
-    shape = {
-        "hidden_size": 128,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "head_dim": 64,
-        "intermediate_size": 64,
-        "vocab_size": 1012,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 10000.0,
-        "max_position_embeddings": 2048,
-        "block_size": 4,
-        "num_target_layers": 8,
-    }
-    inner = {"target_layer_ids": [1, 5], "mask_token_id": 0}
-    folder = tmp_path / "untrained"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({**shape, "dflash_config": inner}))
-    mx.random.seed(1)
-    draft = package.DFlashDraftModel(package.DFlashConfig(**shape, **inner))
-    mx.save_safetensors(str(folder / "model.safetensors"), dict(flatten(draft.parameters())))
-    written = Subject(backend="zlab-dflash", target="little-target", drafts=("untrained",))
-    models = {**MODELS, "untrained": folder}
-    backend = open_backend(written, models=models, base=tmp_path, logs=tmp_path / "logs")
-
-    with backend.start(setting(draft="untrained")) as system:
-        plain = system.answer(make_request("list", PLAIN))
-        candidate = system.answer(make_request("list", setting(draft="untrained", block_size=4)))
-
-    assert (None, tokens(plain)) == (candidate.fault, tokens(candidate))
-    assert candidate.rounds is not None
-    assert candidate.output_tokens == 1 + candidate.rounds.rounds + candidate.rounds.accepted
-    assert candidate.rounds.drafted > candidate.rounds.accepted
-
-
-def test_a_vicuna_chat() -> None:
-    """A chat is written in the format of Vicuna 1.1."""
-    turns = [
-        {"role": "system", "content": "Be kind."},
-        {"role": "user", "content": " Hi"},
-        {"role": "assistant", "content": "Hello."},
-        {"role": "user", "content": "Bye"},
-    ]
-
-    assert "Be kind. USER: Hi ASSISTANT: Hello.</s>USER: Bye ASSISTANT:" == vicuna(turns)
-    assert vicuna(turns[1:2]).startswith("A chat between a curious user")
-
-
-def test_steps_unfold_into_tokens() -> None:
-    """The first step holds the prefill's token too; a prompt alone is no step; nothing behind the stop token is
-    kept.
-    """
-    prompt = [7, 7]
-    steps = [(1, prompt), (2, [7, 7, 10, 11, 12]), (3, [7, 7, 10, 11, 12, 13, 2, 14])]
-
-    unfolded = unfold(steps, len(prompt), stop=2)
-
-    assert [(2, False, 10), (2, True, 11), (2, False, 12), (3, True, 13), (3, False, 2)] == unfolded

@@ -17,7 +17,7 @@ from mlx_lm.generate import generate_step
 from bench.exactness.batched_pair import LittleModel
 from bench.exactness.defective_engine import speculating_with
 from bench.exactness.defects import Defect, Kind, hash_of
-from bench.exactness.many_answers import Kernel, Prompts, plain_answers, readings, speculating_answers
+from bench.exactness.many_answers import Kernel, Prompts, plain_answers, speculating_answers
 from bench.exactness.noise import Noise
 from bench.exactness.other_kernel import OtherKernel
 
@@ -97,27 +97,3 @@ def test_numpy_writes_the_tokens_of_the_worker(arms: Arms, kind: Kind | None, in
     speculating = speculating_answers(*arms.models, arms.prompts, kernel, DRAFT_TOKENS)
     assert [[token for token, _ in answer] for answer in plain] == [answer.tokens for answer in answers]
     assert drafted == [list(zip(answer.tokens, answer.drafted, strict=True)) for answer in speculating]
-
-
-def test_rounds_read_again_give_the_same_tokens(arms: Arms) -> None:
-    """Reading an answer again in its rounds shows each token as the choice of its pass, where the engine is sound."""
-    kernel = Kernel(Noise(0.5, 1))
-    answers = speculating_answers(*arms.models, arms.prompts, kernel, DRAFT_TOKENS)
-    passes = []
-    for answer in answers:
-        position, rounds = 0, []
-        for proposal in answer.proposals:
-            accepted = 0
-            while accepted < len(proposal) and position + accepted < len(answer.tokens):
-                if not answer.drafted[position + accepted]:
-                    break
-                accepted += 1
-            emits = min(accepted + 1, len(answer.tokens) - position)
-            rounds.append((emits, *proposal[emits - 1 :]))
-            position += emits
-        passes.append(rounds)
-
-    read = list(readings(arms.models[0], arms.prompts, kernel, [answer.tokens for answer in answers], passes))
-
-    assert sum(map(len, passes)) == len(read)
-    assert all(list(reading.emitted) == reading.logits.argmax(axis=-1).tolist() for reading in read)
