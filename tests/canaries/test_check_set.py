@@ -44,13 +44,6 @@ def kinds(document: dict[str, Any]) -> list[tuple[str, str]]:
     return [(problem["weight"], problem["kind"]) for problem in document["problems"]]
 
 
-def test_a_good_set_has_no_problem(tmp_path: Path) -> None:
-    """Distinct prompts of a usual size: nothing to say, and for which quantiles they suffice."""
-    result = check([write(tmp_path, good())], limit=8192)
-
-    assert ([], 0, ["p50"]) == (result["problems"], result["errors"], result["sets"][0]["quantiles"])
-
-
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
@@ -92,14 +85,6 @@ def test_prompts_of_shipped_sets_are_found(tmp_path: Path) -> None:
     assert "qa qa-004" in result["problems"][0]["message"]
 
 
-def test_a_cached_beginning_is_noted(tmp_path: Path) -> None:
-    """Prompts with the same first hundred characters are read from the cache of the one before."""
-    begin = "Our house rules for every answer: be brief, be polite, name the source, and never promise a date. " * 2
-    lines = [one(f"s{at}", f"{begin}{' '.join(TOPICS[at:] * 9)}") for at in range(3)]
-
-    assert ("note", "same begin") in kinds(check([write(tmp_path, [*good(), *lines])], limit=8192))
-
-
 def test_too_few_for_an_objective(tmp_path: Path) -> None:
     """With an SLO file, what its objectives cannot prove with this set is said as `plan` says it."""
     write(tmp_path, good())
@@ -116,12 +101,6 @@ def test_too_few_for_an_objective(tmp_path: Path) -> None:
     assert "the workload has 12" in result["problems"][0]["message"]
     with pytest.raises(InputError, match="no workload of"):
         check([write(tmp_path, good(), "other")], limit=8192, slo=slo)
-
-
-def test_a_folder_without_canaries_is_an_error(tmp_path: Path) -> None:
-    """An empty folder is a mistake on the command line, never a good set."""
-    with pytest.raises(InputError, match="holds no canary file"):
-        check([tmp_path], limit=8192)
 
 
 def test_prompts_that_share_their_tools_are_no_repeats(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import random
 import shlex
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from gatekeeper.canaries.import_log import import_logs
 from gatekeeper.core import canary, toml_file
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.slo import Profile
-from gatekeeper.core.system.inputs import find_canaries, find_profile
 from tests.builders.golden_words import says
 from tests.builders.project_folder import ROOT
 
@@ -140,23 +138,6 @@ def test_the_proxys_kept_prompts_become_canaries(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["unknown", "default"])
-def test_what_the_proxy_could_not_sort_is_sorted_by_its_kind(tmp_path: Path, name: str) -> None:
-    """`unknown` and `default` are no workloads of the proxy: a request with one of them counts as tools, json or
-    chat.
-    """
-    lines = [
-        {"kind": "completion", "workload": name, "request": request("Say one.")},
-        {"workload": "My Load!", "request": request("Say two.")},
-        request("Say three.", tools=[TOOL]),
-        request("Say four.", response_format={"type": "json_object"}),
-    ]
-
-    done = import_logs([write_log(tmp_path, lines)], tmp_path / "mine")
-
-    assert ["chat", "json", "my-load", "tools"] == [workload["name"] for workload in done["workloads"]]
-
-
 def test_exact_repeats_are_one_canary_and_keep_their_weight(tmp_path: Path) -> None:
     """The same request with another limit is one canary, its requests weigh in the mix; one with other tools is
     another.
@@ -171,17 +152,6 @@ def test_exact_repeats_are_one_canary_and_keep_their_weight(tmp_path: Path) -> N
     assert 33 == done["repeated"]
     profile = toml_file.parse((tmp_path / "mine" / "profile.toml").read_text(), "profile.toml", Profile, strict=True)
     assert [75.0, 25.0] == [profile.weight(name, "short") for name in "ab"]
-
-
-def test_at_most_so_many_are_taken_evenly_over_the_log(tmp_path: Path) -> None:
-    """A tenth of a hundred requests: every tenth one."""
-    lines = [request(f"Say {number}.") for number in range(100)]
-
-    import_logs([write_log(tmp_path, lines)], tmp_path / "mine", most=10)
-
-    assert [f"Say {number}." for number in range(0, 100, 10)] == [
-        each.messages[0]["content"] for each in made(tmp_path / "mine", "chat")
-    ]
 
 
 REDACT = """
@@ -261,15 +231,6 @@ def test_a_program_that_fails_ends_the_import(
     assert not (tmp_path / "mine").exists()
 
 
-def test_without_a_program_it_says_that_nothing_is_removed(tmp_path: Path) -> None:
-    """A mail address stays in the canary, and a plain sentence says so."""
-    done = import_logs([write_log(tmp_path, [request("Mail ann@corp.io.")])], tmp_path / "mine")
-
-    (imported,) = made(tmp_path / "mine", "chat")
-    assert "Mail ann@corp.io." == imported.messages[0]["content"]
-    assert "nothing is removed" in import_text(done)
-
-
 def test_a_line_that_no_canary_can_have_is_left_out(tmp_path: Path) -> None:
     """Images, unknown roles, calls without a name, a blank prompt, options of a wrong kind: counted, each with its
     reason.
@@ -304,18 +265,6 @@ def test_a_log_is_not_deleted(tmp_path: Path, *, force: bool) -> None:
         import_logs([path], tmp_path, force=force)
 
     assert content == path.read_bytes()
-
-
-def test_control_characters_of_a_log_steer_no_terminal(tmp_path: Path) -> None:
-    """A prompt keeps its characters, and the file that holds it can be shown."""
-    prompt = "Say \x1b[31mone\x9b0m \u202eno."
-
-    import_logs([write_log(tmp_path, [request(prompt)])], tmp_path / "mine")
-
-    (canary,) = made(tmp_path / "mine", "chat")
-    assert prompt == canary.messages[0]["content"]
-    for file in (tmp_path / "mine").iterdir():
-        assert [] == [char for char in file.read_text() if char != "\n" and not char.isprintable()], file
 
 
 @pytest.mark.parametrize(
@@ -432,20 +381,6 @@ def test_a_log_of_lists_takes_little_memory(tmp_path: Path, begin: str, unit: st
     assert ended.stdout.partition("|")[2].strip()
 
 
-def test_the_lines_for_an_slo_work_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is printed for an SLO file names files that are there, whichever folder the import ran in."""
-    monkeypatch.chdir(tmp_path)
-    log = write_log(tmp_path, [{"messages": [{"role": "user", "content": "Name three gods."}]}])
-
-    printed = import_text(import_logs([log], Path("set")))
-
-    table = tomllib.loads(printed.partition("[[workload]]")[1] + printed.partition("[[workload]]")[2])
-    assert [tmp_path / "set" / "chat.jsonl"] == [
-        find_canaries(workload["canaries"], Path("/elsewhere")) for workload in table["workload"]
-    ]
-    assert find_profile(table["soak"]["profile"], Path("/elsewhere")).is_file()
-
-
 def turns_of(name: str, count: int) -> list[dict[str, Any]]:
     """Return the requests of a client that sends the whole conversation each time, each with its answer."""
     messages: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}]
@@ -478,19 +413,3 @@ def test_conversations_are_kept_whole(tmp_path: Path) -> None:
     assert turns[4].messages[:8] == turns[3].messages
     problems = check([tmp_path / "out" / "chat-conversations.jsonl"], limit=4096)["problems"]
     assert not {problem["kind"] for problem in problems} & {"repeats", "same begin"}
-
-
-def test_a_conversation_that_went_two_ways_is_kept_once(tmp_path: Path) -> None:
-    """The beginning belongs to the way with more turns; without --conversations there is no such set."""
-    rows = turns_of("Red", 4)
-    branch = {
-        **rows[1]["request"],
-        "messages": [*rows[0]["request"]["messages"], *turns_of("Green", 2)[1]["request"]["messages"][2:]],
-    }
-    log = write_log(tmp_path, [*rows, {"request": branch, "response": answered("ok")}])
-
-    import_logs([log], tmp_path / "out", conversations_most=9)
-    import_logs([log], tmp_path / "without")
-
-    assert [1, 2, 3, 4] == [turn.turn for turn in made(tmp_path / "out", "chat-conversations")]
-    assert not list((tmp_path / "without").glob("*-conversations.jsonl"))

@@ -10,12 +10,9 @@ import click
 import pytest
 
 from gatekeeper.cli import main
-from gatekeeper.cli.options import LazyCommand, styled_printer
+from gatekeeper.cli.options import LazyCommand
 from gatekeeper.core.exit_codes import ExitCode
-from gatekeeper.live import terminal_lines
-from gatekeeper.live.serve import proof_of_gain
 from tests.builders.golden_words import lines_with, says
-from tests.builders.live_server import live_policy
 from tests.builders.project_folder import ROOT, ProjectFolder
 
 PROMOTED = ROOT / "tests" / "golden" / "runs" / "promoted"
@@ -133,12 +130,6 @@ def test_an_output_keeps_the_exit_code_of_the_command(project: ProjectFolder) ->
     says("commands", "an output keeps the exit code of the command", lines_with("cannot write", nowhere.err))
 
 
-@pytest.mark.parametrize("word", ["speedup", "keep plain", "ladder", "num_draft_tokens"])
-def test_a_word_is_explained_by_the_names_that_people_give_it(project: ProjectFolder, word: str) -> None:
-    """`explain` knows other names of metrics, outcomes and terms."""
-    assert project.run("explain", *word.split()).out
-
-
 def test_a_device_that_takes_nothing_stays(project: ProjectFolder) -> None:
     """What --output names is removed after a full disk where it is a file, and never where it is a device."""
     if not Path("/dev/full").exists():
@@ -146,15 +137,6 @@ def test_a_device_that_takes_nothing_stays(project: ProjectFolder) -> None:
     project.run("report", str(PROMOTED), "--output", "/dev/full", code=4)
 
     assert Path("/dev/full").is_char_device()
-
-
-def test_json_and_format_json_are_the_same(project: ProjectFolder) -> None:
-    """--json is --format json where a command has both, and what -o x.json means in each."""
-    document = project.run("report", str(PROMOTED), "--json").document
-    project.run("judge", str(PROMOTED), "-o", "x.json", code=0)
-
-    assert document == project.run("report", str(PROMOTED), "--format", "json").document
-    assert document == json.loads((project.path / "x.json").read_text())
 
 
 @pytest.mark.parametrize(
@@ -226,19 +208,6 @@ def test_latest_is_the_run_that_was_frozen_last(project: ProjectFolder) -> None:
     assert "promoted" != project.run("judge", "latest", "--json").document["outcome"]
 
 
-@pytest.mark.parametrize("written", ["60ms", "0.06", "0.06s"])
-def test_durations_are_read_alike(project: ProjectFolder, written: str) -> None:
-    """A duration is a number with a unit in every option; a bare number is seconds."""
-    assert project.run("doctor", "--samples", "1", "--interval", written, "--json", code=0).document
-
-
-def test_a_duration_of_another_unit_is_refused(project: ProjectFolder) -> None:
-    """A size is no duration: code 2 with an example."""
-    refused = project.run("doctor", "--samples", "1", "--interval", "60 MB", code=2)
-
-    assert "for example 60s" in refused.err
-
-
 @pytest.mark.parametrize("columns", [60, 80])
 @pytest.mark.parametrize("words", [("plan", "smoke"), ("compare", str(PROMOTED), str(PROMOTED)), ("explain", "ttft")])
 def test_lines_break_between_words_on_a_terminal(
@@ -256,24 +225,3 @@ def test_lines_break_between_words_on_a_terminal(
     longest = max(map(len, output.split()))
     prose = [line for line in output.splitlines() if "gatekeeper " not in line]
     assert max(map(len, prose)) <= max(columns, longest + 12)
-
-
-@pytest.mark.parametrize("columns", [60, 80])
-def test_a_line_of_watch_and_proxy_breaks_between_words(
-    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each event is a line, wrapped at the terminal's width with its words whole, and whole in a log."""
-    lines = (
-        terminal_lines.canary_cost(0.02, 60.0),
-        str(terminal_lines.time_to_half({"json": 40.0}, 0.02)),
-        proof_of_gain(live_policy()),
-    )
-    monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    say = styled_printer(quiet=False)
-    for line in lines:
-        say(line, {})
-    output = click.unstyle(capsys.readouterr().err)
-
-    assert " ".join(lines).split() == output.split()
-    assert max(map(len, output.splitlines())) <= columns

@@ -79,13 +79,6 @@ def test_with_a_display_the_system_opens_the_page(project: ProjectFolder) -> Non
     assert page == (project.path / "opened").read_text().strip()
 
 
-def test_over_ssh_no_browser_is_started(project: ProjectFolder) -> None:
-    """A browser would open on a screen in another room."""
-    far = ProjectFolder(project.path, {**with_display(project).environment, "SSH_CONNECTION": "a b c d"})
-
-    assert "no display here" in far.run("open", code=0).out
-
-
 def test_a_program_that_fails_and_a_run_without_a_page_are_errors(project: ProjectFolder) -> None:
     """Each says what to do instead."""
     (project.path / "fail").touch()
@@ -96,16 +89,6 @@ def test_a_program_that_fails_and_a_run_without_a_page_are_errors(project: Proje
         "a program that fails and a run without a page are errors",
         lines_with("gatekeeper report", project.run("open", "runs/old", code=2).err),
     )
-
-
-def test_a_word_is_explained(project: ProjectFolder) -> None:
-    """What it means, its formula and what to do; several words may be one."""
-    done = project.run("explain", "counter", "lie", code=0)
-
-    assert "counter_lie (finding)" == done.out.splitlines()[0]
-    assert all(f"  {field}: " in done.out for field in ("means", "what to do"))
-    (metric,) = json.loads(project.run("explain", "ttft_delta", "--json", code=0).out)
-    assert {"word", "kind", "means", "formula", "what_to_do"} == metric.keys()
 
 
 def test_a_mistyped_word_has_a_suggestion(project: ProjectFolder) -> None:

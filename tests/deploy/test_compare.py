@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from gatekeeper.analysis.verdict.against_certified import compare_inputs, concerns
+from gatekeeper.analysis.verdict.against_certified import compare_inputs
 from gatekeeper.core.manifest import File
 from gatekeeper.deploy.compare import contrast
 from gatekeeper.report.data.compared_runs import ComparedFigure
@@ -100,19 +100,3 @@ def test_a_model_is_its_digest_and_a_file_its_checksum() -> None:
     )
 
     assert (["target", "profile"], []) == compare_inputs(before, after, slo(), slo())
-
-
-def test_another_concurrency_is_another_experiment() -> None:
-    """Conditions of the soak that only the SLO knows count too."""
-    before, after = slo(), slo(soak={"duration": "600 s", "concurrency": 2})
-
-    assert ["slo.soak.concurrency"] == compare_inputs(manifest(), manifest(), before, after)[0]
-
-
-def test_canaries_concern_their_own_workload() -> None:
-    """Other canaries of one workload leave the others comparable."""
-    assert [True, False, True] == [
-        concerns("canaries.json", "json"),
-        concerns("canaries.json", "code"),
-        concerns("host.chip", "code"),
-    ]

@@ -7,7 +7,6 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -44,14 +43,6 @@ def test_every_answer_of_a_run_is_one_row() -> None:
         PROMOTED / name for name in files
     }
     assert () == run.troubles
-
-
-def test_a_python_session_shows_what_was_loaded_and_what_to_do() -> None:
-    """A run is shown as the call that made it; the traceback of a folder that is none ends with the hint."""
-    assert f"gatekeeper.load({str(PROMOTED)!r})" == repr(gatekeeper.load(PROMOTED))
-    with pytest.raises(gatekeeper.GatekeeperError) as caught:
-        gatekeeper.load(RUNS.parent)
-    assert [f"hint: {caught.value.hint}"] == caught.value.__notes__
 
 
 def test_the_rows_give_the_figures_of_the_verdict() -> None:
@@ -153,27 +144,6 @@ def test_judging_again_gives_the_verdict_of_the_run(tmp_path: Path) -> None:
     assert "promoted" == run.verdict.outcome
     assert "promoted" != run.judge(tmp_path / "strict.toml").outcome
     assert isinstance(run.verdict.workloads[0].checks[0], gatekeeper.Check)
-
-
-def test_a_workload_is_found_by_its_name() -> None:
-    """By its name as by its place; another name is a KeyError that says which there are."""
-    workloads: Any = gatekeeper.load(PROMOTED).verdict.workloads
-
-    assert workloads[workloads[0].name] is workloads[0]
-    with pytest.raises(KeyError, match="allowed: "):
-        workloads["none of these"]
-    assert len(workloads) == len(workloads[:])
-
-
-def test_the_newest_run_is_called_latest(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on the command line; a folder that is no run is refused, by an error that can be caught by one name."""
-    (copied.parent / "runs").mkdir()
-    copied.rename(copied.parent / "runs" / "first")
-    monkeypatch.chdir(copied.parent)
-
-    assert "first" == gatekeeper.load("latest").name
-    with pytest.raises(gatekeeper.GatekeeperError):
-        gatekeeper.load(copied.parent)
 
 
 def test_what_can_be_imported_is_listed_and_imported_late() -> None:

@@ -1,6 +1,5 @@
 """`gatekeeper fleet` with real ssh servers as hosts: who runs what, one at a time, and what is left when things end."""
 
-import json
 import signal
 import subprocess
 import tomllib
@@ -12,17 +11,12 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.builders.slo import objective
 from tests.builders.waiting import until
 from tests.fleet.conftest import Fleet, overlap
 from tests.run.remote.conftest import Ended
 
 Make = Callable[..., Fleet]
 NEVER: Mapping[str, Any] = {"objective": [{"metric": "ttft", "at_most": "1 ms", "when": "always", "why": "never"}]}
-ABSENT: Mapping[str, Any] = {
-    "subject": {"backend": "mlx", "target": "some/Little-2B-4bit", "drafts": ["some/Little-0.5B-4bit"]},
-    "objective": [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}],
-}
 
 
 @pytest.mark.nightly
@@ -89,19 +83,6 @@ def test_a_plan_says_what_fits(make_fleet: Make) -> None:
     assert "not on a: other: chip is" in text
     assert "answer from b:" in text
     assert "\n1 run, " in text
-
-
-@pytest.mark.nightly
-def test_a_host_whose_models_are_missing_is_named_at_once(make_fleet: Make) -> None:
-    """The cell ends with the missing model and what to do, before anything is measured."""
-    fleet = make_fleet(1, {"absent": ABSENT})
-
-    fleet.project.run("fleet", "certify", "absent.toml", "--retries", "0", code=3)
-
-    (result,) = fleet.results().values()
-    assert "'some/Little-2B-4bit' is not on this machine" in result["error"]
-    assert "hf download" in result["hint"]
-    assert [] == fleet.runs("a")
 
 
 @pytest.mark.nightly  # a quarter of a minute, with whole runs on several hosts
@@ -180,22 +161,3 @@ def test_a_lost_cell_is_continued_in_its_fleet(make_fleet: Make, ended: Ended) -
         (route["speculation"], route["setting"]["num_draft_tokens"]) for policy in policies for route in policy["route"]
     ]
     assert {"a": begun["a"] + 1, "b": begun["b"] + 1} == {host: len(fleet.runs(host)) for host in "ab"}
-
-
-@pytest.mark.nightly
-def test_a_fleet_is_compared_with_the_one_before(make_fleet: Make) -> None:
-    """Each cell of the second fleet is compared with its own certified run of the first; without one it is refused."""
-    compared = objective("acceptance_rate", at_least=0.97, against="certified")
-    soak = {"duration": "600 s", "until": "duration"}
-    fleet = make_fleet(
-        2, {"one": {"objective": [objective("throughput_ratio", at_least=1.05), compared], "soak": soak}}
-    )
-
-    fleet.project.run("fleet", "certify", "one.toml", code=2)
-    fleet.project.run("fleet", "certify", "one.toml", "--baseline", "none", code=0)
-    fleet.project.run("fleet", "certify", "one.toml", code=0)
-
-    for host in "ab":
-        first, second = sorted(fleet.runs(host), key=lambda run: (run / "manifest.json").stat().st_mtime)
-        certified = [json.loads((run / "manifest.json").read_text())["certified"]["run"] for run in (first, second)]
-        assert [None, f"runs/{first.name}"] == certified

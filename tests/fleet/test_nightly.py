@@ -1,13 +1,9 @@
 """A night of a fleet: one line, and the fleet's exit code."""
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.builders.github import put_on_path
-from tests.fleet.conftest import Fleet
 
 NIGHTLY = Path(__file__).parents[2] / "soak" / "nightly.sh"
 GATEKEEPER = """{ printf '<%s>' "$@"; echo; } >> calls.txt
@@ -49,25 +45,3 @@ def test_a_fleet_takes_its_hosts_from_the_file(tmp_path: Path) -> None:
 
     assert 2 == night(tmp_path, {"PATH": path}, "--fleet", "--on", "a", "one.toml").returncode
     assert 2 == night(tmp_path, {"PATH": path}, "--fleet").returncode
-
-
-@pytest.mark.nightly
-def test_two_real_nights(make_fleet: Callable[..., Fleet]) -> None:
-    """Each of two nights prints one line with the fleet's outcome."""
-    fleet = make_fleet(2, {"one": {}})
-    program = fleet.project.path / "gatekeeper"
-    program.write_text(f'#!/bin/sh\nexec {" ".join(fleet.project.argv())} "$@"\n')
-    program.chmod(0o755)
-    environment = {**fleet.project.environment, "GATEKEEPER": str(program)}
-
-    words = ("--fleet", "--runs", "nights", "one.toml")
-    first = night(fleet.project.path, environment, *words)
-    second = night(fleet.project.path, environment, *words)
-
-    for finished in (first, second):
-        assert 0 == finished.returncode, finished.stdout + finished.stderr
-        assert finished.stdout.startswith("fleet: 2 runs: ")
-        assert "2 promoted (exit code 0)" in finished.stdout
-        assert 1 == finished.stdout.count("\n")
-    assert second.stdout == (fleet.project.path / "nights/last.txt").read_text()
-    assert 1 == len(list((fleet.project.path / "nights/fleet").glob("fleet-*.json")))

@@ -73,26 +73,6 @@ def test_two_environments_are_compared_request_by_request(worker: ProjectFolder)
     assert (worker.path / "run" / "a" / "answers.jsonl").is_file()
 
 
-def test_a_system_against_itself_shows_no_difference(worker: ProjectFolder) -> None:
-    """Two SLO files of the same system have the same acceptance and words, and exit 0."""
-    slo = tomllib.loads((worker.path / "slo.toml").read_text())
-    slo["subject"]["command"] = [sys.executable, "my_worker.py", "{target}", "{draft}"]
-    for name in ("one", "other"):
-        worker.write_slo({**slo, "name": name}, f"{name}.toml")
-
-    document = worker.run("versus", "one.toml", "other.toml", *QUICK, code=0).document
-
-    assert "no difference shown" == row(document, "acceptance_rate")["says"]
-    assert 1.0 == row(document, "token_agreement")["center"]
-
-
-def test_a_side_that_is_nothing_known_is_refused(worker: ProjectFolder) -> None:
-    """A word that names no SLO file, environment, program, draft or server is exit code 2."""
-    refused = worker.run("versus", "nothing", "there", "--slo", "slo.toml", *QUICK, code=2)
-
-    assert "no SLO file" in refused.err
-
-
 @pytest.fixture
 def servers() -> Iterator[tuple[Answering, Answering]]:
     with Answering() as a, Answering() as b:
@@ -114,18 +94,6 @@ def test_two_addresses_need_no_slo(worker: ProjectFolder, servers: tuple[Answeri
     assert [0.0, 0.0] == [comparison[side]["measured"]["json_pass_rate"]["center"] for side in "ab"]
     assert "no difference shown" == row(comparison, "json_pass_delta")["says"]
     assert 0.9 == comparison["a"]["measured"]["acceptance_rate"]["center"]
-
-
-def test_the_canaries_are_divided_among_the_files(worker: ProjectFolder, servers: tuple[Answering, Answering]) -> None:
-    """Of two files the first twelve canaries each are sent."""
-    files = [str(ROOT / "canaries" / "little" / f"{name}.jsonl") for name in ("json", "tools")]
-    words = ("versus", *(server.url for server in servers), "--canaries", files[0], "--canaries", files[1])
-
-    comparison = worker.run(*words, *QUICK, code=0).document
-
-    rates = comparison["b"]["measured"]
-    assert (12, 12) == (rates["json_pass_rate"]["n"], rates["tool_call_pass_rate"]["n"])
-    assert "json-tools" == comparison["workload"]
 
 
 def test_a_cached_prompt_shows_no_first_token(worker: ProjectFolder, servers: tuple[Answering, Answering]) -> None:
@@ -210,21 +178,6 @@ def test_a_side_that_does_not_start_is_named(releases: ProjectFolder) -> None:
     done = releases.run("versus", *sides, "--slo", "slo.toml", "--seconds", "1", "--quiet", code=2)
 
     assert all(word in done.err for word in ("B cannot be started: ", "error: unknown model"))
-
-
-def test_an_environment_without_the_server_is_said(releases: ProjectFolder) -> None:
-    """A virtual environment into which mlx-lm was not installed."""
-    empty = releases.path / "empty" / "bin"
-    empty.mkdir(parents=True)
-    (empty / "python").symlink_to(sys.executable)
-    slo = tomllib.loads((releases.path / "slo.toml").read_text())
-    slo["subject"] |= {"backend": "mlx-server", "target": str(ROOT / "models" / "little-target"), "drafts": []}
-    releases.write_slo({**slo, "subject": {key: slo["subject"][key] for key in ("backend", "target", "drafts")}})
-
-    done = releases.run("versus", "empty", "empty", "--slo", "slo.toml", "--seconds", "1", "--quiet", code=2)
-
-    assert "mlx_lm.server is not in" in done.err
-    assert "install mlx-lm there" in done.err
 
 
 @contextmanager
