@@ -10,7 +10,7 @@ from packaging.version import Version
 from gatekeeper.core.backend_registry import SERVERS
 from tests.builders import servers
 from tests.builders.project_folder import ROOT
-from tools import build_site, write_experiment, write_reference, write_schema
+from tools import build_site, write_reference, write_schema
 
 GENERATE = "run ./run generate"
 LOCK = "run python tools/lock_runtime.py"
@@ -41,13 +41,6 @@ def test_llms_txt_lists_the_sidebar() -> None:
 
     assert listed == build_site.llms(), GENERATE
     assert [] == [path for path in re.findall(r"\]\(([^)\s]+)\)", listed) if not (ROOT / path).is_file()]
-
-
-def test_the_timeline_is_what_its_script_draws() -> None:
-    """The figure of a run shows the stages that `tools/write_experiment.py` names."""
-    drawn = write_experiment.WHERE.read_text()
-
-    assert drawn == write_experiment.drawing(), "run python tools/write_experiment.py"
 
 
 def test_every_server_has_a_test() -> None:
