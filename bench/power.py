@@ -1,7 +1,6 @@
 """How likely a soak proves a gain, by its size: what its looks decide at each noise, simulated in numpy.
 
-    python -m bench.power                                 # prints a table
-    python -m bench.power --runs 2000 -o docs/power.svg   # and draws it; needs `pip install ".[bench]"`
+    python -m bench.power --runs 300
 
 Pairs of a soak of 600 s at eight seconds an answer, which may continue to 3600 s: 40 of them at its first look, then
 80, 160 and 240, each look at the confidence that `certify` takes it at, with the error split over two fallback steps.
@@ -12,7 +11,6 @@ the distance of the true ratio from its bound. What lies left of 0 should never 
 import argparse
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -83,55 +81,15 @@ def rows(runs: int, seed: int) -> list[dict[str, Any]]:
     return found
 
 
-def spec(seen: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the Vega-Lite spec: a panel for each number of canaries and end of the soak, a line for each noise."""
-    ends = {"first": "after 600 s", "any": "after 3600 s at most"}
-    panels = [
-        {
-            "title": f"{canaries} canaries, {words}",
-            "width": 260,
-            "height": 150,
-            "data": {
-                "values": [
-                    {"gain": row["gain"], "noise": f"{row['noise']:.0%}", "share": row[end], "at": row["noise"]}
-                    for row in seen
-                    if row["canaries"] == canaries
-                ]
-            },
-            "mark": {"type": "line", "point": {"size": 18}},
-            "encoding": {
-                "x": {"field": "gain", "type": "quantitative", "title": "true gain", "axis": {"format": "+%"}},
-                "y": {"field": "share", "type": "quantitative", "title": "proven", "axis": {"format": "%"}},
-                "color": {
-                    "field": "noise",
-                    "type": "nominal",
-                    "sort": [f"{noise:.0%}" for noise in NOISES],
-                    "title": "noise of an answer",
-                    "scale": {"range": ["#3b7dba", "#57a773", "#e0a33c", "#c8553d"]},
-                },
-            },
-        }
-        for canaries in CANARIES
-        for end, words in ends.items()
-    ]
-    grid = [{"hconcat": panels[at : at + 2]} for at in range(0, len(panels), 2)]
-    return {"vconcat": grid, "config": {"title": {"fontSize": 11, "anchor": "start"}, "background": "white"}}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=400, help="per gain, noise and number of canaries")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("-o", "--output", type=Path, help="draw it in this SVG file")
     given = parser.parse_args()
     found = rows(given.runs, given.seed)
     print(f"{'canaries':>8} {'noise':>6} {'gain':>6} {'600 s':>7} {'3600 s':>7}")
     for row in found:
         print(f"{row['canaries']:>8} {row['noise']:>6.0%} {row['gain']:>+6.1%} {row['first']:>7.1%} {row['any']:>7.1%}")
-    if given.output is not None:
-        import vl_convert  # noqa: PLC0415  the table needs no drawing library
-
-        given.output.write_text(vl_convert.vegalite_to_svg(spec(found)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python -m bench.truth --runs 40                           # per scenario; prints a table
     python -m bench.truth --runs 40 --processes 2             # the same figures, sooner
-    python -m bench.truth --runs 40 --save truth.json         # every figure as JSON too, for bench.truth_plot
+    python -m bench.truth --runs 40 --save truth.json         # every figure as JSON too
     python -m bench.truth --only "bimodal;leak"
     python -m bench.truth --of coverage --runs 2000           # the intervals themselves, see bench/coverage.py
 

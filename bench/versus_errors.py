@@ -8,6 +8,7 @@ all five metrics have noise. The metrics are compared by the product. `any` is t
 metric of B is called worse (or better).
 """
 
+import argparse
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +16,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bench.world_table import print_table
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role, Rounds, setting
@@ -99,5 +99,16 @@ def cells(world: World, runs: int, seed: int) -> dict[str, str]:
     return {"loss": f"{world.loss:.0%}", "noise": f"{world.noise:.0%}", **shares}
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=200, help="comparisons of a row (default: 200)")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    print(f"{'loss':>6}{'noise':>7}{'any worse':>11}{'any better':>12}{'speed worse':>13}")
+    for world in WORLDS:
+        row = cells(world, options.runs, options.seed)
+        print("{loss:>6}{noise:>7}{any worse:>11}{any better:>12}{speed worse:>13}".format(**row), flush=True)
+
+
 if __name__ == "__main__":
-    print_table(__doc__ or "", ("runs", 200), WORLDS, cells)
+    main()

@@ -1,7 +1,6 @@
 """How exactness is judged where another kernel reads several tokens: sound drafts, and planted defects.
 
-    python -m bench.exactness --save exactness.json
-    python -m bench.exactness --keep runs        # the same answers again, after a change of the rules
+    python -m bench.exactness
 
 A run is 58 canaries of each of four kinds of work, answered by the little pair in both arms. The target's passes of
 several tokens have noise in their logits, or behind a layer. Each run is judged as `certify` judges it, by what four
@@ -9,13 +8,10 @@ kinds of backend show.
 """
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
 from itertools import repeat
 from multiprocessing import get_context
-from pathlib import Path
 
 from bench.exactness.cells import ENGINE, MIDDLE, RATES, SCALES, SHARES, Cell, Ends, Plan, Results, flip_rates, measure
 from bench.exactness.defects import Kind
@@ -76,16 +72,6 @@ def defect_table(results: Results) -> str:
     return _table(("defect", "rate", "flips a token", *results.shown), rows())
 
 
-def document(results: Results, rates: Mapping[str, tuple[float, float]]) -> dict[str, object]:
-    """Return the results as the figure reads them."""
-    cells = [
-        {**asdict(cell), "shown": shown.value, **asdict(ends)}
-        for cell, by_shown in results.ends.items()
-        for shown, ends in by_shown.items()
-    ]
-    return {"flips": rates, "middle": MIDDLE, "cells": cells, "reasons": results.reasons}
-
-
 def pooled(results: Results, shown: Shown, *, rate: float, kinds: Sequence[str]) -> Ends:
     """Return the sum over the shares of flips of some defects at one rate."""
     total = Ends()
@@ -124,19 +110,15 @@ def main() -> None:
     parser.add_argument("--rates", nargs="+", type=float, default=(), help="of the defects (default: all)")
     parser.add_argument("--shares", nargs="+", choices=SHARES, default=SHARES, help="shares of flips (default: all)")
     parser.add_argument("--shown", nargs="+", type=Shown, default=tuple(Shown), help="kinds of backend (default: all)")
-    parser.add_argument("--save", type=Path, help="write the results as JSON, for bench.exactness.plot")
-    parser.add_argument("--keep", type=Path, help="a folder: judge the runs that it has, and add the others to it")
     chosen = parser.parse_args()
     rates = flip_rates(LittlePair())
     sound, defective, shares = (1, 1, QUICK) if chosen.quick else (chosen.sound, chosen.defective, chosen.shares)
-    plan = Plan(sound, defective, tuple(chosen.kinds), tuple(chosen.shown), tuple(chosen.rates), chosen.keep)
+    plan = Plan(sound, defective, tuple(chosen.kinds), tuple(chosen.shown), tuple(chosen.rates))
     results = Results()
     with ProcessPoolExecutor(chosen.jobs, get_context("spawn")) as pool:
         for part in pool.map(measure, shares, repeat(plan)):
             results.join(part)
     print(sound_table(results, rates), defect_table(results), "\n".join(figures(results)), sep="\n\n")
-    if chosen.save:
-        chosen.save.write_text(json.dumps(document(results, rates), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

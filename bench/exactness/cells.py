@@ -3,15 +3,13 @@
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import lru_cache
 
 import numpy as np
 
 from bench.exactness.defects import Defect, Kind
 from bench.exactness.evidence import DRAFT_TOKENS, LittlePair, Run, defective_run, rows_of, sound_run
 from bench.exactness.judged import Shown, bench_slo, judge
-from bench.exactness.kept_runs import kept_run
 from bench.exactness.many_answers import Kernel
 from bench.exactness.noise import Noise
 
@@ -58,8 +56,6 @@ class Plan:
     shown: tuple[Shown, ...] = tuple(Shown)
     rates: tuple[float, ...] = ()
     """The only ones that are planted; empty: all."""
-    keep: Path | None = None
-    """A folder whose runs are judged again, and to which others are added."""
 
     def planted(self, flips: str) -> Mapping[Kind, tuple[float, ...]]:
         """Return the rates of the defects at a share of flips."""
@@ -159,14 +155,12 @@ def measure(flips: str, plan: Plan) -> Results:
     pair, results = little_pair(), Results()
     runs = plan.sound if flips != INSIDE else max(1, plan.sound // 3)
     for number, seed in enumerate(seeds(flips, runs)):
-        make = partial(sound_run, pair, rows_of(pair, seed), kernel_of(flips, seed))
-        run = kept_run(plan.keep, f"{flips}-{seed}", pair, make)
+        run = sound_run(pair, rows_of(pair, seed), kernel_of(flips, seed))
         results.add(Cell(flips), run, plan.shown, everything=number == 0)
         if number < plan.defective_runs(flips):
             for kind, rates in plan.planted(flips).items():
                 for rate in rates:
-                    make = partial(defective_run, run, kernel_of(flips, seed, Defect(kind, rate, seed)))
-                    broken = kept_run(plan.keep, f"{flips}-{kind}-{rate}-{seed}", pair, make)
+                    broken = defective_run(run, kernel_of(flips, seed, Defect(kind, rate, seed)))
                     results.add(Cell(flips, kind, rate), broken, plan.shown)
         print(f"{flips} flips: {number + 1} of {runs} runs", file=sys.stderr, flush=True)
     return results

@@ -17,8 +17,8 @@ from typing import Any
 
 import httpx2
 
-from bench import after_promotion
 from gatekeeper.backends.listening_process import free_port
+from tests.builders import watched_server
 from tests.builders.project_folder import ROOT
 from tests.builders.real_pair import END_OF_ANSWER
 from tests.builders.waiting import until
@@ -113,7 +113,7 @@ class ProxiedPair:
             self.servers[arm].close()
         port = self.ports.setdefault(arm, free_port())
         stack = self.servers[arm] = ExitStack()
-        server = stack.enter_context(after_promotion.served(draft, port))
+        server = stack.enter_context(watched_server.served(draft, port))
         self.pids[arm] = server.pid
         until(lambda: self._answers(port), f"the {arm} server answers")
 
@@ -158,7 +158,7 @@ class ProxiedPair:
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        return after_promotion.entries(self.run)
+        return watched_server.entries(self.run)
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def served_pair(run: Path) -> Iterator[ProxiedPair]:
 
 
 @contextmanager
-def proxied(pair: ProxiedPair, *options: str, slo: Path = ROOT / "bench" / "watched.toml") -> Iterator[ProxiedPair]:
+def proxied(pair: ProxiedPair, *options: str, slo: Path = watched_server.SLO) -> Iterator[ProxiedPair]:
     """Run a proxy before both servers, from the end of its first round on."""
     addresses = ("--url", pair.server("speculative"), "--plain-url", pair.server("plain"))
     with proxy(pair.run / "policy.toml", pair.run, slo, *addresses, *options) as (pair.process, pair.url):

@@ -68,11 +68,11 @@ def promoted_run(
     setting: Mapping[str, Any] = LITTLE_SETTING,
     **policy: Any,
 ) -> Path:
-    """Write a run of bench/watched.toml as it stands after a promotion: the certify before it takes most of a minute.
+    """Write a run of tests/watched.toml as it stands after a promotion: the certify before it takes most of a minute.
 
     It has the workload `json`, and those named in *more* and *off*; the policy turns the latter off.
     """
-    slo = (ROOT / "bench" / "watched.toml").read_text()
+    slo = (ROOT / "tests" / "watched.toml").read_text()
     names = ("json", *more, *off)
     for name in names[1:]:
         slo += f'\n[[workload]]\nname = "{name}"\ncanaries = "../canaries/little/{name}.jsonl"\nfirst = 12\n'
@@ -81,7 +81,7 @@ def promoted_run(
     }
     profile = (ROOT / "soak" / "profiles" / "steady.toml").read_text()
     models = ("../models/little-target", setting["draft"])
-    target, draft = (artifacts.freeze(str(name), ROOT / "bench" / str(name), HashCache(None)) for name in models)
+    target, draft = (artifacts.freeze(str(name), ROOT / "tests" / str(name), HashCache(None)) for name in models)
     now = datetime.now(UTC)
     write_run(
         path,

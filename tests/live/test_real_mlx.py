@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from bench import after_promotion
 from gatekeeper.backends.launch_line import shown_environment
 from gatekeeper.backends.listening_process import free_port
 from gatekeeper.core.hidden_keys import Address
 from gatekeeper.live.running.deployed_server import check_server
+from tests.builders import watched_server
 from tests.builders.deployment import seal
 from tests.builders.real_pair import promoted_run
 
@@ -47,7 +47,7 @@ def test_speculation_is_turned_off_while_it_is_watched(tmp_path: Path, run: Path
     folder = tmp_path / "watch"
     folder.mkdir()
 
-    _, because = after_promotion.spoil(case, folder, run, 180.0)
+    because = watched_server.spoil(case, folder, run)
 
     assert re.search(pattern, because), because
 
@@ -74,8 +74,8 @@ def of_server(run: Path, *options: str, tapped: bool = True) -> dict[str, tuple[
     (run / "policy.toml").write_text(tomli_w.dumps(policy))
     seal(run)
     port = free_port()
-    with after_promotion.served("little-draft", port, options, tapped=tapped):
-        server = check_server(run, ROOT / "bench" / "watched.toml", Address(f"http://127.0.0.1:{port}"))
+    with watched_server.served("little-draft", port, options, tapped=tapped):
+        server = check_server(run, watched_server.SLO, Address(f"http://127.0.0.1:{port}"))
     return {part.part: (part.outcome, part.detail) for part in server}
 
 

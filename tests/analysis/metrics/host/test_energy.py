@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from bench.energy import WORLDS, simulated
-from bench.simulated_answers import simulated_answer
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.host.energy import answer_powers, energy_ratio
 from gatekeeper.analysis.metrics.host.host_series import STRETCHES, HostSamples, host_segment
 from gatekeeper.core.judgement import Estimate
 from gatekeeper.core.records import HostSample, Reading
 from gatekeeper.core.records.host_columns import HostColumns
+from tests.builders.energy_soaks import WORLDS, simulate_soak, simulated_answer
 from tests.builders.golden_words import says
 from tests.builders.slo import because, known
 
@@ -27,7 +26,7 @@ REFUSED = {
 @pytest.mark.parametrize("world", SOUND)
 def test_a_planted_ratio_is_inside_the_interval(world: str) -> None:
     """With rest that drifts, noise from answer to answer, and readings as old as two samples."""
-    soaks = [simulated(WORLDS[world], seed) for seed in range(12)]
+    soaks = [simulate_soak(WORLDS[world], seed) for seed in range(12)]
     estimates = [(energy_ratio(paired), truth) for paired, truth in soaks]
     weighed = [(ratio, truth) for ratio, truth in estimates if isinstance(ratio, Estimate)]
 
@@ -44,14 +43,14 @@ def test_every_bad_sensor_is_in_the_table() -> None:
 @pytest.mark.parametrize("world", REFUSED)
 def test_a_sensor_that_cannot_be_believed_gives_no_value(world: str) -> None:
     """The reason names the sensor and what is wrong with it."""
-    paired, _ = simulated(WORLDS[world], 1)
+    paired, _ = simulate_soak(WORLDS[world], 1)
 
     says("estimates", REFUSED[world], because(energy_ratio(paired)))
 
 
 def test_no_more_power_than_at_rest_is_no_ratio() -> None:
     """An answer that takes no power is no answer that takes less; nor is one whose power nobody sampled."""
-    paired, _ = simulated(WORLDS["steady at rest"], 1)
+    paired, _ = simulate_soak(WORLDS["steady at rest"], 1)
     powers = paired.powers()
     assert not isinstance(powers, str)
     high = replace(powers, rest=(5.0, 1000.0))
@@ -62,7 +61,7 @@ def test_no_more_power_than_at_rest_is_no_ratio() -> None:
 
 def test_answers_shorter_than_two_samples_are_not_weighed() -> None:
     """A reading that spans two answers is of neither."""
-    paired, _ = simulated(WORLDS["steady at rest"], 1)
+    paired, _ = simulate_soak(WORLDS["steady at rest"], 1)
     powers = paired.powers()
     assert not isinstance(powers, str)
     few = replace(powers, watts=dict([*powers.watts.items()][:10]))
@@ -94,7 +93,7 @@ def test_plain_blocks_cut_no_answer_off_from_its_power() -> None:
 
 def test_it_is_estimated_as_every_metric_of_a_pair() -> None:
     """By its name, with bounds for these canaries, and for prompts like them beside those."""
-    paired, _ = simulated(WORLDS["steady at rest"], 1)
+    paired, _ = simulate_soak(WORLDS["steady at rest"], 1)
     ratio = known(estimate("energy_ratio", paired))
 
     says("estimates", "the basis of the energy is said", ratio.notes[0])

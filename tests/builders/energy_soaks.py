@@ -1,21 +1,18 @@
-"""How often the interval of `energy_ratio` holds a planted ratio, and what a bad sensor gives (simulated)."""
+"""Simulated soaks with a planted ratio of energy, and sensors that are bad."""
 
-import argparse
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from bench.simulated_answers import both_arms, simulated_answer
-from gatekeeper.analysis.metrics.host.energy import REST, answer_powers, energy_ratio
+from gatekeeper.analysis.metrics.host.energy import REST, answer_powers
 from gatekeeper.analysis.metrics.host.host_series import Floats, HostSamples
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.plan.soak_schedule import REST_S
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.judgement import Estimate, Missing
-from gatekeeper.core.records import Generation, HostSample, Reading
+from gatekeeper.core.records import Answer, Generation, HostSample, Reading, Role
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.records.host_columns import HostColumns
 
 CANARIES, TOKENS, SOAK_S = 12, 200, 600.0
@@ -23,6 +20,8 @@ PLAIN_S = 6.0
 """Seconds of a plain answer on average, of a 4B model on an M4."""
 PLAIN_W, SPEED_UP, MORE_POWER = 18.0, 1.5, 1.2
 STEP_S = 0.05
+FIRST_S = 0.001
+"""From a request to its first token."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ WORLDS: Mapping[str, World] = {
 }
 
 
-def simulated(world: World, seed: int) -> tuple[PairedAnswers, float]:
+def simulate_soak(world: World, seed: int) -> tuple[PairedAnswers, float]:
     """Return the answers of one soak with their powers, and the true ratio of joules for these canaries."""
     rng = np.random.default_rng(seed)
     lengths = PLAIN_S * rng.lognormal(0, 0.3, CANARIES)
@@ -78,8 +77,19 @@ def simulated(world: World, seed: int) -> tuple[PairedAnswers, float]:
     during, outside = (columns.select([(phase == "soak-1") == within for phase in columns.phase]) for within in (1, 0))
     host = HostSamples(during, 1.0, outside=outside)
     known = {f"c{number}": Canary.model_validate(_canary(f"c{number}")) for number in range(CANARIES)}
-    paired = both_arms(answers, known, 0.975, seed, powers=lambda: answer_powers(host, columns, answers))
-    return paired, float(truth)
+    candidate, plain = (tuple(answer for answer in answers if answer.arm == arm) for arm in ("candidate", "plain"))
+    powers = partial(answer_powers, host, columns, answers)
+    paired = PairedAnswers("easy", known, candidate, plain, 0.975, seed, greedy=True, powers=powers)
+    return pair_answers(paired), float(truth)
+
+
+def simulated_answer(arm: str, canary: str, pair: str, at_s: float, lasts_s: float, tokens: int) -> Generation:
+    """Return an answer that is requested at *at_s*: its first token, then all others when it ends."""
+    sent_ns, ended_ns = round(at_s * 1e9), round((at_s + lasts_s) * 1e9)
+    arrivals = (Arrival(sent_ns + round(FIRST_S * 1e9), 1), Arrival(ended_ns, tokens - 1))
+    answer = Answer(sent_ns, ended_ns, arrivals, output_tokens=tokens)
+    role = Role.MEASURED if arm == "candidate" else Role.BASELINE
+    return Generation("soak-1", f"{pair}/{arm}", "easy", canary, arm, (), role, 1, pair, 1, answer)
 
 
 def _canary(name: str) -> dict[str, object]:
@@ -113,28 +123,3 @@ def _readings(sensor: str, watts: float, age_s: float) -> dict[str, Reading]:
         "gpu": ("gpu_power", watts),
     }[sensor]  # fmt: skip
     return {name: Reading(value, "W", "macmon", "ok", age_s)}
-
-
-def main() -> None:
-    """Print, for each world, in how many soaks the interval held the truth, and in how many there was no value."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=200, help="soaks of each world")
-    runs = parser.parse_args().runs
-    print(f"| world | held, of {runs} | no value | half width | the reason |")
-    print("|---|---|---|---|---|")
-    for name, world in WORLDS.items():
-        held, widths, reasons = 0, [], Counter[str]()
-        for seed in range(runs):
-            paired, truth = simulated(world, seed)
-            estimate = energy_ratio(paired)
-            if isinstance(estimate, Estimate):
-                held += estimate.lo <= truth <= estimate.hi
-                widths.append((estimate.hi - estimate.lo) / 2)
-            elif isinstance(estimate, Missing):
-                reasons[estimate.because] += 1
-        width, reason = f"{np.mean(widths):.3f}" if widths else "", next(iter(reasons), "")
-        print(f"| {name} | {held} | {reasons.total()} | {width} | {reason} |")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,27 +1,15 @@
-"""A fault after the promotion: how soon `gatekeeper watch` turns speculation off, and what it logs.
+"""The little pair on the real mlx_lm.server under a watch, and what spoils it: another draft, a slow process."""
 
-    python bench/after_promotion.py draft [--run RUN_DIR] [--limit 120]
-    python bench/after_promotion.py slow
-
-Certifies bench/watched.toml unless a run of it is named, serves the little pair with the real mlx_lm.server (through
-our tap, which counts what it accepts), watches it at short intervals, and then causes a fault: `draft` restarts the
-server on the same port with models/little-draft-bad, `slow` pauses its process for four fifths of the time, after the
-guard on decode_throughput was set to three fifths of the measured speed. Exits 3 if speculation is still on after
---limit seconds.
-"""
-
-import argparse
 import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,11 +17,12 @@ from typing import Any
 import tomli_w
 
 from gatekeeper.backends.listening_process import find_process, free_port
+from tests.builders.project_folder import ROOT
+from tests.builders.waiting import until
 
-ROOT = Path(__file__).parents[1]
 MODELS = ROOT / "models"
+SLO = ROOT / "tests" / "watched.toml"
 WATCH = {"interval": 0.5, "duty": 0.5, "missing_for": 240.0, "false_alarms": 0.2}
-PATIENCE_S = 120.0
 RESTART_S = 240.0
 """A server that starts again refuses connections, on a busy machine for long, which is not what is shown here."""
 STILL_S, MOVING_S = 0.08, 0.02
@@ -41,9 +30,7 @@ STILL_S, MOVING_S = 0.08, 0.02
 SLOW = 0.6
 """Share of the speed seen before, below which the server counts as slow."""
 LIFE = timedelta(minutes=15)
-"""A short policy has few looks, so that each needs less evidence for the same chance of a false alarm: an old run,
-named by --run, takes longer."""
-GATEKEEPER = (sys.executable, "-m", "gatekeeper")
+"""A short policy has few looks, so that each needs less evidence for the same chance of a false alarm."""
 
 
 @contextlib.contextmanager
@@ -104,15 +91,8 @@ def watched(folder: Path, run: Path, port: int) -> Iterator[subprocess.Popen[str
     for guard in policy["guard"]:
         guard["for"] = RESTART_S if guard["metric"] == "error_rate" else 2.0
     (folder / "policy.toml").write_text(tomli_w.dumps(policy))
-    argv = [
-        *GATEKEEPER,
-        "watch",
-        str(folder / "policy.toml"),
-        "--run",
-        str(run),
-        "--slo",
-        str(ROOT / "bench/watched.toml"),
-    ]
+    argv = [sys.executable, "-m", "gatekeeper", "watch", str(folder / "policy.toml"), "--run", str(run)]
+    argv += ["--slo", str(SLO)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([*argv, "--url", f"http://127.0.0.1:{port}"], env=environment, text=True)
     try:
@@ -140,18 +120,8 @@ def entries(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def until(condition: Callable[[], bool], what: str, limit: float = PATIENCE_S) -> float:
-    """Wait for a condition and return how long that took."""
-    begun = time.monotonic()
-    while not condition():
-        if time.monotonic() - begun > limit:
-            raise TimeoutError(f"not within {limit:g} s: {what}")
-        time.sleep(0.1)
-    return time.monotonic() - begun
-
-
-def spoil(case: str, folder: Path, run: Path, limit: float) -> tuple[float, str]:
-    """Spoil a watched server; return the seconds until its speculation was off, and the reason in the log."""
+def spoil(case: str, folder: Path, run: Path) -> str:
+    """Spoil a watched server, by its `draft` or by being `slow`; return why the log says that speculation is off."""
     port = free_port()
 
     def centers() -> dict[str, float | None]:
@@ -184,35 +154,5 @@ def spoil(case: str, folder: Path, run: Path, limit: float) -> tuple[float, str]
             tighten(folder, centers()["decode_throughput"] or 0.0)
             until(lambda: any(entry["kind"] == "policy" for entry in entries(folder)), "the edit is taken up")
             stack.enter_context(slowed(server))
-        seconds = until(off, "speculation is off", limit)
-    return seconds, str([entry for entry in entries(folder) if entry["kind"] == "change"][-1]["because"])
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", choices=["draft", "slow"])
-    parser.add_argument("--run", type=Path)
-    parser.add_argument("--limit", type=float, default=120.0)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        run = options.run or folder / "run"
-        if options.run is None:
-            argv = [*GATEKEEPER, "certify", str(ROOT / "bench/watched.toml"), "--out", str(run), "--quiet"]
-            if subprocess.run(argv, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode != 0:
-                print(
-                    "the pair was not promoted, so there is nothing to watch: is the machine too busy?", file=sys.stderr
-                )
-                print("try again on a quieter machine, or name a promoted run with --run", file=sys.stderr)
-                return 3
-        try:
-            seconds, because = spoil(options.case, folder, run, options.limit)
-        except (TimeoutError, RuntimeError) as error:
-            print(error, file=sys.stderr)
-            return 3
-    print(f"{options.case}: speculation was off after {seconds:.1f} s: {because}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        until(off, "speculation is off")
+    return str([entry for entry in entries(folder) if entry["kind"] == "change"][-1]["because"])
