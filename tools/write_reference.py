@@ -33,7 +33,7 @@ from gatekeeper.core.document import document_of  # noqa: E402
 from gatekeeper.core.exit_codes import ExitCode  # noqa: E402
 from gatekeeper.core.manifest import Manifest  # noqa: E402
 from gatekeeper.core.metrics import ALL  # noqa: E402
-from gatekeeper.core.metrics.metric import Metric, Sight  # noqa: E402
+from gatekeeper.core.metrics.metric import Sight  # noqa: E402
 from gatekeeper.core.policy import Policy  # noqa: E402
 from gatekeeper.core.records.arrivals import Arrivals  # noqa: E402
 from gatekeeper.core.system import environment_variables  # noqa: E402
@@ -129,11 +129,17 @@ def slo_keys() -> str:
     return "\n".join(parts)
 
 
+PLAIN_TYPES = {"string", "strings", "integer", "number", "boolean", "quantity", "object"}
+"""Types that the meaning of a key shows; an editor says them from the schema."""
+
+
 def _keys(schema: dict[str, Any]) -> str:
     """Return a list of the keys that have a meaning of their own, and a line of the others."""
     rows, plain = [], []
     for name, inner in schema.get("properties", {}).items():
-        kind = f"{_type(inner)}{', required' if name in schema.get('required', ()) else _default(inner)}"
+        kind = _type(inner)
+        needed = "required" if name in schema.get("required", ()) else _default(inner)
+        kind = ", ".join(filter(None, ("" if kind in PLAIN_TYPES else kind, needed)))
         if inner.get("description"):
             rows.append((f"`{name}`", kind, inner["description"]))
         else:
@@ -145,7 +151,7 @@ def _keys(schema: dict[str, Any]) -> str:
 def _default(schema: dict[str, Any]) -> str:
     default = schema.get("default")
     empty = default is None or default in ("", []) or isinstance(default, dict) or "const" in schema
-    return "" if empty else f" = `{json.dumps(default)}`"
+    return "" if empty else f"default `{json.dumps(default)}`"
 
 
 def _type(schema: dict[str, Any]) -> str:
@@ -172,32 +178,26 @@ def _type(schema: dict[str, Any]) -> str:
     return kind
 
 
+ABOUT_METRICS = """# Metrics
+
+What an objective may name. In brackets: the unit, and which way is better. `gatekeeper explain NAME` has the formula,
+what a server must show for it, and what to do where one fails.
+"""
+
+
 def metrics() -> str:
     """Return the page of every metric that an objective may name."""
-    head = (
-        "# Metrics\n\nWhat an objective may name; `gatekeeper explain NAME` has the formula, and what to do where one "
-        "fails. In brackets: the unit, which way is better, and one sample with what it needs (of the host: what is "
-        "read).\n"
-    )
-    parts = [head]
+    parts = [ABOUT_METRICS]
     for title, of_host in (("Metrics of a workload", False), ("Metrics of the host", True)):
         names: dict[tuple[str, str], list[str]] = {}
-        for metric in ALL:
-            if metric.host is of_host:
-                unit = f"{metric.unit}, ".removeprefix("1, ") + ("higher" if metric.higher_is_better else "lower")
-                source = quote(name for name in metric.samples if name != metric.name) if of_host else _needs(metric)
-                meaning = metric.description.replace("; informational unless named", "")
-                if metric.name.startswith("itl_"):
-                    meaning = meaning.replace(f"{metric.name[-2:]} % quantile", "quantile").replace(
-                        "median", "quantile"
-                    )
-                names.setdefault(("; ".join(filter(None, (unit, source))), meaning), []).append(metric.name)
+        for metric in (metric for metric in ALL if metric.host is of_host):
+            unit = f"{metric.unit}, ".removeprefix("1, ") + ("higher" if metric.higher_is_better else "lower")
+            meaning = metric.description.replace("; informational unless named", "")
+            if metric.name.startswith("itl_"):
+                meaning = meaning.replace(f"{metric.name[-2:]} % quantile", "quantile").replace("median", "quantile")
+            names.setdefault((unit, meaning), []).append(metric.name)
         parts.append(f"## {title}\n\n{listing((quote(alike), *cells) for cells, alike in names.items())}")
     return "\n".join(parts)
-
-
-def _needs(metric: Metric) -> str:
-    return ": ".join(filter(None, (metric.per.value, sight(metric.needs))))
 
 
 def sight(needs: Sight) -> str:
@@ -273,15 +273,13 @@ VERDICT: tuple[tuple[str, Any, dict[str, str]], ...] = (
     ("A workload", run_verdict.WorkloadVerdict("", FAILED, {}, True, "", ()), {"speculation": "required"}),
     ("A check", CHECK, {}),
     ("An abandoned step", run_verdict.AbandonedStep("", {}, FAILED, "", ()), {}),
-    ("A transition", run_verdict.Transition("", "", {}, {}, ""), {"from": "before", "to": "after"}),
+    ("A transition", run_verdict.Transition("", "", {}, {}, ""), {}),
     ("A finding", judgement.Finding("", "", ""), {}),
 )
 """The objects of verdict.json, each with one that has every key, and the attributes that other keys show."""
 FURTHER = {
     "schema": "version of this format; a reader refuses a newer one",
     "outcome": "promoted | graded_back | failed | unproven",
-    "from": "the setting before",
-    "to": "the setting after",
     "host_checks": "checks of the objectives on the machine",
     "steps": "settings that were soaked and given up: see *An abandoned step*",
 }
@@ -343,9 +341,6 @@ type: it may be null. Times in `_ns` are of one monotonic clock of the machine: 
 A line is [a request and its answer](#a-request-and-its-answer), but of the follow-ups in brackets, whose fields are in
 `gatekeeper/core/records/readings.py`.
 """
-SAMPLE_LINES = """A line of `host.jsonl`, once a second, in full once a minute and where more than numbers changed.
-Between, a line has no `values` but `like`, the `at_ns` of the last full line, and `numbers`: in that line's order each
-value that is a number, then its age where it has one."""
 COLUMNS = """Columns, left out where no piece has one: `at_ns` of the first piece, `gaps_ns` from each to the next,
 `tokens` of each (one number where all have as many), `drafted` (a letter a piece: `t` drafted and accepted, `f` the
 target's own, `?` unknown), `token_ids`, `characters`.
@@ -356,8 +351,6 @@ RECORDS = (
     ("An answer", records.Answer, ""),
     ("Rounds", records.Rounds, ""),
     ("Claims", records.Claims, ""),
-    ("A host sample", records.HostSample, SAMPLE_LINES),
-    ("A reading", records.Reading, ""),
     ("A row an answer", AnswerRow, "`gatekeeper report RUN --format csv`, and `answers` in Python."),
     ("A row a host sample", SampleRow, "`gatekeeper report RUN --of host --format csv`, and `samples` in Python."),
 )
@@ -381,7 +374,7 @@ def record_files() -> str:
     parts = [ABOUT_RECORDS, listing(_files())]
     described: dict[str, str] = {}
     for title, kind, about in RECORDS:
-        text = about or (inspect.getdoc(kind) or "").partition("\n\n")[0]
+        text = about or inspect.getdoc(kind)
         parts.append(f"## {title}\n\n{text}\n\n{_fields(kind, described)}")
         described |= attribute_docs(kind)
     roles, events = attribute_docs(records.Role), sorted({*records.EventKind} - records.RECORDED_ELSEWHERE)
@@ -403,7 +396,8 @@ def _files() -> Iterator[tuple[str, str, str]]:
     for follow_up in FOLLOW_UPS:
         kind = "" if follow_up.kind is records.Generation else f"`{follow_up.kind.__name__}`"
         yield f"`{follow_up.name}-N.jsonl`", kind, f"after soak N: {follow_up.title}"
-    yield "`host.jsonl`, `events.jsonl`", "", "the machine while it measures, and what happened when"
+    yield "`host.jsonl`", "", "the machine, once a second, by what changed: read [its rows](#a-row-a-host-sample)"
+    yield "`events.jsonl`", "", "[what happened](#an-event) when"
     yield (
         "`watch.jsonl`, [`live.jsonl`](proxy.md#records)",
         "",
@@ -440,16 +434,11 @@ def _json_type(annotation: str) -> str:
 
 
 def words() -> str:
-    """Return the page of every word of a verdict, with its meaning."""
-    parts = ["# Words\n\nWhat a verdict, a refusal or a page says; `gatekeeper explain WORD` also says what to do.\n"]
-    entries = [entry for entry in glossary.entries() if entry.kind not in {"metric", glossary.EXIT_CODE}]
-    for kind in dict.fromkeys(entry.kind for entry in entries):
-        rows = [
-            (entry.word if kind == "term" else f"`{entry.word}`", "", entry.means)
-            for entry in entries
-            if entry.kind == kind
-        ]
-        parts.append(f"## {kind.capitalize()}s\n\n{listing(rows)}")
+    """Return the page of every finding and every reason, with its meaning."""
+    parts = ["# Words\n\nWhat a verdict or a refusal says. `gatekeeper explain` lists every word, and what to do.\n"]
+    for kind in ("finding", "reason"):
+        entries = [entry for entry in glossary.entries() if entry.kind == kind]
+        parts.append(f"## {kind.capitalize()}s\n\n{listing((f'`{entry.word}`', '', entry.means) for entry in entries)}")
     return "\n".join(parts)
 
 

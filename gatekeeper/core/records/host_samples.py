@@ -28,7 +28,7 @@ class HostSample:
     at_ns: int
     """When it was taken, on the clock of the answers."""
     values: dict[str, Reading]
-    """The readings by name: see *A reading*, and *Names of readings*."""
+    """The readings by name."""
     phase: str = ""
     """The soak; empty outside of it."""
     segment: int = 0
