@@ -245,29 +245,25 @@ def test_the_prompt_cache_is_used_as_it_was_certified(cache: str, *, sent: bool)
     assert {"cache_prompt": sent} == decision.fields == decision.plain_fields
 
 
-def test_the_reason_is_in_the_header_and_in_the_log(tmp_path: Path) -> None:
+async def test_the_reason_is_in_the_header_and_in_the_log(tmp_path: Path) -> None:
     """Over real sockets: a request inside goes to the server that drafts, every other one to the plain one, and its
     answer
     and the record say why.
     """
-
-    async def main() -> None:
-        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain) as proxy:
-                published(proxy.routes, of=certified())
-                for body in INSIDE.values():
+    async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
+        async with proxied(tmp_path, server, plain) as proxy:
+            published(proxy.routes, of=certified())
+            for body in INSIDE.values():
+                _, _, headers = await proxy.chat(body)
+                assert "speculative" == headers["x-gatekeeper-route"], headers["x-gatekeeper-because"]
+            for name, (body, reason) in OUTSIDE.items():
+                if name != "a lone surrogate too many":  # a client that encodes JSON cannot send it
                     _, _, headers = await proxy.chat(body)
-                    assert "speculative" == headers["x-gatekeeper-route"], headers["x-gatekeeper-because"]
-                for name, (body, reason) in OUTSIDE.items():
-                    if name != "a lone surrogate too many":  # a client that encodes JSON cannot send it
-                        _, _, headers = await proxy.chat(body)
-                        assert "plain" == headers["x-gatekeeper-route"], name
-                        assert reason in headers["x-gatekeeper-because"]
-                        assert reason in proxy.records[-1]["because"]
-                assert len(INSIDE) == len(server.requests)
-                assert {1} == {body["cache_field"] for body in server.bodies}
-
-    asyncio.run(main())
+                    assert "plain" == headers["x-gatekeeper-route"], name
+                    assert reason in headers["x-gatekeeper-because"]
+                    assert reason in proxy.records[-1]["because"]
+            assert len(INSIDE) == len(server.requests)
+            assert {1} == {body["cache_field"] for body in server.bodies}
 
 
 @pytest.fixture
@@ -283,30 +279,27 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return texts
 
 
-def test_the_tokenizer_decides_where_bytes_do_not(tmp_path: Path, counting: list[str]) -> None:
+async def test_the_tokenizer_decides_where_bytes_do_not(tmp_path: Path, counting: list[str]) -> None:
     """A prompt that is short in bytes is not counted, nor is one that is outside by its fields or has far too many
     bytes;
     of another one the tokens of the target's tokenizer decide.
     """
     words = {"short": "a", "counted": "word " * 900, "too long": "word " * 1000, "far too long": "word " * 9000}
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain) as proxy:
-                published(proxy.routes, of=certified(), target=tmp_path)
-                routes = [(await proxy.chat(prompt(text)))[2]["x-gatekeeper-route"] for text in words.values()]
-                await proxy.chat({**prompt(words["counted"]), "temperature": 0.7})
+    async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
+        async with proxied(tmp_path, server, plain) as proxy:
+            published(proxy.routes, of=certified(), target=tmp_path)
+            routes = [(await proxy.chat(prompt(text)))[2]["x-gatekeeper-route"] for text in words.values()]
+            await proxy.chat({**prompt(words["counted"]), "temperature": 0.7})
 
-                assert ["speculative", "speculative", "plain", "plain"] == routes
-                assert "has about 1008 tokens" in proxy.records[2]["because"]
-
-    asyncio.run(main())
+            assert ["speculative", "speculative", "plain", "plain"] == routes
+            assert "has about 1008 tokens" in proxy.records[2]["because"]
 
     assert [4500, 5000] == [len(text.strip("\n")) for text in counting]
 
 
 @pytest.mark.parametrize(("tokens", "route"), [(900, "speculative"), (1000, "plain"), (None, "plain")])
-def test_a_server_that_counts_is_asked(tmp_path: Path, tokens: int | None, route: str) -> None:
+async def test_a_server_that_counts_is_asked(tmp_path: Path, tokens: int | None, route: str) -> None:
     """llama-server tells the tokens of a text; where it does not answer, a byte is a token."""
 
     class Counting(LiveServer):
@@ -317,16 +310,13 @@ def test_a_server_that_counts_is_asked(tmp_path: Path, tokens: int | None, route
             self.headers = {"Content-Type": "application/json"}
             return await super().answer(request)
 
-    async def main() -> None:
-        async with listening(Counting()) as server, listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain) as proxy:
-                published(proxy.routes, of=certified(), backend="llama-server")
-                _, _, headers = await proxy.chat(prompt("word " * 900))
+    async with listening(Counting()) as server, listening(LiveServer()) as plain:
+        async with proxied(tmp_path, server, plain) as proxy:
+            published(proxy.routes, of=certified(), backend="llama-server")
+            _, _, headers = await proxy.chat(prompt("word " * 900))
 
-                assert route == headers["x-gatekeeper-route"]
-                assert "/tokenize" == server.requests[0][0]
-
-    asyncio.run(main())
+            assert route == headers["x-gatekeeper-route"]
+            assert "/tokenize" == server.requests[0][0]
 
 
 class Misleading(LiveServer):
@@ -344,20 +334,17 @@ class Misleading(LiveServer):
         return web.Response(body=self.counted, content_type="application/json")
 
 
-def test_a_server_that_counts_too_few_is_not_believed(tmp_path: Path, counting: list[str]) -> None:
+async def test_a_server_that_counts_too_few_is_not_believed(tmp_path: Path, counting: list[str]) -> None:
     """Where the target's tokenizer is here, the server is not requested to count: its figure would choose the route."""
     server = Misleading()
     server.counted = b'{"tokens": [1]}'
 
-    async def main() -> None:
-        async with listening(server), listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain) as proxy:
-                published(proxy.routes, of=certified(), target=tmp_path, backend="llama-server")
-                _, _, headers = await proxy.chat(prompt("word " * 1000))
+    async with listening(server), listening(LiveServer()) as plain:
+        async with proxied(tmp_path, server, plain) as proxy:
+            published(proxy.routes, of=certified(), target=tmp_path, backend="llama-server")
+            _, _, headers = await proxy.chat(prompt("word " * 1000))
 
-                assert ("plain", 0) == (headers["x-gatekeeper-route"], server.counts)
-
-    asyncio.run(main())
+            assert ("plain", 0) == (headers["x-gatekeeper-route"], server.counts)
 
     assert 1 == len(counting)
 
@@ -373,32 +360,26 @@ def test_a_server_that_counts_too_few_is_not_believed(tmp_path: Path, counting: 
     ],
     ids=["longer than the prompt", "nested", "an object", "a stream", "no text"],
 )
-def test_an_answer_that_is_no_count_counts_nothing(tmp_path: Path, counted: bytes) -> None:
+async def test_an_answer_that_is_no_count_counts_nothing(tmp_path: Path, counted: bytes) -> None:
     """Whatever stands in its place, a byte is a token then, and the request is answered."""
     server = Misleading()
     server.counted = counted
 
-    async def main() -> None:
-        async with listening(server), listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain) as proxy:
-                published(proxy.routes, of=certified(), backend="llama-server")
-                status, _, headers = await proxy.chat(prompt("word " * 900))
+    async with listening(server), listening(LiveServer()) as plain:
+        async with proxied(tmp_path, server, plain) as proxy:
+            published(proxy.routes, of=certified(), backend="llama-server")
+            status, _, headers = await proxy.chat(prompt("word " * 900))
 
-                assert (200, "plain", 1) == (status, headers["x-gatekeeper-route"], server.counts)
-
-    asyncio.run(main())
+            assert (200, "plain", 1) == (status, headers["x-gatekeeper-route"], server.counts)
 
 
-def test_a_server_that_counts_too_slowly_is_left_alone(tmp_path: Path) -> None:
+async def test_a_server_that_counts_too_slowly_is_left_alone(tmp_path: Path) -> None:
     """One prompt waits for it; those after it are decoded plainly without being counted."""
     server = Misleading()
 
-    async def main() -> None:
-        async with listening(server), listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain) as proxy:
-                published(proxy.routes, of=certified(), backend="llama-server")
-                routes = [(await proxy.chat(prompt("word " * 900)))[2]["x-gatekeeper-route"] for _ in range(4)]
+    async with listening(server), listening(LiveServer()) as plain:
+        async with proxied(tmp_path, server, plain) as proxy:
+            published(proxy.routes, of=certified(), backend="llama-server")
+            routes = [(await proxy.chat(prompt("word " * 900)))[2]["x-gatekeeper-route"] for _ in range(4)]
 
-                assert (["plain"] * 4, 1) == (routes, server.counts)
-
-    asyncio.run(main())
+            assert (["plain"] * 4, 1) == (routes, server.counts)

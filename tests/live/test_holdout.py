@@ -32,33 +32,29 @@ def talk(client: int, turn: int) -> dict[str, Any]:
     return {"messages": messages, "stream": True}
 
 
-def test_all_requests_of_a_conversation_go_to_one_server(tmp_path: Path) -> None:
+async def test_all_requests_of_a_conversation_go_to_one_server(tmp_path: Path) -> None:
     """Six clients in turn, three of them drawn for the holdout: each server gets whole conversations, the counts are of
     conversations, and neither the record nor the page holds their words.
     """
+    draws = iter([0.0, 1.0] * (CLIENTS // 2))
+    async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
+        async with proxied(tmp_path, server, plain, draw=lambda: next(draws)) as proxy:
+            for turn in range(TURNS):
+                for client in range(CLIENTS):
+                    await proxy.chat(talk(client, turn))
+            async with proxy.session.get(proxy.url + "/metrics") as answer:
+                metrics = await answer.text()
+            benefit = proxy.routes.evidence.benefit("easy")
 
-    async def main() -> None:
-        draws = iter([0.0, 1.0] * (CLIENTS // 2))
-        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain, draw=lambda: next(draws)) as proxy:
-                for turn in range(TURNS):
-                    for client in range(CLIENTS):
-                        await proxy.chat(talk(client, turn))
-                async with proxy.session.get(proxy.url + "/metrics") as answer:
-                    metrics = await answer.text()
-                benefit = proxy.routes.evidence.benefit("easy")
-
-        firsts = [{body["messages"][1]["content"] for body in live_server.bodies} for live_server in (plain, server)]
-        assert [{f"{SECRET} {client}" for client in range(start, CLIENTS, 2)} for start in (0, 1)] == firsts
-        assert benefit is not None
-        assert {"speculative": 3 * TURNS, "holdout": 3 * TURNS} == benefit.answers
-        assert {"speculative": 3, "holdout": 3} == benefit.conversations
-        samples = dict(line.rsplit(maxsplit=1) for line in metrics.splitlines() if not line.startswith("#"))
-        assert "3.0" == samples['gatekeeper_proxy_conversations{arm="holdout",workload="easy"}']
-        assert CLIENTS == len({record["conversation"] for record in proxy.records})
-        assert SECRET not in (tmp_path / "live.jsonl").read_text()
-
-    asyncio.run(main())
+    firsts = [{body["messages"][1]["content"] for body in live_server.bodies} for live_server in (plain, server)]
+    assert [{f"{SECRET} {client}" for client in range(start, CLIENTS, 2)} for start in (0, 1)] == firsts
+    assert benefit is not None
+    assert {"speculative": 3 * TURNS, "holdout": 3 * TURNS} == benefit.answers
+    assert {"speculative": 3, "holdout": 3} == benefit.conversations
+    samples = dict(line.rsplit(maxsplit=1) for line in metrics.splitlines() if not line.startswith("#"))
+    assert "3.0" == samples['gatekeeper_proxy_conversations{arm="holdout",workload="easy"}']
+    assert CLIENTS == len({record["conversation"] for record in proxy.records})
+    assert SECRET not in (tmp_path / "live.jsonl").read_text()
 
 
 @pytest.mark.parametrize(
@@ -72,7 +68,7 @@ def test_all_requests_of_a_conversation_go_to_one_server(tmp_path: Path) -> None
         (b',"timings":{"predicted_ms":NaN}', None),
     ],
 )
-def test_an_answer_that_is_not_streamed_shows_a_speed_only_where_its_server_states_it(
+async def test_an_answer_that_is_not_streamed_shows_a_speed_only_where_its_server_states_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, claim: bytes, speed: float | None
 ) -> None:
     """Its whole duration holds the prompt, which may be cached in one arm alone: that is no speed of decoding, and
@@ -81,15 +77,12 @@ def test_an_answer_that_is_not_streamed_shows_a_speed_only_where_its_server_stat
     """
     observations = []
 
-    async def main() -> None:
-        body = b'{"choices":[{"message":{"content":"four"}}]%s}' % claim
-        server = LiveServer(pieces=(body,), headers={"Content-Type": "application/json"})
-        async with listening(server), proxied(tmp_path, server) as proxy:
-            monkeypatch.setattr(proxy.routes.evidence, "add", lambda observation, _: observations.append(observation))
-            await proxy.chat({"messages": []})
-            await until_in_loop(lambda: bool(proxy.records))
-
-    asyncio.run(main())
+    body = b'{"choices":[{"message":{"content":"four"}}]%s}' % claim
+    server = LiveServer(pieces=(body,), headers={"Content-Type": "application/json"})
+    async with listening(server), proxied(tmp_path, server) as proxy:
+        monkeypatch.setattr(proxy.routes.evidence, "add", lambda observation, _: observations.append(observation))
+        await proxy.chat({"messages": []})
+        await until_in_loop(lambda: bool(proxy.records))
 
     (observation,) = observations
     assert (speed, None, False) == (observation.speed, observation.ttft, observation.streamed)
@@ -105,73 +98,64 @@ class PausingServer(LiveServer):
         return await super().answer(request)
 
 
-def test_ordinary_clients_prove_the_gain_by_whole_answers(tmp_path: Path) -> None:
+async def test_ordinary_clients_prove_the_gain_by_whole_answers(tmp_path: Path) -> None:
     """Clients that neither stream nor ask for usage, and a server that states no time: whole answers are compared, the
     page says how many showed no decode speed and what to send, and calls it no proof where prompts may be cached.
     """
+    draws = iter([0.0, 1.0] * 20)
+    pieces, headers = (b'{"choices":[{"message":{"content":"word"}}]}',), {"Content-Type": "application/json"}
+    server, plain = (PausingServer(pieces=pieces, headers=headers) for _ in range(2))
+    plain.pause_s = 0.05
+    async with (
+        listening(server),
+        listening(plain),
+        proxied(tmp_path, server, plain, draw=lambda: next(draws)) as proxy,
+    ):
+        for number in range(40):
+            await proxy.chat({"messages": [{"role": "user", "content": f"say {number}"}]})
+        benefit = proxy.routes.evidence.benefit("easy")
+        async with proxy.session.get(proxy.url + "/") as answer:
+            page = html.unescape(await answer.text())
+        published(proxy.routes, of=live_policy(cache="on"))
+        async with proxy.session.get(proxy.url + "/") as answer:
+            cached = html.unescape(await answer.text())
 
-    async def main() -> None:
-        draws = iter([0.0, 1.0] * 20)
-        pieces, headers = (b'{"choices":[{"message":{"content":"word"}}]}',), {"Content-Type": "application/json"}
-        server, plain = (PausingServer(pieces=pieces, headers=headers) for _ in range(2))
-        plain.pause_s = 0.05
-        async with (
-            listening(server),
-            listening(plain),
-            proxied(tmp_path, server, plain, draw=lambda: next(draws)) as proxy,
-        ):
-            for number in range(40):
-                await proxy.chat({"messages": [{"role": "user", "content": f"say {number}"}]})
-            benefit = proxy.routes.evidence.benefit("easy")
-            async with proxy.session.get(proxy.url + "/") as answer:
-                page = html.unescape(await answer.text())
-            published(proxy.routes, of=live_policy(cache="on"))
-            async with proxy.session.get(proxy.url + "/") as answer:
-                cached = html.unescape(await answer.text())
-
-            assert benefit is not None
-            assert isinstance(benefit.whole, Estimate)
-            assert benefit.whole.center > 1
-            benefit_text = f"live, whole answers: {phrases.ratio(benefit.whole)}"
-            assert (True, False) == (benefit_text in page, f"{benefit_text}; no proof" in page)
-            assert f"{benefit_text}; no proof" in cached
-            assert all(
-                f"40 of 40 answers showed no decode speed: a client that sends {STREAM}" in text
-                for text in (page, cached)
-            )
-
-    asyncio.run(main())
+        assert benefit is not None
+        assert isinstance(benefit.whole, Estimate)
+        assert benefit.whole.center > 1
+        benefit_text = f"live, whole answers: {phrases.ratio(benefit.whole)}"
+        assert (True, False) == (benefit_text in page, f"{benefit_text}; no proof" in page)
+        assert f"{benefit_text}; no proof" in cached
+        assert all(
+            f"40 of 40 answers showed no decode speed: a client that sends {STREAM}" in text for text in (page, cached)
+        )
 
 
 @pytest.mark.parametrize("is_separate", [True, False])
-def test_answers_in_flight_are_counted_per_server(tmp_path: Path, *, is_separate: bool) -> None:
+async def test_answers_in_flight_are_counted_per_server(tmp_path: Path, *, is_separate: bool) -> None:
     """A plain answer is written while three speculative ones wait: elsewhere where it has a server of its own,
     beside it
     where one server decodes both ways.
     """
+    draws = iter([1.0, 1.0, 1.0, 0.0])
+    async with listening(LiveServer(waits=True)) as server, listening(LiveServer()) as plain:
+        async with proxied(tmp_path, server, plain if is_separate else None, draw=lambda: next(draws)) as proxy:
+            published(proxy.routes, of=live_policy(), plain={"mode": "ar"})
+            slow = [asyncio.create_task(proxy.chat(talk(client, 0))) for client in range(3)]
+            await until_in_loop(lambda: len(server.requests) == 3)
+            if is_separate:
+                await proxy.chat(talk(3, 0))
+            else:
+                slow.append(asyncio.create_task(proxy.chat(talk(3, 0))))
+                await until_in_loop(lambda: len(server.requests) == 4)
+            server.go.set()
+            await asyncio.gather(*slow)
+            await until_in_loop(lambda: len(proxy.records) == 4)
+            (record,) = (record for record in proxy.records if record["arm"] == "holdout")
 
-    async def main() -> None:
-        draws = iter([1.0, 1.0, 1.0, 0.0])
-        async with listening(LiveServer(waits=True)) as server, listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain if is_separate else None, draw=lambda: next(draws)) as proxy:
-                published(proxy.routes, of=live_policy(), plain={"mode": "ar"})
-                slow = [asyncio.create_task(proxy.chat(talk(client, 0))) for client in range(3)]
-                await until_in_loop(lambda: len(server.requests) == 3)
-                if is_separate:
-                    await proxy.chat(talk(3, 0))
-                else:
-                    slow.append(asyncio.create_task(proxy.chat(talk(3, 0))))
-                    await until_in_loop(lambda: len(server.requests) == 4)
-                server.go.set()
-                await asyncio.gather(*slow)
-                await until_in_loop(lambda: len(proxy.records) == 4)
-                (record,) = (record for record in proxy.records if record["arm"] == "holdout")
-
-        met = record["in_flight"], record["in_flight_elsewhere"]
-        if is_separate:
-            assert (1.0, 3.0) == pytest.approx(met)
-        else:
-            assert 1.0 < met[0] <= 4.0
-            assert 0.0 == met[1]
-
-    asyncio.run(main())
+    met = record["in_flight"], record["in_flight_elsewhere"]
+    if is_separate:
+        assert (1.0, 3.0) == pytest.approx(met)
+    else:
+        assert 1.0 < met[0] <= 4.0
+        assert 0.0 == met[1]

@@ -46,73 +46,64 @@ async def metrics(proxy: LiveProxy) -> str:
 
 
 @pytest.mark.parametrize("backend", [*TELLING, "llama-server", "mlx-server", "ddtree", "openai"])
-def test_a_plain_answer_that_was_drafted_turns_every_route_off(tmp_path: Path, backend: str) -> None:
+async def test_a_plain_answer_that_was_drafted_turns_every_route_off(tmp_path: Path, backend: str) -> None:
     """In the holdout the plain server says that it drafted: the answer is no evidence, it stands in the records, in
     `/metrics` and on the terminal, and from the next request on nothing speculates.
     """
     kind = {"Content-Type": "application/json" if backend == "ddtree" else "text/event-stream"}
     servers = [LiveServer(pieces(backend, drafting=drafting), headers=kind) for drafting in (True, True, False)]
 
-    async def main() -> None:
-        draws = iter([1.0, 0.0, 1.0])
-        async with listening(servers[0]) as server, listening(servers[1]) as plain:
-            async with proxied(tmp_path, server, plain, draw=lambda: next(draws), publish=False) as proxy:
-                published(proxy.routes, backend=backend)
-                for number in range(3):
-                    await proxy.chat(**{"x-gatekeeper-conversation": str(number)})
-                speculative, holdout, after = proxy.records
-                benefit = proxy.routes.evidence.benefit("easy")
+    draws = iter([1.0, 0.0, 1.0])
+    async with listening(servers[0]) as server, listening(servers[1]) as plain:
+        async with proxied(tmp_path, server, plain, draw=lambda: next(draws), publish=False) as proxy:
+            published(proxy.routes, backend=backend)
+            for number in range(3):
+                await proxy.chat(**{"x-gatekeeper-conversation": str(number)})
+            speculative, holdout, after = proxy.records
+            benefit = proxy.routes.evidence.benefit("easy")
 
-                assert benefit is not None
-                assert {"speculative": 1, "holdout": 0} == benefit.answers
-                assert ("speculative", "plain", "plain") == tuple(record["route"] for record in proxy.records)
-                assert speculative["drafted"]
-                assert holdout["drafted"]
-                assert "plain decoding is not plain" in after["because"]
-                assert 1 == sum("not plain" in line for line in proxy.said)
-                text = await metrics(proxy)
-                assert 'gatekeeper_proxy_not_plain_total{workload="easy"} 2.0' in text
-                assert 'gatekeeper_proxy_speculates{workload="easy"} 0.0' in text
-
-    asyncio.run(main())
+            assert benefit is not None
+            assert {"speculative": 1, "holdout": 0} == benefit.answers
+            assert ("speculative", "plain", "plain") == tuple(record["route"] for record in proxy.records)
+            assert speculative["drafted"]
+            assert holdout["drafted"]
+            assert "plain decoding is not plain" in after["because"]
+            assert 1 == sum("not plain" in line for line in proxy.said)
+            text = await metrics(proxy)
+            assert 'gatekeeper_proxy_not_plain_total{workload="easy"} 2.0' in text
+            assert 'gatekeeper_proxy_speculates{workload="easy"} 0.0' in text
 
 
 @pytest.mark.parametrize("backend", [*TELLING, "llama-server", "mlx-server", "ddtree", "openai"])
-def test_a_plain_answer_that_was_not_drafted_is_evidence(tmp_path: Path, backend: str) -> None:
+async def test_a_plain_answer_that_was_not_drafted_is_evidence(tmp_path: Path, backend: str) -> None:
     """Zeros, nulls and absent counts are plain decoding's."""
     kind = {"Content-Type": "application/json" if backend == "ddtree" else "text/event-stream"}
 
-    async def main() -> None:
-        async with listening(LiveServer(pieces(backend, drafting=False), headers=kind)) as plain:
-            async with proxied(tmp_path, plain, plain, draw=lambda: 0.0, publish=False) as proxy:
-                published(proxy.routes, backend=backend)
-                await proxy.chat()
-                benefit = proxy.routes.evidence.benefit("easy")
+    async with listening(LiveServer(pieces(backend, drafting=False), headers=kind)) as plain:
+        async with proxied(tmp_path, plain, plain, draw=lambda: 0.0, publish=False) as proxy:
+            published(proxy.routes, backend=backend)
+            await proxy.chat()
+            benefit = proxy.routes.evidence.benefit("easy")
 
-                assert benefit is not None
-                assert ("", {"speculative": 0, "holdout": 1}) == (proxy.routes.not_plain, benefit.answers)
-                assert not proxy.records[0]["drafted"]
-
-    asyncio.run(main())
+            assert benefit is not None
+            assert ("", {"speculative": 0, "holdout": 1}) == (proxy.routes.not_plain, benefit.answers)
+            assert not proxy.records[0]["drafted"]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_words_of_an_answer_are_no_claim(tmp_path: Path, *, streamed: bool) -> None:
+async def test_words_of_an_answer_are_no_claim(tmp_path: Path, *, streamed: bool) -> None:
     """A model that writes what a server would report of its drafts turns nothing off."""
     words = '{"timings": {"draft_n": 5, "draft_n_accepted": 5}}'
     part = {"choices": [{"delta" if streamed else "message": {"content": words}}], "usage": USAGE}
     piece = event(part) if streamed else json.dumps(part).encode()
     kind = {"Content-Type": "text/event-stream" if streamed else "application/json"}
 
-    async def main() -> None:
-        async with listening(LiveServer((piece,), headers=kind)) as plain:
-            async with proxied(tmp_path, plain, plain, draw=lambda: 0.0, publish=False) as proxy:
-                published(proxy.routes, backend="llama-server")
-                await proxy.chat()
+    async with listening(LiveServer((piece,), headers=kind)) as plain:
+        async with proxied(tmp_path, plain, plain, draw=lambda: 0.0, publish=False) as proxy:
+            published(proxy.routes, backend="llama-server")
+            await proxy.chat()
 
-                assert ("", [None]) == (proxy.routes.not_plain, [record["drafted"] for record in proxy.records])
-
-    asyncio.run(main())
+            assert ("", [None]) == (proxy.routes.not_plain, [record["drafted"] for record in proxy.records])
 
 
 JSON, SSE = "application/json", "text/event-stream"

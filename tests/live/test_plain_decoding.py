@@ -1,7 +1,6 @@
 # ruff: noqa: SIM117 (a server, then its proxy, then a request: one line each)
 """What the proxy calls plain is plain: on servers that switch drafting with a field of each request."""
 
-import asyncio
 import gzip
 import json
 from pathlib import Path
@@ -68,30 +67,26 @@ async def post(proxy: LiveProxy, content: bytes, path: str = CHAT, method: str =
 
 @pytest.mark.parametrize("padding", [0, 300_000])
 @pytest.mark.parametrize("state", ["off", "undecided"])
-def test_no_body_reaches_a_server_that_switches_without_the_field_of_plain_decoding(
+async def test_no_body_reaches_a_server_that_switches_without_the_field_of_plain_decoding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, padding: int
 ) -> None:
     """Where the route is off, or the decision fails, each body gets the field or status 400, and only what was sent
     with
     the field is recorded as plain; long bodies, read in another process, too.
     """
+    async with listening(LiveServer()) as server, proxied(tmp_path, server, publish=False) as proxy:
+        published(proxy.routes, on=False, plain=PLAIN)
+        if state == "undecided":
+            monkeypatch.setattr(RequestRoutes, "decide", lambda *_: int("no number"))
+        statuses = {name: await post(proxy, content) for name, content in bodies(padding).items()}
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, proxied(tmp_path, server, publish=False) as proxy:
-            published(proxy.routes, on=False, plain=PLAIN)
-            if state == "undecided":
-                monkeypatch.setattr(RequestRoutes, "decide", lambda *_: int("no number"))
-            statuses = {name: await post(proxy, content) for name, content in bodies(padding).items()}
-
-            assert {200, 400} == set(statuses.values()), statuses
-            assert all(body["mode"] == "ar" and "MODE" not in body for body in server.bodies)
-            assert list(statuses.values()).count(200) == len(server.requests)
-            routes = [(record["status"], record["route"]) for record in proxy.records]
-            assert {(200, "plain"), (400, "none")} == set(routes)
-            assert len(statuses) == len(routes)
-            assert all(status == 200 for name, status in statuses.items() if "digits" in name and "5,000" not in name)
-
-    asyncio.run(main())
+        assert {200, 400} == set(statuses.values()), statuses
+        assert all(body["mode"] == "ar" and "MODE" not in body for body in server.bodies)
+        assert list(statuses.values()).count(200) == len(server.requests)
+        routes = [(record["status"], record["route"]) for record in proxy.records]
+        assert {(200, "plain"), (400, "none")} == set(routes)
+        assert len(statuses) == len(routes)
+        assert all(status == 200 for name, status in statuses.items() if "digits" in name and "5,000" not in name)
 
 
 UNREADABLE = {
@@ -107,71 +102,55 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("on", [False, True])
 @pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE)
-def test_what_cannot_be_read_reaches_no_server(tmp_path: Path, content: bytes, *, on: bool) -> None:
+async def test_what_cannot_be_read_reaches_no_server(tmp_path: Path, content: bytes, *, on: bool) -> None:
     """A generating request whose body is no JSON object without ambiguity gets 400, with a plain server of its own,
     too:
     it could name a draft that a plain server would load.
     """
+    async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
+        async with proxied(tmp_path, server, plain, publish=False) as proxy:
+            published(proxy.routes, on=on, fields={"num_draft_tokens": 4} if on else None)
+            statuses = [await post(proxy, content + b" " * padding) for padding in (0, 300_000)]
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain, publish=False) as proxy:
-                published(proxy.routes, on=on, fields={"num_draft_tokens": 4} if on else None)
-                statuses = [await post(proxy, content + b" " * padding) for padding in (0, 300_000)]
-
-                assert ([400, 400], [], []) == (statuses, server.requests, plain.requests)
-                assert ["none", "none"] == [record["route"] for record in proxy.records]
-
-    asyncio.run(main())
+            assert ([400, 400], [], []) == (statuses, server.requests, plain.requests)
+            assert ["none", "none"] == [record["route"] for record in proxy.records]
 
 
 @pytest.mark.parametrize("on", [False, True])
-def test_a_client_cannot_choose_a_draft(tmp_path: Path, *, on: bool) -> None:
+async def test_a_client_cannot_choose_a_draft(tmp_path: Path, *, on: bool) -> None:
     """A request's own fields of drafting reach neither server; those of the route do."""
+    async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
+        async with proxied(tmp_path, server, plain, publish=False) as proxy:
+            published(proxy.routes, on=on, fields={"num_draft_tokens": 4} if on else None)
+            blocks = {"mtp_depth": 8, "draft_block_size": 8, "gemma_draft_block_size": 8}
+            chosen = {"draft_model": "x", "num_draft_tokens": 9, "Draft_Model": "y", **blocks}
+            await proxy.chat({"messages": [], **chosen})
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain, publish=False) as proxy:
-                published(proxy.routes, on=on, fields={"num_draft_tokens": 4} if on else None)
-                blocks = {"mtp_depth": 8, "draft_block_size": 8, "gemma_draft_block_size": 8}
-                chosen = {"draft_model": "x", "num_draft_tokens": 9, "Draft_Model": "y", **blocks}
-                await proxy.chat({"messages": [], **chosen})
-
-                expected = {"temperature": 0, "messages": [], "model": "t"}
-                assert [expected | {"num_draft_tokens": 4} if on else expected] == (server if on else plain).bodies
-                assert [] == (plain if on else server).bodies
-
-    asyncio.run(main())
+            expected = {"temperature": 0, "messages": [], "model": "t"}
+            assert [expected | {"num_draft_tokens": 4} if on else expected] == (server if on else plain).bodies
+            assert [] == (plain if on else server).bodies
 
 
-def test_before_the_watch_has_begun_nothing_is_passed_on(tmp_path: Path) -> None:
+async def test_before_the_watch_has_begun_nothing_is_passed_on(tmp_path: Path) -> None:
     """Nothing says yet how a server decodes plainly, so a request is to come again later: 503 with Retry-After."""
+    async with listening(LiveServer()) as server, proxied(tmp_path, server, publish=False) as proxy:
+        status, body, headers = await proxy.chat()
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, proxied(tmp_path, server, publish=False) as proxy:
-            status, body, headers = await proxy.chat()
-
-            assert (503, "5", []) == (status, headers["Retry-After"], server.requests)
-            assert "has not begun" in json.loads(body)["error"]["message"]
-            published(proxy.routes, on=False, plain=PLAIN)
-            assert 200 == (await proxy.chat())[0]
-
-    asyncio.run(main())
+        assert (503, "5", []) == (status, headers["Retry-After"], server.requests)
+        assert "has not begun" in json.loads(body)["error"]["message"]
+        published(proxy.routes, on=False, plain=PLAIN)
+        assert 200 == (await proxy.chat())[0]
 
 
-def test_before_the_first_round_requests_are_decoded_plainly(tmp_path: Path) -> None:
+async def test_before_the_first_round_requests_are_decoded_plainly(tmp_path: Path) -> None:
     """Once the watch has begun, requests go to the plain server, with what makes it plain, and the record says why."""
+    async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
+        async with proxied(tmp_path, server, plain, publish=False) as proxy:
+            published(proxy.routes, plain=PLAIN, until_ns=0)
+            status = (await proxy.chat())[0]
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain, publish=False) as proxy:
-                published(proxy.routes, plain=PLAIN, until_ns=0)
-                status = (await proxy.chat())[0]
-
-            assert (200, ["ar"], 0) == (status, [body["mode"] for body in plain.bodies], len(server.requests))
-            assert "first round" in proxy.records[0]["because"]
-
-    asyncio.run(main())
+        assert (200, ["ar"], 0) == (status, [body["mode"] for body in plain.bodies], len(server.requests))
+        assert "first round" in proxy.records[0]["because"]
 
 
 AR, MTP = {"generation_mode": "ar"}, {"generation_mode": "mtp", "depth": 4}
@@ -195,7 +174,7 @@ OTHERS = ["/v1/responses", "/v1/messages", "/v1/completions", CHAT, "/api/chat",
         ("ddtree", [CHAT], {}, {"tree_budget": 4}),
     ],
 )
-def test_each_path_is_plain_or_speculates_or_is_refused(
+async def test_each_path_is_plain_or_speculates_or_is_refused(
     tmp_path: Path,
     backend: str,
     paths: list[str],
@@ -209,53 +188,46 @@ def test_each_path_is_plain_or_speculates_or_is_refused(
     server of
     its own answers if it needs no field to be plain, else the request gets 501.
     """
+    async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
+        async with proxied(tmp_path, server, plain if has_plain_server else None, publish=False) as proxy:
+            published(proxy.routes, on=on, fields=fields if on else {}, plain=plain_fields, backend=backend)
+            sampling = {"options": {"temperature": 0}} if backend == "ollama" else {"temperature": 0}
+            body = {"model": "t", "messages": [], **sampling}
+            statuses = {path: await post(proxy, json.dumps(body).encode(), path) for path in {*paths, *OTHERS}}
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain if has_plain_server else None, publish=False) as proxy:
-                published(proxy.routes, on=on, fields=fields if on else {}, plain=plain_fields, backend=backend)
-                sampling = {"options": {"temperature": 0}} if backend == "ollama" else {"temperature": 0}
-                body = {"model": "t", "messages": [], **sampling}
-                statuses = {path: await post(proxy, json.dumps(body).encode(), path) for path in {*paths, *OTHERS}}
-
-                whole = json.loads(merge_patches(body, fields if on else plain_fields))
-                told = server if on or not has_plain_server else plain
-                assert {(path, json.dumps(whole)) for path in paths} == {
-                    (path, body.decode()) for path, _, body in told.requests if path in paths
-                }
-                elsewhere = {*OTHERS} - {*paths}
-                goes_on = has_plain_server and not plain_fields
-                assert {200 if goes_on else 501} == {statuses[path] for path in elsewhere}
-                assert (elsewhere if goes_on else set()) == {path for path, _, _ in plain.requests} - {*paths}
-                assert {200} == {statuses[path] for path in paths}
-                assert {*paths} >= {path for path, _, _ in server.requests}
-                refused = [record["route"] for record in proxy.records if record["status"] == 501]
-                assert all(route == "none" for route in refused)
-
-    asyncio.run(main())
+            whole = json.loads(merge_patches(body, fields if on else plain_fields))
+            told = server if on or not has_plain_server else plain
+            assert {(path, json.dumps(whole)) for path in paths} == {
+                (path, body.decode()) for path, _, body in told.requests if path in paths
+            }
+            elsewhere = {*OTHERS} - {*paths}
+            goes_on = has_plain_server and not plain_fields
+            assert {200 if goes_on else 501} == {statuses[path] for path in elsewhere}
+            assert (elsewhere if goes_on else set()) == {path for path, _, _ in plain.requests} - {*paths}
+            assert {200} == {statuses[path] for path in paths}
+            assert {*paths} >= {path for path, _, _ in server.requests}
+            refused = [record["route"] for record in proxy.records if record["status"] == 501]
+            assert all(route == "none" for route in refused)
 
 
 @pytest.mark.parametrize("on", [False, True])
-def test_no_name_of_a_client_makes_a_server_ignore_the_fields(tmp_path: Path, *, on: bool) -> None:
+async def test_no_name_of_a_client_makes_a_server_ignore_the_fields(tmp_path: Path, *, on: bool) -> None:
     """MTPLX ignores the mode of a request from clients that it knows by name: what names one is removed, and the header
     with which it heeds the mode is the canaries' own.
     """
     names = {"x-mtplx-client": "pi", "X-Client-Name": "Hermes", "X-OpenWebUI-Chat-Id": "7", "User-Agent": "opencode/1"}
     body = {"messages": [], "metadata": {"client": "opencode", "client_label": "pi", "session": "s"}}
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, proxied(tmp_path, server, publish=False) as proxy:
-            published(proxy.routes, on=on, fields=MTP if on else {}, plain=AR, backend="mtplx")
-            await proxy.chat(body, **names, **{"X-MTPLX-Allow-Client-Controls": "0", "X-Other": "kept"})
+    async with listening(LiveServer()) as server, proxied(tmp_path, server, publish=False) as proxy:
+        published(proxy.routes, on=on, fields=MTP if on else {}, plain=AR, backend="mtplx")
+        await proxy.chat(body, **names, **{"X-MTPLX-Allow-Client-Controls": "0", "X-Other": "kept"})
 
-            _, headers, _ = server.requests[0]
-            lowered = {name.lower(): value for name, value in headers.items()}
-            whole = {"temperature": 0, "model": "t", "messages": [], "metadata": {"session": "s"}} | (MTP if on else AR)
-            assert whole == server.bodies[0]
-            assert not lowered.keys() & {name.lower() for name in names}
-            assert ("1", "kept") == (lowered["x-mtplx-allow-client-controls"], lowered["x-other"])
-
-    asyncio.run(main())
+        _, headers, _ = server.requests[0]
+        lowered = {name.lower(): value for name, value in headers.items()}
+        whole = {"temperature": 0, "model": "t", "messages": [], "metadata": {"session": "s"}} | (MTP if on else AR)
+        assert whole == server.bodies[0]
+        assert not lowered.keys() & {name.lower() for name in names}
+        assert ("1", "kept") == (lowered["x-mtplx-allow-client-controls"], lowered["x-other"])
 
 
 def test_certify_sends_its_requests_where_they_are_heeded() -> None:
@@ -286,43 +258,35 @@ PATHS = (
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-def test_no_path_leads_past_a_route_that_is_off(tmp_path: Path, method: str) -> None:
+async def test_no_path_leads_past_a_route_that_is_off(tmp_path: Path, method: str) -> None:
     """However a path is spelled, its request goes to the plain server alone, and is recorded; embeddings pass."""
+    async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
+        async with proxied(tmp_path, server, plain, publish=False) as proxy:
+            published(proxy.routes, on=False)
+            for path in PATHS:
+                assert 200 == await post(proxy, b'{"prompt": "a"}', path, method)
+            passed = await post(proxy, b'{"input": "a"}', "/v1/embeddings", method)
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain, publish=False) as proxy:
-                published(proxy.routes, on=False)
-                for path in PATHS:
-                    assert 200 == await post(proxy, b'{"prompt": "a"}', path, method)
-                passed = await post(proxy, b'{"input": "a"}', "/v1/embeddings", method)
-
-                assert list(PATHS) == [path for path, _, _ in plain.requests]
-                assert (200, ["/v1/embeddings"]) == (passed, [path for path, _, _ in server.requests])
-                assert ["plain"] * len(PATHS) == [record["route"] for record in proxy.records]
-
-    asyncio.run(main())
+            assert list(PATHS) == [path for path, _, _ in plain.requests]
+            assert (200, ["/v1/embeddings"]) == (passed, [path for path, _, _ in server.requests])
+            assert ["plain"] * len(PATHS) == [record["route"] for record in proxy.records]
 
 
-def test_answers_at_once_are_in_flight_for_every_request(tmp_path: Path) -> None:
+async def test_answers_at_once_are_in_flight_for_every_request(tmp_path: Path) -> None:
     """While one request has four answers in flight, another is the fifth, where four are certified."""
+    async with listening(LiveServer()) as server, listening(LiveServer(waits=True)) as plain:
+        async with proxied(tmp_path, server, plain, publish=False) as proxy:
+            published(proxy.routes, of=live_policy(concurrency=4))
+            wide: dict[str, Any] = {"messages": [], "n": 4, "stream": True, "temperature": 0, "model": "t"}
+            async with proxy.session.post(proxy.url + CHAT, json=wide) as first:
+                await first.content.readany()
+                one = {**ASKED, "stream": True}
+                async with proxy.session.post(proxy.url + CHAT, json=one) as second:
+                    in_flight, because = proxy.routes.in_flight, second.headers["x-gatekeeper-because"]
+                    plain.go.set()
+                    await second.read()
+                await first.read()
+                await proxy.recorded()
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, listening(LiveServer(waits=True)) as plain:
-            async with proxied(tmp_path, server, plain, publish=False) as proxy:
-                published(proxy.routes, of=live_policy(concurrency=4))
-                wide: dict[str, Any] = {"messages": [], "n": 4, "stream": True, "temperature": 0, "model": "t"}
-                async with proxy.session.post(proxy.url + CHAT, json=wide) as first:
-                    await first.content.readany()
-                    one = {**ASKED, "stream": True}
-                    async with proxy.session.post(proxy.url + CHAT, json=one) as second:
-                        in_flight, because = proxy.routes.in_flight, second.headers["x-gatekeeper-because"]
-                        plain.go.set()
-                        await second.read()
-                    await first.read()
-                    await proxy.recorded()
-
-                assert (5, "5 requests in flight, certified up to 4") == (in_flight, because)
-                assert 0 == proxy.routes.in_flight
-
-    asyncio.run(main())
+            assert (5, "5 requests in flight, certified up to 4") == (in_flight, because)
+            assert 0 == proxy.routes.in_flight

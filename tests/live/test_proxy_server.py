@@ -44,73 +44,61 @@ def pieces_of(name: str) -> tuple[bytes, ...]:
     return tuple(PROTOCOLS[name].pieces({**PLAIN_REQUEST, "stream": name != "ddtree"}, False))
 
 
-def test_no_byte_of_any_protocol_is_changed(tmp_path: Path) -> None:
+async def test_no_byte_of_any_protocol_is_changed(tmp_path: Path) -> None:
     """The answers of every recorded protocol reach the client byte by byte, and the record has their digest and a
     count.
     """
+    async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+        for name in PROTOCOLS:
+            server.pieces = pieces_of(name)
+            server.headers = {"Content-Type": "application/json" if name == "ddtree" else "text/event-stream"}
+            text = b"".join(server.pieces)
+            _, received, _ = await proxy.chat()
+            record = proxy.records[-1]
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
-            for name in PROTOCOLS:
-                server.pieces = pieces_of(name)
-                server.headers = {"Content-Type": "application/json" if name == "ddtree" else "text/event-stream"}
-                text = b"".join(server.pieces)
-                _, received, _ = await proxy.chat()
-                record = proxy.records[-1]
-
-                assert text == received, name
-                assert (hashlib.sha256(text).hexdigest(), len(text)) == (record["digest"], record["bytes"])
-                assert record["answer_chars"] > 0, name
-
-    asyncio.run(main())
+            assert text == received, name
+            assert (hashlib.sha256(text).hexdigest(), len(text)) == (record["digest"], record["bytes"])
+            assert record["answer_chars"] > 0, name
 
 
-def test_a_request_is_passed_on_unchanged_where_the_server_takes_no_fields(tmp_path: Path) -> None:
+async def test_a_request_is_passed_on_unchanged_where_the_server_takes_no_fields(tmp_path: Path) -> None:
     """Body, path and query arrive as they were sent; what belongs to the connection, or to the proxy, does not."""
+    async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+        body = b'{ "stream":true,  "messages": [] }'
+        hop = {"Connection": "x-mine", "X-Mine": "1", "TE": "trailers", "Proxy-Authorization": "secret"}
+        sent = {**hop, "Authorization": "Bearer k", "x-gatekeeper-workload": "easy", "X-Other": "kept"}
+        async with proxy.session.post(
+            URL(f"{proxy.url}{CHAT}?a=%2F&b", encoded=True), data=body, headers=sent
+        ) as response:
+            await response.read()
+        path, headers, received = server.requests[0]
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
-            body = b'{ "stream":true,  "messages": [] }'
-            hop = {"Connection": "x-mine", "X-Mine": "1", "TE": "trailers", "Proxy-Authorization": "secret"}
-            sent = {**hop, "Authorization": "Bearer k", "x-gatekeeper-workload": "easy", "X-Other": "kept"}
-            async with proxy.session.post(
-                URL(f"{proxy.url}{CHAT}?a=%2F&b", encoded=True), data=body, headers=sent
-            ) as response:
-                await response.read()
-            path, headers, received = server.requests[0]
-
-            assert (f"{CHAT}?a=%2F&b", body) == (path, received)
-            assert ("Bearer k", "kept") == (headers["Authorization"], headers["X-Other"])
-            assert server.url.removeprefix("http://") == headers["Host"]
-            lowered = {name.lower() for name in headers}
-            assert not lowered & {"x-mine", "te", "proxy-authorization", "x-gatekeeper-workload"}
-
-    asyncio.run(main())
+        assert (f"{CHAT}?a=%2F&b", body) == (path, received)
+        assert ("Bearer k", "kept") == (headers["Authorization"], headers["X-Other"])
+        assert server.url.removeprefix("http://") == headers["Host"]
+        lowered = {name.lower() for name in headers}
+        assert not lowered & {"x-mine", "te", "proxy-authorization", "x-gatekeeper-workload"}
 
 
-def test_the_fields_of_the_route_are_in_the_request(tmp_path: Path) -> None:
+async def test_the_fields_of_the_route_are_in_the_request(tmp_path: Path) -> None:
     """A server that switches drafting per request gets the setting's fields, and those of plain decoding in the
     holdout.
     """
+    draws = iter([1.0, 0.0])
+    async with listening(LiveServer()) as server, proxied(tmp_path, server, draw=lambda: next(draws)) as proxy:
+        published(proxy.routes, fields={"mode": "mtp", "options": {"n": 4}}, plain={"mode": "ar"})
+        request_body = {"stream": True, "messages": [], "options": {"seed": 1}, "temperature": 0, "model": "t"}
+        await proxy.chat(request_body)
+        await proxy.chat(request_body)
 
-    async def main() -> None:
-        draws = iter([1.0, 0.0])
-        async with listening(LiveServer()) as server, proxied(tmp_path, server, draw=lambda: next(draws)) as proxy:
-            published(proxy.routes, fields={"mode": "mtp", "options": {"n": 4}}, plain={"mode": "ar"})
-            request_body = {"stream": True, "messages": [], "options": {"seed": 1}, "temperature": 0, "model": "t"}
-            await proxy.chat(request_body)
-            await proxy.chat(request_body)
-
-            assert [
-                {**request_body, "mode": "mtp", "options": {"seed": 1, "n": 4}},
-                {**request_body, "mode": "ar"},
-            ] == server.bodies
-            assert ["speculative", "holdout"] == [record["arm"] for record in proxy.records]
-
-    asyncio.run(main())
+        assert [
+            {**request_body, "mode": "mtp", "options": {"seed": 1, "n": 4}},
+            {**request_body, "mode": "ar"},
+        ] == server.bodies
+        assert ["speculative", "holdout"] == [record["arm"] for record in proxy.records]
 
 
-def test_a_long_request_is_read_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_request_is_read_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prompt of a megabyte is sorted by its length and gets its fields, or is passed on as it is, and this
     process, in
     which streams wait, parses none of it.
@@ -122,121 +110,96 @@ def test_a_long_request_is_read_in_another_process(tmp_path: Path, monkeypatch: 
         assert len(text) < 1000
         return json.JSONDecoder().decode(text.decode())
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
-            rule = {"workload": "easy", "prompt_chars_at_least": 1_000_000}
-            published(proxy.routes, of=live_policy(default=None, rule=[rule]))
-            monkeypatch.setattr("gatekeeper.live.live_request.json.loads", parsed)
-            await proxy.chat(long)
-            published(proxy.routes, of=live_policy(default=None, rule=[rule]), fields={"options": {"n": 4}})
-            await proxy.chat(long)
-            monkeypatch.undo()
+    async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+        rule = {"workload": "easy", "prompt_chars_at_least": 1_000_000}
+        published(proxy.routes, of=live_policy(default=None, rule=[rule]))
+        monkeypatch.setattr("gatekeeper.live.live_request.json.loads", parsed)
+        await proxy.chat(long)
+        published(proxy.routes, of=live_policy(default=None, rule=[rule]), fields={"options": {"n": 4}})
+        await proxy.chat(long)
+        monkeypatch.undo()
 
-            assert [long, {**long, "options": {"seed": 1, "n": 4}}] == server.bodies
-            records_seen = [(record["rule"], record["route"], record["prompt_chars"]) for record in proxy.records]
-            assert [("rule 1", "speculative", 1_000_000)] * 2 == records_seen
-            assert [] == proxy.said
-
-    asyncio.run(main())
+        assert [long, {**long, "options": {"seed": 1, "n": 4}}] == server.bodies
+        records_seen = [(record["rule"], record["route"], record["prompt_chars"]) for record in proxy.records]
+        assert [("rule 1", "speculative", 1_000_000)] * 2 == records_seen
+        assert [] == proxy.said
 
 
-def test_a_piece_reaches_the_client_before_the_next_is_sent(tmp_path: Path) -> None:
+async def test_a_piece_reaches_the_client_before_the_next_is_sent(tmp_path: Path) -> None:
     """Bytes are passed on as they come: the first word is there while the server still waits."""
-
-    async def main() -> None:
-        async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
-            async with proxy.session.post(proxy.url + CHAT, json={**ASKED, "stream": True}) as response:
-                assert WORDS[0] == await response.content.readany()
-                server.go.set()
-                assert WHOLE == WORDS[0] + await response.read()
-
-    asyncio.run(main())
+    async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
+        async with proxy.session.post(proxy.url + CHAT, json={**ASKED, "stream": True}) as response:
+            assert WORDS[0] == await response.content.readany()
+            server.go.set()
+            assert WHOLE == WORDS[0] + await response.read()
 
 
-def test_a_client_that_hangs_up_ends_the_request_at_the_server(tmp_path: Path) -> None:
+async def test_a_client_that_hangs_up_ends_the_request_at_the_server(tmp_path: Path) -> None:
     """The server sees the connection close in mid-answer, and the record says that the client left."""
+    async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
+        response = await proxy.session.post(proxy.url + CHAT, json={**ASKED, "stream": True})
+        await response.content.readany()
+        response.close()
+        await asyncio.wait_for(server.left.wait(), 30)
+        await until_in_loop(lambda: bool(proxy.records))
 
-    async def main() -> None:
-        async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
-            response = await proxy.session.post(proxy.url + CHAT, json={**ASKED, "stream": True})
-            await response.content.readany()
-            response.close()
-            await asyncio.wait_for(server.left.wait(), 30)
-            await until_in_loop(lambda: bool(proxy.records))
-
-            assert ("client left", 0) == (proxy.records[0]["fault"], proxy.routes.in_flight)
-
-    asyncio.run(main())
+        assert ("client left", 0) == (proxy.records[0]["fault"], proxy.routes.in_flight)
 
 
 @pytest.mark.parametrize("holdout", [False, True])
-def test_a_failing_server_is_replaced_before_anything_was_sent(tmp_path: Path, holdout: bool) -> None:
+async def test_a_failing_server_is_replaced_before_anything_was_sent(tmp_path: Path, holdout: bool) -> None:
     """A server that answers with 503, or not at all, is replaced by the other; the client sees one whole answer."""
+    async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
+        draw = 0.0 if holdout else 1.0
+        failing, used = (plain, "speculative") if holdout else (server, "plain")
+        async with proxied(tmp_path, server, plain, draw=lambda: draw) as proxy:
+            failing.status = 503
+            status, body, headers = await proxy.chat()
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
-            draw = 0.0 if holdout else 1.0
-            failing, used = (plain, "speculative") if holdout else (server, "plain")
-            async with proxied(tmp_path, server, plain, draw=lambda: draw) as proxy:
-                failing.status = 503
-                status, body, headers = await proxy.chat()
-
-            assert (200, WHOLE, used) == (status, body, headers["x-gatekeeper-route"])
-            assert "status 503" in proxy.records[0]["because"]
-
-    asyncio.run(main())
+        assert (200, WHOLE, used) == (status, body, headers["x-gatekeeper-route"])
+        assert "status 503" in proxy.records[0]["because"]
 
 
-def test_a_server_that_is_gone_is_replaced(tmp_path: Path) -> None:
+async def test_a_server_that_is_gone_is_replaced(tmp_path: Path) -> None:
     """A refused connection leads to the other server; where both are gone the client gets 502, and a record says
     why.
     """
-
-    async def main() -> None:
-        async with listening(LiveServer()) as plain:
-            async with listening(LiveServer()) as server:
-                pass
-            async with proxied(tmp_path, server, plain) as proxy:
-                assert 200 == (await proxy.chat())[0]
+    async with listening(LiveServer()) as plain:
+        async with listening(LiveServer()) as server:
+            pass
         async with proxied(tmp_path, server, plain) as proxy:
-            assert 502 == (await proxy.chat())[0]
-            assert "connection refused" in proxy.records[-1]["fault"]
+            assert 200 == (await proxy.chat())[0]
+    async with proxied(tmp_path, server, plain) as proxy:
+        assert 502 == (await proxy.chat())[0]
+        assert "connection refused" in proxy.records[-1]["fault"]
 
-    asyncio.run(main())
 
-
-def test_a_route_that_is_off_never_speculates_not_even_for_a_failing_server(tmp_path: Path) -> None:
+async def test_a_route_that_is_off_never_speculates_not_even_for_a_failing_server(tmp_path: Path) -> None:
     """Where a guard turned speculation off, a failing plain server is an error for the client."""
+    async with listening(LiveServer()) as server, listening(LiveServer(status=503)) as plain:
+        async with proxied(tmp_path, server, plain) as proxy:
+            published(proxy.routes, on=False)
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, listening(LiveServer(status=503)) as plain:
-            async with proxied(tmp_path, server, plain) as proxy:
-                published(proxy.routes, on=False)
-
-                assert 503 == (await proxy.chat())[0]
-                assert [] == server.requests
-
-    asyncio.run(main())
+            assert 503 == (await proxy.chat())[0]
+            assert [] == server.requests
 
 
-def test_a_server_killed_in_mid_stream_is_no_whole_answer(tmp_path: Path) -> None:
+async def test_a_server_killed_in_mid_stream_is_no_whole_answer(tmp_path: Path) -> None:
     """The client's connection breaks too, nothing is repeated, and the record names the fault."""
+    async with listening(LiveServer(breaks_after=2)) as server, listening(LiveServer()) as plain:
+        async with proxied(tmp_path, server, plain) as proxy:
+            with pytest.raises(ClientError):
+                await proxy.chat()
+            await until_in_loop(lambda: bool(proxy.records))
 
-    async def main() -> None:
-        async with listening(LiveServer(breaks_after=2)) as server, listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain) as proxy:
-                with pytest.raises(ClientError):
-                    await proxy.chat()
-                await until_in_loop(lambda: bool(proxy.records))
-
-                assert "broke off" in proxy.records[0]["fault"]
-                assert [] == plain.requests
-
-    asyncio.run(main())
+            assert "broke off" in proxy.records[0]["fault"]
+            assert [] == plain.requests
 
 
 @pytest.mark.parametrize("complete", [True, False])
-def test_a_stream_that_only_the_connection_ends_is_whole_with_its_last_event(tmp_path: Path, complete: bool) -> None:
+async def test_a_stream_that_only_the_connection_ends_is_whole_with_its_last_event(
+    tmp_path: Path, complete: bool
+) -> None:
     """mlx_lm.server speaks HTTP/1.0: a stream that ends without [DONE] was cut, and the client's connection breaks."""
     events = b"".join((*WORDS, END) if complete else WORDS)
     answer = b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + events
@@ -247,50 +210,39 @@ def test_a_stream_that_only_the_connection_ends_is_whole_with_its_last_event(tmp
         writer.write(answer)
         writer.close()
 
-    async def main() -> None:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        live_server = LiveServer(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        async with server, proxied(tmp_path, live_server) as proxy:
-            if complete:
-                assert events == (await proxy.chat())[1]
-            else:
-                with pytest.raises(ClientPayloadError):  # after the head
-                    await proxy.chat()
-            await until_in_loop(lambda: bool(proxy.records))
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    live_server = LiveServer(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with server, proxied(tmp_path, live_server) as proxy:
+        if complete:
+            assert events == (await proxy.chat())[1]
+        else:
+            with pytest.raises(ClientPayloadError):  # after the head
+                await proxy.chat()
+        await until_in_loop(lambda: bool(proxy.records))
 
-            assert complete == (proxy.records[0]["fault"] is None)
-
-    asyncio.run(main())
+        assert complete == (proxy.records[0]["fault"] is None)
 
 
-def test_whatever_fails_in_the_proxy_decodes_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whatever_fails_in_the_proxy_decodes_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug in the decision costs speculation, not the answer; it is said once."""
+    async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
+        async with proxied(tmp_path, server, plain) as proxy:
+            monkeypatch.setattr(RequestRoutes, "decide", lambda *_: int("no number"))
+            answers = [(await proxy.chat())[:2] for _ in range(2)]
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain) as proxy:
-                monkeypatch.setattr(RequestRoutes, "decide", lambda *_: int("no number"))
-                answers = [(await proxy.chat())[:2] for _ in range(2)]
-
-                assert [(200, WHOLE)] * 2 == answers
-                assert (2, 0, 1) == (len(plain.requests), len(server.requests), len(proxy.said))
-
-    asyncio.run(main())
+            assert [(200, WHOLE)] * 2 == answers
+            assert (2, 0, 1) == (len(plain.requests), len(server.requests), len(proxy.said))
 
 
-def test_everything_else_is_passed_through(tmp_path: Path) -> None:
+async def test_everything_else_is_passed_through(tmp_path: Path) -> None:
     """Other paths and methods reach the server with their bodies, and are not recorded."""
+    async with listening(LiveServer(headers={"Content-Type": "text/plain", "X-Twice": "1"})) as server:
+        async with proxied(tmp_path, server) as proxy:
+            async with proxy.session.delete(proxy.url + "/v1/files/a%20b?x=1", data=b"\x00" * 70000) as response:
+                assert (WHOLE, "1") == (await response.read(), response.headers["X-Twice"])
 
-    async def main() -> None:
-        async with listening(LiveServer(headers={"Content-Type": "text/plain", "X-Twice": "1"})) as server:
-            async with proxied(tmp_path, server) as proxy:
-                async with proxy.session.delete(proxy.url + "/v1/files/a%20b?x=1", data=b"\x00" * 70000) as response:
-                    assert (WHOLE, "1") == (await response.read(), response.headers["X-Twice"])
-
-            assert ("/v1/files/a%20b?x=1", 70000) == (server.requests[0][0], len(server.requests[0][2]))
-            assert [] == proxy.records
-
-    asyncio.run(main())
+        assert ("/v1/files/a%20b?x=1", 70000) == (server.requests[0][0], len(server.requests[0][2]))
+        assert [] == proxy.records
 
 
 HEAD = b"Host: 127.0.0.1\r\n"
@@ -332,18 +284,15 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_an_attackers_headers_never_reach_the_server(tmp_path: Path, attack: str) -> None:
+async def test_an_attackers_headers_never_reach_the_server(tmp_path: Path, attack: str) -> None:
     """Smuggled, oversized or foreign requests are refused by the proxy, and the server sees none of them."""
     headers, status = ATTACKS[attack]
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
-            answer = await raw(proxy, b"POST " + CHAT.encode() + b" HTTP/1.1\r\n" + headers)
+    async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+        answer = await raw(proxy, b"POST " + CHAT.encode() + b" HTTP/1.1\r\n" + headers)
 
-            assert [] == server.requests
-            assert status == answer.split(b" ")[1]
-
-    asyncio.run(main())
+        assert [] == server.requests
+        assert status == answer.split(b" ")[1]
 
 
 @pytest.mark.parametrize(
@@ -369,40 +318,32 @@ def test_an_attackers_headers_never_reach_the_server(tmp_path: Path, attack: str
         ("GET", "/", {"Origin": "https://evil.example"}, 403),
     ],
 )
-def test_a_page_of_another_site_cannot_use_the_proxy(
+async def test_a_page_of_another_site_cannot_use_the_proxy(
     tmp_path: Path, method: str, path: str, headers: dict[str, str], status: int
 ) -> None:
     """Browsers send a request for any page, and only hide the answer: pages of this machine and of a named host may, a
     link may lead to the proxy's own page, and no other request reaches a server.
     """
+    async with listening(LiveServer()) as server:
+        async with proxied(tmp_path, server, hosts=("chat.example.org",)) as proxy:
+            body = b'{"messages": []}' if method == "POST" else None
+            async with proxy.session.request(method, proxy.url + path, data=body, headers=headers) as response:
+                await response.read()
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server:
-            async with proxied(tmp_path, server, hosts=("chat.example.org",)) as proxy:
-                body = b'{"messages": []}' if method == "POST" else None
-                async with proxy.session.request(method, proxy.url + path, data=body, headers=headers) as response:
-                    await response.read()
-
-            assert status == response.status
-            assert (status == 200 and path != "/") == bool(server.requests)
-
-    asyncio.run(main())
+        assert status == response.status
+        assert (status == 200 and path != "/") == bool(server.requests)
 
 
-def test_a_request_without_a_host_asks_no_dns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_without_a_host_asks_no_dns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """HTTP/1.0 needs no `Host`. A name of this machine is not looked up for it, which may take seconds on a Mac, in
     which
     every other answer would wait.
     """
     monkeypatch.delattr("socket.getfqdn")
+    async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+        answer = await raw(proxy, b"GET /metrics HTTP/1.0\r\n\r\n")
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
-            answer = await raw(proxy, b"GET /metrics HTTP/1.0\r\n\r\n")
-
-            assert b"200" == answer.split(b" ")[1]
-
-    asyncio.run(main())
+        assert b"200" == answer.split(b" ")[1]
 
 
 HUGE = b'data: {"choices":[],"usage":{"prompt_tokens":%s,"completion_tokens":%s}}\n\ndata: [DONE]\n\n'
@@ -410,31 +351,28 @@ HUGE = b'data: {"choices":[],"usage":{"prompt_tokens":%s,"completion_tokens":%s}
 
 @pytest.mark.parametrize("count", [b"9" * 401, b"9" * 5000, b"-1", b"1e400", b"true", b"9007199254740992", b'"6"'])
 @pytest.mark.parametrize("streamed", [True, False])
-def test_a_usage_that_cannot_be_switches_nothing_off(tmp_path: Path, count: bytes, *, streamed: bool) -> None:
+async def test_a_usage_that_cannot_be_switches_nothing_off(tmp_path: Path, count: bytes, *, streamed: bool) -> None:
     """The answers are evidence, recorded and counted as any others, with unknown tokens."""
     pieces: tuple[bytes, ...] = (*WORDS, HUGE % (count, count))
     kind = "text/event-stream"
     if not streamed:
         pieces, kind = (b'{"choices":[{"text":"word"}],"usage":{"completion_tokens":%s}}' % count,), "application/json"
 
-    async def main() -> None:
-        async with listening(LiveServer(pieces=pieces, headers={"Content-Type": kind})) as server:
-            async with proxied(tmp_path, server) as proxy:
-                for _ in range(20):
-                    assert b"".join(pieces) == (await proxy.chat())[1]
-                async with proxy.session.get(proxy.url + "/metrics") as response:
-                    metrics = await response.text()
-                benefit = proxy.routes.evidence.benefit("easy")
+    async with listening(LiveServer(pieces=pieces, headers={"Content-Type": kind})) as server:
+        async with proxied(tmp_path, server) as proxy:
+            for _ in range(20):
+                assert b"".join(pieces) == (await proxy.chat())[1]
+            async with proxy.session.get(proxy.url + "/metrics") as response:
+                metrics = await response.text()
+            benefit = proxy.routes.evidence.benefit("easy")
 
-            assert benefit is not None
-            assert 20 == benefit.answers["speculative"]
-            assert [(200, None, None)] * 20 == [
-                (record["status"], record["fault"], record["completion_tokens"]) for record in proxy.records
-            ]
-            assert 20 == ended(metrics)
-            assert [] == proxy.said
-
-    asyncio.run(main())
+        assert benefit is not None
+        assert 20 == benefit.answers["speculative"]
+        assert [(200, None, None)] * 20 == [
+            (record["status"], record["fault"], record["completion_tokens"]) for record in proxy.records
+        ]
+        assert 20 == ended(metrics)
+        assert [] == proxy.said
 
 
 @pytest.mark.parametrize(
@@ -474,7 +412,7 @@ def test_evidence_metrics_and_records_fail_apart(tmp_path: Path, monkeypatch: py
     "line", [b"HTTP/1.1 000 OK", b"HTTP/1.1 099 OK", b"HTTP/1.1 600 OK", b"HTTP/1.1 200 O\x01K", b"HTTP/1.1 200 \x7f"]
 )
 @pytest.mark.parametrize("has_plain", [True, False])
-def test_a_status_line_that_is_not_one_of_http_is_a_failed_answer(
+async def test_a_status_line_that_is_not_one_of_http_is_a_failed_answer(
     tmp_path: Path, line: bytes, *, has_plain: bool
 ) -> None:
     """It is replaced by the plain server's answer, as after any failure, or it is status 502, and counts as failed."""
@@ -485,56 +423,43 @@ def test_a_status_line_that_is_not_one_of_http_is_a_failed_answer(
         writer.write(line + b"\r\nContent-Length: 2\r\n\r\nOK")
         writer.close()
 
-    async def main() -> None:
-        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-        server = LiveServer(url=f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}")
-        async with listener, listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain if has_plain else None) as proxy:
-                if not has_plain:
-                    published(proxy.routes, plain={"mode": "ar"})
-                status, _, headers = await proxy.chat()
-                await until_in_loop(lambda: bool(proxy.records))
-                benefit = proxy.routes.evidence.benefit("easy")
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = LiveServer(url=f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}")
+    async with listener, listening(LiveServer()) as plain:
+        async with proxied(tmp_path, server, plain if has_plain else None) as proxy:
+            if not has_plain:
+                published(proxy.routes, plain={"mode": "ar"})
+            status, _, headers = await proxy.chat()
+            await until_in_loop(lambda: bool(proxy.records))
+            benefit = proxy.routes.evidence.benefit("easy")
 
-            assert benefit is not None
-            assert benefit.error_share["speculative"][0] > 0
-            assert (200 if has_plain else 502) == status
-            assert "its answer is not HTTP" in proxy.records[0]["because" if has_plain else "fault"]
-            assert ("plain" if has_plain else None) == headers.get("x-gatekeeper-route")
-
-    asyncio.run(main())
+        assert benefit is not None
+        assert benefit.error_share["speculative"][0] > 0
+        assert (200 if has_plain else 502) == status
+        assert "its answer is not HTTP" in proxy.records[0]["because" if has_plain else "fault"]
+        assert ("plain" if has_plain else None) == headers.get("x-gatekeeper-route")
 
 
-def test_the_headers_of_the_proxy_are_its_own(tmp_path: Path) -> None:
+async def test_the_headers_of_the_proxy_are_its_own(tmp_path: Path) -> None:
     """A server that claims another route or workload in its answer is not believed, and neither is a client."""
+    lies = {"X-Gatekeeper-Route": "speculative", "x-gatekeeper-workload": "other"}
+    server = LiveServer(headers={"Content-Type": "text/event-stream", **lies})
+    async with listening(server), proxied(tmp_path, server, draw=lambda: 0.0) as proxy:
+        _, _, headers = await proxy.chat(None, **{"x-gatekeeper-route": "speculative"})
 
-    async def main() -> None:
-        lies = {"X-Gatekeeper-Route": "speculative", "x-gatekeeper-workload": "other"}
-        server = LiveServer(headers={"Content-Type": "text/event-stream", **lies})
-        async with listening(server), proxied(tmp_path, server, draw=lambda: 0.0) as proxy:
-            _, _, headers = await proxy.chat(None, **{"x-gatekeeper-route": "speculative"})
-
-            assert ("plain", "easy") == (headers["x-gatekeeper-route"], headers["x-gatekeeper-workload"])
-            assert "x-gatekeeper-route" not in {name.lower() for name in server.requests[0][1]}
-
-    asyncio.run(main())
+        assert ("plain", "easy") == (headers["x-gatekeeper-route"], headers["x-gatekeeper-workload"])
+        assert "x-gatekeeper-route" not in {name.lower() for name in server.requests[0][1]}
 
 
 @pytest.mark.parametrize("target", [b"http://elsewhere.example/v1/models", b"*", b"elsewhere.example:443"])
-def test_the_target_of_a_request_is_a_path(tmp_path: Path, target: bytes) -> None:
+async def test_the_target_of_a_request_is_a_path(tmp_path: Path, target: bytes) -> None:
     """The proxy is no forward proxy: a target on another host is refused."""
+    async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+        method = b"CONNECT" if target.endswith(b":443") else b"OPTIONS"
+        answer = await raw(proxy, method + b" " + target + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
-            method = b"CONNECT" if target.endswith(b":443") else b"OPTIONS"
-            answer = await raw(
-                proxy, method + b" " + target + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
-            )
-
-            assert b"4" == answer.split(b" ")[1][:1]
-            assert [] == server.requests
-
-    asyncio.run(main())
+        assert b"4" == answer.split(b" ")[1][:1]
+        assert [] == server.requests
 
 
 def test_prompts_and_keys_are_recorded_nowhere(tmp_path: Path) -> None:
@@ -578,7 +503,7 @@ def test_a_full_disk_ends_no_request_and_spoils_no_later_record(tmp_path: Path) 
     assert all(json.loads(line) is not None for line in [*lines[0], *lines[1]])
 
 
-def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> None:
+async def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> None:
     """--keep-prompts writes the request and the answer's text and tool calls, to a file that only its owner may
     read.
     """
@@ -588,14 +513,11 @@ def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> None:
     events = tuple(b"data: " + json.dumps({"choices": [{"delta": delta}]}).encode() + b"\n\n" for delta in deltas)
     prompts_file = tmp_path / "kept.jsonl"
 
-    async def main() -> None:
-        async with listening(LiveServer(pieces=events)) as server:
-            async with proxied(tmp_path, server, prompts=prompts_file) as proxy:
-                await proxy.chat({"messages": [], "stream": True}, **{"x-gatekeeper-workload": "listing"})
+    async with listening(LiveServer(pieces=events)) as server:
+        async with proxied(tmp_path, server, prompts=prompts_file) as proxy:
+            await proxy.chat({"messages": [], "stream": True}, **{"x-gatekeeper-workload": "listing"})
 
-            assert "unknown" == proxy.records[0]["workload"]
-
-    asyncio.run(main())
+        assert "unknown" == proxy.records[0]["workload"]
     line = json.loads(prompts_file.read_text())
 
     assert 0o600 == prompts_file.stat().st_mode & 0o777
@@ -608,7 +530,7 @@ def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("index", ["[]", "{}", "1e400", "null", '"a"', "9" * 401])
-def test_an_answer_that_makes_no_sense_is_kept_all_the_same(tmp_path: Path, index: str) -> None:
+async def test_an_answer_that_makes_no_sense_is_kept_all_the_same(tmp_path: Path, index: str) -> None:
     """A tool call whose index is no whole number counts by its place, and tool calls that are no list are none."""
     first, second = (
         f'{{"index": {position}, "function": {{"name": "get", "arguments": 5}}}}' for position in (index, 0)
@@ -619,14 +541,11 @@ def test_an_answer_that_makes_no_sense_is_kept_all_the_same(tmp_path: Path, inde
     ]
     prompts_file = tmp_path / "kept.jsonl"
 
-    async def main() -> None:
-        async with listening(LiveServer(pieces=tuple(f"data: {event}\n\n".encode() for event in events))) as server:
-            async with proxied(tmp_path, server, prompts=prompts_file) as proxy:
-                await proxy.chat({"messages": [], "stream": True})
+    async with listening(LiveServer(pieces=tuple(f"data: {event}\n\n".encode() for event in events))) as server:
+        async with proxied(tmp_path, server, prompts=prompts_file) as proxy:
+            await proxy.chat({"messages": [], "stream": True})
 
-            assert [] == proxy.said
-
-    asyncio.run(main())
+        assert [] == proxy.said
 
     response = json.loads(prompts_file.read_text())["response"]
     assert ("Sure", {"get"}) == (response["text"], {tool_call["name"][:3] for tool_call in response["tool_calls"]})

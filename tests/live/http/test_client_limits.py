@@ -24,37 +24,33 @@ GUARD = {"metric": "error_rate", "at_most": 0.5, "for": 60.0}
 BODY = {**ASKED, "stream": True}
 
 
-def test_a_process_without_descriptors_blames_no_server(tmp_path: Path) -> None:
+async def test_a_process_without_descriptors_blames_no_server(tmp_path: Path) -> None:
     """Where no connection can be opened the client gets 503, no answer counts as failed, and it is said once; with
     descriptors again the next request is answered.
     """
+    async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
+        async with proxied(tmp_path, server, plain) as proxy:
+            async with proxy.session.get(proxy.url + "/") as response:  # a connection to the proxy, that stays
+                await response.read()
+            with few_descriptors(0):
+                refused = [await proxy.chat() for _ in range(2)]
+            status, _, headers = await proxy.chat()
+            await asyncio.sleep(0.01)
+            benefit = proxy.routes.evidence.benefit("easy")
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
-            async with proxied(tmp_path, server, plain) as proxy:
-                async with proxy.session.get(proxy.url + "/") as response:  # a connection to the proxy, that stays
-                    await response.read()
-                with few_descriptors(0):
-                    refused = [await proxy.chat() for _ in range(2)]
-                status, _, headers = await proxy.chat()
-                await asyncio.sleep(0.01)
-                benefit = proxy.routes.evidence.benefit("easy")
-
-                assert [(503, "5")] * 2 == [
-                    (code, response_headers["Retry-After"]) for code, _, response_headers in refused
-                ]
-                assert "may not open more files" in json.loads(refused[0][1])["error"]["message"]
-                assert (200, "speculative") == (status, headers["x-gatekeeper-route"])
-                assert benefit is not None
-                assert ({"speculative": 1, "holdout": 0}, 0.0) == (
-                    benefit.answers,
-                    benefit.error_share["speculative"][0],
-                )
-                assert ["none", "none", "speculative"] == [record["route"] for record in proxy.records]
-                assert 1 == len(proxy.said)
-                assert 0 == len(plain.requests)
-
-    asyncio.run(main())
+            assert [(503, "5")] * 2 == [
+                (code, response_headers["Retry-After"]) for code, _, response_headers in refused
+            ]
+            assert "may not open more files" in json.loads(refused[0][1])["error"]["message"]
+            assert (200, "speculative") == (status, headers["x-gatekeeper-route"])
+            assert benefit is not None
+            assert ({"speculative": 1, "holdout": 0}, 0.0) == (
+                benefit.answers,
+                benefit.error_share["speculative"][0],
+            )
+            assert ["none", "none", "speculative"] == [record["route"] for record in proxy.records]
+            assert 1 == len(proxy.said)
+            assert 0 == len(plain.requests)
 
 
 @pytest.mark.whole
@@ -99,25 +95,21 @@ def status(url: str) -> int:
     return 503
 
 
-def test_a_head_that_does_not_arrive_ends_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_head_that_does_not_arrive_ends_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a head is not waited for, nor one that drips; an answer may take longer."""
     monkeypatch.setattr(client_limits, "HEAD_S", 0.3)
+    async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
+        async with proxy.session.post(proxy.url + CHAT, json=BODY) as slow:
+            assert WORDS[0] == await slow.content.readany()
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            dripping = asyncio.ensure_future(_drip(writer))
+            ended = await asyncio.wait_for(_rest(reader), 60)
+            dripping.cancel()
+            writer.close()
+            server.go.set()
+            rest = await slow.read()
 
-    async def main() -> None:
-        async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
-            async with proxy.session.post(proxy.url + CHAT, json=BODY) as slow:
-                assert WORDS[0] == await slow.content.readany()
-                reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-                dripping = asyncio.ensure_future(_drip(writer))
-                ended = await asyncio.wait_for(_rest(reader), 60)
-                dripping.cancel()
-                writer.close()
-                server.go.set()
-                rest = await slow.read()
-
-            assert (b"", True) == (ended, rest.endswith(b"[DONE]\n\n"))
-
-    asyncio.run(main())
+        assert (b"", True) == (ended, rest.endswith(b"[DONE]\n\n"))
 
 
 async def _drip(writer: asyncio.StreamWriter) -> None:
@@ -135,66 +127,55 @@ async def _rest(reader: asyncio.StreamReader) -> bytes:
     return b""
 
 
-def test_a_body_that_does_not_arrive_ends_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_does_not_arrive_ends_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client gets 408, the server no request, and the bytes that came count no more."""
     monkeypatch.setattr(client_limits, "BODY_S", 0.3)
+    async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(HEAD + b"Content-Length: 100\r\n\r\n{")
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+        writer.close()
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
-            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-            writer.write(HEAD + b"Content-Length: 100\r\n\r\n{")
-            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
-            writer.close()
-
-            assert (b"408", []) == (answer.split(b" ")[1], server.requests)
-
-    asyncio.run(main())
+        assert (b"408", []) == (answer.split(b" ")[1], server.requests)
 
 
 @pytest.mark.parametrize(("method", "path"), [(b"GET", b"/v1/models"), (b"POST", b"/v1/embeddings")])
-def test_a_body_that_is_passed_on_has_a_time_limit_too(
+async def test_a_body_that_is_passed_on_has_a_time_limit_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: bytes, path: bytes
 ) -> None:
     """The client gets 408 where a body drips, and the server's connection is closed."""
     monkeypatch.setattr(client_limits, "BODY_S", 0.3)
+    async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(method + b" " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n")
+        dripping = asyncio.ensure_future(_drip(writer))
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+        dripping.cancel()
+        writer.close()
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
-            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-            writer.write(method + b" " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n")
-            dripping = asyncio.ensure_future(_drip(writer))
-            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
-            dripping.cancel()
-            writer.close()
-
-            assert (b"408", []) == (answer.split(b" ")[1], server.requests)
-
-    asyncio.run(main())
+        assert (b"408", []) == (answer.split(b" ")[1], server.requests)
 
 
-def test_all_bodies_together_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_bodies_together_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one request is in flight, a second that would go beyond the limit gets 503; after its end it is taken."""
     monkeypatch.setattr(client_limits, "MOST_BODIES", 1 << 16)
     body = {**BODY, "user": "x" * 40_000}
 
-    async def main() -> None:
-        async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
-            async with proxy.session.post(proxy.url + CHAT, json=body) as first:
-                await first.content.readany()
-                status, _, headers = await proxy.chat(body)
-                small = asyncio.ensure_future(proxy.chat())
-                server.go.set()
-                await first.read()
+    async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
+        async with proxy.session.post(proxy.url + CHAT, json=body) as first:
+            await first.content.readany()
+            status, _, headers = await proxy.chat(body)
+            small = asyncio.ensure_future(proxy.chat())
+            server.go.set()
+            await first.read()
 
-            assert (503, "5") == (status, headers["Retry-After"])
-            assert [200, 200] == [(await small)[0], (await proxy.chat(body))[0]]
-            assert 3 == len(server.requests)
-
-    asyncio.run(main())
+        assert (503, "5") == (status, headers["Retry-After"])
+        assert [200, 200] == [(await small)[0], (await proxy.chat(body))[0]]
+        assert 3 == len(server.requests)
 
 
 @pytest.mark.parametrize("framing", ["length", "chunks"])
-def test_a_body_that_is_too_long_is_refused_however_it_is_framed(
+async def test_a_body_that_is_too_long_is_refused_however_it_is_framed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, framing: str
 ) -> None:
     """Without a length in its head it is refused once it is too long, with the same status."""
@@ -203,38 +184,33 @@ def test_a_body_that_is_too_long_is_refused_however_it_is_framed(
     chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
     head = b"Content-Length: %d\r\n\r\n" % len(body) if framing == "length" else b"Transfer-Encoding: chunked\r\n\r\n"
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
-            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-            writer.write(HEAD + head + (body if framing == "length" else chunked))
-            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
-            writer.close()
+    async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(HEAD + head + (body if framing == "length" else chunked))
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+        writer.close()
 
-            assert (b"413", []) == (answer.split(b" ")[1], server.requests)
-            assert 200 == (await proxy.chat())[0]
-
-    asyncio.run(main())
+        assert (b"413", []) == (answer.split(b" ")[1], server.requests)
+        assert 200 == (await proxy.chat())[0]
 
 
-def test_connections_beyond_the_limit_are_told_to_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_beyond_the_limit_are_told_to_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One connection too many gets 503 with Retry-After; when another one ends, the next is served."""
     monkeypatch.setattr(client_limits, "MOST_CLIENTS", 2)
+    async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+        place = ("127.0.0.1", proxy.port)
+        connections = [await asyncio.open_connection(*place) for _ in range(2)]
+        await asyncio.sleep(0.05)  # until the proxy has them
+        reader, _ = await asyncio.open_connection(*place)
+        answer = await asyncio.wait_for(reader.read(), 60)
+        connections[0][1].close()
+        await until_in_loop(lambda: _is_served(*place))
 
-    async def main() -> None:
-        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
-            place = ("127.0.0.1", proxy.port)
-            connections = [await asyncio.open_connection(*place) for _ in range(2)]
-            await asyncio.sleep(0.05)  # until the proxy has them
-            reader, _ = await asyncio.open_connection(*place)
-            answer = await asyncio.wait_for(reader.read(), 60)
-            connections[0][1].close()
-            await until_in_loop(lambda: _is_served(*place))
-
-            assert answer.startswith(b"HTTP/1.1 503 ")
-            assert b"\r\nRetry-After: 5\r\n" in answer
-            assert answer.endswith(b"\r\n\r\ntoo many connections.\n")
-
-    asyncio.run(main())
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"\r\nRetry-After: 5\r\n" in answer
+        assert answer.endswith(b"\r\n\r\ntoo many connections.\n")
 
 
 async def _is_served(host: str, port: int) -> bool:

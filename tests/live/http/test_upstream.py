@@ -93,16 +93,12 @@ SIZED = OK + b"Content-Length: 5\r\n\r\nabcde"
         (b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nabcde", 2),
     ],
 )
-def test_a_connection_is_used_again_if_the_server_keeps_it(answer: bytes, connections: int) -> None:
+async def test_a_connection_is_used_again_if_the_server_keeps_it(answer: bytes, connections: int) -> None:
     """Each answer is read whole, interim ones are dropped; a server that closes its connection gets another one."""
-
-    async def run() -> None:
-        wire = Wire(answer, answer)
-        async with wired(wire) as upstream:
-            assert [await whole(upstream, wire) for _ in range(2)] == [b"abcde"] * 2
-        assert wire.connections == connections
-
-    asyncio.run(run())
+    wire = Wire(answer, answer)
+    async with wired(wire) as upstream:
+        assert [await whole(upstream, wire) for _ in range(2)] == [b"abcde"] * 2
+    assert wire.connections == connections
 
 
 ENDLESS = 4 * MOST_HEAD
@@ -117,21 +113,17 @@ ENDLESS = 4 * MOST_HEAD
         (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nnonsense\r\n", "not HTTP"),
     ],
 )
-def test_what_arrived_before_a_server_breaks_off_is_passed_on(answer: bytes, sentence: str) -> None:
+async def test_what_arrived_before_a_server_breaks_off_is_passed_on(answer: bytes, sentence: str) -> None:
     """Then the error says how it ended, and the connection is not used again."""
-
-    async def run() -> None:
-        wire = Wire(answer, SIZED, closes=True)
-        async with wired(wire) as upstream:
-            exchange = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
-            assert (await exchange.read()).startswith(b"abc")
-            with pytest.raises(UpstreamError, match=sentence):
-                await rest(exchange)
-            upstream.release(exchange)
-            assert await whole(upstream, wire) == b"abcde"
-        assert wire.connections == 2
-
-    asyncio.run(run())
+    wire = Wire(answer, SIZED, closes=True)
+    async with wired(wire) as upstream:
+        exchange = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
+        assert (await exchange.read()).startswith(b"abc")
+        with pytest.raises(UpstreamError, match=sentence):
+            await rest(exchange)
+        upstream.release(exchange)
+        assert await whole(upstream, wire) == b"abcde"
+    assert wire.connections == 2
 
 
 @pytest.mark.parametrize(
@@ -147,113 +139,85 @@ def test_what_arrived_before_a_server_breaks_off_is_passed_on(answer: bytes, sen
         (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", "not HTTP"),
     ],
 )
-def test_an_answer_that_cannot_be_read_is_an_error(answer: bytes | None, sentence: str) -> None:
+async def test_an_answer_that_cannot_be_read_is_an_error(answer: bytes | None, sentence: str) -> None:
     """Nothing of it is passed on."""
-
-    async def run() -> None:
-        wire = Wire(answer)
-        async with wired(wire) as upstream:
-            with pytest.raises(UpstreamError, match=sentence):
-                await upstream.request(wire.origin, "POST", "/v1", {}, b"")
-
-    asyncio.run(run())
+    wire = Wire(answer)
+    async with wired(wire) as upstream:
+        with pytest.raises(UpstreamError, match=sentence):
+            await upstream.request(wire.origin, "POST", "/v1", {}, b"")
 
 
 @pytest.mark.parametrize("rest_of_it", [b"0\r\nX-Trailer: ", b"1;"], ids=["trailer", "chunk size"])
-def test_an_answer_whose_framing_has_no_end_breaks_off(rest_of_it: bytes) -> None:
+async def test_an_answer_whose_framing_has_no_end_breaks_off(rest_of_it: bytes) -> None:
     """After the body, too, no line may be endless: the parser would collect it."""
-
-    async def run() -> None:
-        head = OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
-        wire = Wire(head + rest_of_it + b"x" * ENDLESS)
-        async with wired(wire) as upstream:
-            with pytest.raises(UpstreamError, match="not HTTP"):
-                await rest(await upstream.request(wire.origin, "POST", "/v1", {}, b""))
-
-    asyncio.run(run())
+    head = OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
+    wire = Wire(head + rest_of_it + b"x" * ENDLESS)
+    async with wired(wire) as upstream:
+        with pytest.raises(UpstreamError, match="not HTTP"):
+            await rest(await upstream.request(wire.origin, "POST", "/v1", {}, b""))
 
 
-def test_a_connection_whose_answer_was_not_read_is_not_used_again() -> None:
+async def test_a_connection_whose_answer_was_not_read_is_not_used_again() -> None:
     """Its client has left: the rest of the answer belongs to nobody."""
-
-    async def run() -> None:
-        wire = Wire(SIZED, SIZED)
-        async with wired(wire) as upstream:
-            exchange = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
-            await asyncio.sleep(0.1)
-            upstream.release(exchange)
-            assert await whole(upstream, wire) == b"abcde"
-        assert wire.connections == 2
-
-    asyncio.run(run())
+    wire = Wire(SIZED, SIZED)
+    async with wired(wire) as upstream:
+        exchange = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
+        await asyncio.sleep(0.1)
+        upstream.release(exchange)
+        assert await whole(upstream, wire) == b"abcde"
+    assert wire.connections == 2
 
 
-def test_a_second_answer_reaches_nobody() -> None:
+async def test_a_second_answer_reaches_nobody() -> None:
     """What a server sends without being asked must not become the answer to the next request, of another client."""
-
-    async def run() -> None:
-        wire = Wire(SIZED + OK + b"Content-Length: 6\r\n\r\nSECRET", SIZED)
-        async with wired(wire) as upstream:
-            assert [await whole(upstream, wire) for _ in range(2)] == [b"abcde"] * 2
-        assert wire.connections == 2
-
-    asyncio.run(run())
+    wire = Wire(SIZED + OK + b"Content-Length: 6\r\n\r\nSECRET", SIZED)
+    async with wired(wire) as upstream:
+        assert [await whole(upstream, wire) for _ in range(2)] == [b"abcde"] * 2
+    assert wire.connections == 2
 
 
-def test_bytes_that_come_late_close_an_idle_connection() -> None:
+async def test_bytes_that_come_late_close_an_idle_connection() -> None:
     """They are not taken for the next answer."""
+    wire = Wire(SIZED, SIZED)
+    sent = asyncio.Event()
+    answer = wire.serve
 
-    async def run() -> None:
-        wire = Wire(SIZED, SIZED)
-        sent = asyncio.Event()
-        answer = wire.serve
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def late() -> None:
+            writer.write(SIZED)
+            sent.set()
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            def late() -> None:
-                writer.write(SIZED)
-                sent.set()
+        if not wire.connections:
+            asyncio.get_running_loop().call_later(0.05, late)
+        await answer(reader, writer)
 
-            if not wire.connections:
-                asyncio.get_running_loop().call_later(0.05, late)
-            await answer(reader, writer)
-
-        wire.serve = serve  # type: ignore[method-assign]
-        async with wired(wire) as upstream:
-            assert await whole(upstream, wire) == b"abcde"
-            await sent.wait()
-            await asyncio.sleep(0.05)
-            assert await whole(upstream, wire) == b"abcde"
-        assert wire.connections == 2
-
-    asyncio.run(run())
+    wire.serve = serve  # type: ignore[method-assign]
+    async with wired(wire) as upstream:
+        assert await whole(upstream, wire) == b"abcde"
+        await sent.wait()
+        await asyncio.sleep(0.05)
+        assert await whole(upstream, wire) == b"abcde"
+    assert wire.connections == 2
 
 
-def test_an_answer_to_head_has_no_body() -> None:
+async def test_an_answer_to_head_has_no_body() -> None:
     """Its length is that of the answer to GET."""
-
-    async def run() -> None:
-        wire = Wire(OK + b"Content-Length: 5\r\n\r\n", SIZED)
-        async with wired(wire) as upstream:
-            assert await whole(upstream, wire, "HEAD", b"") == b""
-            assert await whole(upstream, wire, "GET", b"") == b"abcde"
-
-    asyncio.run(run())
+    wire = Wire(OK + b"Content-Length: 5\r\n\r\n", SIZED)
+    async with wired(wire) as upstream:
+        assert await whole(upstream, wire, "HEAD", b"") == b""
+        assert await whole(upstream, wire, "GET", b"") == b"abcde"
 
 
-def test_a_client_that_reads_slowly_stops_the_server() -> None:
+async def test_a_client_that_reads_slowly_stops_the_server() -> None:
     """An answer that nobody reads takes little memory here."""
-
-    async def run() -> None:
-        size = 64 << 20
-        wire = Wire(OK + b"Content-Length: %d\r\n\r\n" % size + bytes(size))
-        async with wired(wire) as upstream:
-            exchange = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
-            await asyncio.sleep(0.2)
-            first = len(await exchange.read())
-            assert first < 4 << 20
-            assert first + len(await rest(exchange)) == size
-
-    asyncio.run(run())
+    size = 64 << 20
+    wire = Wire(OK + b"Content-Length: %d\r\n\r\n" % size + bytes(size))
+    async with wired(wire) as upstream:
+        exchange = await upstream.request(wire.origin, "POST", "/v1", {}, b"")
+        await asyncio.sleep(0.2)
+        first = len(await exchange.read())
+        assert first < 4 << 20
+        assert first + len(await rest(exchange)) == size
 
 
 def test_of_an_answer_that_comes_fast_a_part_is_parsed_in_each_turn() -> None:
@@ -318,19 +282,16 @@ def test_a_request_names_its_server(address: str, head: bytes) -> None:
         (TimeoutError(), False),
     ],
 )
-def test_a_limit_of_ours_is_no_fault_of_a_server(
+async def test_a_limit_of_ours_is_no_fault_of_a_server(
     monkeypatch: pytest.MonkeyPatch, error: OSError, *, own_limit: bool
 ) -> None:
     """Without descriptors, ports or memory no server can be reached. A server that is down is at fault, also where this
     machine has none of its other addresses, as one without IPv6.
     """
 
-    async def run() -> None:
-        async def fails(*_: Any, **__: Any) -> None:
-            raise error
+    async def fails(*_: Any, **__: Any) -> None:
+        raise error
 
-        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
-        with pytest.raises(OwnLimitError if own_limit else UpstreamError):
-            await Upstream().request(origin_of(Address("http://localhost:1")), "GET", "/", {}, b"")
-
-    asyncio.run(run())
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
+    with pytest.raises(OwnLimitError if own_limit else UpstreamError):
+        await Upstream().request(origin_of(Address("http://localhost:1")), "GET", "/", {}, b"")
