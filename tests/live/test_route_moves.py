@@ -1,10 +1,9 @@
 """The state of a route: down when a crossing holds, off without evidence, up after quiet as far as the certificate."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -131,18 +130,6 @@ def test_missing_evidence_turns_off_at_once(watched: Watched) -> None:
 
     assert [("off", 2)] == watched.moves
     says("watch", "missing evidence turns off at once", watched.changes[0].because)
-
-
-def test_a_guard_may_have_a_limit_of_its_own(watched: Watched) -> None:
-    """A sensor that is read each second is missed after a minute, where the watch waits ten."""
-    soon = SPEED.model_copy(update={"missing_for": 60.0})
-    for minute in range(1, 3):
-        now_ns = minute * 60 * SECOND
-        results = [result(soon, "missing", now_ns)]
-        watched.state, new = routes.after_round(watched.state, results, watched.rules, instant(now_ns))
-        watched.changes += new
-
-    assert [("off", 2)] == watched.moves
 
 
 def test_a_way_up_is_quiet_kept_and_on_probation(watched: Watched) -> None:
@@ -307,27 +294,6 @@ def test_a_restart_never_takes_a_route_up(rounds: list[tuple[tuple[str, str], in
     after.watch("kept", "kept", minutes=29)
 
     assert before.state.standing.step == after.state.standing.step
-
-
-@pytest.mark.parametrize(
-    "spoiled",
-    [
-        lambda entry: entry.pop("change"),
-        lambda entry: entry.update(change="resurrected"),
-        lambda entry: entry.update(to_step="0"),
-        lambda entry: entry.update(to_step=True),
-        lambda entry: entry.update(from_step=-1),
-        lambda entry: entry.update(evidence=7),
-    ],
-)
-def test_a_line_that_is_no_change_is_refused(spoiled: Callable[[dict[str, Any]], Any]) -> None:
-    """Log entries of another kind are not read as a change of a route."""
-    change = RouteChange(at="then", workload="easy", kind="down", before=0, after=1, because="slow")
-    document = document_of(change)
-    spoiled(document)
-
-    with pytest.raises(ValueError, match="validation error"):
-        RouteChange.model_validate(document)
 
 
 def test_a_loss_goes_all_the_way_down_and_back() -> None:

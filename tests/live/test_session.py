@@ -51,20 +51,6 @@ def test_a_draft_that_goes_bad_is_turned_off(tmp_path: Path) -> None:
     assert any("down to" in line and "acceptance_rate" in line for line in output.messages)
 
 
-@pytest.mark.nightly
-def test_it_comes_back_after_a_quiet_time(tmp_path: Path) -> None:
-    """A draft that recovers steps up again, one step at a time after each quiet time, until it is as certified."""
-    back = {"of": "acceptance", "by": 19.0, "over": "1 s", "after": "1500 s"}
-    deployed = Deployed.scripted(tmp_path, {"drift": [*BAD_DRAFT["drift"], back]})
-
-    code, output = deployed.watch(500)
-
-    down, up = output.changes[:2], output.changes[2:]
-    assert (0, ["down 0>1", "down 1>2"], ["try 2>1", "settled 1>1", "try 1>0", "settled 0>0"]) == (code, down, up)
-    assert output.of("change")[2]["at"] > "2026-01-01T00:30"
-    assert route(deployed)["setting"] == SETTING
-
-
 def test_flapping_signals_change_little(tmp_path: Path) -> None:
     """A draft that is bad in every other ten minutes for six hours is not switched back and forth with it: a step up is
     tried after the quiet time alone, which a relapse doubles.
