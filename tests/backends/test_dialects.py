@@ -100,72 +100,45 @@ def test_the_page_of_servers_says_what_each_shows(name: str) -> None:
     assert bool(dialect.sight & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS)) != ("not acceptance" in about)
 
 
-@every_system
-def test_an_answer_is_understood(servers: Servers) -> None:
-    """Both arms are complete: the text, its end, and the server's token counts."""
-    lost = 1 if servers[0] == "mlx-omni" else 0
+REPORTS_DRAFTED = {"lmstudio", "mtplx", "dflash-mlx", "mlx-vlm", "vllm-mlx", "rapid-mlx", "vllm", "sglang"}
+REPORTS_ROUNDS = {"mtplx", "dflash-mlx", "mlx-vlm", "rapid-mlx", "vllm", "sglang", "ddtree"}
+JOINS_ROUNDS = {"mtplx", "dflash-mlx", "rapid-mlx", "vllm", "sglang"}
+"""Servers that write the tokens of a round at once."""
 
+
+@every_system
+def test_each_server_is_asked_in_its_words_and_its_answer_is_understood(servers: Servers) -> None:
+    """Both arms are complete, with the server's token counts; under any name drafted, accepted and rounds are the same;
+    only what carries text arrives; and of the two requests one drafts, neither with a seed at temperature 0.
+    """
+    name, fast, plain = servers
     answers = both(servers)
 
-    complete = (None, "".join(WORDS[: OUTPUT - lost]), "stop", PROMPT, OUTPUT)
-    assert [complete, complete] == [
-        (answer.fault, answer.text, answer.finish, answer.prompt_tokens, answer.output_tokens) for answer in answers
-    ]
-
-
-@every_system
-def test_claims_come_in_the_fields_terms(servers: Servers) -> None:
-    """Under any name and definition of acceptance, drafted, accepted and rounds are the same."""
-    name = servers[0]
-    reports_rounds = {"mtplx", "dflash-mlx", "mlx-vlm", "rapid-mlx", "vllm", "sglang", "ddtree"}
-    reports_drafted = {"lmstudio", "mtplx", "dflash-mlx", "mlx-vlm", "vllm-mlx", "rapid-mlx", "vllm", "sglang"}
-
-    fast, plain = both(servers)
-
-    claimed = (
-        DRAFTED if name in reports_drafted else None,
-        ACCEPTED if name in reports_drafted | {"ddtree"} else None,
-        VERIFIED if name in reports_rounds else None,
-    )
-    assert claimed == (fast.claims.drafted, fast.claims.accepted, fast.claims.rounds)
-    assert not plain.claims.drafted
-    assert (None, None) == (fast.rounds, plain.rounds)
-    rounds = claimed_rounds(fast)
-    if name in reports_drafted:
+    for answer in answers:
+        text = "".join(WORDS[: OUTPUT - (name == "mlx-omni")])
+        assert (None, text, "stop") == (answer.fault, answer.text, answer.finish)
+        assert (PROMPT, OUTPUT, None) == (answer.prompt_tokens, answer.output_tokens, answer.rounds)
+    claims = answers[0].claims
+    assert (DRAFTED if name in REPORTS_DRAFTED else None) == claims.drafted
+    assert (ACCEPTED if name in REPORTS_DRAFTED | {"ddtree"} else None) == claims.accepted
+    assert (VERIFIED if name in REPORTS_ROUNDS else None) == claims.rounds
+    assert not answers[1].claims.drafted
+    if name in REPORTS_DRAFTED:
+        rounds = claimed_rounds(answers[0])
         assert rounds is not None
         assert (DRAFTED, ACCEPTED, VERIFIED) == (rounds.drafted, rounds.accepted, rounds.rounds)
 
+    expected = {"ddtree": 1, "mlx-omni": OUTPUT - 1}.get(name, VERIFIED if name in JOINS_ROUNDS else OUTPUT)
+    assert expected == len(answers[0].arrivals)
+    assert {1 if expected >= OUTPUT - 1 else None} == {arrival.tokens for arrival in answers[0].arrivals}
 
-@every_system
-def test_only_what_carries_text_arrives(servers: Servers) -> None:
-    """A role, a comment and a usage chunk are no arrival; a round written at once is one."""
-    coalesced = {"mtplx", "dflash-mlx", "rapid-mlx", "vllm", "sglang"}
-    expected = {"ddtree": 1, "mlx-omni": OUTPUT - 1}.get(servers[0], VERIFIED if servers[0] in coalesced else OUTPUT)
-
-    fast, _ = both(servers)
-
-    assert expected == len(fast.arrivals)
-    tokens = {arrival.tokens for arrival in fast.arrivals}
-    assert ({1} if expected in {OUTPUT, OUTPUT - 1} else {None}) == tokens
-
-
-@every_system
-def test_requests_draft_in_one_arm_only(servers: Servers) -> None:
-    """A plain request never drafts and a drafting one does; none carries a seed at temperature 0."""
-    name, fast, plain = servers
-    both(servers)
-    switched = dialect_of(name).switches
-
-    received = fast.requests if switched else [*fast.requests, *plain.requests]
-
-    bodies = [body for _, _, body in received]
-    drafts = PROTOCOLS[name].drafts
+    switched, drafts = dialect_of(name).switches, PROTOCOLS[name].drafts
+    bodies = [body for _, _, body in (fast.requests if switched else [*fast.requests, *plain.requests])]
     if drafts(bodies[-1]) is not None:
         # Of each arm the ping first, then the answer; a server for both arms has a ping of each first.
-        expected = [True, False, True, False] if switched else [True, True, False, False]
-        assert expected == [drafts(body) for body in bodies]
-    assert all("seed" not in {*body, *body.get("options", {})} for body in bodies)
-    assert all(body["messages"] for body in bodies)
+        order = [True, False, True, False] if switched else [True, True, False, False]
+        assert order == [drafts(body) for body in bodies]
+    assert all("seed" not in {*body, *body.get("options", {})} and body["messages"] for body in bodies)
 
 
 @pytest.mark.parametrize("servers", ["mtplx"], indirect=True)
