@@ -74,17 +74,6 @@ def test_each_problem_is_found(tmp_path: Path, line: dict[str, Any], kind: tuple
     assert "mine.jsonl x" == result["problems"][0]["where"]
 
 
-def test_prompts_of_shipped_sets_are_found(tmp_path: Path) -> None:
-    """A prompt that stands in a shipped set is not one of your own."""
-    shipped = Path(__file__).parents[2] / "canaries" / "qa.jsonl"
-    text = json.loads(shipped.read_text().splitlines()[3])["messages"][0]["content"]
-
-    result = check([write(tmp_path, [*good(), one("x", text)])], limit=8192)
-
-    assert [("error", "contaminated")] == kinds(result)
-    assert "qa qa-004" in result["problems"][0]["message"]
-
-
 def test_too_few_for_an_objective(tmp_path: Path) -> None:
     """With an SLO file, what its objectives cannot prove with this set is said as `plan` says it."""
     write(tmp_path, good())
@@ -101,21 +90,6 @@ def test_too_few_for_an_objective(tmp_path: Path) -> None:
     assert "the workload has 12" in result["problems"][0]["message"]
     with pytest.raises(InputError, match="no workload of"):
         check([write(tmp_path, good(), "other")], limit=8192, slo=slo)
-
-
-def test_prompts_that_share_their_tools_are_no_repeats(tmp_path: Path) -> None:
-    """Long definitions of tools do not make two requests alike, and the same request with other tools is another
-    prompt.
-    """
-    parameters = {"type": "object", "properties": {topic: {"type": "string"} for topic in TOPICS}}
-    tools = [{"type": "function", "function": {"name": "find", "parameters": parameters}}]
-    lines = [{**line, "tools": tools} for line in good()]
-
-    result = check([write(tmp_path, [*lines, {**lines[0], "id": "other", "tools": [*tools, *tools]}])], limit=8192)
-    twice = check([write(tmp_path, [*lines, {**lines[0], "id": "same"}])], limit=8192)
-
-    assert [] == result["problems"]
-    assert [("error", "repeats")] == kinds(twice)
 
 
 @pytest.mark.mlx

@@ -1,7 +1,6 @@
 """Canaries from logs of chat requests: what is kept, repeats, the mix, redaction, expectations."""
 
 import json
-import random
 import shlex
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import pytest
 
 from gatekeeper.canaries import redaction
 from gatekeeper.canaries.canary_text import import_text
-from gatekeeper.canaries.check_set import check
 from gatekeeper.canaries.import_log import import_logs
 from gatekeeper.core import canary, toml_file
 from gatekeeper.core.errors import InputError
@@ -122,20 +120,6 @@ def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
     assert {"temperature": {"0.7": 2, "not set": 1}} == done["sampling"]
     assert "[sampling]\ntemperature = 0.7\n" in import_text(done)
     assert "reasoning_effort (1 request)" in import_text(done)
-
-
-def test_the_proxys_kept_prompts_become_canaries(tmp_path: Path) -> None:
-    """Workload, call and counted tokens come from the line of `--keep-prompts`; a line of live.jsonl is counted."""
-    done = import_logs([LOGS / "proxy.jsonl"], tmp_path / "mine")
-
-    (call,) = made(tmp_path / "mine", "tools")
-    assert call.expect is not None
-    assert call.expect.tool_call is not None
-    assert {"city": ["Oslo"]} == call.expect.tool_call.arguments
-    assert ["chat", "tools"] == [workload["name"] for workload in done["workloads"]]
-    assert [("a line without messages: only chat requests of OpenAI's API are read", 1)] == [
-        (group["why"], group["count"]) for group in done["unusable"]
-    ]
 
 
 def test_exact_repeats_are_one_canary_and_keep_their_weight(tmp_path: Path) -> None:
@@ -379,37 +363,3 @@ def test_a_log_of_lists_takes_little_memory(tmp_path: Path, begin: str, unit: st
     assert message in ended.stdout
     assert str(path) in ended.stdout
     assert ended.stdout.partition("|")[2].strip()
-
-
-def turns_of(name: str, count: int) -> list[dict[str, Any]]:
-    """Return the requests of a client that sends the whole conversation each time, each with its answer."""
-    messages: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}]
-    requests = []
-    for turn in range(count):
-        messages = [*messages, {"role": "user", "content": f"{name}, question {turn}: say it"}]
-        answer = {"role": "assistant", "content": f"{name}, answer {turn}"}
-        requests.append({"request": {"messages": messages}, "response": {"choices": [{"message": answer}]}})
-        messages = [*messages, answer]
-    return requests
-
-
-@pytest.mark.nightly
-def test_conversations_are_kept_whole(tmp_path: Path) -> None:
-    """With --conversations each turn is a canary whose prompt begins the next one, the longest conversations first.
-    A set
-    of turns is checked as a set, not as repeats.
-    """
-    rows = [*turns_of("Red", 3), *turns_of("Blue", 5), {"request": request("alone"), "response": answered("ok")}]
-    random.Random(1).shuffle(rows)
-    log = write_log(tmp_path, rows)
-
-    document = import_logs([log], tmp_path / "out", conversations_most=2)
-
-    turns = made(tmp_path / "out", "chat-conversations")
-    assert {"file": "chat-conversations.jsonl", "count": 2, "turns": 8} == document["workloads"][0]["conversations"]
-    assert [1, 2, 3, 4, 5, 1, 2, 3] == [turn.turn for turn in turns]
-    assert [2, 4, 6, 8, 10] == [len(turn.messages) for turn in turns[:5]]
-    assert "Blue" in turns[0].messages[1]["content"]
-    assert turns[4].messages[:8] == turns[3].messages
-    problems = check([tmp_path / "out" / "chat-conversations.jsonl"], limit=4096)["problems"]
-    assert not {problem["kind"] for problem in problems} & {"repeats", "same begin"}

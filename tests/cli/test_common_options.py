@@ -111,16 +111,6 @@ def test_the_extension_of_the_output_decides_the_format(project: ProjectFolder, 
     assert (project.path / name).read_text().lower().startswith(begin.lower())
 
 
-def test_a_named_format_goes_before_the_extension(project: ProjectFolder) -> None:
-    """--format and --json win over the extension; an extension that stands for no format of the command is code 2."""
-    project.run("report", str(PROMOTED), "--format", "json", "-o", "x.html", code=0)
-    refused = project.run("judge", str(PROMOTED), "-o", "x.xml", code=2)
-
-    assert "promoted" == json.loads((project.path / "x.html").read_text())["outcome"]
-    assert "its formats: text, json" in refused.err
-    assert not (project.path / "x.xml").exists()
-
-
 def test_an_output_keeps_the_exit_code_of_the_command(project: ProjectFolder) -> None:
     """A verdict written to a file still ends with its own exit code; a file that cannot be written is code 4."""
     done = project.run("judge", str(FAILED), "-o", "v.json")

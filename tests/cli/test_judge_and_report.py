@@ -62,14 +62,6 @@ def test_a_run_that_is_none_is_named_with_what_is_there(
     assert hint in advice
 
 
-def test_without_a_display_the_path_is_printed(project: ProjectFolder) -> None:
-    """The newest run counts where none is named; nothing is opened, and the path can be copied."""
-    done = project.run("open", code=0)
-
-    assert done.out.startswith(f"{project.path / 'runs' / 'new' / 'report.html'}  (no display")
-    assert not (project.path / "opened").exists()
-
-
 def test_with_a_display_the_system_opens_the_page(project: ProjectFolder) -> None:
     """The system's own program gets the path of the run that was named."""
     done = with_display(project).run("open", "runs/old", "--json", code=0)

@@ -63,19 +63,6 @@ def test_the_rows_give_the_figures_of_the_verdict() -> None:
         assert center == pytest.approx(statistics.median(map(statistics.median, speeds.values())), rel=1e-5)
 
 
-def test_a_row_has_what_its_record_has() -> None:
-    """Times are milliseconds between the record's instants, counts are ours, and what is unknown is None."""
-    row = next(row for row in gatekeeper.load(PROMOTED).answers if row.rounds is not None)
-
-    record = next(line for line in lines_of(PROMOTED / row.file) if line["key"] == row.key)
-    answer = record["answer"]
-    assert isinstance(answer, dict)
-    assert (answer["arrivals"]["at_ns"] - answer["sent_ns"]) / 1e6 == pytest.approx(row.ttft_ms)
-    assert (answer["rounds"]["drafted"], answer["rounds"]["accepted"]) == (row.drafted_tokens, row.accepted_tokens)
-    assert dict(record["setting"]) == {"draft": row.draft, "num_draft_tokens": row.num_draft_tokens}  # type: ignore[call-overload]
-    assert (None, None, None) == (row.claimed_rounds, row.temperature, row.fault)
-
-
 def test_a_sample_has_its_units_in_its_names_and_says_what_it_lacks(copied: Path) -> None:
     """A reading that was denied is None and named with its status; its number, had it one, is not shown."""
     lines = (copied / "host.jsonl").read_text().splitlines(keepends=True)

@@ -206,14 +206,6 @@ def test_a_cluster_that_cannot_dispatch_is_refused(
     assert caught.value.hint
 
 
-def test_a_scheduler_that_is_not_there_is_an_error_with_a_hint(run_cells: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--scheduler with a wrong address ends the command before anything runs."""
-    monkeypatch.setattr(dispatch, "CONNECT_S", 0.3)
-    with pytest.raises(GatekeeperError, match="no Dask scheduler") as caught:
-        run_cells("s@a", body=note, scheduler="tcp://127.0.0.1:9")
-    assert "--scheduler" in caught.value.hint
-
-
 def listening_ports() -> set[int]:
     """Return the TCP ports that this process and its children listen on."""
     process = psutil.Process()

@@ -1,6 +1,5 @@
 """fleet.json: the worst exit code, what is read back, and what a terminal and a job's page show."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -44,14 +43,6 @@ def test_a_cell_that_has_not_ended_is_no_proof() -> None:
 
     assert 3 == FleetRecord(started="now", cells=(done, is_open)).exit_code
     assert 0 == FleetRecord(started="now", cells=(done, make_fleet_cell("one@b", excluded=("small",)))).exit_code
-
-
-def test_an_answer_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """A fleet with an excluded, a lost and a measured cell is the same after writing it."""
-    fleet_record.write_record(tmp_path, RECORD)
-
-    assert RECORD == fleet_record.read_record(tmp_path)
-    assert RECORD.document() == json.loads((tmp_path / fleet_record.FILE).read_text())
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"started": 1, "ended": null, "cells": [7]}'])

@@ -37,11 +37,3 @@ def test_a_night_reports_and_keeps_the_exit_code(tmp_path: Path) -> None:
     line = f"fleet: 2 runs: 1 promoted, 1 failed (exit code 1); on the hosts of my hosts.toml; {runs}\n"
     assert (1, line) == (done.returncode, done.stdout)
     assert line == (tmp_path / "runs/last.txt").read_text()
-
-
-def test_a_fleet_takes_its_hosts_from_the_file(tmp_path: Path) -> None:
-    """--fleet and --on contradict each other, and a fleet needs an SLO: code 2, in the line."""
-    path = put_on_path(tmp_path / "bin", "/usr/bin:/bin", gatekeeper=GATEKEEPER)
-
-    assert 2 == night(tmp_path, {"PATH": path}, "--fleet", "--on", "a", "one.toml").returncode
-    assert 2 == night(tmp_path, {"PATH": path}, "--fleet").returncode

@@ -2,13 +2,11 @@
 
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.builders.waiting import until
 from tests.fleet.conftest import Fleet, overlap
-from tests.fleet.test_dispatch import cluster_of
 from tests.run.remote.conftest import Ended
 
 pytestmark = pytest.mark.nightly
@@ -43,26 +41,3 @@ def test_three_slos_are_certified_on_four_hosts(make_fleet: Make, ended: Ended) 
     assert [3, 3, 3, 3] == [len(span) for span in spans.values()]
     assert not any(map(overlap, spans.values()))
     assert max(span[0][0] for span in spans.values()) < min(span[0][1] for span in spans.values())
-
-
-def test_a_cluster_of_ones_own_dispatches(make_fleet: Make, tmp_path: Path, ended: Ended) -> None:
-    """--scheduler with a real cluster: the controller is killed, its tasks go on following on the workers, and the same
-    command gets their answers; no run is started twice.
-    """
-    fleet = make_fleet(2, {"one": {}})
-    fleet.hosts.hold()
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("GATEKEEPER_SSH", "XDG_CACHE_HOME"):
-            patch.setenv(name, fleet.project.environment[name])
-        with cluster_of(tmp_path, "a b") as address:
-            words = ("fleet", "certify", "one.toml", "--scheduler", address)
-            killed = fleet.project.start(*words, "-q")
-            until(lambda: fleet.soaking("a", "b"))
-            killed.send_signal(signal.SIGKILL)
-            killed.wait(30)
-            process = fleet.project.start(*words, "--json", "-q")
-            fleet.hosts.release()
-            done = ended(process)
-
-    assert 0 == done.code, done.err + done.out
-    assert [1, 1] == [len(fleet.runs(host)) for host in fleet.servers]

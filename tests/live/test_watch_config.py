@@ -9,7 +9,6 @@ from gatekeeper.cli.main import gatekeeper
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.policy import Policy
 from tests.builders.deployment import Deployed
-from tests.builders.golden_words import says
 from tests.builders.watch import context, guard
 
 
@@ -40,18 +39,6 @@ def test_wrong_options_are_refused(
     assert isinstance(ran.exception, InputError), ran.output
     assert message in ran.exception.message
     assert not (tmp_path / "policy.live.toml").exists()
-
-
-def test_a_folder_in_place_of_a_policy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For the run itself in place of its policy, and for a missing run, the error names what to give."""
-    deployed = Deployed.served(tmp_path, "http://127.0.0.1:9")
-    monkeypatch.chdir(deployed.path)
-    folder, bare = (CliRunner().invoke(gatekeeper, ["watch", *words]).exception for words in (["run"], ["policy.toml"]))
-
-    assert isinstance(folder, InputError)
-    assert isinstance(bare, InputError)
-    says("watch", "a folder in place of a policy is refused", folder.hint)
-    assert "--run RUN_DIR" in bare.hint
 
 
 def test_a_run_that_promoted_nothing_has_no_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,20 +3,16 @@
 import json
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import sysconfig
 import tomllib
 import venv
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gatekeeper.backends.http import control_requests
 from tests.builders.deployment import Answering
 from tests.builders.project_folder import ROOT, ProjectFolder
 from tests.builders.waiting import until
@@ -158,16 +154,6 @@ def releases(project: ProjectFolder) -> ProjectFolder:
     return project
 
 
-def test_two_programs_are_compared(releases: ProjectFolder) -> None:
-    """The same two servers side by side: the newer one's acceptance is proven worse, and exits 1."""
-    sides = ("./b6100/llama-server", "./b6101/llama-server")
-
-    document = releases.run("versus", *sides, "--slo", "slo.toml", *QUICK, "--fail-on", "worse", code=1).document
-
-    assert "worse" == row(document, "acceptance_rate")["says"]
-    assert 1.0 == row(document, "token_agreement")["center"]
-
-
 def test_a_side_that_does_not_start_is_named(releases: ProjectFolder) -> None:
     """Exit code 2 with the side and the line of its log that says why."""
     broken = releases.path / "b6101" / "llama-server"
@@ -178,37 +164,6 @@ def test_a_side_that_does_not_start_is_named(releases: ProjectFolder) -> None:
     done = releases.run("versus", *sides, "--slo", "slo.toml", "--seconds", "1", "--quiet", code=2)
 
     assert all(word in done.err for word in ("B cannot be started: ", "error: unknown model"))
-
-
-@contextmanager
-def serving(program: Path, target: Path, draft: Path) -> Iterator[str]:
-    """Start a server that gatekeeper did not start, as one that is deployed."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    flags = ("--model", target, "--model-draft", draft, "--spec-type", "draft-simple", "--spec-draft-n-max", "4")
-    words = [program, *flags, "--host", "127.0.0.1", "--port", str(port)]
-    process = subprocess.Popen([str(word) for word in words])
-    try:
-        until(lambda: control_requests.status(f"http://127.0.0.1:{port}/health", {}) == 200)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_two_running_servers_are_compared(releases: ProjectFolder) -> None:
-    """Two addresses take the place of the SLO's server; nothing is started, and both are asked in turns."""
-    pair = releases.path / "little-target.gguf", releases.path / "little-draft.gguf"
-    with ExitStack() as stack:
-        a, b = (
-            stack.enter_context(serving(releases.path / release / "llama-server", *pair))
-            for release in ("b6100", "b6101")
-        )
-        document = releases.run("versus", a, b, "--slo", "slo.toml", *QUICK, "--out", "run", code=0).document
-
-    assert "worse" == row(document, "acceptance_rate")["says"]
-    assert [a, b] == [document[key]["name"] for key in "ab"]
 
 
 @pytest.fixture

@@ -252,17 +252,3 @@ def test_a_draft_for_other_weights_is_warned_about(target: str, draft: str, *, w
     pair = artifacts.check_pair(frozen("t", quantisation=target), frozen("d", quantisation=draft))
 
     assert warned == ("quantisation_mismatch" in {finding.kind for finding in pair})
-
-
-@pytest.mark.parametrize(
-    ("config", "tier"),
-    [
-        ({"quantization": {"bits": 4, "group_size": 64}}, "4-bit g64"),
-        ({"quantization_config": {"bits": 8}}, "8-bit"),
-        ({"torch_dtype": "bfloat16"}, "bfloat16"),
-        ({}, "unquantised"),
-    ],
-)
-def test_quantisation_as_declared(config: dict[str, Any], tier: str) -> None:
-    """The tier is what config.json says, in either of its two spellings."""
-    assert tier == artifacts.quantisation(config)

@@ -7,9 +7,7 @@ import pytest
 
 from gatekeeper.backends.models import artifacts, model_stores
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.system import inputs
 from gatekeeper.core.system.files import HashCache
-from gatekeeper.run.stages.freeze import freeze_models
 from tests.builders import models as laid_out
 from tests.builders.golden_words import says
 from tests.builders.models import MODELS
@@ -185,41 +183,3 @@ def test_names_do_not_leave_the_store(home: Path, name: str) -> None:
     (home / ".lmstudio" / "secret.gguf").write_bytes(b"GGUF")
 
     assert (None, None) == (model_stores.in_lm_studio(name), model_stores.in_ollama(name))
-
-
-SLO = """
-schema = 1
-name = "shelved"
-[subject]
-backend = "{backend}"
-url = "http://127.0.0.1:9"
-target = "{target}"
-drafts = ["{draft}"]
-[[workload]]
-name = "w"
-canaries = "{canaries}"
-[[objective]]
-metric = "throughput_ratio"
-at_least = 1.1
-why = "it must pay"
-"""
-
-
-def test_prepare_freezes_from_the_store_of_the_backend(home: Path, draft: Path) -> None:
-    """An SLO for LM Studio or Ollama names models as the tool does, and their files are what is frozen."""
-    laid_out.lm_studio(home, "maker/target", MODELS / "little-target")
-    laid_out.lm_studio(home, "maker/draft", draft)
-    write_gguf.write(MODELS / "little-target", home / "t.gguf")
-    place = "registry.ollama.ai/library/little/1"
-    laid_out.ollama(home / ".ollama/models", place, {"model": (home / "t.gguf").read_bytes()})
-    canaries = MODELS.parent / "canaries" / "little" / "json.jsonl"
-
-    def frozen(backend: str, target: str, draft_name: str) -> tuple[str, list[str]]:
-        path = home / f"{backend}.toml"
-        path.write_text(SLO.format(backend=backend, target=target, draft=draft_name, canaries=canaries))
-        models = freeze_models(inputs.read(path))
-        assert models.target is not None
-        return models.target.name, [model.name for model in models.drafts]
-
-    assert ("maker/target", ["maker/draft"]) == frozen("lmstudio", "maker/target", "maker/draft")
-    assert ("little:1", []) == frozen("ollama", "little:1", "modelfile")

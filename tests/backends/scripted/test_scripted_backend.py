@@ -2,8 +2,6 @@
 
 import math
 import time
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.backends.scripted.script import Script
-from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend, readings
+from gatekeeper.backends.scripted.scripted_backend import ScriptedBackend
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import VirtualClock
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
@@ -114,27 +112,6 @@ def test_costs_make_the_ratio() -> None:
     assert answer.rounds.drafted == 4 * answer.rounds.rounds
 
 
-@pytest.mark.slow
-def test_acceptance_is_what_was_decreed() -> None:
-    """Over many answers the first position is accepted as often as the script says, by draft and by canary."""
-    script = {"acceptance": {"d": 0.8, "lite": 0.3}, "canaries": {"tool-": {"acceptance": 0.1}}}
-    lite = setting(draft="lite", num_draft_tokens=4)
-    backend = ScriptedBackend(Script.model_validate(script))
-
-    def share(which: Any, prefix: str) -> float:
-        system = backend.start(which)
-        rounds = [
-            system.answer(DecodeRequest(prompt(f"{prefix}{n}"), which, SamplingParameters())).rounds for n in range(200)
-        ]
-        return sum(counts.accepted_by_position[0] for counts in rounds if counts) / sum(
-            counts.tried_by_position[0] for counts in rounds if counts
-        )
-
-    shares = [share(DRAFTING, "chat-"), share(lite, "chat-"), share(DRAFTING, "tool-")]
-
-    assert all(abs(share - decreed) < 0.03 for share, decreed in zip(shares, (0.8, 0.3, 0.1), strict=True))
-
-
 def test_drift_grows_and_stays() -> None:
     """A drift of 10 % over a minute makes the arm it names slower by that, then no further; acceptance can decay
     too.
@@ -163,33 +140,3 @@ def test_faults_strike_where_they_are_told() -> None:
     assert expected == kinds
     assert (answers[3].finish, answers[3].output_tokens) == ("length", 32)
     assert seconds(answers[4]) > 120
-
-
-def test_concurrent_streams_share_virtual_time() -> None:
-    """With four streams, eight equal answers take the time of two, and what batching costs is added."""
-    backend = ScriptedBackend(Script.model_validate({"batching": {"plain": 0.5}, "prefill": 0}))
-    four = setting(draft=None, concurrency=4)
-    system = backend.start(four)
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: system.answer(DecodeRequest(prompt(), four, SamplingParameters())), range(8)))
-
-    alone = 64 * 0.02
-    assert {round(alone * 2.5, 6)} == {round(seconds(answer), 6) for answer in answers}
-    span = max(answer.ended_ns for answer in answers) - min(answer.sent_ns for answer in answers)
-    assert math.isclose(2 * 2.5 * alone, span / 1e9, rel_tol=1e-6)
-
-
-MINUTES = [float(second) for second in range(600)]
-
-
-def held(process: str = "", **memory: object) -> list[float]:
-    return readings(Script.model_validate({"memory": {"active": "1 GB", **memory}}), MINUTES, process)
-
-
-def test_a_sawtooth_is_no_leak() -> None:
-    """A cache that fills up and is given back stays under its peak, and ends where it began after whole teeth."""
-    memory = held(sawtooth="300 MB", sawtooth_every="60 s")
-
-    assert max(memory) < 1e9 + 300e6
-    assert memory[:60] == pytest.approx(memory[540:])
-    assert sum(after < before for before, after in pairwise(memory)) == 10

@@ -68,16 +68,6 @@ def test_a_worker_answers(echo: Worker) -> None:
     assert sorted(times) == times
 
 
-def test_a_long_prompt_goes_through(echo: Worker) -> None:
-    """A request far larger than a pipe's buffer arrives complete."""
-    request = make_request("prose", PLAIN, max_tokens=3)
-    long = request.canary.model_copy(update={"messages": ({"role": "user", "content": "word " * 100_000},)})
-
-    answer = echo.answer(type(request)(long, PLAIN, request.sampling))
-
-    assert "word word word" == answer.text
-
-
 OUT_OF_STEP = {
     "wrong id": "out of step: answer 2 during request 1",
     "true id": "out of step: answer True during request 1",

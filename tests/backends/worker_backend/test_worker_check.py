@@ -77,52 +77,6 @@ def test_what_is_declared_and_not_there_is_missing(tmp_path: Path) -> None:
     assert len(missing) == check.to_repair
 
 
-def test_other_words_and_too_many_are_seen(tmp_path: Path) -> None:
-    """A drafted text that differs is for a person to judge; an answer beyond its limit is wrong."""
-    changed_text = ('text=" ".join(words)', 'text=" ".join(words) + str(width)')
-    check = tried(changed(tmp_path, changed_text, ('[: request["max_tokens"]]', "")))
-
-    assert ("differs", "wrong") == (states(check)["same words"], states(check)["short request"])
-    assert 1 == check.to_repair
-
-
-READS = """
-    if "gap_after" in request:
-        send(answer=request["ask"], gap=1.5)
-        continue
-    if "forced" in request:
-        send(answer=request["ask"], parted=[])
-        continue
-"""
-"""What the example needs to read tokens again; the line of a forced pass lacks its `ended`."""
-
-
-def test_what_reads_tokens_again_is_tried(tmp_path: Path) -> None:
-    """A worker that declares readings gets a request for each; a line that shows nothing is missing."""
-    begin = '    send(begin=request["ask"])\n'
-    check = tried(changed(tmp_path, ('"cold"]', '"cold", "logits", "forced"]'), (begin, begin + READS)))
-
-    assert ("ok", "missing", "not declared") == tuple(states(check)[word] for word in ("logits", "forced", "replay"))
-
-
-def test_a_process_for_each_arm_is_started(tmp_path: Path) -> None:
-    """A worker that does not answer both arms in one process is started for each; one without plain decoding is told
-    so.
-    """
-    apart = tried(changed(tmp_path, ("shares_process=True", "shares_process=False")))
-    alone = tried(changed(tmp_path, ('"plain", ', ""), ("shares_process=True", "shares_process=False")))
-    plain = tried(changed(tmp_path, ('"draft", "num_draft_tokens"', "")))
-    idle = tried(
-        changed(tmp_path, ('"plain", ', ""), ("shares_process=True, ", ""), ('"draft", "num_draft_tokens"', ""))
-    )
-
-    assert [0, 0, 0, 1] == [check.to_repair for check in (apart, alone, plain, idle)]
-    assert "not declared" == states(alone)["plain"]
-    assert {"drafting request", "short request", "second request"} <= states(alone).keys()
-    assert {"plain request", "short request", "second request"} <= states(plain).keys()
-    assert "missing" == states(idle)["requests"]
-
-
 @pytest.mark.parametrize("mode", ["miscounted", "exits", "hangs", "garbage"])
 def test_a_fault_of_an_answer_is_wrong_and_its_log_is_shown(mode: str) -> None:
     """An answer that contradicts itself costs itself; after a death or silence the rest is not sent, no part is

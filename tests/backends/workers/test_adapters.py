@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from gatekeeper.backends.worker_backend.running_worker import Worker
 from gatekeeper.backends.worker_backend.worker_backend import WorkerBackend
 from gatekeeper.backends.workers.zlab_dflash import DflashWorker
-from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import Answer, setting
 from tests.backends.conftest import MODELS, PLAIN, ROOT, SharedBackend, make_request
 from tests.builders.golden_words import says
@@ -97,21 +95,6 @@ def pattern(drafted: int, limit: int, *, shrinks: bool) -> tuple[int, int, int]:
     return rounds, proposed, accepted
 
 
-def test_a_stop_token_ends_the_answer(opened: Opened, name: str) -> None:
-    """Tokens after the stop token do not count, and unknown ones of the last round do not count as accepted."""
-    system = opened(name)
-    request = make_request("list", drafting(name, 4), max_tokens=300)
-
-    answer = system.answer(request)
-
-    assert (None, "stop") == (answer.fault, answer.finish)
-    rounds = answer.rounds
-    assert rounds is not None
-    assert answer.output_tokens is not None
-    assert 1 + rounds.rounds + rounds.accepted == answer.output_tokens
-    assert answer.arrivals[-1].drafted is False
-
-
 @pytest.mark.parametrize(
     ("which", "more", "fault"),
     [
@@ -145,29 +128,6 @@ def test_plain_decoding_of_redrafter_is_greedy(opened: Opened) -> None:
 
     assert answer.fault is not None
     assert "greedy" in answer.fault
-
-
-@pytest.mark.parametrize(
-    ("which", "package", "install"),
-    [
-        ("zlab-dflash", "dflash", "pip install dflash"),
-        ("redrafter", "recurrent_drafting", "git clone https://github.com/apple/ml-recurrent-drafter"),
-    ],
-)
-def test_a_missing_package_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str, package: str, install: str
-) -> None:
-    """Without its package a backend is an input error that says how to install it; only a plan needs none."""
-    (tmp_path / package).mkdir()
-    (tmp_path / package / "__init__.py").write_text("")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-
-    shared = SharedBackend(which, tmp_path)
-    with pytest.raises(InputError, match=f"No module named '{package}") as caught:
-        shared.system(PLAIN)
-
-    assert install in caught.value.hint
-    assert 2 == caught.value.exit_code
 
 
 def test_plain_decoding_gets_its_layers_back() -> None:
