@@ -41,28 +41,15 @@ def answered(shared: SharedBackend, name: str, which: Any, **sampling: Any) -> A
 @pytest.mark.parametrize("which", ARMS)
 @pytest.mark.parametrize("name", ["json", "list", pytest.param("prose", marks=pytest.mark.nightly)])
 def test_both_arms_answer(shared: SharedBackend, name: str, which: Any) -> None:
-    """An ordinary answer is complete: text, a finish reason, no fault."""
+    """An ordinary answer is complete: text, a finish reason, no fault; its arrivals lie in order between the request
+    and the end of the answer, and hold as many tokens as it has, or none has a number.
+    """
     answer = answered(shared, name, which)
 
-    complete = (None, True, True)
-    assert complete == (answer.fault, bool(answer.text), answer.finish in {"stop", "length"})
-
-
-@pytest.mark.parametrize("which", ARMS)
-def test_times_are_in_order(shared: SharedBackend, which: Any) -> None:
-    """Arrivals never go back in time and lie between the request and the end of the answer."""
-    answer = answered(shared, "json", which)
-
+    assert (None, True, True) == (answer.fault, bool(answer.text), answer.finish in {"stop", "length"})
     times = [answer.sent_ns, *(arrival.at_ns for arrival in answer.arrivals), answer.ended_ns]
     assert sorted(times) == times
     assert answer.sent_ns < answer.arrivals[0].at_ns
-
-
-@pytest.mark.parametrize("which", ARMS)
-def test_token_counts_agree(shared: SharedBackend, which: Any) -> None:
-    """Arrivals hold as many tokens as the answer has, or none has a number."""
-    answer = answered(shared, "json", which)
-
     assert answer.output_tokens is not None
     assert answer.prompt_tokens
     counts = [arrival.tokens for arrival in answer.arrivals]

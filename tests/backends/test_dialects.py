@@ -11,18 +11,17 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
-from gatekeeper.backends import all_facts, facts_of, open_backend, own_drafts
+from gatekeeper.backends import all_facts, open_backend, own_drafts
 from gatekeeper.backends.counters import by_position, samples, spec_decode, speculative_decoding, total
 from gatekeeper.backends.dialect import Counters, Start, StatedWindow
 from gatekeeper.backends.dialects import dialect_of, running_dialect, sglang
 from gatekeeper.backends.listening_process import PortTakenError
 from gatekeeper.backends.server_backend import ServerBackend
-from gatekeeper.core.backend_registry import SERVERS, backend_names
+from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Setting, setting
 from gatekeeper.core.slo.subject_table import Subject
-from gatekeeper.core.system.inputs import shipped_folder
 from tests.backends.conftest import ROOT, make_request
 from tests.builders.golden_words import lines_with, says
 from tests.builders.servers import (
@@ -278,17 +277,6 @@ def test_the_command_lines_of_each_server(name: str) -> None:
     assert "1.2.3" == backend.versions()[name]
 
 
-def test_all_options_of_vllm_are_read(tmp_path: Path) -> None:
-    """`vllm serve --help` names groups of options alone, so its options are read from `--help=all`."""
-    flag = "--per-request-spec-decode-metrics"
-    program = tmp_path / "vllm"
-    program.write_text(f'#!/bin/sh\n[ "$2" = --help=all ] && echo "  {flag}" || echo "Config Groups"\n')
-    program.chmod(0o755)
-    backend = opened("vllm", program=[str(program), "serve"], drafts=["mtp"])
-
-    assert flag in backend.command(setting(draft="mtp"), 1, cache=True)
-
-
 @pytest.mark.parametrize(
     ("histogram", "accepted"), [([0, 0, 1, 1, 1], (3, 3, 2, 1)), ([1, 0, 1, 1], ()), ([0, 0, 3], ()), ("no", ())]
 )
@@ -365,43 +353,6 @@ def test_the_command_lines_of_sglang() -> None:
     says("backends", "the command lines of sglang (2)", lines_with("--speculative-algorithm", look_up))
 
 
-def test_a_variable_that_changes_answers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DDTree with its exact commit off keeps tokens the target did not choose."""
-    monkeypatch.setenv("DDTREE_EXACT_COMMIT", "0")
-
-    with pytest.raises(InputError, match="DDTREE_EXACT_COMMIT"):
-        opened("ddtree", command=["ddtree", "{port}"], plain_command=["plain", "{port}"])
-
-
-@pytest.mark.parametrize("name", ["lmstudio", "omlx", "ollama", "openai", "ddtree"])
-def test_what_is_not_started_by_us_says_how_to(name: str) -> None:
-    """Without a url or a command there is no server, and the error says which of them this one needs."""
-    with pytest.raises(InputError, match="plain_command is missing") as refused:
-        opened(name)
-
-    assert any(word in refused.value.hint for word in ("url", "command"))
-
-
-def test_knobs_follow_how_a_server_is_reached() -> None:
-    """A knob on the command line needs a restart: it cannot be set on a running server, and in a command of the SLO
-    only
-    where it has a placeholder.
-    """
-    written = ["sh", "-c", "serve {port} {num_draft_tokens}"]
-    knobs = {"window": {"argv": ["--window", "{value}"]}, "temperature": {"field": "temp"}}
-
-    attached = opened("openai", url="http://127.0.0.1:1", plain_url="http://127.0.0.1:2", knobs=knobs)
-    started = opened("openai", command=written, plain_command=written, knobs=knobs)
-    by_url = opened("vllm", url="http://127.0.0.1:1", plain_url="http://127.0.0.1:2")
-
-    assert {"draft", "temperature", "max_tokens", "concurrency"} == attached.knobs
-    assert attached.knobs | {"num_draft_tokens", "window"} == started.knobs
-    assert ("draft", "num_draft_tokens", "window") == started.restart_knobs
-    assert "num_draft_tokens" not in by_url.knobs
-    assert Sight.MEMORY not in attached.sight
-    assert Sight.MEMORY in started.sight
-
-
 def test_knobs_of_the_slo_find_their_place() -> None:
     """A generic server's knobs go where the SLO says: onto the command line, or into a field of the request."""
     knobs = {"num_draft_tokens": {"argv": ["--n", "{value}"]}, "temperature": {"field": "temp"}}
@@ -434,40 +385,6 @@ def test_a_key_comes_from_the_environment_alone(monkeypatch: pytest.MonkeyPatch)
 
     assert f"Bearer {secret}" == server.requests[-1][1]["Authorization"]
     assert secret not in repr((answer, backend.versions()))
-
-
-@pytest.mark.parametrize(
-    ("backend", "start", "versions"),
-    [
-        ("openai", ("-m", "brand_new.server"), {"brand-new-server": "4.5"}),
-        ("vllm", ("-u", "-X", "dev", "-m", "brand_new"), {"brand-new-server": "4.5"}),
-        ("vllm", ("-um", "pytest"), {"pytest": pytest.__version__}),
-        ("openai", ("-m", "http.server"), {}),
-        ("openai", ("serve.py", "-m", "pytest"), {}),
-        ("openai", ("-c", "pass"), {}),
-    ],
-)
-def test_a_server_that_is_a_module_has_the_version_of_its_package(
-    backend: str,
-    start: tuple[str, ...],
-    versions: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """`python -m SERVER` has the version that this Python knows of SERVER's package, never Python's own: a module
-    without
-    a package and a script have none.
-    """
-    package = tmp_path / "brand_new_server-4.5.dist-info"
-    package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: Brand_new-Server\nVersion: 4.5\n")
-    (package / "top_level.txt").write_text("brand_new\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    command = ("env", "A=1", sys.executable, *start, "--port", "{port}")
-
-    recorded = opened(backend, command=command, plain_command=command).versions()
-
-    assert versions == {name: text for name, text in recorded.items() if not name.endswith("command")}
 
 
 def test_nothing_listens() -> None:
@@ -549,16 +466,6 @@ def test_a_new_server_is_one_file_and_one_registry_entry(tmp_path: Path, monkeyp
     assert "brand-new" in Subject.model_json_schema()["properties"]["backend"]["enum"]
     assert "brand-new" in {facts.name for facts in all_facts()}
     assert StatedWindow() == running_dialect("brand-new").window
-
-
-@pytest.mark.parametrize("name", backend_names())
-def test_the_facts_of_every_backend_have_its_name(name: str) -> None:
-    """What is known of a backend is found by the name an SLO gives; what it names in turn exists."""
-    facts = facts_of(name)
-
-    assert name == facts.name
-    assert facts.served_as in {None, *SERVERS}
-    assert facts.shipped is None or (shipped_folder("slos") / f"{facts.shipped}.toml").is_file()
 
 
 def test_a_port_that_was_taken_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

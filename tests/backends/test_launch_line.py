@@ -45,13 +45,6 @@ def test_the_value_of_a_secret_variable_is_hidden_anywhere(monkeypatch: pytest.M
     assert ["server", "--thing", "hidden"] == shown_command(["server", "--thing", KEY], {})
 
 
-def test_the_working_folder_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PWD is where the command was started, whatever it reads like: paths below it are shown."""
-    monkeypatch.setenv("PWD", "/srv/models")
-
-    assert ["/srv/models/bin/server"] == shown_command(["/srv/models/bin/server"], {})
-
-
 def test_what_decides_about_decoding_is_shown() -> None:
     """Numbers of tokens are no keys, and models have the names of the SLO."""
     words = ["llama-server", "--model", "/home/me/big.gguf", "--max-tokens", "64", "--num-draft-tokens=4"]

@@ -189,25 +189,6 @@ def test_what_generation_raises_is_a_fault(shared: SharedBackend) -> None:
     assert right.fault is None
 
 
-def test_prompts_are_read_in_chunks_and_cached_as_the_slo_says(
-    shared: SharedBackend, fresh: Callable[..., Worker]
-) -> None:
-    """A chunk of 16 tokens gives the same greedy tokens in both arms. A cache of 8 bits is quantised in groups of
-    64, for
-    which the little draft's heads are too narrow: that is its answer's fault, and the target decodes.
-    """
-    chunked, narrow = fresh(prefill_chunk=16), fresh(kv_bits=8)
-
-    for which in (PLAIN, DRAFTING):
-        request = make_request("json", which)
-        usual = shared.system(DRAFTING).answer(request)
-        assert [arrival.token_id for arrival in usual.arrivals] == [
-            arrival.token_id for arrival in chunked.answer(request).arrivals
-        ]
-    faults = [narrow.answer(make_request("json", which)).fault or "" for which in (PLAIN, DRAFTING)]
-    assert [False, True] == ["group size 64" in fault for fault in faults]
-
-
 def test_memory_is_reported(shared: SharedBackend) -> None:
     """Each answer has the allocator's bytes; the peak is of this answer and not below the active bytes."""
     answer = shared.system(DRAFTING).answer(make_request("json", DRAFTING))

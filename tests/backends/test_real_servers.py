@@ -8,7 +8,6 @@ has none of. So a start that drafts must never look like one that works.
 import os
 import shlex
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from gatekeeper.backends import open_backend
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.backends.server_requests import Server
-from gatekeeper.core.errors import InputError, StartError
+from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Setting, setting
@@ -116,13 +115,6 @@ def test_plain_decoding_is_that_of_mlx(
     assert not answer.claims.drafted
 
 
-def test_a_limit_is_a_limit(running: tuple[ServerBackend, Server]) -> None:
-    """`max_tokens` cuts an answer, and the answer says so."""
-    answer = running[1].answer(make_request("prose", PLAIN, max_tokens=5))
-
-    assert (5, "length") == (answer.output_tokens, answer.finish)
-
-
 def test_a_forecast_of_a_cold_prompt_is_kept(running: tuple[ServerBackend, Server]) -> None:
     """A prompt with a system message is cold the third time too, or the sight does not hold COLD."""
     backend, server = running
@@ -138,17 +130,6 @@ def test_a_forecast_of_a_cold_prompt_is_kept(running: tuple[ServerBackend, Serve
     assert not any("cache HIT" in line for line in log.splitlines())
     if Sight.COLD in confirmed_sight(ProbeAnswers(answers[-1], None), backend.sight, uncached=backend.uncached):
         assert not any(answer.claims.cached_tokens for answer in answers)
-
-
-@pytest.mark.parametrize("name", sorted(SYSTEMS))
-def test_a_version_is_one(real: Open, name: str) -> None:
-    """The manifest holds the versions of the server and of its mlx."""
-    versions = real(name).versions()
-
-    packages = dialect_of(name).packages
-    assert {"mlx", packages[0]} if packages else {name} <= versions.keys()
-    numbers = [value for key, value in versions.items() if key != "program"]
-    assert all(value[:1].isdigit() for value in numbers)
 
 
 @pytest.mark.parametrize("name", sorted(SYSTEMS))
@@ -195,13 +176,3 @@ def test_vllm_drafts_as_it_claims(real: Open, reference: Callable[[str], Answer]
 
     assert all(claim.accepted == sum(claim.accepted_by_position) for claim in claims)
     assert all(0 < (claim.accepted or 0) <= (claim.drafted or 0) for claim in claims)
-
-
-@pytest.mark.skipif(sys.platform == "darwin", reason="what is missing on Linux is there on a Mac")
-@pytest.mark.parametrize("name", [name for name, system in SYSTEMS.items() if not system.starts])
-def test_what_does_not_start_here_says_why(real: Open, name: str) -> None:
-    """A server that cannot decode here is an error with the end of its log, never a run of empty answers."""
-    with pytest.raises(StartError) as refused:
-        real(name).start(PLAIN)
-
-    assert any(word in refused.value.hint for word in ("Error", "error"))

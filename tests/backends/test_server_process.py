@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import psutil
@@ -14,7 +13,7 @@ import pytest
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.http import control_requests
 from gatekeeper.backends.listening_process import HOST, PortTakenError, free_port, is_own_port
-from gatekeeper.backends.server_process import ServerProcess, installed_beside, launch
+from gatekeeper.backends.server_process import ServerProcess, launch
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.slo.subject_table import Subject
 from tests.backends.conftest import ROOT
@@ -140,26 +139,6 @@ def test_no_server_outlives_us(tmp_path: Path, server: str) -> None:
 
     until(lambda: gone(pid))
     until(lambda: gone(guard))
-
-
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [
-        ("#!{python}\n", {"pytest": version("pytest")}),
-        ("#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''\n", {"pytest": version("pytest")}),
-        ("#!/bin/sh\necho 1.2.3\n", {}),
-    ],
-)
-def test_versions_are_those_of_the_programs_own_environment(
-    tmp_path: Path, written: str, expected: dict[str, str]
-) -> None:
-    """Packages are looked up with the Python that runs the program; another program has none."""
-    program = tmp_path / "serve"
-    program.write_text(written.replace("{python}", sys.executable))
-    program.chmod(0o755)
-
-    assert expected == installed_beside(str(program), ["pytest", "no-such-package"])
-    assert {} == installed_beside(str(tmp_path / "missing"), ["pytest"])
 
 
 def test_a_port_that_another_program_took_is_noticed_at_once() -> None:

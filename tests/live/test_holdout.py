@@ -129,33 +129,3 @@ async def test_ordinary_clients_prove_the_gain_by_whole_answers(tmp_path: Path) 
         assert all(
             f"40 of 40 answers showed no decode speed: a client that sends {STREAM}" in text for text in (page, cached)
         )
-
-
-@pytest.mark.parametrize("is_separate", [True, False])
-async def test_answers_in_flight_are_counted_per_server(tmp_path: Path, *, is_separate: bool) -> None:
-    """A plain answer is written while three speculative ones wait: elsewhere where it has a server of its own,
-    beside it
-    where one server decodes both ways.
-    """
-    draws = iter([1.0, 1.0, 1.0, 0.0])
-    async with listening(LiveServer(waits=True)) as server, listening(LiveServer()) as plain:
-        async with proxied(tmp_path, server, plain if is_separate else None, draw=lambda: next(draws)) as proxy:
-            published(proxy.routes, of=live_policy(), plain={"mode": "ar"})
-            slow = [asyncio.create_task(proxy.chat(talk(client, 0))) for client in range(3)]
-            await until_in_loop(lambda: len(server.requests) == 3)
-            if is_separate:
-                await proxy.chat(talk(3, 0))
-            else:
-                slow.append(asyncio.create_task(proxy.chat(talk(3, 0))))
-                await until_in_loop(lambda: len(server.requests) == 4)
-            server.go.set()
-            await asyncio.gather(*slow)
-            await until_in_loop(lambda: len(proxy.records) == 4)
-            (record,) = (record for record in proxy.records if record["arm"] == "holdout")
-
-    met = record["in_flight"], record["in_flight_elsewhere"]
-    if is_separate:
-        assert (1.0, 3.0) == pytest.approx(met)
-    else:
-        assert 1.0 < met[0] <= 4.0
-        assert 0.0 == met[1]

@@ -79,17 +79,6 @@ def test_too_few_answers_prove_nothing() -> None:
     assert "needed" in benefit.speed.because  # type: ignore[union-attr]
 
 
-def test_answers_of_an_earlier_setting_are_not_evidence() -> None:
-    """What was drawn before the setting changed is dropped when it ends after the change."""
-    evidence = fed(1.6, 20)
-    evidence.restart("easy", 86400.0, 0)
-    evidence.add(answered("holdout", 1), 1)
-    benefit = evidence.benefit("easy")
-
-    assert benefit is not None
-    assert {"speculative": 0, "holdout": 0} == benefit.answers
-
-
 def test_many_answers_of_one_conversation_are_one_piece_of_evidence() -> None:
     """A hundred plain answers of one conversation are less than the sixteen conversations needed, however slow they
     are.
@@ -104,24 +93,6 @@ def test_many_answers_of_one_conversation_are_one_piece_of_evidence() -> None:
     assert benefit is not None
     assert {"speculative": 400, "holdout": 1} == benefit.conversations
     assert isinstance(benefit.speed, Missing)
-
-
-def test_answers_of_one_conversation_that_are_alike_narrow_nothing() -> None:
-    """Ten times as many answers of the same conversations, all alike, give the same interval."""
-    rng = np.random.default_rng(3)
-    speeds = [(arm, float(rng.lognormal(4, 0.2))) for arm in ["speculative"] * 200 + ["holdout"] * 30]
-    estimates = []
-    for times in (1, 10):
-        evidence = fed(1.0, 0)
-        for _ in range(times):
-            for number, (arm, speed) in enumerate(speeds):
-                evidence.add(answered(arm, number, speed=speed), 1)
-        benefit = evidence.benefit("easy")
-        assert benefit is not None
-        estimates.append(benefit.speed)
-
-    first, second = estimates
-    assert (first.lo, first.center, first.hi) == pytest.approx((second.lo, second.center, second.hi))  # type: ignore[union-attr]
 
 
 def loaded(ratio: float, at_one: float) -> LiveEvidence:

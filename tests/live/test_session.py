@@ -24,18 +24,6 @@ def route(deployed: Deployed) -> dict[str, Any]:
     return entry
 
 
-def test_a_good_draft_stays_on(tmp_path: Path) -> None:
-    """Where nothing changes nothing is changed, and the overlay carries the certified setting."""
-    deployed = Deployed.scripted(tmp_path)
-
-    code, output = deployed.watch(60)
-
-    assert (0, []) == (code, output.changes)
-    assert (True, SETTING, "as certified") == tuple(
-        route(deployed)[key] for key in ("speculation", "setting", "because")
-    )
-
-
 def test_a_draft_that_goes_bad_is_turned_off(tmp_path: Path) -> None:
     """Acceptance falls after ten minutes: one step down, then plain decoding, with the reason in the log."""
     deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
@@ -411,24 +399,6 @@ def _objects(output: WatchOutput) -> int:
     output.messages.clear()
     gc.collect()
     return len(gc.get_objects())
-
-
-def test_an_end_says_when_it_was_last_true(tmp_path: Path) -> None:
-    """After the last round the overlay keeps its time limit and holds the reason why no other follows."""
-    deployed, output = Deployed.scripted(tmp_path), WatchOutput()
-    before: dict[str, Any] = {}
-
-    def watched() -> None:
-        with deployed.session(output) as session:
-            session.run(2)
-            before.update(tomllib.loads(deployed.overlay))
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        watched()
-
-    assert {**before, "ended": "interrupted"} == tomllib.loads(deployed.overlay)
-    assert "interrupted" == output.of("ended")[0]["because"]
 
 
 START = Instant(0, datetime(2026, 1, 1, tzinfo=UTC))

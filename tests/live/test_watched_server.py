@@ -296,15 +296,3 @@ def test_our_own_limits_are_no_fault_of_the_server(tmp_path: Path, server: Answe
     assert "may not open more files" in output.of("own_limit")[0]["because"]
     assert [] == output.of("fault")
     assert [] == output.changes
-
-
-def test_a_route_without_an_answer_is_not_as_certified(tmp_path: Path) -> None:
-    """Where nothing answered, a round does not say that a route is as certified."""
-    with Answering() as server:
-        deployment = deployed(tmp_path, server)
-
-    code, output = deployment.watch(1)
-
-    assert 3 == code
-    assert "no answer yet; set to" in output.messages[-1]
-    assert "as certified" not in output.messages[-1]

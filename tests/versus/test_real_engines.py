@@ -73,20 +73,3 @@ def test_an_engine_that_always_drafts_is_compared_with_another_one(tmp_path: Pat
     assert ratios["throughput_ratio"]["lo"] < ratios["throughput_ratio"]["center"] < ratios["throughput_ratio"]["hi"]
     assert "not measured" != ratios["ttft_delta"]["says"]
     assert not comparison["warnings"]
-
-
-@pytest.mark.nightly
-def test_the_lighter_draft_of_the_quickstart_is_accepted_less_often(tmp_path: Path) -> None:
-    """Two drafts side by side on the real mlx-lm: the figure of the docs, which counts no time, and equal answers."""
-    sides = ("../models/little-draft", "../models/little-draft-lite")
-    slo = str(ROOT / "slos" / "quickstart.toml")
-
-    document = (
-        project_folder(tmp_path)
-        .run("versus", *sides, "--slo", slo, "--seconds", "1", "--json", "--quiet", code=0)
-        .document
-    )
-
-    rows = {metric["metric"]: metric for metric in document["metrics"]}
-    assert ("0.994", "worse") == (f"{rows['acceptance_rate']['center']:.3f}", rows["acceptance_rate"]["says"])
-    assert 1.0 == rows["token_agreement"]["center"]

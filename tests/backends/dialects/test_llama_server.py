@@ -4,14 +4,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
-from gatekeeper.backends.dialects import llama_server as dialect
 from gatekeeper.backends.server_backend import ServerBackend, open_server
 from gatekeeper.backends.server_requests import Server
 from gatekeeper.core.errors import InputError
@@ -254,43 +252,6 @@ def test_the_command_line_of_a_new_build(fake: Open, models: dict[str, Path]) ->
     assert "--cache-ram" not in backend.command(PLAIN, 81, cache=True)
 
 
-def test_prefill_and_cache_are_set_in_both_arms(fake: Open) -> None:
-    """The chunk of a prompt and the width of the cache are the same plainly and drafting."""
-    backend = fake(prefill_chunk=1024, kv_bits=8)
-
-    for which in (PLAIN, DRAFTING):
-        words = backend.command(which, 81, cache=False)
-        values = dict(pairwise(words))
-        assert ("1024", "1024") == (values["--batch-size"], values["--ubatch-size"])
-        assert ("q8_0", "q8_0") == (values["--cache-type-k"], values["--cache-type-v"])
-        assert "on" == values["--flash-attn"]
-
-
-def test_a_flag_that_was_removed_is_no_flag() -> None:
-    """A flag that a --help lists as removed is not used."""
-    help_text = (
-        "-md, --model-draft F   draft model\n--draft N      the argument has been\n    removed. use --new\n--new N   n"
-    )
-
-    assert {"-md", "--model-draft", "--new"} == dialect.flags_of(help_text)
-    assert not dialect.flags_of("")
-
-
-def test_a_loading_server_is_waited_for(fake: Open) -> None:
-    """503 until the model is loaded is no answer and no failure."""
-    answer = answer_of(fake(manners={"loading": 1.0}), PLAIN)
-
-    assert answer.fault is None
-
-
-def test_tokens_are_counted_where_they_arrive(fake: Open) -> None:
-    """A role alone is no arrival, and a chunk of two tokens counts two."""
-    answer = answer_of(fake(), DRAFTING)
-
-    counts = [1, 1, 2] + [1, 1, 2] * 2
-    assert (counts, 12) == ([arrival.tokens for arrival in answer.arrivals], answer.output_tokens)
-
-
 def test_claims_come_with_the_answer_and_rounds_from_counters(fake: Open) -> None:
     """Drafted and accepted come with the answer, rounds and positions from the difference of two counters."""
     with fake().start(DRAFTING) as system:
@@ -303,32 +264,26 @@ def test_claims_come_with_the_answer_and_rounds_from_counters(fake: Open) -> Non
 
 
 @pytest.mark.parametrize(
-    ("manners", "because"),
+    ("manners", "concurrency", "because"),
     [
-        ({"counted": 3}, "tokens of other requests are counted too"),
-        ({"metrics": [2_000_000, 1_000_000, 900_000]}, "six digits are too few for a difference"),
-        ({"pass_alone": 3}, "passes without a draft are not counted"),
+        ({"counted": 3}, 1, "tokens of other requests are counted too"),
+        ({"metrics": [2_000_000, 1_000_000, 900_000]}, 1, "six digits are too few for a difference"),
+        ({"pass_alone": 3}, 1, "passes without a draft are not counted"),
+        ({}, 2, "a difference of counters belongs to several answers"),
     ],
 )
 def test_counters_that_are_not_this_answers_own_give_no_rounds(
-    fake: Open, manners: dict[str, Any], because: str
+    fake: Open, manners: dict[str, Any], concurrency: int, because: str
 ) -> None:
     """Where the counters hold other requests or are incomplete, rounds are unknown, and the answer's own claims are
     kept.
     """
-    claims = answer_of(fake(manners=manners), DRAFTING).claims
+    which = setting(draft="little-draft", num_draft_tokens=4, concurrency=concurrency)
+
+    claims = answer_of(fake(manners=manners), which).claims
 
     assert claims.rounds is None, because
     assert (claims.drafted or 0) > (claims.accepted or 0) > 0
-
-
-def test_answers_under_way_together_give_no_rounds(fake: Open) -> None:
-    """Above concurrency 1 a difference of counters belongs to several answers."""
-    which = setting(draft="little-draft", num_draft_tokens=4, concurrency=2)
-    with fake().start(which) as system:
-        claims = system.answer(make_request("prose", which)).claims
-
-    assert (10, None, ()) == (claims.drafted, claims.rounds, claims.accepted_by_position)
 
 
 def test_a_draft_that_is_left_alone_claims_nothing(fake: Open) -> None:

@@ -13,11 +13,9 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.backends.dialect import Counters
-from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.backends.server_requests import Server
 from gatekeeper.backends.workers import mlx_tap
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import setting
 from tests.backends.conftest import DRAFTING, MODELS, PLAIN, SharedBackend, make_request
 from tests.builders.conversations import held, resumed
@@ -86,17 +84,6 @@ def test_the_tap_sums_the_whole_traffic(shared: SharedBackend) -> None:
     assert (gained(rounds.drafted + 1).drafted or 0) > rounds.drafted
 
 
-def test_the_prompt_cache_is_off(shared: SharedBackend) -> None:
-    """A repeated prompt finds nothing in the cache; with the server started as it would be deployed it does, as the
-    last
-    test here shows.
-    """
-    cold = [shared.system(PLAIN).answer(make_request("json", PLAIN)).claims.cached_tokens for _ in range(2)]
-
-    nothing = [0, 0]
-    assert nothing == cold
-
-
 def test_a_broken_model_is_an_input_error(tmp_path: Path) -> None:
     """A server that listens but cannot load its model is an error at start, with the end of its log."""
     broken = tmp_path / "broken"
@@ -110,24 +97,6 @@ def test_a_broken_model_is_an_input_error(tmp_path: Path) -> None:
     says("backends", "a broken model is an input error", caught.value.message)
 
     assert "last lines of" in caught.value.hint
-
-
-def test_a_named_command_is_used_as_it_stands(tmp_path: Path) -> None:
-    """A command of the SLO is filled in and run without the tap, so rounds are not forecast."""
-    command = ["python3", "server.py", "--model", "{target}", "--draft-model", "{draft}", "--port", "{port}"]
-    backend = SharedBackend("mlx-server", tmp_path, command=command, args=["--log-level", "ERROR"]).backend
-    assert isinstance(backend, ServerBackend)
-
-    drafting = backend.command(DRAFTING, 8123, cache=False)
-    plain = backend.command(PLAIN, 8123, cache=False)
-
-    models = (str(MODELS["little-target"]), str(MODELS["little-draft"]))
-    server = ("python3", "server.py", "--model", models[0])
-    expected = (*server, "--draft-model", models[1], "--port", "8123", "--log-level", "ERROR")
-    assert expected == drafting
-    assert Sight.ROUNDS not in backend.sight
-    assert str(sys.executable) == plain[0]
-    assert "--draft-model" not in plain
 
 
 def test_a_strange_mlx_lm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

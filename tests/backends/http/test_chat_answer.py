@@ -122,28 +122,6 @@ def test_tool_calls_are_put_together() -> None:
     assert len(answer.arrivals) == len(parts)
 
 
-def test_reasoning_arrives_and_is_no_text() -> None:
-    """Reasoning under any of its names is an arrival and kept apart; under two names at once it counts once."""
-    delta = {"reasoning": "ah", "reasoning_content": "ah"}
-    pieces = [chunk({"reasoning": "hm"}), chunk({"reasoning_content": ", "}), chunk(delta), chunk({"content": "yes"})]
-
-    answer, _ = streamed(*pieces, chunk({}, "stop"))
-
-    expected = (4, "hm, ah", "yes")
-    assert expected == (len(answer.arrivals), answer.reasoning, answer.text)
-
-
-def test_a_character_in_two_halves_is_whole() -> None:
-    """A character whose two halves are escaped in two chunks is joined, and a lone half does not spoil the record."""
-    halves = [
-        b'data: {"choices": [{"delta": {"content": "%s"}}]}\n\n' % half for half in (rb"\ud83c", rb"\udfef", rb"\ud83c")
-    ]
-
-    answer, _ = streamed(*halves, chunk({}, "stop"))
-
-    assert answer.text == "🏯\ufffd"
-
-
 def test_no_seed_at_temperature_zero() -> None:
     """A seed takes some servers out of batching: it is sent only above temperature 0; usage is always requested."""
     greedy = request_fields(resolve(make_request("json", DRAFTING, seed=7)))

@@ -56,20 +56,6 @@ def test_a_late_read_has_the_time_of_receiving(connection: tuple[socket.socket, 
     assert delay == max(read_ns[number] - received[number] for number in range(2))
 
 
-@on_linux
-def test_an_answer_over_http_says_that_its_times_are_the_kernels() -> None:
-    """Arrivals of an answer over HTTP carry the kernel's times, in order between request and end."""
-    pieces = [STREAM[start : start + 11] for start in range(0, len(STREAM), 11)]
-    with FakeServer([HEAD, *pieces]) as server:
-        response_of(server.url)
-        raw = response_of(server.url)
-    answer, _ = read_answer(raw)
-
-    assert (TEXT, raw.read_delay_ns) == (answer.text, answer.read_delay_ns)
-    assert answer.read_delay_ns is not None
-    assert all(before <= after for before, after in pairwise([raw.sent_ns, *raw.times, raw.ended_ns]))
-
-
 def test_a_clock_that_was_set_leaves_the_times_of_the_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the wall clock is set within an answer, forth or back, its arrivals have the times at which they were
     read.

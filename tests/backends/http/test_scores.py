@@ -1,7 +1,6 @@
 """Log-probabilities in the forms that servers use, and what malformed ones tell: nothing."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +13,10 @@ from gatekeeper.backends.http.scores import (
     LIKELIEST,
     Beginning,
     by_final_message,
-    by_template,
-    chat_template,
     scored_from,
     with_scores,
 )
 from gatekeeper.core.records import Likely, Scored
-from tests.backends.conftest import MODELS
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -52,16 +48,6 @@ def test_the_form_of_openai_is_read() -> None:
     assert (("a", "#7"), (-0.25, -1.0)) == (record.tokens, record.logprobs)
     assert ((Likely("a", -0.25), Likely("z", -2.0)), (Likely("#8", -0.5),)) == record.likeliest
     assert (("a", "b"), "ab", 9, "stop") == (record.spelled, record.text, record.prompt_tokens, record.finish)
-
-
-def test_a_character_of_two_tokens_is_the_last_ones() -> None:
-    """Bytes are joined over tokens, so that the texts of the tokens together are the answer's."""
-    halves = [place("?", -1.0, bytes=[0xC3]), place("?", -1.0, bytes=[0xA9]), place("x", -1.0)]
-
-    record = scored_from(completion(halves))
-
-    assert record is not None
-    assert ("", "é", "x") == record.spelled
 
 
 @pytest.mark.parametrize("logprob", [None, "-1", math.nan, math.inf, 1.0, -1e40, True])
@@ -115,20 +101,6 @@ def test_a_final_message_is_continued() -> None:
     assert (True, False, 3) == (sent["continue_final_message"], sent["add_generation_prompt"], sent["max_tokens"])
 
 
-def test_a_template_writes_the_beginning(tmp_path: Path) -> None:
-    """The target's own template is sent with the beginning after it; without one nothing is sent."""
-    server = Asked(completion([place("c", -0.5, ("c", -0.5), ("d", -2.0))], 11))
-
-    record = by_template(request_scores, server, beginning(folder=MODELS["little-target"]), 1)
-
-    assert record is not None
-    assert (1.5, "c") == record.lead
-    assert by_template(request_scores, Asked(), beginning(folder=tmp_path), 1) is None
-    options = server.requests[0][1]["chat_template_kwargs"]
-    assert options["chat_template"].startswith((chat_template(MODELS["little-target"]) or "-").removesuffix("\n"))
-    assert "ab" in options.values()
-
-
 def test_llama_server_reads_numbers_after_its_own_prompt() -> None:
     """The prompt that its template wrote and the numbers of the tokens are one prompt, read without its cache."""
     document = {"completion_probabilities": [place("c", -0.5, ("c", -0.5), ("d", -2.0))]}
@@ -173,13 +145,3 @@ def test_the_likeliest_tokens_that_spell_an_answer_of_mlx_server_are_its_tokens(
     assert record is not None
     assert (("#5", "#0"), (-0.5, -0.1), ("ab", "<end>")) == (record.tokens, record.logprobs, record.spelled)
     assert 1 == len(server.requests)
-
-
-@given(st.binary(max_size=12))
-def test_pieces_of_bytes_are_bytes(content: bytes) -> None:
-    """A piece of a byte-level vocabulary is the bytes that it stands for; U+2581 is a blank."""
-    character = {byte: sign for sign, byte in mlx_server._BYTES.items()}
-
-    assert content == mlx_server.piece_bytes("".join(character[byte] for byte in content))
-    assert b" the" == mlx_server.piece_bytes("\u2581the")
-    assert b"\x0a" == mlx_server.piece_bytes("<0x0A>")

@@ -7,7 +7,6 @@ import socket
 import ssl
 import sys
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -29,22 +28,6 @@ SHORT = chunk({"content": "a"}, "stop") + DONE
 def answer_to(*script: bytes | Act, timeout: float = 5.0) -> tuple[Answer, ChatResponse]:
     with FakeServer(script) as server:
         return read_answer(post(server.url, b"{}", headers={}, timeout=timeout))
-
-
-def test_a_stream_is_read_over_a_socket() -> None:
-    """Over a real connection a role or a comment is no arrival, and times are in order."""
-    with FakeServer([HEAD, *(STREAM[start : start + 11] for start in range(0, len(STREAM), 11))]) as server:
-        raw = post(server.url + "?as=asked", b'{"a": 1}', headers={"X-Id": "7"}, timeout=5)
-        request = server.requests[0]
-    answer, _ = read_answer(raw)
-
-    arrivals = 3
-    assert arrivals == len(answer.arrivals)
-    assert answer.text == TEXT
-    assert all(before <= after for before, after in pairwise([raw.sent_ns, *raw.times, raw.ended_ns]))
-    assert request.startswith(b"POST /v1/chat/completions?as=asked HTTP/1.1\r\n")
-    assert request.endswith(b'\r\n\r\n{"a": 1}')
-    assert b"\r\nX-Id: 7\r\n" in request
 
 
 LENGTH = HEAD.replace(b"Connection: close", b"Content-Length: %d" % len(SHORT.removesuffix(DONE)))

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -132,20 +132,3 @@ def test_files_that_changed_on_disk_are_found(manifest: Manifest, tmp_path: Path
 def test_names_are_compared_without_their_place(reported: str | None, names: set[str], *, differs: bool) -> None:
     """A path, a hub id and a file name the same model; a name that means nothing is no witness."""
     assert differs == (model_identity.other_name(reported, frozenset(names)) is not None)
-
-
-@pytest.mark.parametrize(
-    ("document", "name"),
-    [
-        ('{"data": [{"id": "a"}]}', "a"),
-        ('{"data": [{"id": "a"}, {"id": "b"}]}', None),
-        ('{"data": []}', None),
-        ("[]", None),
-        ("<html>", None),
-        (None, None),
-    ],
-)
-def test_a_list_of_several_models_names_none(document: str | None, name: str | None) -> None:
-    """Only a server that lists exactly one model shows which one is serving."""
-    read: Callable[[str | None], str | None] = model_identity.listed_model
-    assert name == read(document)
