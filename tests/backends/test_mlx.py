@@ -96,26 +96,12 @@ def test_hung_amid_an_answer(fresh: Callable[..., Worker]) -> None:
     assert not psutil.pid_exists(system.pids()[0])
 
 
-@pytest.mark.parametrize(
-    ("which", "harm"),
-    [
-        ("little-target", "truncated"),
-        ("little-target", "weights missing"),
-        ("little-target", "config torn"),
-        ("little-draft", "truncated"),
-    ],
-)
-def test_a_broken_model_is_named(tmp_path: Path, which: str, harm: str) -> None:
+@pytest.mark.parametrize("which", ["little-target", "little-draft"])
+def test_a_broken_model_is_named(tmp_path: Path, which: str) -> None:
     """A folder that cannot be loaded is an input error that names it and what to do, for target and draft."""
     broken = tmp_path / which
     shutil.copytree(MODELS[which], broken)
-    weights, config = broken / "model.safetensors", broken / "config.json"
-    if harm == "truncated":
-        os.truncate(weights, weights.stat().st_size // 2)
-    elif harm == "weights missing":
-        weights.unlink()
-    else:
-        config.write_text('{"model_type": "qw')
+    os.truncate(broken / "model.safetensors", 100_000)
     backend = SharedBackend("mlx", tmp_path, {**MODELS, which: broken}).backend
 
     with pytest.raises(InputError) as caught:

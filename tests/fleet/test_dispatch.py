@@ -128,14 +128,11 @@ def fail_twice(task: CellTask) -> CellResult:
     return CellResult(exit_code=0, outcome="promoted")
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_a_host_has_one_cell_at_a_time_and_the_longest_first(
-    run_cells: Run, cluster: str, tmp_path: Path, own: bool
-) -> None:
+def test_a_host_has_one_cell_at_a_time_and_the_longest_first(run_cells: Run, tmp_path: Path) -> None:
     """Three cells on each of three hosts: those of a host follow each other by falling duration, hosts overlap."""
     names = [f"s{number}@{host}" for number in range(3) for host in "abc"]
 
-    results = run_cells(*names, body=note, scheduler=None if own else cluster)
+    results = run_cells(*names, body=note)
 
     assert set(names) == results.keys()
     spans = {

@@ -1,8 +1,11 @@
 """A session: what it does when the truth changes, deterministically, on a scripted subject and a virtual clock."""
 
 import gc
+import shutil
 import sys
 import tomllib
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 
 from gatekeeper.core.clock import Instant, VirtualClock, clock_gap
 from gatekeeper.live import watch_log
+from gatekeeper.live.session import Session
 from tests.builders.deployment import GUARDS, SETTING, Deployed, WatchOutput
 from tests.builders.golden_words import lines_with, says
 
@@ -24,13 +28,41 @@ def route(deployed: Deployed) -> dict[str, Any]:
     return entry
 
 
-def test_a_draft_that_goes_bad_is_turned_off(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def gone_bad(tmp_path_factory: pytest.TempPathFactory) -> tuple[Deployed, int, WatchOutput]:
+    """A watch of a draft that goes bad after ten minutes, with three commands of which one fails, until it is off."""
+    path, output = tmp_path_factory.mktemp("gone-bad"), WatchOutput()
+    deployed = Deployed.scripted(path, BAD_DRAFT)
+    code = "import json, os, sys; given = json.load(sys.stdin); live = open(given['overlay']).read(); "
+    code += "seen = os.environ['GATEKEEPER_CHANGE'], given['speculation'], 'num_draft_tokens = 2' in live; "
+    code += f"print(*seen, file=open({str(path / 'note')!r}, 'a'))"
+    deployed.policy(watch={"on_change": [["false"], [sys.executable, "-S", "-c", code]]})
+    with deployed.session(output, commands=(("true",),), limit=240.0) as session:
+        return deployed, watch_until(session, lambda: len(output.changes) == 2), output
+
+
+def watch_until(session: Session, condition: Callable[[], bool]) -> int:
+    """Run rounds until *condition* holds, or for an hour; return the exit code."""
+    code = session.run(1)
+    for _ in range(20):
+        if condition():
+            break
+        code = session.run(20)
+    return code
+
+
+@pytest.fixture
+def copied(gone_bad: tuple[Deployed, int, WatchOutput], tmp_path: Path) -> Deployed:
+    """The folder that this watch left, to watch on."""
+    deployed, _, _ = gone_bad
+    return replace(deployed, path=Path(shutil.copytree(deployed.path, tmp_path / "copy")))
+
+
+def test_a_draft_that_goes_bad_is_turned_off(gone_bad: tuple[Deployed, int, WatchOutput]) -> None:
     """Acceptance falls after ten minutes: one step down, then plain decoding, with the reason in the log."""
-    deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
+    deployed, code, output = gone_bad
 
-    code, output = deployed.watch(200)
-
-    assert (1, ["down 0>1", "down 1>2"]) == (code, output.changes[:2])
+    assert (1, ["down 0>1", "down 1>2"]) == (code, output.changes)
     assert (False, {}) == (route(deployed)["speculation"], route(deployed)["setting"])
     first = output.of("change")[0]
     assert "acceptance_rate" in first["because"]
@@ -39,37 +71,57 @@ def test_a_draft_that_goes_bad_is_turned_off(tmp_path: Path) -> None:
     assert any("down to" in line and "acceptance_rate" in line for line in output.messages)
 
 
-def test_flapping_signals_change_little(tmp_path: Path) -> None:
-    """A draft that is bad in every other ten minutes for six hours is not switched back and forth with it: a step up is
-    tried after the quiet time alone, which a relapse doubles.
-    """
-    drift = []
-    for number in range(0, 36, 2):
-        drift.append({"of": "acceptance", "by": -0.95, "over": "1 s", "after": f"{600 * number + 600} s"})
-        drift.append({"of": "acceptance", "by": 19.0, "over": "1 s", "after": f"{600 * number + 1200} s"})
-    deployed = Deployed.scripted(tmp_path, {"drift": drift, "tokens": 12})
-    deployed.policy(watch={"interval": 60.0, "window": 600.0, "duty": 0.05, "quiet_for": 450.0})
+def test_commands_run_on_a_change(gone_bad: tuple[Deployed, int, WatchOutput]) -> None:
+    """Each change runs every command, after it is written down and published; one that fails stops nothing."""
+    deployed, _, output = gone_bad
 
-    _, output = deployed.watch(360)
-
-    tries = [datetime.fromisoformat(change["at"]) for change in output.of("change") if change["change"] == "try"]
-    assert 1 <= len(tries) <= 9, output.changes
-    assert all(after - before >= timedelta(seconds=900) for before, after in pairwise(tries))
+    assert ["down True True", "down False False"] == (deployed.path / "note").read_text().splitlines()
+    assert ["exit code 1", None, None] * 2 == [entry["fault"] for entry in output.of("command")]
+    kinds = [entry["kind"] for entry in output.entries]
+    assert kinds.index("change") < kinds.index("command")
 
 
-def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_restart_goes_on_where_it_was(copied: Deployed) -> None:
     """A watch that is started again does not turn on what the one before turned off; it has seen nothing yet."""
-    deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
-    deployed.watch(200)
-    deployed.truth()
+    copied.truth()
 
-    code, output = deployed.watch(3)
+    code, output = copied.watch(3)
 
     begun = output.of("begun")[0]["routes"][0]["standing"]
     assert (1, 2, []) == (code, begun["step"], output.changes)
     assert "acceptance_rate" in begun["because"]
     assert all(word in output.messages[0] for word in ("easy: ", "acceptance_rate: "))
-    assert route(deployed)["speculation"] is False
+    assert route(copied)["speculation"] is False
+
+
+def test_a_new_certificate_begins_anew(copied: Deployed) -> None:
+    """A route that was turned off under one certificate starts as certified under the next."""
+    verdict = copied.path / "run" / "verdict.json"
+    verdict.write_text(verdict.read_text() + "\n")
+    copied.truth()
+    copied.policy()
+
+    code, output = copied.watch(10)
+
+    assert (0, 0) == (code, output.of("begun")[0]["routes"][0]["standing"]["step"])
+
+
+def test_flapping_signals_change_little(tmp_path: Path) -> None:
+    """A draft that is bad in every other ten minutes is not switched back and forth with it: a step up is tried after
+    the quiet time alone, which a relapse doubles.
+    """
+    drift = []
+    for number in range(0, 18, 2):
+        drift.append({"of": "acceptance", "by": -0.95, "over": "1 s", "after": f"{600 * number + 600} s"})
+        drift.append({"of": "acceptance", "by": 19.0, "over": "1 s", "after": f"{600 * number + 1200} s"})
+    deployed = Deployed.scripted(tmp_path, {"drift": drift, "tokens": 12})
+    deployed.policy(watch={"interval": 60.0, "window": 600.0, "duty": 0.05, "quiet_for": 450.0})
+
+    _, output = deployed.watch(180)
+
+    tries = [datetime.fromisoformat(change["at"]) for change in output.of("change") if change["change"] == "try"]
+    assert 1 <= len(tries) <= 9, output.changes
+    assert all(after - before >= timedelta(seconds=900) for before, after in pairwise(tries))
 
 
 @pytest.mark.nightly
@@ -84,20 +136,6 @@ def test_state_outlives_a_rotated_log(tmp_path: Path, monkeypatch: pytest.Monkey
 
     assert not any('"down"' in line for line in (tmp_path / "watch.jsonl").read_text().splitlines())
     assert 2 == output.of("begun")[0]["routes"][0]["standing"]["step"]
-
-
-def test_a_new_certificate_begins_anew(tmp_path: Path) -> None:
-    """A route that was turned off under one certificate starts as certified under the next."""
-    deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
-    deployed.watch(200)
-    verdict = tmp_path / "run" / "verdict.json"
-    verdict.write_text(verdict.read_text() + "\n")
-    deployed.truth()
-    deployed.policy()
-
-    code, output = deployed.watch(10)
-
-    assert (0, 0) == (code, output.of("begun")[0]["routes"][0]["standing"]["step"])
 
 
 def test_an_expired_policy_is_off(tmp_path: Path) -> None:
@@ -232,7 +270,7 @@ def test_an_edit_turns_a_route_off_and_not_on(tmp_path: Path) -> None:
         deployed.edited()
         session.run(1)
         still = route(deployed)["speculation"]
-        session.run(200)
+        watch_until(session, lambda: {"try 2>1", "try 1>0"} <= set(output.changes))
 
     assert (False, False) == (off, still)
     assert {"try 2>1", "try 1>0"} <= set(output.changes)
@@ -323,25 +361,6 @@ class _DeadSampler:
 
     def __exit__(self, *_: object) -> None:
         return None
-
-
-def test_commands_run_on_a_change(tmp_path: Path) -> None:
-    """Each change runs every command, after it is written down and published; one that fails stops nothing."""
-    deployed = Deployed.scripted(tmp_path, BAD_DRAFT)
-    note = tmp_path / "note"
-    code = "import json, os, sys; given = json.load(sys.stdin); live = open(given['overlay']).read(); "
-    code += "seen = os.environ['GATEKEEPER_CHANGE'], given['speculation'], 'num_draft_tokens = 2' in live; "
-    code += f"print(*seen, file=open({str(note)!r}, 'a'))"
-    hook = (sys.executable, "-S", "-c", code)
-    deployed.policy(watch={"on_change": [["false"], list(hook)]})
-
-    exit_code, output = deployed.watch(200, commands=(("true",),), limit=240.0)
-
-    assert ["down True True", "down False False"] == note.read_text().splitlines()
-    faults = [entry["fault"] for entry in output.of("command")]
-    assert (1, ["exit code 1", None, None] * 2) == (exit_code, faults)
-    kinds = [entry["kind"] for entry in output.entries]
-    assert kinds.index("change") < kinds.index("command")
 
 
 def test_a_command_that_hangs_stops_nothing(tmp_path: Path) -> None:

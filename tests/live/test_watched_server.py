@@ -178,7 +178,7 @@ def start(deployment: Deployed, *words: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
 def test_a_signal_ends_it_cleanly(tmp_path: Path, server: Answering, number: signal.Signals) -> None:
     """SIGTERM and Ctrl-C end in 130; the overlay holds the time of its last round, and the next watch can take it."""
     deployment = deployed(tmp_path, server)

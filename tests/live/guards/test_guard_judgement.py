@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.core.judgement import Outcome
@@ -332,7 +332,6 @@ def test_acceptance_spends_on_an_interval_and_on_falls() -> None:
     assert near(0.05 / (43_200 * 2 * STRETCHES)) == round_error(context(ACCEPTANCE), "easy")
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.floats(0.3, 3.0), max_size=40), st.floats(1.01, 1.5))
 def test_a_slower_candidate_never_looks_better(ratio_of: list[float], times: float) -> None:
     """Slowing every candidate down by one factor never improves the outcome of the ratio."""
@@ -343,7 +342,6 @@ def test_a_slower_candidate_never_looks_better(ratio_of: list[float], times: flo
     assert after.outcome >= before.outcome
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.booleans(), max_size=60))
 def test_one_more_fault_never_looks_better(faulty: list[bool]) -> None:
     """An answer that fails on top of all others never improves the error rate."""

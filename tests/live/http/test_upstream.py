@@ -221,11 +221,11 @@ async def test_a_client_that_reads_slowly_stops_the_server() -> None:
 
 
 def test_of_an_answer_that_comes_fast_a_part_is_parsed_in_each_turn() -> None:
-    """Of megabytes that have arrived in chunks of one byte no turn of the event loop parses more than a few parts,
+    """Of a megabyte that has arrived in chunks of one byte no turn of the event loop parses more than a few parts,
     so that
     every other stream has its turn; nothing is lost, though the server ends the connection at once.
     """
-    count = 2 << 20
+    count = 1 << 18
     head = OK + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
     by_turn = Counter[int]()
 
