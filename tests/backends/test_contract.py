@@ -41,9 +41,7 @@ def answered(shared: SharedBackend, name: str, which: Any, **sampling: Any) -> A
 @pytest.mark.parametrize("which", ARMS)
 @pytest.mark.parametrize("name", ["json", "list", pytest.param("prose", marks=pytest.mark.nightly)])
 def test_both_arms_answer(shared: SharedBackend, name: str, which: Any) -> None:
-    """An ordinary answer is complete: text, a finish reason, no fault; its arrivals lie in order between the request
-    and the end of the answer, and hold as many tokens as it has, or none has a number.
-    """
+    """An ordinary answer is complete, its arrivals lie in order, and hold all of its tokens, or none a number."""
     answer = answered(shared, name, which)
 
     assert (None, True, True) == (answer.fault, bool(answer.text), answer.finish in {"stop", "length"})
@@ -133,10 +131,7 @@ def kill(pids: tuple[int, ...]) -> None:
 
 
 def test_death_is_a_fault(shared: SharedBackend, tmp_path: Any) -> None:
-    """A system that dies during a request gives a fault and stays dead; a new one answers. Closing that twice is
-    safe; no
-    process is left, and a request after it is a fault, not an exception.
-    """
+    """A death is a fault; a new system answers; closing twice is safe, no process is left, and then all is a fault."""
     name = shared.backend.name
     script = {"faults": [{"answer": 1, "fault": "die"}]}
     more: dict[str, dict[str, Any]] = {"scripted": {"script": script}, "worker": {"command": shared.written.command}}

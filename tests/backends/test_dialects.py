@@ -107,9 +107,7 @@ JOINS_ROUNDS = {"mtplx", "dflash-mlx", "rapid-mlx", "vllm", "sglang"}
 
 @every_system
 def test_each_server_is_asked_in_its_words_and_its_answer_is_understood(servers: Servers) -> None:
-    """Both arms are complete, with the server's token counts; under any name drafted, accepted and rounds are the same;
-    only what carries text arrives; and of the two requests one drafts, neither with a seed at temperature 0.
-    """
+    """Of both arms the answer, the counts, the claims, the arrivals and the two requests are as recorded."""
     name, fast, plain = servers
     answers = both(servers)
 
@@ -281,9 +279,7 @@ def test_the_command_lines_of_each_server(name: str) -> None:
     ("histogram", "accepted"), [([0, 0, 1, 1, 1], (3, 3, 2, 1)), ([1, 0, 1, 1], ()), ([0, 0, 3], ()), ("no", ())]
 )
 def test_a_histogram_is_read_where_it_adds_up(histogram: object, accepted: tuple[int, ...]) -> None:
-    """Counts of rounds by accepted tokens, as vLLM has them, become counts by position, unless its other ones deny
-    them.
-    """
+    """Counts of rounds by accepted tokens become counts by position, unless the other counts deny them."""
     metrics = {"num_draft_tokens": 12, "num_accepted_draft_tokens": 9, "num_spec_steps": 3}
 
     claims = speculative_decoding({**metrics, "acceptance_histogram": histogram})
@@ -294,9 +290,7 @@ def test_a_histogram_is_read_where_it_adds_up(histogram: object, accepted: tuple
 
 @pytest.mark.parametrize("name", ["mlx-vlm", "rapid-mlx", "vllm", "openai"])
 def test_claims_are_read_by_their_shape(name: str) -> None:
-    """A server that no dialect is for is certified with acceptance where it speaks one of the common shapes: `timings`,
-    `metrics` by depth or in sums, or OpenAI's details, of which two zeros are no claim.
-    """
+    """Any server's acceptance is seen in the common shapes: `timings`, `metrics`, or OpenAI's details."""
     claims_of: dict[str, Any] = {
         "vllm": {"metrics": {"generation_time_ms": 240.0, "speculative_decoding": {
             "num_draft_tokens": DRAFTED, "num_accepted_draft_tokens": ACCEPTED, "num_spec_steps": VERIFIED,
@@ -404,9 +398,7 @@ def test_a_command_must_take_the_port() -> None:
 
 
 def test_counters_are_differences() -> None:
-    """A cumulative counter gives one answer's share; one that is missing gives None, and a restart voids all of them,
-    also those that have grown beyond their old values since.
-    """
+    """A counter's growth is one answer's share; a missing one gives None, and a restart voids all of them."""
     before, after = Counters(10, 5, 2, (3, 2)), Counters(22, 14, 5, (6, 4, 1))
 
     assert Counters(12, 9, 3, (3, 2, 1)) == after.since(before)
@@ -432,9 +424,7 @@ def test_prometheus_is_read_by_name_and_position() -> None:
 
 @pytest.mark.parametrize("line", ['{model="a', "{position=0} 4", " twelve"], ids=repr)
 def test_counters_that_are_not_valid_are_none(line: str) -> None:
-    """A label may hold spaces, braces, commas and escapes; a line that is cut off or no Prometheus text voids its
-    counter.
-    """
+    """A label may hold spaces, braces and escapes; a line that is cut off voids its counter."""
     name = "vllm:spec_decode_num_draft_tokens_total"
     odd = f'{name}{{model="a, \\"}}\\" b",engine="0"}} 7\nanother_metric{{broken 1\n'
 

@@ -76,9 +76,7 @@ def test_a_server_tells_how_it_is_launched(tmp_path: Path) -> None:
 
 
 def test_a_cache_that_requests_switch_is_a_field_of_every_request(tmp_path: Path) -> None:
-    """llama-server switches its prompt cache with each request, so the policy names the field that clients must
-    send.
-    """
+    """llama-server switches its prompt cache with each request: the policy names the field that clients must send."""
     subject = Subject(backend="llama-server", target="big.gguf", url="http://127.0.0.1:1")
     backend = ServerBackend(subject, {}, tmp_path, dialect_of("llama-server"))
 

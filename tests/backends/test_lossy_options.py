@@ -182,9 +182,7 @@ def test_a_variable_in_a_command_is_found(words: list[str]) -> None:
 def test_an_inherited_variable_is_refused(
     monkeypatch: pytest.MonkeyPatch, backend: str, name: str, value: str, refused: bool
 ) -> None:
-    """What a server would inherit is refused, unless the value is the one that switches it off or it is another
-    server's.
-    """
+    """What a server would inherit is refused, unless the value switches it off or it is another server's."""
     monkeypatch.setenv(name, value)
 
     if not refused:
@@ -335,9 +333,7 @@ def test_sglang_tells_a_threshold_that_was_set_while_it_runs(threshold: float, r
 
 
 def test_a_script_that_starts_a_lossy_server_is_refused_after_its_start(tmp_path: Path) -> None:
-    """The options are in a script that the SLO names: the process that it started shows them, and no request is
-    sent.
-    """
+    """The options are in a script that the SLO names: the process that it started shows them."""
     script = tmp_path / "serve"
     (tmp_path / "server.py").write_text(LISTENS)
     script.write_text(f'#!/bin/sh\n"{sys.executable}" "{tmp_path}/server.py" "$1" --pflash auto\n')
@@ -393,7 +389,5 @@ ENGAGED = {"specprefill_engaged": True, "specprefill_original_tokens": 900, "spe
     ],
 )
 def test_an_answer_to_a_part_of_the_prompt_is_a_fault(backend: str, chunk: dict[str, Any], fault: str | None) -> None:
-    """A server that says it dropped prompt tokens answered another prompt: the answer is at fault, and counts for
-    nothing.
-    """
+    """A server that says it dropped prompt tokens answered another prompt: the answer is at fault."""
     assert fault == answered(backend, chunk).fault

@@ -187,9 +187,7 @@ def test_memory_is_reported(shared: SharedBackend) -> None:
 
 @pytest.mark.parametrize("arm", [PLAIN, DRAFTING], ids=["plain", "drafting"])
 def test_the_prompt_has_a_time_of_its_own(shared: SharedBackend, arm: Any) -> None:
-    """All tokens of the prompt but the last are read before the first token is sampled, and that is not the first
-    token.
-    """
+    """All tokens of the prompt but the last are read before the first is sampled, and that is not the first token."""
     answer = shared.system(DRAFTING).answer(make_request("json", arm))
 
     read, first = answer.claims, (answer.arrivals[0].at_ns - answer.sent_ns) / 1e9

@@ -60,9 +60,7 @@ def leads_of_partings(folder: Path, *options: str) -> list[float]:
 
 @pytest.mark.nightly
 def test_a_kernel_alone_turns_small_leads(tmp_path: Path) -> None:
-    """Plain decoding goes on from each token that the draft wrote otherwise, to the end: it preferred its own a
-    little.
-    """
+    """Plain decoding goes on from each token that the draft wrote otherwise: it preferred its own a little."""
     leads = leads_of_partings(tmp_path)
 
     assert len(leads) > CANARIES

@@ -72,10 +72,7 @@ def test_a_published_response_of_sglang() -> None:
 
 @pytest.mark.parametrize(("output", "rounds"), [(54, 43), (90, 80)])
 def test_a_published_response_of_vllm(output: int, rounds: int) -> None:
-    """The counts under vllm-project/vllm#48915: 43 steps of 3 tokens, 10 accepted. In an answer longer than these
-    explain,
-    vLLM has not counted the steps without a draft: each of them is a round, and the server has not lied.
-    """
+    """The counts under vllm-project/vllm#48915; steps without a draft are not counted, and each is a round."""
     details = {
         "mean_acceptance_length": 1.2325581395348837,
         "draft_acceptance_rate": 0.07751937984496124,

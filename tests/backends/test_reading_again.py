@@ -79,9 +79,7 @@ def is_sound(system: Worker, request: DecodeRequest) -> bool:
 @pytest.mark.parametrize("workload", ["json", "prose", pytest.param("random", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("max_tokens", [96, 5, 1])
 def test_an_answer_is_what_its_rounds_verified(system: Worker, workload: str, max_tokens: int) -> None:
-    """Every token of mlx-lm's greedy answer is the target's choice in the pass that verified it, read twice to the
-    bit.
-    """
+    """Every token of a greedy answer is the target's choice in the pass that verified it, to the bit."""
     request = make_request(workload, DRAFTING, max_tokens=max_tokens)
 
     answer = system.answer(request)
@@ -110,9 +108,7 @@ def test_a_replaced_token_is_seen(system: Worker) -> None:
 
 
 def test_sampled_tokens_have_scores(system: Worker) -> None:
-    """Above temperature 0 no token is the only right one; each gets what the target's sampling distribution makes of
-    it.
-    """
+    """Above temperature 0 each token gets what the target's sampling distribution makes of it."""
     request = make_request("prose", DRAFTING, max_tokens=32, temperature=0.8, top_p=0.9, seed=3)
     answer = system.answer(request)
 
@@ -138,10 +134,7 @@ def test_both_widths_give_the_same_bits_here(system: Worker) -> None:
 
 
 def test_another_kernel_is_no_defect(perturbed: Callable[..., Worker]) -> None:
-    """With four bits and logits that depend on the width of a pass, answers differ from plain decoding's, and each
-    token
-    is the target's choice in its own pass; the two widths differ as well.
-    """
+    """Answers differ from plain decoding's by numerics, and each token is the target's choice in its own pass."""
     system = perturbed(*OTHER_KERNEL)
     differing = 0
 

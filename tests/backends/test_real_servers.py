@@ -134,10 +134,7 @@ def test_a_forecast_of_a_cold_prompt_is_kept(running: tuple[ServerBackend, Serve
 
 @pytest.mark.parametrize("name", sorted(SYSTEMS))
 def test_a_draft_that_cannot_work_never_looks_like_one(real: Open, name: str) -> None:
-    """A start without a draft of its kind is an error with the server's message, or each answer is a fault, or
-    drafting is
-    not shown: no acceptance is ever reported.
-    """
+    """It is an error, or each answer is a fault, or drafting is not shown: no acceptance is ever reported."""
     backend, which = real(name), SYSTEMS[name].hopeless
     answer, hint = None, ""
 
@@ -159,10 +156,7 @@ def test_a_draft_that_cannot_work_never_looks_like_one(real: Open, name: str) ->
 
 
 def test_vllm_drafts_as_it_claims(real: Open, reference: Callable[[str], Answer]) -> None:
-    """With a draft the words stay those of plain decoding, and the claims add up: each round gives one token of the
-    target
-    beside what was accepted.
-    """
+    """The words stay plain decoding's, and each round gives one token of the target beside what was accepted."""
     which, claims = setting(draft="little-draft", num_draft_tokens=4), []
 
     with real("vllm", "little-draft").start(which) as server:

@@ -54,9 +54,7 @@ def made(out: Path, name: str) -> tuple[canary.Canary, ...]:
     ],
 )
 def test_each_way_to_write_a_request_is_read(tmp_path: Path, name: str, prompts: list[str], limits: list[int]) -> None:
-    """A request alone or under `request` or `body`, with or without its response, and a line that ends with the
-    answer.
-    """
+    """A request alone or under `request` or `body`, with or without its response, or ending with the answer."""
     done = import_logs([LOGS / name], tmp_path / "mine")
 
     imported = [one for workload in done["workloads"] for one in made(tmp_path / "mine", workload["name"])]
@@ -65,9 +63,7 @@ def test_each_way_to_write_a_request_is_read(tmp_path: Path, name: str, prompts:
 
 
 def test_a_request_is_kept_as_it_was_sent(tmp_path: Path) -> None:
-    """Response format, penalties, tools and their choice, messages with calls and names, a limit and thinking; the
-    expectation is that of the response format.
-    """
+    """Response format, penalties, tools, calls, names, limit and thinking are kept; the format is the expectation."""
     schema = {"type": "object", "required": ["city"]}
     fields = {
         "response_format": {"type": "json_schema", "json_schema": {"name": "place", "strict": True, "schema": schema}},
@@ -104,10 +100,7 @@ def test_a_request_is_kept_as_it_was_sent(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
-    """Fields that a canary has no key for are counted, as the proxy decodes requests with them plainly; and the
-    sampling
-    of the requests, with its lines for the SLO.
-    """
+    """Fields that no canary has and the sampling of the requests are counted, with lines for the SLO."""
     lines = [
         request("Say one.", temperature=0.7, user="u", seed=4, n=1, max_new_tokens=9),
         request("Say two.", temperature=0.7, n=2, reasoning_effort="low"),
@@ -123,9 +116,7 @@ def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
 
 
 def test_exact_repeats_are_one_canary_and_keep_their_weight(tmp_path: Path) -> None:
-    """The same request with another limit is one canary, its requests weigh in the mix; one with other tools is
-    another.
-    """
+    """The same request with another limit is one canary that weighs more; one with other tools is another."""
     lines = [{"workload": "a", "request": request("Say one.", max_tokens=90 + number)} for number in range(30)]
     lines += [{"workload": "b", "request": request(f"Say {number // 2}.")} for number in range(8)]
     lines += [{"workload": "b", "request": request("Say 0.", **more)} for more in ({"tools": [TOOL]}, {"stop": "."})]
@@ -216,9 +207,7 @@ def test_a_program_that_fails_ends_the_import(
 
 
 def test_a_line_that_no_canary_can_have_is_left_out(tmp_path: Path) -> None:
-    """Images, unknown roles, calls without a name, a blank prompt, options of a wrong kind: counted, each with its
-    reason.
-    """
+    """Images, unknown roles, calls without a name, a blank prompt, wrong options: counted, each with its reason."""
     image = [{"type": "image_url", "image_url": {"url": "data:x"}}]
     lines = [
         request("Say one."),
@@ -268,9 +257,7 @@ def test_a_log_is_not_deleted(tmp_path: Path, *, force: bool) -> None:
 def test_expectations_come_from_what_was_answered(
     tmp_path: Path, fields: dict[str, Any], reply: Any, kind: str
 ) -> None:
-    """A schema that the answer kept and a call of an offered tool are expected; anything else is judged by speed
-    alone.
-    """
+    """A schema that the answer kept and a call of an offered tool are expected; else speed alone is judged."""
     if reply is not None and "choices" not in reply:
         calls = [{"function": {"name": name, "arguments": json.dumps(value)}} for name, value in reply.items()]
         reply = {"choices": [{"message": {"content": None, "tool_calls": calls}}]}
@@ -282,9 +269,7 @@ def test_expectations_come_from_what_was_answered(
 
 
 def test_a_log_without_requests_says_what_it_holds(tmp_path: Path) -> None:
-    """Where nothing can be used, the reasons and the first places are in the error; a set is not overwritten by
-    accident.
-    """
+    """Where nothing can be used the error has the reasons; a set is not overwritten by accident."""
     path = write_log(tmp_path, [{"custom_id": "a", "response": {}}, [1], {"workload": "w", "ttft": 1}])
 
     with pytest.raises(InputError) as refused:
@@ -312,9 +297,7 @@ def test_a_log_without_requests_says_what_it_holds(tmp_path: Path) -> None:
 def test_a_file_that_is_no_log_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, message: str
 ) -> None:
-    """Another format, a document over several lines, a line or lines that would fill the memory and no file at all: a
-    hint each.
-    """
+    """Another format, a document over lines, lines that would fill the memory and no file: a hint each."""
     monkeypatch.setattr(logged_request, "LINES", 100)
     path = tmp_path / "log"
     if content is not None:

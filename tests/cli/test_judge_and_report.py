@@ -94,9 +94,7 @@ def test_a_mistyped_word_has_a_suggestion(project: ProjectFolder) -> None:
 
 
 def test_a_table_is_a_file_that_other_programs_read(project: ProjectFolder) -> None:
-    """The extension decides the format, stdout has the rows alone, and a value that was not measured is an empty
-    cell.
-    """
+    """The extension decides the format, stdout has the rows alone, and what was not measured is an empty cell."""
     project.run("report", str(PROMOTED), "-o", "answers.csv", code=0)
     host_table = project.run("report", str(PROMOTED), "--of", "host", "--format", "ndjson", code=0)
 

@@ -24,9 +24,7 @@ def interval(lo: float, center: float, hi: float, *, n: int = 9) -> ComparedFigu
 
 @given(sorted_three, sorted_three, st.integers(1, 40))
 def test_a_difference_is_called_alike_from_both_sides(first: list[float], second: list[float], count: int) -> None:
-    """What is better from one side is worse from the other; intervals that hold each other's centre show no
-    difference.
-    """
+    """What is better from one side is worse from the other; intervals with each other's centre show nothing."""
     a, b = interval(*first), interval(*second)
 
     findings = {contrast("throughput_ratio", *pair, count=count).says for pair in ((a, b), (b, a))}
@@ -77,9 +75,7 @@ def test_a_change_is_relative_and_of_a_delta_absolute() -> None:
 
 
 def test_what_matters_is_told_from_what_may_be_the_cause() -> None:
-    """Another chip or target is another experiment; another draft or version is what may have been changed on
-    purpose.
-    """
+    """Another chip or target is another experiment; a draft or version may have been changed on purpose."""
     objectives = slo()
     before = manifest(host={"chip": "Apple M4", "os": "26.1", "uptime_s": 5}, versions={"mlx-lm": "1"})
     after = manifest(

@@ -33,9 +33,7 @@ def policy(*routes: dict[str, Any], **changes: Any) -> Policy:
 
 
 def test_a_route_holds_where_every_host_proved_the_same_setting() -> None:
-    """The same setting on both hosts speculates; another one on one host, or plain decoding there, does not, and the
-    policy names who pays how much.
-    """
+    """The same setting everywhere speculates; another one, or plain decoding on a host, does not, with its cost."""
     policies = {
         "a": policy(route("json", FOUR), route("code", FOUR), route("chat", FOUR, 1.9)),
         "b": policy(route("json", FOUR), route("code", TWO), route("chat", None)),
@@ -53,10 +51,7 @@ def test_a_route_holds_where_every_host_proved_the_same_setting() -> None:
 
 
 def test_the_strictest_limits_of_all_hosts_hold() -> None:
-    """A warm-up that one host needs is an obligation for all, the shortest limits, what all of them certified of
-    requests
-    and the earliest expiry hold.
-    """
+    """A warm-up that one host needs, the shortest limits, the requests of all and the earliest expiry hold."""
     tools = {"tools": True}
     first = route("json", FOUR, longest_prompt=900, max_concurrency=2, models=["t"], request=[{}, tools])
     second = route(
@@ -78,9 +73,7 @@ def test_the_strictest_limits_of_all_hosts_hold() -> None:
 
 
 def test_a_host_without_proof_refuses_the_policy(tmp_path: Path) -> None:
-    """A run that is open or unproven on one host is no reason to leave that host out silently: there is no policy, and
-    none of an earlier fleet stays.
-    """
+    """Where one host is open or unproven there is no policy, and none of an earlier fleet stays."""
     run = Path(shutil.copytree(PROMOTED, tmp_path / "run"))
     cells = [
         make_fleet_cell(f"s@{host}", result=CellResult(exit_code=0, outcome="promoted", run=str(run))) for host in "ab"

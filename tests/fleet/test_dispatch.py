@@ -191,10 +191,7 @@ def test_a_worker_shares_the_folder_of_runs(cluster: str, tmp_path: Path, monkey
 def test_a_cluster_that_cannot_dispatch_is_refused(
     run_cells: Run, tmp_path: Path, workers: str, without: str, says: str
 ) -> None:
-    """A scheduler without a worker for a host, or one whose workers do not have gatekeeper, would keep the fleet
-    waiting
-    for ever.
-    """
+    """A host without a worker, or workers without gatekeeper, would keep the fleet waiting for ever."""
     with (
         cluster_of(tmp_path, workers, without) as address,
         pytest.raises(GatekeeperError, match=says) as caught,
@@ -236,9 +233,7 @@ def note_foreign_modules(task: CellTask) -> CellResult:
 def test_a_stranger_puts_no_module_into_a_fleet(
     run_cells: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dask imports modules from a scratch folder: another user who took its usual name in /tmp first gets no code
-    into it.
-    """
+    """Dask imports from a scratch folder: who took its usual name in /tmp first gets no code into it."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     taken_first = tmp_path / "dask-scratch-space"
     taken_first.mkdir()

@@ -21,9 +21,7 @@ NEVER: Mapping[str, Any] = {"objective": [{"metric": "ttft", "at_most": "1 ms", 
 
 @pytest.mark.nightly
 def test_trouble_on_one_host_is_not_that_of_another(make_fleet: Make, ended: Ended) -> None:
-    """One host works, one loses its line, one dies in the middle of its run, and one refuses the key: the first two end
-    both their runs, each started once, one after the other; a failed objective is an answer, and is not tried again.
-    """
+    """A host works, one loses its line, one dies, one refuses the key: the first two end both their runs."""
     fleet = make_fleet(4, {"never": NEVER, "one": {}})
     (fleet.servers["d"].root / "authorized").write_text("")
     fleet.hosts.hold()
@@ -66,10 +64,7 @@ def _the_answer_is_a_table_and_a_gate(fleet: Fleet, table: str) -> None:
 
 
 def test_a_plan_says_what_fits(make_fleet: Make) -> None:
-    """`[host]` decides before anything is started. A host that is down is named with its reason, in no figure, and
-    ends in
-    code 3.
-    """
+    """`[host]` decides before anything is started; a host that is down is named, and ends in code 3."""
     fleet = make_fleet(2, {"one": {}, "other": {"host": {"chip": "Apple M9"}}})
     fleet.servers["b"].stop()
     slos = ("one.toml", "other.toml")
@@ -87,9 +82,7 @@ def test_a_plan_says_what_fits(make_fleet: Make) -> None:
 
 @pytest.mark.nightly  # a quarter of a minute, with whole runs on several hosts
 def test_whatever_is_killed_the_runs_continue(make_fleet: Make, ended: Ended) -> None:
-    """Kill -9 on the connections: new ones take their place. Kill -9 on the controller: the same command attaches.
-    Ctrl-C leaves the runs alone and says so.
-    """
+    """Killed connections are replaced; after a killed controller the same command attaches; Ctrl-C leaves runs."""
     fleet = make_fleet(2, {"one": {}})
     fleet.hosts.hold()
     first = fleet.project.start("fleet", "certify", "one.toml")
@@ -131,9 +124,7 @@ def _wait_for(controller: subprocess.Popen[str], words: str, count: int) -> None
 
 @pytest.mark.nightly
 def test_a_lost_cell_is_continued_in_its_fleet(make_fleet: Make, ended: Ended) -> None:
-    """The gatekeeper of a host is killed in the middle of a run: that is no verdict, and the cell says why. --resume
-    continues the run and keeps the other cells; without it, all are certified anew.
-    """
+    """A killed gatekeeper is no verdict; --resume continues its run and keeps the other cells."""
     fleet = make_fleet(2, {"one": {}, "two": {}})
     fleet.hosts.hold()
 

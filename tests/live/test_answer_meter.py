@@ -34,9 +34,7 @@ def test_an_answer_that_is_not_streamed_is_counted_at_its_end() -> None:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_of_a_long_answer_only_the_usage_is_parsed(*, streamed: bool) -> None:
-    """What is around a usage is not read, and of a usage no more than a length: lists in it would cost others
-    seconds.
-    """
+    """What is around a usage is not read, and of a usage no more than a length: lists would cost seconds."""
     usage, lists = b'"usage": {"completion_tokens": 7}', b"[" + b"[]," * MOST_USAGE + b"0]"
     meter, endless, broken = (AnswerMeter(0, streamed=streamed) for _ in range(3))
     meter.feed(b'{"a": %s, %s}\n' % (lists, usage), 1)

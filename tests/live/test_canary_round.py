@@ -14,9 +14,7 @@ SECOND = 10**9
     interval=st.floats(1.0, 120.0),
 )
 def test_the_share_is_bounded(duty: float, costs: list[float], interval: float) -> None:
-    """Whatever answers cost, they never take more than the duty of the time, and what the dearest costs beyond the
-    rest.
-    """
+    """Whatever answers cost, they take no more than the duty of the time, and what the dearest costs beyond."""
     budget = DutyBudget(duty, interval, begun_ns=0)
     now, pending, last = 0, list(costs), 0.0
     while pending:

@@ -172,9 +172,7 @@ def test_a_request_as_a_certified_one_gets_the_draft(name: str) -> None:
 
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_any_other_request_is_decoded_plainly(name: str) -> None:
-    """With one field that no certified request had beside the others, or had with another value, it gets no draft, not
-    where the plain server fails either. The reason quotes no text.
-    """
+    """With one field that no certified request had, or another value, it gets no draft; the reason quotes no text."""
     body, reason = OUTSIDE[name]
 
     decision = decide(live_request(body))
@@ -234,9 +232,7 @@ def test_each_server_has_its_own_fields(backend: str, path: str, body: dict[str,
 
 @pytest.mark.parametrize(("cache", "sent"), [("off", False), ("on", True)])
 def test_the_prompt_cache_is_used_as_it_was_certified(cache: str, *, sent: bool) -> None:
-    """llama-server caches prompts unless a request says otherwise: both arms of a routed request say what canaries
-    said.
-    """
+    """llama-server caches prompts unless a request says otherwise: both arms say what canaries said."""
     routes = RequestRoutes(lambda: 1.0)
     published(routes, of=live_policy(cache=cache), backend="llama-server")
 
@@ -246,10 +242,7 @@ def test_the_prompt_cache_is_used_as_it_was_certified(cache: str, *, sent: bool)
 
 
 async def test_the_reason_is_in_the_header_and_in_the_log(tmp_path: Path) -> None:
-    """Over real sockets: a request inside goes to the server that drafts, every other one to the plain one, and its
-    answer
-    and the record say why.
-    """
+    """A request inside goes to the server that drafts, any other to the plain one; answer and record say why."""
     async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
         async with proxied(tmp_path, server, plain) as proxy:
             published(proxy.routes, of=certified())
@@ -280,10 +273,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_the_tokenizer_decides_where_bytes_do_not(tmp_path: Path, counting: list[str]) -> None:
-    """A prompt that is short in bytes is not counted, nor is one that is outside by its fields or has far too many
-    bytes;
-    of another one the tokens of the target's tokenizer decide.
-    """
+    """A prompt that is short in bytes, outside by its fields or far too long is not counted; any other one is."""
     words = {"short": "a", "counted": "word " * 900, "too long": "word " * 1000, "far too long": "word " * 9000}
 
     async with listening(LiveServer()) as server, listening(LiveServer()) as plain:

@@ -33,9 +33,7 @@ def talk(client: int, turn: int) -> dict[str, Any]:
 
 
 async def test_all_requests_of_a_conversation_go_to_one_server(tmp_path: Path) -> None:
-    """Six clients in turn, three of them drawn for the holdout: each server gets whole conversations, the counts are of
-    conversations, and neither the record nor the page holds their words.
-    """
+    """Each server gets whole conversations, which are counted; neither the record nor the page holds their words."""
     draws = iter([0.0, 1.0] * (CLIENTS // 2))
     async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
         async with proxied(tmp_path, server, plain, draw=lambda: next(draws)) as proxy:
@@ -71,10 +69,7 @@ async def test_all_requests_of_a_conversation_go_to_one_server(tmp_path: Path) -
 async def test_an_answer_that_is_not_streamed_shows_a_speed_only_where_its_server_states_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, claim: bytes, speed: float | None
 ) -> None:
-    """Its whole duration holds the prompt, which may be cached in one arm alone: that is no speed of decoding, and
-    nothing
-    shows when its first token came.
-    """
+    """Its duration holds the prompt, which one arm may have cached: that is no speed, and no first token."""
     observations = []
 
     body = b'{"choices":[{"message":{"content":"four"}}]%s}' % claim
@@ -99,9 +94,7 @@ class PausingServer(LiveServer):
 
 
 async def test_ordinary_clients_prove_the_gain_by_whole_answers(tmp_path: Path) -> None:
-    """Clients that neither stream nor ask for usage, and a server that states no time: whole answers are compared, the
-    page says how many showed no decode speed and what to send, and calls it no proof where prompts may be cached.
-    """
+    """Whole answers are compared; the page says what to send, and calls it no proof where prompts may be cached."""
     draws = iter([0.0, 1.0] * 20)
     pieces, headers = (b'{"choices":[{"message":{"content":"word"}}]}',), {"Content-Type": "application/json"}
     server, plain = (PausingServer(pieces=pieces, headers=headers) for _ in range(2))

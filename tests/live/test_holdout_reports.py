@@ -56,9 +56,7 @@ def gauges(receiver: Receiver) -> dict[tuple[str, ...], float]:
 
 
 def test_the_holdout_is_reported_as_gauges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A collector gets the answers of each arm, both ratios with their intervals, and the requests in flight; the same
-    figures are in live.jsonl.
-    """
+    """A collector gets the answers of each arm, both ratios and the load; live.jsonl has the same figures."""
     messages: list[str] = []
     with over_http("take") as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
@@ -83,9 +81,7 @@ def test_the_holdout_is_reported_as_gauges(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_node_exporter_gets_the_metrics_while_the_proxy_runs(tmp_path: Path) -> None:
-    """--textfile holds the text of /metrics, whole at any time; it is gone after the end, and a folder that cannot be
-    written is reported once.
-    """
+    """--textfile holds the text of /metrics while the proxy runs; a folder that cannot be written is said once."""
     messages: list[str] = []
     folder = tmp_path / "node"
     folder.mkdir()

@@ -62,9 +62,7 @@ def test_a_request_that_comes_again_is_the_same_conversation_for_some_time() -> 
 
 
 def test_the_words_of_two_clients_are_two_conversations() -> None:
-    """Another key, another model or another path is another conversation with the same words; so is each without
-    any.
-    """
+    """Another key, model or path is another conversation with the same words; so is each without any."""
     table = Conversations(count().__next__)
     bodies = [{"messages": said("hi")}, {"messages": said("hi"), "model": "b"}, {"messages": []}, {"messages": []}]
     requests = [read_request(CHAT, {}, json.dumps(body).encode()) for body in bodies]
@@ -75,9 +73,7 @@ def test_the_words_of_two_clients_are_two_conversations() -> None:
 
 
 def test_a_client_may_name_its_conversation() -> None:
-    """With the header `x-gatekeeper-conversation` requests belong together whatever is in them, as often as they
-    come.
-    """
+    """With the header `x-gatekeeper-conversation` requests belong together, as often as they come."""
     conversation_ids = ids([said(str(number)) for number in range(30)], **{"x-gatekeeper-conversation": "a"})
 
     assert 1 == len(set(conversation_ids))
@@ -91,9 +87,7 @@ def test_texts_without_messages_are_recognized_when_they_come_again() -> None:
 
 
 def test_what_is_kept_is_bounded_and_says_nothing_of_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the newest requests are remembered, by hashes with a key of this process: two proxies keep different
-    ones.
-    """
+    """Only the newest requests are remembered, by hashes with a key of this process."""
     monkeypatch.setattr(live_conversations, "MOST_KEPT", 3)
     tables = [Conversations(count().__next__) for _ in range(2)]
     for table in tables:

@@ -80,9 +80,7 @@ def test_too_few_answers_prove_nothing() -> None:
 
 
 def test_many_answers_of_one_conversation_are_one_piece_of_evidence() -> None:
-    """A hundred plain answers of one conversation are less than the sixteen conversations needed, however slow they
-    are.
-    """
+    """A hundred plain answers of one conversation are less than the sixteen conversations needed."""
     evidence = fed(1.0, 0)
     for number in range(400):
         evidence.add(answered("holdout", 1, speed=900.0), number)
@@ -96,10 +94,7 @@ def test_many_answers_of_one_conversation_are_one_piece_of_evidence() -> None:
 
 
 def loaded(ratio: float, at_one: float) -> LiveEvidence:
-    """Return evidence of a plain server that is idle and a speculating one whose speed falls with what is in flight.
-
-    *at_one* is the share of speculative answers that are alone at their server; all others meet three more.
-    """
+    """Return evidence of an idle plain server and a loaded one, at which a share *at_one* of the answers is alone."""
     rng, evidence = np.random.default_rng(7), LiveEvidence()
     evidence.restart("easy", 86400.0, 0)
     for number in range(1600):
@@ -111,10 +106,7 @@ def loaded(ratio: float, at_one: float) -> LiveEvidence:
 
 
 def test_a_loaded_server_is_compared_with_an_idle_one_at_the_load_of_the_idle_one() -> None:
-    """Half of the speculative answers meet three others and are half as fast: the gain of 1.1 at equal load is
-    found, no
-    guard is crossed, and the page can say what was compared.
-    """
+    """Half of the drafted answers meet three others: the gain of 1.1 at equal load is found, and said."""
     evidence = loaded(1.1, at_one=0.5)
     benefit = evidence.benefit("easy")
 
@@ -168,9 +160,7 @@ def test_failed_answers_count_by_conversation() -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
 def test_the_interval_holds_the_truth_on_95_percent_of_the_days_of_each_world() -> None:
-    """Idle plain servers, prompts that are cached where a conversation was answered, load, retries and clients that
-    leave.
-    """
+    """Idle plain servers, cached prompts, load, retries and clients that leave."""
     from bench.proxy.coverage import print_worlds  # noqa: PLC0415
 
     assert print_worlds(days=100, seed=11) >= 0.95
@@ -198,10 +188,7 @@ def whole_answers(ratio: float, holdout: int, seed: int = 5) -> LiveEvidence:
 
 
 def test_whole_answers_show_a_loss_where_no_prompt_is_cached() -> None:
-    """Of clients that do not stream, the time of whole answers turns a route down; not where a prompt may be cached
-    in one
-    arm alone, and not for a gain that only falls short of more than plain decoding's speed.
-    """
+    """The time of whole answers turns a route down; not where a prompt may be cached, nor for a gain that is small."""
     (result,) = whole_answers(0.7, 60).judge("easy", live_policy(), NOW)
     cached = [whole_answers(0.7, 60).judge("easy", live_policy(cache=cache), NOW) for cache in ("on", "unknown")]
     short = whole_answers(1.2, 60).judge("easy", live_policy(speedup_at_least=1.5), NOW)

@@ -33,9 +33,7 @@ def ended(answer: bytes = b"", *, keeps: bool = True) -> EndedRequest:
 
 
 def test_a_whole_answer_is_kept_with_its_record() -> None:
-    """With --keep-prompts the same id names the record and the texts; an answer that failed or was not kept has no
-    texts.
-    """
+    """With --keep-prompts one id names record and texts; an answer that failed or was not kept has none."""
     answered = ended(b"on Monday")
     texts = completion(answered)
 

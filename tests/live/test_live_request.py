@@ -137,9 +137,7 @@ LONG_TEXT = "x" * 100_000
     ids=lambda field: next(iter(field)),
 )
 def test_all_texts_that_may_differ_count_as_the_prompt(field: dict[str, Any]) -> None:
-    """A server may put tools, a schema and any field of a message into the prompt, so their text counts as a part of
-    it.
-    """
+    """A server may put tools, a schema and any field of a message into the prompt: their text counts."""
     body = {"messages": [{"role": "user", "content": "a"}]} | field
 
     tokens = conditions(body).most_prompt_tokens(0, None)

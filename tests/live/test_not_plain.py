@@ -47,9 +47,7 @@ async def metrics(proxy: LiveProxy) -> str:
 
 @pytest.mark.parametrize("backend", [*TELLING, "llama-server", "mlx-server", "ddtree", "openai"])
 async def test_a_plain_answer_that_was_drafted_turns_every_route_off(tmp_path: Path, backend: str) -> None:
-    """In the holdout the plain server says that it drafted: the answer is no evidence, it stands in the records, in
-    `/metrics` and on the terminal, and from the next request on nothing speculates.
-    """
+    """The answer is no evidence and is recorded, in metrics and on the terminal; from then on nothing speculates."""
     kind = {"Content-Type": "application/json" if backend == "ddtree" else "text/event-stream"}
     servers = [LiveServer(pieces(backend, drafting=drafting), headers=kind) for drafting in (True, True, False)]
 

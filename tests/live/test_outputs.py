@@ -127,10 +127,7 @@ def watching(folder: Path, listen: tuple[str, int], messages: list[str], *names:
 
 
 def test_prometheus_fetches_the_state_of_this_moment(tmp_path: Path) -> None:
-    """/metrics holds what the textfile would: nothing before the first round, then each route, which is off once the
-    next
-    round is overdue, then that the watch has ended; any other path is not there, nor is the server after the watch.
-    """
+    """Nothing before the first round, then each route, off once a round is overdue, then that the watch has ended."""
     messages: list[str] = []
     valid = policy().model_copy(update={"expires": datetime.now(UTC) + timedelta(days=1)})
     with watching(tmp_path, ("127.0.0.1", 0), messages) as watch_outputs:
@@ -167,9 +164,7 @@ def test_prometheus_fetches_the_state_of_this_moment(tmp_path: Path) -> None:
     ],
 )
 def test_a_page_of_another_site_cannot_read_the_state(tmp_path: Path, host: str, code: int) -> None:
-    """A name that was made to lead here (DNS rebinding) is refused; addresses, this machine's name and named ones
-    are not.
-    """
+    """A name that was made to lead here (DNS rebinding) is refused; addresses and this machine's names are not."""
     messages: list[str] = []
     with watching(tmp_path, ("127.0.0.1", 0), messages, "mini.example.org"):
         response = requests.get(messages[0].removeprefix("metrics: "), headers={"Host": host}, timeout=10)
@@ -178,9 +173,7 @@ def test_a_page_of_another_site_cannot_read_the_state(tmp_path: Path, host: str,
 
 
 def test_silent_connections_to_the_metrics_are_limited(tmp_path: Path) -> None:
-    """Connections beyond the limit are closed at once and start no thread; when the others have gone, it answers
-    again.
-    """
+    """Connections beyond the limit are closed at once and start no thread; later it answers again."""
     messages: list[str] = []
     with watching(tmp_path, ("127.0.0.1", 0), messages):
         address = messages[0].removeprefix("metrics: ")

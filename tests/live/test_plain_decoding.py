@@ -70,10 +70,7 @@ async def post(proxy: LiveProxy, content: bytes, path: str = CHAT, method: str =
 async def test_no_body_reaches_a_server_that_switches_without_the_field_of_plain_decoding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, padding: int
 ) -> None:
-    """Where the route is off, or the decision fails, each body gets the field or status 400, and only what was sent
-    with
-    the field is recorded as plain; long bodies, read in another process, too.
-    """
+    """Where the route is off, or the decision fails, each body gets the field or status 400, long ones too."""
     async with listening(LiveServer()) as server, proxied(tmp_path, server, publish=False) as proxy:
         published(proxy.routes, on=False, plain=PLAIN)
         if state == "undecided":
@@ -103,10 +100,7 @@ UNREADABLE = {
 @pytest.mark.parametrize("on", [False, True])
 @pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE)
 async def test_what_cannot_be_read_reaches_no_server(tmp_path: Path, content: bytes, *, on: bool) -> None:
-    """A generating request whose body is no JSON object without ambiguity gets 400, with a plain server of its own,
-    too:
-    it could name a draft that a plain server would load.
-    """
+    """A body that is no JSON object without ambiguity gets 400: it could name a draft for a plain server to load."""
     async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
         async with proxied(tmp_path, server, plain, publish=False) as proxy:
             published(proxy.routes, on=on, fields={"num_draft_tokens": 4} if on else None)
@@ -184,10 +178,7 @@ async def test_each_path_is_plain_or_speculates_or_is_refused(
     has_plain_server: bool,
     on: bool,
 ) -> None:
-    """A server gets its fields at the paths at which it reads them. At another path nothing speculates: a plain
-    server of
-    its own answers if it needs no field to be plain, else the request gets 501.
-    """
+    """A server gets its fields where it reads them; elsewhere a plain server answers, or the request gets 501."""
     async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
         async with proxied(tmp_path, server, plain if has_plain_server else None, publish=False) as proxy:
             published(proxy.routes, on=on, fields=fields if on else {}, plain=plain_fields, backend=backend)
@@ -212,9 +203,7 @@ async def test_each_path_is_plain_or_speculates_or_is_refused(
 
 @pytest.mark.parametrize("on", [False, True])
 async def test_no_name_of_a_client_makes_a_server_ignore_the_fields(tmp_path: Path, *, on: bool) -> None:
-    """MTPLX ignores the mode of a request from clients that it knows by name: what names one is removed, and the header
-    with which it heeds the mode is the canaries' own.
-    """
+    """MTPLX ignores the mode of clients that it knows by name: what names one is removed."""
     names = {"x-mtplx-client": "pi", "X-Client-Name": "Hermes", "X-OpenWebUI-Chat-Id": "7", "User-Agent": "opencode/1"}
     body = {"messages": [], "metadata": {"client": "opencode", "client_label": "pi", "session": "s"}}
 

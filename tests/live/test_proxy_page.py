@@ -32,9 +32,7 @@ def test_each_route_shows_certified_against_live() -> None:
 
 
 def test_requests_without_a_route_are_counted() -> None:
-    """What no route of the policy serves is a row of its own, with what sorted it there; nothing is, nothing is
-    shown.
-    """
+    """What no route of the policy serves is a row of its own, with what sorted it there."""
     routes, day, now_ns = proxied()
     count = day.workloads["unknown"].rules["header"]
 

@@ -45,9 +45,7 @@ def pieces_of(name: str) -> tuple[bytes, ...]:
 
 
 async def test_no_byte_of_any_protocol_is_changed(tmp_path: Path) -> None:
-    """The answers of every recorded protocol reach the client byte by byte, and the record has their digest and a
-    count.
-    """
+    """Every recorded protocol reaches the client byte by byte, and the record has digest and count."""
     async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
         for name in PROTOCOLS:
             server.pieces = pieces_of(name)
@@ -81,10 +79,7 @@ async def test_a_request_is_passed_on_unchanged_where_the_server_takes_no_fields
 
 
 async def test_a_long_request_is_read_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A prompt of a megabyte is sorted by its length and gets its fields, or is passed on as it is, and this
-    process, in
-    which streams wait, parses none of it.
-    """
+    """A prompt of a megabyte gets its fields, or is passed on as it is, and this process parses none of it."""
     messages = [{"role": "user", "content": "word " * 200_000}]
     long = {"messages": messages, "stream": True, "options": {"seed": 1}, "temperature": 0, "model": "t"}
 
@@ -149,9 +144,7 @@ async def test_a_failing_server_is_replaced_before_anything_was_sent(tmp_path: P
 async def test_a_server_that_is_gone_is_replaced(
     tmp_path: Path, gone: str, *, on: bool, failing: int, status: int
 ) -> None:
-    """A refused connection leads to the other server; where both are gone the client gets 502, and a record says why.
-    Where a guard turned speculation off, a failing plain server is an error for the client.
-    """
+    """The other server answers; where both are gone it is 502; a route that is off never speculates."""
     server, plain = LiveServer(), LiveServer(status=failing)
     async with listening(plain):
         async with listening(server):
@@ -304,9 +297,7 @@ async def test_an_attackers_headers_never_reach_the_server(tmp_path: Path, attac
 async def test_a_page_of_another_site_cannot_use_the_proxy(
     tmp_path: Path, method: str, path: str, headers: dict[str, str], status: int
 ) -> None:
-    """Browsers send a request for any page, and only hide the answer: pages of this machine and of a named host may, a
-    link may lead to the proxy's own page, and no other request reaches a server.
-    """
+    """Pages of this machine and of a named host may send requests, a link may lead to the page, no other may."""
     async with listening(LiveServer()) as server:
         async with proxied(tmp_path, server, hosts=("chat.example.org",)) as proxy:
             body = b'{"messages": []}' if method == "POST" else None
@@ -475,9 +466,7 @@ def test_a_full_disk_ends_no_request_and_spoils_no_later_record(tmp_path: Path) 
 
 
 async def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> None:
-    """--keep-prompts writes the request and the answer's text and tool calls, to a file that only its owner may
-    read.
-    """
+    """--keep-prompts writes the request and the answer, to a file that only its owner may read."""
     call = {"index": 0, "function": {"name": "get", "arguments": '{"a"'}}
     more = {"index": 0, "function": {"arguments": ": 1}"}}
     deltas: list[dict[str, Any]] = [{"content": "Sure"}, {"tool_calls": [call]}, {"tool_calls": [more]}]

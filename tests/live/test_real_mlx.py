@@ -41,9 +41,7 @@ def run(tmp_path: Path) -> Path:
     ],
 )
 def test_speculation_is_turned_off_while_it_is_watched(tmp_path: Path, run: Path, case: str, pattern: str) -> None:
-    """If a real server's draft is swapped, or it becomes slow, speculation is turned off, with the reason in the
-    log.
-    """
+    """A real server's draft is swapped, or it becomes slow: speculation is off, with the reason in the log."""
     folder = tmp_path / "watch"
     folder.mkdir()
 

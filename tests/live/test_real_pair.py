@@ -104,10 +104,7 @@ def metrics(pair: ProxiedPair) -> str:
 
 @pytest.mark.nightly
 def test_a_shutdown_waits_no_longer_than_it_is_given(tmp_path: Path) -> None:
-    """A server that has stopped in mid-answer holds the proxy for `--drain` and not twice as long: the services of
-    soak/
-    kill it after one and a half times that. The request is recorded as failed.
-    """
+    """A server that stopped in mid-answer holds the proxy for `--drain` and not twice as long."""
     policy: dict[str, Any] = {"watch": ONCE, "proxy": {"default": "json", "holdout": 0.01}, "conditions": CONDITIONS}
     run = promoted_run(tmp_path / "run", guards=GUARDS, **policy)
     with proxied_pair(run, "--drain", f"{DRAIN_S}s") as pair:
@@ -151,9 +148,7 @@ def test_a_swapped_draft_is_turned_off_in_the_next_round(tmp_path: Path) -> None
 
 @pytest.mark.nightly
 def test_a_real_plain_server_that_begins_to_draft_turns_every_route_off(pair: ProxiedPair) -> None:
-    """It is restarted with a draft behind its port: the first plain answer with counts shows it, and later records
-    say so.
-    """
+    """Restarted with a draft behind its port: the first plain answer with counts shows it."""
     pair.serve("plain", "little-draft")
     counted = pair.ask({**COUNTED, "max_tokens": 40}, x_gatekeeper_workload="other")
     (record,) = pair.wait_for(1)
@@ -168,10 +163,7 @@ def test_a_real_plain_server_that_begins_to_draft_turns_every_route_off(pair: Pr
 
 @pytest.mark.nightly
 def test_a_draft_that_is_swapped_behind_a_relay_is_turned_off_by_the_holdout(tmp_path: Path) -> None:
-    """The watch sees neither process nor model, and its canaries are too few: the answers of live requests prove the
-    loss,
-    with a policy of 30 days, and every later request is plain: mostly within 559 (docs/reference/proxy.md).
-    """
+    """Neither process nor model is seen, and canaries are too few: live answers prove the loss."""
     policy: dict[str, Any] = {
         "watch": {"interval": 2.0, "duty": 0.02, "missing_for": 36000.0, "canaries": 1},
         "proxy": {"default": "json", "holdout": 0.05},

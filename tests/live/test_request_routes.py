@@ -18,9 +18,7 @@ LIMITS = {"narrow": 2, "wide": 4}
 
 
 def test_nothing_speculates_without_a_policy_that_is_in_force() -> None:
-    """Before the first round, after the overlay has expired, and where a guard turned the route off, decoding is
-    plain.
-    """
+    """Before the first round, after the overlay has expired, and where a guard turned it off, decoding is plain."""
     routes, now = RequestRoutes(lambda: 1.0, lambda: now_ns[0]), []
     now_ns = [0]
     now.append(routes.decide(live_request()).because)
@@ -92,9 +90,7 @@ def test_above_the_certified_concurrency_requests_decode_plainly_with_hysteresis
 
 
 def test_each_route_has_its_own_limit_and_its_own_way_back() -> None:
-    """With three in flight a route certified for two decodes plainly and one certified for four speculates; the first
-    comes back when the load was at most one for five seconds, counted from when it fell, not from the next request.
-    """
+    """With three in flight a route for two decodes plainly and one for four does not; low load brings it back."""
     now_ns = [0]
     routes = RequestRoutes(lambda: 1.0, lambda: now_ns[0])
     policy = live_policy()

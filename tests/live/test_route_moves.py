@@ -133,9 +133,7 @@ def test_missing_evidence_turns_off_at_once(watched: Watched) -> None:
 
 
 def test_a_way_up_is_quiet_kept_and_on_probation(watched: Watched) -> None:
-    """After half an hour with every guard kept, one step up; after as long again it is settled, and the next may
-    come.
-    """
+    """After half an hour with every guard kept, one step up; after as long again it is settled."""
     watched.watch("crossed", minutes=6)
     watched.watch("kept", "kept", minutes=29)
     assert 2 == watched.state.standing.step
@@ -173,9 +171,7 @@ def test_each_relapse_doubles_the_quiet_time(watched: Watched) -> None:
 
 
 def test_a_server_that_cannot_be_switched_is_tried_for_real() -> None:
-    """While it decodes plainly its guards of speculation sleep: the others are kept, so the step above is tried,
-    once.
-    """
+    """While it decodes plainly its guards of speculation sleep: the step above is tried, once."""
     watched = Watched(rules(switched=False)).watch("crossed", minutes=6)
 
     watched.watch("asleep", "kept", minutes=30)
@@ -259,9 +255,7 @@ def test_a_route_is_never_on_without_fresh_evidence(rounds: list[tuple[tuple[str
 
 @given(ROUNDS, st.booleans())
 def test_changes_are_bounded_by_the_quiet_time(rounds: list[tuple[tuple[str, str], int]], switched: bool) -> None:
-    """However the signals flap: at most one step up each quiet time, and as many down as the ladder and those up
-    allow.
-    """
+    """However signals flap: one step up each quiet time at most, and no more down than those allow."""
     watched = lived(rounds, switched=switched)
 
     ups = sum(kind == "try" for kind, _ in watched.moves)
@@ -292,9 +286,7 @@ def test_a_restart_never_takes_a_route_up(rounds: list[tuple[tuple[str, str], in
 
 
 def test_a_loss_goes_all_the_way_down_and_back() -> None:
-    """Answers, guards and state together: a draft that turns bad is off within the hour, and when it is good again the
-    trial answers take it up step by step, to the certified setting and no further.
-    """
+    """A draft that turns bad is off within the hour; good again, it goes up to the certified setting and no further."""
     guarded = context({"metric": "throughput_ratio", "at_least": 1.16, "for": 120.0}, watch={"quiet_for": 600.0})
     speed_rules = RouteRules(guarded.policy.route_of("easy").steps, guarded.policy.watch, switched=True)
     state = routes.start(Standing(workload="easy"), 0)

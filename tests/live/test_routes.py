@@ -56,9 +56,7 @@ def test_a_route_that_is_taken_out_is_a_change() -> None:
 
 @pytest.mark.parametrize("between", [("chat",), ("json", "chat")])
 def test_a_route_that_is_put_back_has_to_earn_its_way(between: tuple[str, ...]) -> None:
-    """Taken out and put back, at once or over restarts with and without it, a route is not simply as certified
-    again.
-    """
+    """Taken out and put back, at once or over restarts, a route is not simply as certified again."""
     watched_routes = routes("json", "chat")
     watched_routes.edit(policy("chat"), NOW)
     again = restarted(watched_routes, *between)

@@ -30,11 +30,7 @@ def chat(url: str, content: str = "x", **headers: str) -> tuple[bytes, str]:
 
 
 def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None:
-    """It routes by the policy and the overlay it writes itself; a second proxy is refused, even with an overlay and
-    a log
-    of its own, and so is one at a port that is taken; SIGTERM ends with code 0. Its metrics are those of a watch, for
-    the same alerts, and its own.
-    """
+    """It routes by policy and overlay; a second proxy and a taken port are refused; SIGTERM ends with code 0."""
     with Answering() as server, Answering() as plain:
         plain.drafted = plain.accepted = 0
         deployed = Deployed.served(tmp_path, server.url)
@@ -79,10 +75,7 @@ def log(path: Path) -> list[str]:
 
 @pytest.mark.nightly
 def test_a_server_that_cannot_decode_plainly_needs_a_second_one(tmp_path: Path) -> None:
-    """Without a field that switches drafting and without --plain-url nothing is served, and no canary is sent: exit
-    code
-    2, with the way out.
-    """
+    """Without a field that switches drafting and without --plain-url nothing is served: exit code 2."""
     with Answering() as server:
         deployed = Deployed.served(tmp_path, server.url)
         with start(deployed, "--url", server.url) as (process, output):

@@ -4,10 +4,7 @@ from gatekeeper.live.server_load import LoadMet, ServerLoad
 
 
 def test_an_answer_meets_what_is_in_flight_at_both_servers_in_the_mean_over_its_time() -> None:
-    """Half of its time alone, then with another one at its server and two answers elsewhere; until its first text it
-    met
-    nothing.
-    """
+    """Half of its time alone, then with another one at its server and two answers elsewhere."""
     now_ns = [5]
     load = ServerLoad(lambda: now_ns[0])
     answer = load.begin("a")

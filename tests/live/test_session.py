@@ -107,9 +107,7 @@ def test_a_new_certificate_begins_anew(copied: Deployed) -> None:
 
 
 def test_flapping_signals_change_little(tmp_path: Path) -> None:
-    """A draft that is bad in every other ten minutes is not switched back and forth with it: a step up is tried after
-    the quiet time alone, which a relapse doubles.
-    """
+    """A draft that is bad in every other ten minutes is tried again after the quiet time alone."""
     drift = []
     for number in range(0, 18, 2):
         drift.append({"of": "acceptance", "by": -0.95, "over": "1 s", "after": f"{600 * number + 600} s"})
@@ -212,9 +210,7 @@ def test_what_expired_stays_off_when_the_clock_is_set_back(tmp_path: Path) -> No
     ("hours", "because"), [(3, "the host slept, or its clock was set 10800 s forward"), (-3, "was set 10800 s back")]
 )
 def test_a_sleep_empties_the_windows(tmp_path: Path, hours: int, because: str) -> None:
-    """After a sleep, or a clock that was set, nothing counts that was seen before, and nothing is turned on or off
-    by it.
-    """
+    """After a sleep, or a clock that was set, nothing counts that was seen before."""
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     with deployed.session(output) as session:
         clock = Shifted(session._clock)
@@ -390,9 +386,7 @@ def test_a_collector_that_is_down_stops_nothing(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.nightly  # a thousand rounds
 def test_nothing_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousand rounds after the window is full the process holds no more objects, and the files are of bounded
-    size.
-    """
+    """A thousand rounds later the process holds no more objects, and the files are of bounded size."""
     limit = 50_000
     monkeypatch.setattr(watch_log, "LOG_LIMIT", limit)
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()

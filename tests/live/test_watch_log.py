@@ -32,9 +32,7 @@ def test_entries_come_back_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("torn", [b'{"at": "2026", "kind": "lo', b"\x00\xff\xfe", b"[]", b'{"kind": 3}', b""])
 def test_a_torn_line_is_damage(tmp_path: Path, torn: bytes) -> None:
-    """A crash inside a line loses that line alone: the next session ends it and continues, and a reader learns of
-    it.
-    """
+    """A crash inside a line loses that line alone, and a reader learns of it."""
     path = tmp_path / "watch.jsonl"
     with log(path) as watch_log:
         watch_log.write("first")
@@ -107,9 +105,7 @@ def test_a_crash_between_two_names_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_an_error_and_costs_no_later_entry(tmp_path: Path) -> None:
-    """A file that cannot grow ends in an error that names the log; once there is room, the next entry is a line of its
-    own.
-    """
+    """A file that cannot grow ends in an error; once there is room, the next entry is a line of its own."""
     path = tmp_path / "watch.jsonl"
     with log(path) as watch_log:
         watch_log.write("look")
@@ -121,9 +117,7 @@ def test_a_full_disk_is_an_error_and_costs_no_later_entry(tmp_path: Path) -> Non
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    """A log that is a link would append to another file: it is refused, for reading too, and that file stays as it
-    was.
-    """
+    """A log that is a link would append to another file: it is refused, for reading too."""
     target = tmp_path / "other"
     target.write_text("mine")
     (tmp_path / "watch.jsonl").symlink_to(target)

@@ -43,10 +43,7 @@ def drafted_tokens(session: Session, since_ns: int) -> int:
 
 
 def test_the_server_that_speculates_is_compared_and_not_the_plain_one(tmp_path: Path) -> None:
-    """With two servers of llama.cpp, the plain one requested first, slots and counters are those of the one that
-    drafts:
-    the route stays on.
-    """
+    """With two servers of llama.cpp, slots and counters are those of the one that drafts."""
     conditions = {"backend": "llama-server", "target": "big", "prompt_cache": "off", "concurrency": 1, "max_tokens": 64}
     guards = [{"metric": "throughput_ratio", "at_least": 0.01, "for": 3600.0}, ERRORS]
     with (
@@ -68,9 +65,7 @@ def test_the_server_that_speculates_is_compared_and_not_the_plain_one(tmp_path: 
 
 
 def test_a_plain_server_that_is_named_gets_the_plain_requests(tmp_path: Path) -> None:
-    """MTPLX switches with each request, but where --plain-url names a server of its own, plain canaries go there
-    alone.
-    """
+    """MTPLX switches with each request, but where --plain-url names a server, plain canaries go there alone."""
     guards = [{"metric": "throughput_ratio", "at_least": 0.01, "for": 3600.0}, ERRORS]
     servers = [RecordedServer(PROTOCOLS["mtplx"], drafting=False) for _ in range(2)]
     with servers[0] as speculative, servers[1] as plain:
@@ -84,9 +79,7 @@ def test_a_plain_server_that_is_named_gets_the_plain_requests(tmp_path: Path) ->
 
 
 def test_a_server_that_is_gone_is_turned_off(tmp_path: Path, server: Answering) -> None:
-    """A refused connection is a failed answer; when the server comes back the watch sees that, and does not end
-    before.
-    """
+    """A refused connection is a failed answer; when the server comes back the watch sees that."""
     deployment, output = deployed(tmp_path, server), WatchOutput()
     with deployment.session(output) as session:
         session.run(5)
@@ -254,9 +247,7 @@ def test_a_server_that_reports_no_acceptance_is_named_at_once(tmp_path: Path, se
 
 
 def test_a_server_that_contradicts_the_conditions_is_off_while_it_does(tmp_path: Path, server: Answering) -> None:
-    """A prompt cache that was certified off and is on turns speculation off, with the reason; nothing is barred for
-    it.
-    """
+    """A prompt cache that was certified off and is on turns speculation off; nothing is barred for it."""
     deployment = deployed(tmp_path, server)
     conditions = {
         "backend": "openai",

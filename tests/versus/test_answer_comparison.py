@@ -73,9 +73,7 @@ def test_prompts_of_another_length_are_named() -> None:
 def test_a_prompt_that_may_come_from_a_cache_is_no_first_token(
     cached: int | None, *, uncached: bool, is_doubtful: bool
 ) -> None:
-    """A cache that is off, or reported as unused in each answer, leaves no doubt; one that is used, or unknown,
-    does.
-    """
+    """A cache that is off, or reported as unused in each answer, leaves no doubt; any other does."""
     answers = written("ok", claims=Claims(cached_tokens=cached))
 
     assert is_doubtful == (cache_doubt("B", answers, uncached=uncached) is not None)

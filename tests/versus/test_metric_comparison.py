@@ -110,9 +110,7 @@ def graded(count: int, **expect: Any) -> list[Canary]:
 
 
 def test_worse_answers_are_proven_for_prompts_like_these() -> None:
-    """Of 40 right answers B has 20 or 28: worse. One less is no difference that is shown; and no rate is made up for a
-    kind of answer that no canary has.
-    """
+    """Of 40 right answers B has 20 or 28: worse; one less shows nothing, and no rate is made up."""
     canaries, right = graded(40, equals="right"), [True] * 40
 
     def says(wrong: int) -> dict[str, str]:

@@ -51,10 +51,7 @@ def engines(tmp_path: Path) -> Iterator[tuple[str, str]]:
 
 
 def test_an_engine_that_always_drafts_is_compared_with_another_one(tmp_path: Path, engines: tuple[str, str]) -> None:
-    """llama-server with its draft against mlx_lm.server, by their addresses: their words are the same, so are their
-    right
-    answers, and the acceptance of the one is shown beside the decode time of both.
-    """
+    """Their words and right answers are the same; the acceptance of the one stands beside both decode times."""
     project = project_folder(tmp_path)
     canaries = project.path / "json.jsonl"
     lines = (ROOT / "canaries" / "little" / "json.jsonl").read_text().splitlines()

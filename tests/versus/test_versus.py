@@ -77,9 +77,7 @@ def servers() -> Iterator[tuple[Answering, Answering]]:
 
 
 def test_two_addresses_need_no_slo(worker: ProjectFolder, servers: tuple[Answering, Answering]) -> None:
-    """Two running servers are compared on the shipped canaries: their models are named, their words and right answers
-    counted side by side.
-    """
+    """On the shipped canaries models are named, and words and right answers counted side by side."""
     a, b = servers
     a.model, b.model = "org/target", "target.gguf"
 
@@ -190,9 +188,7 @@ def drafts(project: ProjectFolder) -> ProjectFolder:
 
 @pytest.mark.nightly
 def test_two_drafts_are_compared_and_an_interrupted_comparison_continues(drafts: ProjectFolder) -> None:
-    """Two drafts of the SLO: the worse one is proven worse. After Ctrl-C --resume sends only what is missing, and a
-    finished comparison takes no more.
-    """
+    """The worse draft is proven worse; --resume sends only what is missing, and a finished comparison no more."""
     sides = (str(drafts.path / "draft-rev0"), str(drafts.path / "draft-rev1"))
     words = ("versus", *sides, "--slo", "slo.toml", "--json", "--quiet", "--out", "run")
     process = drafts.start(*words, "--seconds", "600")

@@ -90,9 +90,7 @@ def running(
 
 @pytest.mark.parametrize("name", ["json", "prose"])
 def test_the_real_server_goes_on_from_the_beginning_of_an_answer(running: tuple[Server, Server], name: str) -> None:
-    """Read as a prompt, a beginning of its own answer is followed by the rest of that answer, with
-    log-probabilities.
-    """
+    """Read as a prompt, the beginning of its own answer is followed by the rest of it, with log-probabilities."""
     request = make_request(name, PLAIN, max_tokens=24)
     full_answer = running[0].request_scores(request)
     assert full_answer is not None
@@ -108,9 +106,7 @@ def test_the_real_server_goes_on_from_the_beginning_of_an_answer(running: tuple[
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_real_arms_answer_the_same_and_their_claims_add_up(running: tuple[Server, Server], name: str) -> None:
-    """Drafting does not change a greedy answer, and every token is counted where it arrived, in both arms; `timings`
-    and /metrics agree on one answer, and together they account for each of its tokens.
-    """
+    """Drafting changes no greedy answer; tokens are counted where they arrive, and the claims account for each."""
     plain, drafting = (
         server.answer(make_request(name, which)) for server, which in zip(running, (PLAIN, DRAFTING), strict=True)
     )
@@ -275,9 +271,7 @@ def test_claims_come_with_the_answer_and_rounds_from_counters(fake: Open) -> Non
 def test_counters_that_are_not_this_answers_own_give_no_rounds(
     fake: Open, manners: dict[str, Any], concurrency: int, because: str
 ) -> None:
-    """Where the counters hold other requests or are incomplete, rounds are unknown, and the answer's own claims are
-    kept.
-    """
+    """Where the counters hold other requests or are incomplete, rounds are unknown, and the answer's claims kept."""
     which = setting(draft="little-draft", num_draft_tokens=4, concurrency=concurrency)
 
     claims = answer_of(fake(manners=manners), which).claims
@@ -313,9 +307,7 @@ def test_a_plain_arm_that_drafts_is_at_fault(fake: Open) -> None:
     ],
 )
 def test_the_type_follows_from_the_draft(fake: Open, which: Any, draft_method: str | None, method: str) -> None:
-    """A file is a model that drafts; a look-up, or heads inside the target, are named by their type and need no file;
-    `draft_method` names another type, or two together, whose length is that of the model.
-    """
+    """A file drafts, a look-up and heads inside the target need none; `draft_method` names another type, or two."""
     written = {} if draft_method is None else {"draft_method": draft_method}
     command = fake(drafts=["little-draft", "ngram-simple", "draft-mtp"], **written).command(which, 81, cache=False)
 
@@ -346,9 +338,7 @@ LOOK_UP = setting(draft="ngram-simple", draft_p_min=0.5)
 def test_what_cannot_be_certified_is_refused_before_the_start(
     fake: Open, written: dict[str, Any], which: Any, message: str
 ) -> None:
-    """Flags of `args` that draft in both arms, invented acceptance, a knob that does nothing, a method that the build
-    lacks, and a program that is none.
-    """
+    """Flags that draft in both arms, invented acceptance, a knob or a method that is none, a program that is none."""
     with pytest.raises(InputError, match=message) as refused:
         fake(**written).command(which, 81, cache=False)
 

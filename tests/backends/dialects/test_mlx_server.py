@@ -58,9 +58,7 @@ def settled(system: Server) -> Counters:
 
 
 def test_the_tap_sums_the_whole_traffic(shared: SharedBackend) -> None:
-    """The server's counters grow by every answer's rounds, also of clients that ask for no usage; plain ones have
-    none.
-    """
+    """The server's counters grow by every answer's rounds, also without usage; plain answers have none."""
     system = shared.system(DRAFTING)
     assert isinstance(system, Server)
     before = settled(system)
@@ -113,9 +111,7 @@ def test_a_strange_mlx_lm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_plain_server_that_drafts_is_at_fault(tmp_path: Path) -> None:
-    """A plain command that loads the draft drafts for requests that name no draft length: the tap's counts show it, and
-    the answer is no baseline.
-    """
+    """A plain command that loads the draft drafts: the tap's counts show it, and the answer is no baseline."""
     tap = (
         sys.executable,
         "-P",

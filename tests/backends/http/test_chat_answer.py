@@ -61,9 +61,7 @@ def tokens(answer: Answer) -> list[int | None]:
     ids=["as OpenAI", "as SGLang"],
 )
 def test_reasoning_that_is_counted_and_not_shown_is_no_part_of_the_answer(stated: dict[str, Any]) -> None:
-    """An answer of two tokens after 300 of reasoning: two are its own, each in a piece, and 302 were decoded. Where the
-    reasoning came, its tokens are the answer's, and a count above the whole is not believed.
-    """
+    """Two tokens after 300 of reasoning that is not shown: two are the answer's; a count above the whole is not."""
     two = chunk({"content": "a"}) + chunk({"content": "b"}, "stop")
 
     def ended(count: int) -> bytes:
@@ -86,9 +84,7 @@ def test_reasoning_that_is_counted_and_not_shown_is_no_part_of_the_answer(stated
 
 
 def test_chunks_are_tokens_only_if_the_numbers_say_so() -> None:
-    """Each arrival is one token where chunks and usage agree, but for a stop token without text; else none carries a
-    number, and usage keeps the total.
-    """
+    """An arrival is one token where chunks and usage agree, but for a stop token; else none has a number."""
     two = chunk({"content": "a"}) + chunk({"content": "b"})
     cases = [
         ("length", usage(2), [1, 1], 2),
@@ -133,9 +129,7 @@ def test_no_seed_at_temperature_zero() -> None:
 
 
 def test_options_of_a_canary_are_sent_as_they_are() -> None:
-    """Response format, penalties and the choice of a tool are in the request; Ollama's API has other places for
-    them.
-    """
+    """Response format, penalties and tool choice are in the request; Ollama's API has other places for them."""
     options: dict[str, Any] = {
         "response_format": {"type": "json_schema", "json_schema": {"name": "o", "schema": {"type": "object"}}},
         "tool_choice": "auto",
@@ -172,9 +166,7 @@ def test_options_of_a_canary_are_sent_as_they_are() -> None:
     ],
 )
 def test_a_form_is_sent_to_servers_that_have_a_field_for_it(field: str, value: Any, servers: set[str]) -> None:
-    """A server takes its own fields with a request, and any server may; the others would ignore them: they are
-    refused.
-    """
+    """A server takes its own fields with a request, and any server may; others would ignore them, and are refused."""
     request = make_request("json", DRAFTING)
     canary = Canary.model_validate({"id": "a", "messages": [{"role": "user", "content": "hi"}], field: value})
 
@@ -185,10 +177,7 @@ def test_a_form_is_sent_to_servers_that_have_a_field_for_it(field: str, value: A
 
 
 def test_lines_of_json_are_a_stream() -> None:
-    """Ollama's dialect, one JSON object per line, gives text, thinking, calls, counts, and an arrival for each line
-    that
-    brings something.
-    """
+    """Ollama's lines of JSON give text, thinking, calls and counts; a line that brings something is an arrival."""
     call = {"function": {"name": "look", "arguments": {"at": 1}}}
     lines: list[dict[str, Any]] = [
         {"model": "m", "message": {"role": "assistant", "content": "", "thinking": "hm"}, "done": False},
@@ -241,9 +230,7 @@ def test_a_document_arrives_as_one() -> None:
 
 
 def test_counts_in_the_chunks_give_exact_tokens() -> None:
-    """Where chunks carry a running count, each arrival has its own tokens; those of a chunk without text belong to the
-    next arrival.
-    """
+    """Where chunks carry a running count, tokens of a chunk without text belong to the next arrival."""
     role = chunk({"role": "assistant", "content": None}, timings={"predicted_n": 0})
     pieces = [role, counted("a", 1), counted("bcd", 4), counted("", 5), counted("e", 6), chunk({}, "length"), usage(6)]
 
@@ -255,10 +242,7 @@ def test_counts_in_the_chunks_give_exact_tokens() -> None:
 
 
 def test_contradictory_counts_are_not_used() -> None:
-    """A count that falls, one above the usage, one that is missing for an arrival and one of another kind leave the
-    tokens
-    unknown.
-    """
+    """A count that falls, is above the usage, missing or of another kind leaves the tokens unknown."""
     falls = [counted("a", 2), counted("b", 1), usage(3)]
     above = [counted("a", 2), counted("b", 9), usage(3)]
     gap = [counted("a", 2), chunk({"content": "b"}), usage(3)]

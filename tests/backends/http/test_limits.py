@@ -141,10 +141,7 @@ def answer(tokens: int, first_s: float, each_s: float) -> Answer:
 
 
 def test_the_slowest_answer_sets_the_deadline() -> None:
-    """Before any answer there is much time; then ten times that of the slowest, more where streams take turns;
-    faults and
-    faster answers do not count, and the SLO's own deadline wins.
-    """
+    """Much time before any answer, then ten times the slowest; faults do not count, and the SLO's deadline wins."""
     subject = Subject(backend="openai", target="t", timeout=2.0)
     limits = AnswerLimits(subject)
     unseen = limits.seconds(100)
@@ -162,9 +159,7 @@ def test_the_slowest_answer_sets_the_deadline() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_too_few_descriptors_are_our_limit(host: str) -> None:
-    """A connection for which this process has no descriptor is an error of ours with what to raise, not a fault; nor is
-    it one where the look-up of a name hides the cause.
-    """
+    """A connection without a descriptor is an error of ours with what to raise, also in the look-up of a name."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://{host}:{listener.getsockname()[1]}/"
         with few_descriptors(0), pytest.raises(OwnLimitError, match="may not open more files") as reached:
@@ -179,9 +174,7 @@ def test_too_few_descriptors_are_our_limit(host: str) -> None:
     "number", [errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENFILE], ids=["ports", "buffers", "files"]
 )
 def test_what_the_machine_lacks_is_our_limit(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No free port, no memory for a connection and no file in the whole system are errors of ours with what to
-    change.
-    """
+    """No free port, no memory for a connection and no file in the system are errors of ours with what to change."""
 
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
@@ -196,9 +189,7 @@ def test_what_the_machine_lacks_is_our_limit(number: int, monkeypatch: pytest.Mo
 
 
 def test_a_refused_connection_is_a_fault_of_the_server() -> None:
-    """The name localhost has an address that this machine may lack; what counts is the last one, where nothing
-    listens.
-    """
+    """The name localhost has an address that this machine may lack; the last one counts, where nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     before = time.monotonic_ns()

@@ -57,9 +57,7 @@ def test_a_late_read_has_the_time_of_receiving(connection: tuple[socket.socket, 
 
 
 def test_a_clock_that_was_set_leaves_the_times_of_the_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the wall clock is set within an answer, forth or back, its arrivals have the times at which they were
-    read.
-    """
+    """Where the wall clock is set within an answer, its arrivals have the times at which they were read."""
     for step in (50_000_000, -50_000_000):
         differences = itertools.count(receive_times.monotonic_minus_wall(), step)
         monkeypatch.setattr(receive_times, "monotonic_minus_wall", lambda values=differences: next(values))
@@ -91,9 +89,7 @@ INSTANTS = st.integers(1, 10**12)
 def test_times_stay_between_the_request_and_the_reads(
     reads: list[tuple[int | None, int]], since: int, difference: int
 ) -> None:
-    """Whatever the stamps are, times are in order, none before the request or after its read; a stamp that fits
-    counts.
-    """
+    """Whatever the stamps are, times are in order between request and read; a stamp that fits counts."""
     read_ns = sorted(since + waited for _, waited in reads)
     stamps = [stamp or 0 for stamp, _ in reads]
 

@@ -64,10 +64,7 @@ def cut(raw: bytes, sizes: list[int]) -> list[bytes]:
 @example(cuts=[9, 16] + [40] * 10, frames=None)  # one cut lies between CR and the brace before it
 @given(cuts=st.lists(st.integers(1, 40), max_size=60), frames=st.none() | st.lists(st.integers(1, 90), max_size=20))
 def test_pieces_do_not_matter(cuts: list[int], frames: list[int] | None) -> None:
-    """The same bytes give the same answer however they were cut into pieces: inside characters, inside lines, inside
-    the
-    frames of HTTP chunks. Each arrival has the time of the piece that completed it.
-    """
+    """However bytes are cut, the answer is the same; each arrival has the time of the piece that completed it."""
     raw = HEAD + STREAM if frames is None else CHUNKED + framed(STREAM, frames)
     response = response_in(cut(raw, cuts))
 

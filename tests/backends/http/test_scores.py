@@ -37,9 +37,7 @@ def place(token: str, logprob: Any, *likely: tuple[str, float], **more: Any) -> 
 
 
 def test_the_form_of_openai_is_read() -> None:
-    """Each place has its token, its log-probability and the likeliest ones in order; numbers name tokens where they
-    come.
-    """
+    """Each place has its token, its log-probability and the likeliest ones; numbers name tokens where they come."""
     numbered = place("b", -1.0, id=7) | {"top_logprobs": [{"id": 8, "token": "c", "logprob": -0.5}]}
 
     record = scored_from(completion([place("a", -0.25, ("z", -2.0), ("a", -0.25)), numbered]))
@@ -86,9 +84,7 @@ def beginning(**more: Any) -> Beginning:
 
 
 def test_a_final_message_is_continued() -> None:
-    """The beginning is the last message; what follows counts only where the server read as many tokens as the answer
-    had.
-    """
+    """The beginning is the last message; what follows counts where the server read as many tokens as it has."""
     places = [place("c", -0.5, ("c", -0.5), ("d", -2.0))]
     right, wrong = Asked(completion(places, 11)), Asked(completion(places, 12))
 
@@ -120,9 +116,7 @@ END = [{"id": 0, "token": "<end>", "logprob": -0.1}]
 
 
 def test_mlx_server_tells_tokens_and_likeliest_ones_apart() -> None:
-    """Two answers of mlx_lm.server are one: the numbers that were written, the likeliest ones, and their pieces as
-    text.
-    """
+    """Two answers of mlx_lm.server are one: the numbers written, the likeliest ones, and their pieces as text."""
     written = [{"id": 6, "logprob": -2.0}]
     server = Asked(completion([{**LISTED[0], "top_logprobs": LISTED}]), completion(written))
 

@@ -44,10 +44,7 @@ LENGTH = HEAD.replace(b"Connection: close", b"Content-Length: %d" % len(SHORT.re
     ],
 )
 def test_the_end_is_where_the_server_says(script: list[bytes | Act]) -> None:
-    """`[DONE]`, the last HTTP chunk, the announced length and the close of the connection end an answer that says
-    why it
-    finished, also where the server keeps the connection open.
-    """
+    """`[DONE]`, the last HTTP chunk, the announced length and the close of the connection end an answer."""
     answer, _ = answer_to(*script)
 
     assert (None, "a") == (answer.fault, answer.text)
@@ -162,10 +159,7 @@ def test_no_server_is_a_fault() -> None:
 
 
 def test_the_process_is_quiet_only_while_a_stream_is_read() -> None:
-    """Threads hand over soon and the collector waits from the first stream's begin to the last one's end, and then
-    all is
-    as it was.
-    """
+    """Threads hand over soon and the collector waits while a stream is read; then all is as it was."""
     before = sys.getswitchinterval()
     states = []
 
@@ -217,9 +211,7 @@ def certificate(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("trusted", [True, False])
 def test_certificates_are_verified(certificate: Path, trusted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream over TLS is read where the machine trusts the server, with the times of its reads; else nothing is
-    sent.
-    """
+    """A stream over TLS is read where the machine trusts the server, with the times of its reads."""
     if trusted:
         monkeypatch.setenv(ssl.get_default_verify_paths().openssl_cafile_env, os.fspath(certificate))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

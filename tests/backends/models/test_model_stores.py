@@ -39,10 +39,7 @@ def hashes(tmp_path: Path) -> HashCache:
 
 
 def test_every_store_is_searched(home: Path, draft: Path) -> None:
-    """Folders and files of all three tools are found under the names the tools give them; projectors and later parts
-    of a
-    split are no models.
-    """
+    """Folders and files of all three tools have the names the tools give them; projectors are no models."""
     laid_out.hub(home, "org/target", MODELS / "little-target")
     laid_out.hub(home, "org/files", draft)
     laid_out.lm_studio(home, "maker/folder", MODELS / "little-draft")
@@ -71,9 +68,7 @@ def test_every_store_is_searched(home: Path, draft: Path) -> None:
 def test_any_backend_finds_a_model_by_its_name_in_a_store(
     home: Path, draft: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is not in the hub cache is found in LM Studio's folder and in Ollama's, so that an SLO file needs no path of
-    this machine; a model of the hub cache comes first, and one that is nowhere is told with the one spelled like it.
-    """
+    """Outside of the hub cache, LM Studio's and Ollama's folders are searched; a near name is suggested."""
     monkeypatch.setattr(artifacts, "hub_command", lambda: "hf")
     folder = laid_out.lm_studio(home, "maker/folder", MODELS / "little-draft")
     laid_out.ollama(home / ".ollama" / "models", "registry.ollama.ai/library/qwen/8b", {"model": draft.read_bytes()})
@@ -149,9 +144,7 @@ def test_a_model_of_ollama_is_its_file_and_what_goes_with_it(
 
 
 def test_damage_in_ollamas_store_is_found(home: Path, draft: Path, hashes: HashCache) -> None:
-    """A blob that is gone or holds other bytes than its name says, a manifest that is none, and a model in pieces are
-    refused with the command that fetches it.
-    """
+    """A blob that is gone or changed, a manifest that is none and a model in pieces are refused with a way out."""
     models, place = home / ".ollama" / "models", "registry.ollama.ai/library/m/1"
 
     def refused(match: str) -> None:

@@ -113,9 +113,7 @@ def test_costs_make_the_ratio() -> None:
 
 
 def test_drift_grows_and_stays() -> None:
-    """A drift of 10 % over a minute makes the arm it names slower by that, then no further; acceptance can decay
-    too.
-    """
+    """A drift of 10 % over a minute slows the arm it names, then no further; acceptance can decay too."""
     script = {"drift": [{"by": 0.10, "over": "60 s", "arm": "plain"}, {"of": "acceptance", "by": -1, "over": "60 s"}]}
     answers = give(script, *[(prompt(), which) for _ in range(200) for which in (PLAIN, DRAFTING)])
 

@@ -92,9 +92,7 @@ OUT_OF_STEP = {
 
 @pytest.mark.parametrize("mode", OUT_OF_STEP)
 def test_a_broken_worker_is_ended(bad: Callable[..., Worker], mode: str) -> None:
-    """A worker that dies or is out of step leaves a fault with the reason, and no process; later requests are faults
-    too.
-    """
+    """A worker that dies or is out of step leaves a fault and no process; later requests are faults too."""
     system = bad(mode)
 
     first = system.answer(make_request("list", PLAIN))
@@ -162,9 +160,7 @@ def test_silence_is_a_timeout(bad: Callable[..., Worker], mode: str, words: int)
 
 @pytest.mark.parametrize("mode", ["drips", "beats"])
 def test_an_answer_that_never_ends_is_over_at_its_deadline(bad: Callable[..., Worker], mode: str) -> None:
-    """A worker that writes a line without an end, or only its heartbeat, is ended at the deadline, which neither
-    prolongs.
-    """
+    """A worker that writes a line without an end, or only its heartbeat, is ended at the deadline."""
     system = bad(mode, timeout=60, deadline=0.3)
 
     answer = system.answer(make_request("list", PLAIN))
@@ -251,9 +247,7 @@ def test_plain_decoding_may_have_its_own_program(tmp_path: Path) -> None:
 
 
 def test_places_are_filled(tmp_path: Path) -> None:
-    """{target} and {draft} become folders; without a draft its argument is left out; paths are relative to the SLO
-    file.
-    """
+    """{target} and {draft} become folders; without a draft its argument is left out."""
     program = tmp_path / "told.py"
     program.write_text(
         "import json, os, sys\n"
@@ -313,9 +307,7 @@ def test_its_children_go_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("leave", ["os.setsid()", "os.setpgid(0, 0)"])
 def test_what_forks_away_from_a_worker_ends_with_it(tmp_path: Path, leave: str) -> None:
-    """A process that forked twice, in a session or a group of its own, is ended too: it would hold memory in the
-    next run.
-    """
+    """A process that forked twice, into a session or group of its own, is ended too: it would hold memory."""
     script = tmp_path / "daemon.py"
     script.write_text(
         f"#!{sys.executable}\nimport os, sys, time\n"

@@ -79,9 +79,7 @@ def test_what_is_declared_and_not_there_is_missing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["miscounted", "exits", "hangs", "garbage"])
 def test_a_fault_of_an_answer_is_wrong_and_its_log_is_shown(mode: str) -> None:
-    """An answer that contradicts itself costs itself; after a death or silence the rest is not sent, no part is
-    judged.
-    """
+    """An answer that contradicts itself costs itself; after a death or silence no part is judged."""
     check = tried(BAD, mode, timeout=1.0 if mode == "hangs" else 60.0)
 
     wrong = [part for part in check.parts if part.state == "wrong"]
@@ -105,9 +103,7 @@ def test_a_worker_that_does_not_start_is_refused_as_certify_does(mode: str) -> N
 
 
 def test_the_command_ends_in_0_1_or_2(tmp_path: Path) -> None:
-    """A line a part on stdout, options of the worker are its own, and an error of the start is one of the command
-    line.
-    """
+    """A line a part on stdout; the worker's options are its own; an error of the start is one of the command."""
     project = ProjectFolder(tmp_path, {})
 
     good = project.run("worker", "check", sys.executable, str(EXAMPLE), "--json", code=0)

@@ -17,9 +17,7 @@ from gatekeeper.core.records import Rounds
     chance=st.floats(0, 1),
 )
 def test_flags_tell_the_rounds(seed: int, draft_tokens: int, max_tokens: int, ends_at: int, chance: float) -> None:
-    """From the flags alone come the rounds, proposals, acceptances and positions of the decoding that made them,
-    wherever the limit or the end of the answer cuts it.
-    """
+    """From the flags alone come rounds, proposals, acceptances and positions, wherever an answer is cut."""
     draw = random.Random(seed)
     flags: list[bool] = []
     rounds = drafted = accepted = 0

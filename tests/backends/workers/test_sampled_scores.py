@@ -36,9 +36,7 @@ def rows_of(logits: list[float], temperature: float, filters: tuple[Any, ...]) -
 def test_ratios_have_mean_one_where_logits_tie(
     logits: list[float], filters: tuple[Any, ...], temperature: float
 ) -> None:
-    """However many tokens tie for the best, and whatever is filtered, the evidence has mean 1 under the target
-    itself.
-    """
+    """However many tokens tie, and whatever is filtered, the evidence has mean 1 under the target itself."""
     drawable = [row for row in rows_of(logits, temperature, filters) if row[0] is not None]
     rows = [[float(value) for value in row if value is not None] for row in drawable]
     chances = np.exp([row[0] for row in rows])

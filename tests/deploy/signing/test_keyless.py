@@ -127,9 +127,7 @@ def test_a_trusted_root_that_is_none_is_an_error(tmp_path: Path) -> None:
 
 
 def test_only_a_job_with_an_identity_signs(signed: tuple[Sigstore, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outside of CI there is no identity, code 2; a Sigstore that does not answer is an error of ours, with a way
-    out.
-    """
+    """Outside of CI there is no identity; a Sigstore that does not answer is an error of ours, with a way out."""
     for name in NOBODY:
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(InputError, match="no identity found"):

@@ -37,9 +37,7 @@ def places(document: Any, *above: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def test_a_changed_bundle_signs_nothing_else(tmp_path: Path) -> None:
-    """Cut anywhere, with any byte or value changed, it is refused, or signs what it signed; another key signed none
-    of it.
-    """
+    """With any byte or value changed it is refused, or signs what it signed; another key signed none of it."""
     private, public = pem_keys(tmp_path, "key")
     _, stranger = pem_keys(tmp_path, "stranger")
     bundle = make_bundle(CONTENT, private)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -211,7 +212,7 @@ CASES: dict[str, Row] = {
     # The host is a fact where its samples are there; a sensor that is not is no evidence.
     "headroom": (context(HEADROOM), lambda: on_host(memory_headroom=9e9), "pass", ""),
     "no headroom": (context(HEADROOM), lambda: on_host(memory_headroom=7e9), "fail", ""),
-    **{f"a sensor that is {status}": (context(HEADROOM), lambda status=status: denied(status), "missing", "")
+    **{f"a sensor that is {status}": (context(HEADROOM), partial(denied, status), "missing", "")
        for status in ("absent", "denied", "stale", "parse_error")},
     "no sample": (context(HEADROOM), evidence, "missing", ""),
     "a sampler that stopped": (

@@ -25,9 +25,7 @@ BODY = {**ASKED, "stream": True}
 
 
 async def test_a_process_without_descriptors_blames_no_server(tmp_path: Path) -> None:
-    """Where no connection can be opened the client gets 503, no answer counts as failed, and it is said once; with
-    descriptors again the next request is answered.
-    """
+    """Without a descriptor the client gets 503, no answer counts as failed, and with one the next is answered."""
     async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
         async with proxied(tmp_path, server, plain) as proxy:
             async with proxy.session.get(proxy.url + "/") as response:  # a connection to the proxy, that stays
@@ -56,10 +54,7 @@ async def test_a_process_without_descriptors_blames_no_server(tmp_path: Path) ->
 @pytest.mark.whole
 @pytest.mark.parametrize(("soft", "hard", "idle"), [(128, 128, 116), (128, 1024, 200)])
 def test_idle_connections_turn_no_speculation_off(tmp_path: Path, soft: int, hard: int, idle: int) -> None:
-    """With few descriptors connections beyond the limit get 503 and no request fails; with more of them allowed than
-    the
-    process begins with, it takes them. When the idle ones are gone, requests speculate.
-    """
+    """Connections beyond few descriptors get 503; where more are allowed they are taken, and requests speculate."""
     with Answering() as server, Answering() as plain:
         plain.drafted = plain.accepted = 0
         deployed = Deployed.served(tmp_path, server.url)

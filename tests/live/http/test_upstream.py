@@ -221,10 +221,7 @@ async def test_a_client_that_reads_slowly_stops_the_server() -> None:
 
 
 def test_of_an_answer_that_comes_fast_a_part_is_parsed_in_each_turn() -> None:
-    """Of a megabyte that has arrived in chunks of one byte no turn of the event loop parses more than a few parts,
-    so that
-    every other stream has its turn; nothing is lost, though the server ends the connection at once.
-    """
+    """Of a megabyte in chunks of one byte no turn of the event loop parses more than a few parts; nothing is lost."""
     count = 1 << 18
     head = OK + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
     by_turn = Counter[int]()
@@ -285,9 +282,7 @@ def test_a_request_names_its_server(address: str, head: bytes) -> None:
 async def test_a_limit_of_ours_is_no_fault_of_a_server(
     monkeypatch: pytest.MonkeyPatch, error: OSError, *, own_limit: bool
 ) -> None:
-    """Without descriptors, ports or memory no server can be reached. A server that is down is at fault, also where this
-    machine has none of its other addresses, as one without IPv6.
-    """
+    """Without descriptors, ports or memory no server can be reached; a server that is down is at fault."""
 
     async def fails(*_: Any, **__: Any) -> None:
         raise error

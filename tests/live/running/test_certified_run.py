@@ -46,9 +46,7 @@ NONE_CERTIFIED = "is none of the certified ones"
     ],
 )
 def test_what_was_never_measured_is_refused(tmp_path: Path, changes: dict[str, Any], because: str) -> None:
-    """A copy may leave out steps of the ladder. One that cannot be read or says what the run did not certify is refused
-    at the start; edited in place it is reported once and does not count, until it is as before.
-    """
+    """A copy may have fewer steps; what the run did not certify is refused, at the start and edited in place."""
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
     deployed.policy(route=ROUTE, conditions=CONDITIONS)
     fewer = {"route": {**ROUTE, "ladder": list(LADDER)}, "conditions": CONDITIONS}
@@ -118,9 +116,7 @@ LIMITS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", LIMITS)
 def test_an_edited_route_takes_no_other_requests(tmp_path: Path, name: str) -> None:
-    """A copy may shorten the prompts of a route, and leave out models and requests; one that adds to them is
-    refused.
-    """
+    """A copy may shorten prompts and leave out models and requests; one that adds to them is refused."""
     certified, edited, objection = LIMITS[name]
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(route=certified)

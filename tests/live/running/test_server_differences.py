@@ -57,9 +57,7 @@ def found(argv: str | None, documents: dict[str, Any] | None = None, **condition
     ],
 )
 def test_the_same_options_are_as_certified(argv: str) -> None:
-    """How a program is found, where it listens and what it logs changes nothing; models are compared by their
-    digests.
-    """
+    """How a program is found, where it listens and what it logs changes nothing; models are compared elsewhere."""
     assert ("as certified", "its options") == found(argv)["launch line"]
 
 
@@ -199,10 +197,7 @@ def test_versions_are_compared_by_what_identifies_them(
 
 
 def test_what_differs_ends_with_the_command_that_mends_it() -> None:
-    """It is the certified command, at the port that runs; of a system certified in a process of ours the running
-    one, with
-    its prompt cache switched off. Without a process in sight there is no command.
-    """
+    """It is the certified command at the running port, or the running one with its prompt cache switched off."""
     running = SeenProcess(("mlx_lm.server", "--model", "my models/big", "--port", "8080"), {})
     in_process = policy(backend="mlx").model_copy(update={"launch": ()})
     mended = []
