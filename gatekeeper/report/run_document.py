@@ -9,7 +9,7 @@ from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow, show_measurement
 from gatekeeper.report.data.page_data import PageData
-from gatekeeper.report.data.requirements import Requirement, requirements
+from gatekeeper.report.data.requirements import Requirement, open_requirements
 from gatekeeper.report.data.workload_summary import WorkloadSummary
 from gatekeeper.report.shown_document import (
     Code,
@@ -38,11 +38,9 @@ def run_document(page: PageData, *, with_passed: bool = True) -> Document:
     why = f"Why exit code {verdict.exit_code}: {decision.reason}" if decision.reason else ""
     blocking = [row for row in decision.rows if row.blocking]
     given_up = [row for row in decision.rows if not row.blocking]
-    required = requirements(verdict, page.unfinished)
-    open_requirements = [each for each in required if each.outcome is not Outcome.PASS and each.remedy]
     blended = phrases.routing(verdict)
     nodes = (
-        _objectives("What failed or is not proven", blocking, open_requirements),
+        _objectives("What failed or is not proven", blocking, open_requirements(decision, page.unfinished)),
         _workloads(decision.workloads),
         Note(
             (

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.judgement import Outcome
+from gatekeeper.core.reasons import CERTIFICATION
+from gatekeeper.report.data.decision import NO_CERTIFICATE, Decision
 
 CERTIFY_AGAIN = "certify again"
+LONGER_SOAK = f'set duration = "{CERTIFICATION}" or more in [soak], then certify again'
 DRAFTING = {Outcome.PASS: "drafting is on", Outcome.FAIL: "drafting is off", Outcome.UNPROVEN: "not decided"}
 
 
@@ -37,6 +40,15 @@ def requirements(verdict: Verdict, unfinished: str | None = None) -> tuple[Requi
     shown = "does not suffice" if lacks else "suffices"
     evidence = Requirement("", "evidence", "complete", outcome, shown, says, remedy)
     return *_drafting(verdict), evidence
+
+
+def open_requirements(decision: Decision, unfinished: str | None = None) -> tuple[Requirement, ...]:
+    """Return what a run does not meet, also of the command line; not what its open objectives say already."""
+    required = requirements(decision.verdict, unfinished)
+    if decision.exit_code != decision.verdict.exit_code:
+        certificate = (Outcome.UNPROVEN, "demo", NO_CERTIFICATE, LONGER_SOAK)
+        required = (*required, Requirement("", "grade", "certification", *certificate))
+    return tuple(each for each in required if each.outcome is not Outcome.PASS and each.remedy)
 
 
 def _drafting(verdict: Verdict) -> Iterator[Requirement]:

@@ -3,22 +3,23 @@
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.judgement import Outcome
 from gatekeeper.core.system.own_command import as_typed
 from gatekeeper.core.system.run_directory import RUNS
-from gatekeeper.core.text import printable_error, show_count
+from gatekeeper.core.text import join_names, printable_error, show_count
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import Decision, readable_time
 from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow
+from gatekeeper.report.data.requirements import Requirement, open_requirements
 from gatekeeper.report.data.workload_summary import WorkloadSummary
 from gatekeeper.report.outcome_signs import glyph_of
 
@@ -98,16 +99,20 @@ def _fit_lines(console: Console, decision: Decision, end: Sequence[Text], height
     """Return the lines of the decision; what does not fit into *height* is left out, details first."""
     rows, workloads = decision.rows, decision.workloads
     blocking = [row for row in rows if row.blocking]
-    head = _head(console, decision, rows=bool(blocking))
+    head = _head(console, decision)
     foot = [*_remarks(console, decision), Text(), *end]
     # What an incomplete run needs is always the rest of the run.
     details = (0,) if decision.verdict.incomplete else (2, 1, 0)
-    described = {detail: [_row(console, row, detail) for row in blocking] for detail in details}
+    required = _merge_alike(open_requirements(decision), {row.about for row in blocking})
+    described = {
+        detail: [_requirement(console, names, each, detail) for names, each in required]
+        + [_row(console, row, detail) for row in blocking]
+        for detail in details
+    }
     nonblocking = [line for row in rows if not row.blocking for line in _row(console, row, 0)]
-    nonblocking += _without_checks(console, decision) if blocking else []
 
     def lines(most: int, parts: Sequence[Sequence[Text]], rest: Sequence[Text]) -> list[Text]:
-        left_out = len(blocking) - len(parts)
+        left_out = len(described[details[0]]) - len(parts)
         middle = [*(line for part in parts for line in part), *rest]
         middle += [Text(f"… and {show_count(left_out, 'more objective')} in the report", "dim")] if left_out else []
         return [*head, *_table(workloads, most, console), *([Text(), *middle] if middle else []), *foot]
@@ -134,22 +139,38 @@ def _fit_lines(console: Console, decision: Decision, end: Sequence[Text], height
     return drawn
 
 
-def _head(console: Console, decision: Decision, *, rows: bool) -> list[Text]:
-    """Return the outcome and the headline; the reason of the exit code as well, where no row below says it."""
+def _head(console: Console, decision: Decision) -> list[Text]:
+    """Return the outcome and the headline; a row below says what the exit code follows from."""
     verdict = decision.verdict
-    style = COLOURS.get(verdict.outcome, "")
     demo = " (demo)" if decision.demo else ""
-    outcome_style = "bold yellow" if demo and verdict.exit_code == ExitCode.OK else f"bold {style}"
+    outcome_style = "yellow" if demo and verdict.exit_code == ExitCode.OK else COLOURS.get(verdict.outcome, "")
     title = Text.assemble(
         (printable_error(verdict.slo), "bold"),
         ": ",
-        (decision.outcome + demo, outcome_style),
+        (decision.outcome + demo, f"bold {outcome_style}"),
         (f"  exit code {decision.exit_code}", "dim"),
     )
-    lines = [title, *_paragraph(console, f"{decision.headline}.", style="bold", hang=0)]
-    if decision.reason and (not rows or verdict.incomplete or decision.exit_code != verdict.exit_code):
-        lines += _paragraph(console, f"why exit code {decision.exit_code}: {decision.reason}", style=style)
-    return [*lines, Text()]
+    return [title, *_paragraph(console, f"{decision.headline}.", style="bold", hang=0), Text()]
+
+
+def _merge_alike(required: Sequence[Requirement], explained: Collection[str]) -> list[tuple[str, Requirement]]:
+    """Return requirements with the workloads that do not meet them for the same reason.
+
+    The objectives below say the reason of a workload that is *explained*.
+    """
+    names: dict[Requirement, list[str]] = {}
+    for each in required:
+        reason = "" if each.about in explained else in_words(each.reason)
+        names.setdefault(replace(each, about="", reason=reason), []).append(each.about or "run")
+    return [(join_names(about), each) for each, about in names.items()]
+
+
+def _requirement(console: Console, names: str, required: Requirement, detail: int) -> list[Text]:
+    """Return a requirement that *names* do not meet, and why; *detail* 1 adds the remedy."""
+    mark = (f"{glyph_of(required.outcome.word)} ", COLOURS[required.outcome])
+    sentence = ": ".join(filter(None, (names, f"{required.name} {required.rule}", required.shown, required.reason)))
+    lines = list(hanging_lines(Text.assemble(mark, printable_error(sentence)), console))
+    return [*lines, *(_paragraph(console, f"what to do: {required.remedy}", style="dim", indent=4) if detail else [])]
 
 
 def _row(console: Console, row: ObjectiveRow, detail: int) -> list[Text]:
@@ -165,17 +186,6 @@ def _row(console: Console, row: ObjectiveRow, detail: int) -> list[Text]:
     if detail > 1 and row.blocking and check.why:
         lines += _paragraph(console, f"why it matters: {check.why}", style="dim", indent=4)
     return lines
-
-
-def _without_checks(console: Console, decision: Decision) -> list[Text]:
-    """Return why a workload is unproven of which no objective is open, which is said above where none is."""
-    return [
-        line
-        for workload in decision.verdict.workloads
-        if workload.outcome is WorkloadOutcome.UNPROVEN
-        and not any(check.outcome is Outcome.UNPROVEN for check in workload.checks)
-        for line in _paragraph(console, f"? {workload.name}: {in_words(workload.because)}", style="dim")
-    ]
 
 
 def _remarks(console: Console, decision: Decision) -> list[Text]:

@@ -39,6 +39,8 @@ EASY = WorkloadVerdict(
     steps=(AbandonedStep("soak-1", DRAFTED, WorkloadOutcome.FAILED, "too late", (LATE,), measured=SOAKED),),
 )
 
+OPEN = WorkloadVerdict("json", WorkloadOutcome.UNPROVEN, {"draft": None}, True, "too few answers", ())
+
 
 def shown(decision: Decision, width: int = 80, height: int | None = 23, details: str = "") -> str:
     console = Console(width=width, record=True, file=io.StringIO(), highlight=False, markup=False)
@@ -69,6 +71,33 @@ def test_the_broken_objective_of_a_workload_that_fell_back_is_shown() -> None:
     text = shown(decide(Verdict("made", "certification", "f", (EASY,)), policy=POLICY))
 
     says("reports", "the broken objective of a workload that fell back is shown", text)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "certified", "row"),
+    [
+        (Verdict("made", "certification", "f", (EASY,)), False, "✕ easy: speculation required: drafting is off"),
+        (
+            Verdict("made", "certification", "f", (OPEN, replace(OPEN, name="easy"))),
+            False,
+            "? json and easy: speculation required: not decided: too few answers",
+        ),
+        (
+            Verdict("made", "certification", "f", (JSON,), incomplete="chip is 'AMD EPYC'"),
+            False,
+            "? run: evidence complete: does not suffice: chip is 'AMD EPYC'",
+        ),
+        (Verdict("made", "demo", "f", (JSON,)), True, "? run: grade certification: demo: a demo is not a certificate"),
+    ],
+)
+def test_what_decides_the_exit_code_is_a_row(verdict: Verdict, certified: bool, row: str) -> None:
+    """Drafting that is not granted, evidence that is missing, a demo where it does not do: with a remedy."""
+    decision = decide(verdict)
+
+    lines = shown(decision.requiring_certificate() if certified else decision, 120).splitlines()
+
+    assert any(line.startswith(row) for line in lines)
+    assert any(line.strip().startswith(("what to do: ", "advice: ")) for line in lines)
 
 
 def test_a_demo_is_no_promotion() -> None:
