@@ -1,6 +1,6 @@
 """What a remote host lacks: gatekeeper with the same rules, models, and what `gatekeeper doctor` there says."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,15 @@ def ask(host: RemoteHost, slo: str, run_id: str, command: str, environ: Mapping[
 def exports(environ: Mapping[str, str]) -> str:
     """Return the line of a script that passes variables on to what it starts."""
     return f"export {' '.join(environ)}\n" if environ else ""
+
+
+def check_models(name: str, doctor: RemoteAnswer, uploaded: Collection[str]) -> None:
+    """Raise HostLacksError for models that are neither on the remote host, as `doctor` says there, nor *uploaded*."""
+    models = [item for item in _mappings(doctor.document.get("items")) if item.get("kind") == "model"]
+    lacking = [item for item in models if item.get("found") is None and item.get("what") not in uploaded]
+    if lacking:
+        lines = [_text(item, "fix") for item in lacking]
+        raise HostLacksError(f"{name}: " + "\n".join(lines), hint="on that host; no model was uploaded yet")
 
 
 def check_plan(name: str, answer: RemoteAnswer) -> None:

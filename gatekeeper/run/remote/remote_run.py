@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +23,15 @@ from gatekeeper.core.units import show_bytes, show_seconds
 from gatekeeper.run.prepare import refuse_unprovable
 from gatekeeper.run.remote import host_scripts, run_inputs
 from gatekeeper.run.remote.download import RemoteResult, download, judge_locally
-from gatekeeper.run.remote.remote_checks import ask, check_installed, check_plan, exports, look_at_host
+from gatekeeper.run.remote.remote_checks import (
+    RemoteAnswer,
+    ask,
+    check_installed,
+    check_models,
+    check_plan,
+    exports,
+    look_at_host,
+)
 from gatekeeper.run.remote.run_list import (
     JobRecord,
     RemoteJob,
@@ -181,13 +190,28 @@ class RemoteRunner:
         return alive[-1] if alive else None
 
     def _copy(self, inputs: run_inputs.RunInputs, run_id: str, environ: Mapping[str, str]) -> None:
-        """Upload the models and inputs that are not there, and refuse what `plan` refuses there."""
+        """Upload the inputs and models that are not there; refuse what is missing there, and what `plan` refuses."""
+        self.retry(lambda: run_inputs.upload_files(self.host, inputs, run_id))
+        uploaded = {model.name for model in inputs.models}
+        if uploaded:  # which takes hours: what else the SLO names must be there already
+            self._check_there("doctor", inputs.slo, run_id, environ, partial(check_models, uploaded=uploaded))
         for model in inputs.models:
             self.say(f"model {model.name}", f"uploading {show_bytes(model.bytes)}, unless it is there")
-        self.retry(lambda: run_inputs.upload_inputs(self.host, inputs, run_id))
-        answer = self.retry(lambda: ask(self.host, inputs.slo, run_id, "plan", environ))
+        self.retry(lambda: run_inputs.upload_models(self.host, inputs))
+        self._check_there("plan", inputs.slo, run_id, environ, check_plan)
+
+    def _check_there(
+        self,
+        command: str,
+        slo: str,
+        run_id: str,
+        environ: Mapping[str, str],
+        check: Callable[[str, RemoteAnswer], None],
+    ) -> None:
+        """Check what a command says there; remove the inputs where that refuses the run."""
+        answer = self.retry(lambda: ask(self.host, slo, run_id, command, environ))
         try:
-            check_plan(self.host.name, answer)
+            check(self.host.name, answer)
         except GatekeeperError:
             with suppress(GatekeeperError):
                 self.host.run(host_scripts.REMOVE_INPUTS, {"run": run_id}, limit_s=60)

@@ -167,6 +167,19 @@ def _read(path: Path, slo_path: Path) -> bytes:
 
 def upload_inputs(host: RemoteHost, inputs: RunInputs, run_id: str) -> None:
     """Copy the inputs into the folder of the job, and the models to theirs; what is there already is skipped."""
+    upload_files(host, inputs, run_id)
+    upload_models(host, inputs)
+
+
+def upload_files(host: RemoteHost, inputs: RunInputs, run_id: str) -> None:
+    """Copy the SLO and the small files that it names into the folder of the job."""
+    with tempfile.TemporaryDirectory(prefix="gatekeeper-inputs-") as folder:
+        inputs.write(Path(folder))
+        _copy(host, folder, f"jobs/{run_id}")
+
+
+def upload_models(host: RemoteHost, inputs: RunInputs) -> None:
+    """Copy the models that the SLO names by relative paths."""
     for model in inputs.models:
         with tempfile.TemporaryDirectory(prefix="gatekeeper-model-") as folder:
             for name in model.files:
@@ -174,9 +187,6 @@ def upload_inputs(host: RemoteHost, inputs: RunInputs, run_id: str) -> None:
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to((model.folder / name).resolve())
             _copy(host, folder, f"models/{model.digest}", follow_links=True)
-    with tempfile.TemporaryDirectory(prefix="gatekeeper-inputs-") as folder:
-        inputs.write(Path(folder))
-        _copy(host, folder, f"jobs/{run_id}")
 
 
 def _copy(host: RemoteHost, folder: str, target: str, *, follow_links: bool = False) -> None:

@@ -12,6 +12,7 @@ from gatekeeper import __version__
 from gatekeeper.core.errors import HostLacksError
 from gatekeeper.core.rules import RULES
 from gatekeeper.run.remote.remote_checks import Installed, check_installed
+from tests.builders.project_folder import ROOT
 from tests.run.remote.conftest import CERTIFY, ON, Make, Pair, install
 
 FAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), None)
@@ -98,6 +99,22 @@ def test_missing_models_are_named_before_anything_is_measured(pair: Make) -> Non
     assert "hf download some/Little-2B-4bit" in done.err
     assert not list(remote.server.state.glob("jobs/*"))
     assert not (remote.project.path / "runs").exists()
+
+
+def test_a_missing_model_is_named_before_another_one_is_uploaded(pair: Make) -> None:
+    """The target is named by a path, and is uploaded; the draft by its hub name, and is not there: nothing is sent."""
+    remote = pair()
+    target = os.path.relpath(ROOT / "models/little-target", remote.project.path)
+    models = {"backend": "mlx", "target": target, "drafts": ["some/Little-0.5B-4bit"]}
+    objective = [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}]
+    remote.project.write_slo({**slo_of(remote), "subject": models, "objective": objective})
+
+    done = remote.project.run(*CERTIFY, code=3)
+
+    assert "hf download some/Little-0.5B-4bit" in done.err
+    assert "little-target" not in done.err
+    assert not list(remote.server.state.glob("models/*"))
+    assert not list(remote.server.state.glob("jobs/*"))
 
 
 def test_an_objective_that_is_refused_there_is_refused_here(pair: Make) -> None:
