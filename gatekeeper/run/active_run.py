@@ -80,13 +80,15 @@ class ActiveRun:
         if self.backend.realtime and (others := host.other_programs()).busy:
             self._observe_busy(others, before=before, because=str(others))
 
+    @property
+    def knows_other_programs(self) -> bool:
+        """Return whether other programs count: a server that was already running would count as one of them."""
+        return self.backend.realtime and self.slo.subject.url is None
+
     @contextmanager
     def noting_other_programs(self, stage: str = SWEEP) -> Iterator[None]:
-        """Record how much of the processor other programs used during a stage: it is what its times rest on.
-
-        A server that was already running is not known by its process, and would count as another program.
-        """
-        if not self.backend.realtime or self.slo.subject.url is not None:
+        """Record how much of the processor other programs used during a stage: it is what its times rest on."""
+        if not self.knows_other_programs:
             yield
             return
         before = host.processor_use()

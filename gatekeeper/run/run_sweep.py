@@ -10,6 +10,7 @@ from gatekeeper.core.records import EventKind, Generation
 from gatekeeper.core.system.record_files import ANSWERS, EVENTS
 from gatekeeper.core.system.run_directory import EVENTS_FILE
 from gatekeeper.run.active_run import ActiveRun
+from gatekeeper.run.busy_sweep import BusySweep
 from gatekeeper.run.requests import Client
 from gatekeeper.run.stages.sweep import sweep
 from gatekeeper.run.stored.load import AGAIN
@@ -31,8 +32,11 @@ def run_sweep(run: ActiveRun, client: Client) -> None:
         return
     run.observe(EventKind.STAGE, {"stage": "sweep", "settings": len(plan.trials)})
 
+    busy = BusySweep(run)
+
     def record(generation: Generation) -> None:
         files[generation.trial](generation)
+        busy.take(generation)
 
     before = {name: file.release() for name, file in files.items()}
     with run.noting_other_programs():

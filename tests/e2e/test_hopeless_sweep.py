@@ -7,16 +7,18 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gatekeeper import host
 from gatekeeper.core.exit_codes import ExitCode
 from gatekeeper.core.records import Event
-from gatekeeper.run.certify import certify
+from gatekeeper.run.certify import certify, sweep_alone
 from gatekeeper.run.open_run import RunRequest
 from tests.builders.project_folder import ProjectFolder
 from tests.builders.real_pair import smoke
-from tests.builders.scripted_slo import BOTH
+from tests.builders.scripted_slo import BOTH, EASY
 from tests.e2e.test_account import Scripted
 
 UNSTABLE = {"modes": [{"share": 0.5, "slower": slower, "arm": "plain"} for slower in (3.0, 9.0)]}
@@ -54,7 +56,7 @@ def test_a_run_ends_with_its_sweep_where_the_one_workload_that_must_draft_is_hop
 
 
 WHOLE = {"duration": "600 s"}
-"""The shortest soak that makes no demo, which is soaked whatever its sweep was."""
+"""The shortest soak that makes no demo."""
 PASSING = {"modes": [mode | {"file": "busy"} for mode in UNSTABLE["modes"]]}
 
 
@@ -165,6 +167,52 @@ def test_other_programs_that_keep_the_machine_busy_are_named(scripted: Scripted)
     looks = [finding["about"] for finding in project.verdict()["findings"] if finding["kind"] == "busy_machine"]
     assert ["during the sweep", "during soak-1"] == looks
     assert done.err.count("busy: ") == 4
+
+
+OFTEN = tuple(number / 20 for number in range(10_000))
+
+
+@pytest.mark.parametrize(
+    ("truth", "soak", "looks", "outcome"),
+    [
+        (UNSTABLE, {}, OFTEN, "stays unproven: plain decoding has no one speed to compare with in easy"),
+        (
+            {},
+            {"max_duration": "1.5 s"},
+            OFTEN,
+            "stays unproven: the soak would reach its max_duration of 1.5 s before it has enough answers",
+        ),
+        ({}, {}, (0.0,), "takes several times as long, and may prove nothing"),
+    ],
+)
+def test_a_sweep_on_a_busy_machine_says_early_that_it_proves_nothing(
+    scripted: Scripted,
+    monkeypatch: pytest.MonkeyPatch,
+    truth: dict[str, Any],
+    soak: dict[str, str],
+    looks: tuple[float, ...],
+    outcome: str,
+) -> None:
+    """Once, with the programs, the reason, what it has so far, and what to do; on a quiet machine nothing is said."""
+    real = {"time": "real", "token": "1 ms", "verify": "1.1 ms", "draft_token": "0.1 ms", "prefill": "1 ms"}
+    small = {"repeats": 1, "num_draft_tokens": [4], "default": {"num_draft_tokens": 4}}
+    project = scripted({**real, **truth}, workload=EASY, sweep=small, soak={"duration": "1 s", **soak})
+    monkeypatch.setattr("gatekeeper.run.busy_sweep.LOOKS_S", looks)
+    notes = {}
+    for cores in (0.4, 1.9):
+        monkeypatch.setattr(
+            "gatekeeper.host.used_between", lambda *_, used=cores: host.OtherPrograms(used, 2, (("make", used),))
+        )
+        events: list[Event] = []
+        sweep_alone(RunRequest(project.path / "slo.toml", project.path / f"run-{cores}", [events.append]))
+        notes[cores] = [event.detail["because"] for event in events if event.detail.get("about") == "this machine"]
+
+    (early,) = notes[1.9]
+    assert [] == notes[0.4]
+    assert early.startswith(
+        f"other programs used 1.9 of 2 cores: make 1.9; while they do, this run {outcome}; so far: "
+    )
+    assert re.search(r"; so far: (easy [\d.]+x|plain decoding alone); close them, or press Ctrl-C", early)
 
 
 @pytest.mark.nightly  # a minute of real models
