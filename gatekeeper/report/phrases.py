@@ -128,6 +128,7 @@ def state(page: "PageData") -> str:
 def under_way(now: "Snapshot") -> str:
     """Write how far a run is: the stage, the answers, and the time that is left."""
     count = f"{now.answered} of {now.of} answers" if now.of else show_count(now.answered, "answer")
+    count += " of this part" if now.of and now.part else ""
     parts = [f"Running: {now.stage}", *([now.part] if now.part else []), count]
     # Less than a second is a forecast that is used up, not a time.
     parts += [f"about {show_seconds(now.run_left)} left"] if now.run_left is not None and now.run_left >= 1 else []

@@ -177,11 +177,13 @@ class Progress:
             elapsed = self._clock() - self._created_at
             if self._begun:
                 elapsed = self._before_begin + max(0.0, now - self._begun)
+            # Without a number to reach, it is that of the rows: those of the whole stage.
+            stage_answers = sum(workload.answered for workload in self._workloads.values())
             return Snapshot(
                 slo=self._slo,
                 stage=self._shown_stage,
                 part=part.name,
-                answered=part.answered,
+                answered=part.answered if part.of else max(part.answered, stage_answers),
                 of=None if part.seconds else part.of,
                 share=part.share(now),
                 left=part_left,

@@ -91,7 +91,7 @@ def _best_try(summary: WorkloadSummary, judged: WorkloadVerdict, across: Scale) 
 def _running(summary: WorkloadSummary, row: WorkloadRow | None, page: PageData, across: Scale) -> Markup:
     """Return a card of a run under way: the speed so far, and the answers it is of."""
     speed = _speed(summary, row, page)
-    answers = _count_answers(row, page.planned.get(summary.name))
+    answers = _count_answers(summary.name, row, page)
     parts = [_big(f"{speed.center:.2f}x", "so far") if speed is not None else _big("…", "no ratio yet")]
     if speed is not None:
         about = f"so far {phrases.ratio(speed)}, {answers}"
@@ -127,9 +127,10 @@ def _speed(summary: WorkloadSummary, row: WorkloadRow | None, page: PageData) ->
     return SpeedUp(*row.ratio, stage, summary.setting)
 
 
-def _count_answers(row: WorkloadRow | None, planned: int | None) -> str:
-    count = row.answered if row is not None else 0
-    return f"{count} of {planned} answers" if planned else f"{count} answers"
+def _count_answers(name: str, row: WorkloadRow | None, page: PageData) -> str:
+    """Write how many answers a workload has in this stage: the first line of the page counts those of all."""
+    count, planned = row.answered if row is not None else 0, page.planned.get(name)
+    return f"{count}{f' of {planned}' if planned else ''} answers of {name}"
 
 
 def _big(figure: str, text: str) -> Markup:

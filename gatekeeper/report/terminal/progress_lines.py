@@ -181,7 +181,7 @@ def _answers(now: Snapshot) -> str:
     if now.rows and not now.answered and not any(row.answered for row in now.rows) and now.stage not in {"judge", DONE}:
         return "waiting for the first answer"
     if now.of:
-        return f"{now.answered}/{now.of} answers"
+        return f"{now.answered}/{now.of} answers{' of this part' if now.part else ''}"
     return f"{now.answered} answers" if now.answered or now.share is not None else ""
 
 

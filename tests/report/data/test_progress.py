@@ -61,6 +61,21 @@ def told(*events: Event, seconds_later: float = 0.0) -> Snapshot:
     return progress.snapshot()
 
 
+def test_answers_of_a_soak_are_counted_once() -> None:
+    """Those of the plain block before it count in its rows and in its sum; a part with a number to reach says that."""
+    block = event(0, "block", soak="soak-1", block=1, answers=2)
+    plain = [event(number, "answer", generation=generation(arm="plain")) for number in (1, 2)]
+    drafted = event(4, "answer", generation=generation())
+    started = [begin(), event(0, "stage", stage="soak", soak="soak-1"), block, *plain]
+
+    in_block = told(*started[:-1])
+    in_soak = told(*started, event(3, "soaking", soak="soak-1", seconds=60), drafted)
+
+    assert ("plain block 1", 1, 2) == (in_block.part, in_block.answered, in_block.of)
+    assert ("", 3, None) == (in_soak.part, in_soak.answered, in_soak.of)
+    assert in_soak.answered == sum(row.answered for row in in_soak.rows)
+
+
 def test_the_time_that_is_left_counts_every_stage() -> None:
     """Ten answers of a hundred took 20 s, twice as long as forecast: 180 s of sweep, 600 s of soak, and twice 70 s
     beside.

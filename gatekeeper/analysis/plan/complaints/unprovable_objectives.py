@@ -27,7 +27,7 @@ SLOWEST_S = 30.0
 SMALLEST_B = 1e6
 """A size of memory below which a bound was rather meant in gigabytes."""
 LARGEST_CHANGE = 1.0
-"""A change against plain decoding from which on a bound was rather meant in per cent: 1 is twice as long."""
+"""A bound above it on a change against plain decoding was rather meant in per cent: 1 is twice as long."""
 LONGEST_DRAFT = 32
 """A round ends at the first wrong token, so that a swept length above this is rather a slip."""
 FASTEST = 10.0
@@ -368,7 +368,7 @@ def _odd_size(objective: Objective) -> tuple[str, str] | None:
         return says, f'for gigabytes write "{bound:g} GB"'
     if metric.speed_ratio and objective.bound == "at_least" and bound >= FASTEST:
         return f"at_least = {bound:g} means {bound:g} times plain decoding's speed", "for 20 % more write 1.2"
-    if metric.relative and objective.bound == "at_most" and bound >= LARGEST_CHANGE:
+    if metric.relative and objective.bound == "at_most" and bound > LARGEST_CHANGE:
         return f"at_most = {bound:g} means {metric.show(bound)}", f'for {bound:g} % write "{bound:g} %"'
     return None
 
