@@ -60,7 +60,8 @@ def _drafting(verdict: Verdict) -> Iterator[Requirement]:
         rule = "required" if workload.required else "optional"
         off = 'speculation = "optional", where plain decoding will do; or another draft or setting'
         open_checks = any(check.outcome is not Outcome.PASS for check in workload.checks)
-        remedy = off if outcome is Outcome.FAIL else "" if open_checks else CERTIFY_AGAIN
+        # Where plain decoding fails an objective too, no other draft helps.
+        remedy = "" if open_checks else off if outcome is Outcome.FAIL else CERTIFY_AGAIN
         shown = DRAFTING[outcome]
         yield Requirement(workload.name, "speculation", rule, outcome, shown, workload.because, remedy)
 
